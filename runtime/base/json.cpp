@@ -1,0 +1,218 @@
+#include "runtime/base/json.h"
+
+#include <algorithm>
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <vector>
+
+namespace troupe::json {
+namespace {
+
+namespace bj = boost::json;
+
+bj::parse_options boost_options(const ParseOptions& options) {
+  bj::parse_options out;
+  out.max_depth = options.depth_max;
+  out.allow_comments = options.relaxed;
+  out.allow_trailing_commas = options.relaxed;
+  return out;
+}
+
+std::string position(std::string_view text, std::size_t offset) {
+  offset = std::min(offset, text.size());
+  const auto before = text.substr(0, offset);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto newline = before.rfind('\n');
+  const auto column = newline == std::string_view::npos ? offset + 1 : offset - newline;
+  return fmt::format("{}:{}", line, column);
+}
+
+// Follows the structure only as far as to see a key twice in one object.
+struct DuplicateKeyHandler {
+  static constexpr std::size_t max_object_size = std::size_t(-1);
+  static constexpr std::size_t max_array_size = std::size_t(-1);
+  static constexpr std::size_t max_key_size = std::size_t(-1);
+  static constexpr std::size_t max_string_size = std::size_t(-1);
+
+  std::vector<std::set<std::string>> open;
+  std::string key;
+  std::string duplicate;
+
+  bool on_document_begin(bj::error_code&) { return true; }
+  bool on_document_end(bj::error_code&) { return true; }
+  bool on_object_begin(bj::error_code&) {
+    open.emplace_back();
+    return true;
+  }
+  bool on_object_end(std::size_t, bj::error_code&) {
+    open.pop_back();
+    return true;
+  }
+  bool on_array_begin(bj::error_code&) { return true; }
+  bool on_array_end(std::size_t, bj::error_code&) { return true; }
+  bool on_key_part(bj::string_view part, std::size_t, bj::error_code&) {
+    key.append(part.data(), part.size());
+    return true;
+  }
+  bool on_key(bj::string_view part, std::size_t, bj::error_code& ec) {
+    key.append(part.data(), part.size());
+    if (!open.back().insert(key).second) {
+      duplicate = key;
+      ec = bj::error::syntax;
+      return false;
+    }
+    key.clear();
+    return true;
+  }
+  bool on_string_part(bj::string_view, std::size_t, bj::error_code&) { return true; }
+  bool on_string(bj::string_view, std::size_t, bj::error_code&) { return true; }
+  bool on_number_part(bj::string_view, bj::error_code&) { return true; }
+  bool on_int64(std::int64_t, bj::string_view, bj::error_code&) { return true; }
+  bool on_uint64(std::uint64_t, bj::string_view, bj::error_code&) { return true; }
+  bool on_double(double, bj::string_view, bj::error_code&) { return true; }
+  bool on_bool(bool, bj::error_code&) { return true; }
+  bool on_null(bj::error_code&) { return true; }
+  bool on_comment_part(bj::string_view, bj::error_code&) { return true; }
+  bool on_comment(bj::string_view, bj::error_code&) { return true; }
+};
+
+void write_string(std::string& out, std::string_view text) {
+  out += bj::serialize(bj::string_view(text.data(), text.size()));
+}
+
+void write_node(std::string& out, const Value& value, bool sort_keys, std::size_t indent) {
+  const auto newline = [&](std::size_t depth) { out += '\n' + std::string(2 * depth, ' '); };
+  if (const auto* object = value.if_object()) {
+    if (object->empty()) {
+      out += "{}";
+      return;
+    }
+    std::vector<const bj::key_value_pair*> members;
+    for (const auto& member : *object) members.push_back(&member);
+    if (sort_keys) {
+      std::sort(members.begin(), members.end(),
+                [](const auto* a, const auto* b) { return a->key() < b->key(); });
+    }
+    out += '{';
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (i > 0) out += ',';
+      newline(indent + 1);
+      write_string(out, {members[i]->key().data(), members[i]->key().size()});
+      out += ": ";
+      write_node(out, members[i]->value(), sort_keys, indent + 1);
+    }
+    newline(indent);
+    out += '}';
+  } else if (const auto* array = value.if_array()) {
+    if (array->empty()) {
+      out += "[]";
+      return;
+    }
+    out += '[';
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      if (i > 0) out += ',';
+      newline(indent + 1);
+      write_node(out, (*array)[i], sort_keys, indent + 1);
+    }
+    newline(indent);
+    out += ']';
+  } else if (const auto* number = value.if_double()) {
+    out += python_float(*number);
+  } else {
+    out += bj::serialize(value);
+  }
+}
+
+}  // namespace
+
+Result<Value> parse(std::string_view text, std::string_view name, const ParseOptions& options) {
+  if (text.size() > options.bytes_max) {
+    return error(Code::kInvalidArgument, "{}: {} bytes of JSON, the limit is {}", name, text.size(),
+                 options.bytes_max);
+  }
+  bj::basic_parser<DuplicateKeyHandler> checker(boost_options(options));
+  bj::error_code ec;
+  const auto used = checker.write_some(false, text.data(), text.size(), ec);
+  if (ec || used < text.size()) {
+    const auto& duplicate = checker.handler().duplicate;
+    if (!duplicate.empty()) {
+      if (options.reject_duplicate_keys) {
+        return error(Code::kInvalidArgument, "{}:{}: the key '{}' stands twice in one object", name,
+                     position(text, used), duplicate);
+      }
+    } else {
+      const std::string why = ec == bj::error::too_deep
+                                  ? fmt::format("nested deeper than {}", options.depth_max)
+                              : ec == bj::error::incomplete ? "the text ends in the middle"
+                              : ec                          ? ec.message()
+                                                            : "text after the end of the value";
+      return error(Code::kInvalidArgument, "{}:{}: not valid JSON: {}", name, position(text, used),
+                   why);
+    }
+  }
+  ec = {};
+  Value value = bj::parse(bj::string_view(text.data(), text.size()), ec, {}, boost_options(options));
+  if (ec) return error(Code::kInvalidArgument, "{}: not valid JSON: {}", name, ec.message());
+  return value;
+}
+
+std::string write(const Value& value) { return bj::serialize(value); }
+
+std::string write_indented(const Value& value, bool sort_keys) {
+  std::string out;
+  write_node(out, value, sort_keys, 0);
+  return out;
+}
+
+std::string python_float(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  // repr: shortest round-trip digits; exponent form below 1e-4 and from 1e16.
+  const double magnitude = std::fabs(value);
+  char buffer[64];
+  const bool fixed = magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
+                                 fixed ? std::chars_format::fixed : std::chars_format::scientific)
+                       .ptr;
+  std::string text(buffer, end);
+  if (fixed && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+const Value* find(const Value& value, std::string_view key) {
+  const auto* object = value.if_object();
+  return object ? object->if_contains({key.data(), key.size()}) : nullptr;
+}
+
+std::optional<std::string> find_string(const Value& value, std::string_view key) {
+  const auto* member = find(value, key);
+  if (!member || !member->is_string()) return std::nullopt;
+  const auto& text = member->get_string();
+  return std::string(text.data(), text.size());
+}
+
+std::optional<double> find_number(const Value& value, std::string_view key) {
+  const auto* member = find(value, key);
+  if (!member || !member->is_number()) return std::nullopt;
+  return member->to_number<double>();
+}
+
+std::optional<std::int64_t> find_integer(const Value& value, std::string_view key) {
+  const auto* member = find(value, key);
+  if (!member) return std::nullopt;
+  if (member->is_int64()) return member->get_int64();
+  if (member->is_uint64()) return static_cast<std::int64_t>(member->get_uint64());
+  return std::nullopt;
+}
+
+std::optional<bool> find_bool(const Value& value, std::string_view key) {
+  const auto* member = find(value, key);
+  if (!member || !member->is_bool()) return std::nullopt;
+  return member->get_bool();
+}
+
+}  // namespace troupe::json

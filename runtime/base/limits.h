@@ -1,0 +1,41 @@
+#pragma once
+// Every maximum of the system with the reason for it. Queues, frames, files, waits: nothing is
+// unbounded. Add yours here, with a sentence.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::limits {
+
+// A frame on a connection. Large enough for a 48 MiB argument; larger data travel as shared-memory
+// objects or in pieces.
+inline constexpr std::size_t kFrameBytesMax = 64u << 20;
+// Cap'n Proto words that may be traversed in one message: 4 × the frame, against pointer bombs.
+inline constexpr std::size_t kTraversalWordsMax = 4 * kFrameBytesMax / 8;
+// Nesting of a Cap'n Proto message.
+inline constexpr int kMessageDepthMax = 64;
+
+// What a peer that has not authenticated may cost us.
+inline constexpr std::chrono::seconds kHandshakeTimeout{5};
+inline constexpr std::size_t kHandshakeTargetBytesMax = 256;
+inline constexpr std::size_t kHandshakePendingMax = 1024;
+
+// Configuration files (YAML, JSON): no honest one comes near.
+inline constexpr std::size_t kConfigBytesMax = 1u << 20;
+inline constexpr std::size_t kConfigDepthMax = 64;
+
+// Data files in JSON that are read whole (tokenizer.json of 200,000 entries is 20 MB).
+inline constexpr std::size_t kJsonFileBytesMax = 1u << 30;
+// The reference implementation's limit for a safetensors header.
+inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;
+
+// The last lines of an actor's output that its node keeps in memory.
+inline constexpr std::size_t kLogTailBytes = 64u << 10;
+// Calls that may wait in one actor's mailbox; more are answered Overloaded.
+inline constexpr std::size_t kMailboxCallsMax = 10'000;
+
+static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
+static_assert(kTraversalWordsMax * 8 >= kFrameBytesMax);
+
+}  // namespace troupe::limits

@@ -1,0 +1,47 @@
+#include "runtime/base/json.h"
+
+#include <doctest/doctest.h>
+
+namespace troupe::json {
+namespace {
+
+TEST_CASE("errors name file, line and column") {
+  const auto result = parse("{\n  \"a\": 1,\n  \"b\" 2\n}", "x.json");
+  REQUIRE(!result.ok());
+  CHECK(result.status().code() == Code::kInvalidArgument);
+  CHECK(result.status().message().starts_with("x.json:3:"));
+  CHECK(!parse("{\"a\": 1} trailing", "x").ok());
+  CHECK(!parse("", "x").ok());
+  CHECK(!parse("{\"a\": ", "x").ok());
+}
+
+TEST_CASE("depth, size and duplicate keys are bounded") {
+  CHECK(!parse(std::string(10'000, '['), "deep").ok());
+  CHECK(!parse(std::string(2 << 20, ' ') + "1", "big").ok());
+  CHECK(parse(R"({"a":1,"a":2})", "x").ok());
+  const auto twice = parse(R"({"b":{"a":1,"a":2}})", "x", {.reject_duplicate_keys = true});
+  REQUIRE(!twice.ok());
+  CHECK(twice.status().message().find("'a'") != std::string::npos);
+  CHECK(parse(R"([{"a":1},{"a":2}])", "x", {.reject_duplicate_keys = true}).ok());
+}
+
+TEST_CASE("relaxed JSON has comments and trailing commas") {
+  const char* text = "{ // note\n \"a\": 1, /* b */ }";
+  CHECK(!parse(text, "x").ok());
+  CHECK(find_integer(*parse(text, "x", {.relaxed = true}), "a") == 1);
+}
+
+TEST_CASE("writes as Python does") {
+  CHECK(python_float(1e-5) == "1e-05");
+  CHECK(python_float(0.1) == "0.1");
+  CHECK(python_float(3) == "3.0");
+  CHECK(python_float(5e-5) == "5e-05");
+  CHECK(python_float(1e16) == "1e+16");
+  CHECK(python_float(123456.789) == "123456.789");
+  const auto value = *parse(R"({"b":[1,2.5],"a":{},"c":[]})", "x");
+  CHECK(write_indented(value, true) ==
+        "{\n  \"a\": {},\n  \"b\": [\n    1,\n    2.5\n  ],\n  \"c\": []\n}");
+}
+
+}  // namespace
+}  // namespace troupe::json

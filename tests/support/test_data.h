@@ -1,0 +1,35 @@
+#pragma once
+// What tests share: where the optional test data lie, temporary directories.
+
+#include <optional>
+#include <string>
+
+namespace troupe::tests {
+
+// The path of `name` under $TROUPE_TEST_DATA, else under ../shared/data beside the source tree.
+// Where it is absent, prints "SKIPPED: …" so that the gap is seen, and returns nothing.
+//
+//   const auto model = test_data("stories260K/hf");
+//   if (!model) return;
+std::optional<std::string> test_data(const std::string& name);
+
+// The root of the source tree (for tests/golden and examples).
+std::string source_dir();
+// Where the built programs lie (troupe, test programs).
+std::string bin_dir();
+
+// A directory of its own, removed with everything in it at the end of the scope.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace troupe::tests

@@ -1,0 +1,131 @@
+# How Troupe's libraries, programs and tests are declared.
+#
+#   troupe_library(runtime/net SOURCES a.cpp b.cpp DEPS runtime/base EXTERNAL OpenSSL::Crypto)
+#   troupe_test(runtime/net SOURCES a_test.cpp DEPS runtime/net)
+#
+# The link lines are the dependency rules: DEPS are the only folders whose headers the sources may
+# include. `tools/check-includes` compares every #include with what is declared here.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+option(TROUPE_BUILD_TESTS "Build the test programs" ON)
+set(TROUPE_SANITIZE "" CACHE STRING "Sanitizers to compile with: 'address,undefined' or 'thread'")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+# No floating-point contraction: a multiply and an add give the same bits whatever instructions the
+# compiler picks, so that results do not depend on the instruction set a kernel was compiled for.
+add_compile_options(-Wall -Wextra -Werror -ffp-contract=off -fno-math-errno)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports false positives from inlined standard-library code.
+  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-pointer
+                      -Wno-stringop-overflow -Wno-array-bounds -Wno-stringop-overread)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options(-Wthread-safety)
+endif()
+if(TROUPE_SANITIZE)
+  add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${TROUPE_SANITIZE})
+  if(TROUPE_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-tsan)
+  endif()
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(Boost 1.81 REQUIRED COMPONENTS json)
+find_package(CapnProto REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(TBB REQUIRED)
+find_package(doctest REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(yamlcpp REQUIRED IMPORTED_TARGET yaml-cpp)
+pkg_check_modules(cairo REQUIRED IMPORTED_TARGET cairo)
+# Debian's oneDNN package config asks for OpenCL's headers, which nothing here needs.
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
+add_library(troupe_dnnl INTERFACE IMPORTED)
+target_link_libraries(troupe_dnnl INTERFACE ${DNNL_LIBRARY})
+target_include_directories(troupe_dnnl INTERFACE ${DNNL_INCLUDE_DIR})
+find_package(CLI11 REQUIRED)
+
+define_property(GLOBAL PROPERTY TROUPE_DEPENDENCY_LINES)
+
+function(troupe_target_name out folder)
+  string(REPLACE "/" "_" name "${folder}")
+  set(${out} "troupe_${name}" PARENT_SCOPE)
+endfunction()
+
+function(_troupe_link target folder visibility)
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPS;EXTERNAL")
+  target_include_directories(${target} ${visibility} ${PROJECT_SOURCE_DIR})
+  foreach(dep IN LISTS arg_DEPS)
+    troupe_target_name(dep_target ${dep})
+    target_link_libraries(${target} ${visibility} ${dep_target})
+  endforeach()
+  target_link_libraries(${target} ${visibility} ${arg_EXTERNAL} Threads::Threads)
+  string(REPLACE ";" " " deps "${arg_DEPS}")
+  set_property(GLOBAL APPEND PROPERTY TROUPE_DEPENDENCY_LINES "${folder}: ${deps}")
+endfunction()
+
+# A library: the sources of one folder. Without SOURCES it is header-only.
+function(troupe_library folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
+  troupe_target_name(target ${folder})
+  if(arg_SOURCES)
+    add_library(${target} STATIC ${arg_SOURCES})
+    _troupe_link(${target} ${folder} PUBLIC DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
+    target_link_libraries(${target} PRIVATE ${arg_PRIVATE_EXTERNAL})
+  else()
+    add_library(${target} INTERFACE)
+    _troupe_link(${target} ${folder} INTERFACE DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
+  endif()
+endfunction()
+
+# A program.
+function(troupe_program name folder)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;DEPS;EXTERNAL")
+  add_executable(${name} ${arg_SOURCES})
+  _troupe_link(${name} ${folder} PRIVATE DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()
+
+# The tests of one folder: one program, one CTest entry (`ctest -R runtime/net`).
+# LABELS marks entries outside the default suite, e.g. `long` or `gpu`; TIMEOUT_S is its deadline.
+function(troupe_test folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT_S" "SOURCES;DEPS;EXTERNAL;LABELS")
+  string(REPLACE "/" "_" name "test_${folder}")
+  add_executable(${name} ${arg_SOURCES})
+  _troupe_link(${name} tests/${folder} PRIVATE DEPS ${arg_DEPS} tests/support
+               EXTERNAL ${arg_EXTERNAL})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  if(NOT arg_TIMEOUT_S)
+    set(arg_TIMEOUT_S 120)
+  endif()
+  add_test(NAME ${folder} COMMAND ${name})
+  set_tests_properties(${folder} PROPERTIES TIMEOUT ${arg_TIMEOUT_S} LABELS "${arg_LABELS}"
+    ENVIRONMENT "TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR};TROUPE_BIN_DIR=${PROJECT_BINARY_DIR}/bin")
+endfunction()
+
+# Writes FOLDER: DEPS lines for tools/check-includes.
+function(troupe_write_dependency_list)
+  get_property(lines GLOBAL PROPERTY TROUPE_DEPENDENCY_LINES)
+  string(REPLACE ";" "\n" text "${lines}")
+  file(WRITE ${PROJECT_BINARY_DIR}/dependencies.txt "${text}\n")
+endfunction()
