@@ -1,0 +1,49 @@
+#pragma once
+// A stream of frames over an authenticated socket: u32 little-endian length, then the bytes.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/net/event_loop.h"
+
+namespace troupe::net {
+
+using Bytes = std::vector<std::byte>;
+
+class Connection {
+ public:
+  struct Handlers {
+    // A complete frame; the bytes live only during the call. Loop thread.
+    std::function<void(std::span<const std::byte>)> on_frame;
+    // Once, last: why the connection ended (kUnavailable when the peer closed). Loop thread. Not
+    // called after the owner's close().
+    std::function<void(Status)> on_close;
+  };
+  virtual ~Connection() = default;  // closes
+  // Begins to read. Once; loop thread.
+  virtual void start(Handlers handlers) = 0;
+  // Queues a frame; any thread; frames of one thread keep their order. kOverloaded when more than
+  // `queue_bytes_max` wait, kUnavailable when closed.
+  virtual Status send(Bytes frame) = 0;
+  // Sends what is queued (bounded by `flush_ms`), then closes. Any thread.
+  virtual void close(std::int64_t flush_ms = 0) = 0;
+  virtual const std::string& peer() const = 0;
+};
+
+struct ConnectionOptions {
+  std::size_t frame_bytes_max;   // default: limits::kFrameBytesMax
+  std::size_t queue_bytes_max;   // default: 256 MiB
+  ConnectionOptions();
+};
+
+// Takes over a connected stream socket (TCP or Unix).
+std::shared_ptr<Connection> make_connection(EventLoop& loop, UniqueFd socket, std::string peer,
+                                            const ConnectionOptions& options = {});
+
+}  // namespace troupe::net

@@ -1,0 +1,54 @@
+#pragma once
+// What a caller and an actor say on the connection between them (target "actor/ID"). No other
+// process sees these bytes.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::wire {
+
+struct MethodSignature {
+  std::string name;
+  std::uint64_t hash = 0;  // structural hash of the argument and result types
+};
+
+// caller → actor, first: what the caller believes the actor to be. Method numbers in calls are
+// indices into this list.
+struct Bind {
+  ActorId actor_id;
+  std::string type;
+  ClientId caller;
+  std::vector<MethodSignature> methods;
+};
+// actor → caller: not ok names the method whose signature differs.
+struct BindReply {
+  Status status;
+  std::uint64_t generation = 0;
+};
+struct Call {
+  std::uint64_t sequence = 0;  // per caller and actor, growing; a retry keeps its number
+  std::uint32_t method = 0;
+  std::int64_t timeout_us = 0;  // what is left of the caller's deadline when it was sent
+  Bytes arguments;
+};
+struct CallReply {
+  std::uint64_t sequence = 0;
+  Status status;
+  Bytes result;
+};
+struct CancelCall {
+  std::uint64_t sequence = 0;
+};
+
+using CallMessage = std::variant<Bind, BindReply, Call, CallReply, CancelCall>;
+
+Bytes encode(const CallMessage& message);
+Result<CallMessage> decode_call(std::span<const std::byte> frame);
+
+}  // namespace troupe::wire

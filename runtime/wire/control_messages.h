@@ -1,0 +1,204 @@
+#pragma once
+// What is said on a control connection (target "head"): nodes and clients to the head and back.
+//
+// A request carries `request_id`; its reply carries the same. What has no request_id is a
+// notification. Both sides send any message at any time; order per connection is kept.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::wire {
+
+// --- who is there: the first message on every control connection ---------------------------------
+
+// A driver, an actor's process or a tool.
+struct ClientHello {
+  std::uint64_t request_id = 0;
+  ClientId client_id;
+  JobId job_id;      // empty for tools
+  std::string name;  // "driver 4711", "troupe status", …
+  std::string kind;  // "driver", "actor", "tool"
+  // A client that comes back within its grace period keeps its actors.
+  bool reconnect = false;
+};
+
+struct RunningActor {
+  ActorSpec spec;
+  std::uint64_t generation = 0;
+  std::int64_t pid = 0;
+  bool ready = false;
+};
+
+// A node joins, or comes back after the connection or the head was lost: then it says what runs.
+struct RegisterNode {
+  std::uint64_t request_id = 0;
+  std::uint32_t protocol_version = kProtocolVersion;
+  NodeInfo node;
+  std::vector<RunningActor> running;
+};
+
+struct RegisterNodeReply {
+  std::uint64_t request_id = 0;
+  Status status;
+  std::string name;  // the node's name, made unique
+  std::int64_t heartbeat_interval_ms = 0;
+  std::int64_t heartbeat_timeout_ms = 0;
+  // (actor, generation) that the head does not want to run any more: the node stops them.
+  std::vector<std::pair<ActorId, std::uint64_t>> stop;
+};
+
+struct Heartbeat {
+  NodeId node_id;
+  std::uint64_t sequence = 0;
+};
+
+// --- head → node ---------------------------------------------------------------------------------
+
+struct StartActor {
+  ActorSpec spec;
+  std::uint64_t generation = 0;
+};
+
+struct StopActor {
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+  // The actor may finish what it does for so long; then SIGKILL. 0: at once.
+  std::int64_t grace_ms = 0;
+  std::string reason;
+};
+
+// The node stops its actors and ends.
+struct ShutdownNode {
+  std::string reason;
+};
+
+// --- node → head ---------------------------------------------------------------------------------
+
+struct ActorStarted {
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+  std::int64_t pid = 0;
+};
+// Its constructor ran: it answers calls.
+struct ActorReady {
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+};
+// Its process is gone (its whole process group); or it could not be started at all.
+struct ActorExited {
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+  ExitStatus exit;
+  bool constructor_failed = false;
+  Status cause;  // the constructor's or the start's error; ok where the process just ended
+  std::string log_tail;
+};
+
+// --- client → head -------------------------------------------------------------------------------
+
+// All of them are placed, or none is (gang): while they do not fit they wait as kPending, unless the
+// cluster could never hold them: then kResourceExhausted with what is missing.
+struct CreateActors {
+  std::uint64_t request_id = 0;
+  std::vector<ActorSpec> specs;  // actor_id chosen by the client
+  bool gang = false;
+  // Refuse at once instead of waiting when they do not fit now.
+  bool no_wait = false;
+};
+struct KillActor {
+  std::uint64_t request_id = 0;
+  ActorId actor_id;
+  bool allow_restart = false;
+  std::int64_t grace_ms = 0;
+  std::string reason;
+};
+// Pushes an ActorUpdate now and at each change, until the connection ends or `stop`.
+struct WatchActor {
+  std::uint64_t request_id = 0;
+  ActorId actor_id;  // empty: by name
+  std::string name;
+  bool stop = false;
+};
+struct WatchNodes {
+  std::uint64_t request_id = 0;  // pushes a NodeUpdate per node now and at each change
+};
+struct ListNodes {
+  std::uint64_t request_id = 0;
+};
+struct ListActors {
+  std::uint64_t request_id = 0;
+  bool include_dead = true;
+};
+struct ListEvents {
+  std::uint64_t request_id = 0;
+  std::uint64_t after_sequence = 0;
+  std::uint32_t count_max = 1000;
+};
+// Ends every non-detached actor of a job.
+struct EndJob {
+  std::uint64_t request_id = 0;
+  JobId job_id;
+  std::string reason;
+};
+// Ends the whole cluster: all actors, all nodes, then the head.
+struct StopCluster {
+  std::uint64_t request_id = 0;
+  std::string reason;
+};
+// Output lines that a node keeps of an actor (actor_id set) or its daemon's own (empty). Sent to the
+// node's own port (target "node"), never through the head.
+struct ReadLogs {
+  std::uint64_t request_id = 0;
+  ActorId actor_id;
+  std::uint64_t bytes_max = 64 << 10;
+};
+
+// --- head → client -------------------------------------------------------------------------------
+
+// The answer to every request that returns nothing but success or failure.
+struct Reply {
+  std::uint64_t request_id = 0;
+  Status status;
+};
+struct ActorUpdate {
+  ActorInfo actor;
+};
+struct NodeUpdate {
+  NodeInfo node;
+};
+struct NodeList {
+  std::uint64_t request_id = 0;
+  std::vector<NodeInfo> nodes;
+};
+struct ActorList {
+  std::uint64_t request_id = 0;
+  std::vector<ActorInfo> actors;
+};
+struct EventList {
+  std::uint64_t request_id = 0;
+  std::vector<EventRecord> events;
+};
+struct LogText {
+  std::uint64_t request_id = 0;
+  Status status;
+  std::string text;
+};
+
+using ControlMessage =
+    std::variant<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
+                 ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
+                 WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
+                 ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText>;
+
+// The message's bytes, ready to be a frame.
+Bytes encode(const ControlMessage& message);
+// A complete frame. kProtocol for anything that is not exactly one message within the limits.
+Result<ControlMessage> decode_control(std::span<const std::byte> frame);
+
+}  // namespace troupe::wire

@@ -1,0 +1,64 @@
+#pragma once
+// What a node and the actor's process it started say on the Unix socket between them (descriptor 3
+// of the process). Some messages travel with file descriptors.
+//
+// The socket's end is the process's end: a host that reads end-of-file exits at once, so a node (or
+// a driver that embeds one) killed with -9 leaves nobody behind.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::wire {
+
+// node → host, first. With one descriptor where has_saved_state: the segment of the last save().
+struct HostStart {
+  ActorSpec spec;
+  std::uint64_t generation = 0;
+  NodeId node_id;
+  Endpoint node_endpoint;
+  Endpoint head_endpoint;
+  // The cluster's token: never in argv, environment or logs.
+  Bytes token;
+  bool has_saved_state = false;
+};
+// node → host, with one descriptor: an authenticated connection whose target was this actor.
+struct HostConnection {
+  std::string target;  // "actor/ID" or "actor/ID/PURPOSE"
+  std::string peer;    // who it is, for messages
+  bool same_node = false;
+};
+// node → host: finish within grace_ms and exit.
+struct HostStop {
+  std::int64_t grace_ms = 0;
+  std::string reason;
+};
+// host → node: the constructor ran (and load(), where there was saved state).
+struct HostReady {};
+// host → node: the constructor failed; the process exits next.
+struct HostFailed {
+  Status status;
+};
+// host → node, with one descriptor: a sealed segment that holds the actor's saved state and must
+// outlive the process. The newest one replaces the one before. (Layout: actors/saved_state.h.)
+struct HostSavedState {
+  std::uint64_t generation = 0;
+};
+// host → node, with one descriptor: a named segment to keep for the actor's next process.
+// An empty descriptor list with `drop` forgets it.
+struct HostKeepSegment {
+  std::string name;
+  bool drop = false;
+};
+
+using HostMessage = std::variant<HostStart, HostConnection, HostStop, HostReady, HostFailed,
+                                 HostSavedState, HostKeepSegment>;
+
+Bytes encode(const HostMessage& message);
+Result<HostMessage> decode_host(std::span<const std::byte> frame);
+
+}  // namespace troupe::wire

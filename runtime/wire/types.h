@@ -1,0 +1,139 @@
+#pragma once
+// The nouns that travel: what head, nodes, hosts, drivers and callers tell each other about.
+//
+// Plain values. The encoding (Cap'n Proto) is hidden in this folder's sources; nobody else sees it.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/ids.h"
+#include "runtime/base/status.h"
+
+namespace troupe::wire {
+
+// Protocol generation: nodes and clients of another one are refused by name.
+inline constexpr std::uint32_t kProtocolVersion = 1;
+
+using Bytes = std::vector<std::byte>;
+
+// Amounts of resources in fixed point, 1/10,000 of a unit, so that fractions are exact.
+// Names: "CPU", "GPU", "memory" (bytes), and whatever the user adds.
+inline constexpr std::int64_t kResourceUnit = 10'000;
+using Resources = std::map<std::string, std::int64_t, std::less<>>;
+
+// Where a node listens. `local_name` is its abstract Unix socket, for processes on the same node.
+struct Endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string local_name;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+  std::string to_string() const { return host + ":" + std::to_string(port); }
+};
+
+// How often an actor may be restarted, and how soon.
+struct RestartPolicy {
+  std::int32_t max_restarts = 0;         // within the window; -1 is without limit
+  std::int64_t window_ms = 60'000;       // 0: for the actor's whole life
+  std::int64_t backoff_initial_ms = 10;  // doubles at each restart within the window …
+  std::int64_t backoff_max_ms = 2'000;   // … up to this
+  friend bool operator==(const RestartPolicy&, const RestartPolicy&) = default;
+};
+
+// The program that an actor's process runs: the driver's own executable.
+struct Image {
+  std::string path;        // as the driver sees it
+  std::uint64_t xxh3 = 0;  // of its bytes; a node starts only an image with this hash
+  friend bool operator==(const Image&, const Image&) = default;
+};
+
+// Everything needed to create an actor, and to create it again.
+struct ActorSpec {
+  ActorId actor_id;
+  std::string type;  // registered name of the actor class
+  std::string name;  // unique among living actors of the cluster; empty: unnamed
+  Bytes constructor_arguments;
+  Resources resources;
+  RestartPolicy restart;
+  std::optional<NodeId> node_affinity;  // hard: this node or nowhere
+  JobId job_id;
+  ClientId owner;         // the client whose end ends the actor
+  bool detached = false;  // outlives its owner
+  Image image;
+  std::string run;         // shown in the process's command line: --run
+  std::int32_t rank = -1;  // shown in the process's command line: --rank; -1: none
+  std::map<std::string, std::string> environment;
+  // Where the process's output is kept besides the node's own log folder; empty: nowhere else.
+  std::string log_path;
+  friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
+};
+
+enum class ActorState : std::uint8_t {
+  kPending = 0,     // waits for resources
+  kStarting = 1,    // its process starts, its constructor runs
+  kAlive = 2,       // answers calls
+  kRestarting = 3,  // its process died, a new one will come
+  kDead = 4,        // for good; `death` says why
+};
+std::string_view actor_state_name(ActorState state);
+
+// What the head knows of an actor.
+struct ActorInfo {
+  ActorId actor_id;
+  std::string type;
+  std::string name;
+  ActorState state = ActorState::kPending;
+  std::uint64_t generation = 0;  // number of the current process, from 1; grows at each restart
+  NodeId node_id;                // valid from kStarting on
+  Endpoint endpoint;             // of its node
+  std::int64_t pid = 0;
+  std::int32_t restarts = 0;
+  std::int32_t rank = -1;
+  JobId job_id;
+  Resources resources;
+  Status death;             // not ok when kDead, and the last cause when kRestarting
+  std::string pending_why;  // when kPending: what it needs and who has what
+  friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
+};
+
+enum class NodeState : std::uint8_t { kAlive = 0, kDead = 1, kDraining = 2 };
+std::string_view node_state_name(NodeState state);
+
+struct NodeInfo {
+  NodeId node_id;
+  std::string name;  // host name, made unique by the head
+  Endpoint endpoint;
+  NodeState state = NodeState::kAlive;
+  Resources total;
+  Resources available;
+  std::map<std::string, std::string> labels;
+  std::int64_t pid = 0;
+  std::int64_t joined_unix_us = 0;
+  friend bool operator==(const NodeInfo&, const NodeInfo&) = default;
+};
+
+// How a process ended.
+struct ExitStatus {
+  std::int32_t exit_code = 0;  // when signal is 0
+  std::int32_t signal = 0;
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+  // "exit code 3", "killed by signal 9 (SIGKILL)"
+  std::string to_string() const;
+};
+
+// One line of `troupe events`.
+struct EventRecord {
+  std::uint64_t sequence = 0;
+  std::int64_t unix_time_us = 0;
+  std::string kind;  // "node_joined", "node_died", "actor_alive", "actor_died", "actor_restarting", …
+  NodeId node_id;
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+  std::string text;  // one sentence
+  friend bool operator==(const EventRecord&, const EventRecord&) = default;
+};
+
+}  // namespace troupe::wire
