@@ -1,0 +1,196 @@
+#include "train/trainer/run_state.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+
+#include "runtime/base/random.h"
+
+namespace troupe::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+template <typename T>
+const T* find(const std::vector<RunCommand>& commands) {
+  for (const auto& command : commands) {
+    if (const auto* found = std::get_if<T>(&command)) return found;
+  }
+  return nullptr;
+}
+
+const RecordEvent* record(const std::vector<RunCommand>& commands, const std::string& name) {
+  for (const auto& command : commands) {
+    const auto* found = std::get_if<RecordEvent>(&command);
+    if (found && found->event == name) return found;
+  }
+  return nullptr;
+}
+
+Status killed() { return error(Code::kActorDied, "killed by signal 9"); }
+
+TEST_CASE("a generation begins when every rank is alive and ends when every rank has finished") {
+  RunState run({.world_size = 2});
+  CHECK(run.apply(TrainerAlive{0, 1}, {}).empty());
+  const auto begun = run.apply(TrainerAlive{1, 1}, {});
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->generation == 1);
+  CHECK(run.apply(TrainerLoaded{0, 1, 0}, {}).empty());
+  run.apply(StepFinished{1, 1}, {});
+  CHECK(run.apply(TrainerFinished{0, 1}, {}).empty());
+  const auto ended = run.apply(TrainerFinished{1, 1}, {});
+  REQUIRE(find<EndRun>(ended));
+  CHECK(find<EndRun>(ended)->status.ok());
+  CHECK(run.apply(TrainerDied{0, 1, "n", killed()}, {}).empty());
+}
+
+TEST_CASE("a death aborts the others, waits for them and the new process, and is recovered") {
+  RunState run({.world_size = 2});
+  TimePoint now{};
+  run.apply(TrainerAlive{0, 1}, now);
+  run.apply(TrainerAlive{1, 1}, now);
+  for (int step = 1; step <= 17; ++step) run.apply(StepFinished{1, step}, now);
+  const auto died = run.apply(TrainerDied{1, 1, "node-a", killed()}, now);
+  REQUIRE(record(died, "death"));
+  CHECK(record(died, "death")->node == "node-a");
+  REQUIRE(find<AbortGeneration>(died));
+  CHECK(!find<BeginGeneration>(run.apply(TrainerAlive{1, 2}, now)));
+  const auto again = run.apply(TrainerStopped{0, 1, error(Code::kAborted, "peer")}, now);
+  REQUIRE(find<BeginGeneration>(again));
+  CHECK(find<BeginGeneration>(again)->generation == 2);
+  CHECK(run.failures() == 1);
+  const auto loaded = run.apply(TrainerLoaded{0, 2, 10}, now);
+  CHECK(record(loaded, "reload"));
+  CHECK(record(loaded, "resume")->step == 10);
+  const auto recovered = run.apply(StepFinished{2, 11}, now + milliseconds(250));
+  REQUIRE(record(recovered, "recovered"));
+  CHECK(record(recovered, "recovered")->lost_steps == 7);
+  CHECK(record(recovered, "recovered")->recovery_ms == 250);
+  CHECK(run.apply(StepFinished{1, 18}, now).empty());  // a message of the old generation
+  CHECK(run.last_step() == 11);
+}
+
+TEST_CASE("three fruitless failures end the run; a finished step in between starts the count again") {
+  RunState run({.world_size = 1});
+  std::uint64_t incarnation = 1;
+  run.apply(TrainerAlive{0, incarnation}, {});
+  const auto die = [&] {
+    auto commands = run.apply(TrainerDied{0, incarnation, "n", killed()}, {});
+    run.apply(TrainerAlive{0, ++incarnation}, {});
+    return commands;
+  };
+  CHECK(!find<EndRun>(die()));
+  CHECK(!find<EndRun>(die()));
+  run.apply(StepFinished{run.generation(), 1}, {});
+  CHECK(!find<EndRun>(die()));
+  CHECK(!find<EndRun>(die()));
+  const auto last = die();
+  REQUIRE(find<EndRun>(last));
+  CHECK(find<EndRun>(last)->status.message().find("without a finished step") != std::string::npos);
+}
+
+TEST_CASE("deaths of several ranks at once are one failure") {
+  RunState run({.world_size = 4});
+  for (int rank = 0; rank < 4; ++rank) run.apply(TrainerAlive{rank, 1}, {});
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(!find<EndRun>(run.apply(TrainerDied{rank, 1, "n", killed()}, {})));
+  }
+  CHECK(run.failures() == 1);
+  for (int rank = 0; rank < 3; ++rank) run.apply(TrainerAlive{rank, 2}, {});
+  CHECK(find<BeginGeneration>(run.apply(TrainerAlive{3, 2}, {})));
+}
+
+TEST_CASE("a process that dies before its generation can begin counts each time") {
+  RunState run({.world_size = 2});
+  run.apply(TrainerAlive{0, 1}, {});
+  CHECK(!find<EndRun>(run.apply(TrainerDied{1, 1, "n", killed()}, {})));
+  CHECK(!find<EndRun>(run.apply(TrainerDied{1, 2, "n", killed()}, {})));
+  CHECK(!find<EndRun>(run.apply(TrainerDied{1, 3, "n", killed()}, {})));
+  CHECK(find<EndRun>(run.apply(TrainerDied{1, 4, "n", killed()}, {})));
+}
+
+TEST_CASE("MAX_RESTARTS bounds the failures of the whole run") {
+  RunState run({.world_size = 1, .restarts_max = 0});
+  run.apply(TrainerAlive{0, 1}, {});
+  run.apply(StepFinished{1, 1}, {});
+  CHECK(find<EndRun>(run.apply(TrainerDied{0, 1, "n", killed()}, {})));
+}
+
+TEST_CASE("a rank that finished takes part again when another dies before it finished") {
+  RunState run({.world_size = 2});
+  run.apply(TrainerAlive{0, 1}, {});
+  run.apply(TrainerAlive{1, 1}, {});
+  run.apply(TrainerFinished{0, 1}, {});
+  run.apply(TrainerDied{1, 1, "n", killed()}, {});
+  CHECK(find<BeginGeneration>(run.apply(TrainerAlive{1, 2}, {})));
+}
+
+// Random schedules against a model of well-behaved trainers: whatever dies whenever, generations
+// never overlap, and the run ends.
+TEST_CASE("random schedules: one generation at a time, and the run always ends") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    SeededRandom random(seed);
+    const int world = 1 + static_cast<int>(random.below(4));
+    RunState run({.world_size = world, .fruitless_failures_max = 1000});
+    struct Trainer {
+      std::uint64_t incarnation = 1;
+      bool alive = false;
+      std::uint64_t generation = 0;  // it steps in; 0: in none
+      bool told_to_stop = false;
+    };
+    std::map<int, Trainer> trainers;
+    std::uint64_t current = 0;
+    std::int64_t step = 0;
+    int kills_left = 20;
+    bool ended = false;
+    const auto carry_out = [&](const std::vector<RunCommand>& commands) {
+      for (const auto& command : commands) {
+        if (const auto* begin = std::get_if<BeginGeneration>(&command)) {
+          REQUIRE(begin->generation == current + 1);
+          current = begin->generation;
+          for (auto& [rank, trainer] : trainers) {
+            REQUIRE(trainer.alive);
+            REQUIRE(trainer.generation == 0);
+            trainer.generation = current;
+            trainer.told_to_stop = false;
+          }
+        } else if (const auto* abort = std::get_if<AbortGeneration>(&command)) {
+          for (auto& [rank, trainer] : trainers) {
+            if (trainer.generation == abort->generation) trainer.told_to_stop = true;
+          }
+        } else if (std::holds_alternative<EndRun>(command)) {
+          ended = true;
+        }
+      }
+    };
+    for (int rank = 0; rank < world; ++rank) trainers[rank] = {};
+    int events = 0;
+    while (!ended) {
+      REQUIRE(++events < 10'000);
+      const int rank = static_cast<int>(random.below(static_cast<std::uint64_t>(world)));
+      Trainer& trainer = trainers[rank];
+      if (!trainer.alive) {
+        trainer.alive = true;
+        carry_out(run.apply(TrainerAlive{rank, trainer.incarnation}, {}));
+      } else if (kills_left > 0 && random.below(8) == 0) {
+        --kills_left;
+        trainer.alive = false;
+        trainer.generation = 0;
+        carry_out(run.apply(TrainerDied{rank, trainer.incarnation++, "n", killed()}, {}));
+      } else if (trainer.told_to_stop && trainer.generation != 0) {
+        const auto generation = std::exchange(trainer.generation, 0);
+        carry_out(run.apply(TrainerStopped{rank, generation, killed()}, {}));
+      } else if (trainer.generation == current && current != 0 && rank == 0 && step < 30) {
+        carry_out(run.apply(StepFinished{current, ++step}, {}));
+      } else if (step >= 30 && trainer.generation == current && current != 0) {
+        carry_out(run.apply(TrainerFinished{rank, current}, {}));
+      }
+    }
+    CHECK(run.ended());
+  }
+}
+
+}  // namespace
+}  // namespace troupe::train

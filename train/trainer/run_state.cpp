@@ -1,0 +1,190 @@
+#include "train/trainer/run_state.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace troupe::train {
+
+RunState::RunState(const RunSettings& settings)
+    : settings_(settings), ranks_(static_cast<std::size_t>(settings.world_size)) {
+  TROUPE_CHECK(settings.world_size >= 1);
+}
+
+std::vector<RunCommand> RunState::apply(const RunEvent& event, TimePoint now) {
+  commands_.clear();
+  if (!ended_) std::visit([&](const auto& e) { on(e, now); }, event);
+  return std::move(commands_);
+}
+
+RunState::Rank* RunState::rank_of(int rank) {
+  if (rank < 0 || rank >= settings_.world_size) return nullptr;
+  return &ranks_[static_cast<std::size_t>(rank)];
+}
+
+void RunState::on(const TrainerAlive& event, TimePoint) {
+  Rank* rank = rank_of(event.rank);
+  if (!rank || event.incarnation <= rank->incarnation) return;
+  // A process that came before its predecessor's death was reported: that death is told later, with
+  // an older incarnation, and must still count. Treat it as told now.
+  if (rank->phase == RankPhase::kRunning) {
+    lose_generation(error(Code::kActorDied, "rank {} was replaced", event.rank), {}, false);
+    if (ended_) return;
+  }
+  rank->incarnation = event.incarnation;
+  rank->phase = RankPhase::kReady;
+  if (rank->died_before) {
+    commands_.push_back(RecordEvent{.event = "respawn",
+                                    .generation = generation_,
+                                    .rank = event.rank,
+                                    .step = last_step_,
+                                    .text = fmt::format("rank {} has a new process", event.rank)});
+  }
+  begin_when_ready();
+}
+
+void RunState::on(const TrainerDied& event, TimePoint now) {
+  Rank* rank = rank_of(event.rank);
+  if (!rank || event.incarnation < rank->incarnation) return;
+  const bool died_again = rank->phase == RankPhase::kAbsent && rank->died_before;
+  rank->incarnation = event.incarnation;
+  rank->phase = RankPhase::kAbsent;
+  rank->died_before = true;
+  commands_.push_back(RecordEvent{
+      .event = "death",
+      .generation = generation_,
+      .rank = event.rank,
+      .node = event.node,
+      .step = last_step_,
+      .text = fmt::format("rank {} died: {}", event.rank, event.cause.to_string())});
+  if (!failed_at_) {
+    failed_at_ = now;
+    step_at_failure_ = last_step_;
+  }
+  Status cause = event.cause;
+  lose_generation(cause.with("rank", event.rank), now, died_again);
+}
+
+void RunState::on(const TrainerGone& event, TimePoint) {
+  Status cause = event.cause;
+  end(cause.with("rank", event.rank));
+}
+
+void RunState::on(const TrainerLoaded& event, TimePoint) {
+  if (!running_ || event.generation != generation_) return;
+  if (!failed_at_) return;  // the first load of a run is no reload
+  commands_.push_back(RecordEvent{.event = "reload",
+                                  .generation = generation_,
+                                  .rank = event.rank,
+                                  .step = event.step,
+                                  .text = fmt::format("rank {} loaded step {}", event.rank,
+                                                      event.step)});
+  if (!resumed_at_step_) {
+    resumed_at_step_ = event.step;
+    commands_.push_back(
+        RecordEvent{.event = "resume",
+                    .generation = generation_,
+                    .step = event.step,
+                    .text = fmt::format("training goes on after step {}", event.step)});
+  }
+}
+
+void RunState::on(const StepFinished& event, TimePoint now) {
+  if (!running_ || event.generation != generation_) return;
+  last_step_ = event.step;
+  fruitless_failures_ = 0;
+  if (failed_at_) {
+    const auto taken = std::chrono::duration_cast<std::chrono::milliseconds>(now - *failed_at_);
+    const std::int64_t resumed = resumed_at_step_.value_or(event.step - 1);
+    const std::int64_t lost = std::max<std::int64_t>(0, step_at_failure_ - resumed);
+    commands_.push_back(RecordEvent{
+        .event = "recovered",
+        .generation = generation_,
+        .step = event.step,
+        .text = fmt::format("step {} finished {} ms after the failure; {} finished steps were "
+                            "computed again",
+                            event.step, taken.count(), lost),
+        .lost_steps = lost,
+        .recovery_ms = taken.count()});
+    failed_at_.reset();
+  }
+}
+
+void RunState::on(const TrainerStopped& event, TimePoint now) {
+  Rank* rank = rank_of(event.rank);
+  if (!rank || event.generation != generation_ || rank->phase != RankPhase::kRunning) return;
+  rank->phase = RankPhase::kReady;
+  if (running_ && !failed_at_) {
+    failed_at_ = now;
+    step_at_failure_ = last_step_;
+  }
+  lose_generation(event.cause, now, false);
+  if (!ended_) begin_when_ready();
+}
+
+void RunState::on(const TrainerFinished& event, TimePoint) {
+  Rank* rank = rank_of(event.rank);
+  if (!rank || !running_ || event.generation != generation_) return;
+  rank->phase = RankPhase::kFinished;
+  const bool all = std::all_of(ranks_.begin(), ranks_.end(),
+                               [](const Rank& r) { return r.phase == RankPhase::kFinished; });
+  if (all) end({});
+}
+
+void RunState::on(const TrainerFailed& event, TimePoint) {
+  Status cause = event.cause;
+  end(cause.with("rank", event.rank));
+}
+
+void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }
+
+void RunState::lose_generation(const Status& cause, TimePoint, bool count_again) {
+  const bool first_sign = running_;
+  if (running_) {
+    running_ = false;
+    commands_.push_back(AbortGeneration{generation_, cause});
+  }
+  // Deaths of several ranks in one generation are one failure; a process that dies again before its
+  // generation could begin is another.
+  if (!first_sign && !count_again) return;
+  resumed_at_step_.reset();
+  ++failures_;
+  ++fruitless_failures_;
+  // A rank that had finished leaves with the others: the next generation needs all of them.
+  for (Rank& rank : ranks_) {
+    if (rank.phase == RankPhase::kFinished) rank.phase = RankPhase::kReady;
+  }
+  if (settings_.restarts_max && failures_ > *settings_.restarts_max) {
+    end(Status(cause).prefixed(fmt::format("the run may be restarted {} times (MAX_RESTARTS) and "
+                                           "failed once more",
+                                           *settings_.restarts_max)));
+  } else if (fruitless_failures_ >= settings_.fruitless_failures_max) {
+    end(Status(cause).prefixed(
+        fmt::format("{} failures in a row without a finished step between them; the last one",
+                    fruitless_failures_)));
+  }
+}
+
+void RunState::begin_when_ready() {
+  if (running_ || ended_) return;
+  const bool ready = std::all_of(ranks_.begin(), ranks_.end(),
+                                 [](const Rank& r) { return r.phase == RankPhase::kReady; });
+  if (!ready) return;
+  ++generation_;
+  running_ = true;
+  resumed_at_step_.reset();
+  for (Rank& rank : ranks_) rank.phase = RankPhase::kRunning;
+  commands_.push_back(BeginGeneration{generation_});
+}
+
+void RunState::end(Status status) {
+  if (ended_) return;
+  if (running_) {
+    running_ = false;
+    if (!status.ok()) commands_.push_back(AbortGeneration{generation_, status});
+  }
+  ended_ = true;
+  commands_.push_back(EndRun{std::move(status)});
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,166 @@
+#pragma once
+// What the controller of a training run knows and decides: a pure state machine.
+//
+// Trainers come alive, die, finish steps, leave a generation; the answer is what to do now. No
+// actors, no clock, no files: the controller actor feeds it and carries out its commands, tests and
+// the simulator run it as it is.
+//
+// A *generation* is one communicator among all ranks, from its begin to its end by completion or by
+// the first failure. After a failure every rank must have left the old generation and be alive again
+// before the next one begins: two generations never step at once.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+
+namespace troupe::train {
+
+struct RunSettings {
+  int world_size = 1;
+  // The run ends when so many generations in a row were lost without a finished step.
+  int fruitless_failures_max = 3;
+  // MAX_RESTARTS: the run ends at the failure after so many, whatever was finished between.
+  std::optional<int> restarts_max;
+};
+
+// --- events ----------------------------------------------------------------------------------------
+
+// The rank's process answers calls. `incarnation` is its actor's generation number.
+struct TrainerAlive {
+  int rank = 0;
+  std::uint64_t incarnation = 0;
+};
+// The rank's process is gone; another one will come.
+struct TrainerDied {
+  int rank = 0;
+  std::uint64_t incarnation = 0;
+  std::string node;
+  Status cause;
+};
+// The rank's process is gone for good (its node is lost and nothing can take its place).
+struct TrainerGone {
+  int rank = 0;
+  Status cause;
+};
+// The rank loaded a checkpoint (or the initial weights: step 0) in this generation.
+struct TrainerLoaded {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+};
+// An optimizer step was finished by the whole generation (told by rank 0).
+struct StepFinished {
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+};
+// The rank left the generation without finishing it: its communicator failed, or it was told to.
+struct TrainerStopped {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  Status cause;
+};
+// The rank finished the run's last step and wrote what it had to write.
+struct TrainerFinished {
+  int rank = 0;
+  std::uint64_t generation = 0;
+};
+// The rank cannot go on and a new process could not either: bad input, disk, non-finite loss.
+struct TrainerFailed {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  Status cause;
+};
+// The user or the driver ends the run.
+struct StopRequested {
+  Status reason;
+};
+
+using RunEvent = std::variant<TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded, StepFinished,
+                              TrainerStopped, TrainerFinished, TrainerFailed, StopRequested>;
+
+// --- commands --------------------------------------------------------------------------------------
+
+// To every rank: form the communicator of this generation, load, and step.
+struct BeginGeneration {
+  std::uint64_t generation = 0;
+};
+// To every rank but the dead: leave the generation at once.
+struct AbortGeneration {
+  std::uint64_t generation = 0;
+  Status reason;
+};
+// A line of events.jsonl. Fields that do not apply are empty.
+struct RecordEvent {
+  std::string event;  // death, respawn, reload, resume, recovered
+  std::uint64_t generation = 0;
+  int rank = -1;
+  std::string node;
+  std::int64_t step = -1;
+  std::string text;                         // a sentence for people
+  std::optional<std::int64_t> lost_steps;   // recovered only
+  std::optional<std::int64_t> recovery_ms;  // recovered only
+};
+// The run has ended; nothing follows.
+struct EndRun {
+  Status status;
+};
+
+using RunCommand = std::variant<BeginGeneration, AbortGeneration, RecordEvent, EndRun>;
+
+class RunState {
+ public:
+  explicit RunState(const RunSettings& settings);
+
+  // What to do about an event. Events of ranks or generations that are past change nothing.
+  std::vector<RunCommand> apply(const RunEvent& event, TimePoint now);
+
+  bool ended() const { return ended_; }
+  std::uint64_t generation() const { return generation_; }
+  // The newest step that any generation finished.
+  std::int64_t last_step() const { return last_step_; }
+  int failures() const { return failures_; }
+
+ private:
+  enum class RankPhase { kAbsent, kReady, kRunning, kFinished };
+  struct Rank {
+    RankPhase phase = RankPhase::kAbsent;
+    std::uint64_t incarnation = 0;  // of the living process, or the last one
+    bool died_before = false;
+  };
+
+  void on(const TrainerAlive& event, TimePoint now);
+  void on(const TrainerDied& event, TimePoint now);
+  void on(const TrainerGone& event, TimePoint now);
+  void on(const TrainerLoaded& event, TimePoint now);
+  void on(const StepFinished& event, TimePoint now);
+  void on(const TrainerStopped& event, TimePoint now);
+  void on(const TrainerFinished& event, TimePoint now);
+  void on(const TrainerFailed& event, TimePoint now);
+  void on(const StopRequested& event, TimePoint now);
+
+  Rank* rank_of(int rank);
+  // The current generation is lost: everybody leaves it. Counts the failure; may end the run.
+  void lose_generation(const Status& cause, TimePoint now, bool count_again);
+  void begin_when_ready();
+  void end(Status status);
+
+  RunSettings settings_;
+  std::vector<Rank> ranks_;
+  std::uint64_t generation_ = 0;
+  bool running_ = false;  // the generation has begun and is not lost
+  bool ended_ = false;
+  std::int64_t last_step_ = 0;
+  int failures_ = 0;            // generations lost
+  int fruitless_failures_ = 0;  // in a row, without a finished step
+  std::optional<TimePoint> failed_at_;
+  std::int64_t step_at_failure_ = 0;
+  std::optional<std::int64_t> resumed_at_step_;
+  std::vector<RunCommand> commands_;
+};
+
+}  // namespace troupe::train
