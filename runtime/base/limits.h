@@ -15,6 +15,9 @@ inline constexpr std::size_t kFrameBytesMax = 64u << 20;
 inline constexpr std::size_t kTraversalWordsMax = 4 * kFrameBytesMax / 8;
 // Nesting of a Cap'n Proto message.
 inline constexpr int kMessageDepthMax = 64;
+// Elements of one list in a message: above the largest cluster's actors, far below what would fill
+// memory when every element claims to be empty.
+inline constexpr std::size_t kWireListCountMax = 200'000;
 
 // What a peer that has not authenticated may cost us.
 inline constexpr std::chrono::seconds kHandshakeTimeout{5};

@@ -1,0 +1,50 @@
+# call_messages.h on the wire.
+@0xb1d3c5e7f9a10206;
+
+using Cxx = import "/capnp/c++.capnp";
+using T = import "types.capnp";
+$Cxx.namespace("troupe::wire::schema");
+
+struct CallMessage {
+  union {
+    bind @0 :Bind;
+    bindReply @1 :BindReply;
+    call @2 :Call;
+    callReply @3 :CallReply;
+    cancelCall @4 :CancelCall;
+  }
+}
+
+struct MethodSignature {
+  name @0 :Text;
+  hash @1 :UInt64;
+}
+
+struct Bind {
+  actorId @0 :T.Id;
+  type @1 :Text;
+  caller @2 :T.Id;
+  methods @3 :List(MethodSignature);
+}
+
+struct BindReply {
+  status @0 :T.Status;
+  generation @1 :UInt64;
+}
+
+struct Call {
+  sequence @0 :UInt64;
+  method @1 :UInt32;
+  timeoutUs @2 :Int64;
+  arguments @3 :Data;
+}
+
+struct CallReply {
+  sequence @0 :UInt64;
+  status @1 :T.Status;
+  result @2 :Data;
+}
+
+struct CancelCall {
+  sequence @0 :UInt64;
+}

@@ -1,0 +1,133 @@
+// call_messages.h to and from call.capnp.
+
+#include "runtime/wire/call.capnp.h"
+#include "runtime/wire/call_messages.h"
+#include "runtime/wire/types_codec.h"
+
+namespace troupe::wire {
+namespace codec {
+namespace {
+
+using codec::read;
+using codec::write;
+
+void write(schema::MethodSignature::Builder out, const MethodSignature& m) {
+  out.setName(text(m.name));
+  out.setHash(m.hash);
+}
+
+constexpr auto kWriteOne = [](auto out, const auto& m) { write(out, m); };
+
+void write(schema::Bind::Builder out, const Bind& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setType(text(m.type));
+  write(out.initCaller(), m.caller);
+  write_list([&](auto count) { return out.initMethods(count); }, m.methods, kWriteOne);
+}
+
+void write(schema::BindReply::Builder out, const BindReply& m) {
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+  out.setGeneration(m.generation);
+}
+
+void write(schema::Call::Builder out, const Call& m) {
+  out.setSequence(m.sequence);
+  out.setMethod(m.method);
+  out.setTimeoutUs(m.timeout_us);
+  out.setArguments(data(m.arguments));
+}
+
+void write(schema::CallReply::Builder out, const CallReply& m) {
+  out.setSequence(m.sequence);
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+  out.setResult(data(m.result));
+}
+
+void write(schema::CancelCall::Builder out, const CancelCall& m) { out.setSequence(m.sequence); }
+
+MethodSignature read(schema::MethodSignature::Reader in) {
+  return {.name = text(in.getName()), .hash = in.getHash()};
+}
+
+constexpr auto kReadOne = [](auto in) { return read(in); };
+
+Bind read(schema::Bind::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()),
+          .type = text(in.getType()),
+          .caller = read_id<ClientId>(in.getCaller()),
+          .methods = read_list(in.getMethods(), "methods", kReadOne)};
+}
+
+BindReply read(schema::BindReply::Reader in) {
+  return {.status = read(in.getStatus()), .generation = in.getGeneration()};
+}
+
+Call read(schema::Call::Reader in) {
+  return {.sequence = in.getSequence(),
+          .method = in.getMethod(),
+          .timeout_us = in.getTimeoutUs(),
+          .arguments = data(in.getArguments())};
+}
+
+CallReply read(schema::CallReply::Reader in) {
+  return {
+      .sequence = in.getSequence(), .status = read(in.getStatus()), .result = data(in.getResult())};
+}
+
+CancelCall read(schema::CancelCall::Reader in) { return {.sequence = in.getSequence()}; }
+
+// Every message of the family, once: M(the schema's number, name).
+#define TROUPE_CALL_MESSAGES(M) \
+  M(BIND, Bind)                 \
+  M(BIND_REPLY, BindReply)      \
+  M(CALL, Call)                 \
+  M(CALL_REPLY, CallReply)      \
+  M(CANCEL_CALL, CancelCall)
+
+struct Put {
+  schema::CallMessage::Builder root;
+#define TROUPE_PUT(number, Name) \
+  void operator()(const Name& message) { write(root.init##Name(), message); }
+  TROUPE_CALL_MESSAGES(TROUPE_PUT)
+#undef TROUPE_PUT
+};
+
+CallMessage get(schema::CallMessage::Reader root) {
+  switch (root.which()) {
+#define TROUPE_GET(number, Name)                     \
+  case schema::CallMessage::number:                  \
+    if (!root.has##Name()) throw Malformed{"empty"}; \
+    return read(root.get##Name());
+    TROUPE_CALL_MESSAGES(TROUPE_GET)
+#undef TROUPE_GET
+  }
+  throw Malformed{fmt::format("message number {}, which this version does not know",
+                              static_cast<unsigned>(root.which()))};
+}
+
+// The bytes of the one field that may be large.
+std::size_t payload_bytes(const CallMessage& message) {
+  if (const auto* call = std::get_if<Call>(&message)) return call->arguments.size();
+  if (const auto* reply = std::get_if<CallReply>(&message)) return reply->result.size();
+  return 0;
+}
+
+}  // namespace
+}  // namespace codec
+
+Bytes encode(const CallMessage& message) {
+  capnp::MallocMessageBuilder builder(codec::segment_words(codec::payload_bytes(message)));
+  std::visit(codec::Put{builder.initRoot<schema::CallMessage>()}, message);
+  return codec::to_bytes(builder);
+}
+
+Result<CallMessage> decode_call(std::span<const std::byte> frame) {
+  CallMessage message;
+  TROUPE_RETURN_IF_ERROR(
+      codec::decode_frame(frame, "call message", [&](capnp::MessageReader& reader) {
+        message = codec::get(reader.getRoot<schema::CallMessage>());
+      }));
+  return message;
+}
+
+}  // namespace troupe::wire

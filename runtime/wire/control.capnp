@@ -1,0 +1,208 @@
+# control_messages.h on the wire.
+@0xb1d3c5e7f9a10204;
+
+using Cxx = import "/capnp/c++.capnp";
+using T = import "types.capnp";
+$Cxx.namespace("troupe::wire::schema");
+
+struct ControlMessage {
+  union {
+    clientHello @0 :ClientHello;
+    registerNode @1 :RegisterNode;
+    registerNodeReply @2 :RegisterNodeReply;
+    heartbeat @3 :Heartbeat;
+    startActor @4 :StartActor;
+    stopActor @5 :StopActor;
+    shutdownNode @6 :ShutdownNode;
+    actorStarted @7 :ActorStarted;
+    actorReady @8 :ActorReady;
+    actorExited @9 :ActorExited;
+    createActors @10 :CreateActors;
+    killActor @11 :KillActor;
+    watchActor @12 :WatchActor;
+    watchNodes @13 :WatchNodes;
+    listNodes @14 :ListNodes;
+    listActors @15 :ListActors;
+    listEvents @16 :ListEvents;
+    endJob @17 :EndJob;
+    stopCluster @18 :StopCluster;
+    readLogs @19 :ReadLogs;
+    reply @20 :Reply;
+    actorUpdate @21 :ActorUpdate;
+    nodeUpdate @22 :NodeUpdate;
+    nodeList @23 :NodeList;
+    actorList @24 :ActorList;
+    eventList @25 :EventList;
+    logText @26 :LogText;
+  }
+}
+
+struct ClientHello {
+  requestId @0 :UInt64;
+  clientId @1 :T.Id;
+  jobId @2 :T.Id;
+  name @3 :Text;
+  kind @4 :Text;
+  reconnect @5 :Bool;
+}
+
+struct RunningActor {
+  spec @0 :T.ActorSpec;
+  generation @1 :UInt64;
+  pid @2 :Int64;
+  ready @3 :Bool;
+}
+
+struct RegisterNode {
+  requestId @0 :UInt64;
+  protocolVersion @1 :UInt32;
+  node @2 :T.NodeInfo;
+  running @3 :List(RunningActor);
+}
+
+struct ActorGeneration {
+  actorId @0 :T.Id;
+  generation @1 :UInt64;
+}
+
+struct RegisterNodeReply {
+  requestId @0 :UInt64;
+  status @1 :T.Status;
+  name @2 :Text;
+  heartbeatIntervalMs @3 :Int64;
+  heartbeatTimeoutMs @4 :Int64;
+  stop @5 :List(ActorGeneration);
+}
+
+struct Heartbeat {
+  nodeId @0 :T.Id;
+  sequence @1 :UInt64;
+}
+
+struct StartActor {
+  spec @0 :T.ActorSpec;
+  generation @1 :UInt64;
+}
+
+struct StopActor {
+  actorId @0 :T.Id;
+  generation @1 :UInt64;
+  graceMs @2 :Int64;
+  reason @3 :Text;
+}
+
+struct ShutdownNode {
+  reason @0 :Text;
+}
+
+struct ActorStarted {
+  actorId @0 :T.Id;
+  generation @1 :UInt64;
+  pid @2 :Int64;
+}
+
+struct ActorReady {
+  actorId @0 :T.Id;
+  generation @1 :UInt64;
+}
+
+struct ActorExited {
+  actorId @0 :T.Id;
+  generation @1 :UInt64;
+  exit @2 :T.ExitStatus;
+  constructorFailed @3 :Bool;
+  cause @4 :T.Status;
+  logTail @5 :Text;
+}
+
+struct CreateActors {
+  requestId @0 :UInt64;
+  specs @1 :List(T.ActorSpec);
+  gang @2 :Bool;
+  noWait @3 :Bool;
+}
+
+struct KillActor {
+  requestId @0 :UInt64;
+  actorId @1 :T.Id;
+  allowRestart @2 :Bool;
+  graceMs @3 :Int64;
+  reason @4 :Text;
+}
+
+struct WatchActor {
+  requestId @0 :UInt64;
+  actorId @1 :T.Id;
+  name @2 :Text;
+  stop @3 :Bool;
+}
+
+struct WatchNodes {
+  requestId @0 :UInt64;
+}
+
+struct ListNodes {
+  requestId @0 :UInt64;
+}
+
+struct ListActors {
+  requestId @0 :UInt64;
+  includeDead @1 :Bool;
+}
+
+struct ListEvents {
+  requestId @0 :UInt64;
+  afterSequence @1 :UInt64;
+  countMax @2 :UInt32;
+}
+
+struct EndJob {
+  requestId @0 :UInt64;
+  jobId @1 :T.Id;
+  reason @2 :Text;
+}
+
+struct StopCluster {
+  requestId @0 :UInt64;
+  reason @1 :Text;
+}
+
+struct ReadLogs {
+  requestId @0 :UInt64;
+  actorId @1 :T.Id;
+  bytesMax @2 :UInt64;
+}
+
+struct Reply {
+  requestId @0 :UInt64;
+  status @1 :T.Status;
+}
+
+struct ActorUpdate {
+  actor @0 :T.ActorInfo;
+}
+
+struct NodeUpdate {
+  node @0 :T.NodeInfo;
+}
+
+struct NodeList {
+  requestId @0 :UInt64;
+  nodes @1 :List(T.NodeInfo);
+}
+
+struct ActorList {
+  requestId @0 :UInt64;
+  actors @1 :List(T.ActorInfo);
+}
+
+struct EventList {
+  requestId @0 :UInt64;
+  events @1 :List(T.EventRecord);
+}
+
+struct LogText {
+  requestId @0 :UInt64;
+  status @1 :T.Status;
+  text @2 :Text;
+}

@@ -1,0 +1,404 @@
+// control_messages.h to and from control.capnp.
+
+#include "runtime/wire/control.capnp.h"
+#include "runtime/wire/control_messages.h"
+#include "runtime/wire/types_codec.h"
+
+namespace troupe::wire {
+namespace codec {
+namespace {
+
+using codec::read;
+using codec::write;
+
+// --- each message to its struct ------------------------------------------------------------------
+
+void write(schema::RunningActor::Builder out, const RunningActor& m) {
+  write(out.initSpec(), m.spec);
+  out.setGeneration(m.generation);
+  out.setPid(m.pid);
+  out.setReady(m.ready);
+}
+
+void write(schema::ActorGeneration::Builder out, const std::pair<ActorId, std::uint64_t>& m) {
+  write(out.initActorId(), m.first);
+  out.setGeneration(m.second);
+}
+
+constexpr auto kWriteOne = [](auto out, const auto& m) { write(out, m); };
+
+void write(schema::ClientHello::Builder out, const ClientHello& m) {
+  out.setRequestId(m.request_id);
+  write(out.initClientId(), m.client_id);
+  write(out.initJobId(), m.job_id);
+  out.setName(text(m.name));
+  out.setKind(text(m.kind));
+  out.setReconnect(m.reconnect);
+}
+
+void write(schema::RegisterNode::Builder out, const RegisterNode& m) {
+  out.setRequestId(m.request_id);
+  out.setProtocolVersion(m.protocol_version);
+  write(out.initNode(), m.node);
+  write_list([&](auto count) { return out.initRunning(count); }, m.running, kWriteOne);
+}
+
+void write(schema::RegisterNodeReply::Builder out, const RegisterNodeReply& m) {
+  out.setRequestId(m.request_id);
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+  out.setName(text(m.name));
+  out.setHeartbeatIntervalMs(m.heartbeat_interval_ms);
+  out.setHeartbeatTimeoutMs(m.heartbeat_timeout_ms);
+  write_list([&](auto count) { return out.initStop(count); }, m.stop, kWriteOne);
+}
+
+void write(schema::Heartbeat::Builder out, const Heartbeat& m) {
+  write(out.initNodeId(), m.node_id);
+  out.setSequence(m.sequence);
+}
+
+void write(schema::StartActor::Builder out, const StartActor& m) {
+  write(out.initSpec(), m.spec);
+  out.setGeneration(m.generation);
+}
+
+void write(schema::StopActor::Builder out, const StopActor& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setGeneration(m.generation);
+  out.setGraceMs(m.grace_ms);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::ShutdownNode::Builder out, const ShutdownNode& m) {
+  out.setReason(text(m.reason));
+}
+
+void write(schema::ActorStarted::Builder out, const ActorStarted& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setGeneration(m.generation);
+  out.setPid(m.pid);
+}
+
+void write(schema::ActorReady::Builder out, const ActorReady& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setGeneration(m.generation);
+}
+
+void write(schema::ActorExited::Builder out, const ActorExited& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setGeneration(m.generation);
+  write(out.initExit(), m.exit);
+  out.setConstructorFailed(m.constructor_failed);
+  if (!m.cause.ok()) write(out.initCause(), m.cause);
+  out.setLogTail(text(m.log_tail));
+}
+
+void write(schema::CreateActors::Builder out, const CreateActors& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initSpecs(count); }, m.specs, kWriteOne);
+  out.setGang(m.gang);
+  out.setNoWait(m.no_wait);
+}
+
+void write(schema::KillActor::Builder out, const KillActor& m) {
+  out.setRequestId(m.request_id);
+  write(out.initActorId(), m.actor_id);
+  out.setAllowRestart(m.allow_restart);
+  out.setGraceMs(m.grace_ms);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::WatchActor::Builder out, const WatchActor& m) {
+  out.setRequestId(m.request_id);
+  write(out.initActorId(), m.actor_id);
+  out.setName(text(m.name));
+  out.setStop(m.stop);
+}
+
+void write(schema::WatchNodes::Builder out, const WatchNodes& m) { out.setRequestId(m.request_id); }
+
+void write(schema::ListNodes::Builder out, const ListNodes& m) { out.setRequestId(m.request_id); }
+
+void write(schema::ListActors::Builder out, const ListActors& m) {
+  out.setRequestId(m.request_id);
+  out.setIncludeDead(m.include_dead);
+}
+
+void write(schema::ListEvents::Builder out, const ListEvents& m) {
+  out.setRequestId(m.request_id);
+  out.setAfterSequence(m.after_sequence);
+  out.setCountMax(m.count_max);
+}
+
+void write(schema::EndJob::Builder out, const EndJob& m) {
+  out.setRequestId(m.request_id);
+  write(out.initJobId(), m.job_id);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::StopCluster::Builder out, const StopCluster& m) {
+  out.setRequestId(m.request_id);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::ReadLogs::Builder out, const ReadLogs& m) {
+  out.setRequestId(m.request_id);
+  write(out.initActorId(), m.actor_id);
+  out.setBytesMax(m.bytes_max);
+}
+
+void write(schema::Reply::Builder out, const Reply& m) {
+  out.setRequestId(m.request_id);
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+}
+
+void write(schema::ActorUpdate::Builder out, const ActorUpdate& m) {
+  write(out.initActor(), m.actor);
+}
+
+void write(schema::NodeUpdate::Builder out, const NodeUpdate& m) { write(out.initNode(), m.node); }
+
+void write(schema::NodeList::Builder out, const NodeList& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initNodes(count); }, m.nodes, kWriteOne);
+}
+
+void write(schema::ActorList::Builder out, const ActorList& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initActors(count); }, m.actors, kWriteOne);
+}
+
+void write(schema::EventList::Builder out, const EventList& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initEvents(count); }, m.events, kWriteOne);
+}
+
+void write(schema::LogText::Builder out, const LogText& m) {
+  out.setRequestId(m.request_id);
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+  out.setText(text(m.text));
+}
+
+// --- and back ------------------------------------------------------------------------------------
+
+RunningActor read(schema::RunningActor::Reader in) {
+  return {.spec = read(in.getSpec()),
+          .generation = in.getGeneration(),
+          .pid = in.getPid(),
+          .ready = in.getReady()};
+}
+
+std::pair<ActorId, std::uint64_t> read(schema::ActorGeneration::Reader in) {
+  return {read_id<ActorId>(in.getActorId()), in.getGeneration()};
+}
+
+constexpr auto kReadOne = [](auto in) { return read(in); };
+
+ClientHello read(schema::ClientHello::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .client_id = read_id<ClientId>(in.getClientId()),
+          .job_id = read_id<JobId>(in.getJobId()),
+          .name = text(in.getName()),
+          .kind = text(in.getKind()),
+          .reconnect = in.getReconnect()};
+}
+
+RegisterNode read(schema::RegisterNode::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .protocol_version = in.getProtocolVersion(),
+          .node = read(in.getNode()),
+          .running = read_list(in.getRunning(), "running", kReadOne)};
+}
+
+RegisterNodeReply read(schema::RegisterNodeReply::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .status = read(in.getStatus()),
+          .name = text(in.getName()),
+          .heartbeat_interval_ms = in.getHeartbeatIntervalMs(),
+          .heartbeat_timeout_ms = in.getHeartbeatTimeoutMs(),
+          .stop = read_list(in.getStop(), "stop", kReadOne)};
+}
+
+Heartbeat read(schema::Heartbeat::Reader in) {
+  return {.node_id = read_id<NodeId>(in.getNodeId()), .sequence = in.getSequence()};
+}
+
+StartActor read(schema::StartActor::Reader in) {
+  return {.spec = read(in.getSpec()), .generation = in.getGeneration()};
+}
+
+StopActor read(schema::StopActor::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()),
+          .generation = in.getGeneration(),
+          .grace_ms = in.getGraceMs(),
+          .reason = text(in.getReason())};
+}
+
+ShutdownNode read(schema::ShutdownNode::Reader in) { return {.reason = text(in.getReason())}; }
+
+ActorStarted read(schema::ActorStarted::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()),
+          .generation = in.getGeneration(),
+          .pid = in.getPid()};
+}
+
+ActorReady read(schema::ActorReady::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()), .generation = in.getGeneration()};
+}
+
+ActorExited read(schema::ActorExited::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()),
+          .generation = in.getGeneration(),
+          .exit = read(in.getExit()),
+          .constructor_failed = in.getConstructorFailed(),
+          .cause = read(in.getCause()),
+          .log_tail = text(in.getLogTail())};
+}
+
+CreateActors read(schema::CreateActors::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .specs = read_list(in.getSpecs(), "specs", kReadOne),
+          .gang = in.getGang(),
+          .no_wait = in.getNoWait()};
+}
+
+KillActor read(schema::KillActor::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .actor_id = read_id<ActorId>(in.getActorId()),
+          .allow_restart = in.getAllowRestart(),
+          .grace_ms = in.getGraceMs(),
+          .reason = text(in.getReason())};
+}
+
+WatchActor read(schema::WatchActor::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .actor_id = read_id<ActorId>(in.getActorId()),
+          .name = text(in.getName()),
+          .stop = in.getStop()};
+}
+
+WatchNodes read(schema::WatchNodes::Reader in) { return {.request_id = in.getRequestId()}; }
+
+ListNodes read(schema::ListNodes::Reader in) { return {.request_id = in.getRequestId()}; }
+
+ListActors read(schema::ListActors::Reader in) {
+  return {.request_id = in.getRequestId(), .include_dead = in.getIncludeDead()};
+}
+
+ListEvents read(schema::ListEvents::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .after_sequence = in.getAfterSequence(),
+          .count_max = in.getCountMax()};
+}
+
+EndJob read(schema::EndJob::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .job_id = read_id<JobId>(in.getJobId()),
+          .reason = text(in.getReason())};
+}
+
+StopCluster read(schema::StopCluster::Reader in) {
+  return {.request_id = in.getRequestId(), .reason = text(in.getReason())};
+}
+
+ReadLogs read(schema::ReadLogs::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .actor_id = read_id<ActorId>(in.getActorId()),
+          .bytes_max = in.getBytesMax()};
+}
+
+Reply read(schema::Reply::Reader in) {
+  return {.request_id = in.getRequestId(), .status = read(in.getStatus())};
+}
+
+ActorUpdate read(schema::ActorUpdate::Reader in) { return {.actor = read(in.getActor())}; }
+
+NodeUpdate read(schema::NodeUpdate::Reader in) { return {.node = read(in.getNode())}; }
+
+NodeList read(schema::NodeList::Reader in) {
+  return {.request_id = in.getRequestId(), .nodes = read_list(in.getNodes(), "nodes", kReadOne)};
+}
+
+ActorList read(schema::ActorList::Reader in) {
+  return {.request_id = in.getRequestId(), .actors = read_list(in.getActors(), "actors", kReadOne)};
+}
+
+EventList read(schema::EventList::Reader in) {
+  return {.request_id = in.getRequestId(), .events = read_list(in.getEvents(), "events", kReadOne)};
+}
+
+LogText read(schema::LogText::Reader in) {
+  return {
+      .request_id = in.getRequestId(), .status = read(in.getStatus()), .text = text(in.getText())};
+}
+
+// Every message of the family, once: M(the schema's number, name).
+#define TROUPE_CONTROL_MESSAGES(M)          \
+  M(CLIENT_HELLO, ClientHello)              \
+  M(REGISTER_NODE, RegisterNode)            \
+  M(REGISTER_NODE_REPLY, RegisterNodeReply) \
+  M(HEARTBEAT, Heartbeat)                   \
+  M(START_ACTOR, StartActor)                \
+  M(STOP_ACTOR, StopActor)                  \
+  M(SHUTDOWN_NODE, ShutdownNode)            \
+  M(ACTOR_STARTED, ActorStarted)            \
+  M(ACTOR_READY, ActorReady)                \
+  M(ACTOR_EXITED, ActorExited)              \
+  M(CREATE_ACTORS, CreateActors)            \
+  M(KILL_ACTOR, KillActor)                  \
+  M(WATCH_ACTOR, WatchActor)                \
+  M(WATCH_NODES, WatchNodes)                \
+  M(LIST_NODES, ListNodes)                  \
+  M(LIST_ACTORS, ListActors)                \
+  M(LIST_EVENTS, ListEvents)                \
+  M(END_JOB, EndJob)                        \
+  M(STOP_CLUSTER, StopCluster)              \
+  M(READ_LOGS, ReadLogs)                    \
+  M(REPLY, Reply)                           \
+  M(ACTOR_UPDATE, ActorUpdate)              \
+  M(NODE_UPDATE, NodeUpdate)                \
+  M(NODE_LIST, NodeList)                    \
+  M(ACTOR_LIST, ActorList)                  \
+  M(EVENT_LIST, EventList)                  \
+  M(LOG_TEXT, LogText)
+
+struct Put {
+  schema::ControlMessage::Builder root;
+#define TROUPE_PUT(number, Name) \
+  void operator()(const Name& message) { write(root.init##Name(), message); }
+  TROUPE_CONTROL_MESSAGES(TROUPE_PUT)
+#undef TROUPE_PUT
+};
+
+ControlMessage get(schema::ControlMessage::Reader root) {
+  switch (root.which()) {
+#define TROUPE_GET(number, Name)                     \
+  case schema::ControlMessage::number:               \
+    if (!root.has##Name()) throw Malformed{"empty"}; \
+    return read(root.get##Name());
+    TROUPE_CONTROL_MESSAGES(TROUPE_GET)
+#undef TROUPE_GET
+  }
+  throw Malformed{fmt::format("message number {}, which this version does not know",
+                              static_cast<unsigned>(root.which()))};
+}
+
+}  // namespace
+}  // namespace codec
+
+Bytes encode(const ControlMessage& message) {
+  capnp::MallocMessageBuilder builder(codec::segment_words(0));
+  std::visit(codec::Put{builder.initRoot<schema::ControlMessage>()}, message);
+  return codec::to_bytes(builder);
+}
+
+Result<ControlMessage> decode_control(std::span<const std::byte> frame) {
+  ControlMessage message;
+  TROUPE_RETURN_IF_ERROR(
+      codec::decode_frame(frame, "control message", [&](capnp::MessageReader& reader) {
+        message = codec::get(reader.getRoot<schema::ControlMessage>());
+      }));
+  return message;
+}
+
+}  // namespace troupe::wire

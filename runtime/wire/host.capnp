@@ -1,0 +1,55 @@
+# host_messages.h on the wire.
+@0xb1d3c5e7f9a10205;
+
+using Cxx = import "/capnp/c++.capnp";
+using T = import "types.capnp";
+$Cxx.namespace("troupe::wire::schema");
+
+struct HostMessage {
+  union {
+    hostStart @0 :HostStart;
+    hostConnection @1 :HostConnection;
+    hostStop @2 :HostStop;
+    hostReady @3 :HostReady;
+    hostFailed @4 :HostFailed;
+    hostSavedState @5 :HostSavedState;
+    hostKeepSegment @6 :HostKeepSegment;
+  }
+}
+
+struct HostStart {
+  spec @0 :T.ActorSpec;
+  generation @1 :UInt64;
+  nodeId @2 :T.Id;
+  nodeEndpoint @3 :T.Endpoint;
+  headEndpoint @4 :T.Endpoint;
+  token @5 :Data;
+  hasSavedState @6 :Bool;
+}
+
+struct HostConnection {
+  target @0 :Text;
+  peer @1 :Text;
+  sameNode @2 :Bool;
+}
+
+struct HostStop {
+  graceMs @0 :Int64;
+  reason @1 :Text;
+}
+
+struct HostReady {
+}
+
+struct HostFailed {
+  status @0 :T.Status;
+}
+
+struct HostSavedState {
+  generation @0 :UInt64;
+}
+
+struct HostKeepSegment {
+  name @0 :Text;
+  drop @1 :Bool;
+}

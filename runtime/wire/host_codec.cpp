@@ -1,0 +1,130 @@
+// host_messages.h to and from host.capnp.
+
+#include "runtime/wire/host.capnp.h"
+#include "runtime/wire/host_messages.h"
+#include "runtime/wire/types_codec.h"
+
+namespace troupe::wire {
+namespace codec {
+namespace {
+
+using codec::read;
+using codec::write;
+
+void write(schema::HostStart::Builder out, const HostStart& m) {
+  write(out.initSpec(), m.spec);
+  out.setGeneration(m.generation);
+  write(out.initNodeId(), m.node_id);
+  write(out.initNodeEndpoint(), m.node_endpoint);
+  write(out.initHeadEndpoint(), m.head_endpoint);
+  out.setToken(data(m.token));
+  out.setHasSavedState(m.has_saved_state);
+}
+
+void write(schema::HostConnection::Builder out, const HostConnection& m) {
+  out.setTarget(text(m.target));
+  out.setPeer(text(m.peer));
+  out.setSameNode(m.same_node);
+}
+
+void write(schema::HostStop::Builder out, const HostStop& m) {
+  out.setGraceMs(m.grace_ms);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::HostReady::Builder, const HostReady&) {}
+
+void write(schema::HostFailed::Builder out, const HostFailed& m) {
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+}
+
+void write(schema::HostSavedState::Builder out, const HostSavedState& m) {
+  out.setGeneration(m.generation);
+}
+
+void write(schema::HostKeepSegment::Builder out, const HostKeepSegment& m) {
+  out.setName(text(m.name));
+  out.setDrop(m.drop);
+}
+
+HostStart read(schema::HostStart::Reader in) {
+  return {.spec = read(in.getSpec()),
+          .generation = in.getGeneration(),
+          .node_id = read_id<NodeId>(in.getNodeId()),
+          .node_endpoint = read(in.getNodeEndpoint()),
+          .head_endpoint = read(in.getHeadEndpoint()),
+          .token = data(in.getToken()),
+          .has_saved_state = in.getHasSavedState()};
+}
+
+HostConnection read(schema::HostConnection::Reader in) {
+  return {
+      .target = text(in.getTarget()), .peer = text(in.getPeer()), .same_node = in.getSameNode()};
+}
+
+HostStop read(schema::HostStop::Reader in) {
+  return {.grace_ms = in.getGraceMs(), .reason = text(in.getReason())};
+}
+
+HostReady read(schema::HostReady::Reader) { return {}; }
+
+HostFailed read(schema::HostFailed::Reader in) { return {.status = read(in.getStatus())}; }
+
+HostSavedState read(schema::HostSavedState::Reader in) {
+  return {.generation = in.getGeneration()};
+}
+
+HostKeepSegment read(schema::HostKeepSegment::Reader in) {
+  return {.name = text(in.getName()), .drop = in.getDrop()};
+}
+
+// Every message of the family, once: M(the schema's number, name).
+#define TROUPE_HOST_MESSAGES(M)       \
+  M(HOST_START, HostStart)            \
+  M(HOST_CONNECTION, HostConnection)  \
+  M(HOST_STOP, HostStop)              \
+  M(HOST_READY, HostReady)            \
+  M(HOST_FAILED, HostFailed)          \
+  M(HOST_SAVED_STATE, HostSavedState) \
+  M(HOST_KEEP_SEGMENT, HostKeepSegment)
+
+struct Put {
+  schema::HostMessage::Builder root;
+#define TROUPE_PUT(number, Name) \
+  void operator()(const Name& message) { write(root.init##Name(), message); }
+  TROUPE_HOST_MESSAGES(TROUPE_PUT)
+#undef TROUPE_PUT
+};
+
+HostMessage get(schema::HostMessage::Reader root) {
+  switch (root.which()) {
+#define TROUPE_GET(number, Name)                     \
+  case schema::HostMessage::number:                  \
+    if (!root.has##Name()) throw Malformed{"empty"}; \
+    return read(root.get##Name());
+    TROUPE_HOST_MESSAGES(TROUPE_GET)
+#undef TROUPE_GET
+  }
+  throw Malformed{fmt::format("message number {}, which this version does not know",
+                              static_cast<unsigned>(root.which()))};
+}
+
+}  // namespace
+}  // namespace codec
+
+Bytes encode(const HostMessage& message) {
+  capnp::MallocMessageBuilder builder(codec::segment_words(0));
+  std::visit(codec::Put{builder.initRoot<schema::HostMessage>()}, message);
+  return codec::to_bytes(builder);
+}
+
+Result<HostMessage> decode_host(std::span<const std::byte> frame) {
+  HostMessage message;
+  TROUPE_RETURN_IF_ERROR(
+      codec::decode_frame(frame, "host message", [&](capnp::MessageReader& reader) {
+        message = codec::get(reader.getRoot<schema::HostMessage>());
+      }));
+  return message;
+}
+
+}  // namespace troupe::wire

@@ -1,0 +1,109 @@
+# The nouns of types.h. Fields are only ever added, with new numbers: peers of one protocol version
+# may differ in what they know. See README.md for the limits at decoding.
+@0xb1d3c5e7f9a10203;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("troupe::wire::schema");
+
+struct Id {
+  high @0 :UInt64;
+  low @1 :UInt64;
+}
+
+struct Pair {
+  key @0 :Text;
+  value @1 :Text;
+}
+
+# A null pointer is an ok status.
+struct Status {
+  code @0 :Int32;
+  message @1 :Text;
+  context @2 :List(Pair);
+}
+
+# In 1/10,000 of a unit.
+struct Resource {
+  name @0 :Text;
+  amount @1 :Int64;
+}
+
+struct Endpoint {
+  host @0 :Text;
+  port @1 :UInt16;
+  localName @2 :Text;
+}
+
+struct RestartPolicy {
+  maxRestarts @0 :Int32;
+  windowMs @1 :Int64;
+  backoffInitialMs @2 :Int64;
+  backoffMaxMs @3 :Int64;
+}
+
+struct Image {
+  path @0 :Text;
+  xxh3 @1 :UInt64;
+}
+
+struct ActorSpec {
+  actorId @0 :Id;
+  type @1 :Text;
+  name @2 :Text;
+  constructorArguments @3 :Data;
+  resources @4 :List(Resource);
+  restart @5 :RestartPolicy;
+  nodeAffinity @6 :Id;  # null: any node
+  jobId @7 :Id;
+  owner @8 :Id;
+  detached @9 :Bool;
+  image @10 :Image;
+  run @11 :Text;
+  rank @12 :Int32;
+  environment @13 :List(Pair);
+  logPath @14 :Text;
+}
+
+struct ActorInfo {
+  actorId @0 :Id;
+  type @1 :Text;
+  name @2 :Text;
+  state @3 :UInt8;
+  generation @4 :UInt64;
+  nodeId @5 :Id;
+  endpoint @6 :Endpoint;
+  pid @7 :Int64;
+  restarts @8 :Int32;
+  rank @9 :Int32;
+  jobId @10 :Id;
+  resources @11 :List(Resource);
+  death @12 :Status;
+  pendingWhy @13 :Text;
+}
+
+struct NodeInfo {
+  nodeId @0 :Id;
+  name @1 :Text;
+  endpoint @2 :Endpoint;
+  state @3 :UInt8;
+  total @4 :List(Resource);
+  available @5 :List(Resource);
+  labels @6 :List(Pair);
+  pid @7 :Int64;
+  joinedUnixUs @8 :Int64;
+}
+
+struct ExitStatus {
+  exitCode @0 :Int32;
+  signal @1 :Int32;
+}
+
+struct EventRecord {
+  sequence @0 :UInt64;
+  unixTimeUs @1 :Int64;
+  kind @2 :Text;
+  nodeId @3 :Id;
+  actorId @4 :Id;
+  generation @5 :UInt64;
+  text @6 :Text;
+}

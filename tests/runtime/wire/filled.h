@@ -1,0 +1,105 @@
+#pragma once
+// Fills every field of a message with a value of its own and compares field by field, by reflection
+// (Boost.PFR): a field that the codec forgets is found without anybody listing it here.
+
+#include <boost/pfr.hpp>
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::tests {
+
+class Filler {
+ public:
+  template <typename T>
+  T make() {
+    T value{};
+    fill(value);
+    return value;
+  }
+
+ private:
+  int next() { return ++counter_; }
+
+  void fill(bool& value) { value = !value; }  // so that it is not the default
+  void fill(std::string& value) { value = "text " + std::to_string(next()); }
+  void fill(std::byte& value) { value = static_cast<std::byte>(next()); }
+  void fill(Status& value) {
+    value = Status(Code::kDataLoss, "message " + std::to_string(next()))
+                .with("rank", next())
+                .with("actor", next());
+  }
+  void fill(wire::ActorState& value) { value = wire::ActorState::kRestarting; }
+  void fill(wire::NodeState& value) { value = wire::NodeState::kDraining; }
+  template <std::integral T>
+  void fill(T& value) {
+    // Near the top of the type, so that a narrower field on the way would show.
+    value = static_cast<T>(std::numeric_limits<T>::max() - next());
+  }
+  template <typename T>
+  void fill(std::vector<T>& values) {
+    values.resize(3);
+    for (T& value : values) fill(value);
+  }
+  template <typename T>
+  void fill(std::optional<T>& value) {
+    value = make<T>();
+  }
+  template <typename A, typename B>
+  void fill(std::pair<A, B>& value) {
+    fill(value.first);
+    fill(value.second);
+  }
+  template <typename V, typename C>
+  void fill(std::map<std::string, V, C>& values) {
+    for (int i = 0; i < 3; ++i) values["key " + std::to_string(next())] = make<V>();
+  }
+  template <typename T>
+  requires std::is_aggregate_v<T>
+  void fill(T& value) {
+    boost::pfr::for_each_field(value, [&](auto& field) { fill(field); });
+  }
+
+  int counter_ = 0;
+};
+
+template <typename T>
+bool same(const T& a, const T& b) {
+  if constexpr (requires { requires std::is_aggregate_v<T>; }) {
+    bool equal = true;
+    std::size_t index = 0;
+    boost::pfr::for_each_field(a, [&](const auto& field) {
+      using Field = std::remove_cvref_t<decltype(field)>;
+      boost::pfr::for_each_field(b, [&, j = std::size_t{0}](const auto& other) mutable {
+        if constexpr (std::is_same_v<Field, std::remove_cvref_t<decltype(other)>>) {
+          if (j == index) equal = equal && same(field, other);
+        }
+        ++j;
+      });
+      ++index;
+    });
+    return equal;
+  } else if constexpr (requires(const T& v) {
+                         v.begin();
+                         v.size();
+                         requires std::is_aggregate_v<typename T::value_type>;
+                       }) {
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (!same(a[i], b[i])) return false;
+    }
+    return true;
+  } else {
+    return a == b;
+  }
+}
+
+}  // namespace troupe::tests

@@ -1,0 +1,85 @@
+#include <doctest/doctest.h>
+
+#include "runtime/wire/call_messages.h"
+#include "runtime/wire/control_messages.h"
+#include "runtime/wire/host_messages.h"
+#include "tests/runtime/wire/filled.h"
+
+namespace troupe::wire {
+namespace {
+
+template <typename Variant, typename Decode, std::size_t... I>
+void check_family(Decode decode, std::index_sequence<I...>) {
+  const auto check_one = [&]<typename Message>(const Message& message) {
+    const Result<Variant> decoded = decode(encode(Variant(message)));
+    REQUIRE_MESSAGE(decoded.ok(), decoded.status().to_string());
+    REQUIRE(std::holds_alternative<Message>(*decoded));
+    CHECK(tests::same(message, std::get<Message>(*decoded)));
+  };
+  tests::Filler filler;
+  // Filled, and empty: defaults of the struct and of the schema need not be the same.
+  (check_one(filler.make<std::variant_alternative_t<I, Variant>>()), ...);
+  (check_one(std::variant_alternative_t<I, Variant>{}), ...);
+}
+
+template <typename Variant, typename Decode>
+void check_family(Decode decode) {
+  check_family<Variant>(decode, std::make_index_sequence<std::variant_size_v<Variant>>());
+}
+
+TEST_CASE("every field of every message comes back") {
+  check_family<ControlMessage>([](const Bytes& b) { return decode_control(b); });
+  check_family<HostMessage>([](const Bytes& b) { return decode_host(b); });
+  check_family<CallMessage>([](const Bytes& b) { return decode_call(b); });
+}
+
+TEST_CASE("the comparison of this test sees a difference in every nested field") {
+  tests::Filler filler;
+  const auto original = filler.make<CreateActors>();
+  auto changed = original;
+  CHECK(tests::same(original, changed));
+  changed.specs[1].restart.window_ms += 1;
+  CHECK_FALSE(tests::same(original, changed));
+}
+
+TEST_CASE("strings keep zero bytes and bytes that are not UTF-8") {
+  ActorExited message;
+  message.log_tail = std::string("a\0b\xff\xfe", 5);
+  const auto decoded = decode_control(encode(ControlMessage(message)));
+  REQUIRE(decoded.ok());
+  CHECK(std::get<ActorExited>(*decoded).log_tail == message.log_tail);
+}
+
+TEST_CASE("a large argument travels in one segment, and from an address that is not aligned") {
+  Call call;
+  call.sequence = 7;
+  call.arguments.resize(3'000'001, std::byte{42});
+  const Bytes frame = encode(CallMessage(call));
+  CHECK(frame[0] == std::byte{0});  // segment count minus one
+  CHECK(frame.size() < call.arguments.size() + 1024);
+
+  Bytes shifted(frame.size() + 4);
+  std::copy(frame.begin(), frame.end(), shifted.begin() + 4);
+  const auto decoded = decode_call(std::span(shifted).subspan(4));
+  REQUIRE(decoded.ok());
+  CHECK(std::get<Call>(*decoded).arguments == call.arguments);
+}
+
+TEST_CASE("a small call is small") {
+  Call call;
+  call.arguments.resize(8);
+  CHECK(encode(CallMessage(call)).size() <= 96);
+  CHECK(encode(CallMessage(CallReply{.sequence = 1, .status = {}, .result = Bytes(8)})).size() <=
+        96);
+}
+
+TEST_CASE("an exit status in words") {
+  CHECK(ExitStatus{.exit_code = 3}.to_string() == "exit code 3");
+  CHECK(ExitStatus{.signal = 9}.to_string() == "killed by signal 9 (SIGKILL)");
+  CHECK(ExitStatus{.signal = 63}.to_string() == "killed by signal 63");
+  CHECK(actor_state_name(ActorState::kRestarting) == "restarting");
+  CHECK(node_state_name(NodeState::kDraining) == "draining");
+}
+
+}  // namespace
+}  // namespace troupe::wire
