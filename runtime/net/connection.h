@@ -37,12 +37,14 @@ class Connection {
 };
 
 struct ConnectionOptions {
-  std::size_t frame_bytes_max;   // default: limits::kFrameBytesMax
-  std::size_t queue_bytes_max;   // default: 256 MiB
+  std::size_t frame_bytes_max;  // default: limits::kFrameBytesMax
+  std::size_t queue_bytes_max;  // default: 256 MiB
   ConnectionOptions();
 };
 
-// Takes over a connected stream socket (TCP or Unix).
+// Takes over a connected stream socket (TCP or Unix). The loop must outlive the connection. A frame
+// sent from another thread leaves at once; those sent in the loop's thread leave together at the
+// end of the current work.
 std::shared_ptr<Connection> make_connection(EventLoop& loop, UniqueFd socket, std::string peer,
                                             const ConnectionOptions& options = {});
 

@@ -23,7 +23,11 @@ class EventLoop {
   // Calls `ready` on the loop's thread each time the descriptor is readable, until unwatch. The
   // descriptor stays the caller's. Loop thread.
   virtual void watch_readable(int fd, std::function<void()> ready) = 0;
+  // Calls `ready` once on the loop's thread, as soon as the descriptor takes bytes. Loop thread.
+  virtual void when_writable(int fd, std::function<void()> ready) = 0;
+  // Neither call comes any more; needed before the descriptor is closed. Loop thread.
   virtual void unwatch(int fd) = 0;
+  // Before a loop runs, whoever made it is its thread.
   virtual bool in_loop_thread() const = 0;
   virtual const Clock& clock() const = 0;
 };
@@ -38,6 +42,8 @@ class RunnableLoop : public EventLoop {
   virtual void on_signal(int signal, std::function<void()> handler) = 0;
 };
 
+// Work that is still queued, timers and watches go unrun when a loop is destroyed. Descriptors must
+// be pipes, sockets, pidfds or the like; one regular file (standard input) is always readable.
 std::unique_ptr<RunnableLoop> make_event_loop();
 
 // A loop with a thread of its own; stopped and joined by the destructor.

@@ -2,9 +2,9 @@
 // Listening on a node's one port and connecting to others', with mutual authentication.
 //
 // A connection names its target when it is made ("head", "node", "actor/ID", "actor/ID/PURPOSE").
-// The listener authenticates first, by a challenge with a fresh nonce from both sides, reading exact
-// lengths and nothing more, and then gives the bare socket and its target to `on_accept`: no data
-// passes through it afterwards, and the socket may be handed to another process.
+// The listener authenticates first, by a challenge with a fresh nonce from both sides, reading
+// exact lengths and nothing more, and then gives the bare socket and its target to `on_accept`: no
+// data passes through it afterwards, and the socket may be handed to another process.
 //
 // Before authentication a peer costs at most 64 KiB and 5 s (limits.h), and nothing it sent is
 // parsed but fixed-size fields.
@@ -43,14 +43,14 @@ struct AcceptedSocket {
 };
 
 struct ListenOptions {
-  std::string host;         // interface to bind, numeric
-  std::uint16_t port = 0;   // 0: a free one; a taken one is kAlreadyExists
-  std::string local_name;   // abstract Unix socket to listen on besides; empty: none
+  std::string host;        // interface to bind, numeric
+  std::uint16_t port = 0;  // 0: a free one; a taken one is kAlreadyExists
+  std::string local_name;  // abstract Unix socket to listen on besides; empty: none
 };
 
 class Listener {
  public:
-  virtual ~Listener() = default;  // stops listening
+  virtual ~Listener() = default;               // stops listening
   virtual const Address& address() const = 0;  // with the port that was taken
 };
 
@@ -63,8 +63,8 @@ Result<std::unique_ptr<Listener>> listen(EventLoop& loop, const ListenOptions& o
 // socket. Failures: kUnavailable (nobody listens, unreachable), kUnauthenticated (wrong token),
 // kNotFound (the listener knows no such target), kProtocol (not a Troupe port, another version),
 // kDeadlineExceeded. Any thread.
-void connect(EventLoop& loop, const Address& address, const std::string& target,
-             const Token& token, Deadline deadline, std::function<void(Result<UniqueFd>)> done);
+void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
+             Deadline deadline, std::function<void(Result<UniqueFd>)> done);
 
 // The same, waiting. Not on a loop's thread.
 Result<UniqueFd> connect_blocking(const Address& address, const std::string& target,

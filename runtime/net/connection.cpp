@@ -1,0 +1,328 @@
+#include "runtime/net/connection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <deque>
+
+#include "runtime/base/check.h"
+#include "runtime/base/limits.h"
+#include "runtime/base/mutex.h"
+#include "runtime/net/frame_reader.h"
+
+namespace troupe::net {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "frame lengths are little-endian");
+
+constexpr std::size_t kHeaderBytes = 4;
+// Pieces given to the kernel in one call: its own limit is 1024.
+constexpr std::size_t kPiecesMax = 64;
+// Reads at one wake-up, so that a fast sender does not keep others waiting.
+constexpr int kReadsPerWakeUp = 16;
+
+struct OutgoingFrame {
+  std::uint32_t length = 0;
+  Bytes bytes;
+  std::size_t total() const { return kHeaderBytes + bytes.size(); }
+};
+
+// What both the owner's handle and the loop's callbacks hold.
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(EventLoop& loop, UniqueFd socket, std::string peer, const ConnectionOptions& options)
+      : peer(std::move(peer)),
+        loop_(loop),
+        options_(options),
+        reader_(options.frame_bytes_max),
+        socket_(std::move(socket)) {
+    const int flags = ::fcntl(socket_.get(), F_GETFL);
+    ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK);
+  }
+
+  void start(Connection::Handlers handlers) {
+    TROUPE_CHECK(loop_.in_loop_thread());
+    TROUPE_CHECK(!started_, "start() is called once");
+    started_ = true;
+    handlers_ = std::make_shared<Connection::Handlers>(std::move(handlers));
+    const int fd = locked_fd();
+    if (fd >= 0) watch(fd);
+  }
+
+  Status send(Bytes frame) {
+    if (frame.size() > options_.frame_bytes_max) {
+      return error(Code::kInvalidArgument, "a frame of {} bytes to {} is above the limit of {}",
+                   frame.size(), peer, options_.frame_bytes_max);
+    }
+    MutexLock lock(mutex_);
+    if (closing_ || !socket_.valid()) {
+      return error(Code::kUnavailable, "the connection to {} is closed", peer);
+    }
+    if (queued_bytes_ > 0 && queued_bytes_ + frame.size() > options_.queue_bytes_max) {
+      return error(Code::kOverloaded, "{} does not read: {} bytes wait to be sent to it", peer,
+                   queued_bytes_);
+    }
+    const bool was_empty = queue_.empty();
+    OutgoingFrame outgoing{static_cast<std::uint32_t>(frame.size()), std::move(frame)};
+    queued_bytes_ += outgoing.total();
+    queue_.push_back(std::move(outgoing));
+    if (!was_empty) return {};
+    // In the loop's thread what is sent in one turn leaves in one call, after it. Other threads
+    // write at once, which saves the way through the loop.
+    if (loop_.in_loop_thread()) {
+      loop_.post([self = shared_from_this()] { self->flush(); });
+      return {};
+    }
+    const Written written = write_queue();
+    if (written == Written::kAll) return {};
+    loop_.post([self = shared_from_this()] { self->flush(); });
+    return {};
+  }
+
+  void close(std::int64_t flush_ms) {
+    {
+      MutexLock lock(mutex_);
+      if (closing_) return;
+      closing_ = true;
+    }
+    if (loop_.in_loop_thread()) {
+      begin_close(flush_ms);
+    } else {
+      loop_.post([self = shared_from_this(), flush_ms] { self->begin_close(flush_ms); });
+    }
+  }
+
+  const std::string peer;
+
+ private:
+  enum class Written { kAll, kSome, kFailed };
+
+  int locked_fd() {
+    MutexLock lock(mutex_);
+    return socket_.get();
+  }
+
+  void watch(int fd) {
+    watching_ = true;
+    loop_.watch_readable(fd, [self = shared_from_this()] { self->on_readable(); });
+  }
+
+  // --- reading: loop thread only -----------------------------------------------------------------
+
+  void on_readable() {
+    for (int i = 0; i < kReadsPerWakeUp; ++i) {
+      const int fd = locked_fd();
+      if (fd < 0) return;
+      const std::span<std::byte> space = reader_.space();
+      const ssize_t count = ::recv(fd, space.data(), space.size(), MSG_DONTWAIT);
+      if (count < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        if (errno == EINTR) continue;
+        end(error(Code::kUnavailable, "the connection to {} broke: {}", peer,
+                  std::strerror(errno)));
+        return;
+      }
+      if (count == 0) {
+        end(reader_.in_frame() ? error(Code::kUnavailable,
+                                       "{} closed the connection in the middle of a frame", peer)
+                               : error(Code::kUnavailable, "{} closed the connection", peer));
+        return;
+      }
+      // While closing what arrives is thrown away: only the peer's end is of interest.
+      if (is_closing()) continue;
+      if (!deliver(static_cast<std::size_t>(count))) return;
+      if (static_cast<std::size_t>(count) < space.size()) return;
+    }
+  }
+
+  // False when the connection ended meanwhile.
+  bool deliver(std::size_t count) {
+    const auto handlers = handlers_;  // on_frame may close, which lets go of them
+    const Status status = reader_.filled(count, [&](std::span<const std::byte> frame) {
+      if (is_closing()) return false;
+      handlers->on_frame(frame);
+      return !is_closing();
+    });
+    if (!status.ok()) {
+      end(Status(status).with("peer", peer));
+      return false;
+    }
+    return locked_fd() >= 0;
+  }
+
+  bool is_closing() {
+    MutexLock lock(mutex_);
+    return closing_;
+  }
+
+  // --- writing -----------------------------------------------------------------------------------
+
+  // Gives the queue to the kernel as far as it takes it.
+  Written write_queue() TROUPE_REQUIRES(mutex_) {
+    while (!queue_.empty()) {
+      std::array<iovec, kPiecesMax> pieces;
+      const std::size_t piece_count = gather(pieces);
+      msghdr message{};
+      message.msg_iov = pieces.data();
+      message.msg_iovlen = piece_count;
+      const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (count < 0) {
+        if (errno == EINTR) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return Written::kSome;
+        return Written::kFailed;
+      }
+      consume(static_cast<std::size_t>(count));
+    }
+    return Written::kAll;
+  }
+
+  std::size_t gather(std::array<iovec, kPiecesMax>& pieces) TROUPE_REQUIRES(mutex_) {
+    std::size_t piece_count = 0;
+    std::size_t skip = front_sent_;
+    for (OutgoingFrame& frame : queue_) {
+      if (piece_count + 2 > kPiecesMax) break;
+      if (skip < kHeaderBytes) {
+        pieces[piece_count++] = {reinterpret_cast<char*>(&frame.length) + skip,
+                                 kHeaderBytes - skip};
+        skip = kHeaderBytes;
+      }
+      const std::size_t body_skip = skip - kHeaderBytes;
+      if (body_skip < frame.bytes.size()) {
+        pieces[piece_count++] = {frame.bytes.data() + body_skip, frame.bytes.size() - body_skip};
+      }
+      skip = 0;
+    }
+    return piece_count;
+  }
+
+  void consume(std::size_t count) TROUPE_REQUIRES(mutex_) {
+    queued_bytes_ -= count;
+    front_sent_ += count;
+    while (!queue_.empty() && front_sent_ >= queue_.front().total()) {
+      front_sent_ -= queue_.front().total();
+      queue_.pop_front();
+    }
+  }
+
+  // Loop thread.
+  void flush() {
+    Written written;
+    int fd;
+    {
+      MutexLock lock(mutex_);
+      if (!socket_.valid()) return;
+      fd = socket_.get();
+      written = write_queue();
+    }
+    if (written == Written::kSome) {
+      loop_.when_writable(fd, [self = shared_from_this()] { self->flush(); });
+    } else if (written == Written::kFailed) {
+      write_failed();
+    } else if (is_closing()) {
+      ::shutdown(fd, SHUT_WR);
+    }
+  }
+
+  // What the peer said before it went may still be there to read; then reading tells the end. Who
+  // does not read learns it here.
+  void write_failed() {
+    if (watching_) {
+      MutexLock lock(mutex_);
+      queue_.clear();
+      queued_bytes_ = front_sent_ = 0;
+      ::shutdown(socket_.get(), SHUT_WR);
+      return;
+    }
+    end(error(Code::kUnavailable, "the connection to {} broke while sending", peer));
+  }
+
+  // --- the end: loop thread only -----------------------------------------------------------------
+
+  void begin_close(std::int64_t flush_ms) {
+    bool nothing_to_send;
+    {
+      MutexLock lock(mutex_);
+      if (!socket_.valid()) return;
+      nothing_to_send = queue_.empty();
+    }
+    if (flush_ms <= 0 || nothing_to_send) {
+      release();
+      return;
+    }
+    // Stays until the peer has read everything and closes, since closing with unread bytes would
+    // destroy what is on its way to it.
+    if (!watching_) watch(locked_fd());
+    close_timer_ = loop_.call_after(std::chrono::milliseconds(flush_ms),
+                                    [self = shared_from_this()] { self->release(); });
+    flush();
+  }
+
+  void end(const Status& why) {
+    const bool by_owner = is_closing();
+    const auto handlers = handlers_;
+    release();
+    if (!by_owner && handlers && handlers->on_close) handlers->on_close(why);
+  }
+
+  void release() {
+    const auto self = shared_from_this();  // the loop's callbacks may be the last to hold it
+    const int fd = locked_fd();
+    if (fd < 0) return;
+    loop_.unwatch(fd);
+    if (close_timer_ != 0) loop_.cancel(std::exchange(close_timer_, 0));
+    handlers_.reset();  // they often hold the owner, and so this connection
+    MutexLock lock(mutex_);
+    socket_.reset();
+    queue_.clear();
+    queued_bytes_ = front_sent_ = 0;
+  }
+
+  EventLoop& loop_;
+  const ConnectionOptions options_;
+  std::shared_ptr<Connection::Handlers> handlers_;  // loop thread
+  FrameReader reader_;                              // loop thread
+  TimerId close_timer_ = 0;                         // loop thread
+  bool started_ = false;                            // loop thread
+  bool watching_ = false;                           // loop thread
+
+  Mutex mutex_;
+  UniqueFd socket_ TROUPE_GUARDED_BY(mutex_);
+  std::deque<OutgoingFrame> queue_ TROUPE_GUARDED_BY(mutex_);
+  std::size_t front_sent_ TROUPE_GUARDED_BY(mutex_) = 0;  // bytes of the first frame that are gone
+  std::size_t queued_bytes_ TROUPE_GUARDED_BY(mutex_) = 0;
+  bool closing_ TROUPE_GUARDED_BY(mutex_) = false;
+};
+
+class StreamConnection final : public Connection {
+ public:
+  explicit StreamConnection(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  ~StreamConnection() override { core_->close(0); }
+  void start(Handlers handlers) override { core_->start(std::move(handlers)); }
+  Status send(Bytes frame) override { return core_->send(std::move(frame)); }
+  void close(std::int64_t flush_ms) override { core_->close(flush_ms); }
+  const std::string& peer() const override { return core_->peer; }
+
+ private:
+  const std::shared_ptr<Core> core_;
+};
+
+}  // namespace
+
+ConnectionOptions::ConnectionOptions()
+    : frame_bytes_max(limits::kFrameBytesMax), queue_bytes_max(256u << 20) {}
+
+std::shared_ptr<Connection> make_connection(EventLoop& loop, UniqueFd socket, std::string peer,
+                                            const ConnectionOptions& options) {
+  TROUPE_CHECK(socket.valid());
+  return std::make_shared<StreamConnection>(
+      std::make_shared<Core>(loop, std::move(socket), std::move(peer), options));
+}
+
+}  // namespace troupe::net
