@@ -1,0 +1,276 @@
+#include "train/tokenizer/pre_tokenizer.h"
+
+#include "train/tokenizer/normalizer.h"
+#include "train/tokenizer/unicode.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr int kNestingMax = 8;
+
+// The code points of one replacement character, U+2581 by default.
+constexpr const char* kMetaspaceDefault = "\xe2\x96\x81";
+
+}  // namespace
+
+const std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+Result<PreTokenizer> PreTokenizer::from_json(const json::Value* value) {
+  PreTokenizer out;
+  if (value && !value->is_null()) TROUPE_RETURN_IF_ERROR(out.add(*value, "pre_tokenizer", 0));
+  return out;
+}
+
+Status PreTokenizer::add(const json::Value& value, const std::string& key, int depth) {
+  const auto type = json::find_string(value, "type");
+  if (!type) return error(Code::kInvalidArgument, "{}.type is missing or no string", key);
+  if (*type == "Sequence") {
+    const auto* list = json::find(value, "pretokenizers");
+    if (!list || !list->is_array() || depth >= kNestingMax) {
+      return error(Code::kInvalidArgument, "{}.pretokenizers must be an array, at most {} deep",
+                   key, kNestingMax);
+    }
+    for (const auto& step : list->get_array()) {
+      TROUPE_RETURN_IF_ERROR(add(step, key + ".pretokenizers", depth + 1));
+    }
+    return {};
+  }
+  if (byte_level_) {
+    return error(Code::kUnsupported,
+                 "{}: a {} after ByteLevel is not supported: ByteLevel must come last", key, *type);
+  }
+  if (*type == "ByteLevel") return add_byte_level(value);
+  if (*type == "Split") return add_split(value, key);
+  if (*type == "Metaspace") return add_metaspace(value, key);
+  if (*type == "Digits") {
+    Step step;
+    step.kind = Kind::kDigits;
+    step.individual = json::find_bool(value, "individual_digits").value_or(false);
+    steps_.push_back(std::move(step));
+    return {};
+  }
+  return error(Code::kUnsupported,
+               "{}.type={} is not supported: use a tokenizer whose pre_tokenizer is ByteLevel, "
+               "Split, Digits, Metaspace or a Sequence of these",
+               key, *type);
+}
+
+Status PreTokenizer::add_byte_level(const json::Value& value) {
+  byte_level_ = true;
+  if (json::find_bool(value, "add_prefix_space").value_or(true)) {
+    Step step;
+    step.kind = Kind::kPrefixSpace;
+    steps_.push_back(std::move(step));
+  }
+  if (json::find_bool(value, "use_regex").value_or(true)) {
+    Step step;
+    step.regex.push_back(TROUPE_TRY(Regex::compile(kGpt2Pattern)));
+    steps_.push_back(std::move(step));
+  }
+  return {};
+}
+
+Status PreTokenizer::add_split(const json::Value& value, const std::string& key) {
+  Step step;
+  const auto* pattern = json::find(value, "pattern");
+  if (pattern) {
+    if (auto expression = json::find_string(*pattern, "Regex")) {
+      auto regex = Regex::compile(*expression);
+      if (!regex) return regex.status().prefixed(key + ".pattern");
+      step.regex.push_back(std::move(*regex));
+    } else {
+      step.literal = json::find_string(*pattern, "String").value_or("");
+    }
+  }
+  if (step.regex.empty() && step.literal.empty()) {
+    return error(Code::kInvalidArgument, "{}.pattern must be {{\"String\": …}} or {{\"Regex\": …}}",
+                 key);
+  }
+  const auto behavior = json::find_string(value, "behavior").value_or("Isolated");
+  if (behavior == "Removed") {
+    step.behavior = Behavior::kRemoved;
+  } else if (behavior == "Isolated") {
+    step.behavior = Behavior::kIsolated;
+  } else if (behavior == "MergedWithPrevious") {
+    step.behavior = Behavior::kMergedWithPrevious;
+  } else if (behavior == "MergedWithNext") {
+    step.behavior = Behavior::kMergedWithNext;
+  } else if (behavior == "Contiguous") {
+    step.behavior = Behavior::kContiguous;
+  } else {
+    return error(Code::kInvalidArgument,
+                 "{}.behavior='{}' is none of Removed, Isolated, MergedWithPrevious, "
+                 "MergedWithNext, Contiguous",
+                 key, behavior);
+  }
+  step.invert = json::find_bool(value, "invert").value_or(false);
+  steps_.push_back(std::move(step));
+  return {};
+}
+
+Status PreTokenizer::add_metaspace(const json::Value& value, const std::string& key) {
+  Step step;
+  step.kind = Kind::kMetaspace;
+  step.behavior = Behavior::kMergedWithNext;
+  step.literal = json::find_string(value, "replacement").value_or(kMetaspaceDefault);
+  std::size_t at = 0;
+  if (!step.literal.empty()) next_code_point(step.literal, at);
+  if (step.literal.empty() || at != step.literal.size()) {
+    return error(Code::kInvalidArgument, "{}.replacement must be one character", key);
+  }
+  const bool add_prefix = json::find_bool(value, "add_prefix_space").value_or(true);
+  const auto scheme =
+      json::find_string(value, "prepend_scheme").value_or(add_prefix ? "always" : "never");
+  if (scheme != "always" && scheme != "first" && scheme != "never") {
+    return error(Code::kInvalidArgument, "{}.prepend_scheme='{}' is none of always, first, never",
+                 key, scheme);
+  }
+  step.prepend = scheme == "always"  ? Prepend::kAlways
+                 : scheme == "first" ? Prepend::kFirst
+                                     : Prepend::kNever;
+  step.split = json::find_bool(value, "split").value_or(true);
+  steps_.push_back(std::move(step));
+  return {};
+}
+
+Status PreTokenizer::apply(Pieces& pieces, bool at_start, RegexScratch& scratch) const {
+  for (const auto& step : steps_) {
+    switch (step.kind) {
+      case Kind::kSplit:
+      case Kind::kDigits:
+        TROUPE_RETURN_IF_ERROR(split(step, pieces, scratch));
+        break;
+      case Kind::kPrefixSpace:
+        prefix_space(pieces);
+        break;
+      case Kind::kMetaspace:
+        TROUPE_RETURN_IF_ERROR(metaspace(step, pieces, at_start, scratch));
+        break;
+    }
+  }
+  return {};
+}
+
+Status PreTokenizer::split(const Step& step, Pieces& pieces, RegexScratch& scratch) {
+  std::vector<Pieces::Range> out;
+  out.reserve(pieces.ranges.size() + pieces.text.size() / 4);
+  std::vector<std::pair<Pieces::Range, bool>> cuts;
+  for (std::size_t i = 0; i < pieces.ranges.size(); ++i) {
+    cuts.clear();
+    TROUPE_RETURN_IF_ERROR(cut(step, pieces.piece(i), pieces.ranges[i].first, scratch, cuts));
+    join(step.behavior, cuts, out);
+  }
+  pieces.ranges = std::move(out);
+  return {};
+}
+
+// Covers the piece with ranges, each a match of the pattern or what lies between two matches.
+Status PreTokenizer::cut(const Step& step, std::string_view piece, std::size_t offset,
+                         RegexScratch& scratch, std::vector<std::pair<Pieces::Range, bool>>& cuts) {
+  std::size_t covered = 0;
+  const auto add_match = [&](std::size_t begin, std::size_t end) {
+    if (begin > covered) cuts.push_back({{offset + covered, offset + begin}, step.invert});
+    if (end > begin) cuts.push_back({{offset + begin, offset + end}, !step.invert});
+    covered = end;
+  };
+  if (step.kind == Kind::kDigits) {
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::size_t begin = at;
+      if (!is_numeric(next_code_point(piece, at))) continue;
+      std::size_t end = at;
+      while (!step.individual && end < piece.size()) {
+        if (!is_numeric(next_code_point(piece, end))) break;
+        at = end;
+      }
+      add_match(begin, at);
+    }
+  } else if (step.regex.empty()) {
+    for (std::size_t at = piece.find(step.literal); at != std::string_view::npos;
+         at = piece.find(step.literal, at + step.literal.size())) {
+      add_match(at, at + step.literal.size());
+    }
+  } else {
+    for (std::size_t from = 0; from < piece.size();) {
+      const auto match = TROUPE_TRY(step.regex.front().find(piece, from, scratch));
+      if (!match) break;
+      if (match->second > match->first) {
+        add_match(std::max(match->first, covered), match->second);
+        from = std::max(match->second, from);
+      }
+      if (match->second <= match->first || match->second < from) {  // empty: step over a character
+        from = std::max(match->second, from);
+        if (from < piece.size()) next_code_point(piece, from);
+      }
+    }
+  }
+  if (covered < piece.size()) {
+    cuts.push_back({{offset + covered, offset + piece.size()}, step.invert});
+  }
+  return {};
+}
+
+void PreTokenizer::join(Behavior behavior, const std::vector<std::pair<Pieces::Range, bool>>& cuts,
+                        std::vector<Pieces::Range>& out) {
+  const std::size_t first = out.size();
+  bool previous_matched = false;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    const auto& [range, matched] = cuts[i];
+    const bool open = out.size() > first;  // there is a piece to extend
+    bool extend = false;
+    switch (behavior) {
+      case Behavior::kRemoved:
+        if (matched) continue;
+        break;
+      case Behavior::kIsolated:
+        break;
+      case Behavior::kMergedWithPrevious:
+        extend = open && matched && !previous_matched;
+        break;
+      case Behavior::kMergedWithNext:
+        extend = open && !matched && previous_matched;
+        break;
+      case Behavior::kContiguous:
+        extend = open && matched == previous_matched;
+        break;
+    }
+    if (extend) {
+      out.back().second = range.second;
+    } else {
+      out.push_back(range);
+    }
+    previous_matched = matched;
+  }
+}
+
+void PreTokenizer::prefix_space(Pieces& pieces) {
+  std::string text;
+  text.reserve(pieces.text.size() + pieces.ranges.size());
+  for (std::size_t i = 0; i < pieces.ranges.size(); ++i) {
+    const auto piece = pieces.piece(i);
+    const std::size_t begin = text.size();
+    if (!piece.starts_with(' ')) text.push_back(' ');
+    text.append(piece);
+    pieces.ranges[i] = {begin, text.size()};
+  }
+  pieces.text = std::move(text);
+}
+
+Status PreTokenizer::metaspace(const Step& step, Pieces& pieces, bool at_start,
+                               RegexScratch& scratch) {
+  std::string text;
+  text.reserve(pieces.text.size() + pieces.text.size() / 4);
+  for (std::size_t i = 0; i < pieces.ranges.size(); ++i) {
+    const std::string replaced = replace_all(pieces.piece(i), " ", step.literal);
+    const std::size_t begin = text.size();
+    const bool wanted =
+        step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && at_start && i == 0);
+    if (wanted && !replaced.starts_with(step.literal)) text += step.literal;
+    text += replaced;
+    pieces.ranges[i] = {begin, text.size()};
+  }
+  pieces.text = std::move(text);
+  return step.split ? split(step, pieces, scratch) : Status();
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,73 @@
+#pragma once
+// The `pre_tokenizer` part of tokenizer.json: cuts a text into the pieces that BPE merges within.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/json.h"
+#include "train/tokenizer/regex.h"
+
+namespace troupe::train {
+
+// GPT-2's expression, which ByteLevel with use_regex applies.
+extern const std::string_view kGpt2Pattern;
+
+// A text and the ranges of its pieces, in order. Steps that insert characters rewrite the text.
+struct Pieces {
+  using Range = std::pair<std::size_t, std::size_t>;  // [begin, end)
+  std::string text;
+  std::vector<Range> ranges;
+  std::string_view piece(std::size_t i) const {
+    return std::string_view(text).substr(ranges[i].first, ranges[i].second - ranges[i].first);
+  }
+};
+
+// ByteLevel, Split, Digits, Metaspace and sequences of them. Immutable.
+//
+// The byte-level mapping itself is not applied here: pieces stay plain bytes and byte_level() says
+// that the model is to read them as such.
+class PreTokenizer {
+ public:
+  // `value` is the member of tokenizer.json (null: one piece). Another type is kUnsupported.
+  static Result<PreTokenizer> from_json(const json::Value* value);
+
+  bool byte_level() const { return byte_level_; }
+  // Cuts `pieces`, which hold one valid UTF-8 text. `at_start`: it is the first of its text, which
+  // Metaspace's prepend_scheme "first" asks for.
+  Status apply(Pieces& pieces, bool at_start, RegexScratch& scratch) const;
+
+ private:
+  enum class Kind { kSplit, kDigits, kPrefixSpace, kMetaspace };
+  enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+  enum class Prepend { kAlways, kFirst, kNever };
+  struct Step {
+    Kind kind = Kind::kSplit;
+    std::vector<Regex> regex;  // one, or none for a literal
+    std::string literal;       // Split's string, Metaspace's replacement
+    Behavior behavior = Behavior::kIsolated;
+    bool invert = false;
+    bool individual = false;  // Digits: one piece a digit
+    Prepend prepend = Prepend::kAlways;
+    bool split = true;  // Metaspace
+  };
+  Status add(const json::Value& value, const std::string& key, int depth);
+  Status add_byte_level(const json::Value& value);
+  Status add_split(const json::Value& value, const std::string& key);
+  Status add_metaspace(const json::Value& value, const std::string& key);
+
+  static Status split(const Step& step, Pieces& pieces, RegexScratch& scratch);
+  static Status cut(const Step& step, std::string_view piece, std::size_t offset,
+                    RegexScratch& scratch, std::vector<std::pair<Pieces::Range, bool>>& cuts);
+  static void join(Behavior behavior, const std::vector<std::pair<Pieces::Range, bool>>& cuts,
+                   std::vector<Pieces::Range>& out);
+  static void prefix_space(Pieces& pieces);
+  static Status metaspace(const Step& step, Pieces& pieces, bool at_start, RegexScratch& scratch);
+
+  std::vector<Step> steps_;
+  bool byte_level_ = false;
+};
+
+}  // namespace troupe::train

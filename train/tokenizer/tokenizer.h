@@ -1,0 +1,117 @@
+#pragma once
+// Tokenizers of Hugging Face's tokenizer.json: byte-level BPE (GPT-2, Llama 3, Qwen 2 kinds) and
+// SentencePiece-style BPE with byte fallback.
+//
+//   Tokenizer tokenizer = TROUPE_TRY(Tokenizer::load(files, "model-directory"));
+//   std::vector<TokenId> ids = TROUPE_TRY(tokenizer.encode("Hello", false));
+//   std::string text = tokenizer.decode(ids, true);
+//
+// Text that is not UTF-8 is read as Hugging Face's Python callers would pass it on: every maximal
+// invalid sequence becomes U+FFFD, and those are encoded.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "train/tokenizer/bpe_model.h"
+
+namespace troupe::train {
+
+// A value that is cheap to copy; copies share the immutable tables. All const calls may be made
+// from any threads at once; the set_… calls change this copy only and must not run beside others.
+class Tokenizer {
+ public:
+  // `path`: a directory with tokenizer.json and, where present, tokenizer_config.json,
+  // special_tokens_map.json and chat_template.jinja; or the path of a tokenizer.json, whose
+  // directory is read likewise. Damaged files are kInvalidArgument with file and key, tokenizers
+  // of other kinds (WordPiece, Unigram, …) kUnsupported by name.
+  static Result<Tokenizer> load(FileSystem& files, const std::string& path);
+  // From the texts of the files; empty: there is none. `name` stands in errors.
+  static Result<Tokenizer> from_text(std::string_view tokenizer_json,
+                                     std::string_view tokenizer_config_json,
+                                     std::string_view special_tokens_map_json,
+                                     const std::string& name);
+
+  // The ids of a text. `add_special_tokens` applies the file's post_processor (e.g. puts bos in
+  // front). Fails only where a regular expression of the file gives up (kResourceExhausted).
+  Result<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens) const;
+  // The same, appended to `out`.
+  Status encode_to(std::string_view text, bool add_special_tokens, std::vector<TokenId>& out) const;
+
+  // The text of ids; ids without a token are left out, invalid UTF-8 becomes U+FFFD.
+  std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
+
+  // The largest id + 1: what an embedding must have rows for.
+  std::int64_t vocab_size() const;
+  std::optional<TokenId> token_id(std::string_view token) const;
+  std::optional<std::string> token(TokenId id) const;
+  bool is_special(TokenId id) const;
+  // How many bytes of UTF-8 text the token stands for: 0 for special tokens and unknown ids. The
+  // sum over a text's ids is the text's size, but for characters that the vocabulary lacks, text
+  // changed by the normalizer, and a space that SentencePiece puts in front.
+  std::size_t byte_count(TokenId id) const;
+  std::size_t byte_count(std::span<const TokenId> ids) const;
+
+  // From tokenizer_config.json, else special_tokens_map.json; nothing where neither names one.
+  std::optional<TokenId> bos_id() const { return bos_; }
+  std::optional<TokenId> eos_id() const { return eos_; }
+  std::optional<TokenId> pad_id() const { return pad_; }
+  std::optional<TokenId> unk_id() const { return unk_; }
+  // tokenizer_config.json's add_bos_token; where it is not given, true for Llama's and Gemma's
+  // tokenizer classes as in transformers 4.57.
+  bool add_bos_token() const;
+  // The Jinja text of tokenizer_config.json's chat_template or of chat_template.jinja, if any.
+  const std::optional<std::string>& chat_template() const;
+
+  // Replaces the end-of-text (padding) token; kNotFound where the vocabulary lacks it. It becomes a
+  // special token: it is recognised in texts and left out by decode.
+  Status set_eos(std::string_view token);
+  Status set_pad(std::string_view token);
+  // Makes a token of the vocabulary special.
+  Status add_special_token(std::string_view token);
+
+  // Writes tokenizer.json, tokenizer_config.json and chat_template.jinja where it was a file of its
+  // own: what was read, with eos and pad as they are now and the tokens made special since.
+  Status save(FileSystem& files, const std::string& directory) const;
+
+ private:
+  struct Core;
+  class Workspaces;
+  Tokenizer() = default;
+  Status encode_plain(std::string_view text, std::vector<TokenId>& out) const;
+
+  std::shared_ptr<const Core> core_;
+  std::shared_ptr<Workspaces> workspaces_;
+  std::optional<TokenId> bos_, eos_, pad_, unk_;
+
+  friend struct TokenizerLoader;
+};
+
+// Text out of ids that come one by one, in whole characters: a character cut in two by token
+// borders appears with its last token.
+class IncrementalDecoder {
+ public:
+  IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
+  // The text that is certain now and was not returned before; often empty within a character.
+  std::string push(TokenId id);
+  // What is left, incomplete characters as U+FFFD.
+  std::string finish();
+
+ private:
+  std::string decode_from(std::size_t begin, std::size_t end) const;
+
+  Tokenizer tokenizer_;
+  bool skip_special_tokens_;
+  std::vector<TokenId> ids_;
+  std::size_t prefix_ = 0;  // ids before it do not change the text behind `read_`
+  std::size_t read_ = 0;    // the text of ids before it was returned
+};
+
+}  // namespace troupe::train

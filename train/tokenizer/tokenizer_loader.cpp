@@ -1,0 +1,375 @@
+// Reading tokenizer.json, tokenizer_config.json, special_tokens_map.json; writing them again.
+
+#include <algorithm>
+#include <set>
+
+#include "train/tokenizer/tokenizer_core.h"
+
+namespace troupe::train {
+namespace {
+
+struct Files {
+  std::string tokenizer = "tokenizer.json", config = "tokenizer_config.json",
+              special = "special_tokens_map.json";
+};
+
+Result<json::Value> parse_file(std::string_view text, const std::string& name) {
+  json::ParseOptions options;
+  options.bytes_max = limits::kJsonFileBytesMax;
+  options.reject_duplicate_keys = true;
+  return json::parse(text, name, options);
+}
+
+Result<TokenMap> read_vocabulary(const json::Value& model) {
+  const auto* vocab = json::find(model, "vocab");
+  if (!vocab || !vocab->is_object()) {
+    return error(Code::kInvalidArgument, "model.vocab is missing or no object");
+  }
+  TokenMap out;
+  out.reserve(vocab->get_object().size());
+  std::unordered_map<TokenId, std::string_view> seen;
+  seen.reserve(vocab->get_object().size());
+  for (const auto& member : vocab->get_object()) {
+    const std::string_view token(member.key().data(), member.key().size());
+    const auto id = member.value().is_int64() ? member.value().get_int64() : -1;
+    if (id < 0 || id >= kVocabularySizeMax) {
+      return error(Code::kInvalidArgument, "model.vocab['{}'] must be a number in [0, {})", token,
+                   kVocabularySizeMax);
+    }
+    const auto [at, fresh] = seen.emplace(static_cast<TokenId>(id), token);
+    if (!fresh) {
+      return error(Code::kInvalidArgument, "model.vocab gives the id {} to '{}' and to '{}'", id,
+                   at->second, token);
+    }
+    out.emplace(token, static_cast<TokenId>(id));
+  }
+  return out;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> read_merges(const json::Value& model) {
+  const auto* merges = json::find(model, "merges");
+  if (!merges || !merges->is_array()) {
+    return error(Code::kInvalidArgument, "model.merges is missing or no array");
+  }
+  std::vector<std::pair<std::string, std::string>> out;
+  out.reserve(merges->get_array().size());
+  for (const auto& merge : merges->get_array()) {
+    const auto* pair = merge.if_array();
+    if (const auto* text = merge.if_string()) {
+      const std::string_view both(text->data(), text->size());
+      const auto space = both.find(' ');
+      if (space != std::string_view::npos && both.find(' ', space + 1) == std::string_view::npos) {
+        out.emplace_back(both.substr(0, space), both.substr(space + 1));
+        continue;
+      }
+    } else if (pair && pair->size() == 2 && (*pair)[0].is_string() && (*pair)[1].is_string()) {
+      const auto &left = (*pair)[0].get_string(), &right = (*pair)[1].get_string();
+      out.emplace_back(std::string(left.data(), left.size()),
+                       std::string(right.data(), right.size()));
+      continue;
+    }
+    return error(Code::kInvalidArgument, "model.merges[{}] must be \"left right\" or two strings",
+                 out.size());
+  }
+  return out;
+}
+
+Status refuse_unsupported_model(const json::Value& model) {
+  const auto type = json::find_string(model, "type").value_or("");
+  // Files of before 2021 leave the type out; then merges tell a BPE.
+  if (type != "BPE" && !(type.empty() && json::find(model, "merges"))) {
+    return error(Code::kUnsupported,
+                 "model.type={} is not supported: use a tokenizer of type BPE (GPT-2, Llama, "
+                 "Mistral, Qwen, …)",
+                 type.empty() ? "(missing)" : type);
+  }
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (const auto text = json::find_string(model, key); text && !text->empty()) {
+      return error(Code::kUnsupported,
+                   "model.{}='{}' is not supported: use a tokenizer where it is null", key, *text);
+    }
+  }
+  if (const auto dropout = json::find_number(model, "dropout"); dropout && *dropout != 0) {
+    return error(Code::kUnsupported, "model.dropout={} is not supported: set it to null", *dropout);
+  }
+  return {};
+}
+
+Result<BpeModel> read_model(const json::Value& root, bool byte_level) {
+  const auto* model = json::find(root, "model");
+  if (!model || !model->is_object()) {
+    return error(Code::kInvalidArgument, "model is missing or no object");
+  }
+  TROUPE_RETURN_IF_ERROR(refuse_unsupported_model(*model));
+  BpeOptions options;
+  options.byte_level = byte_level;
+  options.byte_fallback = json::find_bool(*model, "byte_fallback").value_or(false);
+  options.fuse_unk = json::find_bool(*model, "fuse_unk").value_or(false);
+  options.ignore_merges = json::find_bool(*model, "ignore_merges").value_or(false);
+  options.unk_token = json::find_string(*model, "unk_token").value_or("");
+  auto vocabulary = TROUPE_TRY(read_vocabulary(*model));
+  const auto merges = TROUPE_TRY(read_merges(*model));
+  return BpeModel::make(std::move(vocabulary), merges, std::move(options));
+}
+
+Result<std::vector<AddedToken>> read_added_tokens(const json::Value& root, const BpeModel& model) {
+  std::vector<AddedToken> out;
+  const auto* list = json::find(root, "added_tokens");
+  if (!list || list->is_null()) return out;
+  if (!list->is_array()) return error(Code::kInvalidArgument, "added_tokens must be an array");
+  std::unordered_map<TokenId, std::string> by_id;
+  for (const auto& [token, id] : model.vocabulary()) by_id.emplace(id, token);
+  std::set<std::string> contents;
+  for (const auto& value : list->get_array()) {
+    auto token = TROUPE_TRY(AddedToken::from_json(value, out.size()));
+    const auto [at, fresh] = by_id.emplace(token.id, token.content);
+    const auto known = model.vocabulary().find(token.content);
+    if (!contents.insert(token.content).second ||
+        (known != model.vocabulary().end() && known->second != token.id)) {
+      return error(Code::kInvalidArgument, "added_tokens[{}]: '{}' has more than one id",
+                   out.size(), token.content);
+    }
+    if (!fresh && at->second != token.content) {
+      return error(Code::kInvalidArgument, "added_tokens[{}]: the id {} is given to '{}' and '{}'",
+                   out.size(), token.id, at->second, token.content);
+    }
+    out.push_back(std::move(token));
+  }
+  return out;
+}
+
+// The special tokens that TemplateProcessing puts around one sequence.
+Status read_template(const json::Value& value, const std::string& key, std::size_t id_count,
+                     std::vector<TokenId>& before, std::vector<TokenId>& behind) {
+  const auto* single = json::find(value, "single");
+  if (!single || !single->is_array()) {
+    return error(Code::kInvalidArgument, "{}.single is missing or no array", key);
+  }
+  bool seen_sequence = false;
+  for (const auto& item : single->get_array()) {
+    if (json::find(item, "Sequence")) {
+      if (seen_sequence) {
+        return error(Code::kInvalidArgument, "{}.single has the sequence twice", key);
+      }
+      seen_sequence = true;
+      continue;
+    }
+    const auto* special = json::find(item, "SpecialToken");
+    const auto name = special ? json::find_string(*special, "id") : std::nullopt;
+    const auto* table = json::find(value, "special_tokens");
+    const auto* entry = name && table ? json::find(*table, *name) : nullptr;
+    const auto* ids = entry ? json::find(*entry, "ids") : nullptr;
+    if (!ids || !ids->is_array()) {
+      return error(Code::kInvalidArgument, "{}.single names '{}', which {}.special_tokens lacks",
+                   key, name.value_or("?"), key);
+    }
+    for (const auto& id : ids->get_array()) {
+      if (!id.is_int64() || id.get_int64() < 0 ||
+          static_cast<std::uint64_t>(id.get_int64()) >= id_count) {
+        return error(Code::kInvalidArgument, "{}.special_tokens['{}'].ids: {} is not in [0, {})",
+                     key, *name, json::write(id), id_count);
+      }
+      (seen_sequence ? behind : before).push_back(static_cast<TokenId>(id.get_int64()));
+    }
+  }
+  if (!seen_sequence) return error(Code::kInvalidArgument, "{}.single has no sequence", key);
+  return {};
+}
+
+Status read_post_processor(const json::Value* value, const std::string& key, std::size_t id_count,
+                           int depth, std::vector<TokenId>& before, std::vector<TokenId>& behind) {
+  if (!value || value->is_null()) return {};
+  const auto type = json::find_string(*value, "type").value_or("(missing)");
+  if (type == "ByteLevel") return {};  // changes offsets only
+  if (type == "TemplateProcessing") return read_template(*value, key, id_count, before, behind);
+  const auto* list = json::find(*value, "processors");
+  if (type == "Sequence" && list && list->is_array() && depth < 8) {
+    for (const auto& item : list->get_array()) {
+      std::vector<TokenId> inner_before, inner_behind;
+      TROUPE_RETURN_IF_ERROR(read_post_processor(&item, key + ".processors", id_count, depth + 1,
+                                                 inner_before, inner_behind));
+      before.insert(before.begin(), inner_before.begin(), inner_before.end());
+      behind.insert(behind.end(), inner_behind.begin(), inner_behind.end());
+    }
+    return {};
+  }
+  return error(Code::kUnsupported,
+               "{}.type={} is not supported: use ByteLevel, TemplateProcessing or a Sequence of "
+               "these",
+               key, type);
+}
+
+// A special token is a string, or an object with `content`.
+std::optional<std::string> special_token(const json::Value& config, const json::Value& map,
+                                         const char* key) {
+  for (const auto* file : {&config, &map}) {
+    const auto* value = json::find(*file, key);
+    if (!value || value->is_null()) continue;
+    if (auto text = json::find_string(*file, key)) return text;
+    if (auto text = json::find_string(*value, "content")) return text;
+  }
+  return std::nullopt;
+}
+
+bool adds_bos_by_class(const json::Value& config) {
+  const auto name = json::find_string(config, "tokenizer_class").value_or("");
+  for (const char* known : {"LlamaTokenizer", "GemmaTokenizer", "CodeLlamaTokenizer"}) {
+    if (name == known || name == std::string(known) + "Fast") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
+                                             std::string_view tokenizer_config_json,
+                                             std::string_view special_tokens_map_json,
+                                             std::optional<std::string> chat_template,
+                                             const std::string& name) {
+  const Files names{join_path(name, "tokenizer.json"), join_path(name, "tokenizer_config.json"),
+                    join_path(name, "special_tokens_map.json")};
+  const auto root = TROUPE_TRY(parse_file(tokenizer_json, names.tokenizer));
+  json::Value config = json::Object(), map = json::Object();
+  if (!tokenizer_config_json.empty()) {
+    config = TROUPE_TRY(parse_file(tokenizer_config_json, names.config));
+  }
+  if (!special_tokens_map_json.empty()) {
+    map = TROUPE_TRY(parse_file(special_tokens_map_json, names.special));
+  }
+
+  Tokenizer out;
+  const auto build = [&]() -> Status {
+    if (!root.is_object()) return error(Code::kInvalidArgument, "the file is no JSON object");
+    auto normalizer = TROUPE_TRY(Normalizer::from_json(json::find(root, "normalizer")));
+    auto pre_tokenizer = TROUPE_TRY(PreTokenizer::from_json(json::find(root, "pre_tokenizer")));
+    auto decoder = TROUPE_TRY(Decoder::from_json(json::find(root, "decoder")));
+    auto core =
+        std::make_shared<Tokenizer::Core>(TROUPE_TRY(read_model(root, pre_tokenizer.byte_level())));
+    core->normalizer = std::move(normalizer);
+    core->pre_tokenizer = std::move(pre_tokenizer);
+    core->decoder = std::move(decoder);
+    core->added = TROUPE_TRY(read_added_tokens(root, core->model));
+    TROUPE_RETURN_IF_ERROR(core->index());
+    TROUPE_RETURN_IF_ERROR(read_post_processor(json::find(root, "post_processor"), "post_processor",
+                                               core->tokens.size(), 0, core->before, core->behind));
+    core->tokenizer_json = tokenizer_json;
+    core->tokenizer_config_json = tokenizer_config_json;
+    core->add_bos_token =
+        json::find_bool(config, "add_bos_token").value_or(adds_bos_by_class(config));
+    core->chat_template = json::find_string(config, "chat_template");
+    if (chat_template) {
+      core->chat_template = std::move(chat_template);
+      core->chat_template_is_file = true;
+    }
+    out.core_ = std::move(core);
+    return {};
+  };
+  if (auto status = build(); !status.ok()) return status.prefixed(names.tokenizer);
+  out.workspaces_ = std::make_shared<Tokenizer::Workspaces>();
+
+  const std::pair<const char*, std::optional<TokenId>*> roles[] = {{"bos_token", &out.bos_},
+                                                                   {"eos_token", &out.eos_},
+                                                                   {"pad_token", &out.pad_},
+                                                                   {"unk_token", &out.unk_}};
+  for (const auto& [key, id] : roles) {
+    const auto token = special_token(config, map, key);
+    if (!token) continue;
+    *id = out.token_id(*token);
+    if (!*id) {
+      return error(Code::kInvalidArgument, "{}: {} '{}' is not in the vocabulary of {}",
+                   names.config, key, *token, names.tokenizer);
+    }
+  }
+  return out;
+}
+
+Result<Tokenizer> Tokenizer::from_text(std::string_view tokenizer_json,
+                                       std::string_view tokenizer_config_json,
+                                       std::string_view special_tokens_map_json,
+                                       const std::string& name) {
+  return TokenizerLoader::from_text(tokenizer_json, tokenizer_config_json, special_tokens_map_json,
+                                    std::nullopt, name);
+}
+
+Result<Tokenizer> Tokenizer::load(FileSystem& files, const std::string& path) {
+  std::string directory = path;
+  if (path.ends_with(".json")) {
+    const auto slash = path.rfind('/');
+    directory = slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
+  }
+  const auto main_path = path.ends_with(".json") ? path : join_path(path, "tokenizer.json");
+  if (!files.exists(main_path)) {
+    return error(Code::kNotFound,
+                 "{} does not exist: give a directory with a tokenizer.json (a tokenizer.model or "
+                 "vocab.txt alone is not supported: convert it with Hugging Face's tokenizers)",
+                 main_path);
+  }
+  const auto main_text = TROUPE_TRY(files.read(main_path, limits::kJsonFileBytesMax));
+  const auto optional_file = [&](const char* name) -> Result<std::string> {
+    const auto at = join_path(directory, name);
+    if (!files.exists(at)) return std::string();
+    return files.read(at, limits::kJsonFileBytesMax);
+  };
+  const auto config = TROUPE_TRY(optional_file("tokenizer_config.json"));
+  const auto map = TROUPE_TRY(optional_file("special_tokens_map.json"));
+  const auto chat = TROUPE_TRY(optional_file("chat_template.jinja"));
+  return TokenizerLoader::from_text(main_text, config, map,
+                                    chat.empty() ? std::nullopt : std::optional(chat), directory);
+}
+
+Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
+  TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
+  auto root = TROUPE_TRY(parse_file(core_->tokenizer_json, "tokenizer.json"));
+  const auto* list = json::find(root, "added_tokens");
+  std::set<TokenId> special_before;
+  for (const auto& token : list && list->is_array() ? list->get_array() : json::Array()) {
+    if (json::find_bool(token, "special").value_or(false)) {
+      special_before.insert(static_cast<TokenId>(json::find_integer(token, "id").value_or(-1)));
+    }
+  }
+  std::string main_text = core_->tokenizer_json;
+  if (!std::all_of(core_->added.begin(), core_->added.end(), [&](const AddedToken& token) {
+        return !token.special || special_before.count(token.id) > 0;
+      })) {
+    auto added = core_->added;
+    std::sort(added.begin(), added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+    json::Array tokens;
+    for (const auto& token : added) {
+      tokens.push_back({{"id", token.id},
+                        {"content", token.content},
+                        {"single_word", token.single_word},
+                        {"lstrip", token.lstrip},
+                        {"rstrip", token.rstrip},
+                        {"normalized", token.normalized},
+                        {"special", token.special}});
+    }
+    root.get_object()["added_tokens"] = std::move(tokens);
+    main_text = json::write_indented(root, false);
+  }
+  TROUPE_RETURN_IF_ERROR(
+      write_file_atomically(files, join_path(directory, "tokenizer.json"), main_text));
+
+  json::Value config = json::Object();
+  if (!core_->tokenizer_config_json.empty()) {
+    config = TROUPE_TRY(parse_file(core_->tokenizer_config_json, "tokenizer_config.json"));
+  }
+  if (!config.is_object()) config = json::Object();
+  auto& members = config.get_object();
+  if (!members.contains("tokenizer_class")) members["tokenizer_class"] = "PreTrainedTokenizerFast";
+  const std::pair<const char*, std::optional<TokenId>> roles[] = {
+      {"bos_token", bos_}, {"eos_token", eos_}, {"pad_token", pad_}, {"unk_token", unk_}};
+  for (const auto& [key, id] : roles) {
+    if (!id) continue;
+    const auto before = special_token(config, json::Object(), key);
+    if (before != token(*id)) members[key] = *token(*id);
+  }
+  TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(directory, "tokenizer_config.json"),
+                                               json::write_indented(config, false) + "\n"));
+  if (core_->chat_template_is_file) {
+    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(directory, "chat_template.jinja"),
+                                                 *core_->chat_template));
+  }
+  return {};
+}
+
+}  // namespace troupe::train
