@@ -1,0 +1,343 @@
+#include "train/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "runtime/base/check.h"
+#include "runtime/base/json.h"
+#include "runtime/base/limits.h"
+
+namespace troupe::train {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+constexpr std::size_t kPrefixBytes = 8;
+constexpr std::string_view kMetadataKey = "__metadata__";
+// serde_json's, which the reference implementation reads with.
+constexpr std::size_t kHeaderDepthMax = 127;
+// Hashed and written together, so that the bytes are still in the cache.
+constexpr std::size_t kPieceBytes = 1u << 20;
+
+struct Entry {
+  StoredTensor tensor;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// A JSON number that is a non-negative integer.
+std::optional<std::uint64_t> unsigned_integer(const json::Value& value) {
+  if (value.is_uint64()) return value.get_uint64();
+  if (value.is_int64() && value.get_int64() >= 0)
+    return static_cast<std::uint64_t>(value.get_int64());
+  return std::nullopt;
+}
+
+Result<Entry> parse_entry(std::string_view name, const json::Value& value) {
+  const auto bad = [&](std::string_view what) {
+    return error(Code::kInvalidArgument, "tensor '{}': {}", name, what);
+  };
+  Entry entry;
+  entry.tensor.name = name;
+  if (!value.is_object()) return bad("its entry is no object");
+  const auto dtype = json::find_string(value, "dtype");
+  if (!dtype) return bad("no \"dtype\"");
+  const auto known = dtype_from_name(*dtype);
+  if (!known) {
+    return error(Code::kUnsupported,
+                 "tensor '{}' has the type '{}', which is not supported; convert it to one of "
+                 "F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL",
+                 name, *dtype);
+  }
+  entry.tensor.dtype = *known;
+  const auto* shape = json::find(value, "shape");
+  if (!shape || !shape->is_array()) return bad("no \"shape\" array");
+  for (const auto& dimension : shape->get_array()) {
+    const auto size = unsigned_integer(dimension);
+    if (!size || *size > std::uint64_t(std::numeric_limits<std::int64_t>::max())) {
+      return bad("a dimension of its shape is not a non-negative 63-bit integer");
+    }
+    entry.tensor.shape.push_back(static_cast<std::int64_t>(*size));
+  }
+  const auto* offsets = json::find(value, "data_offsets");
+  if (!offsets || !offsets->is_array() || offsets->get_array().size() != 2) {
+    return bad("no \"data_offsets\" of two numbers");
+  }
+  const auto begin = unsigned_integer(offsets->get_array()[0]);
+  const auto end = unsigned_integer(offsets->get_array()[1]);
+  if (!begin || !end) return bad("its data_offsets are not non-negative integers");
+  entry.begin = *begin;
+  entry.end = *end;
+  return entry;
+}
+
+Result<Metadata> parse_metadata(const json::Value& value) {
+  Metadata metadata;
+  if (value.is_null()) return metadata;
+  if (!value.is_object()) {
+    return error(Code::kInvalidArgument, "\"__metadata__\" is no object");
+  }
+  for (const auto& member : value.get_object()) {
+    if (!member.value().is_string()) {
+      return error(Code::kInvalidArgument, "\"__metadata__\": the value of '{}' is no string",
+                   std::string_view(member.key()));
+    }
+    metadata.emplace(std::string(member.key()), std::string(member.value().get_string()));
+  }
+  return metadata;
+}
+
+// Entries tile the data: each begins where the one before ends, and is as long as its type and
+// shape say. Sorts by offset. Returns the end of the last.
+Result<std::uint64_t> check_tiling(std::vector<Entry>& entries) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  std::uint64_t end = 0;
+  for (const Entry& entry : entries) {
+    const auto& name = entry.tensor.name;
+    if (entry.end < entry.begin) {
+      return error(Code::kInvalidArgument, "tensor '{}': its data_offsets [{}, {}) are reversed",
+                   name, entry.begin, entry.end);
+    }
+    if (entry.begin != end) {
+      return error(Code::kInvalidArgument,
+                   "tensor '{}' begins at byte {} of the data, the one before ends at {}: {}", name,
+                   entry.begin, end, entry.begin < end ? "they overlap" : "there is a hole");
+    }
+    const auto bytes = tensor_bytes(entry.tensor.dtype, entry.tensor.shape);
+    if (!bytes) return bytes.status().prefixed(fmt::format("tensor '{}'", name));
+    if (*bytes != entry.end - entry.begin) {
+      return error(Code::kInvalidArgument,
+                   "tensor '{}': its shape and type make {} bytes, its data_offsets {}", name,
+                   *bytes, entry.end - entry.begin);
+    }
+    end = entry.end;
+  }
+  return end;
+}
+
+Status check_length(const std::vector<Entry>& entries, std::uint64_t data_bytes,
+                    std::uint64_t end) {
+  if (data_bytes == end) return {};
+  if (data_bytes > end) {
+    return error(Code::kDataLoss,
+                 "{} bytes follow the last tensor; the file is damaged or no safetensors file",
+                 data_bytes - end);
+  }
+  const auto cut = std::find_if(entries.begin(), entries.end(),
+                                [&](const Entry& entry) { return entry.end > data_bytes; });
+  return error(Code::kDataLoss,
+               "the file is cut off in tensor '{}': {} of {} bytes of data are there; copy or "
+               "download it again",
+               cut->tensor.name, data_bytes, end);
+}
+
+std::string header_text(const std::vector<StoredTensor>& tensors, const Metadata& metadata) {
+  const auto quoted = [](std::string_view text) {
+    return json::write(json::Value(boost::json::string_view(text.data(), text.size())));
+  };
+  std::string text = "{";
+  const auto separate = [&] {
+    if (text.size() > 1) text += ',';
+  };
+  if (!metadata.empty()) {
+    text += "\"__metadata__\":{";
+    bool first = true;
+    for (const auto& [key, value] : metadata) {
+      if (!first) text += ',';
+      text += quoted(key) + ":" + quoted(value);
+      first = false;
+    }
+    text += '}';
+  }
+  std::uint64_t offset = 0;
+  for (const auto& tensor : tensors) {
+    const std::uint64_t end = offset + *tensor_bytes(tensor.dtype, tensor.shape);
+    separate();
+    fmt::format_to(std::back_inserter(text), "{}:{{\"dtype\":\"{}\",\"shape\":[{}],",
+                   quoted(tensor.name), dtype_name(tensor.dtype), fmt::join(tensor.shape, ","));
+    fmt::format_to(std::back_inserter(text), "\"data_offsets\":[{},{}]}}", offset, end);
+    offset = end;
+  }
+  text += '}';
+  text.append((kPrefixBytes - text.size() % kPrefixBytes) % kPrefixBytes, ' ');
+  return text;
+}
+
+Status check_declared(const std::vector<StoredTensor>& tensors, const std::string& path) {
+  const StoredTensor* previous = nullptr;
+  for (const auto& tensor : tensors) {
+    if (tensor.name == kMetadataKey) {
+      return error(Code::kInvalidArgument, "{}: no tensor can be named '{}'", path, kMetadataKey);
+    }
+    const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
+    if (!bytes) return bytes.status().prefixed(fmt::format("{}: tensor '{}'", path, tensor.name));
+    if (previous && previous->name == tensor.name) {
+      return error(Code::kInvalidArgument, "{}: the tensor '{}' was given twice", path,
+                   tensor.name);
+    }
+    previous = &tensor;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::int64_t StoredTensor::element_count() const {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+Result<std::uint64_t> tensor_bytes(DType dtype, std::span<const std::int64_t> shape) {
+  std::uint64_t bytes = dtype_size(dtype);
+  // Element count first, as the reference does: a zero beside huge dimensions may still overflow.
+  std::uint64_t count = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0) return error(Code::kInvalidArgument, "a dimension is negative ({})", size);
+    if (__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count)) {
+      return error(Code::kInvalidArgument, "the product of its shape [{}] overflows 64 bits",
+                   fmt::join(shape, ", "));
+    }
+  }
+  if (__builtin_mul_overflow(bytes, count, &bytes)) {
+    return error(Code::kInvalidArgument, "its shape [{}] in bytes overflows 64 bits",
+                 fmt::join(shape, ", "));
+  }
+  return bytes;
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(FileSystem& files, const std::string& path) {
+  std::shared_ptr<MappedFile> mapping = TROUPE_TRY(files.map(path));
+  auto file = TROUPE_TRY(parse(mapping->bytes(), path));
+  file.mapping_ = std::move(mapping);
+  return file;
+}
+
+Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, std::string path) {
+  if (bytes.size() < kPrefixBytes) {
+    return error(Code::kDataLoss, "{}: {} bytes are too few for a safetensors file", path,
+                 bytes.size());
+  }
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), kPrefixBytes);
+  if (header_bytes > limits::kSafetensorsHeaderBytesMax) {
+    return error(Code::kInvalidArgument,
+                 "{}: a header of {} bytes, the limit is {}; this is no safetensors file", path,
+                 header_bytes, limits::kSafetensorsHeaderBytesMax);
+  }
+  if (header_bytes > bytes.size() - kPrefixBytes) {
+    return error(Code::kDataLoss, "{}: the file is cut off in its header ({} of {} bytes)", path,
+                 bytes.size() - kPrefixBytes, header_bytes);
+  }
+  const auto text = bytes.subspan(kPrefixBytes, header_bytes);
+  const auto header = TROUPE_TRY(
+      json::parse({reinterpret_cast<const char*>(text.data()), text.size()}, path,
+                  {.bytes_max = limits::kSafetensorsHeaderBytesMax, .depth_max = kHeaderDepthMax}));
+  if (!header.is_object()) {
+    return error(Code::kInvalidArgument, "{}: the header is no JSON object", path);
+  }
+
+  SafetensorsFile file;
+  std::vector<Entry> entries;
+  for (const auto& member : header.get_object()) {
+    const std::string_view name(member.key());
+    if (name == kMetadataKey) {
+      auto metadata = parse_metadata(member.value());
+      if (!metadata) return metadata.status().prefixed(path);
+      file.metadata_ = std::move(*metadata);
+      continue;
+    }
+    auto entry = parse_entry(name, member.value());
+    if (!entry) return entry.status().prefixed(path);
+    entries.push_back(std::move(*entry));
+  }
+  const auto data = bytes.subspan(kPrefixBytes + header_bytes);
+  const auto end = check_tiling(entries);
+  if (!end) return end.status().prefixed(path);
+  if (Status status = check_length(entries, data.size(), *end); !status) {
+    return status.prefixed(path);
+  }
+
+  for (Entry& entry : entries) {
+    entry.tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
+    file.tensors_.push_back(std::move(entry.tensor));
+  }
+  std::sort(file.tensors_.begin(), file.tensors_.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  file.path_ = std::move(path);
+  return file;
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto it = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const auto& tensor, auto key) { return tensor.name < key; });
+  return it != tensors_.end() && it->name == name ? &*it : nullptr;
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::create(FileSystem& files, const std::string& path,
+                                                    std::vector<StoredTensor> tensors,
+                                                    const Metadata& metadata) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  TROUPE_RETURN_IF_ERROR(check_declared(tensors, path));
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return dtype_size(a.dtype) > dtype_size(b.dtype);
+  });
+  const std::string header = header_text(tensors, metadata);
+  if (header.size() > limits::kSafetensorsHeaderBytesMax) {
+    return error(Code::kInvalidArgument, "{}: a header of {} bytes, the limit is {}; write shards",
+                 path, header.size(), limits::kSafetensorsHeaderBytesMax);
+  }
+  SafetensorsWriter writer;
+  writer.file_ = TROUPE_TRY(files.create(path));
+  writer.path_ = path;
+  writer.hash_ = std::make_unique<Xxh3Stream>();
+  writer.expected_bytes_ = kPrefixBytes + header.size();
+  for (const auto& tensor : tensors) {
+    writer.expected_bytes_ += *tensor_bytes(tensor.dtype, tensor.shape);
+  }
+  writer.tensors_ = std::move(tensors);
+  const std::uint64_t header_bytes = header.size();
+  TROUPE_RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(&header_bytes, 1))));
+  TROUPE_RETURN_IF_ERROR(writer.append(bytes_of(header)));
+  return writer;
+}
+
+Status SafetensorsWriter::append(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const auto piece = data.first(std::min(data.size(), kPieceBytes));
+    hash_->update(piece);
+    TROUPE_RETURN_IF_ERROR(file_->append(piece));
+    size_bytes_ += piece.size();
+    data = data.subspan(piece.size());
+  }
+  return {};
+}
+
+Result<FileDigest> SafetensorsWriter::finish() {
+  TROUPE_CHECK(size_bytes_ == expected_bytes_, "{}: {} bytes were appended, {} declared", path_,
+               size_bytes_, expected_bytes_);
+  TROUPE_RETURN_IF_ERROR(file_->sync());
+  TROUPE_RETURN_IF_ERROR(file_->close());
+  return FileDigest{std::filesystem::path(path_).filename().string(), size_bytes_, hash_->digest()};
+}
+
+Result<FileDigest> write_safetensors(FileSystem& files, const std::string& path,
+                                     const std::vector<StoredTensor>& tensors,
+                                     const Metadata& metadata) {
+  auto writer = TROUPE_TRY(SafetensorsWriter::create(files, path, tensors, metadata));
+  for (const auto& tensor : writer.order()) {
+    const auto bytes = TROUPE_TRY(tensor_bytes(tensor.dtype, tensor.shape));
+    TROUPE_CHECK(tensor.data.size() == bytes, "tensor '{}': {} bytes given, its shape makes {}",
+                 tensor.name, tensor.data.size(), bytes);
+    TROUPE_RETURN_IF_ERROR(writer.append(tensor.data));
+  }
+  return writer.finish();
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,175 @@
+// Saving half of weights.h.
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "runtime/base/check.h"
+#include "runtime/base/json.h"
+#include "train/checkpoint/weights.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::string_view kTemporarySuffix = ".tmp";
+
+struct Shard {
+  std::string name;
+  std::vector<StoredTensor> tensors;
+};
+
+// Greedy in the order of names, as huggingface_hub's split_torch_state_dict_into_shards does: a
+// tensor that does not fit opens the next shard; one above the limit has a shard to itself.
+std::vector<Shard> split(std::vector<StoredTensor> tensors, std::uint64_t shard_bytes_max) {
+  std::vector<Shard> shards(1);
+  std::uint64_t bytes = 0;
+  for (auto& tensor : tensors) {
+    if (!shards.back().tensors.empty() && bytes + tensor.data.size() > shard_bytes_max) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += tensor.data.size();
+    shards.back().tensors.push_back(std::move(tensor));
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    shards[i].name = shards.size() == 1
+                         ? std::string(kWeightsFile)
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+  }
+  return shards;
+}
+
+std::string index_text(const std::vector<Shard>& shards) {
+  json::Object weight_map;
+  std::uint64_t bytes = 0, parameters = 0;
+  for (const auto& shard : shards) {
+    for (const auto& tensor : shard.tensors) {
+      weight_map[tensor.name] = shard.name;
+      bytes += tensor.data.size();
+      parameters += static_cast<std::uint64_t>(tensor.element_count());
+    }
+  }
+  json::Object index;
+  index["metadata"] = json::Object{{"total_parameters", parameters}, {"total_size", bytes}};
+  index["weight_map"] = std::move(weight_map);
+  return json::write_indented(index, true) + "\n";
+}
+
+// "model.safetensors", its index, or "model-00001-of-00002.safetensors".
+bool is_weights_file(std::string_view name) {
+  if (name == kWeightsFile || name == kWeightsIndexFile) return true;
+  constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
+  if (name.size() != kForm.size()) return false;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (kForm[i] == '#' ? (name[i] < '0' || name[i] > '9') : name[i] != kForm[i]) return false;
+  }
+  return true;
+}
+
+std::string temporary(const std::string& directory, const std::string& name) {
+  return join_path(directory, name) + std::string(kTemporarySuffix);
+}
+
+// Writes all files under temporary names.
+Result<std::vector<FileDigest>> write_temporaries(FileSystem& files, const std::string& directory,
+                                                  const std::vector<Shard>& shards) {
+  std::vector<FileDigest> digests;
+  for (const auto& shard : shards) {
+    auto digest = TROUPE_TRY(write_safetensors(files, temporary(directory, shard.name),
+                                               shard.tensors, {{"format", "pt"}}));
+    digest.name = shard.name;
+    digests.push_back(std::move(digest));
+  }
+  if (shards.size() > 1) {
+    auto digest = TROUPE_TRY(
+        write_synced_file(files, temporary(directory, kWeightsIndexFile), index_text(shards)));
+    digest.name = kWeightsIndexFile;
+    digests.push_back(std::move(digest));
+  }
+  return digests;
+}
+
+// Puts the new files in place. One file replaces the old one at once. Shards take the names of old
+// shards one by one: the old index goes first, so that meanwhile nothing looks complete, and the
+// new one comes last.
+Status put_in_place(FileSystem& files, const std::string& directory,
+                    const std::vector<FileDigest>& digests) {
+  const std::string index = join_path(directory, kWeightsIndexFile);
+  if (digests.size() > 1 && files.exists(index)) {
+    TROUPE_RETURN_IF_ERROR(files.remove(index));
+    TROUPE_RETURN_IF_ERROR(files.sync_directory(directory));
+  }
+  for (const auto& digest : digests) {
+    if (digest.name == kWeightsIndexFile) TROUPE_RETURN_IF_ERROR(files.sync_directory(directory));
+    TROUPE_RETURN_IF_ERROR(
+        files.rename(temporary(directory, digest.name), join_path(directory, digest.name)));
+  }
+  TROUPE_RETURN_IF_ERROR(files.sync_directory(directory));
+  std::set<std::string> current;
+  for (const auto& digest : digests) current.insert(digest.name);
+  bool removed = false;
+  for (const auto& entry : TROUPE_TRY(files.list(directory))) {
+    if (entry.is_directory || !is_weights_file(entry.name) || current.contains(entry.name))
+      continue;
+    TROUPE_RETURN_IF_ERROR(files.remove(join_path(directory, entry.name)));
+    removed = true;
+  }
+  return removed ? files.sync_directory(directory) : Status();
+}
+
+}  // namespace
+
+Result<FileDigest> write_synced_file(FileSystem& files, const std::string& path,
+                                     std::string_view content) {
+  auto file = TROUPE_TRY(files.create(path));
+  TROUPE_RETURN_IF_ERROR(file->append(content));
+  TROUPE_RETURN_IF_ERROR(file->sync());
+  TROUPE_RETURN_IF_ERROR(file->close());
+  return FileDigest{std::filesystem::path(path).filename().string(), content.size(),
+                    xxh3_64(bytes_of(content))};
+}
+
+Result<std::vector<FileDigest>> save_weights(FileSystem& files, const std::string& directory,
+                                             std::vector<StoredTensor> tensors,
+                                             std::uint64_t shard_bytes_max) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  const auto twice =
+      std::adjacent_find(tensors.begin(), tensors.end(),
+                         [](const auto& a, const auto& b) { return a.name == b.name; });
+  if (twice != tensors.end()) {
+    return error(Code::kInvalidArgument, "{}: the tensor '{}' was given twice", directory,
+                 twice->name);
+  }
+  const auto shards = split(std::move(tensors), shard_bytes_max);
+  const auto save = [&]() -> Result<std::vector<FileDigest>> {
+    auto digests = TROUPE_TRY(write_temporaries(files, directory, shards));
+    TROUPE_RETURN_IF_ERROR(put_in_place(files, directory, digests));
+    return digests;
+  };
+  auto digests = save();
+  if (!digests) {
+    // The first failure is the one to report; each of these may or may not exist.
+    for (const auto& shard : shards) {
+      static_cast<void>(files.remove(temporary(directory, shard.name)));
+    }
+    static_cast<void>(files.remove(temporary(directory, kWeightsIndexFile)));
+    return digests;
+  }
+  std::sort(digests->begin(), digests->end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return digests;
+}
+
+Status save_model(FileSystem& files, const std::string& directory,
+                  std::vector<StoredTensor> tensors,
+                  const std::map<std::string, std::string>& companions,
+                  std::uint64_t shard_bytes_max) {
+  TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
+  for (const auto& [name, content] : companions) {
+    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(directory, name), content));
+  }
+  return save_weights(files, directory, std::move(tensors), shard_bytes_max).status();
+}
+
+}  // namespace troupe::train
