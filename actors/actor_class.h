@@ -1,0 +1,278 @@
+#pragma once
+// An actor class behind one interface, so that the host (host.cpp) is not a template: how to make
+// an instance, run a method on bytes, save and load its state.
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "actors/method_table.h"
+#include "actors/save_policy.h"
+#include "runtime/base/status.h"
+
+namespace troupe {
+
+class ActorContext;
+
+template <typename... ActorTypes>
+struct ActorList {};
+// The actor classes that a program can host: host_main(argc, argv, troupe::actors<A, B>).
+template <typename... ActorTypes>
+inline constexpr ActorList<ActorTypes...> actors{};
+
+namespace detail {
+
+// What save() returned, as bytes.
+struct SavedState {
+  std::uint32_t version = 0;  // the class's kStateVersion
+  std::uint64_t type_hash = 0;
+  wire::Bytes bytes;
+};
+
+// A living actor of some class. One thread at a time. Methods of the user's class may throw; these
+// let it through.
+class ActorInstance {
+ public:
+  virtual ~ActorInstance() = default;
+  // Decodes the arguments, runs the method, encodes its result.
+  virtual Result<wire::Bytes> invoke(std::size_t method, std::span<const std::byte> arguments,
+                                     const DecodeContext& context) = 0;
+  // Nothing where the class has no save().
+  virtual std::optional<SavedState> save() const = 0;
+  virtual Status load(const SavedState& state, const DecodeContext& context) = 0;
+};
+
+struct ActorClass {
+  ActorInterface interface;
+  std::uint64_t constructor_hash = 0;
+  bool saves = false;
+  SavePolicy save_policy;
+  // Whether method i leaves the state as it is (it is const): then nothing is saved after it.
+  std::span<const bool> method_is_const;
+  Result<std::unique_ptr<ActorInstance>> (*create)(ActorContext& context,
+                                                   std::span<const std::byte> arguments,
+                                                   const DecodeContext& decode) = nullptr;
+};
+
+// --- constructors
+// ------------------------------------------------------------------------------------
+
+template <typename T>
+constexpr auto constructor_of() {
+  if constexpr (requires { T::constructor; }) {
+    return std::remove_cvref_t<decltype(T::constructor)>{};
+  } else {
+    return ConstructorSignature<>{};
+  }
+}
+
+template <typename T, typename Signature, typename Indices>
+struct ConstructorTraitsOf;
+template <typename T, typename... P, std::size_t... I>
+struct ConstructorTraitsOf<T, ConstructorSignature<P...>, std::index_sequence<I...>> {
+  using Stored = std::tuple<std::decay_t<P>...>;
+  static constexpr bool kGoodArguments =
+      (ArgumentOfConstructor<T, static_cast<int>(I) + 1, P>::kGood && ...);
+  static constexpr std::uint64_t kHash = TupleHash<Stored>::kValue;
+};
+template <typename T, typename Signature = decltype(constructor_of<T>())>
+struct ConstructorTraits;
+template <typename T, typename... P>
+struct ConstructorTraits<T, ConstructorSignature<P...>>
+    : ConstructorTraitsOf<T, ConstructorSignature<P...>, std::index_sequence_for<P...>> {
+  using Stored = std::tuple<std::decay_t<P>...>;
+  // Checked where T is complete: by the host and by spawn().
+  static constexpr bool takes_context() { return std::is_constructible_v<T, ActorContext&, P...>; }
+  static constexpr bool check() {
+    static_assert(takes_context() || std::is_constructible_v<T, P...>,
+                  "no constructor of this actor class takes the arguments that `static constexpr "
+                  "auto constructor = troupe::constructor<…>` lists (none listed: no arguments), "
+                  "with or without an ActorContext& first");
+    return true;
+  }
+  static std::unique_ptr<T> make(ActorContext& context, Stored&& arguments) {
+    return std::apply(
+        [&](auto&... a) {
+          if constexpr (takes_context()) {
+            return std::make_unique<T>(context, static_cast<P&&>(a)...);
+          } else {
+            return std::make_unique<T>(static_cast<P&&>(a)...);
+          }
+        },
+        arguments);
+  }
+};
+
+// --- methods
+// -----------------------------------------------------------------------------------------
+
+template <typename V>
+Result<wire::Bytes> encode_result(V&& value) {
+  Encoder out;
+  Codec<std::remove_cvref_t<V>>::encode(out, value);
+  return out.take();
+}
+
+template <typename T, auto Method>
+Result<wire::Bytes> invoke_method(T& actor, std::span<const std::byte> arguments,
+                                  const DecodeContext& context) {
+  using Traits = MethodTraits<Method>;
+  using Returned = std::remove_cvref_t<typename Traits::Returned>;
+  typename Traits::Stored stored;
+  TROUPE_RETURN_IF_ERROR(decode_arguments(arguments, context, stored));
+  // Each argument as the parameter wants it: moved for T and T&&, the lvalue for const T&.
+  const auto call = [&]<typename... P>(std::tuple<P...>*) -> decltype(auto) {
+    return std::apply(
+        [&](auto&... a) -> decltype(auto) { return (actor.*Method)(static_cast<P&&>(a)...); },
+        stored);
+  };
+  auto* parameters = static_cast<typename Traits::Parameters*>(nullptr);
+  if constexpr (std::is_void_v<Returned>) {
+    call(parameters);
+    return wire::Bytes{};
+  } else if constexpr (std::is_same_v<Returned, Status>) {
+    TROUPE_RETURN_IF_ERROR(call(parameters));
+    return wire::Bytes{};
+  } else if constexpr (!std::is_same_v<Returned, typename Traits::Value>) {
+    auto result = call(parameters);  // Result<V>
+    if (!result.ok()) return result.status();
+    return encode_result(*result);
+  } else {
+    return encode_result(call(parameters));
+  }
+}
+
+template <typename T, typename List>
+struct MethodInvokers;
+template <typename T, auto... Methods>
+struct MethodInvokers<T, MethodList<Methods...>> {
+  using Invoke = Result<wire::Bytes> (*)(T&, std::span<const std::byte>, const DecodeContext&);
+  static constexpr std::array<Invoke, sizeof...(Methods)> kInvoke{&invoke_method<T, Methods>...};
+  static constexpr std::array<bool, sizeof...(Methods)> kIsConst{
+      MethodTraits<Methods>::kIsConst...};
+};
+template <typename T>
+using InvokersOf = MethodInvokers<T, std::remove_cvref_t<decltype(T::methods)>>;
+
+// --- saved state
+// -------------------------------------------------------------------------------------
+
+template <typename T>
+concept HasSave = requires(const T& actor) {
+  actor.save();
+};
+template <typename T>
+using StateOf = std::remove_cvref_t<decltype(std::declval<const T&>().save())>;
+
+template <typename T>
+constexpr std::uint32_t state_version() {
+  if constexpr (requires { T::kStateVersion; }) return T::kStateVersion;
+  return 0;
+}
+template <typename T>
+constexpr SavePolicy save_policy() {
+  if constexpr (requires { T::kSavePolicy; }) return T::kSavePolicy;
+  return SavePolicy::every_call();
+}
+
+template <typename F>
+Status call_to_status(F&& f) {
+  if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+    f();
+    return {};
+  } else {
+    return f();
+  }
+}
+
+template <typename T>
+class TypedActor final : public ActorInstance {
+ public:
+  explicit TypedActor(std::unique_ptr<T> actor) : actor_(std::move(actor)) {}
+
+  Result<wire::Bytes> invoke(std::size_t method, std::span<const std::byte> arguments,
+                             const DecodeContext& context) override {
+    return InvokersOf<T>::kInvoke[method](*actor_, arguments, context);
+  }
+
+  std::optional<SavedState> save() const override {
+    if constexpr (HasSave<T>) {
+      using State = StateOf<T>;
+      static_assert(check_serialisable<State>());
+      static_assert(
+          requires(T & actor, State state) { actor.load(std::move(state)); },
+          "an actor with save() needs `void load(STATE)` (or `Status load(STATE)`) for "
+          "what save() returns");
+      return SavedState{state_version<T>(), Codec<State>::kHash,
+                        encode_value<State>(std::as_const(*actor_).save())};
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  Status load(const SavedState& state, const DecodeContext& context) override {
+    if constexpr (HasSave<T>) {
+      using State = StateOf<T>;
+      if (state.version == state_version<T>() && state.type_hash == Codec<State>::kHash) {
+        State value = TROUPE_TRY(decode_value<State>(state.bytes, context));
+        return call_to_status([&] { return actor_->load(std::move(value)); });
+      }
+      if constexpr (requires(T & a, std::span<const std::byte> b) { a.load_version(0u, b); }) {
+        return actor_->load_version(state.version, std::span<const std::byte>(state.bytes));
+      } else {
+        return error(Code::kFailedPrecondition,
+                     "{} has saved state of version {} (this program's kStateVersion is {}{}). Add "
+                     "`Status load_version(std::uint32_t version, std::span<const std::byte>)` to "
+                     "convert it",
+                     kTypeName<T>, state.version, state_version<T>(),
+                     state.version == state_version<T>() ? ", but its type differs" : "");
+      }
+    } else {
+      (void)state, (void)context;
+      return error(Code::kFailedPrecondition, "{} has saved state but no load()", kTypeName<T>);
+    }
+  }
+
+ private:
+  std::unique_ptr<T> actor_;
+};
+
+template <typename T>
+Result<std::unique_ptr<ActorInstance>> create_actor(ActorContext& context,
+                                                    std::span<const std::byte> arguments,
+                                                    const DecodeContext& decode) {
+  using Traits = ConstructorTraits<T>;
+  static_assert(Traits::kGoodArguments && Traits::check());
+  typename Traits::Stored stored;
+  TROUPE_RETURN_IF_ERROR(decode_arguments(arguments, decode, stored).prefixed("constructor"));
+  return std::unique_ptr<ActorInstance>(
+      std::make_unique<TypedActor<T>>(Traits::make(context, std::move(stored))));
+}
+
+template <typename T>
+constexpr ActorClass actor_class() {
+  return {.interface = kActorInterface<T>,
+          .constructor_hash = ConstructorTraits<T>::kHash,
+          .saves = HasSave<T>,
+          .save_policy = save_policy<T>(),
+          .method_is_const = InvokersOf<T>::kIsConst,
+          .create = &create_actor<T>};
+}
+
+template <typename... T>
+std::vector<ActorClass> actor_classes(ActorList<T...>) {
+  static_assert(
+      names_are_unique(std::array<std::string_view, sizeof...(T)>{ActorClassTraits<T>::kType...}),
+      "two actor classes have one name: processes and logs could not tell them apart");
+  return {actor_class<T>()...};
+}
+
+}  // namespace detail
+}  // namespace troupe

@@ -1,0 +1,152 @@
+#pragma once
+// Bytes of arguments and results: a writer that appends and a reader that trusts nothing.
+//
+// Format: little-endian; numbers at their own width; counts as u32 before what they count; no tags
+// (both ends run the same type, which the method's signature hash guarantees). serialize.h says how
+// each type is written.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe {
+
+namespace detail {
+class ActorClient;  // actors/client.h: what a decoded handle calls through
+}
+
+static_assert(std::endian::native == std::endian::little, "the format is the memory's own order");
+
+// Appends values to a buffer.
+class Encoder {
+ public:
+  template <typename T>
+  requires(std::is_arithmetic_v<T>) void put(T value) { append(&value, sizeof value); }
+  // The count of what follows. More than a u32 counts never fits a frame: oversized() tells.
+  void put_count(std::size_t count) {
+    if (count > std::numeric_limits<std::uint32_t>::max()) oversized_ = true;
+    put(static_cast<std::uint32_t>(count));
+  }
+  void append(const void* data, std::size_t size) {
+    if (size == 0) return;
+    const auto* bytes = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), bytes, bytes + size);
+  }
+  void reserve(std::size_t size) { bytes_.reserve(size); }
+  bool oversized() const { return oversized_; }
+  std::size_t size() const { return bytes_.size(); }
+  wire::Bytes take() { return std::move(bytes_); }
+
+ private:
+  wire::Bytes bytes_;
+  bool oversized_ = false;
+};
+
+// What decoding needs besides the bytes: handles among the arguments call through `client`.
+struct DecodeContext {
+  std::shared_ptr<detail::ActorClient> client;
+};
+
+// Nesting of pointers and of types with a codec of their own; honest arguments stay far below.
+inline constexpr int kDecodeDepthMax = 64;
+
+// Reads values from bytes of a peer. Every read returns false once anything was wrong; status()
+// says what and at which byte. A count is believed only if the bytes that are left could hold so
+// many.
+class Decoder {
+ public:
+  explicit Decoder(std::span<const std::byte> bytes, const DecodeContext& context = {})
+      : bytes_(bytes), context_(&context) {}
+
+  template <typename T>
+  requires(std::is_arithmetic_v<T>) bool get(T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      std::uint8_t byte = 0;
+      if (!get(byte)) return false;
+      if (byte > 1) return fail("a bool that is neither 0 nor 1");
+      value = byte == 1;
+      return true;
+    } else {
+      return get_raw(&value, sizeof value);
+    }
+  }
+  bool get_raw(void* out, std::size_t size) {
+    if (size > remaining()) return fail("the bytes end early");
+    if (size > 0) std::memcpy(out, bytes_.data() + offset_, size);
+    offset_ += size;
+    return ok();
+  }
+  // A count of elements of which each takes at least `element_bytes_min` (> 0) bytes.
+  bool get_count(std::size_t& count, std::size_t element_bytes_min) {
+    std::uint32_t value = 0;
+    if (!get(value)) return false;
+    if (value > remaining() / element_bytes_min) return fail("a count larger than what is left");
+    count = value;
+    return true;
+  }
+  // Records the first failure; returns false for `return decoder.fail("…")`.
+  bool fail(std::string_view what) {
+    if (status_.ok()) {
+      status_ = error(Code::kProtocol, "cannot decode: {} at byte {} of {}", what, offset_,
+                      bytes_.size());
+    }
+    return false;
+  }
+  bool enter() { return ++depth_ <= kDecodeDepthMax || fail("nested too deeply"); }
+  void leave() { --depth_; }
+
+  bool ok() const { return status_.ok(); }
+  const Status& status() const { return status_; }
+  std::size_t remaining() const { return bytes_.size() - offset_; }
+  const DecodeContext& context() const { return *context_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  const DecodeContext* context_;
+  std::size_t offset_ = 0;
+  int depth_ = 0;
+  Status status_;
+};
+
+// The structural hash of types and signatures: the same types give the same number in every build.
+struct TypeHash {
+  static constexpr std::uint64_t kSeed = 0xcbf29ce484222325ULL;  // FNV-1a, 64 bit
+  static constexpr std::uint64_t of(std::string_view text) {
+    std::uint64_t hash = kSeed;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    return hash;
+  }
+  // Order matters: mix(mix(h, a), b) differs from mix(mix(h, b), a).
+  static constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      hash = (hash ^ ((value >> shift) & 0xff)) * 0x100000001b3ULL;
+    }
+    return hash;
+  }
+};
+
+// How a type is written and read; serialize.h has those of the standard library and of plain
+// aggregates. For a class of your own that is not a plain aggregate, specialise it:
+//
+//   template <> struct troupe::Codec<Matrix> {
+//     static constexpr bool kSupported = true;
+//     static constexpr std::size_t kBytesMin = 8;   // the fewest bytes a value takes; at least 1
+//     static constexpr std::uint64_t kHash = troupe::TypeHash::of("Matrix/1");
+//     static void encode(troupe::Encoder& out, const Matrix& value);
+//     static bool decode(troupe::Decoder& in, Matrix& value);
+//   };
+template <typename T>
+struct Codec {
+  static constexpr bool kSupported = false;
+};
+
+}  // namespace troupe

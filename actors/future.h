@@ -1,0 +1,443 @@
+#pragma once
+// Future<R> and Promise<R>: a value that comes later, or the error instead of it.
+//
+//   Result<int> n = counter.call<&Counter::add>(3).get(std::chrono::seconds(1));
+//   counter.call<&Counter::add>(3).then([](Result<int> n) { … });
+//   Future<int> twice(ActorHandle<Counter> c) { co_return (co_await
+//   c.call<&Counter::get>()).value(); }
+//
+// A future ends in exactly one Result: a promise that is destroyed unfulfilled ends it with
+// kInternal. A future is moved, not copied; its result is taken once.
+//
+// Threads: everything may be called from any thread. Continuations (then, co_await) run on the
+// future's executor where it has one (in an actor: the actor's own thread, between its calls), else
+// on the thread that fulfils the promise: there they must be short and must not wait.
+
+#include <coroutine>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "actors/executor.h"
+#include "runtime/base/check.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/status.h"
+
+namespace troupe {
+
+// In place of void, where a value must be.
+struct Unit {
+  friend bool operator==(Unit, Unit) { return true; }
+};
+
+template <typename R>
+class Future;
+
+namespace detail {
+
+template <typename R>
+using NonVoid = std::conditional_t<std::is_void_v<R>, Unit, R>;
+// What get() returns: Result<R>, and Status for Future<void>.
+template <typename R>
+using ResultOf = std::conditional_t<std::is_void_v<R>, Status, Result<NonVoid<R>>>;
+
+template <typename R>
+ResultOf<R> to_result(Result<NonVoid<R>> result) {
+  if constexpr (std::is_void_v<R>) {
+    return result.status();
+  } else {
+    return result;
+  }
+}
+inline Result<Unit> from_status(Status status) {
+  if (status.ok()) return Unit{};
+  return status;
+}
+
+// Turns an exception of a continuation or coroutine into the error it stands for.
+Status status_of_exception(const std::exception_ptr& exception);
+
+// How a future behaves besides its value; all optional.
+struct FutureOptions {
+  // Where continuations run; see above.
+  std::shared_ptr<Executor> executor;
+  // Its thread must not wait for this future, since only that thread can fulfil it.
+  std::shared_ptr<Executor> fulfilled_by;
+  // Asks the other side not to do the work; the future has already ended with kCancelled.
+  std::function<void()> cancel;
+};
+
+template <typename T>  // T is never void
+class FutureState {
+ public:
+  explicit FutureState(FutureOptions options) : options_(std::move(options)) {}
+
+  // The first one wins; false for every later one.
+  bool set(Result<T> result) TROUPE_EXCLUDES(mutex_) {
+    std::function<void()> continuation;
+    {
+      MutexLock lock(mutex_);
+      if (done_) return false;
+      done_ = true;
+      result_.emplace(std::move(result));
+      continuation = std::move(continuation_);
+      options_.cancel = nullptr;
+      ready_.notify_all();
+    }
+    if (continuation) run(std::move(continuation));
+    return true;
+  }
+
+  Result<T> wait(Deadline deadline) TROUPE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (!done_ && options_.fulfilled_by && options_.fulfilled_by->in_thread()) {
+      return error(
+          Code::kFailedPrecondition,
+          "get() would wait for itself: only the thread that waits can fulfil this future. "
+          "Use then() or co_await");
+    }
+    if (!ready_.wait_until(mutex_, deadline, [&]() TROUPE_NO_ANALYSIS { return done_; })) {
+      return error(Code::kDeadlineExceeded, "no result before the deadline of get()");
+    }
+    return take_locked();
+  }
+
+  bool ready() const TROUPE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return done_;
+  }
+  Result<T> take() TROUPE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return take_locked();
+  }
+
+  // Runs `continuation` when there is a result: now, if there is one. `direct`: on the fulfilling
+  // thread, whatever the executor.
+  void on_ready(std::function<void()> continuation, bool direct = false) TROUPE_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      TROUPE_CHECK(!continuation_ && !consumed_, "a future has one continuation");
+      direct_ = direct;
+      if (!done_) {
+        continuation_ = std::move(continuation);
+        return;
+      }
+    }
+    run(std::move(continuation));
+  }
+
+  void cancel() TROUPE_EXCLUDES(mutex_) {
+    std::function<void()> ask;
+    {
+      MutexLock lock(mutex_);
+      if (done_) return;
+      ask = options_.cancel;
+    }
+    if (set(error(Code::kCancelled, "the caller cancelled it")) && ask) ask();
+  }
+  void set_cancel(std::function<void()> cancel) TROUPE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (!done_) options_.cancel = std::move(cancel);
+  }
+  const std::shared_ptr<Executor>& executor() const { return options_.executor; }
+
+ private:
+  Result<T> take_locked() TROUPE_REQUIRES(mutex_) {
+    if (consumed_ || !result_) {
+      return error(Code::kFailedPrecondition, "the future's result was already taken");
+    }
+    consumed_ = true;
+    Result<T> result = std::move(*result_);
+    result_.reset();
+    return result;
+  }
+  void run(std::function<void()> continuation) {
+    if (options_.executor && !direct_) {
+      options_.executor->post(std::move(continuation));
+    } else {
+      continuation();
+    }
+  }
+
+  FutureOptions options_;
+  mutable Mutex mutex_;
+  CondVar ready_;
+  bool done_ TROUPE_GUARDED_BY(mutex_) = false;
+  bool consumed_ TROUPE_GUARDED_BY(mutex_) = false;
+  bool direct_ = false;  // written before the continuation can run
+  std::optional<Result<T>> result_ TROUPE_GUARDED_BY(mutex_);
+  std::function<void()> continuation_ TROUPE_GUARDED_BY(mutex_);
+};
+
+}  // namespace detail
+
+// The side that provides the result. Moved, not copied.
+template <typename R>
+class Promise {
+  using State = detail::FutureState<detail::NonVoid<R>>;
+
+ public:
+  explicit Promise(detail::FutureOptions options = {})
+      : state_(std::make_shared<State>(std::move(options))) {}
+  Promise(Promise&&) noexcept = default;
+  Promise& operator=(Promise&& other) noexcept {
+    abandon();
+    state_ = std::move(other.state_);
+    return *this;
+  }
+  ~Promise() { abandon(); }
+
+  // Once; the future that belongs to this promise.
+  Future<R> future() { return Future<R>(state_); }
+  // Ends the future. False, without effect, when it has ended already (cancelled).
+  bool set(detail::ResultOf<R> result) {
+    if constexpr (std::is_void_v<R>) {
+      return state_->set(detail::from_status(std::move(result)));
+    } else {
+      return state_->set(std::move(result));
+    }
+  }
+  void set_cancel(std::function<void()> cancel) { state_->set_cancel(std::move(cancel)); }
+
+ private:
+  void abandon() {
+    if (state_) state_->set(error(Code::kInternal, "broken promise: nobody provided a result"));
+  }
+  std::shared_ptr<State> state_;
+};
+
+template <typename R>
+class [[nodiscard]] Future {
+  using State = detail::FutureState<detail::NonVoid<R>>;
+
+ public:
+  using value_type = R;
+  using ResultType = detail::ResultOf<R>;  // Result<R>; Status for void
+
+  // Waits for the result and takes it. kDeadlineExceeded leaves the future as it was.
+  ResultType get(Deadline deadline) { return detail::to_result<R>(state_->wait(deadline)); }
+  ResultType get(Duration timeout) { return get(Deadline::after(timeout)); }
+  bool ready() const { return state_->ready(); }
+
+  // Ends the future with kCancelled, if it has not ended, and asks the other side not to do the
+  // work: a call that still waits is taken from the queue; one that runs goes on unseen.
+  void cancel() { state_->cancel(); }
+
+  // Calls `f` with the result; the future of what `f` returns (a value, a Result or a Status). An
+  // exception of `f` ends it with kInternal. Takes this future.
+  template <typename F>
+  auto then(F f) &&;
+
+  // co_await future: the ResultType.
+  auto operator co_await() && {
+    struct Awaiter {
+      std::shared_ptr<State> state;
+      bool await_ready() const { return state->ready() && !state->executor(); }
+      void await_suspend(std::coroutine_handle<> handle) {
+        state->on_ready([handle] { handle.resume(); });
+      }
+      ResultType await_resume() { return detail::to_result<R>(state->take()); }
+    };
+    return Awaiter{state_};
+  }
+
+  // A coroutine may return a Future: it starts at once, `co_return value` (or a failed Status)
+  // fulfils it, and an exception ends it with its status (StatusError) or kInternal.
+  struct promise_type;
+
+ private:
+  friend class Promise<R>;
+  template <typename... T>
+  friend auto when_all(Future<T>... futures);
+  template <typename T>
+  friend Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures);
+  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+// A future that has ended already.
+template <typename R>
+Future<R> make_ready_future(detail::ResultOf<R> result) {
+  Promise<R> promise;
+  promise.set(std::move(result));
+  return promise.future();
+}
+
+namespace detail {
+
+// What then() returns for an `f` that returns U.
+template <typename U>
+struct ThenValue {
+  using Type = U;
+};
+template <>
+struct ThenValue<Status> {
+  using Type = void;
+};
+template <typename T>
+struct ThenValue<Result<T>> {
+  using Type = T;
+};
+template <typename T>
+struct ThenValue<Future<T>> {
+  static_assert(!std::is_same_v<T, T>,
+                "then(): the continuation returns a Future. Write a coroutine and co_await it.");
+};
+
+template <typename R, typename F>
+ResultOf<R> call_to_result(F&& f) {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+      f();
+      return Status();
+    } else {
+      return f();
+    }
+  } catch (...) {
+    return status_of_exception(std::current_exception());
+  }
+}
+
+// Only the executor's thread can run the continuation, so it must not wait for what follows.
+inline FutureOptions options_of_continuation(const std::shared_ptr<Executor>& executor) {
+  return FutureOptions{.executor = executor, .fulfilled_by = executor, .cancel = nullptr};
+}
+
+// What when_all(a, b, …) waits with.
+template <typename... T>
+struct GatherTuple {
+  using All = std::tuple<NonVoid<T>...>;
+  explicit GatherTuple(FutureOptions options) : promise(std::move(options)) {}
+  template <std::size_t I, typename V>
+  void arrived(Result<V> result) {
+    if (!result.ok()) {
+      promise.set(result.status());
+      return;
+    }
+    std::optional<All> all;
+    {
+      MutexLock lock(mutex);
+      std::get<I>(values).emplace(std::move(*result));
+      if (--missing > 0) return;
+      all.emplace(std::apply([](auto&... v) { return All(std::move(*v)...); }, values));
+    }
+    promise.set(std::move(*all));
+  }
+  Mutex mutex;
+  std::tuple<std::optional<NonVoid<T>>...> values;
+  std::size_t missing = sizeof...(T);
+  Promise<All> promise;
+};
+
+template <typename R, bool kIsVoid = std::is_void_v<R>>
+struct CoroutineReturn {
+  Promise<R> promise;
+  void return_value(ResultOf<R> value) { promise.set(std::move(value)); }
+};
+template <typename R>
+struct CoroutineReturn<R, true> {
+  Promise<R> promise;
+  void return_void() { promise.set(Status()); }
+};
+
+}  // namespace detail
+
+template <typename R>
+template <typename F>
+auto Future<R>::then(F f) && {
+  using U = std::invoke_result_t<F, ResultType>;
+  using Value = typename detail::ThenValue<U>::Type;
+  auto promise =
+      std::make_shared<Promise<Value>>(detail::options_of_continuation(state_->executor()));
+  auto result = promise->future();
+  promise->set_cancel([state = state_] { state->cancel(); });
+  state_->on_ready([state = state_, promise, f = std::make_shared<F>(std::move(f))]() mutable {
+    promise->set(
+        detail::call_to_result<Value>([&] { return (*f)(detail::to_result<R>(state->take())); }));
+  });
+  state_.reset();
+  return result;
+}
+
+template <typename R>
+struct Future<R>::promise_type : detail::CoroutineReturn<R> {
+  Future<R> get_return_object() { return this->promise.future(); }
+  std::suspend_never initial_suspend() noexcept { return {}; }
+  std::suspend_never final_suspend() noexcept { return {}; }
+  void unhandled_exception() {
+    this->promise.set(detail::status_of_exception(std::current_exception()));
+  }
+};
+
+// The future of all results, in order; the first failure ends it at once with that failure.
+// void results are Unit.
+template <typename T>
+Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures) {
+  using Value = detail::NonVoid<T>;
+  struct Gather {
+    explicit Gather(std::size_t count, detail::FutureOptions options)
+        : values(count), missing(count), promise(std::move(options)) {}
+    Mutex mutex;
+    std::vector<std::optional<Value>> values;
+    std::size_t missing;
+    Promise<std::vector<Value>> promise;
+    void arrived(std::size_t index, Result<Value> result) {
+      if (!result.ok()) {
+        promise.set(result.status());
+        return;
+      }
+      std::vector<Value> all;
+      {
+        MutexLock lock(mutex);
+        values[index].emplace(std::move(*result));
+        if (--missing > 0) return;
+        for (auto& value : values) all.push_back(std::move(*value));
+      }
+      promise.set(std::move(all));
+    }
+  };
+  detail::FutureOptions options;
+  if (!futures.empty()) options.executor = futures.front().state_->executor();
+  auto gather = std::make_shared<Gather>(futures.size(), std::move(options));
+  auto all = gather->promise.future();
+  if (futures.empty()) gather->promise.set(std::vector<Value>{});
+  std::vector<std::shared_ptr<detail::FutureState<Value>>> states;
+  for (auto& future : futures) states.push_back(future.state_);
+  gather->promise.set_cancel([states] {
+    for (const auto& state : states) state->cancel();
+  });
+  for (std::size_t i = 0; i < futures.size(); ++i) {
+    auto state = std::move(futures[i].state_);
+    state->on_ready([gather, state, i] { gather->arrived(i, state->take()); }, /*direct=*/true);
+  }
+  return all;
+}
+
+// The same for futures of different types: Future<std::tuple<A, B, …>>.
+template <typename... T>
+auto when_all(Future<T>... futures) {
+  static_assert(sizeof...(T) > 0);
+  detail::FutureOptions options;
+  options.executor = std::get<0>(std::tie(futures...)).state_->executor();
+  auto gather = std::make_shared<detail::GatherTuple<T...>>(std::move(options));
+  auto all = gather->promise.future();
+  gather->promise.set_cancel([states = std::make_tuple(futures.state_...)] {
+    std::apply([](const auto&... state) { (state->cancel(), ...); }, states);
+  });
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (futures.state_->on_ready(
+         [gather, state = futures.state_] { gather->template arrived<I>(state->take()); },
+         /*direct=*/true),
+     ...);
+  }
+  (std::index_sequence_for<T...>{});
+  return all;
+}
+
+}  // namespace troupe

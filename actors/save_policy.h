@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace troupe {
+
+// When the runtime saves the state of an actor that has save() and load(). What was saved last
+// survives the process.
+//
+//   static constexpr auto kSavePolicy = troupe::SavePolicy::every(100);
+struct SavePolicy {
+  std::uint32_t every_calls = 1;  // 0: only where ActorContext::save_now() says so
+
+  // After each call that may have changed the state (methods that are not const), before its answer
+  // leaves: what a caller was told is never lost. The default.
+  static constexpr SavePolicy every_call() { return {1}; }
+  // After every n-th such call: a death loses at most n - 1 answered calls.
+  static constexpr SavePolicy every(std::uint32_t n) { return {n}; }
+  static constexpr SavePolicy manual() { return {0}; }
+};
+
+}  // namespace troupe

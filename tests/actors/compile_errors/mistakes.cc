@@ -1,0 +1,52 @@
+// Every mistake here must be refused with the message that compile_errors_test.cpp expects.
+
+#include <string_view>
+
+#include "actors/actor_class.h"
+
+class Opaque {
+ public:
+  Opaque();
+  virtual ~Opaque();
+
+ private:
+  int hidden_;
+};
+
+struct PointerArgument {
+  void take(int n, int* p);
+  static constexpr auto methods = troupe::methods<&PointerArgument::take>;
+};
+struct ViewArgument {
+  void take(std::string_view text);
+  static constexpr auto methods = troupe::methods<&ViewArgument::take>;
+};
+struct OpaqueResult {
+  Opaque give();
+  static constexpr auto methods = troupe::methods<&OpaqueResult::give>;
+};
+struct OutParameter {
+  void fill(std::string& out);
+  static constexpr auto methods = troupe::methods<&OutParameter::fill>;
+};
+struct SameName {
+  void put(int n);
+  static constexpr auto methods = troupe::methods<&SameName::put, &SameName::put>;
+};
+struct NoMethods {};
+struct WrongConstructor {
+  explicit WrongConstructor(int n);
+  void run();
+  static constexpr auto methods = troupe::methods<&WrongConstructor::run>;
+};
+
+template <typename T>
+constexpr auto kSignatures = troupe::detail::ActorClassTraits<T>::kSignatures;
+
+auto a = kSignatures<PointerArgument>;
+auto b = kSignatures<ViewArgument>;
+auto c = kSignatures<OpaqueResult>;
+auto d = kSignatures<OutParameter>;
+auto e = kSignatures<SameName>;
+constexpr bool f = troupe::detail::check_actor_class<NoMethods>();
+constexpr bool g = troupe::detail::ConstructorTraits<WrongConstructor>::check();
