@@ -1,0 +1,174 @@
+#include "train/cpu/cpu_operators.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "train/cpu/arena.h"
+#include "train/cpu/attention.h"
+#include "train/cpu/gemm.h"
+#include "train/cpu/kernels.h"
+#include "train/cpu/workspace.h"
+
+namespace troupe::train {
+namespace {
+
+// Tiles of element-wise work: large enough to hide the cost of handing one out.
+constexpr std::int64_t kElementsPerTile = 1 << 15;
+// Columns a thread adds up down all rows; two cache lines keep neighbours apart.
+constexpr std::int64_t kColumnStrip = 64;
+
+class CpuOperators final : public Operators {
+ public:
+  explicit CpuOperators(Arena& arena)
+      : arena_(arena), gemms_(arena.threads()), workspaces_(arena.threads()) {}
+
+  void gemm(const Gemm& gemm) override { gemms_.run(arena_, gemm); }
+
+  void zero(float* x, std::int64_t count) override {
+    for_elements(count, [&](std::int64_t begin, std::int64_t n) {
+      std::memset(x + begin, 0, static_cast<std::size_t>(n) * sizeof(float));
+    });
+  }
+
+  void add(const float* a, const float* b, float* out, std::int64_t count) override {
+    for_elements(count, [&](std::int64_t begin, std::int64_t n) {
+      kernels::add(a + begin, b + begin, out + begin, n);
+    });
+  }
+
+  void rms_norm_forward(const float* x, const float* weight, float* y, float* rstd,
+                        std::int64_t rows, std::int64_t width, float eps) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::rms_norm_rows(x + begin * width, weight, y + begin * width, rstd + begin, n, width,
+                             eps);
+    });
+  }
+
+  void residual_rms_norm_forward(const float* x, const float* delta, const float* weight,
+                                 float* sum, float* y, float* rstd, std::int64_t rows,
+                                 std::int64_t width, float eps) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      const std::int64_t at = begin * width;
+      kernels::residual_rms_norm_rows(x + at, delta + at, weight, sum + at, y + at, rstd + begin, n,
+                                      width, eps);
+    });
+  }
+
+  void rms_norm_apply(const float* x, const float* weight, const float* rstd, float* y,
+                      std::int64_t rows, std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::rms_norm_apply_rows(x + begin * width, weight, rstd + begin, y + begin * width, n,
+                                   width);
+    });
+  }
+
+  void rms_norm_backward(const float* dy, const float* x, const float* weight, const float* rstd,
+                         float* dx, float* dweight, std::int64_t rows,
+                         std::int64_t width) override {
+    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::rms_norm_backward_columns(dy + begin, x + begin, rstd, dweight + begin, rows, width,
+                                         n);
+    });
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      const std::int64_t at = begin * width;
+      kernels::rms_norm_backward_rows(dy + at, x + at, weight, rstd + begin, dx + at, n, width);
+    });
+  }
+
+  void rope(float* x, std::int64_t stride, const std::int32_t* positions, const float* cosine,
+            const float* sine, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+            RopeDirection direction) override {
+    const float sign = direction == RopeDirection::kForward ? 1.0f : -1.0f;
+    for_rows(rows, heads * head_dim, [&](std::int64_t begin, std::int64_t n) {
+      for (std::int64_t row = begin; row < begin + n; ++row) {
+        const std::int64_t at = positions[row] * (head_dim / 2);
+        kernels::rope_row(x + row * stride, cosine + at, sine + at, heads, head_dim, sign);
+      }
+    });
+  }
+
+  void attention_forward(const AttentionShape& shape, const float* q, const float* k,
+                         const float* v, float* out, float* log_sum_exp) override {
+    train::attention_forward(arena_, gemms_, workspaces_, shape, q, k, v, out, log_sum_exp);
+  }
+
+  void attention_backward(const AttentionShape& shape, const float* q, const float* k,
+                          const float* v, const float* out, const float* log_sum_exp,
+                          const float* dout, float* dq, float* dk, float* dv) override {
+    train::attention_backward(arena_, gemms_, workspaces_, shape, q, k, v, out, log_sum_exp, dout,
+                              dq, dk, dv);
+  }
+
+  void swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
+                      std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::swiglu_rows(gate_up + begin * 2 * width, act + begin * width, n, width);
+    });
+  }
+
+  void swiglu_backward(float* gate_up, const float* dact, float* act, std::int64_t rows,
+                       std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::swiglu_backward_rows(gate_up + begin * 2 * width, dact + begin * width,
+                                    act + begin * width, n, width);
+    });
+  }
+
+  void embedding_forward(const std::int32_t* ids, const float* weight, float* out,
+                         std::int64_t rows, std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      for (std::int64_t row = begin; row < begin + n; ++row)
+        std::memcpy(out + row * width, weight + ids[row] * width,
+                    static_cast<std::size_t>(width) * sizeof(float));
+    });
+  }
+
+  void embedding_backward(const std::int32_t* ids, const float* dout, float* dweight,
+                          std::int64_t rows, std::int64_t width) override {
+    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::add_rows_by_id(ids, dout + begin, dweight + begin, rows, width, n);
+    });
+  }
+
+  void cross_entropy(float* logits, const std::int32_t* labels, float* losses, float scale,
+                     bool gradient, std::int64_t rows, std::int64_t classes) override {
+    for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
+      for (std::int64_t row = begin; row < begin + n; ++row)
+        losses[row] = kernels::cross_entropy_row(logits + row * classes, labels[row], scale,
+                                                 gradient, classes);
+    });
+  }
+
+ private:
+  // fn(begin, count) over ranges of about `per_tile` units.
+  template <typename F>
+  void for_ranges(std::int64_t count, std::int64_t per_tile, F&& fn) {
+    arena_.parallel_for((count + per_tile - 1) / per_tile, [&](std::int64_t tile, int) {
+      fn(tile * per_tile, std::min(per_tile, count - tile * per_tile));
+    });
+  }
+  template <typename F>
+  void for_elements(std::int64_t count, F&& fn) {
+    for_ranges(count, kElementsPerTile, fn);
+  }
+  template <typename F>
+  void for_rows(std::int64_t rows, std::int64_t width, F&& fn) {
+    for_ranges(rows, std::max<std::int64_t>(1, kElementsPerTile / width), fn);
+  }
+  template <typename F>
+  void for_columns(std::int64_t width, F&& fn) {
+    for_ranges(width, kColumnStrip, fn);
+  }
+
+  Arena& arena_;
+  GemmEngine gemms_;
+  SlotWorkspaces workspaces_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operators> make_cpu_operators(Arena& arena) {
+  return std::make_unique<CpuOperators>(arena);
+}
+
+}  // namespace troupe::train

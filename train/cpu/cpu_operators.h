@@ -1,0 +1,16 @@
+#pragma once
+// The operator table on the CPU.
+
+#include <memory>
+
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+class Arena;
+
+// Runs on `arena`, which must outlive it and serve nothing else during a call. Scratch memory is kept
+// by thread and stops growing after the first step; it comes to a few MiB a thread.
+std::unique_ptr<Operators> make_cpu_operators(Arena& arena);
+
+}  // namespace troupe::train

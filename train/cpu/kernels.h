@@ -1,0 +1,48 @@
+#pragma once
+// The loops behind CpuOperators, each over a range of rows: private to train/cpu.
+//
+// Shapes and meanings are those of train/tensor/operators.h.
+
+#include <cstdint>
+
+namespace troupe::train::kernels {
+
+void rms_norm_rows(const float* x, const float* weight, float* y, float* rstd, std::int64_t rows,
+                   std::int64_t width, float eps);
+void residual_rms_norm_rows(const float* x, const float* delta, const float* weight, float* sum,
+                            float* y, float* rstd, std::int64_t rows, std::int64_t width,
+                            float eps);
+void rms_norm_apply_rows(const float* x, const float* weight, const float* rstd, float* y,
+                         std::int64_t rows, std::int64_t width);
+// dx += …, these rows only.
+void rms_norm_backward_rows(const float* dy, const float* x, const float* weight, const float* rstd,
+                            float* dx, std::int64_t rows, std::int64_t width);
+// dweight[0 … columns) += … over all rows; pointers are at the first column of the strip.
+void rms_norm_backward_columns(const float* dy, const float* x, const float* rstd, float* dweight,
+                               std::int64_t rows, std::int64_t width, std::int64_t columns);
+
+void add(const float* a, const float* b, float* out, std::int64_t count);
+void rope_row(float* x, const float* cosine, const float* sine, std::int64_t heads,
+              std::int64_t head_dim, float sine_sign);
+void swiglu_rows(const float* gate_up, float* act, std::int64_t rows, std::int64_t width);
+void swiglu_backward_rows(float* gate_up, const float* dact, float* act, std::int64_t rows,
+                          std::int64_t width);
+void add_rows_by_id(const std::int32_t* ids, const float* dout, float* dweight, std::int64_t rows,
+                    std::int64_t width, std::int64_t columns);
+
+// Returns the row's loss; logits become their gradient or are destroyed.
+float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gradient,
+                        std::int64_t classes);
+
+// scores[0 … count) := exp(scores·scale − max) with zeros outside [first, end); returns log-sum-exp
+// and writes 1 / Σ to *inverse_sum.
+float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::int64_t end,
+                  float scale, float* inverse_sum);
+// scores := P = exp(scores·scale − log_sum_exp) inside [first, end), 0 outside, and
+// dscores := P·(dscores − delta)·scale.
+void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std::int64_t first,
+                          std::int64_t end, float scale, float log_sum_exp, float delta);
+void scale_row(float* x, float factor, std::int64_t count);
+float dot(const float* a, const float* b, std::int64_t count);
+
+}  // namespace troupe::train::kernels

@@ -1,0 +1,84 @@
+#include "train/cpu/exp.h"
+#include "train/cpu/kernels.h"
+#include "train/tensor/vectorize.h"
+
+namespace troupe::train::kernels {
+
+TROUPE_VECTORIZED
+void add(const float* a, const float* b, float* out, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+}
+
+TROUPE_VECTORIZED
+void rope_row(float* x, const float* cosine, const float* sine, std::int64_t heads,
+              std::int64_t head_dim, float sine_sign) {
+  const std::int64_t half = head_dim / 2;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    float* __restrict low = x + head * head_dim;
+    float* __restrict high = low + half;
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float s = sine[i] * sine_sign;
+      const float a = low[i], b = high[i];
+      low[i] = a * cosine[i] - b * s;
+      high[i] = b * cosine[i] + a * s;
+    }
+  }
+}
+
+TROUPE_VECTORIZED
+void swiglu_rows(const float* gate_up, float* act, std::int64_t rows, std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* __restrict gate = gate_up + row * 2 * width;
+    const float* __restrict up = gate + width;
+    float* __restrict out = act + row * width;
+    for (std::int64_t i = 0; i < width; ++i)
+      out[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
+  }
+}
+
+TROUPE_VECTORIZED
+void swiglu_backward_rows(float* gate_up, const float* dact, float* act, std::int64_t rows,
+                          std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* gate = gate_up + row * 2 * width;
+    float* up = gate + width;
+    const float* d = dact + row * width;
+    float* out = act + row * width;
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float g = gate[i], u = up[i], da = d[i];
+      const float sigmoid = 1.0f / (1.0f + fast_exp(-g));
+      const float silu = g * sigmoid;
+      gate[i] = da * u * (sigmoid * (1.0f + g * (1.0f - sigmoid)));
+      up[i] = da * silu;
+      out[i] = silu * u;
+    }
+  }
+}
+
+TROUPE_VECTORIZED
+void add_rows_by_id(const std::int32_t* ids, const float* dout, float* dweight, std::int64_t rows,
+                    std::int64_t width, std::int64_t columns) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* __restrict source = dout + row * width;
+    float* __restrict target = dweight + static_cast<std::int64_t>(ids[row]) * width;
+    for (std::int64_t c = 0; c < columns; ++c) target[c] += source[c];
+  }
+}
+
+TROUPE_VECTORIZED
+void scale_row(float* x, float factor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+TROUPE_VECTORIZED
+float dot(const float* a, const float* b, std::int64_t count) {
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  for (int lane = 0; i < count; ++i, ++lane) lanes[lane] += a[i] * b[i];
+  return sum_lanes(lanes);
+}
+
+}  // namespace troupe::train::kernels

@@ -1,0 +1,87 @@
+#include <cmath>
+#include <limits>
+
+#include "train/cpu/exp.h"
+#include "train/cpu/kernels.h"
+#include "train/tensor/vectorize.h"
+
+namespace troupe::train::kernels {
+namespace {
+
+// The greatest element. A NaN may or may not show here; it does in the sum.
+TROUPE_INLINE float max_of(const float* x, std::int64_t count) {
+  float lanes[kLanes];
+  for (float& lane : lanes) lane = -std::numeric_limits<float>::infinity();
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane)
+      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+  for (int lane = 0; i < count; ++i, ++lane) lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane];
+  float greatest = lanes[0];
+  for (const float lane : lanes) greatest = lane > greatest ? lane : greatest;
+  return greatest;
+}
+
+// x := exp(x·scale − shift); returns the sum.
+TROUPE_INLINE float exp_and_sum(float* x, std::int64_t count, float scale, float shift) {
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float e = fast_exp(x[i + lane] * scale - shift);
+      x[i + lane] = e;
+      lanes[lane] += e;
+    }
+  for (int lane = 0; i < count; ++i, ++lane) {
+    x[i] = fast_exp(x[i] * scale - shift);
+    lanes[lane] += x[i];
+  }
+  return sum_lanes(lanes);
+}
+
+TROUPE_INLINE void zero_outside(float* x, std::int64_t count, std::int64_t first,
+                                std::int64_t end) {
+  for (std::int64_t i = 0; i < first; ++i) x[i] = 0.0f;
+  for (std::int64_t i = end; i < count; ++i) x[i] = 0.0f;
+}
+
+}  // namespace
+
+TROUPE_VECTORIZED
+float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gradient,
+                        std::int64_t classes) {
+  const float greatest = max_of(logits, classes);
+  const float target = logits[label];
+  const float sum = exp_and_sum(logits, classes, 1.0f, greatest);
+  const float loss = std::log(sum) + greatest - target;
+  if (!gradient) return loss;
+  const float factor = scale / sum;
+  for (std::int64_t i = 0; i < classes; ++i) logits[i] *= factor;
+  logits[label] -= scale;
+  return loss;
+}
+
+TROUPE_VECTORIZED
+float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::int64_t end,
+                  float scale, float* inverse_sum) {
+  const float greatest = max_of(scores + first, end - first) * scale;
+  const float sum = exp_and_sum(scores + first, end - first, scale, greatest);
+  zero_outside(scores, count, first, end);
+  *inverse_sum = 1.0f / sum;
+  return std::log(sum) + greatest;
+}
+
+TROUPE_VECTORIZED
+void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std::int64_t first,
+                          std::int64_t end, float scale, float log_sum_exp, float delta) {
+  float* __restrict p = scores;
+  float* __restrict d = dscores;
+  for (std::int64_t i = first; i < end; ++i) {
+    p[i] = fast_exp(p[i] * scale - log_sum_exp);
+    d[i] = p[i] * (d[i] - delta) * scale;
+  }
+  zero_outside(p, count, first, end);
+  zero_outside(d, count, first, end);
+}
+
+}  // namespace troupe::train::kernels

@@ -1,0 +1,107 @@
+#include "train/tensor/convert.h"
+
+#include <cstring>
+
+namespace troupe::train {
+namespace {
+
+template <typename Stored, typename Decode>
+void decode_all(std::span<const std::byte> source, std::span<float> target, Decode decode) {
+  const std::byte* in = source.data();
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    Stored element;
+    std::memcpy(&element, in + i * sizeof(Stored), sizeof(Stored));
+    target[i] = decode(element);
+  }
+}
+
+template <typename Stored, typename Encode>
+void encode_all(std::span<const float> source, std::span<std::byte> target, Encode encode) {
+  std::byte* out = target.data();
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    const Stored element = encode(source[i]);
+    std::memcpy(out + i * sizeof(Stored), &element, sizeof(Stored));
+  }
+}
+
+Status check_sizes(std::size_t bytes, DType dtype, std::size_t elements) {
+  if (bytes == elements * dtype_size(dtype)) return {};
+  return error(Code::kInvalidArgument, "{} bytes hold no {} elements of {}", bytes, elements,
+               dtype_name(dtype));
+}
+
+Status refuse(DType dtype) {
+  return error(Code::kUnsupported,
+               "tensors of type {} are not supported as weights; store them as F32, BF16 or F16",
+               dtype_name(dtype));
+}
+
+}  // namespace
+
+float f16_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 0x1fu;
+  std::uint32_t mantissa = bits & 0x3ffu;
+  if (exponent == 0x1fu) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+  // Subnormal: mantissa × 2^-24, exact in fp32.
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+  return sign ? -magnitude : magnitude;
+}
+
+std::uint16_t float_to_f16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // ≥ 65520
+  if (magnitude < 0x38800000u) {  // subnormal: the sum with 0.5 rounds to a multiple of 2^-24
+    const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(rounded) - 0x3f000000u));
+  }
+  const std::uint32_t odd = (magnitude >> 13) & 1u;
+  return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
+}
+
+Status convert_to_float(std::span<const std::byte> source, DType dtype, std::span<float> target) {
+  TROUPE_RETURN_IF_ERROR(check_sizes(source.size(), dtype, target.size()));
+  switch (dtype) {
+    case DType::kF32:
+      if (!target.empty()) std::memcpy(target.data(), source.data(), source.size());
+      return {};
+    case DType::kBF16:
+      decode_all<std::uint16_t>(source, target, bf16_to_float);
+      return {};
+    case DType::kF16:
+      decode_all<std::uint16_t>(source, target, f16_to_float);
+      return {};
+    case DType::kF64:
+      decode_all<double>(source, target, [](double v) { return static_cast<float>(v); });
+      return {};
+    default:
+      return refuse(dtype);
+  }
+}
+
+Status convert_from_float(std::span<const float> source, DType dtype, std::span<std::byte> target) {
+  TROUPE_RETURN_IF_ERROR(check_sizes(target.size(), dtype, source.size()));
+  switch (dtype) {
+    case DType::kF32:
+      if (!source.empty()) std::memcpy(target.data(), source.data(), target.size());
+      return {};
+    case DType::kBF16:
+      encode_all<std::uint16_t>(source, target, float_to_bf16);
+      return {};
+    case DType::kF16:
+      encode_all<std::uint16_t>(source, target, float_to_f16);
+      return {};
+    case DType::kF64:
+      encode_all<double>(source, target, [](float v) { return static_cast<double>(v); });
+      return {};
+    default:
+      return refuse(dtype);
+  }
+}
+
+}  // namespace troupe::train

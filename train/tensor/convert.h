@@ -1,0 +1,35 @@
+#pragma once
+// Conversion between fp32 and the types that weights are stored in.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/base/status.h"
+#include "train/tensor/dtype.h"
+
+namespace troupe::train {
+
+// Exact.
+inline float bf16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+// To nearest, ties to even; a NaN stays a (quiet) NaN.
+inline std::uint16_t float_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+// IEEE binary16. Exact.
+float f16_to_float(std::uint16_t bits);
+// To nearest, ties to even; too large values become infinite.
+std::uint16_t float_to_f16(float value);
+
+// Decodes `source`, little-endian elements of `dtype` without alignment, to fp32. F64 is rounded.
+// The sizes must agree; integer types are refused (kUnsupported): no weight is stored so.
+Status convert_to_float(std::span<const std::byte> source, DType dtype, std::span<float> target);
+// The inverse, for F32, BF16, F16 and F64.
+Status convert_from_float(std::span<const float> source, DType dtype, std::span<std::byte> target);
+
+}  // namespace troupe::train

@@ -1,0 +1,112 @@
+#pragma once
+// The operator table: everything a model asks of a device. train/cpu implements it; a CUDA
+// implementation is the same table over device pointers.
+//
+// All tensors are fp32, row-major, in memory of the implementation's device; a `stride` is the
+// distance of two rows in elements. Calls take effect in program order. One thread calls at a time;
+// the implementation parallelises inside. Results do not depend on how many threads it uses: every
+// reduction has a fixed order. Sizes must be positive unless said otherwise. Outputs must not overlap
+// inputs except where "in place" is said.
+
+#include <cstdint>
+
+namespace troupe::train {
+
+// C = op(A)·op(B), or C += op(A)·op(B) with `accumulate`.
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0;
+  // a: (m, k), or (k, m) with transpose_a. b: (k, n), or (n, k) with transpose_b. c: (m, n).
+  const float* a = nullptr;
+  std::int64_t a_stride = 0;
+  bool transpose_a = false;
+  const float* b = nullptr;
+  std::int64_t b_stride = 0;
+  bool transpose_b = false;
+  float* c = nullptr;
+  std::int64_t c_stride = 0;
+  bool accumulate = false;
+};
+
+// Shapes of causal attention with grouped queries. Query row t of a batch row sees the keys
+// first_key[t] … key_length − query_length + t; without first_key it sees them from 0.
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t query_length = 0;  // ≤ key_length
+  std::int64_t key_length = 0;
+  std::int64_t query_heads = 0;
+  std::int64_t key_heads = 0;  // divides query_heads; query head h uses key head h / (ratio)
+  std::int64_t head_dim = 0;
+  std::int64_t query_stride = 0;  // of q, and of its gradient
+  std::int64_t key_stride = 0;    // of k and v, and of their gradients
+  // From one batch row's first key to the next one's; key_length·key_stride when they are dense.
+  std::int64_t key_batch_stride = 0;
+  float scale = 1.0f;
+  // (batch, query_length), or null. Rows of one segment (or window) share or raise it: it must not
+  // fall within a batch row.
+  const std::int32_t* first_key = nullptr;
+};
+
+enum class RopeDirection { kForward, kBackward };
+
+class Operators {
+ public:
+  virtual ~Operators() = default;
+
+  virtual void gemm(const Gemm& gemm) = 0;
+  virtual void zero(float* x, std::int64_t count) = 0;
+  // out = a + b; out may be a or b.
+  virtual void add(const float* a, const float* b, float* out, std::int64_t count) = 0;
+
+  // y = x·rsqrt(mean(x²) + eps)·w. x, y: (rows, width), w: (width), rstd: (rows), kept for backward.
+  virtual void rms_norm_forward(const float* x, const float* weight, float* y, float* rstd,
+                                std::int64_t rows, std::int64_t width, float eps) = 0;
+  // sum = x + delta, y = norm(sum)·w in one pass. sum may be x.
+  virtual void residual_rms_norm_forward(const float* x, const float* delta, const float* weight,
+                                         float* sum, float* y, float* rstd, std::int64_t rows,
+                                         std::int64_t width, float eps) = 0;
+  // y again from x and the rstd of the forward pass: the same bits.
+  virtual void rms_norm_apply(const float* x, const float* weight, const float* rstd, float* y,
+                              std::int64_t rows, std::int64_t width) = 0;
+  // Adds to dx (rows, width) and to dweight (width).
+  virtual void rms_norm_backward(const float* dy, const float* x, const float* weight,
+                                 const float* rstd, float* dx, float* dweight, std::int64_t rows,
+                                 std::int64_t width) = 0;
+
+  // Rotates in place the `heads` heads that lie side by side in each row of x (rows, ≥ heads·head_dim):
+  // halves, not interleaved. positions: (rows). cosine, sine: (positions, head_dim / 2).
+  virtual void rope(float* x, std::int64_t stride, const std::int32_t* positions,
+                    const float* cosine, const float* sine, std::int64_t rows, std::int64_t heads,
+                    std::int64_t head_dim, RopeDirection direction) = 0;
+
+  // q: (batch·query_length, query_heads·head_dim), k, v: (batch, key_length, key_heads·head_dim) by
+  // their strides. out: (batch·query_length, query_heads·head_dim) dense. log_sum_exp: (batch,
+  // query_heads, query_length) for backward, or null.
+  virtual void attention_forward(const AttentionShape& shape, const float* q, const float* k,
+                                 const float* v, float* out, float* log_sum_exp) = 0;
+  // Overwrites dq, dk, dv, which have the strides of q, k, v. query_length must be key_length.
+  virtual void attention_backward(const AttentionShape& shape, const float* q, const float* k,
+                                  const float* v, const float* out, const float* log_sum_exp,
+                                  const float* dout, float* dq, float* dk, float* dv) = 0;
+
+  // act = silu(gate)·up. gate_up: (rows, 2·width), gate first. act: (rows, width).
+  virtual void swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
+                              std::int64_t width) = 0;
+  // Replaces gate_up by its gradient and writes act again. dact, act: (rows, width); act may be dact.
+  virtual void swiglu_backward(float* gate_up, const float* dact, float* act, std::int64_t rows,
+                               std::int64_t width) = 0;
+
+  // out row i = weight row ids[i]. ids: (rows), within the table. Also a gather of any rows.
+  virtual void embedding_forward(const std::int32_t* ids, const float* weight, float* out,
+                                 std::int64_t rows, std::int64_t width) = 0;
+  // dweight row ids[i] += dout row i, in order of i. Also a scatter of any rows.
+  virtual void embedding_backward(const std::int32_t* ids, const float* dout, float* dweight,
+                                  std::int64_t rows, std::int64_t width) = 0;
+
+  // losses[i] = log Σ exp(logits[i]) − logits[i][labels[i]]. With `gradient`, logits become
+  // (softmax − one-hot)·scale in place, else they are destroyed. logits: (rows, classes) dense,
+  // losses: (rows), labels: (rows) within the classes.
+  virtual void cross_entropy(float* logits, const std::int32_t* labels, float* losses, float scale,
+                             bool gradient, std::int64_t rows, std::int64_t classes) = 0;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,41 @@
+#pragma once
+// How loops are written so that they vectorise and still give the same bits everywhere.
+//
+// A kernel is a free function marked TROUPE_VECTORIZED: the compiler makes one version for AVX-512,
+// one for AVX2 and one for plain x86-64, and the loader picks. Reductions keep kLanes partial sums
+// and add them by a fixed tree, and contraction is off (tools/cmake/troupe.cmake), so all versions
+// round alike.
+
+#include <cstdint>
+
+// Function multi-versioning works through resolvers that run before a sanitizer's runtime is up.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(TROUPE_NO_TARGET_CLONES)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TROUPE_VECTORIZED
+#endif
+#endif
+#ifndef TROUPE_VECTORIZED
+#define TROUPE_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+#else
+#define TROUPE_VECTORIZED
+#endif
+
+#define TROUPE_INLINE inline __attribute__((always_inline))
+
+namespace troupe::train {
+
+// Partial sums of a reduction: one AVX-512 register of floats.
+inline constexpr int kLanes = 16;
+
+// Sum of kLanes partial sums, always in the same order.
+template <typename T>
+TROUPE_INLINE T sum_lanes(T* lanes) {
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  return lanes[0];
+}
+
+}  // namespace troupe::train
