@@ -48,15 +48,16 @@ class FaultyFileSystem final : public FileSystem {
   // Overwrites a file's bytes behind everybody's back: damage.
   void set_content(const std::string& path, std::string content);
 
-  Result<std::unique_ptr<WritableFile>> create(const std::string& path, unsigned mode) override;
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path,
+                                               unsigned mode = 0644) override;
   Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
-                                                    unsigned mode) override;
+                                                    unsigned mode = 0644) override;
   Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;
   Status remove(const std::string& path) override;
   Status remove_tree(const std::string& path) override;
-  Status create_directories(const std::string& path, unsigned mode) override;
+  Status create_directories(const std::string& path, unsigned mode = 0755) override;
   Result<std::vector<DirectoryEntry>> list(const std::string& path) override;
   bool exists(const std::string& path) override;
   Result<std::uint64_t> size(const std::string& path) override;
