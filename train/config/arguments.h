@@ -1,0 +1,20 @@
+#pragma once
+// Settings on the command line: `key=value` overrides and `--key value` flags.
+
+#include <span>
+#include <string>
+
+#include "runtime/base/status.h"
+#include "train/config/source.h"
+
+namespace troupe::train {
+
+// Puts arguments into `document`, each replacing what was there. Forms:
+//   key=value           dotted keys reach into mappings; the value is YAML ("a=[1, 2]", "a=")
+//   --key value         also --key=value; '-' and '_' are equal in the key
+//   --key               true;  --no_key: false, for boolean keys
+//   --key a b c         a list, for keys that take lists
+// Errors name the argument. Unknown keys are not looked at here.
+Status apply_arguments(SourceDocument& document, std::span<const std::string> arguments);
+
+}  // namespace troupe::train

@@ -1,0 +1,290 @@
+#include "train/config/deepspeed.h"
+
+#include <cmath>
+
+#include "runtime/base/limits.h"
+#include "train/config/deepspeed_keys.h"
+#include "train/config/keys.h"
+#include "train/config/source.h"
+#include "train/config/suggest.h"
+#include "train/config/values.h"
+
+namespace troupe::train {
+namespace {
+
+// Whole configurations of models are small, but vocabularies have been seen inside.
+constexpr std::uint64_t kModelConfigBytesMax = 16u << 20;
+
+boost::json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
+
+bool is_auto(const json::Value& value) { return value.is_string() && value.get_string() == "auto"; }
+
+// The value at a dotted path, or nothing. Null counts as nothing.
+json::Value* find_path(json::Object& object, std::string_view path) {
+  const auto dot = path.find('.');
+  auto* value = object.if_contains(view(path.substr(0, dot)));
+  if (!value || value->is_null()) return nullptr;
+  if (dot == std::string_view::npos) return value;
+  return value->is_object() ? find_path(value->get_object(), path.substr(dot + 1)) : nullptr;
+}
+
+bool equal_numerically(const json::Value& a, const json::Value& b) {
+  if (a.is_array() && b.is_array()) {
+    const auto& x = a.get_array();
+    const auto& y = b.get_array();
+    if (x.size() != y.size()) return false;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (!equal_numerically(x[i], y[i])) return false;
+    }
+    return true;
+  }
+  const auto x = read_number(a);
+  const auto y = read_number(b);
+  if (x.ok() && y.ok()) return *x == *y;
+  const auto p = read_bool(a);
+  const auto q = read_bool(b);
+  if (p.ok() && q.ok()) return *p == *q;
+  return a == b;
+}
+
+// Fills "auto" and collects disagreements, as HfTrainerDeepSpeedConfig.fill_match does.
+class Matcher {
+ public:
+  explicit Matcher(json::Object& values) : values_(values) {}
+
+  void match(std::string_view path, const json::Value& ours, std::string_view our_key) {
+    auto* theirs = find_path(values_, path);
+    if (!theirs) return;
+    if (is_auto(*theirs)) {
+      *theirs = ours;
+    } else if (!equal_numerically(*theirs, ours)) {
+      mismatches_.push_back(fmt::format("- ds {}={} vs hf {}={}", path, python_text(*theirs),
+                                        our_key, python_text(ours)));
+    }
+  }
+  void fill(std::string_view path, const json::Value& ours) {
+    auto* theirs = find_path(values_, path);
+    if (theirs && is_auto(*theirs)) *theirs = ours;
+  }
+
+  Status status() const {
+    if (mismatches_.empty()) return {};
+    return error(
+        Code::kInvalidArgument,
+        "Please correct the following DeepSpeed config values that mismatch "
+        "TrainingArguments values:\n{}\nThe easiest method is to set these DeepSpeed config "
+        "values to 'auto'.",
+        join_words(mismatches_, "\n"));
+  }
+
+ private:
+  static std::string python_text(const json::Value& value) {
+    if (value.is_bool()) return value.get_bool() ? "True" : "False";
+    if (!value.is_array()) return value_text(value);
+    std::vector<std::string> parts;
+    for (const auto& item : value.get_array()) parts.push_back(python_text(item));
+    return "[" + join_words(parts) + "]";
+  }
+
+  json::Object& values_;
+  std::vector<std::string> mismatches_;
+};
+
+Result<std::optional<std::int64_t>> size_at(json::Object& values, std::string_view path) {
+  auto* value = find_path(values, path);
+  if (!value || is_auto(*value)) return std::optional<std::int64_t>();
+  const auto number = read_integer(*value);
+  if (!number.ok()) return number.status().prefixed(path);
+  if (*number < 1) return error(Code::kInvalidArgument, "{}: {} is below 1", path, *number);
+  return std::optional<std::int64_t>(*number);
+}
+
+Result<int> read_stage(json::Object& values) {
+  auto* value = find_path(values, "zero_optimization.stage");
+  if (!value) return 0;
+  const auto stage = read_integer(*value);
+  if (!stage.ok()) return stage.status().prefixed("zero_optimization.stage");
+  if (*stage < 0 || *stage > 3) {
+    return error(Code::kInvalidArgument,
+                 "zero_optimization.stage: {} is no stage; one of 0, 1, 2, 3", *stage);
+  }
+  if (*stage != 0) {
+    return error(Code::kUnsupported,
+                 "zero_optimization.stage={} is not supported: sharding comes later; use "
+                 "troupe.strategy=ddp (stage 0)",
+                 *stage);
+  }
+  return 0;
+}
+
+// AdamW is what runs; DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
+Status check_optimizer(json::Object& values) {
+  auto* type = find_path(values, "optimizer.type");
+  if (!find_path(values, "optimizer")) return {};
+  if (!type) return error(Code::kInvalidArgument, "optimizer.type: missing");
+  const auto name = value_text(*type);
+  const auto* decoupled = find_path(values, "optimizer.params.adam_w_mode");
+  const bool adam_w = !decoupled || read_bool(*decoupled).value_or(true);
+  if (name == "AdamW" || (name == "Adam" && adam_w)) return {};
+  return error(
+      Code::kUnsupported,
+      "optimizer.type={}{} is not supported: AdamW in fp32 is the only optimizer; use AdamW, "
+      "or leave the optimizer block out",
+      name, name == "Adam" ? " with adam_w_mode=false" : "");
+}
+
+void match_training(Matcher& matcher, const DeepSpeedContext& context) {
+  const auto& t = context.training;
+  matcher.match("train_micro_batch_size_per_gpu", t.per_device_train_batch_size,
+                "per_device_train_batch_size");
+  matcher.match("gradient_accumulation_steps", t.gradient_accumulation_steps,
+                "gradient_accumulation_steps");
+  matcher.match("train_batch_size",
+                context.world_size * t.per_device_train_batch_size * t.gradient_accumulation_steps,
+                "train_batch_size (calculated)");
+  matcher.match("gradient_clipping", t.max_grad_norm, "max_grad_norm");
+  matcher.match("optimizer.params.lr", t.learning_rate, "learning_rate");
+  json::Array betas;
+  betas.push_back(t.adam_beta1);
+  betas.push_back(t.adam_beta2);
+  matcher.match("optimizer.params.betas", betas, "adam_beta1+adam_beta2");
+  matcher.match("optimizer.params.eps", t.adam_epsilon, "adam_epsilon");
+  matcher.match("optimizer.params.weight_decay", t.weight_decay, "weight_decay");
+  matcher.match("fp16.enabled", context.fp16, "fp16|fp16_full_eval+fp16_backend(amp)");
+  matcher.match("bf16.enabled", context.bf16, "bf16|bf16_full_eval");
+}
+
+void fill_model_sizes(Matcher& matcher, const DeepSpeedContext& context) {
+  if (!context.hidden_size) return;
+  const std::int64_t h = *context.hidden_size;
+  matcher.fill("zero_optimization.reduce_bucket_size", h * h);
+  // ⌊0.9 h²⌋ in whole numbers.
+  matcher.fill("zero_optimization.stage3_prefetch_bucket_size", h * h * 9 / 10);
+  matcher.fill("zero_optimization.stage3_param_persistence_threshold", 10 * h);
+}
+
+}  // namespace
+
+Result<json::Object> read_deepspeed(const json::Value& source, FileSystem& files) {
+  if (source.is_object()) return source.get_object();
+  const auto path = read_text(source);
+  if (!path.ok() || path->empty()) {
+    return error(Code::kInvalidArgument, "expected a path or a mapping, found {}",
+                 json::write(source));
+  }
+  json::ParseOptions options;
+  options.relaxed = true;
+  options.reject_duplicate_keys = true;
+  // A mapping given on the command line as text.
+  if (trim(*path).starts_with('{')) {
+    auto value = TROUPE_TRY(json::parse(*path, "the text", options));
+    return std::move(value.as_object());
+  }
+  const auto text = files.read(*path, limits::kConfigBytesMax);
+  if (!text.ok()) return text.status();
+  auto value = TROUPE_TRY(json::parse(*text, *path, options));
+  if (!value.is_object()) {
+    return error(Code::kInvalidArgument, "{}:1: a DeepSpeed configuration is a mapping", *path);
+  }
+  return std::move(value.get_object());
+}
+
+std::optional<std::int64_t> read_hidden_size(const std::string& model_folder, FileSystem& files) {
+  if (model_folder.empty()) return std::nullopt;
+  const auto text = files.read(join_path(model_folder, "config.json"), kModelConfigBytesMax);
+  if (!text.ok()) return std::nullopt;
+  json::ParseOptions options;
+  options.bytes_max = kModelConfigBytesMax;
+  const auto config = json::parse(*text, "config.json", options);
+  if (!config.ok()) return std::nullopt;
+  auto size = json::find_integer(*config, "hidden_size");
+  if (!size) size = json::find_integer(*config, "n_embd");
+  constexpr std::int64_t kHiddenMax = 1 << 20;
+  if (!size || *size < 1 || *size > kHiddenMax) return std::nullopt;
+  return size;
+}
+
+Result<DeepSpeedBatch> resolve_deepspeed_batch(std::optional<std::int64_t> train_batch_size,
+                                               std::optional<std::int64_t> micro_batch_size,
+                                               std::optional<std::int64_t> accumulation_steps,
+                                               std::int64_t world_size) {
+  auto train = train_batch_size;
+  auto micro = micro_batch_size;
+  auto accumulation = accumulation_steps;
+  if (!train && !micro) {
+    return error(Code::kInvalidArgument,
+                 "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided");
+  }
+  // DeepSpeed's _set_batch_related_parameters.
+  if (train && micro && !accumulation) {
+    accumulation = *train / *micro / world_size;
+  } else if (train && !micro && accumulation) {
+    micro = *train / world_size / *accumulation;
+  } else if (train && !micro) {
+    accumulation = 1;
+    micro = *train / world_size;
+  } else if (!train) {
+    accumulation = accumulation.value_or(1);
+    train = *micro * *accumulation * world_size;
+  }
+  if (*micro < 1 || *accumulation < 1 || *train != *micro * *accumulation * world_size) {
+    return error(Code::kInvalidArgument,
+                 "Check batch related parameters. train_batch_size is not equal to "
+                 "micro_batch_per_gpu * gradient_acc_step * world_size {} != {} * {} * {}",
+                 *train, *micro, *accumulation, world_size);
+  }
+  return DeepSpeedBatch{*train, *micro, *accumulation};
+}
+
+Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
+                                            const DeepSpeedContext& context) {
+  const auto& training = context.training;
+  const double largest = static_cast<double>(training.per_device_train_batch_size) *
+                         static_cast<double>(training.gradient_accumulation_steps) *
+                         static_cast<double>(context.world_size);
+  if (largest > 9e18) {
+    return error(Code::kInvalidArgument, "a step of {} sequences is beyond all bounds", largest);
+  }
+  ResolvedDeepSpeed out;
+  out.values = config;
+  if (find_path(out.values, "fp16.enabled") && find_path(out.values, "bf16.enabled") &&
+      read_bool(*find_path(out.values, "fp16.enabled")).value_or(false) &&
+      read_bool(*find_path(out.values, "bf16.enabled")).value_or(false)) {
+    return error(Code::kInvalidArgument,
+                 "bfloat16 and fp16 modes cannot be simultaneously enabled");
+  }
+  out.zero_stage = TROUPE_TRY(read_stage(out.values));
+  TROUPE_RETURN_IF_ERROR(check_deepspeed_keys(out.values));
+  TROUPE_RETURN_IF_ERROR(check_optimizer(out.values));
+
+  Matcher matcher(out.values);
+  match_training(matcher, context);
+  fill_model_sizes(matcher, context);
+  TROUPE_RETURN_IF_ERROR(matcher.status());
+
+  const auto train = TROUPE_TRY(size_at(out.values, "train_batch_size"));
+  const auto micro = TROUPE_TRY(size_at(out.values, "train_micro_batch_size_per_gpu"));
+  const auto accumulation = TROUPE_TRY(size_at(out.values, "gradient_accumulation_steps"));
+  out.batch = TROUPE_TRY(resolve_deepspeed_batch(train, micro, accumulation, context.world_size));
+  if (out.batch.micro_batch_size != training.per_device_train_batch_size ||
+      out.batch.accumulation_steps != training.gradient_accumulation_steps) {
+    return error(Code::kInvalidArgument,
+                 "Check batch related parameters. train_batch_size is not equal to "
+                 "micro_batch_per_gpu * gradient_acc_step * world_size {} != {} * {} * {}",
+                 out.batch.train_batch_size, training.per_device_train_batch_size,
+                 training.gradient_accumulation_steps, context.world_size);
+  }
+  out.notes.push_back(
+      "ZeRO stage 0 is data parallelism; its buckets and overlap settings have no "
+      "effect");
+  if (!find_path(out.values, "gradient_clipping")) {
+    // DeepSpeed's own default is 0.0 or 1.0, depending on its version.
+    out.notes.push_back(
+        fmt::format("gradient_clipping is not given: gradients are clipped to "
+                    "max_grad_norm, {}",
+                    json::python_float(training.max_grad_norm)));
+  }
+  return out;
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,59 @@
+#pragma once
+// DeepSpeed's JSON configuration: reading, batch arithmetic, "auto", agreement with the YAML.
+//
+// Rules and texts: DeepSpeed's config.py (batch) and transformers' HfTrainerDeepSpeedConfig ("auto"
+// and mismatches); numbers are compared as numbers, so that "8" equals 8 (LLaMA-Factory#1116).
+// ZeRO stage 0 without offload is data parallelism and is what runs; everything that would change
+// the computation otherwise is refused by name.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
+#include "runtime/base/status.h"
+#include "train/config/train_config.h"
+
+namespace troupe::train {
+
+// `source` is a path or a mapping. The file may hold comments and trailing commas; a key that
+// stands twice is an error.
+Result<json::Object> read_deepspeed(const json::Value& source, FileSystem& files);
+
+// `hidden_size` of the model's config.json; nothing where it cannot be read.
+std::optional<std::int64_t> read_hidden_size(const std::string& model_folder, FileSystem& files);
+
+struct DeepSpeedBatch {
+  std::int64_t train_batch_size = 0;    // sequences a step over all ranks
+  std::int64_t micro_batch_size = 0;    // sequences of a micro-batch and rank
+  std::int64_t accumulation_steps = 0;  // micro-batches a step
+};
+// Completes the three sizes from those that are given: two give the third, one alone has
+// accumulation 1. kInvalidArgument with DeepSpeed's texts where none is given or they disagree.
+Result<DeepSpeedBatch> resolve_deepspeed_batch(std::optional<std::int64_t> train_batch_size,
+                                               std::optional<std::int64_t> micro_batch_size,
+                                               std::optional<std::int64_t> accumulation_steps,
+                                               std::int64_t world_size);
+
+// What "auto" stands for.
+struct DeepSpeedContext {
+  TrainingSection training;
+  std::int64_t world_size = 1;
+  std::optional<std::int64_t> hidden_size;  // of the model; bucket sizes stay "auto" without it
+  std::optional<std::int64_t> total_steps;  // of the run; likewise for total_num_steps
+  bool bf16 = false;
+  bool fp16 = false;
+};
+
+struct ResolvedDeepSpeed {
+  json::Object values;  // every "auto" replaced that can be
+  int zero_stage = 0;
+  DeepSpeedBatch batch;
+  std::vector<std::string> notes;  // what a user should know
+};
+Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
+                                            const DeepSpeedContext& context);
+
+}  // namespace troupe::train

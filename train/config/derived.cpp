@@ -1,0 +1,94 @@
+#include "train/config/derived.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::train {
+namespace {
+
+// Beyond this a run has no end that anyone will see, and products stay exact in doubles.
+constexpr double kStepsMax = 1e15;
+
+std::int64_t round_up_division(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0); }
+
+std::int64_t ceiling(double value) {
+  return static_cast<std::int64_t>(std::ceil(std::min(value, kStepsMax)));
+}
+
+std::int64_t interval_of(IntervalStrategy strategy, double value, const StepPlan& plan) {
+  switch (strategy) {
+    case IntervalStrategy::kNo:
+      return 0;
+    case IntervalStrategy::kSteps:
+      return step_interval(value, plan.total_steps);
+    case IntervalStrategy::kEpoch:
+      return plan.steps_per_epoch;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::int64_t batches_per_epoch(std::int64_t samples, std::int64_t per_device_batch_size,
+                               std::int64_t world_size, bool drop_last) {
+  if (drop_last) return samples / per_device_batch_size / world_size;
+  return round_up_division(round_up_division(samples, per_device_batch_size), world_size);
+}
+
+std::int64_t steps_per_epoch(std::int64_t batches, std::int64_t accumulation_steps) {
+  return std::max<std::int64_t>(1, round_up_division(batches, accumulation_steps));
+}
+
+std::int64_t total_steps(const TrainingSection& training, std::int64_t steps_per_epoch) {
+  if (training.max_steps > 0) return training.max_steps;
+  return ceiling(training.num_train_epochs * static_cast<double>(steps_per_epoch));
+}
+
+std::int64_t epoch_count(std::int64_t total_steps, std::int64_t steps_per_epoch) {
+  return round_up_division(total_steps, steps_per_epoch);
+}
+
+std::int64_t warmup_steps(const TrainingSection& training, std::int64_t total_steps) {
+  const auto total = static_cast<double>(total_steps);
+  if (training.warmup_steps >= 1) return ceiling(training.warmup_steps);
+  if (training.warmup_steps > 0) return ceiling(total * training.warmup_steps);
+  return ceiling(total * training.warmup_ratio);
+}
+
+std::int64_t step_interval(double value, std::int64_t total_steps) {
+  if (value < 1) value = value * static_cast<double>(total_steps);
+  return std::max<std::int64_t>(1, ceiling(value));
+}
+
+std::int64_t effective_batch_size(const TrainingSection& training, std::int64_t world_size) {
+  return training.per_device_train_batch_size * training.gradient_accumulation_steps * world_size;
+}
+
+Result<StepPlan> plan_steps(const TrainingSection& training, std::int64_t samples,
+                            std::int64_t world_size) {
+  StepPlan plan;
+  plan.samples = samples;
+  plan.world_size = world_size;
+  if (samples <= 0) {
+    return error(Code::kInvalidArgument, "the data set is empty: there is nothing to train on");
+  }
+  plan.batches_per_epoch = batches_per_epoch(samples, training.per_device_train_batch_size,
+                                             world_size, training.dataloader_drop_last);
+  if (plan.batches_per_epoch == 0) {
+    return error(Code::kInvalidArgument,
+                 "dataloader_drop_last leaves nothing: {} samples are fewer than {} workers × {} "
+                 "sequences; use dataloader_drop_last: false or a smaller batch",
+                 samples, world_size, training.per_device_train_batch_size);
+  }
+  plan.steps_per_epoch =
+      steps_per_epoch(plan.batches_per_epoch, training.gradient_accumulation_steps);
+  plan.total_steps = total_steps(training, plan.steps_per_epoch);
+  plan.epoch_count = epoch_count(plan.total_steps, plan.steps_per_epoch);
+  plan.warmup_steps = warmup_steps(training, plan.total_steps);
+  plan.logging_interval = interval_of(training.logging_strategy, training.logging_steps, plan);
+  plan.save_interval = interval_of(training.save_strategy, training.save_steps, plan);
+  plan.effective_batch_size = effective_batch_size(training, world_size);
+  return plan;
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,52 @@
+#pragma once
+// What follows from a configuration and the size of the data: steps, warm-up, intervals.
+// Rules: transformers' Trainer (4.57) and accelerate's BatchSamplerShard.
+
+#include <cstdint>
+
+#include "train/config/train_config.h"
+
+namespace troupe::train {
+
+// Micro-batches of one rank in one epoch. The samples make ⌈samples/per_device⌉ batches (rounded
+// down with drop_last), dealt round-robin; the last round is completed by wrapping to the epoch's
+// first samples (dropped with drop_last).
+std::int64_t batches_per_epoch(std::int64_t samples, std::int64_t per_device_batch_size,
+                               std::int64_t world_size, bool drop_last);
+
+// Optimizer steps in one epoch; the last accumulation group may be short. At least 1.
+std::int64_t steps_per_epoch(std::int64_t batches, std::int64_t accumulation_steps);
+
+// max_steps, else ⌈epochs · steps_per_epoch⌉.
+std::int64_t total_steps(const TrainingSection& training, std::int64_t steps_per_epoch);
+
+// Epochs that are begun: ⌈total / steps_per_epoch⌉.
+std::int64_t epoch_count(std::int64_t total_steps, std::int64_t steps_per_epoch);
+
+// warmup_steps where above 0 (below 1: ⌈total · ratio⌉), else ⌈total · warmup_ratio⌉.
+std::int64_t warmup_steps(const TrainingSection& training, std::int64_t total_steps);
+
+// A step interval: the number itself, or ⌈total · value⌉ where it is below 1; at least 1.
+std::int64_t step_interval(double value, std::int64_t total_steps);
+
+// Sequences of one full step over all ranks.
+std::int64_t effective_batch_size(const TrainingSection& training, std::int64_t world_size);
+
+// All of it.
+struct StepPlan {
+  std::int64_t samples = 0;
+  std::int64_t world_size = 1;
+  std::int64_t batches_per_epoch = 0;  // of each rank
+  std::int64_t steps_per_epoch = 0;
+  std::int64_t total_steps = 0;
+  std::int64_t epoch_count = 0;
+  std::int64_t warmup_steps = 0;
+  std::int64_t logging_interval = 0;  // steps; steps_per_epoch for epoch; 0: never
+  std::int64_t save_interval = 0;     // likewise
+  std::int64_t effective_batch_size = 0;
+};
+// kInvalidArgument without samples, and with drop_last and too few of them.
+Result<StepPlan> plan_steps(const TrainingSection& training, std::int64_t samples,
+                            std::int64_t world_size);
+
+}  // namespace troupe::train

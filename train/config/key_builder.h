@@ -1,0 +1,141 @@
+#pragma once
+// How rows of the key table are written. Only for the keys_*.cpp files.
+//
+//   table.integer("seed", 42).implemented("seed of …", FIELD(training.seed));
+
+#include <utility>
+
+#include "train/config/keys.h"
+#include "train/config/values.h"
+
+namespace troupe::train {
+
+// A row under construction.
+class KeyRow {
+ public:
+  explicit KeyRow(KeySpec& spec) : spec_(spec) {}
+
+  // `field` maps a (const) TrainConfig to a reference to the member.
+  template <typename Field>
+  KeyRow& implemented(std::string meaning, Field field) {
+    spec_.treatment = Treatment::kImplemented;
+    spec_.meaning = std::move(meaning);
+    spec_.store = [field](TrainConfig& config, const json::Value& value) {
+      return from_value(value, field(config));
+    };
+    spec_.fetch = [field](const TrainConfig& config) { return to_value(field(config)); };
+    return *this;
+  }
+  KeyRow& inert(std::string meaning, std::string reason) {
+    spec_.treatment = Treatment::kInert;
+    spec_.meaning = std::move(meaning);
+    spec_.reason = std::move(reason);
+    return *this;
+  }
+  KeyRow& refused(std::string meaning, std::string reason, std::string instead) {
+    spec_.treatment = Treatment::kRefused;
+    spec_.meaning = std::move(meaning);
+    spec_.reason = std::move(reason);
+    spec_.instead = std::move(instead);
+    return *this;
+  }
+  // Values of a refused key that ask for nothing, "a|b".
+  KeyRow& accepts(std::string_view values) {
+    spec_.accepts = split_words(values);
+    return *this;
+  }
+  // Values of an inert or implemented key that are refused, "a|b", and why.
+  KeyRow& refuses(std::string_view values, std::string reason, std::string instead) {
+    spec_.refuses = split_words(values);
+    spec_.reason = std::move(reason);
+    spec_.instead = std::move(instead);
+    return *this;
+  }
+  KeyRow& at_least(double value) {
+    spec_.least = value;
+    return *this;
+  }
+  KeyRow& above(double value) {
+    spec_.least = value;
+    spec_.above_least = true;
+    return *this;
+  }
+  KeyRow& at_most(double value) {
+    spec_.most = value;
+    return *this;
+  }
+  KeyRow& nullable() {
+    spec_.nullable = true;
+    return *this;
+  }
+  KeyRow& secret() {
+    spec_.secret = true;
+    return *this;
+  }
+
+ private:
+  KeySpec& spec_;
+};
+
+// The rows of the table in order.
+class KeyTable {
+ public:
+  KeyRow boolean(std::string name, bool value) {
+    return add(std::move(name), ValueType::kBool, value);
+  }
+  KeyRow integer(std::string name, std::int64_t value) {
+    return add(std::move(name), ValueType::kInteger, value);
+  }
+  KeyRow number(std::string name, double value) {
+    return add(std::move(name), ValueType::kNumber, value);
+  }
+  KeyRow text(std::string name, std::string_view value) {
+    return add(std::move(name), ValueType::kText, boost::json::string(value));
+  }
+  // One of "a|b|c".
+  KeyRow choice(std::string name, std::string_view value, std::string_view allowed) {
+    auto row = text(std::move(name), value);
+    rows_.back().allowed = split_words(allowed);
+    return row;
+  }
+  // Without a default: null until given.
+  KeyRow optional(std::string name, ValueType type) {
+    return add(std::move(name), type, nullptr).nullable();
+  }
+  KeyRow list(std::string name) {
+    return add(std::move(name), ValueType::kTextList, json::Array()).nullable();
+  }
+  KeyRow object(std::string name) {
+    return add(std::move(name), ValueType::kObject, json::Object()).nullable();
+  }
+
+  std::vector<KeySpec> take() { return std::move(rows_); }
+
+ private:
+  KeyRow add(std::string name, ValueType type, json::Value value) {
+    // Rows are finished before the next one begins, so that growth invalidates nothing in use.
+    KeySpec spec;
+    spec.name = std::move(name);
+    spec.type = type;
+    spec.nullable = value.is_null();
+    spec.default_value = std::move(value);
+    rows_.push_back(std::move(spec));
+    return KeyRow(rows_.back());
+  }
+  std::vector<KeySpec> rows_;
+};
+
+void add_model_keys(KeyTable& table);
+void add_method_keys(KeyTable& table);
+void add_optimizer_method_keys(KeyTable& table);
+void add_data_keys(KeyTable& table);
+void add_training_keys(KeyTable& table);
+void add_trainer_detail_keys(KeyTable& table);
+void add_launch_keys(KeyTable& table);
+void add_troupe_keys(KeyTable& table);
+
+// A member of TrainConfig, for KeyRow::implemented.
+#define TROUPE_FIELD(member) \
+  [](auto& config) -> auto& { return config.member; }
+
+}  // namespace troupe::train

@@ -1,0 +1,85 @@
+// Keys of LLaMA-Factory's DataArguments.
+#include "train/config/key_builder.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr const char* kNoEvaluation = "evaluation during a run is not there yet";
+
+void add_source_keys(KeyTable& t) {
+  t.list("dataset").implemented("names in dataset_info.json", TROUPE_FIELD(data.dataset));
+  t.text("dataset_dir", "data")
+      .implemented("folder of dataset_info.json", TROUPE_FIELD(data.dataset_dir));
+  t.list("eval_dataset")
+      .refused("data sets to evaluate on", kNoEvaluation, "leave eval_dataset out");
+  t.boolean("eval_on_each_dataset", false)
+      .inert("evaluate data sets apart", "there is no evaluation during a run");
+  t.number("val_size", 0)
+      .refused("part of the data kept for evaluation", kNoEvaluation, "leave val_size out")
+      .at_least(0);
+  t.optional("max_samples", ValueType::kInteger)
+      .implemented("the first N samples of each data set", TROUPE_FIELD(data.max_samples))
+      .at_least(1);
+  t.choice("mix_strategy", "concat", "concat|interleave_under|interleave_over|interleave_once")
+      .refused("how data sets are joined", "data sets are read one after the other",
+               "use mix_strategy: concat");
+  t.list("interleave_probs")
+      .refused("probabilities of interleaved data sets", "data sets are read one after the other",
+               "use mix_strategy: concat and leave interleave_probs out");
+  t.boolean("streaming", false)
+      .refused("read data while training", "data are prepared before the first step",
+               "use streaming: false");
+  t.integer("buffer_size", 16384).inert("shuffle buffer", "no effect without streaming");
+  t.optional("media_dir", ValueType::kText)
+      .inert("folder of images and sound", "only text is trained");
+  t.optional("tokenized_path", ValueType::kText)
+      .refused("tokenised data kept on disk", "data are tokenised at each start",
+               "leave tokenized_path out");
+  t.boolean("data_shared_file_system", false)
+      .inert("one node prepares data for all", "every rank prepares its own");
+  t.boolean("overwrite_cache", false).inert("forget prepared data", "none are kept");
+}
+
+void add_preparation_keys(KeyTable& t) {
+  t.optional("template", ValueType::kText)
+      .implemented("how turns are written", TROUPE_FIELD(data.template_name));
+  t.integer("cutoff_len", 2048)
+      .implemented("longest sequence in tokens", TROUPE_FIELD(data.cutoff_len))
+      .at_least(2)
+      .at_most(1 << 20);
+  t.optional("packing", ValueType::kBool)
+      .implemented("several samples in one sequence (default: for pt)", TROUPE_FIELD(data.packing));
+  t.boolean("neat_packing", false)
+      .implemented("packing without attention between samples", TROUPE_FIELD(data.neat_packing));
+  t.boolean("train_on_prompt", false)
+      .implemented("the prompt's tokens count in the loss", TROUPE_FIELD(data.train_on_prompt));
+  t.boolean("mask_history", false)
+      .implemented("only the last answer counts in the loss", TROUPE_FIELD(data.mask_history));
+  t.integer("preprocessing_batch_size", 1000)
+      .implemented("samples that are packed together", TROUPE_FIELD(data.preprocessing_batch_size))
+      .at_least(1);
+  t.optional("preprocessing_num_workers", ValueType::kInteger)
+      .inert("processes that tokenise", "the results do not depend on it");
+  t.boolean("ignore_pad_token_for_loss", true)
+      .refused("padding does not count in the loss", "padding never counts in the loss",
+               "use ignore_pad_token_for_loss: true");
+  t.optional("default_system", ValueType::kText)
+      .implemented("system message where a sample has none", TROUPE_FIELD(data.default_system));
+  t.optional("tool_format", ValueType::kText)
+      .refused("how function calls are written", "function calls follow the template",
+               "leave tool_format out");
+  t.boolean("enable_thinking", true)
+      .nullable()
+      .implemented("thoughts of reasoning models are trained", TROUPE_FIELD(data.enable_thinking));
+  t.optional("eval_num_beams", ValueType::kInteger)
+      .inert("beams when evaluating", "there is no evaluation during a run");
+}
+
+}  // namespace
+
+void add_data_keys(KeyTable& table) {
+  add_source_keys(table);
+  add_preparation_keys(table);
+}
+
+}  // namespace troupe::train

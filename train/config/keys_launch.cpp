@@ -1,0 +1,67 @@
+// LLaMA-Factory's Ray keys and our own.
+#include "train/config/key_builder.h"
+
+namespace troupe::train {
+
+void add_launch_keys(KeyTable& t) {
+  t.optional("ray_num_workers", ValueType::kInteger)
+      .implemented("world size, unless troupe.workers is given",
+                   TROUPE_FIELD(launch.ray_num_workers))
+      .at_least(1)
+      .at_most(1 << 16);
+  t.optional("ray_init_kwargs", ValueType::kAny)
+      .inert("settings of Ray", "Troupe's own head and workers are used");
+  t.optional("ray_run_name", ValueType::kText).inert("name of Ray's run", "run_name names the run");
+  t.text("ray_storage_path", "./saves").inert("Ray's results", "output_dir receives everything");
+  t.optional("ray_storage_filesystem", ValueType::kText)
+      .inert("Ray's results", "output_dir receives everything");
+  t.object("resources_per_worker").inert("Ray: bundle of a worker", "troupe.* decides");
+  t.text("placement_strategy", "PACK")
+      .inert("Ray: where workers go", "trainers are placed as a gang");
+  t.optional("master_addr", ValueType::kText)
+      .implemented("address of node 0, unless MASTER_ADDR is set",
+                   TROUPE_FIELD(launch.master_addr));
+  t.optional("master_port", ValueType::kInteger)
+      .implemented("port of node 0, unless MASTER_PORT is set", TROUPE_FIELD(launch.master_port))
+      .at_least(1)
+      .at_most(65535);
+}
+
+void add_troupe_keys(KeyTable& t) {
+  t.optional("troupe.workers", ValueType::kInteger)
+      .implemented("trainers (world size)", TROUPE_FIELD(troupe.workers))
+      .at_least(1)
+      .at_most(1 << 16);
+  t.optional("troupe.threads_per_worker", ValueType::kInteger)
+      .implemented("threads of a trainer (default: cores / trainers on the node, at least 1)",
+                   TROUPE_FIELD(troupe.threads_per_worker))
+      .at_least(1)
+      .at_most(4096);
+  t.choice("troupe.strategy", "ddp",
+           "ddp|no_shard|zero1|zero2|zero3|shard_grad_op|full_shard|hybrid_shard")
+      .implemented("what is sharded over the trainers", TROUPE_FIELD(troupe.strategy))
+      .refuses("no_shard|zero1|zero2|zero3|shard_grad_op|full_shard|hybrid_shard",
+               "sharding comes later", "use troupe.strategy=ddp");
+  t.choice("troupe.device", "auto", "auto|cpu|cuda")
+      .implemented("where trainers compute", TROUPE_FIELD(troupe.device))
+      .refuses("cuda", "training runs on the CPU for now", "use troupe.device=auto");
+  t.optional("troupe.chaos", ValueType::kText)
+      .implemented("faults to inject: kill@step=40,rank=1;…", TROUPE_FIELD(troupe.chaos));
+  t.optional("troupe.max_restarts", ValueType::kInteger)
+      .implemented(
+          "deaths without a finished step between them before giving up (default: "
+          "MAX_RESTARTS, else 3)",
+          TROUPE_FIELD(troupe.max_restarts))
+      .at_least(0)
+      .at_most(1e6);
+  t.optional("troupe.address", ValueType::kText)
+      .implemented("HOST:PORT of a running head (default: TROUPE_ADDRESS, else an own one)",
+                   TROUPE_FIELD(troupe.address));
+  t.integer("troupe.join_timeout_s", 300)
+      .implemented("how long node 0 waits for the other nodes, in seconds",
+                   TROUPE_FIELD(troupe.join_timeout_s))
+      .at_least(1)
+      .at_most(86400);
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,189 @@
+// Keys of LLaMA-Factory's ModelArguments.
+#include "train/config/key_builder.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr const char* kNoHub = "nothing is downloaded";
+constexpr const char* kGiveFolder = "download the model and give its folder";
+constexpr const char* kInferenceOnly = "belongs to inference; training does not read it";
+constexpr const char* kOtherRuntime = "another runtime's acceleration";
+constexpr const char* kLeaveOut = "leave the key out";
+
+void add_loading_keys(KeyTable& t) {
+  t.optional("model_name_or_path", ValueType::kText)
+      .implemented("folder of the model (config.json, safetensors, tokenizer)",
+                   TROUPE_FIELD(model.model_name_or_path));
+  t.list("adapter_name_or_path")
+      .refused("LoRA adapters to start from", "adapters are not trained or merged here",
+               "merge them first and give the merged folder");
+  t.optional("adapter_folder", ValueType::kText)
+      .refused("folder that holds adapters", "adapters are not supported", kLeaveOut);
+  t.boolean("trust_remote_code", false)
+      .inert("allow Python code in the model's folder", "no code of a model is ever run");
+  t.optional("cache_dir", ValueType::kText).inert("where downloads are kept", kNoHub);
+  t.text("model_revision", "main").refused("revision on the hub", kNoHub, kGiveFolder);
+  t.boolean("low_cpu_mem_usage", true)
+      .inert("load weights without a second copy", "weights are always mapped from the file");
+  for (const auto* name : {"hf_hub_token", "ms_hub_token", "om_hub_token"}) {
+    t.optional(name, ValueType::kText).inert("credential for a hub", kNoHub).secret();
+  }
+  t.boolean("train_from_scratch", false)
+      .implemented("random weights from config.json instead of the stored ones",
+                   TROUPE_FIELD(model.train_from_scratch));
+  t.boolean("print_param_status", false)
+      .inert("list every parameter at start", "the plan is printed at start anyway");
+}
+
+void add_tokenizer_keys(KeyTable& t) {
+  const char* reason = "the vocabulary is taken as the folder has it";
+  const char* instead = "change the tokenizer and the weights beforehand";
+  t.boolean("use_fast_tokenizer", true)
+      .inert("Rust tokenizer instead of Python's", "there is one tokenizer, and both give its ids");
+  t.boolean("resize_vocab", false).refused("grow the embedding to the tokenizer", reason, instead);
+  t.boolean("split_special_tokens", false)
+      .refused("cut special tokens in texts into pieces", reason, kLeaveOut);
+  t.list("add_tokens").refused("more tokens", reason, instead);
+  t.list("add_special_tokens").refused("more special tokens", reason, instead);
+  t.optional("new_special_tokens_config", ValueType::kText)
+      .refused("file of new special tokens", reason, instead);
+  t.choice("init_special_tokens", "noise_init", "noise_init|desc_init|desc_init_w_noise")
+      .inert("how new special tokens begin", "there are no new tokens");
+}
+
+void add_compute_keys(KeyTable& t) {
+  t.choice("flash_attn", "auto", "auto|disabled|sdpa|fa2|fa3")
+      .inert("attention implementation", "one attention kernel, the same result for each choice")
+      .refuses("fa2|fa3", "FlashAttention runs on GPUs in half precision only",
+               "use flash_attn: auto");
+  t.choice("rope_scaling", "", "|linear|dynamic|yarn|llama3")
+      .nullable()
+      .refused("stretch RoPE to a longer context", "the context is not extended while training",
+               "write rope_scaling into the model's config.json, or keep cutoff_len within it");
+  t.boolean("disable_gradient_checkpointing", false)
+      .implemented("keep activations instead of computing them again in the backward pass",
+                   TROUPE_FIELD(model.disable_gradient_checkpointing));
+  t.boolean("use_reentrant_gc", true)
+      .inert("PyTorch's flavour of recomputation", "the results are the same");
+  t.boolean("upcast_layernorm", false).inert("norms in fp32", "all computation is fp32 already");
+  t.boolean("upcast_lmhead_output", false)
+      .inert("logits in fp32", "all computation is fp32 already");
+  t.boolean("enable_liger_kernel", false)
+      .inert("fused kernels of another library", "fused kernels are always used");
+  t.boolean("use_unsloth", false).refused("Unsloth", kOtherRuntime, kLeaveOut);
+  t.boolean("use_unsloth_gc", false).refused("Unsloth's recomputation", kOtherRuntime, kLeaveOut);
+  t.boolean("use_v1_kernels", false)
+      .inert("LLaMA-Factory's kernel plug-ins", "the same mathematics in other kernels");
+  t.boolean("shift_attn", false).refused("S²-Attn of LongLoRA", "changes attention", kLeaveOut);
+  t.optional("mixture_of_depths", ValueType::kText)
+      .refused("mixture of depths", "changes the model", kLeaveOut);
+  t.optional("moe_aux_loss_coef", ValueType::kNumber)
+      .refused("weight of the routers' auxiliary loss", "mixtures of experts are not supported",
+               kLeaveOut);
+}
+
+void add_quantization_keys(KeyTable& t) {
+  const char* reason = "Quantization is only compatible with the LoRA or OFT method.";
+  t.optional("quantization_bit", ValueType::kInteger)
+      .refused("load weights quantised", reason, "leave quantization_bit out");
+  t.text("quantization_method", "bnb")
+      .inert("how weights are quantised", "nothing is quantised without quantization_bit");
+  t.choice("quantization_type", "nf4", "nf4|fp4")
+      .inert("data type of 4-bit weights", "nothing is quantised without quantization_bit");
+  t.boolean("double_quantization", true)
+      .inert("quantise the scales too", "nothing is quantised without quantization_bit");
+  t.optional("quantization_device_map", ValueType::kText)
+      .inert("where quantised weights lie", "nothing is quantised without quantization_bit");
+  t.boolean("fp8", false).refused("FP8 training", "training is in fp32", "leave fp8 out");
+  t.text("fp8_backend", "auto").inert("FP8 library", "no effect without fp8");
+  t.boolean("fp8_enable_fsdp_float8_all_gather", false)
+      .inert("gather FP8 weights", "no effect without fp8");
+}
+
+void add_inference_keys(KeyTable& t) {
+  t.text("infer_backend", "huggingface").inert("inference engine", kInferenceOnly);
+  t.text("infer_dtype", "auto").inert("data type of inference", kInferenceOnly);
+  t.text("offload_folder", "offload").inert("folder for offloaded weights", kInferenceOnly);
+  t.boolean("use_kv_cache", true).inert("KV cache while generating", kInferenceOnly);
+  t.integer("vllm_maxlen", 4096).inert("vLLM: longest sequence", kInferenceOnly);
+  t.number("vllm_gpu_util", 0.7).inert("vLLM: share of GPU memory", kInferenceOnly);
+  t.boolean("vllm_enforce_eager", false).inert("vLLM: no CUDA graphs", kInferenceOnly);
+  t.integer("vllm_max_lora_rank", 32).inert("vLLM: largest LoRA rank", kInferenceOnly);
+  t.object("vllm_config").inert("vLLM: engine settings", kInferenceOnly);
+  t.integer("sglang_maxlen", 4096).inert("SGLang: longest sequence", kInferenceOnly);
+  t.number("sglang_mem_fraction", 0.7).inert("SGLang: share of GPU memory", kInferenceOnly);
+  t.integer("sglang_tp_size", -1).inert("SGLang: tensor parallel size", kInferenceOnly);
+  t.object("sglang_config").inert("SGLang: engine settings", kInferenceOnly);
+  t.text("sglang_lora_backend", "triton").inert("SGLang: LoRA kernels", kInferenceOnly);
+  for (const auto* name : {"do_sample", "skip_special_tokens"}) {
+    t.boolean(name, true).inert("generation", kInferenceOnly);
+  }
+  t.number("temperature", 0.95).inert("generation: temperature", kInferenceOnly);
+  t.number("top_p", 0.7).inert("generation: nucleus", kInferenceOnly);
+  t.integer("top_k", 50).inert("generation: candidates", kInferenceOnly);
+  t.integer("num_beams", 1).inert("generation: beams", kInferenceOnly);
+  t.integer("max_length", 1024).inert("generation: longest text", kInferenceOnly);
+  t.integer("max_new_tokens", 1024).inert("generation: longest answer", kInferenceOnly);
+  t.number("repetition_penalty", 1.0).inert("generation: repetition penalty", kInferenceOnly);
+  t.number("length_penalty", 1.0).inert("generation: length penalty", kInferenceOnly);
+}
+
+void add_multimodal_keys(KeyTable& t) {
+  const char* reason = "only text models are trained; no effect on them";
+  t.integer("image_max_pixels", 768 * 768).inert("largest image", reason);
+  t.integer("image_min_pixels", 32 * 32).inert("smallest image", reason);
+  t.boolean("image_do_pan_and_scan", false).inert("cut wide images", reason);
+  t.boolean("crop_to_patches", false).inert("cut images into patches", reason);
+  t.integer("video_max_pixels", 256 * 256).inert("largest video frame", reason);
+  t.integer("video_min_pixels", 16 * 16).inert("smallest video frame", reason);
+  t.number("video_fps", 2.0).inert("video frames a second", reason);
+  t.integer("video_maxlen", 128).inert("video frames at most", reason);
+  t.boolean("use_audio_in_video", false).inert("sound of videos", reason);
+  t.integer("audio_sampling_rate", 16000).inert("audio samples a second", reason);
+}
+
+void add_export_keys(KeyTable& t) {
+  const char* reason = "belongs to `export`; training does not read it";
+  t.optional("export_dir", ValueType::kText)
+      .refused("where `export` writes", "this is a configuration of `export`, not of training",
+               "output_dir receives the trained model in Hugging Face's form");
+  t.integer("export_size", 5).inert("largest file of an export in GB", reason);
+  t.choice("export_device", "cpu", "cpu|auto").inert("device of an export", reason);
+  t.optional("export_quantization_bit", ValueType::kInteger).inert("quantised export", reason);
+  t.optional("export_quantization_dataset", ValueType::kText)
+      .inert("calibration data of an export", reason);
+  t.integer("export_quantization_nsamples", 128).inert("calibration samples", reason);
+  t.integer("export_quantization_maxlen", 1024).inert("calibration length", reason);
+  t.boolean("export_legacy_format", false).inert(".bin files instead of safetensors", reason);
+  t.optional("export_hub_model_id", ValueType::kText).inert("upload an export", reason);
+  t.boolean("export_hf_on_finish", true)
+      .inert("write Hugging Face's form at the end", "that form is always written")
+      .refuses("false", "the final model is always in Hugging Face's form",
+               "leave export_hf_on_finish out");
+}
+
+void add_ktransformers_keys(KeyTable& t) {
+  const char* reason = "KTransformers is another runtime";
+  t.boolean("use_kt", false).refused("KTransformers", reason, kLeaveOut);
+  for (const auto* name :
+       {"kt_config", "kt_optimize_rule", "kt_weight_path", "kt_non_expert_weight_path",
+        "kt_cpu_activation", "kt_cpu_infer", "kt_chunk_size", "kt_mode", "kt_force_think",
+        "kt_use_cuda_graph", "kt_maxlen"}) {
+    t.optional(name, ValueType::kAny).refused("KTransformers", reason, kLeaveOut);
+  }
+}
+
+}  // namespace
+
+void add_model_keys(KeyTable& table) {
+  add_loading_keys(table);
+  add_tokenizer_keys(table);
+  add_compute_keys(table);
+  add_quantization_keys(table);
+  add_inference_keys(table);
+  add_multimodal_keys(table);
+  add_export_keys(table);
+  add_ktransformers_keys(table);
+}
+
+}  // namespace troupe::train

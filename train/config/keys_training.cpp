@@ -1,0 +1,199 @@
+// Keys of Hugging Face's TrainingArguments that shape a run. The rest: keys_trainer_details.cpp.
+#include "train/config/key_builder.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr const char* kNoEvaluation = "evaluation during a run is not there yet";
+constexpr const char* kLeaveOut = "leave the key out";
+
+void add_output_keys(KeyTable& t) {
+  t.text("output_dir", "trainer_output")
+      .implemented("where everything is written", TROUPE_FIELD(training.output_dir));
+  t.boolean("overwrite_output_dir", false)
+      .implemented("begin anew although output_dir is not empty",
+                   TROUPE_FIELD(training.overwrite_output_dir));
+  t.optional("resume_from_checkpoint", ValueType::kAny)
+      .implemented("checkpoint to go on from: a folder, true or false",
+                   TROUPE_FIELD(training.resume_from_checkpoint));
+  t.text("run_name", "").nullable().implemented("name of the run", TROUPE_FIELD(training.run_name));
+  t.list("report_to")
+      .refused("services that receive the log", "no outside service is contacted",
+               "use report_to: none and read trainer_log.jsonl in output_dir")
+      .accepts("none");
+  t.choice("logging_strategy", "steps", "no|steps|epoch")
+      .implemented("when to log", TROUPE_FIELD(training.logging_strategy));
+  t.number("logging_steps", 500)
+      .implemented("steps between log lines; below 1 a ratio", TROUPE_FIELD(training.logging_steps))
+      .above(0);
+  t.boolean("logging_first_step", false)
+      .implemented("log the first step too", TROUPE_FIELD(training.logging_first_step));
+  t.boolean("logging_nan_inf_filter", true)
+      .implemented("leave NaN losses out of the logged mean (an event is written nevertheless)",
+                   TROUPE_FIELD(training.logging_nan_inf_filter));
+  t.choice("save_strategy", "steps", "no|steps|epoch|best")
+      .implemented("when to write a checkpoint", TROUPE_FIELD(training.save_strategy))
+      .refuses("best", kNoEvaluation, "use save_strategy: steps");
+  t.number("save_steps", 500)
+      .implemented("steps between checkpoints; below 1 a ratio", TROUPE_FIELD(training.save_steps))
+      .above(0);
+  t.optional("save_total_limit", ValueType::kInteger)
+      .implemented("checkpoints that are kept", TROUPE_FIELD(training.save_total_limit))
+      .at_least(1);
+  t.boolean("save_only_model", false)
+      .implemented("checkpoints without optimizer state", TROUPE_FIELD(training.save_only_model));
+  t.boolean("save_safetensors", true)
+      .inert("safetensors instead of pickles", "pickles are never written")
+      .refuses("false", "weights are always written as safetensors", "use save_safetensors: true");
+  t.choice("include_num_input_tokens_seen", "false", "false|true|no|all|non_padding")
+      .inert("count input tokens", "they are always counted");
+  t.boolean("disable_tqdm", false)
+      .implemented("no progress bar", TROUPE_FIELD(training.disable_tqdm));
+}
+
+void add_batch_keys(KeyTable& t) {
+  t.integer("per_device_train_batch_size", 8)
+      .implemented("sequences of a micro-batch on each rank",
+                   TROUPE_FIELD(training.per_device_train_batch_size))
+      .at_least(1)
+      .at_most(1 << 20);
+  t.integer("per_device_eval_batch_size", 8)
+      .inert("sequences of an evaluation batch", "there is no evaluation during a run");
+  t.integer("gradient_accumulation_steps", 1)
+      .implemented("micro-batches of a step", TROUPE_FIELD(training.gradient_accumulation_steps))
+      .at_least(1)
+      .at_most(1 << 20);
+  t.number("num_train_epochs", 3.0)
+      .implemented("passes over the data", TROUPE_FIELD(training.num_train_epochs))
+      .above(0)
+      .at_most(1e6);
+  t.integer("max_steps", -1)
+      .implemented("steps of the run; above 0 it wins over num_train_epochs",
+                   TROUPE_FIELD(training.max_steps))
+      .at_least(-1)
+      .at_most(1e12);
+  t.boolean("dataloader_drop_last", false)
+      .implemented("drop the last, incomplete batch of an epoch",
+                   TROUPE_FIELD(training.dataloader_drop_last));
+  t.boolean("auto_find_batch_size", false)
+      .refused("smaller batches when memory runs out",
+               "a batch size that changes by itself is not "
+               "reproducible",
+               "set per_device_train_batch_size");
+}
+
+void add_optimizer_keys(KeyTable& t) {
+  t.choice("optim", "adamw_torch",
+           "adamw_torch|adamw_torch_fused|adamw_hf|adamw_torch_xla|adamw_torch_npu_fused|"
+           "adamw_apex_fused|adafactor|adamw_anyprecision|adamw_torch_4bit|adamw_torch_8bit|sgd|"
+           "adagrad|adamw_bnb_8bit|adamw_8bit|ademamix|ademamix_8bit|lion_8bit|lion_32bit|"
+           "paged_adamw_32bit|paged_adamw_8bit|paged_ademamix_32bit|paged_ademamix_8bit|"
+           "paged_lion_32bit|paged_lion_8bit|rmsprop|rmsprop_bnb|rmsprop_bnb_8bit|"
+           "rmsprop_bnb_32bit|galore_adamw|galore_adamw_8bit|galore_adafactor|"
+           "galore_adamw_layerwise|galore_adamw_8bit_layerwise|galore_adafactor_layerwise|lomo|"
+           "adalomo|grokadamw|schedule_free_radam|schedule_free_adamw|schedule_free_sgd|"
+           "apollo_adamw|apollo_adamw_layerwise|stable_adamw")
+      .implemented("optimizer", TROUPE_FIELD(training.optim))
+      .refuses(
+          "adamw_hf|adamw_torch_xla|adamw_torch_npu_fused|adamw_apex_fused|adafactor|"
+          "adamw_anyprecision|adamw_torch_4bit|adamw_torch_8bit|sgd|adagrad|adamw_bnb_8bit|"
+          "adamw_8bit|ademamix|ademamix_8bit|lion_8bit|lion_32bit|paged_adamw_32bit|"
+          "paged_adamw_8bit|paged_ademamix_32bit|paged_ademamix_8bit|paged_lion_32bit|"
+          "paged_lion_8bit|rmsprop|rmsprop_bnb|rmsprop_bnb_8bit|rmsprop_bnb_32bit|"
+          "galore_adamw|galore_adamw_8bit|galore_adafactor|galore_adamw_layerwise|"
+          "galore_adamw_8bit_layerwise|galore_adafactor_layerwise|lomo|adalomo|grokadamw|"
+          "schedule_free_radam|schedule_free_adamw|schedule_free_sgd|apollo_adamw|"
+          "apollo_adamw_layerwise|stable_adamw",
+          "AdamW in fp32 is the only optimizer", "use optim: adamw_torch");
+  t.optional("optim_args", ValueType::kAny)
+      .refused("more settings of an optimizer", "AdamW has none", kLeaveOut);
+  t.optional("optim_target_modules", ValueType::kAny)
+      .refused("layers of GaLore and APOLLO", "AdamW is the only optimizer", kLeaveOut);
+  t.number("learning_rate", 5e-5)
+      .implemented("peak learning rate", TROUPE_FIELD(training.learning_rate))
+      .at_least(0);
+  t.number("weight_decay", 0)
+      .implemented("decoupled weight decay (not on biases and norms)",
+                   TROUPE_FIELD(training.weight_decay))
+      .at_least(0);
+  t.number("adam_beta1", 0.9)
+      .implemented("AdamW: β₁", TROUPE_FIELD(training.adam_beta1))
+      .at_least(0)
+      .at_most(1);
+  t.number("adam_beta2", 0.999)
+      .implemented("AdamW: β₂", TROUPE_FIELD(training.adam_beta2))
+      .at_least(0)
+      .at_most(1);
+  t.number("adam_epsilon", 1e-8)
+      .implemented("AdamW: ε", TROUPE_FIELD(training.adam_epsilon))
+      .above(0);
+  t.number("max_grad_norm", 1.0)
+      .implemented("clip gradients to this global norm; 0: never",
+                   TROUPE_FIELD(training.max_grad_norm))
+      .at_least(0);
+  t.choice("lr_scheduler_type", "linear",
+           "linear|cosine|cosine_with_restarts|polynomial|constant|constant_with_warmup|"
+           "inverse_sqrt|reduce_lr_on_plateau|cosine_with_min_lr|cosine_warmup_with_min_lr|"
+           "warmup_stable_decay")
+      .implemented("course of the learning rate", TROUPE_FIELD(training.lr_scheduler_type))
+      .refuses("reduce_lr_on_plateau", kNoEvaluation, "use lr_scheduler_type: cosine");
+  t.object("lr_scheduler_kwargs")
+      .implemented("settings of the scheduler", TROUPE_FIELD(training.lr_scheduler_kwargs));
+  t.number("warmup_ratio", 0)
+      .implemented("share of the steps that warm up", TROUPE_FIELD(training.warmup_ratio))
+      .at_least(0)
+      .at_most(1);
+  t.number("warmup_steps", 0)
+      .implemented("steps that warm up; below 1 a ratio; above 0 it wins over warmup_ratio",
+                   TROUPE_FIELD(training.warmup_steps))
+      .at_least(0);
+}
+
+void add_precision_keys(KeyTable& t) {
+  const char* reason = "training is in fp32 for now";
+  t.boolean("bf16", false).refused("compute in bf16", reason, "use bf16: false");
+  t.boolean("fp16", false).refused("compute in fp16", reason, "use fp16: false");
+  t.optional("tf32", ValueType::kBool)
+      .inert("TensorFloat-32 on NVIDIA GPUs", "no such device is used")
+      .refuses("true", reason, "use tf32: false");
+  t.boolean("bf16_full_eval", false).inert("evaluate in bf16", "there is no evaluation");
+  t.boolean("fp16_full_eval", false).inert("evaluate in fp16", "there is no evaluation");
+  t.text("half_precision_backend", "auto").inert("library of half precision", reason);
+  t.text("fp16_opt_level", "O1").inert("Apex level", reason);
+  t.optional("mixed_precision", ValueType::kText)
+      .refused("accelerate's precision", reason, kLeaveOut)
+      .accepts("no");
+}
+
+void add_evaluation_keys(KeyTable& t) {
+  t.choice("eval_strategy", "no", "no|steps|epoch")
+      .refused("when to evaluate", kNoEvaluation, "use eval_strategy: no");
+  t.optional("eval_steps", ValueType::kNumber)
+      .inert("steps between evaluations", "there is no evaluation during a run");
+  t.number("eval_delay", 0).inert("when evaluation begins", "there is no evaluation during a run");
+  t.boolean("eval_on_start", false)
+      .refused("evaluate before the first step", kNoEvaluation, kLeaveOut);
+  t.boolean("load_best_model_at_end", false)
+      .refused("end with the best checkpoint", kNoEvaluation, "use load_best_model_at_end: false");
+  for (const auto* name :
+       {"metric_for_best_model", "greater_is_better", "eval_accumulation_steps",
+        "batch_eval_metrics", "include_for_metrics", "include_inputs_for_metrics",
+        "prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object",
+        "generation_max_length", "generation_num_beams", "generation_config"}) {
+    t.optional(name, ValueType::kAny).inert("evaluation", "there is no evaluation during a run");
+  }
+  t.boolean("predict_with_generate", false)
+      .refused("evaluate by generating", kNoEvaluation, kLeaveOut);
+}
+
+}  // namespace
+
+void add_training_keys(KeyTable& table) {
+  add_output_keys(table);
+  add_batch_keys(table);
+  add_optimizer_keys(table);
+  add_precision_keys(table);
+  add_evaluation_keys(table);
+}
+
+}  // namespace troupe::train

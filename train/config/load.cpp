@@ -1,0 +1,195 @@
+#include "train/config/load.h"
+
+#include "runtime/base/limits.h"
+#include "train/config/arguments.h"
+#include "train/config/deepspeed.h"
+#include "train/config/keys.h"
+#include "train/config/problems.h"
+#include "train/config/rules.h"
+#include "train/config/suggest.h"
+#include "train/config/values.h"
+
+namespace troupe::train {
+namespace {
+
+bool is_config_path(const std::string& argument) {
+  return argument.find('=') == std::string::npos && !argument.starts_with("--") &&
+         (argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.ends_with(".json"));
+}
+
+boost::json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
+
+// The given keys, flat ("troupe.workers"), each canonical. Unknown ones and wrong values become
+// problems.
+class Reader {
+ public:
+  Reader(LoadedConfig& loaded, bool allow_extra, Problems& problems)
+      : loaded_(loaded), allow_extra_(allow_extra), problems_(problems) {}
+
+  json::Object read() {
+    if (const auto foreign = foreign_config(loaded_.source.values)) {
+      problems_.add(Code::kUnsupported, foreign->key, foreign->reason);
+      return {};
+    }
+    for (const auto& member : loaded_.source.values) {
+      const std::string name(member.key());
+      if (name != "troupe") {
+        read_key(name, member.value());
+      } else if (member.value().is_object()) {
+        for (const auto& ours : member.value().get_object()) {
+          read_key("troupe." + std::string(ours.key()), ours.value());
+        }
+      } else if (!member.value().is_null()) {
+        problems_.add(Code::kInvalidArgument, name,
+                      "expected settings, as in troupe: {workers: 2}");
+      }
+    }
+    return std::move(values_);
+  }
+
+ private:
+  void read_key(const std::string& name, const json::Value& value) {
+    const auto* key = find_key(canonical_key(name));
+    if (!key) return unknown(name);
+    if (values_.contains(view(key->name))) {
+      problems_.add(Code::kInvalidArgument, name,
+                    fmt::format("the same as {}, which stands there too", key->name));
+      return;
+    }
+    auto canonical = canonical_value(*key, value);
+    if (!canonical.ok()) {
+      problems_.add(name, canonical.status());
+      return;
+    }
+    values_[view(key->name)] = std::move(*canonical);
+  }
+
+  void unknown(const std::string& name) {
+    if (allow_extra_) {
+      loaded_.warnings.push_back(
+          fmt::format("the unknown key '{}' is passed over because ALLOW_EXTRA_ARGS is on", name));
+      return;
+    }
+    problems_.add(Code::kInvalidArgument, name, "unknown key" + did_you_mean(name, key_names()));
+  }
+
+  LoadedConfig& loaded_;
+  bool allow_extra_;
+  Problems& problems_;
+  json::Object values_;
+};
+
+// Refuses values that are understood and not supported; defaults too (finetuning_type is lora).
+void check_verdicts(const json::Object& values, Problems& problems) {
+  for (const auto& key : key_table()) {
+    const auto* given = values.if_contains(view(key.name));
+    const auto verdict = verdict_of(key, given ? *given : key.default_value);
+    if (verdict.treatment != Treatment::kRefused || problems.has(key.name)) continue;
+    problems.add_named(Code::kUnsupported, key.name, verdict.note);
+  }
+}
+
+void store_values(TrainConfig& config, const json::Object& values, Problems& problems) {
+  for (const auto& key : key_table()) {
+    const auto* given = values.if_contains(view(key.name));
+    if (key.store) {
+      // A refused value never reaches the configuration, nor does a field without one.
+      const auto& value = given ? *given : key.default_value;
+      if (verdict_of(key, value).treatment == Treatment::kRefused) continue;
+      // Not given and without a default: the field's own initial value stands.
+      if (value.is_null() && key.default_value.is_null()) continue;
+      if (const auto stored = key.store(config, value); !stored.ok())
+        problems.add(key.name, stored);
+    } else if (given && !key.secret) {
+      config.other[view(key.name)] = *given;
+    }
+  }
+}
+
+// Defaults that depend on other keys.
+void resolve_defaults(TrainConfig& config, const json::Object& values) {
+  const auto* packing = values.if_contains("packing");
+  if (config.data.neat_packing) {
+    config.data.packing = true;
+  } else if (!packing || packing->is_null()) {
+    config.data.packing = config.method.stage == Stage::kPretrain;
+  }
+}
+
+// Replaces the path or mapping of `deepspeed` by the resolved configuration.
+void resolve_deepspeed_key(LoadedConfig& loaded, json::Object& values, FileSystem& files,
+                           std::int64_t gpu_count, Problems& problems) {
+  auto given = values.if_contains("deepspeed");
+  if (!given || given->is_null() || (given->is_string() && given->get_string().empty())) {
+    values.erase("deepspeed");
+    return;
+  }
+  const json::Value source = *given;
+  values.erase("deepspeed");
+  auto config = read_deepspeed(source, files);
+  if (!config.ok()) return problems.add("deepspeed", config.status());
+  DeepSpeedContext context;
+  const auto world = resolve_world_size(loaded.config, loaded.launch, gpu_count);
+  context.training = loaded.config.training;
+  context.world_size = world.value;
+  context.hidden_size = read_hidden_size(loaded.config.model.model_name_or_path, files);
+  auto resolved = resolve_deepspeed(*config, context);
+  if (!resolved.ok()) return problems.add("deepspeed", resolved.status());
+  for (auto& note : resolved->notes) loaded.warnings.push_back("deepspeed: " + note);
+  loaded.config.deepspeed = std::move(resolved->values);
+}
+
+Result<LoadedConfig> resolve(SourceDocument source, const Environment& environment,
+                             FileSystem& files, const LoadOptions& options) {
+  LoadedConfig loaded;
+  loaded.source = std::move(source);
+  loaded.launch = TROUPE_TRY(read_launch_environment(environment));
+  Problems problems(loaded.source);
+  Reader reader(loaded, environment.enabled("ALLOW_EXTRA_ARGS"), problems);
+  auto values = reader.read();
+  // A foreign file would only add noise about each of its keys.
+  if (foreign_config(loaded.source.values)) return problems.status();
+  const json::Object given = values;
+  auto plain = values;
+  plain.erase("deepspeed");
+  store_values(loaded.config, plain, problems);
+  resolve_defaults(loaded.config, values);
+  resolve_deepspeed_key(loaded, values, files, options.gpu_count, problems);
+  check_combinations(loaded.config, given, problems);
+  check_verdicts(given, problems);
+  if (options.check_paths) check_paths(loaded.config, files, problems);
+  if (!problems.empty()) return problems.status();
+  loaded.world_size = resolve_world_size(loaded.config, loaded.launch, options.gpu_count);
+  return loaded;
+}
+
+}  // namespace
+
+Result<LoadedConfig> load_train_config_text(std::string_view text, std::string_view name,
+                                            std::span<const std::string> arguments,
+                                            const Environment& environment, FileSystem& files,
+                                            const LoadOptions& options) {
+  auto source = TROUPE_TRY(parse_document(text, name));
+  TROUPE_RETURN_IF_ERROR(apply_arguments(source, arguments));
+  return resolve(std::move(source), environment, files, options);
+}
+
+Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
+                                       const Environment& environment, FileSystem& files,
+                                       const LoadOptions& options) {
+  if (!arguments.empty() && is_config_path(arguments.front())) {
+    const auto text = files.read(arguments.front(), limits::kConfigBytesMax);
+    if (!text.ok()) return text.status().prefixed("configuration");
+    return load_train_config_text(*text, arguments.front(), arguments.subspan(1), environment,
+                                  files, options);
+  }
+  if (arguments.empty()) {
+    return error(Code::kInvalidArgument,
+                 "no configuration: give a .yaml, .yml or .json file, or --key value flags");
+  }
+  SourceDocument source;
+  TROUPE_RETURN_IF_ERROR(apply_arguments(source, arguments));
+  return resolve(std::move(source), environment, files, options);
+}
+
+}  // namespace troupe::train

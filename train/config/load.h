@@ -1,0 +1,50 @@
+#pragma once
+// From a file, overrides, flags and the environment to a TrainConfig.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/environment.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "train/config/launch.h"
+#include "train/config/source.h"
+#include "train/config/train_config.h"
+
+namespace troupe::train {
+
+struct LoadOptions {
+  std::int64_t gpu_count = 0;  // devices of this machine, for the world size
+  // Whether the model's folder, data sets' folder and the like must exist. Off where only the
+  // settings are to be judged.
+  bool check_paths = true;
+};
+
+struct LoadedConfig {
+  TrainConfig config;
+  LaunchEnvironment launch;
+  WorldSize world_size;
+  SourceDocument source;              // what was given, with its places, for explain()
+  std::vector<std::string> warnings;  // keys let through by ALLOW_EXTRA_ARGS and the like
+};
+
+// `arguments` are those after `troupe train`: a path that ends in .yaml, .yml or .json, then
+// overrides or flags; or flags alone. Relative paths are relative to the working directory.
+//
+// Every problem is found before anything is started, and all are reported together, one a line,
+// each with its place and key ("x.yaml:12: bf16=true is not supported: …"). The context key "key"
+// of the status names the first one's key. kUnsupported when every problem is a refusal, else
+// kInvalidArgument; kNotFound for a missing configuration file.
+Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
+                                       const Environment& environment, FileSystem& files,
+                                       const LoadOptions& options = {});
+
+// The same for a text; `name` stands in errors and tells JSON (.json) from YAML.
+Result<LoadedConfig> load_train_config_text(std::string_view text, std::string_view name,
+                                            std::span<const std::string> arguments,
+                                            const Environment& environment, FileSystem& files,
+                                            const LoadOptions& options = {});
+
+}  // namespace troupe::train

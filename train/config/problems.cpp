@@ -1,0 +1,53 @@
+#include "train/config/problems.h"
+
+#include <algorithm>
+
+namespace troupe::train {
+namespace {
+
+// More lines help nobody.
+constexpr std::size_t kShownMax = 12;
+
+}  // namespace
+
+void Problems::insert(Code code, std::string_view key, std::string text) {
+  const auto origin = source_.origin_of(key);
+  if (origin.kind != OriginKind::kDefault) text = origin.to_string() + ": " + text;
+  list_.push_back({code, std::string(key), std::move(text),
+                   origin.kind == OriginKind::kFile ? origin.line : 1 << 30});
+}
+
+void Problems::add(Code code, std::string_view key, std::string_view message) {
+  insert(code, key, fmt::format("{}: {}", key, message));
+}
+
+void Problems::add_named(Code code, std::string_view key, std::string_view message) {
+  insert(code, key, std::string(message));
+}
+
+void Problems::add(std::string_view key, const Status& status) {
+  add(status.code(), key, status.message());
+}
+
+bool Problems::has(std::string_view key) const {
+  return std::any_of(list_.begin(), list_.end(), [&](const auto& p) { return p.key == key; });
+}
+
+Status Problems::status() const {
+  if (list_.empty()) return {};
+  auto sorted = list_;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.line < b.line; });
+  Code code = Code::kUnsupported;
+  std::string text;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (sorted[i].code != Code::kUnsupported) code = Code::kInvalidArgument;
+    if (i < kShownMax) text += (i > 0 ? "\n" : "") + sorted[i].text;
+  }
+  if (sorted.size() > kShownMax) {
+    text += fmt::format("\n… and {} more", sorted.size() - kShownMax);
+  }
+  return Status(code, text).with("key", sorted.front().key);
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,261 @@
+#include "train/config/rules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/config/keys.h"
+#include "train/config/suggest.h"
+#include "train/config/values.h"
+
+namespace troupe::train {
+namespace {
+
+bool given(const json::Object& values, std::string_view key) {
+  const auto* value = values.if_contains({key.data(), key.size()});
+  return value && !value->is_null() && !(value->is_array() && value->get_array().empty());
+}
+
+bool is_true(const json::Object& values, std::string_view key) {
+  const auto* value = values.if_contains({key.data(), key.size()});
+  return value && value->is_bool() && value->get_bool();
+}
+
+std::string text_of(const json::Object& values, std::string_view key) {
+  const auto* value = values.if_contains({key.data(), key.size()});
+  return value ? value_text(*value) : std::string();
+}
+
+double number_of(const json::Object& values, std::string_view key, double fallback) {
+  const auto* value = values.if_contains({key.data(), key.size()});
+  return value && value->is_number() ? value->to_number<double>() : fallback;
+}
+
+void check_method(const TrainConfig& config, const json::Object& values, Problems& problems) {
+  const auto wrong = [&](std::string_view key, std::string_view message) {
+    problems.add(Code::kInvalidArgument, key, message);
+  };
+  const bool lora =
+      !values.contains("finetuning_type") || text_of(values, "finetuning_type") == "lora";
+  if (is_true(values, "bf16") && is_true(values, "fp16")) {
+    wrong("fp16", "bf16 and fp16 cannot both be true");
+  }
+  if (config.method.stage != Stage::kSupervised && config.data.neat_packing) {
+    wrong("neat_packing", "`neat_packing` cannot be set as True except SFT.");
+  }
+  if (config.data.train_on_prompt && config.data.mask_history) {
+    wrong("mask_history", "`train_on_prompt` is incompatible with `mask_history`.");
+  }
+  if (given(values, "adapter_name_or_path") && !lora) {
+    wrong("adapter_name_or_path", "Adapter is only valid for the LoRA method.");
+  }
+  if (given(values, "quantization_bit") && !lora && text_of(values, "finetuning_type") != "oft") {
+    wrong("quantization_bit", "Quantization is only compatible with the LoRA or OFT method.");
+  }
+  if ((is_true(values, "use_galore") || is_true(values, "use_apollo")) &&
+      !config.deepspeed.empty()) {
+    wrong(is_true(values, "use_galore") ? "use_galore" : "use_apollo",
+          "GaLore and APOLLO are incompatible with DeepSpeed yet.");
+  }
+}
+
+void check_data(const TrainConfig& config, const json::Object& values, Problems& problems) {
+  const auto wrong = [&](std::string_view key, std::string_view message) {
+    problems.add(Code::kInvalidArgument, key, message);
+  };
+  if (config.data.dataset.empty()) wrong("dataset", "Please specify dataset for training.");
+  const double val_size = number_of(values, "val_size", 0);
+  const auto eval_strategy = text_of(values, "eval_strategy");
+  const bool evaluates =
+      is_true(values, "do_eval") || eval_strategy == "steps" || eval_strategy == "epoch";
+  if (evaluates && val_size <= 1e-6 && !given(values, "eval_dataset")) {
+    wrong(is_true(values, "do_eval") ? "do_eval" : "eval_strategy",
+          "Please make sure eval_dataset be provided or val_size >1e-6");
+  }
+  if (val_size > 1e-6 && given(values, "eval_dataset")) {
+    wrong("val_size", "Cannot specify `val_size` if `eval_dataset` is not None.");
+  }
+  if (is_true(values, "streaming")) {
+    if (config.training.max_steps <= 0) {
+      wrong("streaming", "Please specify `max_steps` in streaming mode.");
+    }
+    if (val_size > 1e-6 && val_size < 1) {
+      wrong("val_size", "Streaming mode should have an integer val size.");
+    }
+    if (given(values, "max_samples")) {
+      wrong("max_samples", "`max_samples` is incompatible with `streaming`.");
+    }
+  }
+  if (given(values, "interleave_probs")) {
+    const auto& probabilities = values.at("interleave_probs");
+    if (!values.contains("mix_strategy") || text_of(values, "mix_strategy") == "concat") {
+      wrong("interleave_probs", "`interleave_probs` is only valid for interleaved mixing.");
+    } else if (probabilities.is_array() &&
+               probabilities.get_array().size() != config.data.dataset.size()) {
+      wrong("interleave_probs", "The length of dataset and interleave probs should be identical.");
+    }
+  }
+}
+
+// Settings of the scheduler: known, numbers where numbers are meant, complete.
+void check_scheduler(const TrainConfig& config, Problems& problems) {
+  const auto& type = config.training.lr_scheduler_type;
+  const auto known = scheduler_settings(type);
+  const auto& settings = config.training.lr_scheduler_kwargs;
+  for (const auto& member : settings) {
+    const std::string name(member.key());
+    const std::string path = "lr_scheduler_kwargs." + name;
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      problems.add(Code::kInvalidArgument, path,
+                   fmt::format("the scheduler {} has no such setting; {}{}", type,
+                               known.empty() ? "it has none" : "it has " + join_words(known),
+                               did_you_mean(name, known)));
+    } else if (name == "decay_type" || name == "warmup_type") {
+      const std::vector<std::string> kinds = {"linear", "cosine", "1-sqrt"};
+      const auto text = value_text(member.value());
+      if (std::find(kinds.begin(), kinds.end(), text) == kinds.end()) {
+        problems.add(Code::kInvalidArgument, path,
+                     fmt::format("'{}' is no valid value; one of {}", text, join_words(kinds)));
+      }
+    } else if (const auto number = read_number(member.value()); !number.ok()) {
+      problems.add(path, number.status());
+    }
+  }
+  if (type == "cosine_with_min_lr" || type == "cosine_warmup_with_min_lr") {
+    if (settings.contains("min_lr") == settings.contains("min_lr_rate")) {
+      problems.add(
+          Code::kInvalidArgument, "lr_scheduler_kwargs",
+          fmt::format("the scheduler {} needs exactly one of min_lr and min_lr_rate", type));
+    }
+  }
+}
+
+void check_intervals(const TrainConfig& config, Problems& problems) {
+  const auto whole_from_one = [&](std::string_view key, double value) {
+    if (value > 1 && value != std::floor(value)) {
+      problems.add(Code::kInvalidArgument, key,
+                   fmt::format("{} is neither a whole number of steps nor a ratio below 1", value));
+    }
+  };
+  whole_from_one("logging_steps", config.training.logging_steps);
+  whole_from_one("save_steps", config.training.save_steps);
+  whole_from_one("warmup_steps", config.training.warmup_steps);
+  if (config.training.max_steps == 0) {
+    problems.add(Code::kInvalidArgument, "max_steps", "0 steps train nothing; leave the key out");
+  }
+  if (config.data.cutoff_len < 2) {
+    problems.add(Code::kInvalidArgument, "cutoff_len", "a sequence has at least 2 tokens");
+  }
+}
+
+bool is_directory(FileSystem& files, const std::string& path) {
+  return files.exists(path) && files.list(path).ok();
+}
+
+}  // namespace
+
+std::vector<std::string> scheduler_settings(std::string_view scheduler) {
+  // Names: the parameters of Hugging Face's get_*_schedule functions.
+  if (scheduler == "cosine" || scheduler == "cosine_with_restarts") return {"num_cycles"};
+  if (scheduler == "polynomial") return {"lr_end", "power"};
+  if (scheduler == "inverse_sqrt") return {"timescale"};
+  if (scheduler == "cosine_with_min_lr") return {"min_lr", "min_lr_rate", "num_cycles"};
+  if (scheduler == "cosine_warmup_with_min_lr") {
+    return {"min_lr", "min_lr_rate", "num_cycles", "warmup_lr_rate"};
+  }
+  if (scheduler == "warmup_stable_decay") {
+    return {"num_decay_steps", "num_stable_steps", "warmup_type",
+            "decay_type",      "min_lr_ratio",     "num_cycles"};
+  }
+  return {};
+}
+
+void check_combinations(const TrainConfig& config, const json::Object& values, Problems& problems) {
+  check_method(config, values, problems);
+  check_data(config, values, problems);
+  check_scheduler(config, problems);
+  check_intervals(config, problems);
+  if (config.model.model_name_or_path.empty()) {
+    problems.add(Code::kInvalidArgument, "model_name_or_path",
+                 "Please provide `model_name_or_path`.");
+  }
+}
+
+void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems) {
+  const auto& model = config.model.model_name_or_path;
+  if (!model.empty() && !is_directory(files, model)) {
+    problems.add(Code::kNotFound, "model_name_or_path",
+                 fmt::format("'{}' is no folder on this machine, and nothing is downloaded from a "
+                             "hub; download it and give the folder",
+                             model));
+  } else if (!model.empty() && !files.exists(join_path(model, "config.json"))) {
+    problems.add(Code::kNotFound, "model_name_or_path",
+                 fmt::format("the folder '{}' has no config.json", model));
+  }
+  if (!config.data.dataset.empty()) {
+    const auto& folder = config.data.dataset_dir;
+    if (!is_directory(files, folder)) {
+      problems.add(Code::kNotFound, "dataset_dir",
+                   fmt::format("'{}' is no folder on this machine", folder));
+    } else if (!files.exists(join_path(folder, "dataset_info.json"))) {
+      problems.add(Code::kNotFound, "dataset_dir",
+                   fmt::format("the folder '{}' has no dataset_info.json", folder));
+    }
+  }
+  const auto& resume = config.training.resume_from_checkpoint;
+  if (resume.mode == ResumeFrom::Mode::kPath && !is_directory(files, resume.path)) {
+    problems.add(Code::kNotFound, "resume_from_checkpoint",
+                 fmt::format("'{}' is no folder on this machine", resume.path));
+  }
+  const auto& output = config.training.output_dir;
+  if (files.exists(output) && !is_directory(files, output)) {
+    problems.add(Code::kInvalidArgument, "output_dir",
+                 fmt::format("'{}' exists and is no folder", output));
+  }
+}
+
+std::optional<ForeignConfig> foreign_config(const json::Object& values) {
+  struct Mark {
+    const char* key;
+    const char* with;
+    const char* reason;
+  };
+  constexpr Mark kMarks[] = {
+      {"distributed_type", "",
+       "this is an accelerate launch configuration; give the training configuration, and the "
+       "number "
+       "of processes as troupe.workers"},
+      {"compute_environment", "",
+       "this is an accelerate launch configuration; give the training configuration, and the "
+       "number "
+       "of processes as troupe.workers"},
+      {"base_model", "task",
+       "this is an AITraining configuration; write it with LLaMA-Factory's keys (base_model → "
+       "model_name_or_path, data → dataset, params.epochs → num_train_epochs, …)"},
+      {"base_model", "",
+       "this is an Axolotl configuration; write it with LLaMA-Factory's keys (base_model → "
+       "model_name_or_path, datasets → dataset, micro_batch_size → per_device_train_batch_size, "
+       "…)"},
+      {"zero_optimization", "",
+       "this is a DeepSpeed configuration; name it by the key deepspeed of a training "
+       "configuration"},
+      {"train_micro_batch_size_per_gpu", "",
+       "this is a DeepSpeed configuration; name it by the key deepspeed of a training "
+       "configuration"},
+      {"train_dataset", "model",
+       "this is a configuration of LLaMA-Factory's v1 trainer; write it with the keys of its "
+       "stable "
+       "trainer (model → model_name_or_path, train_dataset → dataset, …)"},
+      {"model_class", "",
+       "this is a configuration of LLaMA-Factory's v1 trainer; write it with the keys of its "
+       "stable "
+       "trainer (model → model_name_or_path, train_dataset → dataset, …)"},
+  };
+  for (const auto& mark : kMarks) {
+    if (values.contains(mark.key) && (!*mark.with || values.contains(mark.with))) {
+      return ForeignConfig{mark.key, mark.reason};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace troupe::train

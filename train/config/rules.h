@@ -1,0 +1,28 @@
+#pragma once
+// What several keys must say together. Texts in quotes of LLaMA-Factory are verbatim.
+
+#include "runtime/base/file_system.h"
+#include "train/config/problems.h"
+#include "train/config/train_config.h"
+
+namespace troupe::train {
+
+// `values` are the canonical values of all keys that were given.
+void check_combinations(const TrainConfig& config, const json::Object& values, Problems& problems);
+
+// Folders and files that must exist before a run.
+void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems);
+
+// The settings that `lr_scheduler_kwargs` may hold for a scheduler.
+std::vector<std::string> scheduler_settings(std::string_view scheduler);
+
+// The tool whose configuration this is, when its top-level keys are not LLaMA-Factory's, as the
+// reason for a refusal: accelerate, Axolotl, AITraining, DeepSpeed, LLaMA-Factory v1. `key` is the
+// key that gave it away.
+struct ForeignConfig {
+  std::string key;
+  std::string reason;
+};
+std::optional<ForeignConfig> foreign_config(const json::Object& values);
+
+}  // namespace troupe::train

@@ -1,0 +1,27 @@
+#pragma once
+// The nearest known word to a misspelt one.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::train {
+
+// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours; case
+// and '-' against '_' cost nothing), if it is near enough to be meant: a third of the word's
+// length, at least 2. The first of equals.
+std::optional<std::string> nearest_word(std::string_view word,
+                                        const std::vector<std::string>& candidates);
+
+// "; did you mean 'x'?" or nothing.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+// "a, b, c"
+std::string join_words(const std::vector<std::string>& words, std::string_view separator = ", ");
+// The parts of "a|b|c"; of "" none.
+std::vector<std::string> split_words(std::string_view text, char separator = '|');
+// Without leading and trailing white space.
+std::string_view trim(std::string_view text);
+
+}  // namespace troupe::train

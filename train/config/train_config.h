@@ -1,0 +1,152 @@
+#pragma once
+// The resolved configuration of a training run: plain typed fields, one per key that the trainer
+// implements. Keys and defaults are LLaMA-Factory's (its `hparams` and Hugging Face's
+// TrainingArguments); ours lie under `troupe`. The table of all keys with their meaning is keys.h;
+// load.h makes a TrainConfig from files and arguments.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/json.h"
+#include "runtime/base/status.h"
+#include "train/config/chaos.h"
+
+namespace troupe::train {
+
+// The sections are named …Section because the model and the data have configuration types of their
+// own (train/model, train/data).
+
+enum class Stage { kPretrain, kSupervised };  // "pt", "sft"
+
+enum class IntervalStrategy { kNo, kSteps, kEpoch };  // "no", "steps", "epoch"
+
+// What `resume_from_checkpoint` asks for.
+struct ResumeFrom {
+  enum class Mode {
+    kAuto,    // not set: the newest valid checkpoint in output_dir, unless overwrite_output_dir
+    kNever,   // false: start from the beginning
+    kLatest,  // true: the newest valid checkpoint in output_dir; an error where there is none
+    kPath,    // this folder
+  };
+  Mode mode = Mode::kAuto;
+  std::string path;  // only with kPath
+  friend bool operator==(const ResumeFrom&, const ResumeFrom&) = default;
+};
+
+struct ModelSection {
+  std::string model_name_or_path;  // a local folder with config.json
+  bool train_from_scratch = false;
+  bool disable_gradient_checkpointing = false;  // false: every layer's activations are recomputed
+};
+
+struct MethodSection {
+  Stage stage = Stage::kSupervised;
+  std::string finetuning_type = "full";
+  bool plot_loss = false;
+  bool include_effective_tokens_per_second = false;
+};
+
+struct DataSection {
+  std::vector<std::string> dataset;  // names in dataset_info.json
+  std::string dataset_dir = "data";
+  std::optional<std::string> template_name;  // key `template`
+  std::int64_t cutoff_len = 2048;            // tokens, as the user gave it
+  // Resolved: the key's value, else true for pt and false for sft; neat_packing turns it on.
+  bool packing = false;
+  bool neat_packing = false;  // attention stays within each packed sample
+  bool train_on_prompt = false;
+  bool mask_history = false;
+  std::optional<std::int64_t> max_samples;       // the first N of each data set
+  std::int64_t preprocessing_batch_size = 1000;  // samples that are packed together
+  std::optional<std::string> default_system;
+  std::optional<bool> enable_thinking = true;
+  bool disable_shuffling = false;  // file order in every epoch
+};
+
+struct TrainingSection {
+  std::string output_dir;
+  bool overwrite_output_dir = false;
+  ResumeFrom resume_from_checkpoint;
+  std::string run_name;
+
+  std::int64_t per_device_train_batch_size = 8;  // sequences per micro-batch and rank
+  std::int64_t gradient_accumulation_steps = 1;  // micro-batches per step
+  double num_train_epochs = 3.0;
+  std::int64_t max_steps = -1;  // > 0 wins over num_train_epochs
+  bool dataloader_drop_last = false;
+
+  std::string optim = "adamw_torch";
+  double learning_rate = 5e-5;
+  double weight_decay = 0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;  // global L2 norm; 0 clips nothing
+  std::string lr_scheduler_type = "linear";
+  json::Object lr_scheduler_kwargs;
+  double warmup_ratio = 0;
+  double warmup_steps = 0;  // below 1: a ratio of all steps
+
+  std::int64_t seed = 42;
+  std::optional<std::int64_t> data_seed;
+
+  IntervalStrategy logging_strategy = IntervalStrategy::kSteps;
+  double logging_steps = 500;  // below 1: a ratio of all steps; so for the next ones
+  bool logging_first_step = false;
+  bool logging_nan_inf_filter = true;
+  IntervalStrategy save_strategy = IntervalStrategy::kSteps;
+  double save_steps = 500;
+  std::optional<std::int64_t> save_total_limit;
+  bool save_only_model = false;  // checkpoints without optimizer state: cannot be resumed
+  bool disable_tqdm = false;     // no progress bar
+
+  std::int64_t ddp_timeout_s = 1800;  // key `ddp_timeout`: a communicator's deadline for one wait
+
+  std::uint64_t order_seed() const {
+    return static_cast<std::uint64_t>(data_seed ? *data_seed : seed);
+  }
+};
+
+// Keys under `troupe`.
+struct TroupeSection {
+  std::optional<std::int64_t> workers;             // world size; see resolve_world_size
+  std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
+  std::string strategy = "ddp";
+  std::string device = "auto";  // auto, cpu
+  std::vector<ChaosFault> chaos;
+  std::optional<std::int64_t> max_restarts;  // deaths in a row without a finished step; default 3
+  std::optional<std::string> address;        // HOST:PORT of a running head
+  std::int64_t join_timeout_s = 300;         // how long node 0 waits for the other nodes
+};
+
+// Keys that say how the run is launched (section Ray of LLaMA-Factory).
+struct LaunchSection {
+  std::optional<std::int64_t> ray_num_workers;
+  std::optional<std::string> master_addr;
+  std::optional<std::int64_t> master_port;
+};
+
+struct TrainConfig {
+  ModelSection model;
+  MethodSection method;
+  DataSection data;
+  TrainingSection training;
+  LaunchSection launch;
+  TroupeSection troupe;
+  // The DeepSpeed configuration with every "auto" replaced; empty where none is given.
+  json::Object deepspeed;
+  // Values of accepted keys that have no effect here, as given, so that the record of a run is
+  // complete. Never secrets.
+  json::Object other;
+};
+
+// Every key of the table with its resolved value, nested under `troupe` where it belongs there; the
+// content of training_args.json and what a driver sends to its trainers. Equal configurations give
+// equal texts.
+json::Value to_json(const TrainConfig& config);
+// The inverse: to_json(from_json(v)) == v. Unknown keys and wrong types are kInvalidArgument.
+Result<TrainConfig> train_config_from_json(const json::Value& value);
+
+}  // namespace troupe::train
