@@ -21,7 +21,7 @@ class EventLoop {
   // The work will not run, if it has not begun. Loop thread.
   virtual void cancel(TimerId timer) = 0;
   // Calls `ready` on the loop's thread each time the descriptor is readable, until unwatch. The
-  // descriptor stays the caller's. Loop thread.
+  // descriptor stays the caller's, and becomes non-blocking. Loop thread.
   virtual void watch_readable(int fd, std::function<void()> ready) = 0;
   // Calls `ready` once on the loop's thread, as soon as the descriptor takes bytes. Loop thread.
   virtual void when_writable(int fd, std::function<void()> ready) = 0;

@@ -26,6 +26,8 @@ namespace troupe::net {
 
 // The cluster's shared secret. Whoever has it may run code on every node.
 using Token = std::vector<std::byte>;
+// A shorter one could be guessed.
+inline constexpr std::size_t kTokenBytesMin = 16;
 
 struct Address {
   std::string host;  // numeric, or a name to resolve
@@ -35,34 +37,50 @@ struct Address {
   std::string to_string() const;
 };
 
+// In blocking mode, closed at exec, TCP_NODELAY and keep-alive set. Not a byte after the handshake
+// has been read.
 struct AcceptedSocket {
   UniqueFd socket;
   std::string target;
-  std::string peer;  // "10.0.0.2:41234" or "local"
-  bool same_node = false;
+  std::string peer;        // "10.0.0.2:41234" or "local"
+  bool same_node = false;  // it is a Unix socket
 };
 
 struct ListenOptions {
-  std::string host;        // interface to bind, numeric
+  ListenOptions();
+  std::string host;        // interface to bind, numeric; empty: only the local socket
   std::uint16_t port = 0;  // 0: a free one; a taken one is kAlreadyExists
-  std::string local_name;  // abstract Unix socket to listen on besides; empty: none
+  // Abstract Unix socket to listen on besides, for processes of the same user; empty: none.
+  std::string local_name;
+  Duration handshake_timeout;  // default: limits::kHandshakeTimeout
+  // Handshakes under way; beyond it the oldest is dropped. Default: limits::kHandshakePendingMax.
+  std::size_t handshakes_max;
 };
 
 class Listener {
  public:
-  virtual ~Listener() = default;               // stops listening
-  virtual const Address& address() const = 0;  // with the port that was taken
+  // Stops listening and drops unfinished handshakes. Loop thread; allowed inside on_accept.
+  virtual ~Listener() = default;
+  // With the port that was taken. `local_name` is empty: it is not the way for other nodes.
+  virtual const Address& address() const = 0;
 };
 
-// Loop thread; `on_accept` runs there too.
+// Whether an authenticated peer may have this target: ok, or the failure that it is told (its code
+// and the first 512 bytes of the message), such as kNotFound.
+using TargetCheck = std::function<Status(const std::string& target)>;
+
+// Loop thread; `on_accept` and `check_target` run there too. Without `check_target` every target is
+// accepted. `random` makes the nonces and must outlive the listener.
 Result<std::unique_ptr<Listener>> listen(EventLoop& loop, const ListenOptions& options,
                                          const Token& token, Random& random, const Logger& log,
-                                         std::function<void(AcceptedSocket)> on_accept);
+                                         std::function<void(AcceptedSocket)> on_accept,
+                                         TargetCheck check_target = nullptr);
 
 // Connects, authenticates and names the target, then calls `done` on the loop's thread with the
 // socket. Failures: kUnavailable (nobody listens, unreachable), kUnauthenticated (wrong token),
 // kNotFound (the listener knows no such target), kProtocol (not a Troupe port, another version),
-// kDeadlineExceeded. Any thread.
+// kDeadlineExceeded, or the code that the listener's check gave. Any thread. The socket is as in
+// AcceptedSocket. `done` is not called when the loop ends before.
 void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
              Deadline deadline, std::function<void(Result<UniqueFd>)> done);
 

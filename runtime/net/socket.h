@@ -1,0 +1,43 @@
+#pragma once
+// Socket addresses and options. Private to this folder: it shows the system's socket types.
+
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/net/transport.h"
+
+namespace troupe::net {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+// "10.0.0.1:7000", "[fe80::1]:7000", "local"
+std::string to_string(const SocketAddress& address);
+std::uint16_t port_of(const SocketAddress& address);
+
+// An abstract Unix socket's address; kInvalidArgument for a name that is empty or too long.
+Result<SocketAddress> local_address(const std::string& name);
+// Numeric hosts only: never asks a name server.
+Result<SocketAddress> numeric_address(const std::string& host, std::uint16_t port);
+// Any host; asks name servers, and blocks meanwhile.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_t port);
+
+// A stream socket, closed at exec.
+Result<UniqueFd> make_socket(int family, bool non_blocking);
+// No delay for small frames; a silent peer is noticed within about 30 s even where nothing is sent
+// (control connections have heartbeats besides, which are much faster).
+void set_stream_options(int fd, int family);
+// The user at the other end of a Unix socket, or -1.
+long peer_uid(int fd);
+void set_blocking(int fd, bool blocking);
+
+}  // namespace troupe::net
