@@ -21,6 +21,34 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
+// The members of \s in Oniguruma: the property White_Space. PCRE2's own \s has U+180E besides.
+constexpr std::string_view kWhiteSpace =
+    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+
+// The pattern with \s and \S spelled out, so that both libraries mean the same.
+std::string with_white_space_spelled_out(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\' && i + 1 < pattern.size()) {
+      const char escaped = pattern[++i];
+      if (escaped == 's') {
+        out += in_class ? std::string(kWhiteSpace) : "[" + std::string(kWhiteSpace) + "]";
+      } else if (escaped == 'S' && !in_class) {
+        out += "[^" + std::string(kWhiteSpace) + "]";
+      } else {
+        out += {c, escaped};
+      }
+      continue;
+    }
+    if (c == '[') in_class = true;
+    if (c == ']') in_class = false;
+    out.push_back(c);
+  }
+  return out;
+}
+
 PCRE2_SPTR pointer(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
 
 }  // namespace
@@ -55,8 +83,9 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   }
   int code = 0;
   PCRE2_SIZE offset = 0;
+  const std::string translated = with_white_space_spelled_out(pattern);
   auto* compiled =
-      pcre2_compile(pointer(pattern), pattern.size(),
+      pcre2_compile(pointer(translated), translated.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr);
   if (!compiled) {
     return error(Code::kInvalidArgument, "the regular expression '{}' is wrong at byte {}: {}",
