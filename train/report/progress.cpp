@@ -1,0 +1,162 @@
+#include "train/report/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "train/report/format.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+// Steps over which rates are taken: long enough to be calm, short enough to follow a change.
+constexpr std::size_t kWindowSteps = 50;
+constexpr int kBarColumnsMin = 10;
+constexpr int kBarColumnsMax = 40;
+constexpr int kFallbackColumns = 80;
+// "\r" to the line's start; "\x1b[K" clears to its end.
+constexpr std::string_view kClearLine = "\r\x1b[K";
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+bool StandardErrorOutput::is_terminal() const { return ::isatty(STDERR_FILENO) == 1; }
+
+int StandardErrorOutput::width() const {
+  struct winsize size {};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : kFallbackColumns;
+}
+
+void StandardErrorOutput::write(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;  // nobody listens: progress is no reason to fail
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+ProgressReporter::ProgressReporter(const Clock& clock, ProgressOutput& output,
+                                   std::int64_t total_steps, std::int64_t first_step)
+    : clock_(clock), output_(output), total_steps_(total_steps), start_(clock.now()) {
+  last_.step = first_step;
+  window_.push_back({start_, first_step, 0});
+}
+
+void ProgressReporter::update(const ProgressUpdate& update) {
+  MutexLock lock(mutex_);
+  if (finished_) return;
+  const TimePoint now = clock_.now();
+  if (update.step <= last_.step) {
+    // Steps are repeated after a recovery: rates start anew.
+    window_.clear();
+  }
+  tokens_ += update.tokens;
+  last_ = update;
+  window_.push_back({now, update.step, tokens_});
+  if (window_.size() > kWindowSteps + 1) window_.pop_front();
+  if (!output_.is_terminal()) return;
+  const bool due = !drawn_ || now - *drawn_ >= kRedrawInterval || update.step >= total_steps_;
+  if (due) draw();
+}
+
+void ProgressReporter::log() {
+  MutexLock lock(mutex_);
+  if (!finished_ && !output_.is_terminal()) output_.write(plain_line() + "\n");
+}
+
+void ProgressReporter::message(std::string_view line) {
+  MutexLock lock(mutex_);
+  const bool redraw = drawn_ && !finished_ && output_.is_terminal();
+  output_.write((redraw ? std::string(kClearLine) : std::string()) + std::string(line) + "\n");
+  if (redraw) draw();
+}
+
+void ProgressReporter::finish() {
+  MutexLock lock(mutex_);
+  if (finished_) return;
+  if (drawn_ && output_.is_terminal()) {
+    draw();
+    output_.write("\n");
+  }
+  finished_ = true;
+}
+
+double ProgressReporter::elapsed_s() const {
+  MutexLock lock(mutex_);
+  return elapsed_locked();
+}
+double ProgressReporter::remaining_s() const {
+  MutexLock lock(mutex_);
+  return remaining_locked();
+}
+double ProgressReporter::tokens_per_s() const {
+  MutexLock lock(mutex_);
+  return tokens_per_s_locked();
+}
+
+double ProgressReporter::elapsed_locked() const { return seconds(clock_.now() - start_); }
+
+double ProgressReporter::remaining_locked() const {
+  const auto steps = window_.back().step - window_.front().step;
+  if (steps <= 0) return 0;
+  const double per_step =
+      seconds(window_.back().time - window_.front().time) / static_cast<double>(steps);
+  return per_step * static_cast<double>(std::max<std::int64_t>(0, total_steps_ - last_.step));
+}
+
+double ProgressReporter::tokens_per_s_locked() const {
+  const double time = seconds(window_.back().time - window_.front().time);
+  if (!(time > 0)) return 0;
+  return static_cast<double>(window_.back().tokens - window_.front().tokens) / time;
+}
+
+std::string ProgressReporter::bar(int width) const {
+  std::vector<std::string> parts{fmt::format("{}/{}", last_.step, total_steps_)};
+  if (last_.loss) parts.push_back("loss " + format_scientific(*last_.loss));
+  if (window_.size() > 1) parts.push_back(format_duration(remaining_locked()) + " left");
+  if (last_.learning_rate) parts.push_back("lr " + format_scientific(*last_.learning_rate));
+  if (tokens_ > 0) parts.push_back(format_count(tokens_per_s_locked()) + " tokens/s");
+  parts.push_back(format_duration(elapsed_locked()));
+
+  // The last column stays free: writing it would wrap on some terminals. What does not fit is left
+  // out, the least important first; then the bar takes what room is there.
+  const int room = std::max(0, width - 1);
+  std::string text;
+  for (const auto& part : parts) {
+    const std::string longer = text.empty() ? part : text + "  " + part;
+    if (static_cast<int>(longer.size()) > room) break;
+    text = longer;
+  }
+  const int cells = std::min(room - static_cast<int>(text.size()) - 4, kBarColumnsMax);
+  if (cells < kBarColumnsMin || total_steps_ <= 0) return text;
+  const double done =
+      std::clamp(static_cast<double>(last_.step) / static_cast<double>(total_steps_), 0.0, 1.0);
+  const auto filled = static_cast<std::size_t>(done * cells);
+  std::string drawn(filled, '=');
+  if (static_cast<int>(filled) < cells) drawn += '>';
+  drawn.resize(static_cast<std::size_t>(cells), ' ');
+  return "[" + drawn + "]  " + text;
+}
+
+std::string ProgressReporter::plain_line() const {
+  std::string line = fmt::format("step {}/{}", last_.step, total_steps_);
+  if (last_.loss) line += fmt::format("  loss {}", format_scientific(*last_.loss));
+  if (last_.learning_rate) line += fmt::format("  lr {}", format_scientific(*last_.learning_rate));
+  if (tokens_ > 0) line += fmt::format("  {} tokens/s", format_count(tokens_per_s_locked()));
+  return line + fmt::format("  {} left  {} elapsed", format_duration(remaining_locked()),
+                            format_duration(elapsed_locked()));
+}
+
+void ProgressReporter::draw() {
+  drawn_ = clock_.now();
+  output_.write("\r" + bar(output_.width()) + "\x1b[K");
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,94 @@
+#pragma once
+// How a run's progress is shown: one line that is redrawn on a terminal, plain lines elsewhere.
+//
+//   [=========>               ]  37/100  loss 2.1345  lr 3.000e-04  12.3k tokens/s  0:01:30 left
+//   0:00:52
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/mutex.h"
+
+namespace troupe::train {
+
+// Where progress is written.
+class ProgressOutput {
+ public:
+  virtual ~ProgressOutput() = default;
+  virtual bool is_terminal() const = 0;
+  // Columns of the terminal now: it may be resized.
+  virtual int width() const = 0;
+  virtual void write(std::string_view text) = 0;
+};
+
+// Standard error.
+class StandardErrorOutput final : public ProgressOutput {
+ public:
+  bool is_terminal() const override;
+  int width() const override;
+  void write(std::string_view text) override;
+};
+
+// A finished step.
+struct ProgressUpdate {
+  std::int64_t step = 0;  // steps done; may go back after a recovery
+  std::optional<double> loss;
+  std::optional<double> learning_rate;
+  std::int64_t tokens = 0;  // trained on in this step, all ranks
+};
+
+// Thread-safe. `clock` and `output` must outlive it.
+class ProgressReporter {
+ public:
+  // `first_step`: the steps that were done before this run began (a resumed one).
+  ProgressReporter(const Clock& clock, ProgressOutput& output, std::int64_t total_steps,
+                   std::int64_t first_step = 0);
+
+  // After every step. On a terminal the line is redrawn, at most every 100 ms and for the last
+  // step.
+  void update(const ProgressUpdate& update);
+  // At every log event (logging_steps): elsewhere than on a terminal, writes a line about the last
+  // update.
+  void log();
+  // Writes a line of someone else (a warning, an event) without spoiling the progress line.
+  void message(std::string_view line);
+  // Leaves the last progress line standing. Nothing but message() has an effect afterwards.
+  void finish();
+
+  // Seconds since construction, and those that the rest will take at the present rate (0 where
+  // nothing is known yet).
+  double elapsed_s() const;
+  double remaining_s() const;
+  // Tokens per second over the last steps.
+  double tokens_per_s() const;
+
+ private:
+  struct Sample {
+    TimePoint time;
+    std::int64_t step;
+    std::int64_t tokens;  // of all steps so far
+  };
+  double elapsed_locked() const TROUPE_REQUIRES(mutex_);
+  double remaining_locked() const TROUPE_REQUIRES(mutex_);
+  double tokens_per_s_locked() const TROUPE_REQUIRES(mutex_);
+  std::string bar(int width) const TROUPE_REQUIRES(mutex_);
+  std::string plain_line() const TROUPE_REQUIRES(mutex_);
+  void draw() TROUPE_REQUIRES(mutex_);
+
+  const Clock& clock_;
+  ProgressOutput& output_;
+  const std::int64_t total_steps_;
+  const TimePoint start_;
+  mutable Mutex mutex_;
+  ProgressUpdate last_ TROUPE_GUARDED_BY(mutex_);
+  std::int64_t tokens_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::deque<Sample> window_ TROUPE_GUARDED_BY(mutex_);
+  std::optional<TimePoint> drawn_ TROUPE_GUARDED_BY(mutex_);
+  bool finished_ TROUPE_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace troupe::train

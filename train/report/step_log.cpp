@@ -1,0 +1,171 @@
+#include "train/report/step_log.h"
+
+#include <cstdlib>
+
+#include "runtime/base/check.h"
+#include "runtime/base/limits.h"
+#include "train/report/format.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr int kLossDigits = 4;
+constexpr int kPercentageDigits = 2;
+constexpr int kThroughputDigits = 2;
+
+// The lines of `text` that end in a newline, each without it.
+std::vector<std::string_view> complete_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (true) {
+    const auto end = text.find('\n');
+    if (end == std::string_view::npos) return lines;
+    if (end > 0) lines.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+}
+
+Result<std::string> read_or_empty(FileSystem& files, const std::string& path) {
+  if (!files.exists(path)) return std::string();
+  return files.read(path, limits::kJsonFileBytesMax);
+}
+
+std::optional<double> parse_hex(const json::Value& record, std::string_view key) {
+  const auto text = json::find_string(record, key);
+  if (!text || text->empty()) return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(text->c_str(), &end);
+  if (*end != '\0') return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Result<LineFile> LineFile::open(FileSystem& files, const std::string& path) {
+  const auto text = TROUPE_TRY(read_or_empty(files, path));
+  if (!text.empty() && text.back() != '\n') {
+    const auto end = text.rfind('\n');
+    TROUPE_RETURN_IF_ERROR(
+        write_file_atomically(files, path, text.substr(0, end == std::string::npos ? 0 : end + 1)));
+  }
+  LineFile file;
+  file.file_ = TROUPE_TRY(files.open_append(path));
+  return file;
+}
+
+Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& path,
+                                        std::string_view step_key, std::int64_t step) {
+  const auto text = TROUPE_TRY(read_or_empty(files, path));
+  std::string kept;
+  for (const auto line : complete_lines(text)) {
+    const auto value = parse_python_json(line, path);
+    if (!value) continue;
+    const auto line_step = json::find_integer(*value, step_key);
+    if (line_step && *line_step <= step) kept.append(line) += '\n';
+  }
+  if (kept != text) TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, kept));
+  LineFile file;
+  file.file_ = TROUPE_TRY(files.open_append(path));
+  return file;
+}
+
+Status LineFile::append(std::string_view line) {
+  TROUPE_CHECK(line.find('\n') == std::string_view::npos);
+  // After a failure part of a line may stand there: end it, readers skip it.
+  std::string text(torn_ ? "\n" : "");
+  text.append(line) += '\n';
+  Status status = file_->append(std::string_view(text));
+  torn_ = !status.ok();
+  return status;
+}
+
+std::string step_line(const StepRecord& record) {
+  json::Object line{{"step", record.step},
+                    {"loss", hex_float(record.loss)},
+                    {"grad_norm", hex_float(record.grad_norm)},
+                    {"lr", record.learning_rate},
+                    {"tokens", record.tokens}};
+  for (const auto& member : record.extra) line.insert(member);
+  return python_json(line);
+}
+
+Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path) {
+  const auto text = TROUPE_TRY(files.read(path, limits::kJsonFileBytesMax));
+  std::vector<StepRecord> records;
+  int number = 0;
+  for (const auto line : complete_lines(text)) {
+    ++number;
+    const auto value = parse_python_json(line, path);
+    if (!value) return error(Code::kDataLoss, "{}: line {} is no JSON", path, number);
+    const auto step = json::find_integer(*value, "step");
+    const auto loss = parse_hex(*value, "loss");
+    const auto grad_norm = parse_hex(*value, "grad_norm");
+    if (!step || !loss || !grad_norm) {
+      return error(Code::kDataLoss, "{}: line {} lacks step, loss or grad_norm", path, number);
+    }
+    StepRecord record{*step,
+                      *loss,
+                      *grad_norm,
+                      json::find_number(*value, "lr").value_or(0),
+                      json::find_integer(*value, "tokens").value_or(0),
+                      {}};
+    for (const auto& member : value->get_object()) {
+      const std::string_view key(member.key());
+      if (key != "step" && key != "loss" && key != "grad_norm" && key != "lr" && key != "tokens") {
+        record.extra.insert(member);
+      }
+    }
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+std::string trainer_log_line(const TrainerLogEntry& entry) {
+  json::Object line{{"current_steps", entry.current_steps}, {"total_steps", entry.total_steps}};
+  const auto put = [&](const char* key, const std::optional<double>& value, int digits = -1) {
+    if (value) line[key] = digits < 0 ? *value : round_to(*value, digits);
+  };
+  put("loss", entry.loss, kLossDigits);
+  put("eval_loss", entry.eval_loss);
+  put("predict_loss", entry.predict_loss);
+  put("reward", entry.reward);
+  put("accuracy", entry.accuracy);
+  put("lr", entry.learning_rate);
+  put("epoch", entry.epoch);
+  if (entry.total_steps > 0) {
+    put("percentage",
+        static_cast<double>(entry.current_steps) / static_cast<double>(entry.total_steps) * 100,
+        kPercentageDigits);
+  } else {
+    line["percentage"] = 100;
+  }
+  line["elapsed_time"] = format_duration(entry.elapsed_s);
+  line["remaining_time"] = format_duration(entry.remaining_s);
+  if (entry.total_tokens > 0) {
+    const double seconds = entry.elapsed_s;
+    put("throughput", seconds > 0 ? static_cast<double>(entry.total_tokens) / seconds : 0.0,
+        kThroughputDigits);
+    line["total_tokens"] = entry.total_tokens;
+  }
+  return python_json(line);
+}
+
+std::string event_line(const RunEvent& event, std::int64_t unix_time_us) {
+  json::Object line{{"time", format_unix_time_us(unix_time_us)},
+                    {"event", event.event},
+                    {"generation", event.generation},
+                    {"rank", event.rank},
+                    {"node", event.node},
+                    {"step", event.step}};
+  const bool recovered = event.event == "recovered";
+  TROUPE_CHECK(
+      recovered == event.lost_steps.has_value() && recovered == event.recovery_ms.has_value(),
+      "lost_steps and recovery_ms belong to 'recovered' and to nothing else, not to '{}'",
+      event.event);
+  if (recovered) {
+    line["lost_steps"] = *event.lost_steps;
+    line["recovery_ms"] = *event.recovery_ms;
+  }
+  return python_json(line);
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,93 @@
+#pragma once
+// Files of lines that grow with the run: steps.jsonl, trainer_log.jsonl, events.jsonl.
+//
+// A line is written with one append. After a crash the last may be torn; opening for a resumed run
+// drops it, and the lines of steps after the one resumed from, so that each step stands once.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
+#include "runtime/base/status.h"
+
+namespace troupe::train {
+
+inline constexpr const char* kStepsFile = "steps.jsonl";
+inline constexpr const char* kTrainerLogFile = "trainer_log.jsonl";
+inline constexpr const char* kEventsFile = "events.jsonl";
+
+// Appends lines to a file. Not thread-safe.
+class LineFile {
+ public:
+  // Opens `path` at its end; a torn last line is dropped.
+  static Result<LineFile> open(FileSystem& files, const std::string& path);
+  // Opens `path` with the lines whose integer `step_key` is at most `step` (0: none, a new run);
+  // the others and lines that are no JSON are dropped, by an atomic rewrite.
+  static Result<LineFile> open_at_step(FileSystem& files, const std::string& path,
+                                       std::string_view step_key, std::int64_t step);
+  // Writes one line (its newline is added). A failure (full disk) does not spoil later lines.
+  Status append(std::string_view line);
+  // Makes the lines so far durable: before a checkpoint that stands for them is committed.
+  Status sync() { return file_->sync(); }
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+  bool torn_ = false;
+};
+
+// One optimizer step. loss: mean over the step's target tokens of all ranks; grad_norm: before
+// clipping; learning_rate: the one this step used; tokens: trained on in this step, all ranks.
+struct StepRecord {
+  std::int64_t step = 0;  // 1 for the first
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  std::int64_t tokens = 0;
+  json::Object extra;  // further fields, appended in order (seconds by phase, …)
+};
+
+// {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096}
+std::string step_line(const StepRecord& record);
+// The records of a steps.jsonl, for tests and tools. kDataLoss with the line's number.
+Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path);
+
+// What a log event writes to trainer_log.jsonl: LLaMA-Factory's LogCallback. Absent fields are
+// omitted.
+struct TrainerLogEntry {
+  std::int64_t current_steps = 0;
+  std::int64_t total_steps = 0;
+  std::optional<double> loss, eval_loss, predict_loss, reward, accuracy;
+  std::optional<double> learning_rate;
+  std::optional<double> epoch;
+  double elapsed_s = 0;
+  double remaining_s = 0;
+  // Tokens seen so far; throughput (tokens/s since the start) is written with it, both only if > 0.
+  std::int64_t total_tokens = 0;
+};
+
+// Field order, omission and rounding of LLaMA-Factory: loss 4 decimals, percentage and throughput
+// 2, times H:MM:SS.
+std::string trainer_log_line(const TrainerLogEntry& entry);
+
+// One line of events.jsonl.
+struct RunEvent {
+  std::string event;  // death, respawn, reload, resume, recovered
+  std::int64_t generation = 0;
+  int rank = 0;
+  std::string node;
+  std::int64_t step = 0;
+  // Of `recovered` only; a failed check on others.
+  std::optional<std::int64_t> lost_steps;
+  std::optional<double> recovery_ms;
+};
+
+// {"time": "2026-02-06T19:00:00.123456Z", "event": …, "generation", "rank", "node", "step"}
+std::string event_line(const RunEvent& event, std::int64_t unix_time_us);
+
+}  // namespace troupe::train
