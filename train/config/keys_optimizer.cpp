@@ -4,20 +4,18 @@
 namespace troupe::train {
 namespace {
 
+constexpr const char* kOnlyAdamW = "AdamW is the only optimizer";
 constexpr const char* kUseAdamW = "use optim: adamw_torch and leave the key out";
 
 void refuse(KeyTable& t, const char* family, std::initializer_list<const char*> names) {
   for (const auto* name : names) {
     t.optional(name, ValueType::kAny)
-        .refused(fmt::format("{}: setting", family), fmt::format("{} is not supported", family),
-                 kUseAdamW);
+        .refused(fmt::format("{}: setting", family), kOnlyAdamW, kUseAdamW);
   }
 }
 
 void add_switch(KeyTable& t, const char* name, const char* family) {
-  t.boolean(name, false)
-      .refused(fmt::format("{} optimizer", family), fmt::format("{} is not supported", family),
-               kUseAdamW);
+  t.boolean(name, false).refused(fmt::format("{} optimizer", family), kOnlyAdamW, kUseAdamW);
 }
 
 }  // namespace

@@ -238,6 +238,9 @@ std::optional<ForeignConfig> foreign_config(const json::Object& values) {
       {"zero_optimization", "",
        "this is a DeepSpeed configuration; name it by the key deepspeed of a training "
        "configuration"},
+      {"train_batch_size", "",
+       "this is a DeepSpeed configuration; name it by the key deepspeed of a training "
+       "configuration"},
       {"train_micro_batch_size_per_gpu", "",
        "this is a DeepSpeed configuration; name it by the key deepspeed of a training "
        "configuration"},

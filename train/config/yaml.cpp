@@ -291,7 +291,8 @@ json::Value parse_number(const std::string& text) {
   const bool negative = digits.starts_with('-');
   const bool sign = negative || digits.starts_with('+');
   const std::string_view body = std::string_view(digits).substr(sign ? 1 : 0);
-  if (body.empty() || text.ends_with('_') || body.front() == '_') return nullptr;
+  // An underscore separates digits; it neither begins nor ends a number.
+  if (body.empty() || text.ends_with('_') || text[sign ? 1 : 0] == '_') return nullptr;
   const auto integer = [&](std::string_view part, int base) -> json::Value {
     std::uint64_t value = 0;
     const auto [end, ec] = std::from_chars(part.data(), part.data() + part.size(), value, base);
@@ -354,7 +355,8 @@ Result<json::Value> parse_yaml(std::string_view text, std::string_view name,
     YAML::Parser parser(stream);
     if (parser.HandleNextDocument(builder)) {
       auto value = builder.take();
-      Builder second({});
+      const KeySeen nobody;
+      Builder second(nobody);
       if (parser.HandleNextDocument(second)) {
         return error(Code::kInvalidArgument, "{}: more than one document ('---') in the file",
                      name);

@@ -1,0 +1,236 @@
+#include "train/config/load.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/train/config/memory_files.h"
+#include "train/config/explain.h"
+
+namespace troupe::train {
+namespace {
+
+using tests::good_files;
+using tests::kGoodYaml;
+
+Result<LoadedConfig> load(std::string_view text, std::vector<std::string> arguments = {},
+                          std::map<std::string, std::string, std::less<>> environment = {}) {
+  auto files = good_files();
+  files.put("ds0.json",
+            R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})");
+  files.put("ds3.json", R"({"zero_optimization": {"stage": 3}})");
+  return load_train_config_text(text, "x.yaml", arguments, MapEnvironment(std::move(environment)),
+                                files);
+}
+
+std::string with(std::string_view line) {
+  return std::string(kGoodYaml) + std::string(line) + "\n";
+}
+
+std::string refused(std::string_view text, std::vector<std::string> arguments = {}) {
+  const auto loaded = load(text, std::move(arguments));
+  REQUIRE_FALSE(loaded.ok());
+  return loaded.status().message();
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("a good configuration becomes typed fields") {
+  const auto loaded = load(kGoodYaml);
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  const auto& config = loaded->config;
+  CHECK(config.model.model_name_or_path == "tiny");
+  CHECK(config.model.train_from_scratch);
+  CHECK(config.method.stage == Stage::kPretrain);
+  CHECK(config.data.dataset == std::vector<std::string>{"text"});
+  CHECK(config.data.dataset_dir == "data");
+  CHECK(config.data.packing);
+  CHECK(config.data.cutoff_len == 2048);
+  CHECK(config.training.learning_rate == 1e-4);
+  CHECK(config.training.lr_scheduler_type == "cosine");
+  CHECK(config.training.max_steps == 100);
+  CHECK(config.training.order_seed() == 42);
+  CHECK(config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kAuto);
+  CHECK(loaded->world_size.value == 1);
+  CHECK(loaded->warnings.empty());
+}
+
+TEST_CASE("overrides win, the environment gives the world size") {
+  const auto loaded = load(kGoodYaml,
+                           {"learning_rate=3e-4", "troupe.workers=2", "packing=false",
+                            "resume_from_checkpoint=true", "lr_scheduler_type=cosine_with_min_lr",
+                            "lr_scheduler_kwargs.min_lr=1e-5", "troupe.chaos=kill@step=4,rank=1"},
+                           {{"NNODES", "4"}});
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  CHECK(loaded->config.training.learning_rate == 3e-4);
+  CHECK(loaded->world_size.value == 2);
+  CHECK_FALSE(loaded->config.data.packing);
+  CHECK(loaded->config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kLatest);
+  CHECK(loaded->config.training.lr_scheduler_kwargs.at("min_lr").as_double() == 1e-5);
+  REQUIRE(loaded->config.troupe.chaos.size() == 1);
+  CHECK(loaded->config.troupe.chaos[0].step == 4);
+  CHECK(load(kGoodYaml, {}, {{"NNODES", "4"}})->world_size.value == 4);
+}
+
+TEST_CASE("a file, or flags alone") {
+  auto files = good_files();
+  const MapEnvironment environment;
+  const std::vector<std::string> file = {"x.yaml", "seed=7", "--plot_loss"};
+  const auto loaded = load_train_config(file, environment, files);
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  CHECK(loaded->config.training.seed == 7);
+  CHECK(loaded->config.method.plot_loss);
+
+  const std::vector<std::string> flags = {"--stage",
+                                          "sft",
+                                          "--model_name_or_path",
+                                          "tiny",
+                                          "--do_train",
+                                          "--dataset",
+                                          "text",
+                                          "--finetuning_type=full",
+                                          "--overwrite_cache",
+                                          "--template",
+                                          "llama3"};
+  const auto flagged = load_train_config(flags, environment, files);
+  REQUIRE_MESSAGE(flagged.ok(), flagged.status().to_string());
+  CHECK(flagged->config.data.template_name == "llama3");
+  CHECK_FALSE(flagged->config.data.packing);
+  CHECK(flagged->config.training.output_dir == "trainer_output");
+
+  const std::vector<std::string> missing = {"none.yaml"};
+  CHECK(load_train_config(missing, environment, files).status().code() == Code::kNotFound);
+  CHECK_FALSE(load_train_config({}, environment, files).ok());
+}
+
+TEST_CASE("all that is wrong is reported at once, by place and key") {
+  const auto loaded =
+      load(with("learning_rat: 3\nbf16: true\nlr_scheduler_type2: x"), {"seed=x", "stage=stf"});
+  REQUIRE_FALSE(loaded.ok());
+  const auto text = loaded.status().message();
+  CHECK(contains(text, "x.yaml:14: learning_rat: unknown key; did you mean 'learning_rate'?"));
+  CHECK(contains(text, "x.yaml:15: bf16=true is not supported: training is in fp32 for now"));
+  CHECK(contains(text, "x.yaml:16: lr_scheduler_type2: unknown key"));
+  CHECK(contains(text, "override: seed: expected a whole number, found \"x\""));
+  CHECK(contains(text, "override: stage: 'stf' is no valid value"));
+  CHECK(loaded.status().code() == Code::kInvalidArgument);
+  CHECK(loaded.status().context("key") == "learning_rat");
+}
+
+TEST_CASE("refusals alone have their own code") {
+  const auto loaded = load(with("bf16: true"));
+  REQUIRE_FALSE(loaded.ok());
+  CHECK(loaded.status().code() == Code::kUnsupported);
+}
+
+TEST_CASE("lora is the default, and refused") {
+  const auto text = refused("model_name_or_path: tiny\ndataset: text\n");
+  CHECK(text ==
+        "finetuning_type=lora is not supported: only the training of all parameters is there; use "
+        "finetuning_type: full");
+}
+
+TEST_CASE("what keys must say together") {
+  CHECK(contains(refused("finetuning_type: full\ndataset: text\n"),
+                 "Please provide `model_name_or_path`."));
+  CHECK(contains(refused("finetuning_type: full\nmodel_name_or_path: tiny\n"),
+                 "Please specify dataset for training."));
+  CHECK(contains(refused(with("streaming: true"), {"max_steps=-1"}),
+                 "Please specify `max_steps` in streaming mode."));
+  CHECK(contains(refused(with("neat_packing: true")),
+                 "`neat_packing` cannot be set as True except SFT."));
+  CHECK(contains(refused(with("train_on_prompt: true\nmask_history: true")), "mask_history"));
+  CHECK(contains(refused(with("eval_strategy: steps")),
+                 "Please make sure eval_dataset be provided or val_size >1e-6"));
+  CHECK(contains(refused(with("val_size: 0.1\neval_strategy: steps")),
+                 "val_size=0.1 is not supported"));
+  CHECK(contains(refused(with("adapter_name_or_path: saves/x")),
+                 "Adapter is only valid for the LoRA method."));
+  CHECK(contains(refused(with("quantization_bit: 4")),
+                 "Quantization is only compatible with the LoRA or OFT method."));
+  CHECK(contains(refused(with("interleave_probs: 0.5,0.5")), "interleave_probs"));
+  CHECK(contains(refused(with("lr_scheduler_kwargs: {min_lr: 1e-5}")),
+                 "lr_scheduler_kwargs.min_lr: the scheduler cosine has no such setting"));
+  CHECK(contains(refused(kGoodYaml, {"lr_scheduler_type=cosine_with_min_lr"}),
+                 "exactly one of min_lr and min_lr_rate"));
+  CHECK(contains(refused(with("max_steps2: 1")), "did you mean 'max_steps'?"));
+  CHECK(contains(refused(kGoodYaml, {"max_steps=0"}), "0 steps train nothing"));
+  CHECK(contains(refused(kGoodYaml, {"save_steps=10.5"}), "neither a whole number"));
+  CHECK(contains(refused(with("evaluation_strategy: no\neval_strategy: no")), "the same as"));
+}
+
+TEST_CASE("our own keys") {
+  CHECK(contains(refused(with("troupe:\n  worker: 2")),
+                 "x.yaml:15: troupe.worker: unknown key; did you mean 'troupe.workers'?"));
+  CHECK(contains(refused(with("troupe: 2")), "troupe: expected settings"));
+  CHECK(contains(refused(with("troupe: {strategy: zero3}")), "sharding comes later"));
+  CHECK(contains(refused(with("troupe: {chaos: 'kill@stp=1'}")), "did you mean 'step'?"));
+  CHECK(contains(refused(with("troupe: {workers: 0}")), "too small"));
+}
+
+TEST_CASE("paths that do not exist") {
+  CHECK(contains(refused(kGoodYaml, {"model_name_or_path=Qwen/Qwen3-4B"}),
+                 "download it and give the folder"));
+  CHECK(
+      contains(refused(kGoodYaml, {"dataset_dir=nowhere"}), "dataset_dir: 'nowhere' is no folder"));
+  CHECK(contains(refused(kGoodYaml, {"resume_from_checkpoint=nowhere"}), "resume_from_checkpoint"));
+  CHECK(contains(refused(kGoodYaml, {"output_dir=x.yaml"}), "output_dir: 'x.yaml' exists"));
+}
+
+TEST_CASE("deepspeed stage 0 is data parallelism, others are refused with their place") {
+  const auto loaded = load(with("deepspeed: ds0.json"), {"troupe.workers=2"});
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  CHECK(loaded->config.deepspeed.at("train_batch_size").as_int64() == 16);
+  CHECK(contains(refused(with("deepspeed: ds3.json")),
+                 "x.yaml:14: deepspeed: zero_optimization.stage=3 is not supported"));
+  CHECK(contains(refused(with("deepspeed: {train_batch_size: 7}")),
+                 "Check batch related parameters") == false);
+  CHECK(contains(refused(with("deepspeed: {train_batch_size: 7}")),
+                 "- ds train_batch_size=7 vs hf train_batch_size (calculated)=8"));
+  CHECK(contains(refused(with("deepspeed: none.json")), "none.json"));
+  CHECK(load(with("deepspeed: null")).ok());
+}
+
+TEST_CASE("ALLOW_EXTRA_ARGS lets unknown keys through with a warning") {
+  const auto loaded = load(with("my_own_key: 1"), {}, {{"ALLOW_EXTRA_ARGS", "1"}});
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  REQUIRE(loaded->warnings.size() == 1);
+  CHECK(contains(loaded->warnings[0], "my_own_key"));
+}
+
+TEST_CASE("broken texts name their line") {
+  CHECK(contains(refused("stage: pt\nmodel: [1\n"), "x.yaml:"));
+  CHECK(contains(refused("stage: pt\nstage: sft\n"), "x.yaml:2:1: the key 'stage' stands twice"));
+  CHECK(contains(refused("- a\n"), "x.yaml:1: the file must hold settings"));
+  CHECK(contains(refused(""), "model_name_or_path"));
+}
+
+TEST_CASE("explain has a row for every key, and credentials are hidden") {
+  const auto loaded =
+      load(with("hf_hub_token: sesame\ntrust_remote_code: true"), {"troupe.workers=2"});
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  const auto rows = explain(*loaded);
+  CHECK(rows.size() == key_table().size() + 2);
+  const auto row = [&](std::string_view key) {
+    for (const auto& candidate : rows) {
+      if (candidate.key == key) return candidate;
+    }
+    FAIL("no row");
+    return ExplainRow();
+  };
+  CHECK(row("learning_rate").value == "0.0001");
+  CHECK(row("learning_rate").origin == "x.yaml:10");
+  CHECK(row("seed").origin == "default");
+  CHECK_FALSE(row("seed").given);
+  CHECK(row("troupe.workers").origin == "override");
+  CHECK(row("trust_remote_code").treatment == Treatment::kInert);
+  CHECK(row("hf_hub_token").value == "(hidden)");
+  CHECK(row("(world size)").value == "2");
+  CHECK(contains(explain_table(rows, true), "dataloader_num_workers"));
+  CHECK_FALSE(contains(explain_table(rows, false), "dataloader_num_workers"));
+  CHECK_FALSE(contains(explain_table(rows, true) + json::write(explain_json(rows)), "sesame"));
+  CHECK_FALSE(contains(json::write(to_json(loaded->config)), "sesame"));
+}
+
+}  // namespace
+}  // namespace troupe::train

@@ -1,0 +1,54 @@
+#include <doctest/doctest.h>
+
+#include "tests/train/config/memory_files.h"
+#include "train/config/load.h"
+
+namespace troupe::train {
+namespace {
+
+TEST_CASE("a configuration travels as JSON and comes back byte for byte") {
+  auto files = tests::good_files();
+  const std::vector<std::string> arguments = {
+      "troupe.workers=2",
+      "troupe.chaos=kill@step=3,rank=1,phase=backward",
+      "max_samples=10",
+      "resume_from_checkpoint=tiny",
+      "warmup_steps=0.25",
+      "lr_scheduler_kwargs={num_cycles: 0.5}",
+      "ddp_timeout=180000000",
+      "preprocessing_num_workers=16",
+      "default_system=Be brief.",
+      "deepspeed={train_micro_batch_size_per_gpu: auto, gradient_accumulation_steps: auto}"};
+  const auto loaded =
+      load_train_config_text(tests::kGoodYaml, "x.yaml", arguments, MapEnvironment(), files);
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  const auto text = json::write(to_json(loaded->config));
+  const auto parsed = json::parse(text, "text");
+  REQUIRE(parsed.ok());
+  const auto again = train_config_from_json(*parsed);
+  REQUIRE_MESSAGE(again.ok(), again.status().to_string());
+  CHECK(json::write(to_json(*again)) == text);
+  CHECK(again->data.max_samples == 10);
+  CHECK(again->data.default_system == "Be brief.");
+  CHECK(again->troupe.chaos == loaded->config.troupe.chaos);
+  CHECK(again->training.resume_from_checkpoint.path == "tiny");
+  CHECK(again->training.learning_rate == 1e-4);
+  CHECK(again->training.ddp_timeout_s == 180000000);
+  CHECK(again->other.at("preprocessing_num_workers").as_int64() == 16);
+}
+
+TEST_CASE("a configuration of defaults travels too") {
+  const TrainConfig config;
+  const auto again = train_config_from_json(to_json(config));
+  REQUIRE_MESSAGE(again.ok(), again.status().to_string());
+  CHECK(json::write(to_json(*again)) == json::write(to_json(config)));
+}
+
+TEST_CASE("foreign JSON is refused") {
+  CHECK_FALSE(train_config_from_json(json::Array()).ok());
+  CHECK_FALSE(train_config_from_json(json::Object{{"nonsense", 1}}).ok());
+  CHECK_FALSE(train_config_from_json(json::Object{{"seed", "x"}}).ok());
+}
+
+}  // namespace
+}  // namespace troupe::train
