@@ -5,10 +5,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/faulty_file_system.h"
 #include "train/report/loss_plot.h"
+
+// fontconfig, under cairo, keeps its configuration until the process ends.
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libfontconfig\n"; }
 
 namespace troupe::train {
 namespace {
@@ -116,6 +121,24 @@ TEST_CASE("rates follow the last steps and start anew after a recovery") {
   clock.advance(kSecond);
   progress.update({151, {}, {}, 10});
   CHECK(progress.remaining_s() == doctest::Approx(849));
+}
+
+TEST_CASE("messages of other threads come whole") {
+  SystemClock clock;
+  FakeTerminal terminal;
+  ProgressReporter progress(clock, terminal, 1000);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) progress.message("warning");
+    });
+  }
+  for (int step = 1; step <= 1000; ++step) progress.update({step, 1.0, 1e-3, 10});
+  for (auto& thread : threads) thread.join();
+  progress.finish();
+  int messages = 0;
+  for (const auto& text : terminal.writes) messages += text.ends_with("warning\n");
+  CHECK(messages == 600);
 }
 
 TEST_CASE("the smoothed curve is LLaMA-Factory's") {
