@@ -74,6 +74,53 @@ Result<Entry> parse_entry(std::string_view name, const json::Value& value) {
   return entry;
 }
 
+// The first of "dtype", "shape", "data_offsets" that stands twice in one tensor's entry of `text`,
+// which is valid JSON; empty where there is none. The reference implementation refuses that, while
+// of a tensor that stands twice it takes the last.
+std::string_view repeated_field(std::string_view text) {
+  constexpr std::string_view kFields[] = {"dtype", "shape", "data_offsets"};
+  int depth = 0;
+  bool in_metadata = false;
+  bool seen[std::size(kFields)] = {};
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '{' || c == '[') {
+      if (++depth == 2) std::fill(std::begin(seen), std::end(seen), false);
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (c == '"') {
+      const std::size_t begin = i + 1;
+      for (i = begin; text[i] != '"'; ++i) i += text[i] == '\\';
+      const auto name = text.substr(begin, i - begin);
+      const auto next = text.find_first_not_of(" \t\r\n", i + 1);
+      if (next == std::string_view::npos || text[next] != ':') continue;
+      if (depth == 1) in_metadata = name == kMetadataKey;
+      if (depth != 2 || in_metadata) continue;
+      for (std::size_t f = 0; f < std::size(kFields); ++f) {
+        if (name != kFields[f]) continue;
+        if (seen[f]) return kFields[f];
+        seen[f] = true;
+      }
+    }
+  }
+  return {};
+}
+
+// The header as JSON. Keys stand once in nearly all files: only others are read a second time.
+Result<json::Value> parse_header(std::string_view text, const std::string& path) {
+  json::ParseOptions options{.bytes_max = limits::kSafetensorsHeaderBytesMax,
+                             .depth_max = kHeaderDepthMax};
+  options.reject_duplicate_keys = true;
+  if (auto strict = json::parse(text, path, options); strict.ok()) return strict;
+  options.reject_duplicate_keys = false;
+  auto value = TROUPE_TRY(json::parse(text, path, options));
+  if (const auto field = repeated_field(text); !field.empty()) {
+    return error(Code::kInvalidArgument, "{}: \"{}\" stands twice in the entry of a tensor", path,
+                 field);
+  }
+  return value;
+}
+
 Result<Metadata> parse_metadata(const json::Value& value) {
   Metadata metadata;
   if (value.is_null()) return metadata;
@@ -235,9 +282,8 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
                  bytes.size() - kPrefixBytes, header_bytes);
   }
   const auto text = bytes.subspan(kPrefixBytes, header_bytes);
-  const auto header = TROUPE_TRY(
-      json::parse({reinterpret_cast<const char*>(text.data()), text.size()}, path,
-                  {.bytes_max = limits::kSafetensorsHeaderBytesMax, .depth_max = kHeaderDepthMax}));
+  const auto header =
+      TROUPE_TRY(parse_header({reinterpret_cast<const char*>(text.data()), text.size()}, path));
   if (!header.is_object()) {
     return error(Code::kInvalidArgument, "{}: the header is no JSON object", path);
   }

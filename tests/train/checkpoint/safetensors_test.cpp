@@ -125,6 +125,9 @@ TEST_CASE("crafted faults are refused, each with the tensor's name where there i
        "cut off in tensor 'a'"},
       {"metadata of numbers", container(R"({"__metadata__":{"n":1}})", 0), "'n'"},
       {"metadata is a string", container(R"({"__metadata__":"pt"})", 0), "__metadata__"},
+      {"a field twice",
+       container(R"({"a":{"dtype":"F32","shape":[1],"dtype" :"F32","data_offsets":[0,4]}})", 4),
+       "\"dtype\" stands twice"},
       {"nested 200 deep",
        container(R"({"a":)" + std::string(200, '[') + std::string(200, ']') + "}", 0),
        "nested deeper"},
@@ -139,6 +142,10 @@ TEST_CASE("crafted faults are refused, each with the tensor's name where there i
   }
   CHECK(parse_status(container("{" + a + "," + entry("z", "0", "8,8") + "}", 8)).ok());
   CHECK(parse_status(container(R"({"__metadata__":null})", 0)).ok());
+  CHECK(parse_status(container(R"({"__metadata__":{"shape":"\"","shape":"b"},"dtype":{"dtype":)"
+                               R"("F32","shape":[],"data_offsets":[0,4]}})",
+                               4))
+            .ok());
 }
 
 TEST_CASE("a written file reads back, is aligned, and equal tensors give equal bytes") {
