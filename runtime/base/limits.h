@@ -35,6 +35,8 @@ inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;
 
 // The last lines of an actor's output that its node keeps in memory.
 inline constexpr std::size_t kLogTailBytes = 64u << 10;
+// A line of an actor's output; longer ones are cut into several.
+inline constexpr std::size_t kLogLineBytesMax = 8u << 10;
 // Calls that may wait in one actor's mailbox; more are answered Overloaded.
 inline constexpr std::size_t kMailboxCallsMax = 10'000;
 
