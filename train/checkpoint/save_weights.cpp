@@ -109,8 +109,10 @@ Status put_in_place(FileSystem& files, const std::string& directory,
   for (const auto& digest : digests) current.insert(digest.name);
   bool removed = false;
   for (const auto& entry : TROUPE_TRY(files.list(directory))) {
-    if (entry.is_directory || !is_weights_file(entry.name) || current.contains(entry.name))
-      continue;
+    // Weights of an earlier save, or what a save that was killed left under temporary names.
+    std::string_view name = entry.name;
+    if (name.ends_with(kTemporarySuffix)) name.remove_suffix(kTemporarySuffix.size());
+    if (entry.is_directory || !is_weights_file(name) || current.contains(entry.name)) continue;
     TROUPE_RETURN_IF_ERROR(files.remove(join_path(directory, entry.name)));
     removed = true;
   }
