@@ -14,6 +14,7 @@ namespace troupe::train {
 //   --key value         also --key=value; '-' and '_' are equal in the key
 //   --key               true;  --no_key: false, for boolean keys
 //   --key a b c         a list, for keys that take lists
+//   --chaos, --workers  flags reach keys under troupe without their prefix
 // Errors name the argument. Unknown keys are not looked at here.
 Status apply_arguments(SourceDocument& document, std::span<const std::string> arguments);
 

@@ -27,6 +27,21 @@ void add_fact(std::vector<ExplainRow>& rows, std::string key, std::string value,
                   std::move(note), true});
 }
 
+void add_environment(std::vector<ExplainRow>& rows, const LaunchEnvironment& launch) {
+  const auto add = [&](const char* name, const auto& value, const char* note) {
+    if (value) add_fact(rows, name, fmt::format("{}", *value), "environment", note);
+  };
+  add("NNODES", launch.nnodes, "nodes of the run");
+  if (launch.nnodes) {
+    add_fact(rows, "NODE_RANK", std::to_string(launch.node_rank), "environment", "this node");
+  }
+  add("NPROC_PER_NODE", launch.nproc_per_node, "trainers of each node");
+  add("MASTER_ADDR", launch.master_addr, "address of node 0");
+  add("MASTER_PORT", launch.master_port, "port of node 0");
+  add("MAX_RESTARTS", launch.max_restarts, "restart budget, unless troupe.max_restarts is given");
+  add("TROUPE_ADDRESS", launch.address, "a running head, unless troupe.address is given");
+}
+
 std::string cut(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   if (text.size() <= kShownMax) return text;
@@ -75,6 +90,7 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
                      loaded.config.training.gradient_accumulation_steps * loaded.world_size.value),
       "per_device_train_batch_size × gradient_accumulation_steps × world size",
       "sequences of one step");
+  add_environment(rows, loaded.launch);
   return rows;
 }
 

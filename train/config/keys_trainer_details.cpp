@@ -70,7 +70,7 @@ void add_distribution_keys(KeyTable& t) {
   const char* use_ddp = "use troupe.strategy=ddp and leave the key out";
   t.optional("fsdp", ValueType::kAny)
       .refused("shard parameters", later, use_ddp)
-      .accepts("no_shard|false");
+      .accepts("no_shard|no_shard auto_wrap|false");
   t.object("fsdp_config").inert("FSDP: settings", "no effect without fsdp");
   t.optional("fsdp_min_num_params", ValueType::kInteger).inert("FSDP", "no effect without fsdp");
   t.optional("fsdp_transformer_layer_cls_to_wrap", ValueType::kText)

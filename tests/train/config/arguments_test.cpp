@@ -38,6 +38,10 @@ TEST_CASE("flags: values, bare booleans, negation, lists") {
         R"({"report_to":["wandb","tensorboard"]})");
   CHECK(values({"--troupe.workers", "2"}) == R"({"troupe":{"workers":2}})");
   CHECK(values({"--plot_loss", "false"}) == R"({"plot_loss":false})");
+  CHECK(values({"--chaos", "kill@step=4,rank=1", "--workers=2"}) ==
+        R"({"troupe":{"chaos":"kill@step=4,rank=1","workers":2}})");
+  CHECK(values({"--run_name", "007", "save_strategy=no", "template=null"}) ==
+        R"({"run_name":"007","save_strategy":"no","template":null})");
 }
 
 TEST_CASE("wrong arguments are named") {

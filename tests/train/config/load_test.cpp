@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <random>
+
 #include "tests/train/config/memory_files.h"
 #include "train/config/explain.h"
 
@@ -205,6 +207,27 @@ TEST_CASE("broken texts name their line") {
   CHECK(contains(refused(""), "model_name_or_path"));
 }
 
+TEST_CASE("damaged texts and arguments never crash") {
+  std::mt19937 random(20);
+  const std::string bytes = "\n\t :[]{}\"'&*!|>%@`#,-?0x1e.~<\xff\xc3\\=";
+  const std::string start =
+      with("troupe: {workers: 2}\nbase: &b [1]\nlr_scheduler_kwargs: {a: *b}");
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = start;
+    for (int edits = 1 + static_cast<int>(random() % 4); edits > 0; --edits) {
+      const auto at = random() % text.size();
+      const char byte = bytes[random() % bytes.size()];
+      if (random() % 3 == 0) {
+        text.insert(at, 1 + random() % 70, byte);
+      } else {
+        text[at] = byte;
+      }
+    }
+    const auto loaded = load(text, {text.substr(random() % text.size(), random() % 40)});
+    if (!loaded.ok()) CHECK_FALSE(loaded.status().message().empty());
+  }
+}
+
 TEST_CASE("explain has a row for every key, and credentials are hidden") {
   const auto loaded =
       load(with("hf_hub_token: sesame\ntrust_remote_code: true"), {"troupe.workers=2"});
@@ -226,6 +249,8 @@ TEST_CASE("explain has a row for every key, and credentials are hidden") {
   CHECK(row("trust_remote_code").treatment == Treatment::kInert);
   CHECK(row("hf_hub_token").value == "(hidden)");
   CHECK(row("(world size)").value == "2");
+  const auto from_environment = load(kGoodYaml, {}, {{"NNODES", "3"}, {"NODE_RANK", "1"}});
+  CHECK(contains(explain_table(explain(*from_environment), false), "NODE_RANK"));
   CHECK(contains(explain_table(rows, true), "dataloader_num_workers"));
   CHECK_FALSE(contains(explain_table(rows, false), "dataloader_num_workers"));
   CHECK_FALSE(contains(explain_table(rows, true) + json::write(explain_json(rows)), "sesame"));
