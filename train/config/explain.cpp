@@ -88,8 +88,9 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
       rows, "(effective batch)",
       std::to_string(loaded.config.training.per_device_train_batch_size *
                      loaded.config.training.gradient_accumulation_steps * loaded.world_size.value),
-      "per_device_train_batch_size × gradient_accumulation_steps × world size",
-      "sequences of one step");
+      "derived",
+      "sequences of one step: per_device_train_batch_size × gradient_accumulation_steps × world "
+      "size");
   add_environment(rows, loaded.launch);
   return rows;
 }
