@@ -230,6 +230,16 @@ bool PosixFileSystem::exists(const std::string& path) {
   return std::filesystem::exists(path, ec);
 }
 
+Result<unsigned> FileSystem::permissions(const std::string& path) {
+  return error(Code::kUnsupported, "{} lies where files have no permissions", path);
+}
+
+Result<unsigned> PosixFileSystem::permissions(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno_status(errno, "stat", path);
+  return static_cast<unsigned>(info.st_mode & 07777);
+}
+
 Result<std::uint64_t> PosixFileSystem::size(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno_status(errno, "stat", path);

@@ -67,6 +67,8 @@ class FileSystem {
   virtual Result<std::vector<DirectoryEntry>> list(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual Result<std::uint64_t> size(const std::string& path) = 0;
+  // The mode's permission bits, such as 0600. kUnsupported where files have none.
+  virtual Result<unsigned> permissions(const std::string& path);
   // fsync of a directory: names created, renamed or removed in it survive a power loss.
   virtual Status sync_directory(const std::string& path) = 0;
 };
@@ -85,6 +87,7 @@ class PosixFileSystem final : public FileSystem {
   Result<std::vector<DirectoryEntry>> list(const std::string& path) override;
   bool exists(const std::string& path) override;
   Result<std::uint64_t> size(const std::string& path) override;
+  Result<unsigned> permissions(const std::string& path) override;
   Status sync_directory(const std::string& path) override;
 };
 
