@@ -1,0 +1,94 @@
+#include "runtime/net/token.h"
+
+#include <algorithm>
+
+#include "runtime/base/hash.h"
+
+namespace troupe::net {
+namespace {
+
+constexpr std::size_t kTokenBytes = 32;
+constexpr std::size_t kTokenBytesMax = 256;
+constexpr std::uint64_t kFileBytesMax = 4096;
+constexpr std::string_view kSpace = " \t\r\n";
+
+int digit_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::string directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+}  // namespace
+
+Token make_token(Random& random) {
+  Token token(kTokenBytes);
+  random.fill(token);
+  return token;
+}
+
+std::string token_text(const Token& token) { return to_hex(token) + "\n"; }
+
+Result<Token> parse_token(std::string_view text, std::string_view where) {
+  const std::size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  const std::size_t end = text.find_last_not_of(kSpace) + 1;
+  text = begin < end ? text.substr(begin, end - begin) : std::string_view();
+  if (text.size() < 2 * kTokenBytesMin || text.size() > 2 * kTokenBytesMax ||
+      text.size() % 2 != 0) {
+    return error(Code::kInvalidArgument,
+                 "{} holds no token: it should be {} to {} hexadecimal digits, and has {} "
+                 "characters",
+                 where, 2 * kTokenBytesMin, 2 * kTokenBytesMax, text.size());
+  }
+  Token token;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    const int high = digit_value(text[i]);
+    const int low = digit_value(text[i + 1]);
+    if (high < 0 || low < 0) {
+      return error(Code::kInvalidArgument,
+                   "{} holds no token: there is something else than hexadecimal digits in it",
+                   where);
+    }
+    token.push_back(static_cast<std::byte>(high << 4 | low));
+  }
+  return token;
+}
+
+Result<Token> read_token_file(FileSystem& files, const std::string& path) {
+  const std::string text = TROUPE_TRY(files.read(path, kFileBytesMax));
+  const unsigned mode = TROUPE_TRY(files.permissions(path));
+  if ((mode & 077) != 0) {
+    return error(Code::kPermissionDenied,
+                 "the token file {} can be read by others (mode {:04o}), and whoever has the token "
+                 "may run code on every node: run `chmod 600 {}`",
+                 path, mode, path);
+  }
+  return parse_token(text, path);
+}
+
+Result<Token> load_or_create_token(FileSystem& files, Random& random, const std::string& path) {
+  if (!files.exists(path)) {
+    const std::string directory = directory_of(path);
+    if (!directory.empty()) {
+      TROUPE_RETURN_IF_ERROR(files.create_directories(directory, 0700));
+    }
+    TROUPE_RETURN_IF_ERROR(
+        write_file_atomically(files, path, token_text(make_token(random)), 0600));
+  }
+  // Also what was just written: where two make the file at once, the one that stays counts.
+  return read_token_file(files, path);
+}
+
+Result<Token> read_token(std::istream& in) {
+  std::string line;
+  char c;
+  while (line.size() <= kFileBytesMax && in.get(c) && c != '\n') line.push_back(c);
+  return parse_token(line, "standard input");
+}
+
+}  // namespace troupe::net

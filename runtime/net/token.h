@@ -1,0 +1,33 @@
+#pragma once
+// The cluster's token in a file: hexadecimal digits and a newline, readable by its owner alone.
+//
+// Nothing here, and nobody else, writes a token to a log, a command line or the environment.
+
+#include <istream>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/random.h"
+#include "runtime/base/status.h"
+#include "runtime/net/transport.h"
+
+namespace troupe::net {
+
+// 32 random bytes.
+Token make_token(Random& random);
+// "5a5b…\n"
+std::string token_text(const Token& token);
+// The inverse, white space around the digits allowed; `where` names the source in messages, which
+// never show what was in it. kInvalidArgument.
+Result<Token> parse_token(std::string_view text, std::string_view where);
+
+// Reads a token file. kPermissionDenied where others than the owner may read it, with the command
+// that mends it; kNotFound; kInvalidArgument.
+Result<Token> read_token_file(FileSystem& files, const std::string& path);
+// The same; makes the file (0600), and its directory (0700), where there is none.
+Result<Token> load_or_create_token(FileSystem& files, Random& random, const std::string& path);
+// The first line of a stream (--token-stdin).
+Result<Token> read_token(std::istream& in);
+
+}  // namespace troupe::net

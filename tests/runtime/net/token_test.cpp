@@ -1,0 +1,74 @@
+#include "runtime/net/token.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <sstream>
+
+#include "tests/support/test_data.h"
+
+namespace troupe::net {
+namespace {
+
+void write(const std::string& path, std::string_view text, unsigned mode) {
+  PosixFileSystem files;
+  auto file = files.create(path, 0600).value();
+  REQUIRE(file->append(text).ok());
+  REQUIRE(file->close().ok());
+  REQUIRE(::chmod(path.c_str(), mode) == 0);
+}
+
+TEST_CASE("a token is made once, for its owner alone") {
+  const tests::TemporaryDirectory directory;
+  const std::string path = directory.file("home/.troupe/token");
+  PosixFileSystem files;
+  SystemRandom random;
+  const Token token = load_or_create_token(files, random, path).value();
+  CHECK(token.size() == 32);
+  CHECK(load_or_create_token(files, random, path).value() == token);
+  CHECK(read_token_file(files, path).value() == token);
+  CHECK(files.permissions(path).value() == 0600);
+  CHECK(files.permissions(directory.file("home/.troupe")).value() == 0700);
+  CHECK(files.read(path, 1000).value() == token_text(token));
+  CHECK(make_token(random) != token);
+}
+
+TEST_CASE("a file that others may read is refused with the command that mends it") {
+  const tests::TemporaryDirectory directory;
+  const std::string path = directory.file("token");
+  PosixFileSystem files;
+  SystemRandom random;
+  for (const unsigned mode : {0644u, 0640u, 0604u, 0620u}) {
+    write(path, std::string(64, 'a') + "\n", mode);
+    const Status status = load_or_create_token(files, random, path).status();
+    CHECK(status.code() == Code::kPermissionDenied);
+    CHECK(status.message().find("chmod 600 " + path) != std::string::npos);
+  }
+  CHECK(read_token_file(files, directory.file("missing")).status().code() == Code::kNotFound);
+}
+
+TEST_CASE("what is no token is refused without being shown") {
+  for (const std::string text :
+       {"", "\n", "abc", "secretsecretsecretsecretsecretsecretsecret!!", "0123456789abcdef",
+        "0123456789abcdef0123456789abcdef0", "01 3456789abcdef0123456789abcdef01"}) {
+    const Status status = parse_token(text, "the file").status();
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(status.message().find("the file") == 0);
+    CHECK(status.message().find("secret") == std::string::npos);
+  }
+  CHECK_FALSE(parse_token(std::string(1000, 'a'), "x").ok());
+  CHECK(parse_token(" \n" + std::string(32, 'A') + "\r\n", "x").value() ==
+        Token(16, std::byte{0xaa}));
+}
+
+TEST_CASE("a token from standard input is its first line") {
+  std::istringstream in(std::string(64, '5') + "\nmore\n");
+  CHECK(read_token(in).value() == Token(32, std::byte{0x55}));
+  std::istringstream empty("");
+  CHECK(read_token(empty).status().message().find("standard input") == 0);
+  std::istringstream endless(std::string(100'000, 'a'));
+  CHECK_FALSE(read_token(endless).ok());
+}
+
+}  // namespace
+}  // namespace troupe::net
