@@ -15,7 +15,7 @@ std::int64_t ceiling(double value) {
   return static_cast<std::int64_t>(std::ceil(std::min(value, kStepsMax)));
 }
 
-std::int64_t interval_of(IntervalStrategy strategy, double value, const StepPlan& plan) {
+std::int64_t interval_of(IntervalStrategy strategy, double value, const RunSchedule& plan) {
   switch (strategy) {
     case IntervalStrategy::kNo:
       return 0;
@@ -64,9 +64,9 @@ std::int64_t effective_batch_size(const TrainingSection& training, std::int64_t 
   return training.per_device_train_batch_size * training.gradient_accumulation_steps * world_size;
 }
 
-Result<StepPlan> plan_steps(const TrainingSection& training, std::int64_t samples,
-                            std::int64_t world_size) {
-  StepPlan plan;
+Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t samples,
+                               std::int64_t world_size) {
+  RunSchedule plan;
   plan.samples = samples;
   plan.world_size = world_size;
   if (samples <= 0) {

@@ -33,7 +33,7 @@ std::int64_t step_interval(double value, std::int64_t total_steps);
 std::int64_t effective_batch_size(const TrainingSection& training, std::int64_t world_size);
 
 // All of it.
-struct StepPlan {
+struct RunSchedule {
   std::int64_t samples = 0;
   std::int64_t world_size = 1;
   std::int64_t batches_per_epoch = 0;  // of each rank
@@ -46,7 +46,7 @@ struct StepPlan {
   std::int64_t effective_batch_size = 0;
 };
 // kInvalidArgument without samples, and with drop_last and too few of them.
-Result<StepPlan> plan_steps(const TrainingSection& training, std::int64_t samples,
-                            std::int64_t world_size);
+Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t samples,
+                               std::int64_t world_size);
 
 }  // namespace troupe::train
