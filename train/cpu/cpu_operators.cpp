@@ -22,6 +22,21 @@ class CpuOperators final : public Operators {
   explicit CpuOperators(Arena& arena)
       : arena_(arena), gemms_(arena.threads()), workspaces_(arena.threads()) {}
 
+  void upload(const void* host, void* device, std::size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void download(const void* device, void* host, std::size_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+  void copy_rows(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                 std::int64_t rows, std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      for (std::int64_t row = begin; row < begin + n; ++row)
+        std::memcpy(to + row * to_stride, from + row * from_stride,
+                    static_cast<std::size_t>(width) * sizeof(float));
+    });
+  }
+
   void gemm(const Gemm& gemm) override { gemms_.run(arena_, gemm); }
 
   void zero(float* x, std::int64_t count) override {

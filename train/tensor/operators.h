@@ -8,6 +8,7 @@
 // reduction has a fixed order. Sizes must be positive unless said otherwise. Outputs must not overlap
 // inputs except where "in place" is said.
 
+#include <cstddef>
 #include <cstdint>
 
 namespace troupe::train {
@@ -51,6 +52,13 @@ enum class RopeDirection { kForward, kBackward };
 class Operators {
  public:
   virtual ~Operators() = default;
+
+  // Between host memory and the device's; done when the call returns.
+  virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
+  virtual void download(const void* device, void* host, std::size_t bytes) = 0;
+  // to row i = from row i. (rows, width) by their strides.
+  virtual void copy_rows(const float* from, std::int64_t from_stride, float* to,
+                         std::int64_t to_stride, std::int64_t rows, std::int64_t width) = 0;
 
   virtual void gemm(const Gemm& gemm) = 0;
   virtual void zero(float* x, std::int64_t count) = 0;

@@ -1,0 +1,129 @@
+#include "train/model/activations.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "runtime/base/check.h"
+#include "train/model/rope.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::size_t kAlignBytes = 64;
+constexpr std::int64_t kLogitsElements = 16 << 20;
+constexpr std::int64_t kHeadRowsMin = 64, kHeadRowsMax = 1024;
+
+}  // namespace
+
+std::int64_t head_chunk_rows(std::int64_t vocab_size) {
+  const std::int64_t rows = kLogitsElements / vocab_size / kHeadRowsMin * kHeadRowsMin;
+  return std::clamp(rows, kHeadRowsMin, kHeadRowsMax);
+}
+
+// Hands out consecutive buffers of an arena; over a null base it only counts.
+class Activations::Cutter {
+ public:
+  explicit Cutter(std::byte* base) : base_(base) {}
+  float* floats(std::int64_t count) { return take<float>(count); }
+  std::int32_t* integers(std::int64_t count) { return take<std::int32_t>(count); }
+  std::size_t used() const { return used_; }
+
+ private:
+  template <typename T>
+  T* take(std::int64_t count) {
+    std::byte* at = base_ ? base_ + used_ : nullptr;
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+    used_ += (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+    return reinterpret_cast<T*>(at);
+  }
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
+void Activations::Free::operator()(std::byte* data) const { std::free(data); }
+
+void Activations::cut(const ModelConfig& config, Cutter& cutter) {
+  const std::int64_t tokens = options_.rows_max * options_.length_max;
+  const std::int64_t hidden_size = config.hidden_size;
+  const bool keep_all = options_.training && !options_.checkpointing;
+  const std::int64_t layers = config.num_hidden_layers;
+  blocks_.resize(static_cast<std::size_t>(keep_all ? layers : 1));
+  for (BlockActivations& block : blocks_) {
+    block.rstd_attention = cutter.floats(tokens);
+    block.qkv = cutter.floats(tokens * config.qkv_width());
+    block.attention = cutter.floats(tokens * config.query_width());
+    block.log_sum_exp = cutter.floats(tokens * config.num_attention_heads);
+    block.middle = cutter.floats(tokens * hidden_size);
+    block.rstd_mlp = cutter.floats(tokens);
+    block.gate_up = cutter.floats(tokens * 2 * config.intermediate_size);
+  }
+  streams_.resize(static_cast<std::size_t>(options_.training ? layers + 1 : 2));
+  for (float*& stream : streams_) stream = cutter.floats(tokens * hidden_size);
+  normed = cutter.floats(tokens * hidden_size);
+  delta = cutter.floats(tokens * hidden_size);
+  hidden = cutter.floats(tokens * config.intermediate_size);
+  if (options_.training) {
+    stream_gradient = cutter.floats(tokens * hidden_size);
+    attention_gradient = cutter.floats(tokens * config.query_width());
+    qkv_gradient = cutter.floats(tokens * config.qkv_width());
+  }
+  head_rows = std::min(head_chunk_rows(config.vocab_size), tokens);
+  head_input = cutter.floats(head_rows * hidden_size);
+  head_normed = cutter.floats(head_rows * hidden_size);
+  head_rstd = cutter.floats(head_rows);
+  if (options_.training) {
+    head_gradient = cutter.floats(head_rows * hidden_size);
+    head_input_gradient = cutter.floats(head_rows * hidden_size);
+  }
+  logits = cutter.floats(head_rows * config.vocab_size);
+  losses = cutter.floats(head_rows);
+  cosine = cutter.floats(options_.length_max * config.head_dim / 2);
+  sine = cutter.floats(options_.length_max * config.head_dim / 2);
+  ids = cutter.integers(tokens);
+  positions = cutter.integers(tokens);
+  first_key = cutter.integers(tokens);
+  target_tokens = cutter.integers(tokens);
+  targets = cutter.integers(tokens);
+}
+
+std::size_t Activations::bytes_needed(const ModelConfig& config,
+                                      const ActivationOptions& options) {
+  TROUPE_CHECK(options.rows_max > 0 && options.length_max > 0, "{} rows of {} tokens",
+               options.rows_max, options.length_max);
+  Activations counted(options);
+  Cutter cutter(nullptr);
+  counted.cut(config, cutter);
+  return cutter.used();
+}
+
+void Activations::attach(const ModelConfig& config, Operators& operators,
+                         std::span<std::byte> memory) {
+  TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % kAlignBytes == 0);
+  Cutter cutter(memory.data());
+  cut(config, cutter);
+  TROUPE_CHECK(cutter.used() <= memory.size(), "{} of {} bytes", memory.size(), cutter.used());
+  const auto table = static_cast<std::size_t>(options_.length_max * config.head_dim / 2);
+  std::vector<float> cosines(table), sines(table);
+  fill_rope_tables(config, options_.length_max, cosines, sines);
+  operators.upload(cosines.data(), cosine, table * sizeof(float));
+  operators.upload(sines.data(), sine, table * sizeof(float));
+  host_integers.resize(static_cast<std::size_t>(options_.rows_max * options_.length_max));
+  host_losses.resize(static_cast<std::size_t>(head_rows));
+}
+
+Activations::Activations(const ModelConfig& config, const ActivationOptions& options,
+                         Operators& operators, std::span<std::byte> memory)
+    : options_(options) {
+  attach(config, operators, memory);
+}
+
+Activations::Activations(const ModelConfig& config, const ActivationOptions& options,
+                         Operators& operators)
+    : options_(options) {
+  const std::size_t bytes = bytes_needed(config, options);
+  owned_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignBytes, bytes)));
+  TROUPE_CHECK(owned_, "no memory for {} bytes of activations", bytes);
+  attach(config, operators, {owned_.get(), bytes});
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,110 @@
+#pragma once
+// The memory of a micro-batch's forward and backward pass: one arena, sized before the first step.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "train/model/model_config.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+struct ActivationOptions {
+  std::int64_t rows_max = 1;    // of a micro-batch
+  std::int64_t length_max = 1;  // tokens of a row
+  // Forward and backward; else forward only, for which one block's buffers serve all blocks.
+  bool training = true;
+  // Full checkpointing: only each block's input is kept, its forward pass is done again in the
+  // backward pass. The same bits, less memory, a third more arithmetic.
+  bool checkpointing = true;
+};
+
+// What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size.
+struct BlockActivations {
+  float* rstd_attention = nullptr;  // (N)
+  float* qkv = nullptr;             // (N, queries | keys | values), rotated
+  float* attention = nullptr;       // (N, query width)
+  float* log_sum_exp = nullptr;     // (rows, heads, length)
+  float* middle = nullptr;          // (N, C): after the attention's residual
+  float* rstd_mlp = nullptr;        // (N)
+  float* gate_up = nullptr;         // (N, 2·intermediate)
+};
+
+// The arena cut into buffers. Pointers are memory of the operators' device. Not for use by two passes
+// at once.
+class Activations {
+ public:
+  // Bytes of the arena: what `plan` counts.
+  static std::size_t bytes_needed(const ModelConfig& config, const ActivationOptions& options);
+
+  // Cuts `memory` of the operators' device, which must have bytes_needed, be aligned to 64 bytes and
+  // outlive the object.
+  Activations(const ModelConfig& config, const ActivationOptions& options, Operators& operators,
+              std::span<std::byte> memory);
+  // Allocates the arena itself, in host memory.
+  Activations(const ModelConfig& config, const ActivationOptions& options, Operators& operators);
+
+  const ActivationOptions& options() const { return options_; }
+  // The buffers of a block; all blocks share them when nothing but inputs is kept.
+  const BlockActivations& block(std::int64_t layer) const {
+    return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
+  }
+  // (N, C): input of a block; index num_hidden_layers is the last block's output. In forward-only
+  // passes two buffers alternate.
+  float* stream(std::int64_t layer) const {
+    return streams_[static_cast<std::size_t>(layer) % streams_.size()];
+  }
+  // Whether blocks must be run again before their backward pass.
+  bool recomputes() const { return options_.training && options_.checkpointing; }
+
+  float* normed = nullptr;        // (N, C): output of a norm, input of a product
+  float* delta = nullptr;         // (N, C): what a sub-layer adds to the stream
+  float* hidden = nullptr;        // (N, intermediate)
+  float* stream_gradient = nullptr;     // (N, C), training only, as the two below
+  float* attention_gradient = nullptr;  // (N, query width)
+  float* qkv_gradient = nullptr;        // (N, qkv width)
+
+  // The head works on chunks of rows that have targets.
+  std::int64_t head_rows = 0;
+  float* head_input = nullptr;   // (head_rows, C)
+  float* head_normed = nullptr;  // (head_rows, C)
+  float* head_rstd = nullptr;    // (head_rows)
+  float* head_gradient = nullptr;        // (head_rows, C), training only
+  float* head_input_gradient = nullptr;  // (head_rows, C), training only
+  float* logits = nullptr;       // (head_rows, vocabulary)
+  float* losses = nullptr;       // (head_rows)
+
+  float* cosine = nullptr;  // (length_max, head_dim / 2)
+  float* sine = nullptr;
+  std::int32_t* ids = nullptr;             // (N)
+  std::int32_t* positions = nullptr;       // (N)
+  std::int32_t* first_key = nullptr;       // (N)
+  std::int32_t* target_tokens = nullptr;   // (N): indices of tokens that have a target
+  std::int32_t* targets = nullptr;         // (N): their targets
+
+  // Host memory in which the integers above are put together, (N), and losses arrive, (head_rows).
+  std::vector<std::int32_t> host_integers;
+  std::vector<float> host_losses;
+
+ private:
+  class Cutter;
+  explicit Activations(const ActivationOptions& options) : options_(options) {}
+  void cut(const ModelConfig& config, Cutter& cutter);
+  void attach(const ModelConfig& config, Operators& operators, std::span<std::byte> memory);
+
+  ActivationOptions options_;
+  std::vector<BlockActivations> blocks_;
+  std::vector<float*> streams_;
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> owned_;
+};
+
+// Rows of logits computed at once: about 64 MiB of them, by the vocabulary alone.
+std::int64_t head_chunk_rows(std::int64_t vocab_size);
+
+}  // namespace troupe::train

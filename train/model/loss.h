@@ -1,0 +1,44 @@
+#pragma once
+// A loss turns chunks of logits into numbers and gradients.
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/base/status.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+// Rows of logits for tokens that have a target. The rows are a micro-batch's in order; chunks come
+// one after another, each token once.
+struct LogitsChunk {
+  float* logits = nullptr;  // (rows, classes), the implementation may destroy them
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  std::span<const std::int32_t> targets;  // (rows): the token that follows
+  std::span<const std::int32_t> tokens;   // (rows): index of the token in the micro-batch
+};
+
+class Loss {
+ public:
+  virtual ~Loss() = default;
+  // Writes each row's loss to `losses` (rows). With `gradient`, replaces the logits by the gradient of
+  // Σ losses·scale. Rows must not influence each other.
+  virtual Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale,
+                          bool gradient, std::span<float> losses) const = 0;
+};
+
+// −log softmax(logits)[target].
+class CrossEntropyLoss final : public Loss {
+ public:
+  Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale, bool gradient,
+                  std::span<float> losses) const override;
+};
+
+// Sums over a micro-batch.
+struct LossSum {
+  double loss_sum = 0.0;  // not scaled; not finite when a logit was not
+  std::int64_t target_count = 0;
+};
+
+}  // namespace troupe::train

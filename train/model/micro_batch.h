@@ -1,0 +1,37 @@
+#pragma once
+// What a model is fed.
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/base/status.h"
+#include "train/model/model_config.h"
+
+namespace troupe::train {
+
+// A label that counts for nothing.
+inline constexpr std::int32_t kIgnoreLabel = -100;
+
+// (rows, length) tokens; all spans have rows·length elements or, where optional, none. Labels are in
+// HF's form: not shifted, labels[t] is what the logits at t−1 should say (so labels[0] of a row never
+// counts).
+struct MicroBatch {
+  std::int64_t rows = 0;
+  std::int64_t length = 0;
+  std::span<const std::int32_t> ids;
+  std::span<const std::int32_t> labels;
+  // Optional: positions for rotary embedding, in [0, length); without them 0, 1, 2 … in each row.
+  std::span<const std::int32_t> position_ids;
+  // Optional: tokens attend only to their own segment, a run of equal numbers in a row.
+  std::span<const std::int32_t> segment_ids;
+
+  std::int64_t tokens() const { return rows * length; }
+};
+
+// Sizes, ids and labels within the vocabulary, positions within the row.
+Status check_micro_batch(const ModelConfig& config, const MicroBatch& batch);
+
+// Labels that count after the shift: what the loss is divided by, once summed over all ranks.
+std::int64_t count_targets(const MicroBatch& batch);
+
+}  // namespace troupe::train

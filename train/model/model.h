@@ -1,0 +1,52 @@
+#pragma once
+// A language model as the trainer sees it: explicit forward and backward passes over units.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "runtime/base/status.h"
+#include "train/model/activations.h"
+#include "train/model/kv_cache.h"
+#include "train/model/loss.h"
+#include "train/model/micro_batch.h"
+#include "train/model/model_config.h"
+#include "train/model/parameter_layout.h"
+#include "train/model/unit_access.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+// Holds no parameters and no state: what a call computes depends on its arguments alone, and its bits
+// not on the number of threads or on checkpointing. One call at a time per Activations. Batches that
+// do not fit the model or the activations are kInvalidArgument; failures of UnitAccess are passed on.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual const ParameterLayout& layout() const = 0;
+
+  // Adds the gradient of Σ losses·scale over the batch to the units' gradients; the caller gives
+  // scale = 1 / (targets of the whole step, all ranks). Units are acquired in forward order (the head,
+  // whose passes are interleaved chunk by chunk, only for its backward pass), then blocks in reverse.
+  virtual Result<LossSum> forward_backward(const MicroBatch& batch, UnitAccess& units,
+                                           const Loss& loss, float scale,
+                                           Activations& activations) = 0;
+  // The losses alone, for evaluation.
+  virtual Result<LossSum> forward(const MicroBatch& batch, UnitAccess& units, const Loss& loss,
+                                  Activations& activations) = 0;
+  // All logits: (rows·length, vocabulary), to host memory.
+  virtual Status logits(const MicroBatch& batch, UnitAccess& units, Activations& activations,
+                        std::span<float> out) = 0;
+  // Appends `ids` to the cached sequence and gives the logits after the last of them: (vocabulary).
+  // The activations' length_max must be at least the cache's capacity. kInvalidArgument when the
+  // cache is full.
+  virtual Status decode(std::span<const std::int32_t> ids, KvCache& cache, UnitAccess& units,
+                        Activations& activations, std::span<float> logits) = 0;
+};
+
+// The model that `config` describes, computing with `operators`, which must outlive it.
+std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators);
+
+}  // namespace troupe::train

@@ -1,0 +1,93 @@
+#pragma once
+// Where each parameter lies: units, tiles, offsets.
+//
+// A unit — the embedding, one transformer block, or the final norm with the output head — has one flat
+// fp32 buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is padded with
+// zeros to whole tiles of kTileElements. Sharding, reduction, norms and the optimizer work on tiles;
+// the layout depends on the model's configuration alone.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/model/model_config.h"
+
+namespace troupe::train {
+
+// 64 KiB of fp32: the granule of ownership. Sums over a tile stay in a core's cache.
+inline constexpr std::int64_t kTileElements = 16384;
+// 64 bytes.
+inline constexpr std::int64_t kParameterAlignElements = 16;
+
+struct ParameterInfo {
+  std::string name;  // as in HF's state dict
+  std::vector<std::int64_t> shape;
+  int unit = 0;
+  std::int64_t offset_elements = 0;  // within the unit
+  std::int64_t elements = 0;
+  bool decays = false;  // weight decay applies: see parameter_decays
+};
+
+struct UnitInfo {
+  std::string name;                // "embedding", "layers.3", "head"
+  int first_parameter = 0;         // in ParameterLayout::parameters()
+  int parameter_count = 0;         // 0 never
+  std::int64_t elements = 0;       // whole tiles, padding included
+  std::int64_t flat_offset = 0;    // of the unit in the concatenation of all units
+};
+
+// A stretch of the flat concatenation in which weight decay is on or off throughout.
+struct DecayRange {
+  std::int64_t begin = 0, end = 0;
+  bool decays = false;
+};
+
+// No decay for names that match bias|layernorm|rmsnorm|(^|\.)norm($|\.)|_norm($|\.), as HF's Trainer.
+bool parameter_decays(std::string_view name);
+
+class ParameterLayout {
+ public:
+  // Units in forward order. With tied embeddings the head has the final norm only, and the model
+  // uses unit 0 for the logits too.
+  explicit ParameterLayout(const ModelConfig& config);
+
+  const std::vector<UnitInfo>& units() const { return units_; }
+  // By unit, then by offset.
+  const std::vector<ParameterInfo>& parameters() const { return parameters_; }
+  std::span<const ParameterInfo> parameters(int unit) const;
+  // Null where there is none.
+  const ParameterInfo* find(std::string_view name) const;
+
+  // Of all units, padding included.
+  std::int64_t total_elements() const { return total_elements_; }
+  std::int64_t tile_count() const { return total_elements_ / kTileElements; }
+  // Without padding: the number people quote.
+  std::int64_t parameter_elements() const;
+  std::int64_t flat_offset(const ParameterInfo& parameter) const {
+    return units_[static_cast<std::size_t>(parameter.unit)].flat_offset +
+           parameter.offset_elements;
+  }
+  // The parameter at a position of the flat concatenation, or null in padding: names the tensor in
+  // which something was found.
+  const ParameterInfo* at_flat_offset(std::int64_t offset) const;
+  // Cover [0, total_elements()) in order; padding takes part in its left neighbour's range.
+  const std::vector<DecayRange>& decay_ranges() const { return decay_ranges_; }
+
+ private:
+  void begin_unit(std::string name);
+  void add(std::string name, std::vector<std::int64_t> shape);
+  void end_unit();
+  void collect_decay_ranges();
+
+  std::vector<UnitInfo> units_;
+  std::vector<ParameterInfo> parameters_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+  std::vector<DecayRange> decay_ranges_;
+  std::int64_t total_elements_ = 0;
+};
+
+}  // namespace troupe::train

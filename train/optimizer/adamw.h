@@ -1,0 +1,40 @@
+#pragma once
+// AdamW (Loshchilov and Hutter, 2019) over flat ranges of parameters.
+//
+// A pure function of its arguments: the same element gets the same bits wherever a shard begins.
+
+#include <cstdint>
+#include <span>
+
+namespace troupe::train {
+
+// What is the same for all elements of a step.
+struct AdamWStep {
+  double learning_rate = 5e-5;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  std::int64_t step = 1;      // counts from 1: bias correction
+  float gradient_scale = 1.0f;  // the clip coefficient: multiplies every gradient
+};
+
+// p −= lr·wd·p (where `decays`), m and v updated, p −= lr·m̂ / (√v̂ + ε): torch.optim.AdamW's order.
+// All spans have the same size.
+void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameters,
+                  std::span<const float> gradients, std::span<float> first_moments,
+                  std::span<float> second_moments);
+
+// A stretch of flat positions in which weight decay is on or off. Ranges come in order, without gaps.
+struct FlatDecayRange {
+  std::int64_t begin = 0, end = 0;
+  bool decays = false;
+};
+
+// The same for the flat positions [begin, begin + parameters.size()), cut by `ranges`, which cover
+// them.
+void adamw_update(const AdamWStep& step, std::span<const FlatDecayRange> ranges, std::int64_t begin,
+                  std::span<float> parameters, std::span<const float> gradients,
+                  std::span<float> first_moments, std::span<float> second_moments);
+
+}  // namespace troupe::train
