@@ -19,8 +19,9 @@ class Arena {
 
   int threads() const { return threads_; }
 
-  // Calls fn(tile, slot) once for each tile in [0, tile_count) and returns when all are done. `slot`
-  // is in [0, threads()) and no two concurrent calls have the same: it names the thread's workspace.
+  // Calls fn(tile, slot) once for each tile in [0, tile_count) and returns when all are done.
+  // `slot` is in [0, threads()) and no two concurrent calls have the same: it names the thread's
+  // workspace.
   template <typename F>
   void parallel_for(std::int64_t tile_count, F&& fn) {
     run(

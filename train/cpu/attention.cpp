@@ -25,8 +25,7 @@ Block block_at(const AttentionShape& s, std::int64_t batch, std::int64_t index) 
   block.rows = std::min(kQueryBlock, s.query_length - block.begin);
   const std::int64_t key_end = s.key_length - s.query_length + block.begin + block.rows;
   if (s.first_key)  // multiples of the block size keep the number of compiled shapes small
-    block.key_begin =
-        s.first_key[batch * s.query_length + block.begin] / kQueryBlock * kQueryBlock;
+    block.key_begin = s.first_key[batch * s.query_length + block.begin] / kQueryBlock * kQueryBlock;
   block.keys = key_end - block.key_begin;
   return block;
 }
@@ -83,8 +82,8 @@ void attention_forward(Arena& arena, GemmEngine& gemms, SlotWorkspaces& workspac
     const std::int64_t head = tile / blocks % s.query_heads;
     const Block block = block_at(s, batch, tile % blocks);
     const std::int64_t key_head = head / (s.query_heads / s.key_heads);
-    const std::int64_t key_offset = batch * s.key_batch_stride +
-                                    block.key_begin * s.key_stride + key_head * s.head_dim;
+    const std::int64_t key_offset =
+        batch * s.key_batch_stride + block.key_begin * s.key_stride + key_head * s.head_dim;
     const std::int64_t query_row = batch * s.query_length + block.begin;
     const float* q_block = q + query_row * s.query_stride + head * s.head_dim;
     float* out_block = out + query_row * out_stride + head * s.head_dim;
@@ -98,10 +97,16 @@ void attention_forward(Arena& arena, GemmEngine& gemms, SlotWorkspaces& workspac
                    v + key_offset, scores, out_block + i * out_stride, lse ? lse + i : nullptr);
       return;
     }
-    gemms.run_single({.m = block.rows, .n = block.keys, .k = s.head_dim,
-                      .a = q_block, .a_stride = s.query_stride,
-                      .b = k + key_offset, .b_stride = s.key_stride, .transpose_b = true,
-                      .c = scores, .c_stride = block.keys},
+    gemms.run_single({.m = block.rows,
+                      .n = block.keys,
+                      .k = s.head_dim,
+                      .a = q_block,
+                      .a_stride = s.query_stride,
+                      .b = k + key_offset,
+                      .b_stride = s.key_stride,
+                      .transpose_b = true,
+                      .c = scores,
+                      .c_stride = block.keys},
                      slot);
     float inverse_sums[kQueryBlock];
     for (std::int64_t i = 0; i < block.rows; ++i) {
@@ -110,10 +115,15 @@ void attention_forward(Arena& arena, GemmEngine& gemms, SlotWorkspaces& workspac
                                                  range.end, s.scale, &inverse_sums[i]);
       if (lse) lse[i] = row_lse;
     }
-    gemms.run_single({.m = block.rows, .n = s.head_dim, .k = block.keys,
-                      .a = scores, .a_stride = block.keys,
-                      .b = v + key_offset, .b_stride = s.key_stride,
-                      .c = out_block, .c_stride = out_stride},
+    gemms.run_single({.m = block.rows,
+                      .n = s.head_dim,
+                      .k = block.keys,
+                      .a = scores,
+                      .a_stride = block.keys,
+                      .b = v + key_offset,
+                      .b_stride = s.key_stride,
+                      .c = out_block,
+                      .c_stride = out_stride},
                      slot);
     for (std::int64_t i = 0; i < block.rows; ++i)
       kernels::scale_row(out_block + i * out_stride, inverse_sums[i], s.head_dim);
@@ -138,10 +148,16 @@ void backward_block(GemmEngine& gemms, const AttentionShape& s, std::int64_t bat
   const float* out = t.out + block.begin * out_stride;
   const std::int64_t key_offset = block.key_begin * s.key_stride;
   float* dscores = scores + block.rows * block.keys;
-  const Gemm scores_gemm{.m = block.rows, .n = block.keys, .k = s.head_dim,
-                         .a = q, .a_stride = s.query_stride,
-                         .b = t.k + key_offset, .b_stride = s.key_stride, .transpose_b = true,
-                         .c = scores, .c_stride = block.keys};
+  const Gemm scores_gemm{.m = block.rows,
+                         .n = block.keys,
+                         .k = s.head_dim,
+                         .a = q,
+                         .a_stride = s.query_stride,
+                         .b = t.k + key_offset,
+                         .b_stride = s.key_stride,
+                         .transpose_b = true,
+                         .c = scores,
+                         .c_stride = block.keys};
   gemms.run_single(scores_gemm, slot);
   Gemm dscores_gemm = scores_gemm;
   dscores_gemm.a = dout, dscores_gemm.a_stride = out_stride;
@@ -154,15 +170,27 @@ void backward_block(GemmEngine& gemms, const AttentionShape& s, std::int64_t bat
                                   range.first, range.end, s.scale, t.log_sum_exp[block.begin + i],
                                   delta);
   }
-  gemms.run_single({.m = block.rows, .n = s.head_dim, .k = block.keys,
-                    .a = dscores, .a_stride = block.keys,
-                    .b = t.k + key_offset, .b_stride = s.key_stride,
-                    .c = t.dq + block.begin * s.query_stride, .c_stride = s.query_stride},
+  gemms.run_single({.m = block.rows,
+                    .n = s.head_dim,
+                    .k = block.keys,
+                    .a = dscores,
+                    .a_stride = block.keys,
+                    .b = t.k + key_offset,
+                    .b_stride = s.key_stride,
+                    .c = t.dq + block.begin * s.query_stride,
+                    .c_stride = s.query_stride},
                    slot);
-  const Gemm dk_gemm{.m = block.keys, .n = s.head_dim, .k = block.rows,
-                     .a = dscores, .a_stride = block.keys, .transpose_a = true,
-                     .b = q, .b_stride = s.query_stride,
-                     .c = t.dk + key_offset, .c_stride = s.key_stride, .accumulate = true};
+  const Gemm dk_gemm{.m = block.keys,
+                     .n = s.head_dim,
+                     .k = block.rows,
+                     .a = dscores,
+                     .a_stride = block.keys,
+                     .transpose_a = true,
+                     .b = q,
+                     .b_stride = s.query_stride,
+                     .c = t.dk + key_offset,
+                     .c_stride = s.key_stride,
+                     .accumulate = true};
   gemms.run_single(dk_gemm, slot);
   Gemm dv_gemm = dk_gemm;
   dv_gemm.a = scores, dv_gemm.b = dout, dv_gemm.b_stride = out_stride;
@@ -190,13 +218,17 @@ void attention_backward(Arena& arena, GemmEngine& gemms, SlotWorkspaces& workspa
       std::fill_n(dv + key_offset + row * s.key_stride, s.head_dim, 0.0f);
     }
     for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
-      const std::int64_t q_offset =
-          batch * s.query_length * s.query_stride + head * s.head_dim;
-      const std::int64_t out_offset =
-          (batch * s.query_length * s.query_heads + head) * s.head_dim;
-      const BackwardTile t{q + q_offset, k + key_offset, v + key_offset, out + out_offset,
+      const std::int64_t q_offset = batch * s.query_length * s.query_stride + head * s.head_dim;
+      const std::int64_t out_offset = (batch * s.query_length * s.query_heads + head) * s.head_dim;
+      const BackwardTile t{q + q_offset,
+                           k + key_offset,
+                           v + key_offset,
+                           out + out_offset,
                            log_sum_exp + (batch * s.query_heads + head) * s.query_length,
-                           dout + out_offset, dq + q_offset, dk + key_offset, dv + key_offset};
+                           dout + out_offset,
+                           dq + q_offset,
+                           dk + key_offset,
+                           dv + key_offset};
       for (std::int64_t index = 0; index < blocks_of(s); ++index)
         backward_block(gemms, s, batch, block_at(s, batch, index), t, scores, slot);
     }

@@ -9,8 +9,8 @@ namespace troupe::train {
 
 class Arena;
 
-// Runs on `arena`, which must outlive it and serve nothing else during a call. Scratch memory is kept
-// by thread and stops growing after the first step; it comes to a few MiB a thread.
+// Runs on `arena`, which must outlive it and serve nothing else during a call. Scratch memory is
+// kept by thread and stops growing after the first step; it comes to a few MiB a thread.
 std::unique_ptr<Operators> make_cpu_operators(Arena& arena);
 
 }  // namespace troupe::train

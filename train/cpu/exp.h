@@ -8,8 +8,9 @@
 
 namespace troupe::train {
 
-// exp(x) for x ≤ 88; smaller than exp(−87.3) gives a value below 2e-38, NaN stays NaN. Range reduction
-// by log 2 in two parts and the degree-6 minimax polynomial of Cephes' expf (Moshier, 1992).
+// exp(x) for x ≤ 88; smaller than exp(−87.3) gives a value below 2e-38, NaN stays NaN. Range
+// reduction by log 2 in two parts and the degree-6 minimax polynomial of Cephes' expf (Moshier,
+// 1992).
 TROUPE_INLINE float fast_exp(float x) {
   // Comparisons are written so that a NaN passes through.
   float clamped = x < -87.33654f ? -87.33654f : x;

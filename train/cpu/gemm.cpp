@@ -111,8 +111,8 @@ void execute(const dnnl::engine& engine, const CompiledGemm& compiled, const Gem
                                                      {DNNL_ARG_WEIGHTS, b.get()},
                                                      {DNNL_ARG_DST, c.get()},
                                                      {DNNL_ARG_SCRATCHPAD, scratch.get()}}};
-  const dnnl_status_t status = dnnl_primitive_execute(
-      compiled.primitive.get(), slot.stream.get(), arguments.size(), arguments.data());
+  const dnnl_status_t status = dnnl_primitive_execute(compiled.primitive.get(), slot.stream.get(),
+                                                      arguments.size(), arguments.data());
   TROUPE_CHECK(status == dnnl_success, "oneDNN status {} for m={} n={} k={}",
                static_cast<int>(status), g.m, g.n, g.k);
 }

@@ -2,8 +2,8 @@
 // fp32 matrix products by oneDNN, one thread a call.
 //
 // oneDNN never starts threads of its own: every primitive is made and run under a limit of one
-// OpenMP thread. A product is cut into tiles by its shape alone, so its bits depend on the shape and
-// the processor's instruction set, not on the number of threads.
+// OpenMP thread. A product is cut into tiles by its shape alone, so its bits depend on the shape
+// and the processor's instruction set, not on the number of threads.
 
 #include <cstdint>
 #include <memory>

@@ -30,7 +30,8 @@ TROUPE_INLINE float reciprocal_rms(const float* x, std::int64_t width, float eps
   return 1.0f / std::sqrt(sum_of_products(x, x, width) / static_cast<float>(width) + eps);
 }
 
-// The cast to the input's type lies between the two products in HF's RMSNorm; in fp32 it is nothing.
+// The cast to the input's type lies between the two products in HF's RMSNorm; in fp32 it is
+// nothing.
 TROUPE_INLINE void apply(const float* x, const float* weight, float rstd, float* y,
                          std::int64_t width) {
   for (std::int64_t c = 0; c < width; ++c) y[c] = (x[c] * rstd) * weight[c];

@@ -31,8 +31,7 @@ void swiglu_rows(const float* gate_up, float* act, std::int64_t rows, std::int64
     const float* __restrict gate = gate_up + row * 2 * width;
     const float* __restrict up = gate + width;
     float* __restrict out = act + row * width;
-    for (std::int64_t i = 0; i < width; ++i)
-      out[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
+    for (std::int64_t i = 0; i < width; ++i) out[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
   }
 }
 

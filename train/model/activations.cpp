@@ -86,8 +86,7 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   targets = cutter.integers(tokens);
 }
 
-std::size_t Activations::bytes_needed(const ModelConfig& config,
-                                      const ActivationOptions& options) {
+std::size_t Activations::bytes_needed(const ModelConfig& config, const ActivationOptions& options) {
   TROUPE_CHECK(options.rows_max > 0 && options.length_max > 0, "{} rows of {} tokens",
                options.rows_max, options.length_max);
   Activations counted(options);

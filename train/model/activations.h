@@ -33,15 +33,15 @@ struct BlockActivations {
   float* gate_up = nullptr;         // (N, 2·intermediate)
 };
 
-// The arena cut into buffers. Pointers are memory of the operators' device. Not for use by two passes
-// at once.
+// The arena cut into buffers. Pointers are memory of the operators' device. Not for use by two
+// passes at once.
 class Activations {
  public:
   // Bytes of the arena: what `plan` counts.
   static std::size_t bytes_needed(const ModelConfig& config, const ActivationOptions& options);
 
-  // Cuts `memory` of the operators' device, which must have bytes_needed, be aligned to 64 bytes and
-  // outlive the object.
+  // Cuts `memory` of the operators' device, which must have bytes_needed, be aligned to 64 bytes
+  // and outlive the object.
   Activations(const ModelConfig& config, const ActivationOptions& options, Operators& operators,
               std::span<std::byte> memory);
   // Allocates the arena itself, in host memory.
@@ -60,30 +60,30 @@ class Activations {
   // Whether blocks must be run again before their backward pass.
   bool recomputes() const { return options_.training && options_.checkpointing; }
 
-  float* normed = nullptr;        // (N, C): output of a norm, input of a product
-  float* delta = nullptr;         // (N, C): what a sub-layer adds to the stream
-  float* hidden = nullptr;        // (N, intermediate)
+  float* normed = nullptr;              // (N, C): output of a norm, input of a product
+  float* delta = nullptr;               // (N, C): what a sub-layer adds to the stream
+  float* hidden = nullptr;              // (N, intermediate)
   float* stream_gradient = nullptr;     // (N, C), training only, as the two below
   float* attention_gradient = nullptr;  // (N, query width)
   float* qkv_gradient = nullptr;        // (N, qkv width)
 
   // The head works on chunks of rows that have targets.
   std::int64_t head_rows = 0;
-  float* head_input = nullptr;   // (head_rows, C)
-  float* head_normed = nullptr;  // (head_rows, C)
-  float* head_rstd = nullptr;    // (head_rows)
+  float* head_input = nullptr;           // (head_rows, C)
+  float* head_normed = nullptr;          // (head_rows, C)
+  float* head_rstd = nullptr;            // (head_rows)
   float* head_gradient = nullptr;        // (head_rows, C), training only
   float* head_input_gradient = nullptr;  // (head_rows, C), training only
-  float* logits = nullptr;       // (head_rows, vocabulary)
-  float* losses = nullptr;       // (head_rows)
+  float* logits = nullptr;               // (head_rows, vocabulary)
+  float* losses = nullptr;               // (head_rows)
 
   float* cosine = nullptr;  // (length_max, head_dim / 2)
   float* sine = nullptr;
-  std::int32_t* ids = nullptr;             // (N)
-  std::int32_t* positions = nullptr;       // (N)
-  std::int32_t* first_key = nullptr;       // (N)
-  std::int32_t* target_tokens = nullptr;   // (N): indices of tokens that have a target
-  std::int32_t* targets = nullptr;         // (N): their targets
+  std::int32_t* ids = nullptr;            // (N)
+  std::int32_t* positions = nullptr;      // (N)
+  std::int32_t* first_key = nullptr;      // (N)
+  std::int32_t* target_tokens = nullptr;  // (N): indices of tokens that have a target
+  std::int32_t* targets = nullptr;        // (N): their targets
 
   // Host memory in which the integers above are put together, (N), and losses arrive, (head_rows).
   std::vector<std::int32_t> host_integers;

@@ -42,8 +42,8 @@ void initialize_parameter(const ParameterInfo& parameter, double initializer_ran
   }
   const std::uint64_t stream = mix(seed ^ xxh3_64(bytes_of(parameter.name)));
   for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<float>(
-        initializer_range * normal_at(stream, static_cast<std::uint64_t>(begin) + i));
+    out[i] = static_cast<float>(initializer_range *
+                                normal_at(stream, static_cast<std::uint64_t>(begin) + i));
 }
 
 void initialize_unit(const ParameterLayout& layout, int unit, double initializer_range,

@@ -9,9 +9,9 @@
 
 namespace troupe::train {
 
-// Fills elements [begin, begin + out.size()) of a parameter: norm weights are 1, all others normal with
-// standard deviation `initializer_range` (as HF's _init_weights). An element's value depends on
-// (seed, name, its index) alone: shards may be filled anywhere, in any order.
+// Fills elements [begin, begin + out.size()) of a parameter: norm weights are 1, all others normal
+// with standard deviation `initializer_range` (as HF's _init_weights). An element's value depends
+// on (seed, name, its index) alone: shards may be filled anywhere, in any order.
 void initialize_parameter(const ParameterInfo& parameter, double initializer_range,
                           std::uint64_t seed, std::int64_t begin, std::span<float> out);
 

@@ -22,20 +22,32 @@ Linear::Linear(const ParameterLayout& layout, std::initializer_list<std::string>
 void Linear::forward(Operators& operators, const float* unit, const float* x, float* y,
                      std::int64_t rows) const {
   for (const Part& part : parts_)
-    operators.gemm({.m = rows, .n = part.outputs, .k = inputs_,
-                    .a = x, .a_stride = inputs_,
-                    .b = unit + part.offset, .b_stride = inputs_, .transpose_b = true,
-                    .c = y + part.column, .c_stride = outputs_});
+    operators.gemm({.m = rows,
+                    .n = part.outputs,
+                    .k = inputs_,
+                    .a = x,
+                    .a_stride = inputs_,
+                    .b = unit + part.offset,
+                    .b_stride = inputs_,
+                    .transpose_b = true,
+                    .c = y + part.column,
+                    .c_stride = outputs_});
 }
 
 void Linear::backward_input(Operators& operators, const float* unit, const float* dy, float* dx,
                             std::int64_t rows) const {
   bool accumulate = false;
   for (const Part& part : parts_) {
-    operators.gemm({.m = rows, .n = inputs_, .k = part.outputs,
-                    .a = dy + part.column, .a_stride = outputs_,
-                    .b = unit + part.offset, .b_stride = inputs_,
-                    .c = dx, .c_stride = inputs_, .accumulate = accumulate});
+    operators.gemm({.m = rows,
+                    .n = inputs_,
+                    .k = part.outputs,
+                    .a = dy + part.column,
+                    .a_stride = outputs_,
+                    .b = unit + part.offset,
+                    .b_stride = inputs_,
+                    .c = dx,
+                    .c_stride = inputs_,
+                    .accumulate = accumulate});
     accumulate = true;
   }
 }
@@ -43,10 +55,17 @@ void Linear::backward_input(Operators& operators, const float* unit, const float
 void Linear::backward_weight(Operators& operators, const float* dy, const float* x,
                              float* unit_gradient, std::int64_t rows) const {
   for (const Part& part : parts_)
-    operators.gemm({.m = part.outputs, .n = inputs_, .k = rows,
-                    .a = dy + part.column, .a_stride = outputs_, .transpose_a = true,
-                    .b = x, .b_stride = inputs_,
-                    .c = unit_gradient + part.offset, .c_stride = inputs_, .accumulate = true});
+    operators.gemm({.m = part.outputs,
+                    .n = inputs_,
+                    .k = rows,
+                    .a = dy + part.column,
+                    .a_stride = outputs_,
+                    .transpose_a = true,
+                    .b = x,
+                    .b_stride = inputs_,
+                    .c = unit_gradient + part.offset,
+                    .c_stride = inputs_,
+                    .accumulate = true});
 }
 
 }  // namespace troupe::train

@@ -28,15 +28,15 @@ class LlamaBlock {
  public:
   LlamaBlock(const ModelConfig& config, const ParameterLayout& layout, Operators& operators);
 
-  // x → y, both (N, C). `unit` is the block's parameter buffer. Keeps what backward needs in `kept`.
-  // Without y it stops where the backward pass has all it needs (recomputation). With a cache, tokens
-  // are appended to it (the caller advances it) and attend to all that it holds.
+  // x → y, both (N, C). `unit` is the block's parameter buffer. Keeps what backward needs in
+  // `kept`. Without y it stops where the backward pass has all it needs (recomputation). With a
+  // cache, tokens are appended to it (the caller advances it) and attend to all that it holds.
   void forward(const float* unit, std::int64_t layer, const BatchShape& shape, const float* x,
                float* y, const BlockActivations& kept, const Activations& scratch,
                KvCache* cache) const;
 
-  // scratch.stream_gradient: gradient of y in, of x out. Adds to the unit's gradient buffer. Destroys
-  // kept.gate_up.
+  // scratch.stream_gradient: gradient of y in, of x out. Adds to the unit's gradient buffer.
+  // Destroys kept.gate_up.
   void backward(const float* unit, float* unit_gradient, const BatchShape& shape, const float* x,
                 const BlockActivations& kept, const Activations& scratch) const;
 

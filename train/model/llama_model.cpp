@@ -53,8 +53,8 @@ LlamaModel::LlamaModel(const ModelConfig& config, Operators& operators)
       layout_(config_),
       operators_(operators),
       block_(config_, layout_, operators),
-      output_(layout_, {config_.tie_word_embeddings ? "model.embed_tokens.weight"
-                                                    : "lm_head.weight"}),
+      output_(layout_,
+              {config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"}),
       final_norm_(layout_.find("model.norm.weight")->offset_elements) {}
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators) {
@@ -74,8 +74,8 @@ Result<BatchShape> LlamaModel::prepare(const MicroBatch& batch, Activations& act
   const std::size_t bytes = tokens * sizeof(std::int32_t);
   operators_.upload(batch.ids.data(), activations.ids, bytes);
   for (std::size_t i = 0; i < tokens; ++i)
-    host[i] = batch.position_ids.empty() ? static_cast<std::int32_t>(i % length)
-                                         : batch.position_ids[i];
+    host[i] =
+        batch.position_ids.empty() ? static_cast<std::int32_t>(i % length) : batch.position_ids[i];
   operators_.upload(host.data(), activations.positions, bytes);
   for (std::size_t i = 0; i < tokens && !batch.segment_ids.empty(); ++i) {
     const bool continues = i % length != 0 && batch.segment_ids[i] == batch.segment_ids[i - 1];
@@ -153,10 +153,13 @@ Status LlamaModel::run_head_chunk(const Head& head, std::int64_t begin, std::int
   const auto count = static_cast<std::size_t>(rows);
   const bool gradient = head.norm_gradient != nullptr;
   head_logits(head, begin, rows, a);
-  TROUPE_RETURN_IF_ERROR(loss.evaluate(
-      operators_,
-      {a.logits, rows, config_.vocab_size, {a.targets + begin, count}, {a.target_tokens + begin, count}},
-      scale, gradient, {a.losses, count}));
+  TROUPE_RETURN_IF_ERROR(loss.evaluate(operators_,
+                                       {a.logits,
+                                        rows,
+                                        config_.vocab_size,
+                                        {a.targets + begin, count},
+                                        {a.target_tokens + begin, count}},
+                                       scale, gradient, {a.losses, count}));
   operators_.download(a.losses, a.host_losses.data(), count * sizeof(float));
   for (std::size_t i = 0; i < count; ++i) sum.loss_sum += a.host_losses[i];
   sum.target_count += rows;
@@ -256,9 +259,9 @@ Status LlamaModel::decode(std::span<const std::int32_t> ids, KvCache& cache, Uni
   if (static_cast<std::int64_t>(logits.size()) != config_.vocab_size)
     return error(Code::kInvalidArgument, "{} elements for {} logits", logits.size(),
                  config_.vocab_size);
-  const BatchShape shape = TROUPE_TRY(
-      prepare({.rows = 1, .length = count, .ids = ids, .labels = {}, .position_ids = {}, .segment_ids = {}},
-              activations));
+  const BatchShape shape = TROUPE_TRY(prepare(
+      {.rows = 1, .length = count, .ids = ids, .labels = {}, .position_ids = {}, .segment_ids = {}},
+      activations));
   for (std::int64_t i = 0; i < count; ++i)
     activations.host_integers[static_cast<std::size_t>(i)] =
         static_cast<std::int32_t>(cache.length() + i);

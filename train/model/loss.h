@@ -22,8 +22,8 @@ struct LogitsChunk {
 class Loss {
  public:
   virtual ~Loss() = default;
-  // Writes each row's loss to `losses` (rows). With `gradient`, replaces the logits by the gradient of
-  // Σ losses·scale. Rows must not influence each other.
+  // Writes each row's loss to `losses` (rows). With `gradient`, replaces the logits by the gradient
+  // of Σ losses·scale. Rows must not influence each other.
   virtual Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale,
                           bool gradient, std::span<float> losses) const = 0;
 };

@@ -30,8 +30,7 @@ Status check_micro_batch(const ModelConfig& config, const MicroBatch& batch) {
     return error(Code::kInvalidArgument, "a micro-batch of {} rows of {} tokens is empty",
                  batch.rows, batch.length);
   TROUPE_RETURN_IF_ERROR(check_size("ids", batch.ids, batch.tokens()));
-  TROUPE_RETURN_IF_ERROR(
-      check_range("token id", batch.ids, batch.length, config.vocab_size, 0));
+  TROUPE_RETURN_IF_ERROR(check_range("token id", batch.ids, batch.length, config.vocab_size, 0));
   if (!batch.labels.empty()) {
     TROUPE_RETURN_IF_ERROR(check_size("labels", batch.labels, batch.tokens()));
     TROUPE_RETURN_IF_ERROR(

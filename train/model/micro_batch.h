@@ -12,9 +12,9 @@ namespace troupe::train {
 // A label that counts for nothing.
 inline constexpr std::int32_t kIgnoreLabel = -100;
 
-// (rows, length) tokens; all spans have rows·length elements or, where optional, none. Labels are in
-// HF's form: not shifted, labels[t] is what the logits at t−1 should say (so labels[0] of a row never
-// counts).
+// (rows, length) tokens; all spans have rows·length elements or, where optional, none. Labels are
+// in HF's form: not shifted, labels[t] is what the logits at t−1 should say (so labels[0] of a row
+// never counts).
 struct MicroBatch {
   std::int64_t rows = 0;
   std::int64_t length = 0;

@@ -17,9 +17,10 @@
 
 namespace troupe::train {
 
-// Holds no parameters and no state: what a call computes depends on its arguments alone, and its bits
-// not on the number of threads or on checkpointing. One call at a time per Activations. Batches that
-// do not fit the model or the activations are kInvalidArgument; failures of UnitAccess are passed on.
+// Holds no parameters and no state: what a call computes depends on its arguments alone, and its
+// bits not on the number of threads or on checkpointing. One call at a time per Activations.
+// Batches that do not fit the model or the activations are kInvalidArgument; failures of UnitAccess
+// are passed on.
 class Model {
  public:
   virtual ~Model() = default;
@@ -28,8 +29,9 @@ class Model {
   virtual const ParameterLayout& layout() const = 0;
 
   // Adds the gradient of Σ losses·scale over the batch to the units' gradients; the caller gives
-  // scale = 1 / (targets of the whole step, all ranks). Units are acquired in forward order (the head,
-  // whose passes are interleaved chunk by chunk, only for its backward pass), then blocks in reverse.
+  // scale = 1 / (targets of the whole step, all ranks). Units are acquired in forward order (the
+  // head, whose passes are interleaved chunk by chunk, only for its backward pass), then blocks in
+  // reverse.
   virtual Result<LossSum> forward_backward(const MicroBatch& batch, UnitAccess& units,
                                            const Loss& loss, float scale,
                                            Activations& activations) = 0;

@@ -91,13 +91,14 @@ void read_rope(Reader& reader, ModelConfig& config) {
       inner.size("original_max_position_embeddings", scaling.original_max_position_embeddings,
                  type == "llama3");
       if (inner.status().ok() &&
-          (scaling.factor < 1.0 || (type == "llama3" && (scaling.low_freq_factor <= 0 ||
-                                    scaling.high_freq_factor <= scaling.low_freq_factor))))
+          (scaling.factor < 1.0 ||
+           (type == "llama3" &&
+            (scaling.low_freq_factor <= 0 || scaling.high_freq_factor <= scaling.low_freq_factor))))
         inner.fail("{}: {} needs factor ≥ 1 and 0 < low_freq_factor < high_freq_factor",
                    reader.name(), key);
     } else if (type != "default") {
-      inner.refuse(fmt::format("{} of type {} is not supported; use default, linear or llama3", key,
-                               type));
+      inner.refuse(
+          fmt::format("{} of type {} is not supported; use default, linear or llama3", key, type));
     }
     if (!inner.status().ok()) {
       if (inner.status().code() == Code::kUnsupported)
@@ -137,8 +138,8 @@ void refuse_unsupported(Reader& reader) {
   }
   if (const auto activation = json::find_string(reader.value(), "hidden_act"))
     if (*activation != "silu" && *activation != "swish")
-      reader.refuse(fmt::format("hidden_act={} is not supported; Llama models use silu",
-                                *activation));
+      reader.refuse(
+          fmt::format("hidden_act={} is not supported; Llama models use silu", *activation));
   for (const std::string_view key : {"sliding_window", "quantization_config"})
     if (reader.has(key))
       reader.refuse(fmt::format("{} is not supported; use a model without it", key));
@@ -155,9 +156,10 @@ void check_sizes(Reader& reader, ModelConfig& config) {
                 reader.name(), config.num_attention_heads, config.num_key_value_heads);
   if (config.head_dim == 0) {
     if (config.hidden_size % config.num_attention_heads != 0)
-      reader.fail("{}: hidden_size {} is no multiple of num_attention_heads {}, and there is no "
-                  "head_dim",
-                  reader.name(), config.hidden_size, config.num_attention_heads);
+      reader.fail(
+          "{}: hidden_size {} is no multiple of num_attention_heads {}, and there is no "
+          "head_dim",
+          reader.name(), config.hidden_size, config.num_attention_heads);
     config.head_dim = config.hidden_size / config.num_attention_heads;
   }
   if (config.head_dim % 2 != 0)

@@ -25,7 +25,8 @@ bool parameter_decays(std::string_view name) {
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const std::string_view part : {"bias", "layernorm", "rmsnorm"})
     if (lower.find(part) != std::string::npos) return false;
-  for (std::size_t at = lower.find("norm"); at != std::string::npos; at = lower.find("norm", at + 1))
+  for (std::size_t at = lower.find("norm"); at != std::string::npos;
+       at = lower.find("norm", at + 1))
     if (ends_component(lower, at, 4) && (at == 0 || lower[at - 1] == '.' || lower[at - 1] == '_'))
       return false;
   return true;
@@ -97,8 +98,9 @@ void ParameterLayout::collect_decay_ranges() {
 
 std::span<const ParameterInfo> ParameterLayout::parameters(int unit) const {
   const UnitInfo& info = units_[static_cast<std::size_t>(unit)];
-  return std::span(parameters_).subspan(static_cast<std::size_t>(info.first_parameter),
-                                        static_cast<std::size_t>(info.parameter_count));
+  return std::span(parameters_)
+      .subspan(static_cast<std::size_t>(info.first_parameter),
+               static_cast<std::size_t>(info.parameter_count));
 }
 
 const ParameterInfo* ParameterLayout::find(std::string_view name) const {

@@ -1,10 +1,10 @@
 #pragma once
 // Where each parameter lies: units, tiles, offsets.
 //
-// A unit — the embedding, one transformer block, or the final norm with the output head — has one flat
-// fp32 buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is padded with
-// zeros to whole tiles of kTileElements. Sharding, reduction, norms and the optimizer work on tiles;
-// the layout depends on the model's configuration alone.
+// A unit — the embedding, one transformer block, or the final norm with the output head — has one
+// flat fp32 buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is
+// padded with zeros to whole tiles of kTileElements. Sharding, reduction, norms and the optimizer
+// work on tiles; the layout depends on the model's configuration alone.
 
 #include <cstdint>
 #include <span>
@@ -33,11 +33,11 @@ struct ParameterInfo {
 };
 
 struct UnitInfo {
-  std::string name;                // "embedding", "layers.3", "head"
-  int first_parameter = 0;         // in ParameterLayout::parameters()
-  int parameter_count = 0;         // 0 never
-  std::int64_t elements = 0;       // whole tiles, padding included
-  std::int64_t flat_offset = 0;    // of the unit in the concatenation of all units
+  std::string name;              // "embedding", "layers.3", "head"
+  int first_parameter = 0;       // in ParameterLayout::parameters()
+  int parameter_count = 0;       // 0 never
+  std::int64_t elements = 0;     // whole tiles, padding included
+  std::int64_t flat_offset = 0;  // of the unit in the concatenation of all units
 };
 
 // A stretch of the flat concatenation in which weight decay is on or off throughout.
@@ -46,7 +46,8 @@ struct DecayRange {
   bool decays = false;
 };
 
-// No decay for names that match bias|layernorm|rmsnorm|(^|\.)norm($|\.)|_norm($|\.), as HF's Trainer.
+// No decay for names that match bias|layernorm|rmsnorm|(^|\.)norm($|\.)|_norm($|\.), as HF's
+// Trainer.
 bool parameter_decays(std::string_view name);
 
 class ParameterLayout {
@@ -68,8 +69,7 @@ class ParameterLayout {
   // Without padding: the number people quote.
   std::int64_t parameter_elements() const;
   std::int64_t flat_offset(const ParameterInfo& parameter) const {
-    return units_[static_cast<std::size_t>(parameter.unit)].flat_offset +
-           parameter.offset_elements;
+    return units_[static_cast<std::size_t>(parameter.unit)].flat_offset + parameter.offset_elements;
   }
   // The parameter at a position of the flat concatenation, or null in padding: names the tensor in
   // which something was found.

@@ -23,8 +23,8 @@ double llama3_frequency(double frequency, const RopeScaling& scaling) {
 std::vector<float> rope_frequencies(const ModelConfig& config) {
   std::vector<float> frequencies;
   for (std::int64_t i = 0; i < config.head_dim / 2; ++i) {
-    double frequency = std::pow(config.rope_theta, -2.0 * static_cast<double>(i) /
-                                                       static_cast<double>(config.head_dim));
+    double frequency = std::pow(
+        config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim));
     switch (config.rope_scaling.kind) {
       case RopeScaling::Kind::kNone:
         break;

@@ -12,11 +12,11 @@ namespace troupe::train {
 enum class Phase { kForward, kBackward };
 
 // The model acquires a unit, uses it and releases it, in forward order and then in backward order;
-// with tied embeddings it acquires unit 0 for the embedding and again for the logits. A strategy may
-// gather a unit in acquire and drop it in release. Spans have UnitInfo::elements elements and stay
-// valid until the unit's release (gradients: until gradient_done). One thread calls. A failure
-// (an aborted collective) ends the micro-batch: the model returns it at once, after releasing what it
-// holds.
+// with tied embeddings it acquires unit 0 for the embedding and again for the logits. A strategy
+// may gather a unit in acquire and drop it in release. Spans have UnitInfo::elements elements and
+// stay valid until the unit's release (gradients: until gradient_done). One thread calls. A failure
+// (an aborted collective) ends the micro-batch: the model returns it at once, after releasing what
+// it holds.
 class UnitAccess {
  public:
   virtual ~UnitAccess() = default;
@@ -30,8 +30,8 @@ class UnitAccess {
 };
 
 // Everything resident: parameters and gradients of all units in two flat spans of
-// ParameterLayout::total_elements(), which the caller owns. Without gradients (empty span) it serves
-// forward passes only.
+// ParameterLayout::total_elements(), which the caller owns. Without gradients (empty span) it
+// serves forward passes only.
 class ResidentUnits final : public UnitAccess {
  public:
   ResidentUnits(const ParameterLayout& layout, std::span<const float> parameters,

@@ -38,8 +38,8 @@ void update_elements(const Factors& f, float* __restrict p, const float* __restr
     const float second = v[i] * k.beta2 + gradient * gradient * k.beta2_rest;
     m[i] = first;
     v[i] = second;
-    p[i] = p[i] * k.keep -
-           k.step_size * (first / (std::sqrt(second) / k.root_correction + k.epsilon));
+    p[i] =
+        p[i] * k.keep - k.step_size * (first / (std::sqrt(second) / k.root_correction + k.epsilon));
   }
 }
 

@@ -15,7 +15,7 @@ struct AdamWStep {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  std::int64_t step = 1;      // counts from 1: bias correction
+  std::int64_t step = 1;        // counts from 1: bias correction
   float gradient_scale = 1.0f;  // the clip coefficient: multiplies every gradient
 };
 
@@ -25,7 +25,8 @@ void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameter
                   std::span<const float> gradients, std::span<float> first_moments,
                   std::span<float> second_moments);
 
-// A stretch of flat positions in which weight decay is on or off. Ranges come in order, without gaps.
+// A stretch of flat positions in which weight decay is on or off. Ranges come in order, without
+// gaps.
 struct FlatDecayRange {
   std::int64_t begin = 0, end = 0;
   bool decays = false;

@@ -106,8 +106,8 @@ Status Schedule::read(const json::Object& kwargs) {
       TROUPE_RETURN_IF_ERROR(check_keys(name_, kwargs, {"num_cycles", "min_lr", "min_lr_rate"}));
       return read_min_lr(kwargs);
     case Kind::kCosineWarmupWithMinLr:
-      TROUPE_RETURN_IF_ERROR(check_keys(
-          name_, kwargs, {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}));
+      TROUPE_RETURN_IF_ERROR(
+          check_keys(name_, kwargs, {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}));
       has_warmup_start_ = given(kwargs, "warmup_lr_rate");
       TROUPE_RETURN_IF_ERROR(read_number(kwargs, "warmup_lr_rate", warmup_start_));
       return read_min_lr(kwargs);
@@ -148,8 +148,8 @@ Status Schedule::read_warmup_stable_decay(const json::Object& kwargs) {
     if (text == "linear") return shape = Shape::kLinear, Status();
     if (text == "cosine") return shape = Shape::kCosine, Status();
     if (text == "1-sqrt") return shape = Shape::kOneMinusSqrt, Status();
-    return error(Code::kInvalidArgument,
-                 "lr_scheduler_kwargs: {} must be linear, cosine or 1-sqrt", key);
+    return error(Code::kInvalidArgument, "lr_scheduler_kwargs: {} must be linear, cosine or 1-sqrt",
+                 key);
   };
   TROUPE_RETURN_IF_ERROR(read_shape("warmup_type", warmup_shape_));
   TROUPE_RETURN_IF_ERROR(read_shape("decay_type", decay_shape_));

@@ -11,12 +11,13 @@
 namespace troupe::train {
 
 // A factor of the learning rate for each step: a pure function of (name, kwargs, step, total,
-// warm-up). Names: linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup,
-// inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay.
+// warm-up). Names: linear, cosine, cosine_with_restarts, polynomial, constant,
+// constant_with_warmup, inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr,
+// warmup_stable_decay.
 class Schedule {
  public:
-  // `kwargs` is lr_scheduler_kwargs. learning_rate is the peak, which min_lr and lr_end are relative
-  // to. Unknown names and keys, and values out of range, are kInvalidArgument;
+  // `kwargs` is lr_scheduler_kwargs. learning_rate is the peak, which min_lr and lr_end are
+  // relative to. Unknown names and keys, and values out of range, are kInvalidArgument;
   // reduce_lr_on_plateau is kUnsupported.
   static Result<Schedule> make(std::string_view name, const json::Object& kwargs,
                                double learning_rate, std::int64_t total_steps,
@@ -28,8 +29,16 @@ class Schedule {
 
  private:
   enum class Kind {
-    kLinear, kCosine, kCosineWithRestarts, kPolynomial, kConstant, kConstantWithWarmup,
-    kInverseSqrt, kCosineWithMinLr, kCosineWarmupWithMinLr, kWarmupStableDecay,
+    kLinear,
+    kCosine,
+    kCosineWithRestarts,
+    kPolynomial,
+    kConstant,
+    kConstantWithWarmup,
+    kInverseSqrt,
+    kCosineWithMinLr,
+    kCosineWarmupWithMinLr,
+    kWarmupStableDecay,
   };
   enum class Shape { kCosine, kLinear, kOneMinusSqrt };
 

@@ -8,7 +8,23 @@
 
 namespace troupe::train {
 
-enum class DType : int { kBool, kU8, kI8, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kF64, kI64, kU64, kF8E4M3, kF8E5M2 };
+enum class DType : int {
+  kBool,
+  kU8,
+  kI8,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kF64,
+  kI64,
+  kU64,
+  kF8E4M3,
+  kF8E5M2
+};
 
 // Bytes of one element.
 std::size_t dtype_size(DType dtype);

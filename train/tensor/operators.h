@@ -5,8 +5,8 @@
 // All tensors are fp32, row-major, in memory of the implementation's device; a `stride` is the
 // distance of two rows in elements. Calls take effect in program order. One thread calls at a time;
 // the implementation parallelises inside. Results do not depend on how many threads it uses: every
-// reduction has a fixed order. Sizes must be positive unless said otherwise. Outputs must not overlap
-// inputs except where "in place" is said.
+// reduction has a fixed order. Sizes must be positive unless said otherwise. Outputs must not
+// overlap inputs except where "in place" is said.
 
 #include <cstddef>
 #include <cstdint>
@@ -65,7 +65,8 @@ class Operators {
   // out = a + b; out may be a or b.
   virtual void add(const float* a, const float* b, float* out, std::int64_t count) = 0;
 
-  // y = x·rsqrt(mean(x²) + eps)·w. x, y: (rows, width), w: (width), rstd: (rows), kept for backward.
+  // y = x·rsqrt(mean(x²) + eps)·w. x, y: (rows, width), w: (width), rstd: (rows), kept for
+  // backward.
   virtual void rms_norm_forward(const float* x, const float* weight, float* y, float* rstd,
                                 std::int64_t rows, std::int64_t width, float eps) = 0;
   // sum = x + delta, y = norm(sum)·w in one pass. sum may be x.
@@ -80,8 +81,9 @@ class Operators {
                                  const float* rstd, float* dx, float* dweight, std::int64_t rows,
                                  std::int64_t width) = 0;
 
-  // Rotates in place the `heads` heads that lie side by side in each row of x (rows, ≥ heads·head_dim):
-  // halves, not interleaved. positions: (rows). cosine, sine: (positions, head_dim / 2).
+  // Rotates in place the `heads` heads that lie side by side in each row of x (rows, ≥
+  // heads·head_dim): halves, not interleaved. positions: (rows). cosine, sine: (positions, head_dim
+  // / 2).
   virtual void rope(float* x, std::int64_t stride, const std::int32_t* positions,
                     const float* cosine, const float* sine, std::int64_t rows, std::int64_t heads,
                     std::int64_t head_dim, RopeDirection direction) = 0;
@@ -99,7 +101,8 @@ class Operators {
   // act = silu(gate)·up. gate_up: (rows, 2·width), gate first. act: (rows, width).
   virtual void swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
                               std::int64_t width) = 0;
-  // Replaces gate_up by its gradient and writes act again. dact, act: (rows, width); act may be dact.
+  // Replaces gate_up by its gradient and writes act again. dact, act: (rows, width); act may be
+  // dact.
   virtual void swiglu_backward(float* gate_up, const float* dact, float* act, std::int64_t rows,
                                std::int64_t width) = 0;
 

@@ -1,0 +1,122 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "train/model/initialize.h"
+#include "train/model/model_config.h"
+#include "train/model/parameter_layout.h"
+#include "train/model/rope.h"
+
+namespace troupe::train {
+namespace {
+
+json::Value small() {
+  return json::parse(R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 32,
+      "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "my_key": [1]})",
+                     "test")
+      .value();
+}
+
+Status status_with(std::string_view key, json::Value value) {
+  json::Value config = small();
+  config.as_object()[key] = std::move(value);
+  return ModelConfig::from_json(config, "config.json").status();
+}
+
+TEST_CASE("defaults and round trip of config.json") {
+  const ModelConfig config = ModelConfig::from_json(small(), "config.json").value();
+  CHECK(config.num_key_value_heads == 4);
+  CHECK(config.head_dim == 8);
+  CHECK(config.rms_norm_eps == 1e-6);
+  CHECK(config.rope_theta == 10000.0);
+  CHECK(!config.tie_word_embeddings);
+  const json::Object out = config.to_json();
+  CHECK(out.at("my_key") == json::Value(json::Array{1}));
+  const ModelConfig again = ModelConfig::from_json(out, "again").value();
+  CHECK(again.to_json() == out);
+}
+
+TEST_CASE("what cannot be computed is refused by name") {
+  CHECK(status_with("model_type", "gpt_neox").to_string() ==
+        "config.json: model_type=gpt_neox is not supported; supported: llama");
+  CHECK(status_with("attention_bias", true).code() == Code::kUnsupported);
+  CHECK(status_with("mlp_bias", true).code() == Code::kUnsupported);
+  CHECK(status_with("hidden_act", "gelu").code() == Code::kUnsupported);
+  CHECK(status_with("num_key_value_heads", 3).code() == Code::kInvalidArgument);
+  CHECK(status_with("hidden_size", -1).code() == Code::kInvalidArgument);
+  CHECK(status_with("hidden_size", "32").code() == Code::kInvalidArgument);
+  CHECK(
+      status_with("rope_scaling", json::Value{{"rope_type", "yarn"}, {"factor", 2}}).to_string() ==
+      "config.json: rope_scaling of type yarn is not supported; use default, linear or llama3");
+  CHECK(status_with("rope_scaling", nullptr).ok());
+  CHECK(!ModelConfig::parse("{", "config.json").ok());
+  CHECK(!ModelConfig::parse("[]", "config.json").ok());
+  CHECK(!ModelConfig::parse(R"({"model_type": "llama"})", "config.json").ok());
+}
+
+TEST_CASE("rope_parameters of v5 and scaled frequencies") {
+  json::Value value = small();
+  value.as_object()["rope_parameters"] =
+      json::Value{{"rope_type", "linear"}, {"rope_theta", 500000.0}, {"factor", 4.0}};
+  const ModelConfig config = ModelConfig::from_json(value, "config.json").value();
+  CHECK(config.rope_theta == 500000.0);
+  const std::vector<float> frequencies = rope_frequencies(config);
+  REQUIRE(frequencies.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i)
+    CHECK(frequencies[i] ==
+          doctest::Approx(std::pow(500000.0, -2.0 * static_cast<double>(i) / 8) / 4));
+}
+
+TEST_CASE("layout: units, alignment, tiles, decay") {
+  const ParameterLayout layout(ModelConfig::from_json(small(), "config.json").value());
+  REQUIRE(layout.units().size() == 4);
+  std::int64_t offset = 0;
+  for (const UnitInfo& unit : layout.units()) {
+    CHECK(unit.flat_offset == offset);
+    CHECK(unit.elements % kTileElements == 0);
+    offset += unit.elements;
+  }
+  CHECK(offset == layout.total_elements());
+  for (const ParameterInfo& parameter : layout.parameters()) {
+    CHECK(parameter.offset_elements % kParameterAlignElements == 0);
+    CHECK(layout.at_flat_offset(layout.flat_offset(parameter)) == &parameter);
+    CHECK(layout.at_flat_offset(layout.flat_offset(parameter) + parameter.elements - 1) ==
+          &parameter);
+    CHECK(layout.find(parameter.name) == &parameter);
+    for (const DecayRange& range : layout.decay_ranges())
+      if (layout.flat_offset(parameter) >= range.begin && layout.flat_offset(parameter) < range.end)
+        CHECK(range.decays == parameter.decays);
+  }
+  CHECK(layout.at_flat_offset(layout.total_elements() - 1) == nullptr);
+  CHECK(layout.parameter_elements() == 2 * 3200 + 2 * (4 * 1024 + 3 * 1280 + 64) + 32);
+  CHECK(layout.decay_ranges().front().begin == 0);
+  CHECK(layout.decay_ranges().back().end == layout.total_elements());
+}
+
+TEST_CASE("the rule of weight decay") {
+  for (const char* name :
+       {"model.norm.weight", "model.layers.0.input_layernorm.weight", "norm.weight",
+        "x.q_norm.weight", "a.bias", "X.RMSNorm.weight", "model.norm"})
+    CHECK_FALSE(parameter_decays(name));
+  for (const char* name : {"lm_head.weight", "model.embed_tokens.weight", "normal.weight",
+                           "model.layers.0.mlp.up_proj.weight", "xnorm.weight"})
+    CHECK(parameter_decays(name));
+}
+
+TEST_CASE("initial weights depend on seed, name and index alone") {
+  const ParameterLayout layout(ModelConfig::from_json(small(), "config.json").value());
+  const ParameterInfo& embedding = *layout.find("model.embed_tokens.weight");
+  std::vector<float> whole(3200), part(101), other(3200);
+  initialize_parameter(embedding, 0.02, 5, 0, whole);
+  initialize_parameter(embedding, 0.02, 5, 77, part);
+  initialize_parameter(*layout.find("lm_head.weight"), 0.02, 5, 0, other);
+  CHECK(std::equal(part.begin(), part.end(), whole.begin() + 77));
+  CHECK(whole != other);
+  double sum = 0, squares = 0;
+  for (const float x : whole) sum += x, squares += static_cast<double>(x) * x;
+  CHECK(std::abs(sum / 3200) < 0.0015);
+  CHECK(std::sqrt(squares / 3200) == doctest::Approx(0.02).epsilon(0.05));
+}
+
+}  // namespace
+}  // namespace troupe::train

@@ -1,0 +1,96 @@
+#pragma once
+// A model with resident units and what tests do to it.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
+#include "train/cpu/arena.h"
+#include "train/cpu/cpu_operators.h"
+#include "train/model/initialize.h"
+#include "train/model/model.h"
+
+namespace troupe::train::tests {
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+// All F32 tensors of a well-formed safetensors file.
+inline Tensors load_tensors(const std::string& path) {
+  PosixFileSystem files;
+  const std::string bytes = files.read(path, 64u << 20).value();
+  std::uint64_t header_size = 0;
+  std::memcpy(&header_size, bytes.data(), 8);
+  const json::Value header =
+      json::parse(std::string_view(bytes).substr(8, header_size), path).value();
+  Tensors tensors;
+  for (const auto& entry : header.as_object()) {
+    if (entry.key() == "__metadata__") continue;
+    const auto& offsets = entry.value().at("data_offsets").as_array();
+    const auto begin = static_cast<std::size_t>(offsets[0].as_int64());
+    const auto end = static_cast<std::size_t>(offsets[1].as_int64());
+    std::vector<float>& out = tensors[std::string(entry.key())];
+    out.resize((end - begin) / 4);
+    std::memcpy(out.data(), bytes.data() + 8 + header_size + begin, end - begin);
+  }
+  return tensors;
+}
+
+// max |a − b| / max |b|.
+inline double relative_error(std::span<const float> a, std::span<const float> b) {
+  REQUIRE(a.size() == b.size());
+  double difference = 0, greatest = 1e-30;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference = std::isfinite(a[i]) ? std::max<double>(difference, std::abs(a[i] - b[i])) : 1e30;
+    greatest = std::max<double>(greatest, std::abs(b[i]));
+  }
+  return difference / greatest;
+}
+
+struct ModelFixture {
+  explicit ModelFixture(const ModelConfig& config, int threads = 1)
+      : arena(threads),
+        operators(make_cpu_operators(arena)),
+        model(make_model(config, *operators)),
+        parameters(static_cast<std::size_t>(model->layout().total_elements())),
+        gradients(parameters.size()),
+        units(model->layout(), parameters, gradients) {}
+
+  std::span<float> slice(std::vector<float>& flat, const std::string& name) {
+    const ParameterInfo* info = model->layout().find(name);
+    REQUIRE(info);
+    return std::span(flat).subspan(static_cast<std::size_t>(model->layout().flat_offset(*info)),
+                                   static_cast<std::size_t>(info->elements));
+  }
+  void load(const Tensors& tensors, const std::string& prefix) {
+    for (const ParameterInfo& info : model->layout().parameters()) {
+      const std::vector<float>& values = tensors.at(prefix + info.name);
+      const std::span<float> target = slice(parameters, info.name);
+      REQUIRE(values.size() == target.size());
+      std::copy(values.begin(), values.end(), target.begin());
+    }
+  }
+  void initialize(std::uint64_t seed) {
+    for (std::size_t i = 0; i < model->layout().units().size(); ++i) {
+      const UnitInfo& unit = model->layout().units()[i];
+      initialize_unit(model->layout(), static_cast<int>(i), model->config().initializer_range, seed,
+                      std::span(parameters)
+                          .subspan(static_cast<std::size_t>(unit.flat_offset),
+                                   static_cast<std::size_t>(unit.elements)));
+    }
+  }
+
+  Arena arena;
+  std::unique_ptr<Operators> operators;
+  std::unique_ptr<Model> model;
+  std::vector<float> parameters, gradients;
+  ResidentUnits units;
+};
+
+}  // namespace troupe::train::tests

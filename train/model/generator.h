@@ -1,0 +1,41 @@
+#pragma once
+// Text generation, token by token, with a KV cache.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "runtime/base/random.h"
+#include "train/model/model.h"
+#include "train/model/sampling.h"
+
+namespace troupe::train {
+
+struct GenerateOptions {
+  SamplingOptions sampling;
+  std::int64_t tokens_max = 128;               // new ones
+  std::vector<std::int64_t> stop_ids;          // end the sequence; not part of the result
+  std::function<void(std::int32_t)> on_token;  // optional: each new token as it comes
+};
+
+// One sequence at a time. The model and the units must outlive it.
+class Generator {
+ public:
+  // context_max: tokens of prompt and answer together. Allocates cache and activations for it.
+  Generator(Model& model, Operators& operators, UnitAccess& units, std::int64_t context_max);
+
+  // The new tokens. Ends at tokens_max, at a stop id, or when the context is full. kInvalidArgument
+  // for an empty prompt, one that does not fit, or ids outside the vocabulary.
+  Result<std::vector<std::int32_t>> generate(std::span<const std::int32_t> prompt,
+                                             const GenerateOptions& options, Random& random);
+
+ private:
+  Model& model_;
+  UnitAccess& units_;
+  KvCache cache_;
+  Activations activations_;
+  std::vector<float> logits_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,66 @@
+#include "train/model/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "runtime/base/check.h"
+
+namespace troupe::train {
+
+Status check_sampling(const SamplingOptions& options) {
+  if (!(options.temperature >= 0.0) || !std::isfinite(options.temperature))
+    return error(Code::kInvalidArgument, "temperature={} must be 0 (greedy) or greater",
+                 options.temperature);
+  if (options.top_k < 0)
+    return error(Code::kInvalidArgument, "top_k={} must be 0 (all) or greater", options.top_k);
+  if (!(options.top_p > 0.0 && options.top_p <= 1.0))
+    return error(Code::kInvalidArgument, "top_p={} must be above 0 and at most 1", options.top_p);
+  return {};
+}
+
+std::int32_t greedy_token(std::span<const float> logits) {
+  TROUPE_CHECK(!logits.empty());
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < logits.size(); ++i)
+    if (logits[i] > logits[best] || std::isnan(logits[best])) best = i;
+  return static_cast<std::int32_t>(best);
+}
+
+std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
+                          Random& random) {
+  if (options.temperature == 0.0) return greedy_token(logits);
+  struct Candidate {
+    double weight;
+    std::int32_t id;
+  };
+  std::vector<Candidate> candidates;
+  candidates.reserve(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (std::isfinite(logits[i]))
+      candidates.push_back({logits[i] / options.temperature, static_cast<std::int32_t>(i)});
+  if (candidates.empty()) return greedy_token(logits);
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+  });
+  if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < candidates.size())
+    candidates.resize(static_cast<std::size_t>(options.top_k));
+
+  const double greatest = candidates.front().weight;
+  double sum = 0.0;
+  for (Candidate& candidate : candidates)
+    sum += candidate.weight = std::exp(candidate.weight - greatest);
+  std::size_t kept = 0;
+  double kept_sum = 0.0;
+  while (kept < candidates.size() && (kept == 0 || kept_sum < options.top_p * sum))
+    kept_sum += candidates[kept++].weight;
+
+  double left = random.unit() * kept_sum;
+  for (std::size_t i = 0; i + 1 < kept; ++i) {
+    left -= candidates[i].weight;
+    if (left < 0.0) return candidates[i].id;
+  }
+  return candidates[kept - 1].id;
+}
+
+}  // namespace troupe::train
