@@ -1,0 +1,214 @@
+#include "train/data/build_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/data/load_conversations.h"
+#include "train/data/sampler.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr double kValSizeMin = 1e-6;
+constexpr std::int64_t kCutoffMax = std::int64_t{1} << 24;
+
+bool packs(const DataOptions& options) {
+  return options.neat_packing ||
+         options.packing.value_or(options.stage == DataOptions::Stage::kPretrain);
+}
+
+TokenDataset::Kind kind_of(const DataOptions& options) {
+  if (options.stage == DataOptions::Stage::kPretrain) return TokenDataset::Kind::kPretrain;
+  if (options.neat_packing) return TokenDataset::Kind::kNeatPacked;
+  return packs(options) ? TokenDataset::Kind::kPacked : TokenDataset::Kind::kSupervised;
+}
+
+struct Split {
+  std::vector<Conversation> train, eval;
+};
+
+Result<Split> split(std::vector<Conversation> rows, const DataOptions& options) {
+  Split out;
+  if (options.val_size <= kValSizeMin) {
+    out.train = std::move(rows);
+    return out;
+  }
+  const auto count = static_cast<double>(rows.size());
+  const auto eval_count = static_cast<std::size_t>(
+      options.val_size > 1 ? options.val_size : std::ceil(options.val_size * count));
+  if (eval_count >= rows.size()) {
+    return error(Code::kInvalidArgument,
+                 "val_size={} takes {} of {} rows: none is left to train on", options.val_size,
+                 eval_count, rows.size());
+  }
+  const auto order = random_permutation(static_cast<std::uint32_t>(rows.size()), options.seed);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    (i < eval_count ? out.eval : out.train).push_back(std::move(rows[order[i]]));
+  }
+  return out;
+}
+
+// The text behind every pre-training text: with the template llama3 its end-of-text token, as in
+// LLaMA-Factory, not the end-of-turn token that the template makes eos.
+Result<std::string> pretrain_eos(const DataOptions& options, const Tokenizer& tokenizer) {
+  if (options.template_name == "llama3") return std::string("<|end_of_text|>");
+  return *tokenizer.token(*tokenizer.eos_id());
+}
+
+Result<TokenDataset> encode(std::span<const Conversation> rows, const DataOptions& options,
+                            const DatasetModule& module, const DataProgress& progress,
+                            EncodeReport& report) {
+  TokenDataset out(kind_of(options), *module.tokenizer.pad_id());
+  if (options.stage == DataOptions::Stage::kPretrain) {
+    PretrainOptions pretrain;
+    pretrain.cutoff_len = options.cutoff_len;
+    pretrain.packing = packs(options);
+    pretrain.preprocessing_batch_size = options.preprocessing_batch_size;
+    pretrain.eos_token = TROUPE_TRY(pretrain_eos(options, module.tokenizer));
+    pretrain.progress = progress;
+    TROUPE_RETURN_IF_ERROR(encode_pretrain(rows, module.tokenizer, pretrain, out, report));
+  } else {
+    SupervisedOptions supervised;
+    supervised.cutoff_len = options.cutoff_len;
+    supervised.packing = packs(options);
+    supervised.preprocessing_batch_size = options.preprocessing_batch_size;
+    supervised.train_on_prompt = options.train_on_prompt;
+    supervised.mask_history = options.mask_history;
+    supervised.encode.default_system = options.default_system;
+    supervised.encode.enable_thinking = options.enable_thinking;
+    supervised.progress = progress;
+    TROUPE_RETURN_IF_ERROR(
+        encode_supervised(rows, module.chat, module.tokenizer, supervised, out, report));
+  }
+  if (out.size() == 0 && options.stage == DataOptions::Stage::kPretrain) {
+    return error(Code::kInvalidArgument,
+                 "Cannot find sufficient samples, consider increasing dataset size. ({} rows, {} "
+                 "tokens, blocks of {})",
+                 rows.size(), report.tokens, options.cutoff_len);
+  }
+  if (out.size() == 0) {
+    return error(Code::kInvalidArgument,
+                 "Cannot find valid samples, check `data/README.md` for the data format. ({} rows, "
+                 "{} tokens, cutoff_len {})",
+                 rows.size(), report.tokens, options.cutoff_len);
+  }
+  return out;
+}
+
+void describe(const DataOptions& options, const EncodeReport& report, const TokenDataset& dataset,
+              const Tokenizer& tokenizer, std::vector<std::string>& notes) {
+  if (report.tokens_dropped > 0) {
+    notes.push_back(fmt::format("{} of {} tokens are not trained on: {}", report.tokens_dropped,
+                                report.tokens,
+                                dataset.kind() == TokenDataset::Kind::kPretrain && packs(options)
+                                    ? "packing drops the tail of every preprocessing batch"
+                                    : "samples were cut to cutoff_len"));
+  }
+  if (report.samples_too_long > 0) {
+    notes.push_back(fmt::format("{} samples longer than cutoff_len were dropped by packing",
+                                report.samples_too_long));
+  }
+  if (report.records_dropped > 0) {
+    notes.push_back(fmt::format("{} of {} rows were dropped as invalid", report.records_dropped,
+                                report.records));
+  }
+  if (dataset.kind() == TokenDataset::Kind::kPacked) {
+    notes.push_back(
+        "packing lets samples of a sequence attend to each other; neat_packing: true prevents it");
+  }
+  if (dataset.kind() == TokenDataset::Kind::kPretrain && tokenizer.pad_id() == tokenizer.eos_id()) {
+    notes.push_back(
+        "the padding token is the end token, so that the end of a text is not trained; give the "
+        "tokenizer a pad_token of its own to train it");
+  }
+}
+
+}  // namespace
+
+Status check_data_options(const DataOptions& options) {
+  const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
+  const auto invalid = [](std::string message) {
+    return Status(Code::kInvalidArgument, std::move(message));
+  };
+  if (options.dataset.empty()) return invalid("Please specify dataset for training.");
+  if (options.neat_packing && pretrain) {
+    return invalid("`neat_packing` cannot be set as True except SFT.");
+  }
+  if (options.neat_packing && options.packing == false) {
+    return invalid("neat_packing: true contradicts packing: false; take one of them out");
+  }
+  if (options.train_on_prompt && options.mask_history) {
+    return invalid("`train_on_prompt` and `mask_history` are mutually exclusive.");
+  }
+  const std::int64_t cutoff_min = packs(options) && !pretrain ? 2 : 1;
+  if (options.cutoff_len < cutoff_min || options.cutoff_len > kCutoffMax) {
+    return error(Code::kInvalidArgument, "cutoff_len={}: must be in [{}, {}]", options.cutoff_len,
+                 cutoff_min, kCutoffMax);
+  }
+  if (options.preprocessing_batch_size < 1) {
+    return error(Code::kInvalidArgument, "preprocessing_batch_size={}: must be at least 1",
+                 options.preprocessing_batch_size);
+  }
+  if (options.max_samples && *options.max_samples < 1) {
+    return error(Code::kInvalidArgument, "max_samples={}: must be at least 1",
+                 *options.max_samples);
+  }
+  // A count, however it came about, must fit the arithmetic below.
+  if (!(options.val_size >= 0 && options.val_size < 1e9)) {
+    return error(Code::kInvalidArgument, "val_size={}: must be a count or a fraction of the rows",
+                 options.val_size);
+  }
+  if (options.val_size > kValSizeMin && !options.eval_dataset.empty()) {
+    return invalid("Cannot specify `val_size` if `eval_dataset` is not None.");
+  }
+  const auto& mix = options.mix_strategy;
+  if (mix != "concat" && mix != "interleave_under" && mix != "interleave_over" &&
+      mix != "interleave_once") {
+    return error(Code::kInvalidArgument,
+                 "mix_strategy='{}' is none of concat, interleave_under, interleave_over, "
+                 "interleave_once",
+                 mix);
+  }
+  if (options.interleave_probs && mix == "concat") {
+    return invalid("`interleave_probs` is only valid for interleaved mixing.");
+  }
+  if (options.interleave_probs) {
+    return error(Code::kUnsupported,
+                 "interleave_probs={} is not supported: leave it out to take one row of each data "
+                 "set in turn",
+                 *options.interleave_probs);
+  }
+  return {};
+}
+
+Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
+                                    const Tokenizer& tokenizer, const DataProgress& progress) {
+  TROUPE_RETURN_IF_ERROR(check_data_options(options));
+  const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
+  // Pre-training uses no template but for its end token: a Jinja template does no harm there.
+  auto chat = pretrain && !options.template_name
+                  ? TROUPE_TRY(chat_template("empty"))
+                  : TROUPE_TRY(choose_template(options.template_name, tokenizer));
+  if (options.train_on_prompt && chat.efficient_eos) {
+    return error(Code::kInvalidArgument, "Current template does not support `train_on_prompt`.");
+  }
+  DatasetModule out{TokenDataset(kind_of(options), 0), std::nullopt, {}, {}, tokenizer, chat, {}};
+  TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, out.tokenizer, out.notes));
+  auto rows = TROUPE_TRY(split(
+      TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report)), options));
+  if (!options.eval_dataset.empty()) {
+    rows.eval =
+        TROUPE_TRY(load_conversations(files, options, options.eval_dataset, out.eval_report));
+  }
+  out.train = TROUPE_TRY(encode(rows.train, options, out, progress, out.train_report));
+  describe(options, out.train_report, out.train, out.tokenizer, out.notes);
+  for (const auto& warning : out.train_report.warnings) out.notes.push_back(warning);
+  if (!rows.eval.empty()) {
+    auto eval = encode(rows.eval, options, out, progress, out.eval_report);
+    if (!eval) return eval.status().prefixed("evaluation data");
+    out.eval = std::move(*eval);
+  }
+  return out;
+}
+
+}  // namespace troupe::train

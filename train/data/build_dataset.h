@@ -1,0 +1,63 @@
+#pragma once
+// From the data keys of a training configuration to data sets of token ids.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "train/data/chat_template.h"
+#include "train/data/encode_samples.h"
+#include "train/data/token_dataset.h"
+#include "train/tokenizer/tokenizer.h"
+
+namespace troupe::train {
+
+// The keys of LLaMA-Factory's data arguments, with its defaults.
+struct DataOptions {
+  enum class Stage { kPretrain, kSupervised };
+  Stage stage = Stage::kSupervised;
+  std::vector<std::string> dataset;
+  std::vector<std::string> eval_dataset;
+  std::string dataset_dir = "data";
+  std::optional<std::string> template_name;
+  std::int64_t cutoff_len = 2048;
+  std::optional<bool> packing;  // not given: packs in pre-training
+  bool neat_packing = false;    // implies packing; SFT only
+  bool train_on_prompt = false;
+  bool mask_history = false;
+  std::optional<std::int64_t> max_samples;  // the first N rows of each data set
+  // Above 1 a count, else a fraction (rounded up) of the rows, taken out for evaluation: the first
+  // ones of random_permutation(rows, seed); the others train, in the permutation's order. (Which
+  // rows they are differs from Hugging Face's train_test_split, which draws from NumPy's PCG64.)
+  double val_size = 0;
+  std::string mix_strategy = "concat";  // interleave_under, interleave_over, interleave_once
+  std::optional<std::string> interleave_probs;
+  std::int64_t preprocessing_batch_size = 1000;
+  std::uint32_t seed = 42;
+  std::optional<std::string> default_system;
+  bool enable_thinking = true;
+};
+
+struct DatasetModule {
+  TokenDataset train;
+  std::optional<TokenDataset> eval;
+  EncodeReport train_report, eval_report;
+  // The tokenizer with the template's end and padding tokens: generation and the files written
+  // beside the weights use it.
+  Tokenizer tokenizer;
+  ChatTemplate chat;
+  std::vector<std::string> notes;  // what was changed or chosen, for the log
+};
+
+// Contradicting keys, with LLaMA-Factory's words where it has some.
+Status check_data_options(const DataOptions& options);
+
+// Reads, converts, tokenises and packs. Errors: see check_data_options, dataset_info.h, records.h;
+// a data set without a valid sample is kInvalidArgument "Cannot find valid samples, check
+// `data/README.md` for the data format."
+Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
+                                    const Tokenizer& tokenizer, const DataProgress& progress = {});
+
+}  // namespace troupe::train

@@ -1,0 +1,75 @@
+#pragma once
+// Chat templates: how the turns of a conversation become token ids.
+//
+// The table is LLaMA-Factory's. Every slot of a template is tokenised by itself and the ids are
+// joined, so that the ids of a template's own text never depend on what stands beside it.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/data/conversation.h"
+#include "train/tokenizer/tokenizer.h"
+
+namespace troupe::train {
+
+// A piece of a template: a text in which the first {{content}} stands for the message, or the
+// tokenizer's begin or end token.
+struct Slot {
+  enum class Kind { kText, kBos, kEos };
+  Kind kind = Kind::kText;
+  std::string text;
+};
+
+struct ChatTemplate {
+  enum class Style {
+    kPlain,      // turn 0: prefix + system + user
+    kInFirst,    // the system text stands inside the first user message (Llama 2)
+    kReasoning,  // an empty thought is added where an answer has none (Qwen 3)
+  };
+  std::string name;
+  std::vector<Slot> user, assistant, system, observation, prefix;
+  std::string default_system;
+  std::vector<std::string> stop_words;
+  bool replace_eos = false;    // the first stop word becomes the tokenizer's end token
+  bool efficient_eos = false;  // the end token stands once, behind the last turn
+  Style style = Style::kPlain;
+};
+
+// kNotFound "Template X does not exist." with the names that do.
+Result<ChatTemplate> chat_template(std::string_view name);
+std::vector<std::string> chat_template_names();
+
+// The template of a run: the named one; where none is named, `empty`, unless the tokenizer has a
+// Jinja chat template, which is refused: it cannot be rendered here.
+Result<ChatTemplate> choose_template(const std::optional<std::string>& name,
+                                     const Tokenizer& tokenizer);
+
+// Gives the tokenizer the template's end token, a missing end token ("<|endoftext|>") and a missing
+// padding token (the end token). Tokens that the vocabulary lacks are kNotFound. Says in `notes`
+// what was changed.
+Status fix_special_tokens(const ChatTemplate& chat, Tokenizer& tokenizer,
+                          std::vector<std::string>& notes);
+
+struct EncodeOptions {
+  std::optional<std::string> default_system;  // instead of the template's
+  bool enable_thinking = true;                // kReasoning: the empty thought is trained
+  bool discard_history_thoughts = false;      // kReasoning, with mask_history
+};
+
+// One question with its answer, as ids.
+struct EncodedTurn {
+  std::vector<TokenId> source, target;
+};
+
+// The turns of a conversation that is fit for SFT. Tool descriptions and function calls are
+// kUnsupported.
+Result<std::vector<EncodedTurn>> encode_conversation(const ChatTemplate& chat,
+                                                     const Tokenizer& tokenizer,
+                                                     const Conversation& conversation,
+                                                     const EncodeOptions& options);
+
+}  // namespace troupe::train

@@ -1,0 +1,41 @@
+#pragma once
+// dataset_info.json: what the data sets of a folder are, as LLaMA-Factory's users write it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+
+namespace troupe::train {
+
+enum class Formatting { kAlpaca, kSharegpt, kOpenai };
+
+// One entry. Column and tag names; empty: there is no such column. Where an entry has `columns` (or
+// `tags`), every name it does not list is empty, as in LLaMA-Factory.
+struct DatasetAttributes {
+  std::string name;
+  std::string file_name;  // a file or a directory, relative to the folder of dataset_info.json
+  Formatting formatting = Formatting::kAlpaca;
+  bool ranking = false;
+  std::optional<std::int64_t> num_samples;
+
+  std::string prompt = "instruction", query = "input", response = "output", history;
+  std::string messages = "conversations";
+  std::string system, tools;
+
+  std::string role_tag = "from", content_tag = "value";
+  std::string user_tag = "human", assistant_tag = "gpt", observation_tag = "observation",
+              function_tag = "function_call", system_tag = "system";
+};
+
+// The entries of `names` in dataset_dir/dataset_info.json, in their order. A name without an entry
+// is kNotFound ("Undefined dataset X in dataset_info.json."); entries that live on a hub, in a
+// script or in cloud storage, and columns for images, videos, audios are kUnsupported by name.
+Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
+                                                         const std::string& dataset_dir,
+                                                         const std::vector<std::string>& names);
+
+}  // namespace troupe::train

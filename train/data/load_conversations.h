@@ -1,0 +1,26 @@
+#pragma once
+// Reads the rows of one or several data sets and mixes them.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/data/build_dataset.h"
+#include "train/data/conversation.h"
+#include "train/data/encode_samples.h"
+
+namespace troupe::train {
+
+// The conversations of the named data sets, mixed by options.mix_strategy. `report` counts rows and
+// drops.
+Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
+                                                     const std::vector<std::string>& names,
+                                                     EncodeReport& report);
+
+// What interleaving takes: (data set, row) in order. Without probabilities one row of each in turn:
+// "interleave_under" until the first set ends, "interleave_over" until all have ended, shorter ones
+// beginning again, "interleave_once" until all have ended, each row once.
+std::vector<std::pair<std::size_t, std::size_t>> interleave(const std::vector<std::size_t>& sizes,
+                                                            const std::string& strategy);
+
+}  // namespace troupe::train

@@ -1,0 +1,36 @@
+#pragma once
+// Reads the rows of data files: JSON (an array, or one object a line), CSV, plain text.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
+
+namespace troupe::train {
+
+enum class FileType { kJson, kCsv, kText };
+
+struct DataFiles {
+  FileType type = FileType::kJson;
+  std::vector<std::string> paths;  // sorted by name
+};
+
+// The files behind a data set's file_name: itself, or all files of the directory, which must be of
+// one type. parquet and arrow are kUnsupported.
+Result<DataFiles> find_data_files(FileSystem& files, const std::string& path);
+
+// A row: members by column name. A CSV has strings only; a line of text is {"text": line}, empty
+// lines included, as Hugging Face's datasets reads it.
+using Record = json::Object;
+
+// `where` names file and line (or item) for messages. Returning a failure ends the reading with it.
+using RecordVisitor = std::function<Status(const Record& record, const std::string& where)>;
+
+// Visits the rows of all files in order, at most `records_max` (negative: all).
+Status read_records(FileSystem& files, const DataFiles& data, std::int64_t records_max,
+                    const RecordVisitor& visit);
+
+}  // namespace troupe::train

@@ -1,0 +1,76 @@
+#pragma once
+// Samples ready for training, in compact storage, and batches of them.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "train/tokenizer/bpe_model.h"
+
+namespace troupe::train {
+
+// A label that is not trained on.
+inline constexpr std::int32_t kIgnoredLabel = -100;
+
+// Samples are token ids with labels (Hugging Face's form, not shifted: the label of a position is
+// what the position before it is to say), and in packed SFT the lengths of the parts they consist
+// of. Append-only; const calls from any threads.
+class TokenDataset {
+ public:
+  enum class Kind {
+    kPretrain,    // labels are the ids, but for the padding token
+    kSupervised,  // labels stored; batches are padded to their longest sample
+    kPacked,      // labels and parts stored; position ids restart at every part
+    kNeatPacked,  // besides, parts do not attend to each other (segment ids)
+  };
+  TokenDataset(Kind kind, TokenId pad_id) : kind_(kind), pad_id_(pad_id) {}
+
+  Kind kind() const { return kind_; }
+  TokenId pad_id() const { return pad_id_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(ends_.size()); }
+  // Tokens of all samples, the padding of packed ones included.
+  std::int64_t token_count() const { return static_cast<std::int64_t>(ids_.size()); }
+
+  // kPretrain.
+  void append(std::span<const TokenId> ids);
+  // The others; labels.size() == ids.size(). `part_lengths`: of packed samples, without the
+  // padding.
+  void append(std::span<const TokenId> ids, std::span<const std::int32_t> labels,
+              std::span<const std::int32_t> part_lengths = {});
+
+  // Spans into the data set, valid until the next append. `labels` is empty in kPretrain.
+  std::span<const TokenId> ids(std::int64_t sample) const;
+  std::span<const std::int32_t> labels(std::int64_t sample) const;
+  std::span<const std::int32_t> part_lengths(std::int64_t sample) const;
+
+ private:
+  std::pair<std::size_t, std::size_t> range(std::int64_t sample) const;
+
+  Kind kind_;
+  TokenId pad_id_;
+  std::vector<TokenId> ids_;
+  std::vector<std::int32_t> labels_;
+  std::vector<std::uint64_t> ends_;  // of each sample in ids_
+  std::vector<std::int32_t> parts_;
+  std::vector<std::uint64_t> part_ends_;  // of each sample in parts_
+};
+
+// (rows, length) row-major arrays, the fields in the order of the model's micro-batch.
+struct TokenBatch {
+  std::int64_t rows = 0;
+  std::int64_t length = 0;
+  std::vector<std::int32_t> ids;           // (rows, length)
+  std::vector<std::int32_t> labels;        // (rows, length), kIgnoredLabel where not trained
+  std::vector<std::int32_t> position_ids;  // (rows, length), or empty: 0, 1, 2, … in each row
+  std::vector<std::int32_t> segment_ids;   // (rows, length), or empty; parts 1…n, padding 0
+};
+
+// Pads on the right to the longest sample, kSupervised to a multiple of 8.
+TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+
+// Labels that count after the shift: those at positions 1… of a row that are not kIgnoredLabel.
+std::int64_t count_target_tokens(const TokenBatch& batch);
+
+}  // namespace troupe::train
