@@ -85,7 +85,7 @@ TEST_CASE("signals begin at their defaults, unblocked") {
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGTERM);
   ::pthread_sigmask(SIG_BLOCK, &blocked, &before);
-  const auto ran = run(shell("grep -E '^Sig(Blk|Ign)' /proc/$$/status"));
+  const auto ran = run(shell("exec grep -E '^Sig(Blk|Ign)' /proc/self/status"));
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::signal(SIGPIPE, ignored_before);
   CHECK(ran.output == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
