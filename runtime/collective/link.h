@@ -1,0 +1,51 @@
+#pragma once
+// One peer's two byte streams, as the communicator's progress loop drives them. Internal.
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace troupe::collective {
+
+// Messages and chunks in a stream are padded to this, so that elements read in place are aligned.
+inline constexpr std::size_t kStreamAlignment = 64;
+// What one reduction takes from each peer at a time: small enough that all of a step stays in the
+// second-level cache, large enough to make the bookkeeping vanish.
+inline constexpr std::size_t kChunkBytes = 64u << 10;
+// A receive buffer or ring holds at least this many chunks, so that a chunk always fits while
+// others are under way.
+inline constexpr std::size_t kChunksBuffered = 4;
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  // Takes as many bytes as fit now.
+  virtual std::size_t send(std::span<const std::byte> bytes) = 0;
+  // Lets go of what send() took and of the room that consume() freed; tells a sleeping peer.
+  virtual void flush() = 0;
+  // True while bytes that send() took wait for the kernel.
+  virtual bool unsent() const = 0;
+  // Received bytes, in place and contiguous; asks for more where fewer than `want` (at most a
+  // padded chunk) are known.
+  virtual std::span<const std::byte> readable(std::size_t want) = 0;
+  virtual void consume(std::size_t count) = 0;
+  // Moves up to out.size() received bytes to `out`.
+  virtual std::size_t receive(std::span<std::byte> out) = 0;
+  // The stream ended or is damaged. What was received before stays readable.
+  virtual bool broken() const = 0;
+  // The descriptor to watch for the peer's death.
+  virtual int socket() const = 0;
+  // For sleeping in poll(): the events that mean progress. `sending`: bytes wait to be sent.
+  virtual short poll_events(bool sending) const = 0;
+  // Called after poll() said that `socket()` is readable.
+  virtual void drain_doorbell() {}
+
+  // Set by the monitor when the peer closed its end.
+  std::atomic<bool> hung_up{false};
+};
+
+}  // namespace troupe::collective

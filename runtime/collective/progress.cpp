@@ -1,0 +1,383 @@
+#include "runtime/collective/progress.h"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/check.h"
+#include "runtime/collective/reduce_tree.h"
+#include "runtime/memory/futex.h"
+
+namespace troupe::collective {
+namespace {
+
+// No sleep is longer, so that even a lost wake-up costs little.
+constexpr Duration kSleepMax = std::chrono::milliseconds(50);
+// The clock is read once in so many idle turns.
+constexpr int kTurnsPerClock = 64;
+constexpr std::byte kZeros[kStreamAlignment] = {};
+
+std::size_t padded(std::size_t bytes) {
+  return (bytes + kStreamAlignment - 1) / kStreamAlignment * kStreamAlignment;
+}
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+std::string describe(const MessageHeader& header) {
+  return fmt::format(
+      "{} of {} {} (reduction {}, root {}, shards {:016x}), sequence {}, generation {}",
+      operation_name(static_cast<Operation>(header.operation)), header.count,
+      data_type_name(static_cast<DataType>(header.type)), header.op, header.root,
+      header.counts_hash, header.sequence, header.generation);
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options, std::vector<Peer> peers, memory::Segment segment,
+               WaitSlot* slot, UniqueFd wake_event)
+    : options_(options),
+      peers_(std::move(peers)),
+      segment_(std::move(segment)),
+      slot_(slot),
+      wake_event_(std::move(wake_event)),
+      inputs_(static_cast<std::size_t>(options.world_size)),
+      monitor_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  TROUPE_CHECK(monitor_event_.valid() && wake_event_.valid());
+  for (const Peer& peer : peers_) polls_ |= peer.link->poll_events(false) != 0;
+  if (!peers_.empty()) monitor_ = std::thread([this] { monitor(); });
+}
+
+Engine::~Engine() {
+  stopping_.store(true);
+  const std::uint64_t one = 1;
+  (void)!::write(monitor_event_.get(), &one, sizeof one);
+  if (monitor_.joinable()) monitor_.join();
+}
+
+Status Engine::begin(const MessageHeader& header) {
+  if (aborted_.load(std::memory_order_acquire)) return aborted_status();
+  header_ = header;
+  reductions_.clear();
+  reduced_ = 0;
+  for (Peer& peer : peers_) {
+    peer.sends.clear();
+    peer.receives.clear();
+    peer.send_index = peer.send_offset = peer.receive_index = peer.receive_offset = 0;
+    peer.sends.push_back({reinterpret_cast<const std::byte*>(&header_), sizeof header_, -1});
+    peer.receives.push_back(
+        {reinterpret_cast<std::byte*>(&peer.received_header), sizeof(MessageHeader), -1});
+  }
+  return {};
+}
+
+Status Engine::run(DataType type, ReduceOp op, bool small, Deadline deadline) {
+  type_ = type;
+  op_ = op;
+  small_ = small;
+  deadline_ = deadline;
+  idle_turns_ = 0;
+  armed_ = false;
+  failure_ = {};
+  hangups_seen_ = 0;
+  for (;;) {
+    // Read before the attempt: what a peer published before it hung up is still taken.
+    const std::uint32_t hangups = hangups_.load(std::memory_order_acquire);
+    const bool progressed = progress();
+    if (!failure_.ok()) return fail(failure_, true);
+    if (complete()) break;
+    hangups_seen_ = hangups;
+    if (progressed) {
+      idle_turns_ = 0;
+    } else {
+      TROUPE_RETURN_IF_ERROR(idle());
+    }
+  }
+  if (armed_) slot_->waiting_for.store(0, std::memory_order_relaxed);
+  return {};
+}
+
+bool Engine::progress() {
+  bool progressed = false;
+  for (Peer& peer : peers_) progressed |= pump_send(peer);
+  for (Peer& peer : peers_) {
+    if (small_) peer.link->flush();
+    progressed |= pump_receive(peer);
+  }
+  progressed |= try_reduce();
+  for (Peer& peer : peers_) peer.link->flush();
+  return progressed;
+}
+
+bool Engine::sends_open(const Peer& peer) const {
+  return peer.send_index < peer.sends.size() &&
+         peer.sends[peer.send_index].after_reduction < static_cast<int>(reduced_);
+}
+
+bool Engine::pump_send(Peer& peer) {
+  bool progressed = false;
+  while (sends_open(peer)) {
+    const SendPiece& piece = peer.sends[peer.send_index];
+    const std::size_t total = padded(piece.bytes);
+    while (peer.send_offset < total) {
+      const std::size_t offset = peer.send_offset;
+      const std::size_t sent = offset < piece.bytes
+                                   ? peer.link->send({piece.data + offset, piece.bytes - offset})
+                                   : peer.link->send({kZeros, total - offset});
+      if (sent == 0) return progressed;
+      progressed = true;
+      peer.send_offset += sent;
+      peer.bytes_sent += sent;
+    }
+    peer.send_offset = 0;
+    ++peer.send_index;
+  }
+  return progressed;
+}
+
+bool Engine::pump_receive(Peer& peer) {
+  bool progressed = false;
+  while (peer.receive_index < peer.receives.size()) {
+    const ReceivePiece& piece = peer.receives[peer.receive_index];
+    if (piece.reduction >= 0) return progressed;
+    const std::size_t total = padded(piece.bytes);
+    while (peer.receive_offset < total) {
+      const std::size_t offset = peer.receive_offset;
+      std::byte pad[kStreamAlignment];
+      const std::size_t got = offset < piece.bytes
+                                  ? peer.link->receive({piece.out + offset, piece.bytes - offset})
+                                  : peer.link->receive({pad, total - offset});
+      if (got == 0) return progressed;
+      progressed = true;
+      peer.receive_offset += got;
+      peer.bytes_received += got;
+    }
+    peer.receive_offset = 0;
+    if (peer.receive_index++ == 0) {
+      check_header(peer);
+      if (!failure_.ok()) return true;
+    }
+  }
+  return progressed;
+}
+
+void Engine::check_header(Peer& peer) {
+  if (std::memcmp(&peer.received_header, &header_, sizeof header_) == 0) return;
+  failure_ = error(Code::kProtocol,
+                   "rank {} is in another operation: it runs {}, rank {} runs {}; all ranks must "
+                   "call the same operations with the same sizes",
+                   peer.rank, describe(peer.received_header), options_.rank, describe(header_))
+                 .with("peer", peer.rank);
+}
+
+bool Engine::sends_done() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.send_index == peer.sends.size(); });
+}
+
+bool Engine::try_reduce() {
+  bool progressed = false;
+  while (reduced_ < reductions_.size()) {
+    const Reduction& reduction = reductions_[reduced_];
+    const std::size_t total = padded(reduction.bytes);
+    if (small_ && !sends_done()) return progressed;
+    for (Peer& peer : peers_) {
+      if (peer.receive_index >= peer.receives.size() ||
+          peer.receives[peer.receive_index].reduction != static_cast<int>(reduced_))
+        return progressed;
+      const auto bytes = peer.link->readable(total);
+      if (bytes.size() < total) return progressed;
+      inputs_[static_cast<std::size_t>(peer.rank)] = bytes.data();
+    }
+    inputs_[static_cast<std::size_t>(options_.rank)] = reduction.own;
+    tree_reduce(inputs_, reduction.out, reduction.bytes / size_of(type_), type_, op_);
+    ++reduced_;
+    progressed = true;
+    for (Peer& peer : peers_) {
+      peer.link->consume(total);
+      peer.bytes_received += total;
+      ++peer.receive_index;
+    }
+    // The result goes out while it is in the cache, and the room goes back to the senders.
+    for (Peer& peer : peers_) {
+      pump_send(peer);
+      peer.link->flush();
+      pump_receive(peer);
+      if (!failure_.ok()) return true;
+    }
+  }
+  return progressed;
+}
+
+bool Engine::complete() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.send_index == peer.sends.size() && peer.receive_index == peer.receives.size() &&
+           !peer.link->unsent();
+  });
+}
+
+bool Engine::waits_for(const Peer& peer) const {
+  if (sends_open(peer) || peer.link->unsent()) return true;
+  if (peer.receive_index >= peer.receives.size()) return false;
+  const ReceivePiece& piece = peer.receives[peer.receive_index];
+  return piece.reduction < 0 ||
+         peer.link->readable(padded(piece.bytes)).size() < padded(piece.bytes);
+}
+
+Status Engine::idle() {
+  if (aborted_.load(std::memory_order_acquire)) return aborted_status();
+  if (hangups_seen_ != 0 || polls_) TROUPE_RETURN_IF_ERROR(check_lost());
+  if (armed_) {
+    sleep(std::min(kSleepMax, deadline_.remaining()));
+    slot_->waiting_for.store(0, std::memory_order_relaxed);
+    armed_ = false;
+    if (deadline_.passed())
+      return fail(error(Code::kDeadlineExceeded, "the deadline passed while waiting for rank {}",
+                        missing_ranks())
+                      .with("peer", missing_ranks()),
+                  true);
+    // Awake because something came: it may be spun for once more.
+    return {};
+  }
+  if (options_.spin > Duration::zero()) {
+    if (++idle_turns_ % kTurnsPerClock != 0) {
+      pause_cpu();
+      return {};
+    }
+    const TimePoint now = SystemClock().now();
+    if (idle_turns_ == kTurnsPerClock) spin_until_ = now + options_.spin;
+    if (now < spin_until_ && !deadline_.passed(now)) return {};
+  }
+  std::uint64_t mask = 0;
+  for (const Peer& peer : peers_) {
+    if (!waits_for(peer)) continue;
+    mask |= wait_bit(peer.rank);
+    if (small_) break;
+  }
+  observed_word_ = slot_->wake_word.load(std::memory_order_acquire);
+  slot_->waiting_for.store(mask, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  armed_ = true;  // one more attempt before the sleep
+  return {};
+}
+
+void Engine::sleep(Duration at_most) {
+  if (!polls_) {
+    memory::futex_wait(slot_->wake_word, observed_word_, at_most);
+    return;
+  }
+  std::vector<pollfd> entries{{wake_event_.get(), POLLIN, 0}};
+  for (const Peer& peer : peers_)
+    if (waits_for(peer))
+      entries.push_back({peer.link->socket(), peer.link->poll_events(sends_open(peer)), 0});
+  timespec time{0, static_cast<long>(at_most.count())};
+  ::ppoll(entries.data(), entries.size(), &time, nullptr);
+  for (Peer& peer : peers_) peer.link->drain_doorbell();
+  std::uint64_t count;
+  (void)!::read(wake_event_.get(), &count, sizeof count);
+}
+
+Status Engine::check_lost() {
+  for (const Peer& peer : peers_) {
+    const bool hung_up = hangups_seen_ != 0 && peer.link->hung_up.load(std::memory_order_acquire);
+    if ((!hung_up && !peer.link->broken()) || !waits_for(peer)) continue;
+    // The hang-up may be newer than the attempt that found nothing.
+    if (hung_up && hangups_seen_ != hangups_.load(std::memory_order_acquire)) return {};
+    return fail(
+        error(Code::kAborted, "rank {} was lost: its process ended or its link broke", peer.rank)
+            .with("peer", peer.rank)
+            .with("lost_rank", peer.rank),
+        false);
+  }
+  return {};
+}
+
+std::string Engine::missing_ranks() const {
+  std::string text;
+  for (const Peer& peer : peers_)
+    if (waits_for(peer)) text += fmt::format("{}{}", text.empty() ? "" : ", ", peer.rank);
+  return text;
+}
+
+Status Engine::fail(Status status, bool at_once) {
+  status.with("operation", operation_name(static_cast<Operation>(header_.operation)))
+      .with("sequence", header_.sequence)
+      .with("rank", options_.rank)
+      .with("generation", options_.generation);
+  {
+    MutexLock lock(mutex_);
+    if (reason_.ok()) reason_ = status;
+  }
+  aborted_.store(true, std::memory_order_release);
+  slot_->waiting_for.store(0, std::memory_order_relaxed);
+  if (at_once) {
+    shut_links();
+  } else {
+    // The other ranks first get the time to notice by themselves who was lost.
+    shut_later_.store(true);
+    const std::uint64_t one = 1;
+    (void)!::write(monitor_event_.get(), &one, sizeof one);
+  }
+  return status;
+}
+
+Status Engine::aborted_status() {
+  MutexLock lock(mutex_);
+  Status status = error(Code::kAborted, "the communicator was given up: {}", reason_.to_string());
+  for (const auto& [key, value] : reason_.context())
+    if (key == "lost_rank" || key == "peer") status.with(key, value);
+  return status.with("rank", options_.rank).with("generation", options_.generation);
+}
+
+void Engine::abort(Status reason) {
+  {
+    MutexLock lock(mutex_);
+    if (!reason_.ok()) return;
+    reason_ = reason.ok() ? Status(Code::kAborted, "no reason given") : std::move(reason);
+  }
+  aborted_.store(true, std::memory_order_release);
+  wake_self();
+  shut_links();
+}
+
+void Engine::wake_self() {
+  wake(*slot_);
+  const std::uint64_t one = 1;
+  (void)!::write(wake_event_.get(), &one, sizeof one);
+}
+
+void Engine::shut_links() {
+  for (const Peer& peer : peers_) ::shutdown(peer.link->socket(), SHUT_RDWR);
+}
+
+void Engine::monitor() {
+  std::vector<pollfd> entries{{monitor_event_.get(), POLLIN, 0}};
+  for (const Peer& peer : peers_) entries.push_back({peer.link->socket(), POLLRDHUP, 0});
+  while (!stopping_.load()) {
+    const bool shutting = shut_later_.load();
+    const int rc = ::poll(entries.data(), entries.size(), shutting ? 50 : -1);
+    if (stopping_.load()) return;
+    if (rc == 0 && shutting) {
+      shut_links();
+      return;
+    }
+    std::uint64_t count;
+    if (entries[0].revents != 0) (void)!::read(monitor_event_.get(), &count, sizeof count);
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+      if (entries[i].fd < 0 || entries[i].revents == 0) continue;
+      entries[i].fd = -1;  // told once
+      peers_[i - 1].link->hung_up.store(true, std::memory_order_release);
+      hangups_.fetch_add(1, std::memory_order_release);
+      wake_self();
+    }
+  }
+}
+
+}  // namespace troupe::collective

@@ -1,0 +1,145 @@
+#pragma once
+// The progress loop under every collective: per peer an ordered list of pieces to send and to
+// receive, and reductions that take one piece of each peer. Internal.
+//
+// A failure of any kind ends the engine: the first reason stays.
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/mutex.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/collective/communicator.h"
+#include "runtime/collective/link.h"
+#include "runtime/collective/shm_link.h"
+#include "runtime/memory/segment.h"
+
+namespace troupe::collective {
+
+// First in every stream of an operation: both sides must have meant the same one.
+struct MessageHeader {
+  std::uint64_t generation;
+  std::uint64_t sequence;
+  std::uint64_t count;        // elements in all
+  std::uint64_t counts_hash;  // of the shards' sizes
+  std::uint8_t operation;
+  std::uint8_t type;
+  std::uint8_t op;
+  std::uint8_t reserved;
+  std::uint32_t root;
+  std::uint64_t padding[3];
+};
+static_assert(sizeof(MessageHeader) == kStreamAlignment);
+
+struct SendPiece {
+  const std::byte* data;
+  std::size_t bytes;
+  int after_reduction;  // sent once this reduction is done; -1: at once
+};
+struct ReceivePiece {
+  std::byte* out;  // where to, unless it belongs to a reduction
+  std::size_t bytes;
+  int reduction;  // -1: none
+};
+struct Reduction {
+  const std::byte* own;
+  std::byte* out;
+  std::size_t bytes;
+};
+
+struct Peer {
+  int rank = 0;
+  std::unique_ptr<Link> link;
+  memory::Segment segment;  // the peer's, where it is on this node
+  MessageHeader received_header{};
+  std::vector<SendPiece> sends;
+  std::vector<ReceivePiece> receives;
+  std::size_t send_index = 0, send_offset = 0;
+  std::size_t receive_index = 0, receive_offset = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+};
+
+struct EngineOptions {
+  int rank;
+  int world_size;
+  std::uint64_t generation;
+  Duration spin;
+};
+
+class Engine {
+ public:
+  // slot: this rank's, in `segment` where there are local peers.
+  Engine(EngineOptions options, std::vector<Peer> peers, memory::Segment segment, WaitSlot* slot,
+         UniqueFd wake_event);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  std::vector<Peer>& peers() { return peers_; }
+  std::vector<Reduction>& reductions() { return reductions_; }
+
+  // Starts the description of an operation: sets its header as every peer's first piece.
+  Status begin(const MessageHeader& header);
+  // Carries it out. `small`: the reduction's output may be what is still being sent, and pieces fit
+  // the links whole, so peers may be waited for one after the other.
+  Status run(DataType type, ReduceOp op, bool small, Deadline deadline);
+  void abort(Status reason);
+
+ private:
+  bool progress();
+  bool pump_send(Peer& peer);
+  bool pump_receive(Peer& peer);
+  bool try_reduce();
+  bool sends_done() const;
+  bool complete() const;
+  bool sends_open(const Peer& peer) const;
+  bool waits_for(const Peer& peer) const;
+  void check_header(Peer& peer);
+  Status idle();
+  Status check_lost();
+  void sleep(Duration at_most);
+  std::string missing_ranks() const;
+  Status fail(Status status, bool at_once);
+  Status aborted_status();
+  void wake_self();
+  void shut_links();
+  void monitor();
+
+  const EngineOptions options_;
+  std::vector<Peer> peers_;
+  memory::Segment segment_;
+  WaitSlot* slot_;
+  UniqueFd wake_event_;  // readable: something happened to this rank itself
+  bool polls_ = false;   // sleeps in poll() instead of on the futex
+
+  // The operation under way.
+  MessageHeader header_{};
+  std::vector<Reduction> reductions_;
+  std::size_t reduced_ = 0;
+  std::vector<const std::byte*> inputs_;  // by rank
+  DataType type_{};
+  ReduceOp op_{};
+  bool small_ = false;
+  Status failure_;
+  Deadline deadline_ = Deadline::at({});
+  int idle_turns_ = 0;
+  TimePoint spin_until_{};
+  bool armed_ = false;
+  std::uint32_t observed_word_ = 0;
+  std::uint32_t hangups_seen_ = 0;
+
+  std::atomic<std::uint32_t> hangups_{0};
+  std::atomic<bool> aborted_{false};
+  Mutex mutex_;
+  Status reason_ TROUPE_GUARDED_BY(mutex_);
+  std::atomic<bool> shut_later_{false};
+  std::atomic<bool> stopping_{false};
+  UniqueFd monitor_event_;
+  std::thread monitor_;
+};
+
+}  // namespace troupe::collective

@@ -1,0 +1,120 @@
+#include "runtime/collective/tcp_link.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace troupe::collective {
+namespace {
+
+// Pieces up to this are gathered; larger ones go to the kernel as they lie.
+constexpr std::size_t kGatherBytes = 8192;
+constexpr int kSocketBufferBytes = 4 << 20;
+// A peer's machine that vanished without a word is given up after this.
+constexpr int kUnansweredMs = 10'000;
+
+void set_option(int socket, int level, int option, int value) {
+  // Refusals (a Unix socket, a kernel limit) only cost speed.
+  (void)::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+TcpLink::TcpLink(UniqueFd socket) : socket_(std::move(socket)) {
+  const int fd = socket_.get();
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMs);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 3);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
+  capacity_ = kChunksBuffered * (kChunkBytes + kStreamAlignment);
+  buffer_.resize(capacity_ + kStreamAlignment);
+  const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
+  buffer_shift_ = (kStreamAlignment - address % kStreamAlignment) % kStreamAlignment;
+  pending_.reserve(2 * kGatherBytes);
+}
+
+std::size_t TcpLink::send_now(std::span<const std::byte> bytes) {
+  if (broken_ || bytes.empty()) return 0;
+  for (;;) {
+    const ssize_t sent =
+        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) broken_ = true;
+    return 0;
+  }
+}
+
+void TcpLink::flush() {
+  if (pending_.empty()) return;
+  const std::size_t sent = send_now(pending_);
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(sent));
+}
+
+std::size_t TcpLink::send(std::span<const std::byte> bytes) {
+  if (bytes.size() <= kGatherBytes) {
+    if (pending_.size() + bytes.size() > 2 * kGatherBytes) flush();
+    if (pending_.size() + bytes.size() > 2 * kGatherBytes) return 0;
+    pending_.insert(pending_.end(), bytes.begin(), bytes.end());
+    return bytes.size();
+  }
+  flush();
+  return pending_.empty() ? send_now(bytes) : 0;
+}
+
+std::size_t TcpLink::receive_now(std::byte* out, std::size_t count) {
+  if (broken_ || count == 0) return 0;
+  for (;;) {
+    const ssize_t got = ::recv(socket_.get(), out, count, MSG_DONTWAIT);
+    if (got > 0) return static_cast<std::size_t>(got);
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) broken_ = true;
+    return 0;
+  }
+}
+
+std::span<const std::byte> TcpLink::readable(std::size_t want) {
+  if (end_ - begin_ < want) {
+    if (begin_ + want > capacity_ || begin_ == end_) {
+      const std::size_t to = begin_ % kStreamAlignment;
+      std::memmove(buffer() + to, buffer() + begin_, end_ - begin_);
+      end_ = to + (end_ - begin_);
+      begin_ = to;
+    }
+    end_ += receive_now(buffer() + end_, capacity_ - end_);
+  }
+  return {buffer() + begin_, end_ - begin_};
+}
+
+void TcpLink::consume(std::size_t count) { begin_ += count; }
+
+std::size_t TcpLink::receive(std::span<std::byte> out) {
+  const std::size_t buffered = std::min(out.size(), end_ - begin_);
+  if (buffered != 0) std::memcpy(out.data(), buffer() + begin_, buffered);
+  begin_ += buffered;
+  if (buffered == out.size()) return buffered;
+  if (out.size() - buffered < kGatherBytes) {
+    // A short rest: take what else is there with the same call.
+    const auto more = readable(out.size() - buffered);
+    const std::size_t count = std::min(more.size(), out.size() - buffered);
+    if (count != 0) std::memcpy(out.data() + buffered, more.data(), count);
+    begin_ += count;
+    return buffered + count;
+  }
+  const std::size_t direct = receive_now(out.data() + buffered, out.size() - buffered);
+  // The empty buffer's position follows the stream's alignment.
+  begin_ = end_ = (begin_ + direct) % kStreamAlignment;
+  return buffered + direct;
+}
+
+}  // namespace troupe::collective

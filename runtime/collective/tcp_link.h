@@ -1,0 +1,45 @@
+#pragma once
+// A peer on another node: one non-blocking stream socket. Internal.
+
+#include <vector>
+
+#include "runtime/base/unique_fd.h"
+#include "runtime/collective/link.h"
+
+namespace troupe::collective {
+
+class TcpLink final : public Link {
+ public:
+  // Takes a connected stream socket on which nothing is under way.
+  explicit TcpLink(UniqueFd socket);
+
+  std::size_t send(std::span<const std::byte> bytes) override;
+  void flush() override;
+  bool unsent() const override { return !pending_.empty(); }
+  std::span<const std::byte> readable(std::size_t want) override;
+  void consume(std::size_t count) override;
+  std::size_t receive(std::span<std::byte> out) override;
+  bool broken() const override { return broken_; }
+  int socket() const override { return socket_.get(); }
+  short poll_events(bool sending) const override {
+    return static_cast<short>(POLLIN | (sending || unsent() ? POLLOUT : 0));
+  }
+
+ private:
+  std::size_t send_now(std::span<const std::byte> bytes);
+  std::size_t receive_now(std::byte* out, std::size_t count);
+
+  UniqueFd socket_;
+  bool broken_ = false;
+  // Small pieces (headers, padding, small messages) gathered into one send.
+  std::vector<std::byte> pending_;
+  // Received and not consumed: [begin_, end_) of buffer_; begin_ keeps the stream's alignment.
+  std::byte* buffer() { return buffer_.data() + buffer_shift_; }
+  std::vector<std::byte> buffer_;
+  std::size_t buffer_shift_ = 0;
+  std::size_t capacity_ = 0;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
+}  // namespace troupe::collective
