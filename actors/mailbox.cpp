@@ -30,6 +30,11 @@ bool Mailbox::in_thread() const {
   return thread_ == std::this_thread::get_id();
 }
 
+void Mailbox::adopt_thread() {
+  MutexLock lock(mutex_);
+  thread_ = std::this_thread::get_id();
+}
+
 bool Mailbox::remove(ClientId caller, std::uint64_t sequence) {
   MutexLock lock(mutex_);
   for (auto it = items_.begin(); it != items_.end(); ++it) {

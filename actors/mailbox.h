@@ -40,6 +40,8 @@ class Mailbox final : public Executor {
   void post(Work work) override;
   bool in_thread() const override;
 
+  // The caller becomes the mailbox's thread (next() does it too).
+  void adopt_thread();
   // Takes a call that has not begun out of the queue; false when it is not there.
   bool remove(ClientId caller, std::uint64_t sequence);
   // The next item; waits; nothing after stop(), whatever still waits. The caller becomes the

@@ -1,0 +1,459 @@
+#include "actors/actor_channel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "runtime/base/limits.h"
+
+namespace troupe::detail {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// The first attempt to reconnect follows at once; the head usually knows of a death by the second.
+constexpr Duration kBackoffFirst = milliseconds(2);
+constexpr Duration kBackoffMax = milliseconds(250);
+constexpr Duration kConnectTimeout = std::chrono::seconds(5);
+// How long a lost call waits for the head to say whether its process died.
+constexpr Duration kVerdictTimeout = std::chrono::seconds(2);
+// How long the last answers of a dead actor may take, once its death is known.
+constexpr Duration kLastAnswersTimeout = milliseconds(200);
+// What a frame carries besides the arguments.
+constexpr std::size_t kCallOverheadBytes = 4096;
+
+}  // namespace
+
+ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment, ActorId actor_id,
+                           ActorInterface interface, ClientId caller)
+    : environment_(std::move(environment)),
+      actor_id_(actor_id),
+      interface_(interface),
+      caller_(caller) {}
+
+// --- calls
+// -------------------------------------------------------------------------------------------
+
+std::uint64_t ActorChannel::call(CallRequest request) {
+  Answers answers;
+  std::uint64_t sequence = 0;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint expires = request.deadline.time();
+    sequence = next_sequence_++;
+    const auto it =
+        calls_.emplace(sequence, PendingCall{std::move(request), CallState::kUnsent, {}}).first;
+    it->second.deadline = deadlines_.emplace(expires, sequence);
+    const std::size_t bytes = it->second.request.arguments.size();
+    if (!ended_.ok()) {
+      end_call_locked(it, ended_, answers);
+    } else if (bytes + kCallOverheadBytes > limits::kFrameBytesMax) {
+      end_call_locked(it,
+                      error(Code::kInvalidArgument,
+                            "arguments of {} bytes are above the limit of {}. Pass them in "
+                            "pieces",
+                            bytes, limits::kFrameBytesMax - kCallOverheadBytes),
+                      answers);
+    } else {
+      arm_locked(expires);
+      if (road_ == Road::kOpen) {
+        send_locked(sequence, it->second, answers);
+      } else if (road_ == Road::kNone) {
+        road_ = Road::kWaiting;
+        environment_->loop->post([self = shared_from_this()] { self->start_watch(); });
+      }
+    }
+  }
+  const bool over = !answers.items.empty();
+  deliver(std::move(answers));
+  return over ? 0 : sequence;
+}
+
+void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers) {
+  const auto left = call.request.deadline.remaining();
+  wire::Call message;
+  message.sequence = sequence;
+  message.method = call.request.method;
+  message.timeout_us = std::chrono::duration_cast<microseconds>(left).count();
+  message.arguments = std::move(call.request.arguments);
+  wire::CallMessage envelope(std::move(message));
+  const Status sent = connection_->send(wire::encode(envelope));
+  auto& arguments = std::get<wire::Call>(envelope).arguments;
+  if (sent.ok()) {
+    call.state = CallState::kSent;
+    if (call.request.retry) call.request.arguments = std::move(arguments);
+  } else if (sent.code() == Code::kUnavailable) {
+    call.request.arguments = std::move(arguments);  // on_close comes; it waits for the next road
+  } else {
+    end_call_locked(calls_.find(sequence), sent, answers);
+  }
+}
+
+void ActorChannel::cancel(std::uint64_t sequence) {
+  Calls::node_type dropped;  // let go outside the lock
+  MutexLock lock(mutex_);
+  const auto it = calls_.find(sequence);
+  if (it == calls_.end()) return;
+  if (it->second.state == CallState::kSent && connection_) {
+    (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{sequence})));
+  }
+  deadlines_.erase(it->second.deadline);
+  dropped = calls_.extract(it);
+}
+
+ActorChannel::Calls::iterator ActorChannel::end_call_locked(Calls::iterator call,
+                                                            Result<wire::Bytes> result,
+                                                            Answers& answers) {
+  if (!result.ok()) {
+    Status status = result.status();
+    const auto method = call->second.request.method;
+    status.with("actor", label_locked());
+    status.with("method", fmt::format("{}::{}", interface_.type, interface_.methods[method].name));
+    if (info_ && !info_->node_id.empty()) status.with("node", info_->node_id.brief());
+    result = std::move(status);
+  }
+  answers.items.emplace_back(std::move(call->second.request), std::move(result));
+  deadlines_.erase(call->second.deadline);
+  return calls_.erase(call);
+}
+
+void ActorChannel::end_lost_locked(const Status& why, Answers& answers) {
+  for (auto it = calls_.begin(); it != calls_.end();) {
+    it = it->second.state == CallState::kLost ? end_call_locked(it, why, answers) : std::next(it);
+  }
+}
+
+void ActorChannel::end_all_locked(const Status& why, Answers& answers) {
+  ended_ = why;  // (may be ended_ itself)
+  for (auto it = calls_.begin(); it != calls_.end();) it = end_call_locked(it, ended_, answers);
+}
+
+void ActorChannel::deliver(Answers answers) const {
+  for (auto& [request, result] : answers.items) {
+    if (request.done) request.done(std::move(result));
+  }
+}
+
+std::string ActorChannel::label_locked() const {
+  if (info_ && !info_->name.empty()) return info_->name;
+  return fmt::format("{} {}", interface_.type, actor_id_.brief());
+}
+
+// --- deadlines
+// ---------------------------------------------------------------------------------------
+
+void ActorChannel::arm_locked(TimePoint time) {
+  if (armed_ && *armed_ <= time) return;
+  armed_ = time;
+  const auto& clock = environment_->loop->clock();
+  environment_->loop->call_after(Deadline::at(time).remaining(clock.now()),
+                                 [weak = weak_from_this()] {
+                                   if (auto self = weak.lock()) self->on_timer();
+                                 });
+}
+
+void ActorChannel::on_timer() {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = environment_->loop->clock().now();
+    if (armed_ && *armed_ <= now) armed_.reset();
+    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+      const auto it = calls_.find(deadlines_.begin()->second);
+      const Status why = deadline_error_locked(it->second);
+      if (it->second.state == CallState::kSent && connection_) {
+        (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{it->first})));
+      }
+      end_call_locked(it, why, answers);
+    }
+    if (!deadlines_.empty()) arm_locked(deadlines_.begin()->first);
+  }
+  deliver(std::move(answers));
+}
+
+Status ActorChannel::deadline_error_locked(const PendingCall& call) const {
+  if (call.state == CallState::kSent) {
+    return Status(Code::kDeadlineExceeded, "the actor has not answered by the call's deadline");
+  }
+  if (!info_) {
+    return Status(Code::kDeadlineExceeded,
+                  "the head has not said where the actor is by the call's deadline");
+  }
+  std::string message = fmt::format("the actor does not run by the call's deadline: it is {}",
+                                    wire::actor_state_name(info_->state));
+  if (!info_->pending_why.empty()) message += fmt::format(": {}", info_->pending_why);
+  if (!info_->death.ok()) message += fmt::format(" after: {}", info_->death.to_string());
+  return Status(Code::kDeadlineExceeded, std::move(message));
+}
+
+// --- finding the actor
+// -------------------------------------------------------------------------------
+
+void ActorChannel::start_watch() {
+  const auto watch = environment_->directory->watch(
+      actor_id_, "", [weak = weak_from_this()](const Result<wire::ActorInfo>& info) {
+        if (auto self = weak.lock()) self->on_actor(info);
+      });
+  MutexLock lock(mutex_);
+  watch_ = watch;
+}
+
+void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    if (!ended_.ok()) return;
+    if (!info.ok()) {
+      end_all_locked(info.status(), answers);
+    } else {
+      info_ = *info;
+      if (info->state == wire::ActorState::kDead) {
+        on_death_locked(info->death, answers);
+      } else {
+        if (info->state == wire::ActorState::kRestarting || info->generation > bound_generation_) {
+          end_lost_locked(
+              error(Code::kUnavailable,
+                    "the actor died while it had this call; it is being restarted{}. Whether the "
+                    "call ran is unknown: CallOptions::retry sends such calls again",
+                    info->death.ok() ? "" : fmt::format(" ({})", info->death.to_string())),
+              answers);
+        }
+        if (info->state == wire::ActorState::kAlive && road_ == Road::kWaiting) connect_locked();
+      }
+    }
+  }
+  deliver(std::move(answers));
+}
+
+void ActorChannel::on_death_locked(const Status& death, Answers& answers) {
+  ended_ = death.code() == Code::kActorDied
+               ? death
+               : error(Code::kActorDied, "the actor is dead: {}",
+                       death.ok() ? "it has ended" : death.to_string());
+  if (!connection_) {
+    end_all_locked(ended_, answers);
+    return;
+  }
+  // Answers that it sent before may still be on their way: the connection's end comes after them.
+  for (auto it = calls_.begin(); it != calls_.end();) {
+    it =
+        it->second.state == CallState::kSent ? std::next(it) : end_call_locked(it, ended_, answers);
+  }
+  environment_->loop->call_after(kLastAnswersTimeout, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->close(Status());
+  });
+}
+
+void ActorChannel::connect_locked() {
+  road_ = Road::kConnecting;
+  const std::uint64_t attempt = ++attempt_;
+  net::Address address{info_->endpoint.host, info_->endpoint.port, {}};
+  if (!environment_->node_id.empty() && environment_->node_id == info_->node_id) {
+    address.local_name = info_->endpoint.local_name;
+  }
+  net::connect(*environment_->loop, address, "actor/" + actor_id_.to_string(), environment_->token,
+               Deadline::after(kConnectTimeout, environment_->loop->clock()),
+               [weak = weak_from_this(), attempt](Result<UniqueFd> socket) {
+                 if (auto self = weak.lock()) self->on_connected(attempt, std::move(socket));
+               });
+}
+
+void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) {
+  Answers answers;
+  std::shared_ptr<net::Connection> connection;
+  {
+    MutexLock lock(mutex_);
+    if (attempt != attempt_ || !ended_.ok()) return;
+    if (!socket.ok()) {
+      if (socket.status().code() == Code::kUnauthenticated) {
+        end_all_locked(socket.status(), answers);
+      } else {
+        retry_later_locked();
+      }
+    } else {
+      road_ = Road::kBinding;
+      connection = connection_ = net::make_connection(*environment_->loop, std::move(*socket),
+                                                      "actor " + actor_id_.brief());
+    }
+  }
+  deliver(std::move(answers));
+  if (!connection) return;
+  connection->start({.on_frame =
+                         [weak = weak_from_this(), attempt](std::span<const std::byte> frame) {
+                           if (auto self = weak.lock()) self->on_frame(attempt, frame);
+                         },
+                     .on_close =
+                         [weak = weak_from_this(), attempt](const Status& why) {
+                           if (auto self = weak.lock()) self->on_close(attempt, why);
+                         }});
+  wire::Bind bind{actor_id_, std::string(interface_.type), caller_, {}};
+  for (const auto& method : interface_.methods) {
+    bind.methods.push_back({std::string(method.name), method.hash});
+  }
+  (void)connection->send(wire::encode(wire::CallMessage(std::move(bind))));
+}
+
+// The head may not know yet that the process is gone, or the node not yet have the new one.
+void ActorChannel::retry_later_locked() {
+  road_ = Road::kWaiting;
+  backoff_ = backoff_ == Duration::zero() ? kBackoffFirst : std::min(backoff_ * 2, kBackoffMax);
+  environment_->loop->call_after(backoff_, [weak = weak_from_this(), attempt = attempt_] {
+    auto self = weak.lock();
+    if (!self) return;
+    MutexLock lock(self->mutex_);
+    if (self->attempt_ != attempt || self->road_ != Road::kWaiting || !self->ended_.ok()) return;
+    if (self->info_ && self->info_->state == wire::ActorState::kAlive) self->connect_locked();
+  });
+}
+
+// --- talking to it
+// -----------------------------------------------------------------------------------
+
+void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> frame) {
+  auto message = wire::decode_call(frame);
+  if (message.ok()) {
+    if (auto* reply = std::get_if<wire::CallReply>(&*message)) {
+      on_reply(std::move(*reply));
+      return;
+    }
+    if (auto* reply = std::get_if<wire::BindReply>(&*message)) {
+      on_bound(attempt, *reply);
+      return;
+    }
+  }
+  // Not an actor of this version: the connection is useless, and a new one would say the same.
+  Status why = message.ok() ? error(Code::kProtocol, "the actor sent what only callers send")
+                            : message.status().prefixed("a message of the actor");
+  close(std::move(why));
+}
+
+void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    if (attempt != attempt_ || road_ != Road::kBinding) return;
+    if (!reply.status.ok()) {
+      if (reply.status.code() == Code::kUnavailable) {
+        attempt_++;
+        retry_later_locked();
+      } else {
+        end_all_locked(reply.status, answers);
+      }
+    } else {
+      road_ = Road::kOpen;
+      backoff_ = Duration::zero();
+      const bool same = reply.generation == bound_generation_;
+      bound_generation_ = reply.generation;
+      end_lost_locked(
+          Status(Code::kUnavailable,
+                 same ? "the connection to the actor broke while it had this call. "
+                        "Whether the call ran is unknown: CallOptions::retry sends such "
+                        "calls again"
+                      : "the actor died while it had this call, and was restarted. "
+                        "Whether the call ran is unknown: CallOptions::retry sends such "
+                        "calls again"),
+          answers);
+      for (auto it = calls_.begin(); it != calls_.end();) {
+        const auto current = it++;  // sending may end the call
+        if (current->second.state == CallState::kUnsent) {
+          send_locked(current->first, current->second, answers);
+        }
+      }
+    }
+  }
+  deliver(std::move(answers));
+}
+
+void ActorChannel::on_reply(wire::CallReply reply) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    const auto it = calls_.find(reply.sequence);
+    if (it == calls_.end()) return;  // cancelled, or past its deadline
+    if (reply.status.ok()) {
+      end_call_locked(it, std::move(reply.result), answers);
+    } else {
+      end_call_locked(it, std::move(reply.status), answers);
+    }
+  }
+  deliver(std::move(answers));
+}
+
+void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {
+  std::shared_ptr<net::Connection> connection;  // let go outside the lock
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    if (attempt != attempt_) return;
+    (void)why;
+    connection = std::move(connection_);
+    attempt_++;
+    if (!ended_.ok()) {
+      end_all_locked(ended_, answers);
+    } else {
+      lose_sent_locked();
+    }
+  }
+  deliver(std::move(answers));
+}
+
+void ActorChannel::lose_sent_locked() {
+  bool lost = false;
+  for (auto& [sequence, call] : calls_) {
+    if (call.state != CallState::kSent) continue;
+    call.state = call.request.retry ? CallState::kUnsent : CallState::kLost;
+    lost = lost || call.state == CallState::kLost;
+  }
+  retry_later_locked();
+  if (!lost) return;
+  environment_->loop->call_after(kVerdictTimeout, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (!self) return;
+    Answers answers;
+    {
+      MutexLock lock(self->mutex_);
+      self->end_lost_locked(
+          Status(Code::kUnavailable,
+                 "the connection to the actor broke while it had this call, and the head has not "
+                 "said why. Whether the call ran is unknown"),
+          answers);
+    }
+    self->deliver(std::move(answers));
+  });
+}
+
+// --- the end
+// -----------------------------------------------------------------------------------------
+
+void ActorChannel::fail(Status why) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    if (ended_.ok()) end_all_locked(why, answers);
+  }
+  deliver(std::move(answers));
+}
+
+void ActorChannel::close(Status why) {
+  std::shared_ptr<net::Connection> connection;
+  Directory::WatchId watch = 0;
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    connection = std::move(connection_);
+    watch = std::exchange(watch_, 0);
+    attempt_++;
+    end_all_locked(ended_.ok() ? why : Status(ended_), answers);
+  }
+  if (watch != 0) environment_->directory->unwatch(watch);
+  if (connection) connection->close();
+  deliver(std::move(answers));
+}
+
+bool ActorChannel::ended() const {
+  MutexLock lock(mutex_);
+  return !ended_.ok();
+}
+
+}  // namespace troupe::detail

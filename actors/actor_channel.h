@@ -1,0 +1,127 @@
+#pragma once
+// The road from one process to one actor: numbers the calls, finds the actor, sends in order,
+// matches answers, and goes on to the actor's next process when one dies.
+//
+// Every call ends in exactly one answer: the actor's result or error, or
+//   kDeadlineExceeded  its deadline passed (says what it was waiting for)
+//   kActorDied         the actor is dead for good; the message has the cause
+//   kUnavailable       the call was sent and its process died or the connection broke, so it may or
+//                      may not have run; CallOptions::retry sends it again instead
+//   kOverloaded        the actor's mailbox or the connection's queue is full
+// Calls that were not sent yet wait for the actor's (next) process until their deadline.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "actors/directory.h"
+#include "actors/method_table.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/mutex.h"
+#include "runtime/net/connection.h"
+#include "runtime/net/event_loop.h"
+#include "runtime/net/transport.h"
+#include "runtime/wire/call_messages.h"
+
+namespace troupe::detail {
+
+// What the channels of one process share.
+struct ChannelEnvironment {
+  net::EventLoop* loop = nullptr;  // outlives the channels
+  net::Token token;
+  NodeId node_id;  // of this process; empty: on no node
+  std::shared_ptr<Directory> directory;
+};
+
+struct CallRequest {
+  std::uint32_t method = 0;
+  wire::Bytes arguments;
+  Deadline deadline;
+  bool retry = false;
+  // Once, on the loop's thread or on the caller's.
+  std::function<void(Result<wire::Bytes>)> done;
+};
+
+// Thread-safe.
+class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
+ public:
+  // `caller`: this channel's own id, unique in the cluster.
+  ActorChannel(std::shared_ptr<const ChannelEnvironment> environment, ActorId actor_id,
+               ActorInterface interface, ClientId caller);
+
+  // The number of the call, for cancel(); 0 when it has ended already.
+  std::uint64_t call(CallRequest request);
+  // Forgets the call and asks the actor not to begin it. `done` is dropped, not called.
+  void cancel(std::uint64_t sequence);
+  // Ends the channel: all calls, now and later, end with `why`.
+  void fail(Status why);
+  // Drops the connection and ends all calls.
+  void close(Status why);
+
+  ActorId actor_id() const { return actor_id_; }
+  // True when every later call is known to fail: the actor is dead.
+  bool ended() const;
+
+ private:
+  enum class Road { kNone, kWaiting, kConnecting, kBinding, kOpen };
+  enum class CallState { kUnsent, kSent, kLost };  // kLost: sent, and the connection broke
+  using Deadlines = std::multimap<TimePoint, std::uint64_t>;
+  struct PendingCall {
+    CallRequest request;
+    CallState state = CallState::kUnsent;
+    Deadlines::iterator deadline;
+  };
+  using Calls = std::map<std::uint64_t, PendingCall>;
+  // Ended calls and their answers, delivered after the lock is released.
+  struct Answers {
+    std::vector<std::pair<CallRequest, Result<wire::Bytes>>> items;
+  };
+
+  void start_watch();
+  void on_actor(const Result<wire::ActorInfo>& info);
+  void on_death_locked(const Status& death, Answers& answers) TROUPE_REQUIRES(mutex_);
+  void lose_sent_locked() TROUPE_REQUIRES(mutex_);
+  void connect_locked() TROUPE_REQUIRES(mutex_);
+  void on_connected(std::uint64_t attempt, Result<UniqueFd> socket);
+  void retry_later_locked() TROUPE_REQUIRES(mutex_);
+  void on_frame(std::uint64_t attempt, std::span<const std::byte> frame);
+  void on_bound(std::uint64_t attempt, const wire::BindReply& reply);
+  void on_reply(wire::CallReply reply);
+  void on_close(std::uint64_t attempt, const Status& why);
+  void send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers)
+      TROUPE_REQUIRES(mutex_);
+  void arm_locked(TimePoint time) TROUPE_REQUIRES(mutex_);
+  void on_timer();
+  Calls::iterator end_call_locked(Calls::iterator call, Result<wire::Bytes> result,
+                                  Answers& answers) TROUPE_REQUIRES(mutex_);
+  void end_lost_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
+  void end_all_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
+  Status deadline_error_locked(const PendingCall& call) const TROUPE_REQUIRES(mutex_);
+  std::string label_locked() const TROUPE_REQUIRES(mutex_);
+  void deliver(Answers answers) const;
+
+  const std::shared_ptr<const ChannelEnvironment> environment_;
+  const ActorId actor_id_;
+  const ActorInterface interface_;
+  const ClientId caller_;
+
+  mutable Mutex mutex_;
+  Road road_ TROUPE_GUARDED_BY(mutex_) = Road::kNone;
+  Status ended_ TROUPE_GUARDED_BY(mutex_);  // not ok: every call ends with it
+  std::uint64_t next_sequence_ TROUPE_GUARDED_BY(mutex_) = 1;
+  Calls calls_ TROUPE_GUARDED_BY(mutex_);
+  Deadlines deadlines_ TROUPE_GUARDED_BY(mutex_);
+  std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
+  std::optional<wire::ActorInfo> info_ TROUPE_GUARDED_BY(mutex_);
+  std::uint64_t bound_generation_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<net::Connection> connection_ TROUPE_GUARDED_BY(mutex_);
+  // Callbacks of earlier attempts to connect are ignored.
+  std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;
+  Duration backoff_ TROUPE_GUARDED_BY(mutex_){};
+  Directory::WatchId watch_ TROUPE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace troupe::detail

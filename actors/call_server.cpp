@@ -1,0 +1,233 @@
+#include "actors/call_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "runtime/base/limits.h"
+
+namespace troupe::detail {
+namespace {
+
+// What is kept to answer a caller again whose connection broke before it had read.
+constexpr std::size_t kAnswersMax = 128;
+constexpr std::size_t kAnswerBytesMax = 1u << 20;
+// Callers that have no connection are remembered, up to so many.
+constexpr std::size_t kDisconnectedSessionsMax = 1024;
+constexpr std::uint32_t kNoMethod = ~0u;
+
+wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
+  wire::CallReply reply;
+  reply.sequence = sequence;
+  if (result.ok()) {
+    reply.result = std::move(*result);
+  } else {
+    reply.status = result.status();
+  }
+  return wire::encode(wire::CallMessage(std::move(reply)));
+}
+
+}  // namespace
+
+struct CallServer::Peer {
+  std::shared_ptr<net::Connection> connection;
+  bool bound = false;
+  ClientId caller;
+};
+
+CallServer::CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
+                       ActorInterface interface, std::shared_ptr<Mailbox> mailbox)
+    : loop_(loop),
+      actor_id_(actor_id),
+      generation_(generation),
+      interface_(interface),
+      mailbox_(std::move(mailbox)) {}
+
+void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
+  auto peer = std::make_shared<Peer>();
+  peer->connection = net::make_connection(loop_, std::move(socket), peer_name);
+  peers_.insert(peer);
+  const std::weak_ptr<CallServer> weak = weak_from_this();
+  peer->connection->start({.on_frame =
+                               [weak, peer](std::span<const std::byte> frame) {
+                                 if (auto self = weak.lock()) self->on_frame(peer, frame);
+                               },
+                           .on_close =
+                               [weak, peer](const Status&) {
+                                 if (auto self = weak.lock()) self->on_close(peer);
+                               }});
+}
+
+void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame) {
+  auto message = wire::decode_call(frame);
+  if (message.ok() && !peer->bound) {
+    if (const auto* bind = std::get_if<wire::Bind>(&*message)) {
+      on_bind(peer, *bind);
+      return;
+    }
+  } else if (message.ok()) {
+    if (auto* call = std::get_if<wire::Call>(&*message)) {
+      on_call(peer, std::move(*call));
+      return;
+    }
+    if (const auto* cancel = std::get_if<wire::CancelCall>(&*message)) {
+      on_cancel(peer, *cancel);
+      return;
+    }
+  }
+  // Not of this protocol, or out of turn: nothing it says later can be trusted.
+  on_close(peer);
+}
+
+void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
+  const auto alive = peer;  // the connection's handlers may be its last owners
+  peers_.erase(alive);
+  alive->connection->close();
+  if (!alive->bound) return;
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(alive->caller);
+  if (it == sessions_.end() || it->second.connection != alive->connection) return;
+  it->second.connection.reset();
+  disconnected_.push_back(alive->caller);
+  forget_old_sessions_locked();
+}
+
+void CallServer::forget_old_sessions_locked() {
+  while (disconnected_.size() > kDisconnectedSessionsMax) {
+    const auto it = sessions_.find(disconnected_.front());
+    if (it != sessions_.end() && !it->second.connection) sessions_.erase(it);
+    disconnected_.pop_front();
+  }
+}
+
+// --- binding -------------------------------------------------------------------------------------
+
+Result<std::vector<std::uint32_t>> CallServer::translate(const wire::Bind& bind) const {
+  if (bind.actor_id != actor_id_) {
+    return error(Code::kNotFound, "this process hosts actor {}, not {}", actor_id_.brief(),
+                 bind.actor_id.brief());
+  }
+  if (bind.type != interface_.type) {
+    return error(Code::kInvalidArgument, "the actor is a {}, not a {}", interface_.type, bind.type);
+  }
+  std::vector<std::uint32_t> methods;
+  for (const auto& theirs : bind.methods) {
+    const auto ours = std::find_if(interface_.methods.begin(), interface_.methods.end(),
+                                   [&](const auto& m) { return m.name == theirs.name; });
+    if (ours == interface_.methods.end() || ours->hash != theirs.hash) {
+      return error(Code::kFailedPrecondition,
+                   "the caller's and the actor's program differ: {}::{} {}. Build both from the "
+                   "same sources",
+                   bind.type, theirs.name,
+                   ours == interface_.methods.end() ? "is unknown to the actor"
+                                                    : "has other argument or result types");
+    }
+    methods.push_back(static_cast<std::uint32_t>(ours - interface_.methods.begin()));
+  }
+  return methods;
+}
+
+void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bind) {
+  wire::BindReply reply;
+  reply.generation = generation_;
+  auto methods = translate(bind);
+  std::shared_ptr<net::Connection> replaced;
+  if (methods.ok()) {
+    peer->bound = true;
+    peer->caller = bind.caller;
+    MutexLock lock(mutex_);
+    Session& session = sessions_[bind.caller];
+    replaced = std::exchange(session.connection, peer->connection);
+    session.methods = std::move(*methods);
+    std::erase(disconnected_, bind.caller);
+    // Under the lock, so that no answer of an earlier connection's calls comes before it.
+    (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
+  } else {
+    reply.status = methods.status();
+    (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
+  }
+  if (replaced) replaced->close();
+}
+
+// --- calls ---------------------------------------------------------------------------------------
+
+void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
+  const std::uint64_t sequence = call.sequence;
+  std::uint32_t method = kNoMethod;
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(peer->caller);
+    if (it == sessions_.end() || it->second.connection != peer->connection) return;
+    Session& session = it->second;
+    if (sequence <= session.highest) {  // sent again
+      if (session.open.contains(sequence)) return;
+      const auto answer = session.answers.find(sequence);
+      (void)peer->connection->send(
+          answer != session.answers.end()
+              ? answer->second
+              : encode_reply(sequence,
+                             error(Code::kUnavailable,
+                                   "the call ran before its connection broke, and its answer is no "
+                                   "longer kept")));
+      return;
+    }
+    if (call.method < session.methods.size()) method = session.methods[call.method];
+    session.highest = sequence;
+    session.open.insert(sequence);
+  }
+  if (method == kNoMethod) {
+    answer(peer->caller, sequence, error(Code::kProtocol, "there is no method {}", call.method));
+    return;
+  }
+  const auto timeout = std::clamp<std::int64_t>(call.timeout_us, 0, std::int64_t{1} << 52);
+  const Status queued = mailbox_->push(
+      {.caller = peer->caller,
+       .sequence = sequence,
+       .method = method,
+       .deadline = Deadline::after(std::chrono::microseconds(timeout), loop_.clock()),
+       .arguments = std::move(call.arguments)});
+  if (queued.code() == Code::kUnavailable) return;  // stopping: the connection's end tells
+  if (!queued.ok()) answer(peer->caller, sequence, queued);
+}
+
+void CallServer::on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel) {
+  if (mailbox_->remove(peer->caller, cancel.sequence)) {
+    answer(peer->caller, cancel.sequence, error(Code::kCancelled, "the caller cancelled it"));
+  }
+}
+
+void CallServer::answer(ClientId caller, std::uint64_t sequence, Result<wire::Bytes> result) {
+  if (result.ok() && result->size() + 4096 > limits::kFrameBytesMax) {
+    result = error(Code::kResourceExhausted,
+                   "the method's result of {} bytes is above the limit of a frame. Return it in "
+                   "pieces",
+                   result->size());
+  }
+  wire::Bytes frame = encode_reply(sequence, std::move(result));
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(caller);
+  if (it == sessions_.end()) return;
+  Session& session = it->second;
+  session.open.erase(sequence);
+  remember_locked(session, sequence, frame);
+  if (session.connection) (void)session.connection->send(std::move(frame));
+}
+
+void CallServer::remember_locked(Session& session, std::uint64_t sequence,
+                                 const wire::Bytes& frame) {
+  if (frame.size() > kAnswerBytesMax / 4) return;
+  session.answer_bytes += frame.size();
+  session.answers.emplace(sequence, frame);
+  while (session.answers.size() > kAnswersMax || session.answer_bytes > kAnswerBytesMax) {
+    session.answer_bytes -= session.answers.begin()->second.size();
+    session.answers.erase(session.answers.begin());
+  }
+}
+
+void CallServer::close(std::int64_t flush_ms) {
+  for (const auto& peer : std::exchange(peers_, {})) peer->connection->close(flush_ms);
+  MutexLock lock(mutex_);
+  sessions_.clear();
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,194 @@
+#include "actors/client.h"
+
+#include <fmt/format.h>
+
+namespace troupe::detail {
+namespace {
+
+Status closed_error() {
+  return Status(Code::kCancelled, "the cluster object of this process was closed");
+}
+
+// A callback's answer, waited for. The promise lives as long as the callback.
+template <typename T, typename Ask>
+ResultOf<T> wait_for(Deadline deadline, const char* what, Ask ask) {
+  auto promise = std::make_shared<Promise<T>>();
+  auto future = promise->future();
+  ask([promise](ResultOf<T> result) { promise->set(std::move(result)); });
+  auto result = future.get(deadline);
+  const Status& status = status_of(result);
+  if (status.code() == Code::kDeadlineExceeded) {
+    return error(Code::kDeadlineExceeded, "{}: the head has not answered in time", what);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
+                                                   const ActorInterface& interface) {
+  MutexLock lock(mutex_);
+  auto& channel = channels_[{actor_id, interface.type}];
+  if (!channel) {
+    channel = std::make_shared<ActorChannel>(options_.environment, actor_id, interface,
+                                             ClientId::make(*options_.random));
+    if (closed_) channel->fail(closed_error());
+  }
+  return channel;
+}
+
+FutureOptions ActorClient::future_options(ActorId target) const {
+  FutureOptions options;
+  options.executor = options_.executor;
+  if (target == options_.self) options.fulfilled_by = options_.executor;
+  return options;
+}
+
+Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
+                                              const ActorInterface& interface,
+                                              wire::Bytes constructor_arguments) {
+  wire::ActorSpec spec = TROUPE_TRY(make_spec(options));
+  spec.actor_id = ActorId::make(*options_.random);
+  spec.type = interface.type;
+  spec.constructor_arguments = std::move(constructor_arguments);
+  spec.job_id = options_.job_id;
+  spec.owner = options_.client_id;
+  MutexLock lock(mutex_);
+  if (closed_) return closed_error();
+  if (!image_) image_ = TROUPE_TRY(options_.image());
+  spec.image = *image_;
+  return spec;
+}
+
+Result<std::shared_ptr<ActorChannel>> ActorClient::create(const ActorOptions& options,
+                                                          const ActorInterface& interface,
+                                                          wire::Bytes constructor_arguments) {
+  auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
+  auto road = channel(spec.actor_id, interface);
+  options_.environment->directory->create({std::move(spec)}, false, false, [road](Status status) {
+    if (!status.ok()) road->fail(std::move(status));
+  });
+  return road;
+}
+
+Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
+    std::vector<Member> members, const ActorInterface& interface, bool no_wait, Deadline deadline) {
+  std::vector<wire::ActorSpec> specs;
+  std::vector<std::shared_ptr<ActorChannel>> roads;
+  for (auto& member : members) {
+    specs.push_back(
+        TROUPE_TRY(spec_for(member.options, interface, std::move(member.constructor_arguments))));
+    roads.push_back(channel(specs.back().actor_id, interface));
+  }
+  if (specs.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
+  TROUPE_RETURN_IF_ERROR(wait_for<void>(deadline, "creating actors", [&](auto done) {
+    options_.environment->directory->create(std::move(specs), true, no_wait, done);
+  }));
+  return roads;
+}
+
+Result<wire::ActorInfo> ActorClient::wait_for_actor(
+    ActorId actor_id, const std::string& name, Deadline deadline,
+    std::function<bool(const wire::ActorInfo&)> enough, const char* what) {
+  struct Seen {
+    Mutex mutex;
+    std::optional<wire::ActorInfo> last;
+  };
+  auto seen = std::make_shared<Seen>();
+  Directory::WatchId watch = 0;
+  auto promise = std::make_shared<Promise<wire::ActorInfo>>();
+  auto future = promise->future();
+  watch = options_.environment->directory->watch(
+      actor_id, name, [promise, seen, enough](Result<wire::ActorInfo> info) {
+        if (info.ok()) {
+          MutexLock lock(seen->mutex);
+          seen->last = *info;
+        }
+        if (!info.ok() || enough(*info)) promise->set(std::move(info));
+      });
+  auto info = future.get(deadline);
+  options_.environment->directory->unwatch(watch);
+  if (info.status().code() != Code::kDeadlineExceeded) return info;
+  MutexLock lock(seen->mutex);
+  if (!seen->last) return error(Code::kDeadlineExceeded, "{}: the head has not answered", what);
+  return error(Code::kDeadlineExceeded, "{}: the actor is {} {}", what,
+               wire::actor_state_name(seen->last->state), seen->last->pending_why);
+}
+
+Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
+                                                        const ActorInterface& interface,
+                                                        Deadline deadline) {
+  const auto info = TROUPE_TRY(
+      wait_for_actor(
+          {}, name, deadline, [](const wire::ActorInfo&) { return true; }, "looking for an actor")
+          .with("actor", name));
+  if (info.state == wire::ActorState::kDead) {
+    return error(Code::kNotFound, "no living actor has this name").with("actor", name);
+  }
+  if (info.type != interface.type) {
+    return error(Code::kInvalidArgument, "the actor is a {}, not a {}", info.type, interface.type)
+        .with("actor", name);
+  }
+  return channel(info.actor_id, interface);
+}
+
+Status ActorClient::kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
+                         const std::string& reason, Deadline deadline) {
+  return wait_for<void>(deadline, "ending an actor", [&](auto done) {
+    options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
+  });
+}
+
+Result<std::vector<wire::NodeInfo>> ActorClient::nodes(Deadline deadline) {
+  return wait_for<std::vector<wire::NodeInfo>>(deadline, "listing nodes", [&](auto done) {
+    options_.environment->directory->list_nodes(done);
+  });
+}
+
+Directory::WatchId ActorClient::watch(ActorId actor_id, OnActor on_actor) {
+  return options_.environment->directory->watch(
+      actor_id, "", [on_actor = std::move(on_actor)](const Result<wire::ActorInfo>& info) {
+        if (info.ok()) on_actor(*info);
+      });
+}
+
+void ActorClient::unwatch(Directory::WatchId watch) {
+  options_.environment->directory->unwatch(watch);
+}
+
+Result<RawConnection> ActorClient::connect_to(ActorId actor_id, const std::string& purpose,
+                                              Deadline deadline) {
+  const auto info = TROUPE_TRY(wait_for_actor(
+      actor_id, "", deadline,
+      [](const wire::ActorInfo& i) {
+        return i.state == wire::ActorState::kAlive || i.state == wire::ActorState::kDead;
+      },
+      "connecting to an actor"));
+  if (info.state == wire::ActorState::kDead) {
+    return error(Code::kActorDied, "the actor to connect to is dead: {}", info.death.to_string());
+  }
+  const auto& environment = *options_.environment;
+  RawConnection connection;
+  connection.same_node = !environment.node_id.empty() && environment.node_id == info.node_id &&
+                         !info.endpoint.local_name.empty();
+  net::Address address{info.endpoint.host, info.endpoint.port, {}};
+  if (connection.same_node) address.local_name = info.endpoint.local_name;
+  connection.socket = TROUPE_TRY(net::connect_blocking(
+      address, fmt::format("actor/{}/{}", actor_id, purpose), environment.token, deadline));
+  return connection;
+}
+
+void ActorClient::close() {
+  std::vector<std::shared_ptr<ActorChannel>> channels;
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    for (auto& [key, channel] : channels_) channels.push_back(std::move(channel));
+    channels_.clear();
+  }
+  for (const auto& channel : channels) channel->close(closed_error());
+  options_.environment->directory->close();
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,108 @@
+#pragma once
+// What a process needs to create, find and call actors; Cluster (drivers) and ActorContext (actors)
+// stand on it.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/actor_channel.h"
+#include "actors/directory.h"
+#include "actors/executor.h"
+#include "actors/future.h"
+#include "actors/method_table.h"
+#include "actors/options.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/random.h"
+#include "runtime/base/status.h"
+#include "runtime/base/unique_fd.h"
+
+namespace troupe {
+
+// A raw socket to another actor's process.
+struct RawConnection {
+  UniqueFd socket;
+  bool same_node = false;  // it is a Unix socket
+};
+
+namespace detail {
+
+struct ClientOptions {
+  std::shared_ptr<const ChannelEnvironment> environment;
+  JobId job_id;
+  ClientId client_id;
+  // The program that actor processes run; asked at the first spawn.
+  std::function<Result<wire::Image>()> image;
+  // In an actor: its id and its thread, where continuations run.
+  ActorId self;
+  std::shared_ptr<Executor> executor;
+  std::shared_ptr<Random> random;
+};
+
+// Thread-safe.
+class ActorClient : public std::enable_shared_from_this<ActorClient> {
+ public:
+  using OnActor = std::function<void(const wire::ActorInfo&)>;
+
+  explicit ActorClient(ClientOptions options) : options_(std::move(options)) {}
+
+  // The road to an actor; one per actor and interface.
+  std::shared_ptr<ActorChannel> channel(ActorId actor_id, const ActorInterface& interface);
+  // How futures of calls to `target` behave in this process.
+  FutureOptions future_options(ActorId target) const;
+
+  // Places an actor of the class; returns its road before it runs. A refusal of the head ends its
+  // calls.
+  Result<std::shared_ptr<ActorChannel>> create(const ActorOptions& options,
+                                               const ActorInterface& interface,
+                                               wire::Bytes constructor_arguments);
+  struct Member {
+    ActorOptions options;
+    wire::Bytes constructor_arguments;
+  };
+  // All are placed or none is; waits until the head has accepted or refused.
+  Result<std::vector<std::shared_ptr<ActorChannel>>> create_gang(std::vector<Member> members,
+                                                                 const ActorInterface& interface,
+                                                                 bool no_wait, Deadline deadline);
+  // The living actor called `name`. kNotFound, kDeadlineExceeded; kInvalidArgument for another
+  // class.
+  Result<std::shared_ptr<ActorChannel>> find(const std::string& name,
+                                             const ActorInterface& interface, Deadline deadline);
+
+  Status kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
+              const std::string& reason, Deadline deadline);
+  Result<std::vector<wire::NodeInfo>> nodes(Deadline deadline);
+  // Calls `on_actor` now and at each change, on the loop's thread: short, without waiting.
+  Directory::WatchId watch(ActorId actor_id, OnActor on_actor);
+  void unwatch(Directory::WatchId watch);
+
+  // A socket to the actor's process, for whoever accepts `purpose` there
+  // (ActorContext::accept_connections). Waits for the actor to run.
+  Result<RawConnection> connect_to(ActorId actor_id, const std::string& purpose, Deadline deadline);
+
+  // Ends every call with kCancelled; afterwards nothing is called back.
+  void close();
+
+ private:
+  Result<wire::ActorSpec> spec_for(const ActorOptions& options, const ActorInterface& interface,
+                                   wire::Bytes constructor_arguments);
+  Result<wire::ActorInfo> wait_for_actor(ActorId actor_id, const std::string& name,
+                                         Deadline deadline,
+                                         std::function<bool(const wire::ActorInfo&)> enough,
+                                         const char* what);
+
+  const ClientOptions options_;
+  Mutex mutex_;
+  std::map<std::pair<ActorId, std::string_view>, std::shared_ptr<ActorChannel>> channels_
+      TROUPE_GUARDED_BY(mutex_);
+  std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
+  bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace detail
+}  // namespace troupe

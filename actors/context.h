@@ -1,0 +1,130 @@
+#pragma once
+// What an actor may ask of the process that hosts it. An actor that wants it takes it as the first
+// parameter of its constructor and keeps the reference: it lives longer than the actor.
+//
+//   Pinger(troupe::ActorContext& context, int n) : context_(context) {}
+//
+// Threads: everything may be called from any thread of the process, except save_now() (the actor's
+// own thread: its constructor and its methods).
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/client.h"
+#include "actors/handle.h"
+#include "actors/options.h"
+#include "actors/spawn.h"
+#include "runtime/base/log.h"
+#include "runtime/wire/types.h"
+
+namespace troupe {
+
+namespace detail {
+
+// The host's side of the context.
+class HostServices {
+ public:
+  using OnConnection = std::function<void(UniqueFd, std::string target, bool same_node)>;
+  virtual ~HostServices() = default;
+  virtual Status save_now() = 0;
+  virtual void accept_connections(const std::string& purpose, OnConnection on_connection) = 0;
+  virtual std::stop_token stop_token() const = 0;
+  virtual void request_exit() = 0;
+  virtual Status keep_segment(const std::string& name, int fd) = 0;
+};
+
+}  // namespace detail
+
+class ActorContext {
+ public:
+  ActorContext(wire::ActorSpec spec, std::uint64_t generation, NodeId node_id,
+               std::shared_ptr<detail::ActorClient> client, std::shared_ptr<Executor> executor,
+               detail::HostServices& host, Logger log)
+      : spec_(std::move(spec)),
+        generation_(generation),
+        node_id_(node_id),
+        client_(std::move(client)),
+        executor_(std::move(executor)),
+        host_(host),
+        log_(std::move(log)) {}
+  ActorContext(const ActorContext&) = delete;
+  ActorContext& operator=(const ActorContext&) = delete;
+
+  // --- who the actor is ---
+  ActorId id() const { return spec_.actor_id; }
+  const std::string& name() const { return spec_.name; }
+  int rank() const { return spec_.rank; }
+  const std::string& run() const { return spec_.run; }
+  // The number of this process of the actor, from 1.
+  std::uint64_t generation() const { return generation_; }
+  NodeId node_id() const { return node_id_; }
+  // Writes to the process's standard error, which the node keeps.
+  const Logger& log() const { return log_; }
+  // A handle to the actor itself, to give to others.
+  template <typename T>
+  ActorHandle<T> self() const {
+    return {client_, client_->channel(id(), detail::kActorInterface<T>)};
+  }
+
+  // --- other actors; as of Cluster (cluster.h). They belong to this actor's owner. ---
+  template <typename T, typename... A>
+  Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
+    return detail::spawn<T>(client_, options, std::forward<A>(arguments)...);
+  }
+  template <typename T>
+  Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
+    return detail::find<T>(client_, name, timeout);
+  }
+  template <typename T>
+  Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
+    return detail::kill(client_, handle.id(), options);
+  }
+  template <typename T>
+  ActorWatch watch(const ActorHandle<T>& handle,
+                   std::function<void(const wire::ActorInfo&)> on_change) {
+    return ActorWatch(client_, client_->watch(handle.id(), std::move(on_change)));
+  }
+
+  // --- raw sockets between actor processes ---
+  // `on_connection` gets each authenticated socket whose target is "actor/ID/PURPOSE" or begins
+  // with that and a slash, also those that came before; on the loop's thread, without waiting
+  // there.
+  void accept_connections(
+      const std::string& purpose,
+      std::function<void(UniqueFd, std::string target, bool same_node)> on_connection) {
+    host_.accept_connections(purpose, std::move(on_connection));
+  }
+  // A socket to another actor's process; its target is "actor/ID/PURPOSE". Waits until it runs.
+  Result<RawConnection> connect_to(ActorId actor_id, const std::string& purpose,
+                                   Deadline deadline) {
+    return client_->connect_to(actor_id, purpose, deadline);
+  }
+
+  // --- the process ---
+  // Requested when the actor is to end: a method that runs long looks at it.
+  std::stop_token stop_token() const { return host_.stop_token(); }
+  // Ends the actor's process with exit code 0 after the method that runs now has been answered.
+  void request_exit() { host_.request_exit(); }
+  // Saves the state now (actors with save() and load()), whatever the policy. Actor's thread.
+  Status save_now() { return host_.save_now(); }
+  // Asks the node to keep a shared-memory segment (a memfd) beyond this process, under a name; the
+  // descriptor stays the caller's. A later one of the same name replaces it; fd -1 forgets it.
+  Status keep_segment(const std::string& name, int fd) { return host_.keep_segment(name, fd); }
+  // Work for the actor's own thread, between its calls.
+  Executor& executor() { return *executor_; }
+
+ private:
+  const wire::ActorSpec spec_;
+  const std::uint64_t generation_;
+  const NodeId node_id_;
+  const std::shared_ptr<detail::ActorClient> client_;
+  const std::shared_ptr<Executor> executor_;
+  detail::HostServices& host_;
+  const Logger log_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,37 @@
+#pragma once
+// What callers ask of the head: where actors are, and to create and end them. An interface, so that
+// handles can be tested without a head; head_directory.h has the real one.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::detail {
+
+// Thread-safe. Callbacks come on the loop's thread, never from within the call that asked.
+class Directory {
+ public:
+  using WatchId = std::uint64_t;
+  using OnActor = std::function<void(Result<wire::ActorInfo>)>;
+  using OnDone = std::function<void(Status)>;
+  using OnNodes = std::function<void(Result<std::vector<wire::NodeInfo>>)>;
+
+  virtual ~Directory() = default;
+  // Calls `on_actor` now and at each change of the actor, until unwatch. An error (kNotFound,
+  // kUnavailable) is the last call. `actor_id` empty: the living actor called `name`.
+  virtual WatchId watch(ActorId actor_id, const std::string& name, OnActor on_actor) = 0;
+  virtual void unwatch(WatchId watch) = 0;
+  // Places the actors; `done` when the head has accepted or refused them, not when they run.
+  virtual void create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait, OnDone done) = 0;
+  virtual void kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
+                    const std::string& reason, OnDone done) = 0;
+  virtual void list_nodes(OnNodes done) = 0;
+  // No callback comes after it returns.
+  virtual void close() = 0;
+};
+
+}  // namespace troupe::detail

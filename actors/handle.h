@@ -1,0 +1,149 @@
+#pragma once
+// ActorHandle<T>: calls an actor. A value: copied, passed to other actors as an argument, kept as
+// long as needed. It does not keep the actor alive, and stays valid over the actor's restarts.
+//
+//   auto sum = counter.call<&Counter::add>(3).get(std::chrono::seconds(1));   // Result<int>
+//   auto later = counter.with({.timeout = std::chrono::hours(1)}).call<&Counter::slow>();
+//
+// Calls of one process to one actor run in the order in which they were made. Errors carry the
+// actor, the method and the node. Thread-safe.
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "actors/actor_class.h"
+#include "actors/client.h"
+#include "actors/future.h"
+#include "actors/method_table.h"
+#include "actors/options.h"
+#include "actors/serialize.h"
+
+namespace troupe {
+
+template <typename T>
+class ActorHandle {
+ public:
+  // No actor: every call ends with kFailedPrecondition.
+  ActorHandle() = default;
+  ActorHandle(std::shared_ptr<detail::ActorClient> client,
+              std::shared_ptr<detail::ActorChannel> channel)
+      : client_(std::move(client)), channel_(std::move(channel)) {}
+
+  // The same actor, called with these options.
+  ActorHandle with(CallOptions options) const {
+    ActorHandle copy = *this;
+    copy.options_ = options;
+    return copy;
+  }
+
+  // Calls a method of T's list; returns at once. The arguments are converted to the method's
+  // parameter types and copied before it returns.
+  template <auto Method, typename... A>
+  auto call(A&&... arguments) const {
+    using Traits = detail::MethodTraits<Method>;
+    using Value = typename Traits::Value;
+    using List = std::remove_cvref_t<decltype(T::methods)>;
+    constexpr std::size_t kIndex = detail::method_index<Method>(List{});
+    static_assert(kIndex < List::kCount,
+                  "this method is not in the actor class's `methods`: add it there");
+    using Check = detail::CallArguments<Method, typename Traits::Parameters, A&&...>;
+    if constexpr (Check::kGood) {
+      typename Traits::Stored stored(std::forward<A>(arguments)...);
+      return send<Value>(static_cast<std::uint32_t>(kIndex), detail::encode_arguments(stored));
+    } else {
+      return Future<Value>(make_ready_future<Value>(Status(Code::kInternal, "does not compile")));
+    }
+  }
+
+  bool empty() const { return channel_ == nullptr; }
+  ActorId id() const { return channel_ ? channel_->actor_id() : ActorId{}; }
+  const std::shared_ptr<detail::ActorClient>& client() const { return client_; }
+  friend bool operator==(const ActorHandle& a, const ActorHandle& b) { return a.id() == b.id(); }
+
+ private:
+  template <typename Value>
+  Future<Value> send(std::uint32_t method, wire::Bytes arguments) const {
+    if (!channel_) {
+      return make_ready_future<Value>(error(Code::kFailedPrecondition,
+                                            "a call through an empty ActorHandle<{}>",
+                                            detail::kActorInterface<T>.type));
+    }
+    auto promise = std::make_shared<Promise<Value>>(client_->future_options(channel_->actor_id()));
+    auto future = promise->future();
+    const auto sequence = channel_->call(
+        {.method = method,
+         .arguments = std::move(arguments),
+         .deadline = Deadline::after(options_.timeout),
+         .retry = options_.retry,
+         .done = [promise, client = std::weak_ptr(client_)](Result<wire::Bytes> bytes) {
+           promise->set(decode_answer<Value>(std::move(bytes), client.lock()));
+         }});
+    if (sequence != 0) {
+      promise->set_cancel([channel = channel_, sequence] { channel->cancel(sequence); });
+    }
+    return future;
+  }
+
+  template <typename Value>
+  static detail::ResultOf<Value> decode_answer(Result<wire::Bytes> bytes,
+                                               std::shared_ptr<detail::ActorClient> client) {
+    if (!bytes.ok()) return bytes.status();
+    if constexpr (std::is_void_v<Value>) {
+      return Status();
+    } else {
+      return decode_value<Value>(*bytes, DecodeContext{std::move(client)});
+    }
+  }
+
+  std::shared_ptr<detail::ActorClient> client_;
+  std::shared_ptr<detail::ActorChannel> channel_;
+  CallOptions options_;
+};
+
+// A handle travels as the actor's id; where it arrives, calls go straight from there to the actor.
+template <typename T>
+struct Codec<ActorHandle<T>> {
+  static constexpr bool kSupported = true;
+  static constexpr std::size_t kBytesMin = 16;
+  static constexpr std::uint64_t kHash =
+      TypeHash::mix(TypeHash::of("handle"), TypeHash::of(detail::kTypeName<T>));
+  static void encode(Encoder& out, const ActorHandle<T>& value) {
+    Codec<ActorId>::encode(out, value.id());
+  }
+  static bool decode(Decoder& in, ActorHandle<T>& value) {
+    ActorId id;
+    if (!Codec<ActorId>::decode(in, id)) return false;
+    const auto& client = in.context().client;
+    if (id.empty()) {
+      value = {};
+    } else if (!client) {
+      return in.fail("an actor handle where no handles can be used");
+    } else {
+      value = ActorHandle<T>(client, client->channel(id, detail::kActorInterface<T>));
+    }
+    return true;
+  }
+};
+
+namespace detail {
+
+// The constructor's arguments as they travel: the signature's hash, then the arguments.
+template <typename T, typename... A>
+wire::Bytes encode_constructor(A&&... arguments) {
+  using Traits = ConstructorTraits<T>;
+  static_assert(Traits::kGoodArguments && Traits::check());
+  static_assert(std::is_constructible_v<typename Traits::Stored, A&&...> &&
+                    sizeof...(A) == std::tuple_size_v<typename Traits::Stored>,
+                "the arguments do not fit the actor class's `static constexpr auto constructor = "
+                "troupe::constructor<…>` (none listed: no arguments)");
+  typename Traits::Stored stored(std::forward<A>(arguments)...);
+  Encoder out;
+  out.put(Traits::kHash);
+  const wire::Bytes bytes = encode_arguments(stored);
+  out.append(bytes.data(), bytes.size());
+  return out.take();
+}
+
+}  // namespace detail
+}  // namespace troupe

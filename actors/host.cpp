@@ -1,0 +1,391 @@
+#include "actors/host.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "actors/call_server.h"
+#include "actors/node_channel.h"
+#include "actors/saved_state.h"
+
+namespace troupe::detail {
+namespace {
+
+// The node sends it when it has spawned the process.
+constexpr Duration kStartTimeout = std::chrono::seconds(30);
+// How long the last answers may take to leave.
+constexpr std::int64_t kFlushMs = 500;
+constexpr Duration kLastAnswersTime = std::chrono::milliseconds(20);
+// Sockets that came before anybody accepted their purpose.
+constexpr std::size_t kWaitingConnectionsMax = 256;
+
+Status actor_error(const char* what) {
+  return error(Code::kActorError, "the actor threw: {}", what);
+}
+
+// Runs the user's code; what it throws becomes kActorError.
+template <typename F>
+auto guarded(F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    return actor_error(e.what());
+  } catch (...) {
+    return actor_error("something that is no std::exception");
+  }
+}
+
+class Host final : public HostServices {
+ public:
+  Host(std::vector<ActorClass> classes, UniqueFd node_socket,
+       const DirectoryFactory& make_directory)
+      : classes_(std::move(classes)),
+        make_directory_(make_directory),
+        thread_("troupe-host"),
+        loop_(thread_.loop()),
+        node_(loop_, std::move(node_socket)),
+        mailbox_(std::make_shared<Mailbox>()) {}
+
+  int run();
+
+  Status save_now() override;
+  void accept_connections(const std::string& purpose, OnConnection on_connection) override;
+  std::stop_token stop_token() const override { return stop_.get_token(); }
+  void request_exit() override {
+    mailbox_->stop();
+    stop_.request_stop();
+  }
+  Status keep_segment(const std::string& name, int fd) override {
+    return node_.send(wire::HostKeepSegment{name, fd < 0}, fd);
+  }
+
+ private:
+  struct Started {
+    wire::HostStart message;
+    UniqueFd saved_state;
+  };
+
+  void on_message(wire::HostMessage message, UniqueFd fd);
+  void on_connection(wire::HostConnection connection, UniqueFd socket);
+  Result<Started> wait_for_start();
+  Status prepare(Started& started);
+  Status create(Started& started);
+  Status load(UniqueFd segment);
+  void serve();
+  void run_call(QueuedCall call);
+  Result<wire::Bytes> invoke(const QueuedCall& call);
+  Status save_after(std::size_t method);
+  Status save();
+  void shut_down();
+  Status decorated(Status status, std::size_t method) const;
+  std::string label() const {
+    return spec_.name.empty() ? fmt::format("{} {}", spec_.type, spec_.actor_id.brief())
+                              : spec_.name;
+  }
+
+  const std::vector<ActorClass> classes_;
+  const DirectoryFactory make_directory_;
+  net::LoopThread thread_;
+  net::EventLoop& loop_;
+  NodeChannel node_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  std::stop_source stop_;
+  Promise<Started> start_;
+  bool start_seen_ = false;  // loop thread
+
+  // Set before calls are served.
+  wire::ActorSpec spec_;
+  NodeId node_id_;
+  std::uint64_t generation_ = 0;
+  const ActorClass* class_ = nullptr;
+  std::shared_ptr<ActorClient> client_;
+  std::shared_ptr<CallServer> server_;
+  std::unique_ptr<ActorContext> context_;
+  // Actor's thread.
+  std::unique_ptr<ActorInstance> actor_;
+  std::optional<SavedStateSegment> saved_;
+  std::uint32_t calls_since_save_ = 0;
+
+  struct WaitingConnection {
+    wire::HostConnection connection;
+    UniqueFd socket;
+  };
+  Mutex acceptors_mutex_;
+  std::map<std::string, OnConnection> acceptors_ TROUPE_GUARDED_BY(acceptors_mutex_);
+  std::deque<WaitingConnection> waiting_ TROUPE_GUARDED_BY(acceptors_mutex_);
+};
+
+// --- the node's messages -------------------------------------------------------------------------
+
+void Host::on_message(wire::HostMessage message, UniqueFd fd) {
+  if (auto* start = std::get_if<wire::HostStart>(&message)) {
+    if (std::exchange(start_seen_, true)) return;
+    start_.set(Started{std::move(*start), std::move(fd)});
+  } else if (auto* connection = std::get_if<wire::HostConnection>(&message)) {
+    on_connection(std::move(*connection), std::move(fd));
+  } else if (std::get_if<wire::HostStop>(&message)) {
+    mailbox_->stop();
+    stop_.request_stop();
+  }
+}
+
+// "actor/ID/comm/run/3" → "comm"; "actor/ID" → "".
+std::string purpose_of(const std::string& target) {
+  const auto id = target.find('/');
+  const auto purpose = id == std::string::npos ? id : target.find('/', id + 1);
+  if (purpose == std::string::npos) return {};
+  return target.substr(purpose + 1, target.find('/', purpose + 1) - purpose - 1);
+}
+
+void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
+  const std::string purpose = purpose_of(connection.target);
+  OnConnection acceptor;
+  {
+    MutexLock lock(acceptors_mutex_);
+    if (purpose.empty() && server_) {
+      acceptor = [server = server_, peer = connection.peer](UniqueFd fd, std::string, bool) {
+        server->accept(std::move(fd), peer);
+      };
+    } else if (const auto it = acceptors_.find(purpose); it != acceptors_.end()) {
+      acceptor = it->second;
+    } else {
+      if (waiting_.size() >= kWaitingConnectionsMax) waiting_.pop_front();
+      waiting_.push_back({std::move(connection), std::move(socket)});
+      return;
+    }
+  }
+  acceptor(std::move(socket), connection.target, connection.same_node);
+}
+
+void Host::accept_connections(const std::string& purpose, OnConnection on_connection) {
+  loop_.post([this, purpose, on_connection = std::move(on_connection)] {
+    std::deque<WaitingConnection> waiting;
+    {
+      MutexLock lock(acceptors_mutex_);
+      if (!purpose.empty()) acceptors_[purpose] = on_connection;
+      waiting.swap(waiting_);
+    }
+    for (auto& w : waiting) this->on_connection(std::move(w.connection), std::move(w.socket));
+  });
+}
+
+// --- start ---------------------------------------------------------------------------------------
+
+Result<Host::Started> Host::wait_for_start() {
+  auto started = start_.future();
+  loop_.post([this] {
+    node_.start([this](wire::HostMessage message,
+                       UniqueFd fd) { on_message(std::move(message), std::move(fd)); },
+                // Nobody is left to work for, and nobody may be kept waiting by destructors.
+                [](const Status&) { ::_exit(1); });
+  });
+  return started.get(kStartTimeout);
+}
+
+Status Host::prepare(Started& started) {
+  const wire::HostStart& message = started.message;
+  spec_ = message.spec;
+  generation_ = message.generation;
+  node_id_ = message.node_id;
+  std::string known;
+  for (const auto& candidate : classes_) {
+    if (candidate.interface.type == spec_.type) class_ = &candidate;
+    known += (known.empty() ? "" : ", ") + std::string(candidate.interface.type);
+  }
+  mailbox_->adopt_thread();
+  if (!class_) {
+    return error(Code::kNotFound,
+                 "the program has no actor class {}: list it in troupe::actors<…> in main() (there "
+                 "are: {})",
+                 spec_.type, known);
+  }
+  auto environment = std::make_shared<ChannelEnvironment>();
+  environment->loop = &loop_;
+  environment->token = message.token;
+  environment->node_id = node_id_;
+  environment->directory = make_directory_(loop_, message);
+  auto random = std::make_shared<SystemRandom>();
+  ClientOptions options;
+  options.environment = std::move(environment);
+  options.job_id = spec_.job_id;
+  options.client_id = spec_.owner;
+  options.image = [image = spec_.image]() -> Result<wire::Image> { return image; };
+  options.self = spec_.actor_id;
+  options.executor = mailbox_;
+  options.random = random;
+  client_ = std::make_shared<ActorClient>(std::move(options));
+  context_ = std::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_, *this,
+                                            Logger::to_stderr(label()));
+  auto server =
+      std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface, mailbox_);
+  {
+    MutexLock lock(acceptors_mutex_);
+    server_ = std::move(server);
+  }
+  return {};
+}
+
+Status Host::create(Started& started) {
+  const DecodeContext decode{client_};
+  Decoder prefix(spec_.constructor_arguments);
+  std::uint64_t hash = 0;
+  if (!prefix.get(hash)) return prefix.status();
+  if (hash != class_->constructor_hash) {
+    return error(
+        Code::kFailedPrecondition,
+        "the constructor of {} takes other arguments here than in the program that spawned "
+        "the actor. Build both from the same sources",
+        spec_.type);
+  }
+  const auto arguments = std::span(spec_.constructor_arguments).subspan(sizeof hash);
+  auto actor = guarded([&] { return class_->create(*context_, arguments, decode); });
+  if (!actor.ok()) return actor.status();
+  actor_ = std::move(*actor);
+  if (started.message.has_saved_state) return load(std::move(started.saved_state));
+  return {};
+}
+
+Status Host::load(UniqueFd fd) {
+  auto segment = SavedStateSegment::open(std::move(fd));
+  if (!segment.ok()) return segment.status();
+  if (const auto state = segment->read()) {
+    TROUPE_RETURN_IF_ERROR(
+        guarded([&] { return actor_->load(*state, DecodeContext{client_}); }).prefixed("load()"));
+  }
+  saved_.emplace(std::move(*segment));
+  return {};
+}
+
+int Host::run() {
+  auto started = wait_for_start();
+  if (!started.ok()) {
+    std::fprintf(stderr, "troupe host: the node has not said what to run: %s\n",
+                 started.status().to_string().c_str());
+    return 1;
+  }
+  Status ready = prepare(*started);
+  if (ready.ok()) ready = create(*started);
+  if (!ready.ok()) {
+    ready.with("actor", label()).with("method", fmt::format("{}::{}", spec_.type, spec_.type));
+    ready.with("node", node_id_.brief());
+    std::fprintf(stderr, "troupe host: %s\n", ready.to_string().c_str());
+    (void)node_.send(wire::HostFailed{ready});
+    shut_down();
+    return 1;
+  }
+  accept_connections("", nullptr);  // those that came before the actor was there
+  if (!node_.send(wire::HostReady{}).ok()) return 1;
+  serve();
+  shut_down();
+  return 0;
+}
+
+// --- calls ---------------------------------------------------------------------------------------
+
+void Host::serve() {
+  while (auto item = mailbox_->next()) {
+    if (auto* call = std::get_if<QueuedCall>(&*item)) {
+      run_call(std::move(*call));
+    } else {
+      std::get<Mailbox::Work> (*item)();
+    }
+  }
+}
+
+void Host::run_call(QueuedCall call) {
+  Result<wire::Bytes> result = wire::Bytes{};
+  if (call.deadline.passed(loop_.clock().now())) {
+    result = Status(Code::kDeadlineExceeded,
+                    "the call waited in the actor's mailbox until its deadline");
+  } else {
+    result = invoke(call);
+    // Also after a failure: the method may have changed the state before it failed.
+    if (const Status saved = save_after(call.method); !saved.ok()) {
+      result = saved.prefixed("the call ran, but the actor's state could not be saved");
+    }
+  }
+  if (!result.ok()) result = decorated(result.status(), call.method);
+  server_->answer(call.caller, call.sequence, std::move(result));
+}
+
+Result<wire::Bytes> Host::invoke(const QueuedCall& call) {
+  return guarded(
+      [&] { return actor_->invoke(call.method, call.arguments, DecodeContext{client_}); });
+}
+
+Status Host::decorated(Status status, std::size_t method) const {
+  status.with("actor", label());
+  status.with("method", fmt::format("{}::{}", spec_.type, class_->interface.methods[method].name));
+  status.with("node", node_id_.brief());
+  return status;
+}
+
+Status Host::save_after(std::size_t method) {
+  if (!class_->saves || class_->method_is_const[method]) return {};
+  const std::uint32_t every = class_->save_policy.every_calls;
+  if (every == 0 || ++calls_since_save_ < every) return {};
+  return save();
+}
+
+Status Host::save_now() {
+  // In the constructor there is no instance yet: what it sets up is set up again by the next one.
+  if (!actor_) return error(Code::kFailedPrecondition, "save_now() in the actor's constructor");
+  if (!class_->saves) {
+    return error(Code::kFailedPrecondition, "{} has no save() and load()", spec_.type);
+  }
+  return save();
+}
+
+Status Host::save() {
+  std::optional<SavedState> state;
+  TROUPE_RETURN_IF_ERROR(guarded([&]() -> Status {
+                           state = actor_->save();
+                           return {};
+                         }).prefixed("save()"));
+  calls_since_save_ = 0;
+  if (saved_ && saved_->fits(state->bytes.size())) {
+    saved_->write(*state);
+    return {};
+  }
+  // The segment before stays with the node until the new one, written completely, replaces it.
+  auto segment = TROUPE_TRY(SavedStateSegment::create(state->bytes.size()));
+  segment.write(*state);
+  TROUPE_RETURN_IF_ERROR(node_.send(wire::HostSavedState{generation_}, segment.fd()));
+  saved_.emplace(std::move(segment));
+  return {};
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void Host::shut_down() {
+  mailbox_->stop();
+  (void)guarded([&]() -> Status {
+    actor_.reset();
+    return {};
+  });
+  if (client_) client_->close();
+  Promise<void> closed;
+  auto done = closed.future();
+  loop_.post([this, &closed] {
+    node_.stop();
+    if (server_) server_->close(kFlushMs);
+    // Callers that read their last answers close; a connection that is closed before would lose
+    // them where it is not a local one.
+    loop_.call_after(kLastAnswersTime, [&closed] { closed.set(Status()); });
+  });
+  (void)done.get(std::chrono::seconds(5));
+}
+
+}  // namespace
+
+int run_host(std::vector<ActorClass> classes, UniqueFd node_socket,
+             const DirectoryFactory& make_directory) {
+  Host host(std::move(classes), std::move(node_socket), make_directory);
+  return host.run();
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,159 @@
+#include "actors/node_channel.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/limits.h"
+
+namespace troupe::detail {
+namespace {
+
+constexpr std::size_t kReadBytes = 64u << 10;
+constexpr int kDescriptorsMax = 16;
+// A node that has not read for so long has hung; the process ends with the socket anyway.
+constexpr int kSendTimeoutMs = 10'000;
+
+// Whether a message from the node travels with a descriptor.
+bool has_descriptor(const wire::HostMessage& message) {
+  if (const auto* start = std::get_if<wire::HostStart>(&message)) return start->has_saved_state;
+  return std::holds_alternative<wire::HostConnection>(message);
+}
+
+}  // namespace
+
+void NodeChannel::start(OnMessage on_message, OnEnd on_end) {
+  on_message_ = std::move(on_message);
+  on_end_ = std::move(on_end);
+  loop_.watch_readable(socket_.get(), [this] { on_readable(); });
+}
+
+void NodeChannel::stop() {
+  if (!on_end_) return;
+  loop_.unwatch(socket_.get());
+  on_end_ = nullptr;
+}
+
+void NodeChannel::end(Status why) {
+  auto on_end = std::move(on_end_);
+  on_end_ = nullptr;
+  loop_.unwatch(socket_.get());
+  if (on_end) on_end(std::move(why));
+}
+
+void NodeChannel::on_readable() {
+  while (on_end_ && read_once()) {
+  }
+}
+
+bool NodeChannel::read_once() {
+  const std::size_t have = buffer_.size();
+  buffer_.resize(have + kReadBytes);
+  iovec piece{buffer_.data() + have, kReadBytes};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kDescriptorsMax)> control;
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  buffer_.resize(have + (count > 0 ? static_cast<std::size_t>(count) : 0));
+  if (count < 0) {
+    if (errno == EINTR) return true;
+    if (errno != EAGAIN) end(error(Code::kUnavailable, "the node: {}", std::strerror(errno)));
+    return false;
+  }
+  if (count == 0) {
+    end(Status(Code::kUnavailable, "the node is gone"));
+    return false;
+  }
+  for (auto* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t fd_count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < fd_count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+      descriptors_.emplace_back(fd);
+    }
+  }
+  cut_frames();
+  return true;
+}
+
+void NodeChannel::cut_frames() {
+  std::size_t offset = 0;
+  while (on_end_ && buffer_.size() - offset >= sizeof(std::uint32_t)) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, buffer_.data() + offset, sizeof length);
+    if (length > limits::kFrameBytesMax) {
+      end(error(Code::kProtocol, "the node sent a frame of {} bytes", length));
+      return;
+    }
+    if (buffer_.size() - offset - sizeof length < length) break;
+    auto message = wire::decode_host(std::span(buffer_).subspan(offset + sizeof length, length));
+    offset += sizeof length + length;
+    if (!message.ok()) {
+      end(message.status().prefixed("a message of the node"));
+      return;
+    }
+    UniqueFd fd;
+    if (has_descriptor(*message)) {
+      if (descriptors_.empty()) {
+        end(Status(Code::kProtocol, "the node sent a message without its descriptor"));
+        return;
+      }
+      fd = std::move(descriptors_.front());
+      descriptors_.pop_front();
+    }
+    on_message_(std::move(*message), std::move(fd));
+  }
+  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(offset));
+}
+
+Status NodeChannel::send(const wire::HostMessage& message, int fd) {
+  const wire::Bytes body = wire::encode(message);
+  std::uint32_t length = static_cast<std::uint32_t>(body.size());
+  std::array<iovec, 2> pieces{
+      {{&length, sizeof length}, {const_cast<std::byte*>(body.data()), body.size()}}};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr envelope{};
+  envelope.msg_iov = pieces.data();
+  envelope.msg_iovlen = pieces.size();
+  if (fd >= 0) {
+    envelope.msg_control = control.data();
+    envelope.msg_controllen = control.size();
+    auto* c = CMSG_FIRSTHDR(&envelope);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  }
+  MutexLock lock(send_mutex_);
+  while (pieces[0].iov_len + pieces[1].iov_len > 0) {
+    const ssize_t count = ::sendmsg(socket_.get(), &envelope, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      pollfd wait{socket_.get(), POLLOUT, 0};
+      if (errno == EAGAIN && ::poll(&wait, 1, kSendTimeoutMs) > 0) continue;
+      return error(Code::kUnavailable, "the node cannot be told: {}", std::strerror(errno));
+    }
+    // The descriptor left with the first byte.
+    envelope.msg_control = nullptr;
+    envelope.msg_controllen = 0;
+    std::size_t sent = static_cast<std::size_t>(count);
+    for (auto& piece : pieces) {
+      const std::size_t part = std::min(sent, piece.iov_len);
+      piece.iov_base = static_cast<char*>(piece.iov_base) + part;
+      piece.iov_len -= part;
+      sent -= part;
+    }
+  }
+  return {};
+}
+
+}  // namespace troupe::detail

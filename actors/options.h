@@ -1,0 +1,54 @@
+#pragma once
+// Options of actors and calls.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+#include "runtime/wire/types.h"
+
+namespace troupe {
+
+// How an actor is placed, named and restarted.
+struct ActorOptions {
+  std::string name;  // unique among living actors of the cluster; empty: unnamed
+  double num_cpus = 1;
+  double num_gpus = 0;
+  double memory_bytes = 0;
+  std::map<std::string, double> resources;  // the user's own kinds; multiples of 1/10,000
+  // How often it may be restarted within the window; -1 without limit. Its last saved state comes
+  // back (actors/README.md).
+  int max_restarts = 0;
+  std::chrono::milliseconds restart_window{60'000};  // 0: over the actor's whole life
+  std::chrono::milliseconds backoff_initial{10};
+  std::chrono::milliseconds backoff_max{2'000};
+  std::optional<NodeId> node_affinity;  // this node or nowhere
+  bool detached = false;                // outlives the driver
+  // Shown in the process's command line, so that ps tells processes apart.
+  std::string run;
+  int rank = -1;  // -1: none
+  std::map<std::string, std::string> environment;
+  std::string log_path;  // the process's output is appended here too; empty: nowhere else
+};
+
+// How one call is made: handle.with(CallOptions{.timeout = …}).call<…>(…).
+struct CallOptions {
+  // Covers everything: waiting for the actor to start or restart, its mailbox, and the method. The
+  // actor does not begin a call whose time is over.
+  Duration timeout = std::chrono::seconds(60);
+  // Send the call again when its connection or process is lost before its answer came. Without it a
+  // call runs at most once. A living actor never runs a repeated call twice; after a death the call
+  // may have run and been saved already, so its method should be idempotent.
+  bool retry = false;
+};
+
+namespace detail {
+// The options as the cluster's ActorSpec, without what the caller's process knows (job, owner,
+// image). kInvalidArgument names a field that makes no sense.
+Result<wire::ActorSpec> make_spec(const ActorOptions& options);
+}  // namespace detail
+}  // namespace troupe

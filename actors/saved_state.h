@@ -1,0 +1,57 @@
+#pragma once
+// The memory in which an actor's saved state outlives its process: a memfd of fixed size with two
+// slots, kept by the node and mapped by the actor's process, this one and the next.
+//
+// Layout, little-endian, offsets in bytes:
+//   0    u64 magic "TRPSAVE1"   8 u64 slot capacity   (the rest of the first 4096 bytes is zero)
+//   4096 slot 0: a slot header of 64 bytes, then `capacity` bytes of state
+//   then slot 1, at the next multiple of 4096
+// Slot header: u64 number (0: never written), u64 size, u64 type hash, u32 state version, u32 zero,
+// u64 XXH3-64 over the state and the fields before.
+//
+// A save writes the older slot and its header last; the newest slot whose hash is right counts. So
+// a process killed in mid-save leaves the save before, and a save costs no system call. A state
+// that outgrows the slots gets a new segment.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "actors/actor_class.h"
+#include "runtime/base/status.h"
+#include "runtime/base/unique_fd.h"
+
+namespace troupe::detail {
+
+// Not thread-safe.
+class SavedStateSegment {
+ public:
+  // A new segment with room for states of `state_bytes` and some growth. kResourceExhausted.
+  static Result<SavedStateSegment> create(std::size_t state_bytes);
+  // The segment that an earlier process of the actor filled. kDataLoss where it is none.
+  static Result<SavedStateSegment> open(UniqueFd fd);
+
+  SavedStateSegment(SavedStateSegment&&) noexcept;
+  SavedStateSegment& operator=(SavedStateSegment&&) noexcept;
+  ~SavedStateSegment();
+
+  bool fits(std::size_t state_bytes) const { return state_bytes <= capacity_; }
+  // Requires fits(state.bytes.size()).
+  void write(const SavedState& state);
+  // The last state that was written completely, if any.
+  std::optional<SavedState> read() const;
+  int fd() const { return fd_.get(); }
+
+ private:
+  SavedStateSegment(UniqueFd fd, std::byte* memory, std::size_t mapped_bytes, std::size_t capacity);
+  std::byte* slot(int index) const;
+
+  UniqueFd fd_;
+  std::byte* memory_ = nullptr;
+  std::size_t mapped_bytes_ = 0;
+  std::size_t capacity_ = 0;  // bytes of state per slot
+};
+
+}  // namespace troupe::detail

@@ -1,0 +1,103 @@
+#pragma once
+// Creating, finding, ending and watching actors: what drivers (Cluster) and actors (ActorContext)
+// share.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "actors/client.h"
+#include "actors/handle.h"
+#include "actors/options.h"
+
+namespace troupe {
+
+// How long requests to the head may take.
+inline constexpr Duration kControlTimeout = std::chrono::seconds(10);
+
+// How an actor is ended. Without grace it is killed at once.
+struct KillOptions {
+  // The actor's restart policy applies, as if it had died by itself.
+  bool allow_restart = false;
+  // The method that runs may finish within this time, and the actor's destructor runs.
+  std::chrono::milliseconds grace{0};
+  std::string reason = "killed by its user";
+};
+
+// Ends a watch when it goes.
+class ActorWatch {
+ public:
+  ActorWatch() = default;
+  ActorWatch(std::shared_ptr<detail::ActorClient> client, detail::Directory::WatchId id)
+      : client_(std::move(client)), id_(id) {}
+  ActorWatch(ActorWatch&& other) noexcept = default;
+  ActorWatch& operator=(ActorWatch&& other) noexcept {
+    stop();
+    client_ = std::move(other.client_);
+    id_ = other.id_;
+    return *this;
+  }
+  ~ActorWatch() { stop(); }
+  void stop() {
+    if (client_) std::exchange(client_, nullptr)->unwatch(id_);
+  }
+
+ private:
+  std::shared_ptr<detail::ActorClient> client_;
+  detail::Directory::WatchId id_ = 0;
+};
+
+// An actor of a gang: its options and the arguments of its constructor.
+template <typename T>
+struct GangMember {
+  template <typename... A>
+  explicit GangMember(ActorOptions o, A&&... arguments)
+      : options(std::move(o)),
+        constructor_arguments(detail::encode_constructor<T>(std::forward<A>(arguments)...)) {}
+  ActorOptions options;
+  wire::Bytes constructor_arguments;
+};
+
+namespace detail {
+
+template <typename T, typename... A>
+Result<ActorHandle<T>> spawn(const std::shared_ptr<ActorClient>& client,
+                             const ActorOptions& options, A&&... arguments) {
+  auto channel = TROUPE_TRY(client->create(options, kActorInterface<T>,
+                                           encode_constructor<T>(std::forward<A>(arguments)...)));
+  return ActorHandle<T>(client, std::move(channel));
+}
+
+template <typename T>
+Result<std::vector<ActorHandle<T>>> spawn_gang(const std::shared_ptr<ActorClient>& client,
+                                               std::vector<GangMember<T>> members, bool no_wait) {
+  std::vector<ActorClient::Member> plain;
+  for (auto& member : members) {
+    plain.push_back({std::move(member.options), std::move(member.constructor_arguments)});
+  }
+  auto channels = TROUPE_TRY(client->create_gang(std::move(plain), kActorInterface<T>, no_wait,
+                                                 Deadline::after(kControlTimeout)));
+  std::vector<ActorHandle<T>> handles;
+  for (auto& channel : channels) handles.emplace_back(client, std::move(channel));
+  return handles;
+}
+
+template <typename T>
+Result<ActorHandle<T>> find(const std::shared_ptr<ActorClient>& client, const std::string& name,
+                            Duration timeout) {
+  auto channel = TROUPE_TRY(client->find(name, kActorInterface<T>, Deadline::after(timeout)));
+  return ActorHandle<T>(client, std::move(channel));
+}
+
+inline Status kill(const std::shared_ptr<ActorClient>& client, ActorId actor_id,
+                   const KillOptions& options) {
+  return client->kill(actor_id, options.allow_restart, options.grace.count(), options.reason,
+                      Deadline::after(kControlTimeout));
+}
+
+}  // namespace detail
+}  // namespace troupe

@@ -1,0 +1,109 @@
+#pragma once
+// The actor classes that the tests host.
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actors/context.h"
+#include "actors/handle.h"
+
+namespace troupe::tests {
+
+class Counter {
+ public:
+  explicit Counter(int start) : count_(start) {}
+  int add(int n) { return count_ += n; }
+  int get() const { return count_; }
+  int fail(const std::string& text) {
+    ++count_;
+    throw std::runtime_error(text);
+  }
+  Result<int> refuse() { return error(Code::kNotFound, "no such thing"); }
+  void exit_now(int code) { ::_exit(code); }
+  std::int64_t pid() const { return ::getpid(); }
+  wire::Bytes echo(const wire::Bytes& bytes) const { return bytes; }
+
+  int save() const { return count_; }
+  void load(int count) { count_ = count; }
+
+  static constexpr auto constructor = troupe::constructor<int>;
+  static constexpr auto methods =
+      troupe::methods<&Counter::add, &Counter::get, &Counter::fail, &Counter::refuse,
+                      &Counter::exit_now, &Counter::pid, &Counter::echo>;
+
+ private:
+  int count_;
+};
+
+// Waits until it is told, by another process, through a file.
+class Sleeper {
+ public:
+  explicit Sleeper(ActorContext& context) : context_(context) {}
+  // Returns when the actor is asked to stop, or the time is over.
+  bool wait(std::int64_t timeout_ms) {
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(timeout_ms));
+    while (!deadline.passed() && !context_.stop_token().stop_requested()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return context_.stop_token().stop_requested();
+  }
+  int touch() { return ++touched_; }
+  std::string where() const {
+    return context_.name() + "/" + std::to_string(context_.rank()) + "/" + context_.run() + "/" +
+           std::to_string(context_.generation());
+  }
+  // A call to itself, waited for: would wait for ever.
+  Result<int> ask_itself() {
+    return context_.self<Sleeper>().call<&Sleeper::touch>().get(std::chrono::seconds(20));
+  }
+  void leave() { context_.request_exit(); }
+
+  static constexpr auto methods = troupe::methods<&Sleeper::wait, &Sleeper::touch, &Sleeper::where,
+                                                  &Sleeper::ask_itself, &Sleeper::leave>;
+
+ private:
+  ActorContext& context_;
+  int touched_ = 0;
+};
+
+class Broken {
+ public:
+  explicit Broken(const std::string& why) { throw std::runtime_error(why); }
+  void nothing() {}
+  static constexpr auto constructor = troupe::constructor<std::string>;
+  static constexpr auto methods = troupe::methods<&Broken::nothing>;
+};
+
+// Calls another actor through a handle that it was given.
+class Relay {
+ public:
+  Result<int> add(ActorHandle<Counter> counter, int n) {
+    return counter.call<&Counter::add>(n).get(std::chrono::seconds(10));
+  }
+  static constexpr auto methods = troupe::methods<&Relay::add>;
+};
+
+// Answers raw sockets of purpose "echo" with what came, reversed in order of connection.
+class RawPeer {
+ public:
+  explicit RawPeer(ActorContext& context) : context_(context) {
+    context_.accept_connections("echo", [](UniqueFd fd, std::string target, bool) {
+      const std::string tail = target.substr(target.find("/echo"));
+      (void)!::write(fd.get(), tail.data(), tail.size());
+    });
+  }
+  void nothing() {}
+  static constexpr auto methods = troupe::methods<&RawPeer::nothing>;
+
+ private:
+  ActorContext& context_;
+};
+
+inline constexpr auto kTestActors = troupe::actors<Counter, Sleeper, Broken, Relay, RawPeer>;
+
+}  // namespace troupe::tests
