@@ -1,0 +1,95 @@
+#include "tests/train/cpu/operator_fixture.h"
+
+namespace troupe::train::tests {
+namespace {
+
+struct Case {
+  std::int64_t batch = 2, length = 70, heads = 4, key_heads = 2, dim = 6;
+  bool segments = false;
+
+  std::int64_t stride() const { return (heads + 2 * key_heads) * dim; }
+  AttentionShape shape(const std::vector<std::int32_t>& first_key) const {
+    AttentionShape s;
+    s.batch = batch;
+    s.query_length = s.key_length = length;
+    s.query_heads = heads, s.key_heads = key_heads, s.head_dim = dim;
+    s.query_stride = s.key_stride = stride();
+    s.key_batch_stride = length * stride();
+    s.scale = 0.7f;
+    s.first_key = segments ? first_key.data() : nullptr;
+    return s;
+  }
+  std::vector<std::int32_t> first_keys() const {
+    std::vector<std::int32_t> out;
+    for (std::int64_t i = 0; i < batch * length; ++i)
+      out.push_back(static_cast<std::int32_t>(i % length / 17 * 17));
+    return out;
+  }
+};
+
+struct Run {
+  Vector out, lse, gradient;
+};
+
+Run run(const Case& c, const Vector& qkv, const Vector& dout, int threads) {
+  OperatorFixture f(threads);
+  const auto first_key = c.first_keys();
+  const AttentionShape s = c.shape(first_key);
+  const std::int64_t k = c.heads * c.dim, v = k + c.key_heads * c.dim;
+  Run r{Vector(dout.size()), Vector(static_cast<std::size_t>(c.batch * c.heads * c.length)),
+        Vector(qkv.size(), 9.0f)};
+  f.operators->attention_forward(s, qkv.data(), qkv.data() + k, qkv.data() + v, r.out.data(),
+                                 r.lse.data());
+  f.operators->attention_backward(s, qkv.data(), qkv.data() + k, qkv.data() + v, r.out.data(),
+                                  r.lse.data(), dout.data(), r.gradient.data(),
+                                  r.gradient.data() + k, r.gradient.data() + v);
+  return r;
+}
+
+// One output row in double.
+std::vector<double> expected_row(const Case& c, const Vector& qkv, std::int64_t batch,
+                                 std::int64_t t, std::int64_t head) {
+  const auto at = [&](std::int64_t row, std::int64_t column) {
+    return static_cast<double>(
+        qkv[static_cast<std::size_t>((batch * c.length + row) * c.stride() + column)]);
+  };
+  const std::int64_t key_head = head / (c.heads / c.key_heads);
+  const std::int64_t k = (c.heads + key_head) * c.dim, v = k + c.key_heads * c.dim;
+  std::vector<double> out(static_cast<std::size_t>(c.dim));
+  double sum = 0;
+  for (std::int64_t j = c.segments ? t / 17 * 17 : 0; j <= t; ++j) {
+    double score = 0;
+    for (std::int64_t d = 0; d < c.dim; ++d) score += at(t, head * c.dim + d) * at(j, k + d);
+    const double p = std::exp(score * 0.7f);
+    sum += p;
+    for (std::int64_t d = 0; d < c.dim; ++d) out[static_cast<std::size_t>(d)] += p * at(j, v + d);
+  }
+  for (double& x : out) x /= sum;
+  return out;
+}
+
+TEST_CASE("attention: values, gradients, and the same bits with two threads") {
+  for (const std::int64_t length : {1, 7, 70, 150})
+    for (const bool segments : {false, true}) {
+      Case c;
+      c.length = length, c.segments = segments;
+      CAPTURE(length);
+      CAPTURE(segments);
+      Vector qkv = random_vector(c.batch * length * c.stride(), 1);
+      const Vector dout = random_vector(c.batch * length * c.heads * c.dim, 2);
+      const Run one = run(c, qkv, dout, 1), two = run(c, qkv, dout, 2);
+      CHECK(one.out == two.out);
+      CHECK(one.gradient == two.gradient);
+      for (std::int64_t t = 0; t < length; t += 1 + length / 13) {
+        const auto expected = expected_row(c, qkv, 1, t, 3);
+        for (std::int64_t d = 0; d < c.dim; ++d)
+          CHECK(one.out[static_cast<std::size_t>((length + t) * c.heads * c.dim + 3 * c.dim + d)] ==
+                doctest::Approx(expected[static_cast<std::size_t>(d)]).epsilon(1e-4));
+      }
+      check_gradient(qkv, one.gradient,
+                     [&] { return inner_product(run(c, qkv, dout, 1).out, dout); });
+    }
+}
+
+}  // namespace
+}  // namespace troupe::train::tests

@@ -1,0 +1,184 @@
+#include "tests/train/cpu/operator_fixture.h"
+#include "train/cpu/exp.h"
+#include "train/cpu/gemm.h"
+
+namespace troupe::train::tests {
+namespace {
+
+TEST_CASE("gemm: all transpositions, tiles and accumulation against a plain loop") {
+  struct Shape {
+    std::int64_t m, n, k;
+  };
+  for (const Shape s :
+       {Shape{3, 5, 7}, Shape{300, 130, 70}, Shape{1, 800, 64}, Shape{40, 33, 5000}})
+    for (int flags = 0; flags < 8; ++flags) {
+      const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4;
+      const Vector a = random_vector(s.m * s.k, 1), b = random_vector(s.k * s.n, 2);
+      const Vector start = random_vector(s.m * s.n, 3);
+      Vector c[2];
+      for (const int threads : {1, 2}) {
+        OperatorFixture f(threads);
+        c[threads - 1] = start;
+        f.operators->gemm({.m = s.m,
+                           .n = s.n,
+                           .k = s.k,
+                           .a = a.data(),
+                           .a_stride = ta ? s.m : s.k,
+                           .transpose_a = ta,
+                           .b = b.data(),
+                           .b_stride = tb ? s.k : s.n,
+                           .transpose_b = tb,
+                           .c = c[threads - 1].data(),
+                           .c_stride = s.n,
+                           .accumulate = accumulate});
+      }
+      CHECK(c[0] == c[1]);
+      double worst = 0;
+      for (std::int64_t i = 0; i < s.m; i += 1 + s.m / 7)
+        for (std::int64_t j = 0; j < s.n; j += 1 + s.n / 9) {
+          double sum = accumulate ? start[static_cast<std::size_t>(i * s.n + j)] : 0.0;
+          for (std::int64_t k = 0; k < s.k; ++k)
+            sum +=
+                static_cast<double>(a[static_cast<std::size_t>(ta ? k * s.m + i : i * s.k + k)]) *
+                b[static_cast<std::size_t>(tb ? j * s.k + k : k * s.n + j)];
+          worst = std::max(worst, std::abs(sum - c[0][static_cast<std::size_t>(i * s.n + j)]));
+        }
+      CAPTURE(s.m);
+      CAPTURE(flags);
+      CHECK(worst < 1e-4);
+    }
+}
+
+TEST_CASE("the exponential is within 2 ulp and passes NaN on") {
+  double worst = 0;
+  for (int i = -870000; i <= 880000; i += 37) {
+    const float x = static_cast<float>(i) * 1e-4f;
+    const double exact = std::exp(static_cast<double>(x));
+    const float rounded = static_cast<float>(exact);
+    const double ulp = static_cast<double>(std::nextafter(rounded, INFINITY)) - rounded;
+    worst = std::max(worst, std::abs(fast_exp(x) - exact) / ulp);
+  }
+  CHECK(worst < 2.0);
+  CHECK(std::isnan(fast_exp(NAN)));
+  CHECK(fast_exp(-INFINITY) < 2e-38f);
+}
+
+TEST_CASE("RMSNorm: values, fused residual, gradients") {
+  const std::int64_t rows = 5, width = 37;
+  OperatorFixture f;
+  Operators& op = *f.operators;
+  Vector x = random_vector(rows * width, 1), w = random_vector(width, 2);
+  const Vector dy = random_vector(rows * width, 3), delta = random_vector(rows * width, 4);
+  Vector y(x.size()), rstd(rows);
+  const auto value = [&] {
+    op.rms_norm_forward(x.data(), w.data(), y.data(), rstd.data(), rows, width, 1e-5f);
+    return inner_product(y, dy);
+  };
+  value();
+  Vector again(x.size());
+  op.rms_norm_apply(x.data(), w.data(), rstd.data(), again.data(), rows, width);
+  CHECK(again == y);
+  Vector dx(x.size()), dw(w.size());
+  op.rms_norm_backward(dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), rows,
+                       width);
+  check_gradient(x, dx, value);
+  check_gradient(w, dw, value);
+
+  Vector sum(x.size()), fused(x.size()), expected_sum(x.size());
+  op.residual_rms_norm_forward(x.data(), delta.data(), w.data(), sum.data(), fused.data(),
+                               rstd.data(), rows, width, 1e-5f);
+  op.add(x.data(), delta.data(), expected_sum.data(), rows * width);
+  CHECK(sum == expected_sum);
+  op.rms_norm_forward(sum.data(), w.data(), y.data(), rstd.data(), rows, width, 1e-5f);
+  CHECK(fused == y);
+}
+
+TEST_CASE("RoPE turns back, and position 0 changes nothing") {
+  const std::int64_t rows = 4, heads = 3, dim = 10, stride = 40;
+  OperatorFixture f;
+  Vector cosine(5 * 5), sine(5 * 5);
+  for (std::size_t p = 0; p < 5; ++p)
+    for (std::size_t i = 0; i < 5; ++i)
+      cosine[p * 5 + i] = std::cos(0.3f * static_cast<float>(p * (i + 1))),
+                     sine[p * 5 + i] = std::sin(0.3f * static_cast<float>(p * (i + 1)));
+  const std::vector<std::int32_t> positions = {0, 4, 2, 2};
+  const Vector start = random_vector(rows * stride, 1);
+  Vector x = start;
+  f.operators->rope(x.data(), stride, positions.data(), cosine.data(), sine.data(), rows, heads,
+                    dim, RopeDirection::kForward);
+  CHECK(std::equal(x.begin(), x.begin() + stride, start.begin()));
+  CHECK(x[40] == doctest::Approx(start[40] * cosine[20] - start[45] * sine[20]));
+  CHECK(x[45] == doctest::Approx(start[45] * cosine[20] + start[40] * sine[20]));
+  f.operators->rope(x.data(), stride, positions.data(), cosine.data(), sine.data(), rows, heads,
+                    dim, RopeDirection::kBackward);
+  for (std::size_t i = 0; i < x.size(); ++i) CHECK(x[i] == doctest::Approx(start[i]).epsilon(1e-5));
+}
+
+TEST_CASE("SwiGLU: gradients, in place") {
+  const std::int64_t rows = 3, width = 21;
+  OperatorFixture f;
+  Vector gate_up = random_vector(rows * 2 * width, 1);
+  for (float& x : gate_up) x *= 3;
+  const Vector dact = random_vector(rows * width, 2);
+  Vector act(dact.size());
+  const auto value = [&] {
+    f.operators->swiglu_forward(gate_up.data(), act.data(), rows, width);
+    return inner_product(act, dact);
+  };
+  value();
+  Vector gradient = gate_up, in_place = dact;
+  f.operators->swiglu_backward(gradient.data(), in_place.data(), in_place.data(), rows, width);
+  for (std::size_t i = 0; i < act.size(); ++i) CHECK(in_place[i] == doctest::Approx(act[i]));
+  check_gradient(gate_up, gradient, value, 5e-3);
+}
+
+TEST_CASE("embedding: gather and ordered scatter") {
+  OperatorFixture f(2);
+  const std::vector<std::int32_t> ids = {2, 0, 2, 1};
+  const Vector weight = random_vector(3 * 70, 1), dout = random_vector(4 * 70, 2);
+  Vector out(4 * 70), dweight(3 * 70);
+  f.operators->embedding_forward(ids.data(), weight.data(), out.data(), 4, 70);
+  CHECK(std::equal(out.begin(), out.begin() + 70, weight.begin() + 140));
+  f.operators->embedding_backward(ids.data(), dout.data(), dweight.data(), 4, 70);
+  for (std::size_t c = 0; c < 70; ++c) {
+    CHECK(dweight[140 + c] == dout[c] + dout[140 + c]);
+    CHECK(dweight[c] == dout[70 + c]);
+  }
+}
+
+TEST_CASE("cross entropy: loss, gradient in place, infinities are not hidden") {
+  const std::int64_t rows = 4, classes = 53;
+  OperatorFixture f;
+  Vector logits = random_vector(rows * classes, 1);
+  for (float& x : logits) x *= 4;
+  const std::vector<std::int32_t> labels = {0, 52, 17, 17};
+  Vector losses(rows);
+  const auto value = [&] {
+    Vector copy = logits;
+    f.operators->cross_entropy(copy.data(), labels.data(), losses.data(), 0.5f, false, rows,
+                               classes);
+    double sum = 0;
+    for (const float loss : losses) sum += loss;
+    return 0.5 * sum;
+  };
+  double sum = 0;
+  for (std::int64_t c = 0; c < classes; ++c)
+    sum += std::exp(static_cast<double>(logits[static_cast<std::size_t>(c)]));
+  value();
+  CHECK(losses[0] == doctest::Approx(std::log(sum) - logits[0]));
+  Vector gradient = logits;
+  f.operators->cross_entropy(gradient.data(), labels.data(), losses.data(), 0.5f, true, rows,
+                             classes);
+  check_gradient(logits, gradient, value);
+  for (const float bad : {NAN, INFINITY}) {
+    Vector copy = logits;
+    copy[60] = bad;
+    f.operators->cross_entropy(copy.data(), labels.data(), losses.data(), 1.0f, false, rows,
+                               classes);
+    CHECK(!std::isfinite(losses[1]));
+    CHECK(std::isfinite(losses[0]));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::train::tests

@@ -1,0 +1,89 @@
+#include "train/optimizer/schedule.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace troupe::train {
+namespace {
+
+json::Object kwargs(std::string_view text) {
+  return json::parse(text, "kwargs").value().as_object();
+}
+
+double at(std::string_view name, std::int64_t step, std::string_view arguments = "{}",
+          std::int64_t total = 100, std::int64_t warmup = 10, double rate = 1e-3) {
+  return Schedule::make(name, kwargs(arguments), rate, total, warmup).value().factor(step);
+}
+
+const auto near = [](double value) { return doctest::Approx(value).epsilon(1e-12); };
+
+TEST_CASE("warm-up") {
+  for (const char* name : {"linear", "cosine", "cosine_with_restarts", "polynomial",
+                           "constant_with_warmup", "inverse_sqrt", "warmup_stable_decay"}) {
+    CAPTURE(name);
+    CHECK(at(name, 0) == 0.0);
+    CHECK(at(name, 4) == near(0.4));
+    CHECK(at(name, 10) == near(1.0));
+  }
+  CHECK(at("constant", 0) == 1.0);
+  CHECK(at("linear", 0, "{}", 100, 0) == 1.0);
+}
+
+TEST_CASE("after the warm-up") {
+  CHECK(at("linear", 55) == near(0.5));
+  CHECK(at("linear", 100) == 0.0);
+  CHECK(at("linear", 120) == 0.0);
+  CHECK(at("cosine", 55) == near(0.5));
+  CHECK(at("cosine", 40) == near(0.5 * (1 + std::cos(std::numbers::pi / 3))));
+  CHECK(at("cosine", 100) == near(0.0));
+  CHECK(at("cosine", 55, R"({"num_cycles": 1.0})") == near(0.0));
+  CHECK(at("cosine_with_restarts", 55, R"({"num_cycles": 2})") == near(1.0));
+  CHECK(at("cosine_with_restarts", 100) == 0.0);
+  CHECK(at("polynomial", 55, R"({"power": 2.0, "lr_end": 0.0})") == near(0.25));
+  CHECK(at("polynomial", 100) == near(1e-7 / 1e-3));
+  CHECK(at("polynomial", 200) == near(1e-7 / 1e-3));
+  CHECK(at("constant_with_warmup", 99) == 1.0);
+  CHECK(at("inverse_sqrt", 40) == near(0.5));
+  CHECK(at("inverse_sqrt", 30000, "{}", 100, 0) == near(0.5));
+}
+
+TEST_CASE("with a least learning rate") {
+  CHECK(at("cosine_with_min_lr", 55, R"({"min_lr_rate": 0.1})") == near(0.55));
+  CHECK(at("cosine_with_min_lr", 100, R"({"min_lr": 1e-4})") == near(0.1));
+  CHECK(at("cosine_warmup_with_min_lr", 0, R"({"min_lr_rate": 0.1})") == near(0.1));
+  CHECK(at("cosine_warmup_with_min_lr", 99, R"({"min_lr_rate": 0.1})") == near(0.1));
+  CHECK(at("cosine_warmup_with_min_lr", 0, R"({"min_lr_rate": 0.1, "warmup_lr_rate": 0.3})") ==
+        near(0.3));
+}
+
+TEST_CASE("warm-up, stable, decay") {
+  CHECK(at("warmup_stable_decay", 39) == 1.0);  // 90 // 3 stable
+  CHECK(at("warmup_stable_decay", 70) == near(0.5));
+  CHECK(at("warmup_stable_decay", 100) == 0.0);
+  constexpr const char* linear =
+      R"({"num_stable_steps": 50, "num_decay_steps": 40, "decay_type": "linear", "min_lr_ratio": 0.2})";
+  CHECK(at("warmup_stable_decay", 59, linear) == 1.0);
+  CHECK(at("warmup_stable_decay", 80, linear) == near(0.6));
+  CHECK(at("warmup_stable_decay", 0, linear) == near(0.2));
+  CHECK(at("warmup_stable_decay", 500, linear) == near(0.2));
+  CHECK(at("warmup_stable_decay", 55, R"({"decay_type": "1-sqrt"})") == near(0.5));
+}
+
+TEST_CASE("wrong names and arguments") {
+  const auto status = [](std::string_view name, std::string_view arguments) {
+    return Schedule::make(name, kwargs(arguments), 1e-3, 100, 10).status();
+  };
+  CHECK(status("reduce_lr_on_plateau", "{}").code() == Code::kUnsupported);
+  CHECK(status("cosin", "{}").code() == Code::kInvalidArgument);
+  CHECK(status("linear", R"({"num_cycles": 1})").code() == Code::kInvalidArgument);
+  CHECK(status("cosine", R"({"num_cycles": "x"})").code() == Code::kInvalidArgument);
+  CHECK(status("cosine_with_min_lr", "{}").code() == Code::kInvalidArgument);
+  CHECK(!status("cosine_with_min_lr", R"({"min_lr": 0, "min_lr_rate": 0})").ok());
+  CHECK(!status("polynomial", R"({"lr_end": 1.0})").ok());
+  CHECK(!status("warmup_stable_decay", R"({"decay_type": "exp"})").ok());
+}
+
+}  // namespace
+}  // namespace troupe::train

@@ -1,0 +1,67 @@
+#include "train/tensor/convert.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace troupe::train {
+namespace {
+
+TEST_CASE("names and sizes go together") {
+  for (int i = 0; i <= static_cast<int>(DType::kU64); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    CHECK(dtype_from_name(dtype_name(dtype)) == dtype);
+    CHECK(dtype_size(dtype) >= 1);
+  }
+  CHECK(!dtype_from_name("F4"));
+  CHECK(dtype_from_torch_name("torch.bfloat16") == DType::kBF16);
+  CHECK(!dtype_from_torch_name("int8"));
+}
+
+TEST_CASE("every 16-bit pattern survives the way there and back") {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    const float f = f16_to_float(half), b = bf16_to_float(half);
+    if (std::isnan(f))
+      CHECK(std::isnan(f16_to_float(float_to_f16(f))));
+    else if (float_to_f16(f) != half)
+      FAIL("f16 " << bits);
+    if (std::isnan(b))
+      CHECK(std::isnan(bf16_to_float(float_to_bf16(b))));
+    else if (float_to_bf16(b) != half)
+      FAIL("bf16 " << bits);
+  }
+}
+
+TEST_CASE("rounding is to nearest, ties to even") {
+  CHECK(float_to_bf16(1.00390625f) == 0x3f80);  // a tie between 1 and 1.0078125
+  CHECK(float_to_bf16(1.01171875f) == 0x3f82);
+  CHECK(float_to_f16(1.0f + 0x1p-11f) == 0x3c00);
+  CHECK(float_to_f16(1.0f + 3 * 0x1p-11f) == 0x3c02);
+  CHECK(float_to_f16(65519.0f) == 0x7bff);
+  CHECK(float_to_f16(65520.0f) == 0x7c00);
+  CHECK(float_to_f16(0x1p-25f) == 0);
+  CHECK(float_to_f16(0x1.8p-24f) == 2);
+  CHECK(float_to_bf16(std::numeric_limits<float>::max()) == 0x7f80);
+}
+
+TEST_CASE("buffers: sizes must fit, integers are refused") {
+  const std::vector<float> values = {1.5f, -2.0f, 0.25f};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    std::vector<std::byte> bytes(3 * dtype_size(dtype));
+    std::vector<float> back(3);
+    CHECK(convert_from_float(values, dtype, bytes).ok());
+    CHECK(convert_to_float(bytes, dtype, back).ok());
+    CHECK(back == values);
+    CHECK(convert_to_float(std::span(bytes).first(5), dtype, back).code() ==
+          Code::kInvalidArgument);
+  }
+  std::vector<std::byte> bytes(12);
+  std::vector<float> back(3);
+  CHECK(convert_to_float(bytes, DType::kI32, back).code() == Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace troupe::train
