@@ -54,16 +54,18 @@ TEST_CASE("a timer of another thread") {
 
 TEST_CASE("a readable descriptor is reported until it is read, and not after unwatch") {
   const auto loop = make_event_loop();
-  auto [ours, theirs] = tests::socket_pair();
+  const auto pair = tests::socket_pair();
+  const int ours = pair.first.get();
+  const int theirs = pair.second.get();
   int calls = 0;
-  REQUIRE(::write(theirs.get(), "abc", 3) == 3);
-  loop->watch_readable(ours.get(), [&] {
+  REQUIRE(::write(theirs, "abc", 3) == 3);
+  loop->watch_readable(ours, [&] {
     ++calls;
     char byte;
-    REQUIRE(::read(ours.get(), &byte, 1) == 1);
+    REQUIRE(::read(ours, &byte, 1) == 1);
     if (calls == 3) {
-      loop->unwatch(ours.get());
-      REQUIRE(::write(theirs.get(), "d", 1) == 1);
+      loop->unwatch(ours);
+      REQUIRE(::write(theirs, "d", 1) == 1);
       loop->call_after(1ms, [&] { loop->stop(); });
     }
   });
@@ -74,26 +76,30 @@ TEST_CASE("a readable descriptor is reported until it is read, and not after unw
 TEST_CASE("a descriptor number that is used again is another descriptor") {
   const auto loop = make_event_loop();
   for (int round = 0; round < 3; ++round) {
-    auto [ours, theirs] = tests::socket_pair();
-    loop->watch_readable(ours.get(), [&loop] { loop->stop(); });
-    REQUIRE(::write(theirs.get(), "x", 1) == 1);
+    const auto pair = tests::socket_pair();
+    const int ours = pair.first.get();
+    const int theirs = pair.second.get();
+    loop->watch_readable(ours, [&loop] { loop->stop(); });
+    REQUIRE(::write(theirs, "x", 1) == 1);
     loop->run();
-    loop->unwatch(ours.get());
+    loop->unwatch(ours);
   }
 }
 
 TEST_CASE("readable and writable on one descriptor") {
   const auto loop = make_event_loop();
-  auto [ours, theirs] = tests::socket_pair();
+  const auto pair = tests::socket_pair();
+  const int ours = pair.first.get();
+  const int theirs = pair.second.get();
   bool writable = false;
-  loop->watch_readable(ours.get(), [&] { loop->stop(); });
-  loop->when_writable(ours.get(), [&] {
+  loop->watch_readable(ours, [&] { loop->stop(); });
+  loop->when_writable(ours, [&] {
     writable = true;
-    REQUIRE(::write(theirs.get(), "x", 1) == 1);
+    REQUIRE(::write(theirs, "x", 1) == 1);
   });
   loop->run();
   CHECK(writable);
-  loop->unwatch(ours.get());
+  loop->unwatch(ours);
 }
 
 TEST_CASE("signals arrive as calls") {
@@ -122,13 +128,15 @@ struct Clinging {
 };
 
 TEST_CASE("what waits in a loop is destroyed with it, even if it calls the loop") {
-  auto [ours, theirs] = tests::socket_pair();
+  const auto pair = tests::socket_pair();
+  const int ours = pair.first.get();
+  const int theirs = pair.second.get();
   auto loop = make_event_loop();
-  auto clinging = std::make_shared<Clinging>(Clinging{*loop, ours.get()});
+  auto clinging = std::make_shared<Clinging>(Clinging{*loop, ours});
   std::weak_ptr<Clinging> alive = clinging;
   loop->post([clinging] {});
   loop->call_after(1h, [clinging] {});
-  loop->watch_readable(ours.get(), [clinging] {});
+  loop->watch_readable(ours, [clinging] {});
   clinging.reset();
   CHECK_FALSE(alive.expired());
   loop.reset();
