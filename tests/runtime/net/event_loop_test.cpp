@@ -130,7 +130,6 @@ struct Clinging {
 TEST_CASE("what waits in a loop is destroyed with it, even if it calls the loop") {
   const auto pair = tests::socket_pair();
   const int ours = pair.first.get();
-  const int theirs = pair.second.get();
   auto loop = make_event_loop();
   auto clinging = std::make_shared<Clinging>(Clinging{*loop, ours});
   std::weak_ptr<Clinging> alive = clinging;
