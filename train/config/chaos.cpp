@@ -41,7 +41,7 @@ Status set_field(ChaosFault& fault, std::string_view key, std::string_view value
   } else if (key == "rank") {
     fault.rank = TROUPE_TRY(whole_number(value, 0));
   } else if (key == "generation") {
-    fault.generation = TROUPE_TRY(whole_number(value, 0));
+    fault.generation = TROUPE_TRY(whole_number(value, 1));
   } else if (key == "phase") {
     fault.phase = TROUPE_TRY(phase_of(value));
   } else {
@@ -105,8 +105,9 @@ std::string chaos_text(const std::vector<ChaosFault>& faults) {
   std::string out;
   for (const auto& fault : faults) {
     if (!out.empty()) out += ';';
-    out += fmt::format("{}@step={},rank={},phase={},generation={}", fault.fault, fault.step,
-                       fault.rank, chaos_phase_name(fault.phase), fault.generation);
+    out += fmt::format("{}@step={},rank={},phase={}", fault.fault, fault.step, fault.rank,
+                       chaos_phase_name(fault.phase));
+    if (fault.generation != 0) out += fmt::format(",generation={}", fault.generation);
   }
   return out;
 }
@@ -114,7 +115,7 @@ std::string chaos_text(const std::vector<ChaosFault>& faults) {
 bool strikes(const ChaosFault& fault, std::int64_t step, std::int64_t rank, ChaosPhase phase,
              std::int64_t generation) {
   return fault.step == step && fault.rank == rank && fault.phase == phase &&
-         fault.generation == generation;
+         (fault.generation == 0 || fault.generation == generation);
 }
 
 }  // namespace troupe::train

@@ -5,10 +5,11 @@
 //
 // | fault | keys |
 // | --- | --- |
-// | kill | step (required), rank (0), phase (forward), generation (0) |
+// | kill | step (required), rank (0), phase (forward), generation (any) |
 //
-// A fault fires once, in the incarnation of the run that its `generation` names: 0 is the first,
-// and each restart counts one up, so that a killed run is not killed again at the same step.
+// A fault fires once in a run: when the step is computed again after the recovery, it does not strike
+// again (the controller remembers). `generation` restricts it to one forming of the ranks, counted
+// from 1.
 
 #include <cstdint>
 #include <string>
@@ -28,7 +29,7 @@ struct ChaosFault {
   std::int64_t step = 0;  // from 1, as steps are counted in logs
   std::int64_t rank = 0;
   ChaosPhase phase = ChaosPhase::kForward;
-  std::int64_t generation = 0;
+  std::int64_t generation = 0;  // 0: any
   friend bool operator==(const ChaosFault&, const ChaosFault&) = default;
 };
 
@@ -37,7 +38,7 @@ Result<std::vector<ChaosFault>> parse_chaos(std::string_view text);
 // The text that parses to the same faults; every key written out.
 std::string chaos_text(const std::vector<ChaosFault>& faults);
 
-// Whether `fault` strikes at this point.
+// Whether `fault`, if it has not fired yet, strikes at this point.
 bool strikes(const ChaosFault& fault, std::int64_t step, std::int64_t rank, ChaosPhase phase,
              std::int64_t generation);
 

@@ -57,6 +57,19 @@ void add_troupe_keys(KeyTable& t) {
   t.optional("troupe.address", ValueType::kText)
       .implemented("HOST:PORT of a running head (default: TROUPE_ADDRESS, else an own one)",
                    TROUPE_FIELD(troupe.address));
+  t.optional("troupe.train_tokenizer", ValueType::kInteger)
+      .implemented("vocabulary size of a tokenizer trained on the data set, where the model's folder "
+                   "has none",
+                   TROUPE_FIELD(troupe.train_tokenizer))
+      .at_least(257);
+  t.number("troupe.held_out", 0)
+      .implemented("share of the documents kept out of training; bits per byte on them are reported",
+                   TROUPE_FIELD(troupe.held_out))
+      .at_least(0)
+      .at_most(0.5);
+  t.optional("troupe.sample_prompt", ValueType::kText)
+      .implemented("a continuation of this text is printed at the end",
+                   TROUPE_FIELD(troupe.sample_prompt));
   t.integer("troupe.join_timeout_s", 300)
       .implemented("how long node 0 waits for the other nodes, in seconds",
                    TROUPE_FIELD(troupe.join_timeout_s))

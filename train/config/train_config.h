@@ -118,6 +118,10 @@ struct TroupeSection {
   std::vector<ChaosFault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a finished step; default 3
   std::optional<std::string> address;        // HOST:PORT of a running head
+  // Where the model's folder has no tokenizer: the size of the vocabulary of one to train.
+  std::optional<std::int64_t> train_tokenizer;
+  double held_out = 0;  // share of the documents kept for the report of bits per byte
+  std::optional<std::string> sample_prompt;
   std::int64_t join_timeout_s = 300;         // how long node 0 waits for the other nodes
 };
 

@@ -11,7 +11,7 @@ RunState::RunState(const RunSettings& settings)
   TROUPE_CHECK(settings.world_size >= 1);
 }
 
-std::vector<RunCommand> RunState::apply(const RunEvent& event, TimePoint now) {
+std::vector<RunCommand> RunState::apply(const RunInput& event, TimePoint now) {
   commands_.clear();
   if (!ended_) std::visit([&](const auto& e) { on(e, now); }, event);
   return std::move(commands_);
@@ -50,13 +50,13 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
   rank->incarnation = event.incarnation;
   rank->phase = RankPhase::kAbsent;
   rank->died_before = true;
-  commands_.push_back(RecordEvent{
-      .event = "death",
-      .generation = generation_,
-      .rank = event.rank,
-      .node = event.node,
-      .step = last_step_,
-      .text = fmt::format("rank {} died: {}", event.rank, event.cause.to_string())});
+  commands_.push_back(
+      RecordEvent{.event = "death",
+                  .generation = generation_,
+                  .rank = event.rank,
+                  .node = event.node,
+                  .step = last_step_,
+                  .text = fmt::format("rank {} died: {}", event.rank, event.cause.to_string())});
   if (!failed_at_) {
     failed_at_ = now;
     step_at_failure_ = last_step_;
@@ -73,12 +73,12 @@ void RunState::on(const TrainerGone& event, TimePoint) {
 void RunState::on(const TrainerLoaded& event, TimePoint) {
   if (!running_ || event.generation != generation_) return;
   if (!failed_at_) return;  // the first load of a run is no reload
-  commands_.push_back(RecordEvent{.event = "reload",
-                                  .generation = generation_,
-                                  .rank = event.rank,
-                                  .step = event.step,
-                                  .text = fmt::format("rank {} loaded step {}", event.rank,
-                                                      event.step)});
+  commands_.push_back(
+      RecordEvent{.event = "reload",
+                  .generation = generation_,
+                  .rank = event.rank,
+                  .step = event.step,
+                  .text = fmt::format("rank {} loaded step {}", event.rank, event.step)});
   if (!resumed_at_step_) {
     resumed_at_step_ = event.step;
     commands_.push_back(
@@ -155,7 +155,8 @@ void RunState::lose_generation(const Status& cause, TimePoint, bool count_again)
     if (rank.phase == RankPhase::kFinished) rank.phase = RankPhase::kReady;
   }
   if (settings_.restarts_max && failures_ > *settings_.restarts_max) {
-    end(Status(cause).prefixed(fmt::format("the run may be restarted {} times (MAX_RESTARTS) and "
+    end(
+        Status(cause).prefixed(fmt::format("the run may be restarted {} times (MAX_RESTARTS) and "
                                            "failed once more",
                                            *settings_.restarts_max)));
   } else if (fruitless_failures_ >= settings_.fruitless_failures_max) {

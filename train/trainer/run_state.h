@@ -6,8 +6,8 @@
 // the simulator run it as it is.
 //
 // A *generation* is one communicator among all ranks, from its begin to its end by completion or by
-// the first failure. After a failure every rank must have left the old generation and be alive again
-// before the next one begins: two generations never step at once.
+// the first failure. After a failure every rank must have left the old generation and be alive
+// again before the next one begins: two generations never step at once.
 
 #include <cstdint>
 #include <optional>
@@ -28,7 +28,8 @@ struct RunSettings {
   std::optional<int> restarts_max;
 };
 
-// --- events ----------------------------------------------------------------------------------------
+// --- events
+// ----------------------------------------------------------------------------------------
 
 // The rank's process answers calls. `incarnation` is its actor's generation number.
 struct TrainerAlive {
@@ -80,10 +81,11 @@ struct StopRequested {
   Status reason;
 };
 
-using RunEvent = std::variant<TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded, StepFinished,
+using RunInput = std::variant<TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded, StepFinished,
                               TrainerStopped, TrainerFinished, TrainerFailed, StopRequested>;
 
-// --- commands --------------------------------------------------------------------------------------
+// --- commands
+// --------------------------------------------------------------------------------------
 
 // To every rank: form the communicator of this generation, load, and step.
 struct BeginGeneration {
@@ -117,7 +119,7 @@ class RunState {
   explicit RunState(const RunSettings& settings);
 
   // What to do about an event. Events of ranks or generations that are past change nothing.
-  std::vector<RunCommand> apply(const RunEvent& event, TimePoint now);
+  std::vector<RunCommand> apply(const RunInput& event, TimePoint now);
 
   bool ended() const { return ended_; }
   std::uint64_t generation() const { return generation_; }

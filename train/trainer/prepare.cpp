@@ -1,0 +1,181 @@
+#include "train/trainer/prepare.h"
+
+#include <cmath>
+
+#include "train/checkpoint/checkpoint_finder.h"
+#include "train/checkpoint/weights.h"
+#include "train/data/build_dataset.h"
+#include "train/data/load_conversations.h"
+#include "train/report/format.h"
+#include "train/tokenizer/bpe_trainer.h"
+
+namespace troupe::train {
+namespace {
+
+DataOptions data_options(const TrainConfig& config) {
+  const auto& data = config.data;
+  DataOptions options;
+  options.stage = config.method.stage == Stage::kPretrain ? DataOptions::Stage::kPretrain
+                                                          : DataOptions::Stage::kSupervised;
+  options.dataset = data.dataset;
+  options.dataset_dir = data.dataset_dir;
+  options.template_name = data.template_name;
+  options.cutoff_len = data.cutoff_len;
+  options.packing = data.packing;
+  options.neat_packing = data.neat_packing;
+  options.train_on_prompt = data.train_on_prompt;
+  options.mask_history = data.mask_history;
+  options.max_samples = data.max_samples;
+  options.val_size = config.troupe.held_out;
+  options.preprocessing_batch_size = data.preprocessing_batch_size;
+  options.seed = static_cast<std::uint32_t>(config.training.seed);
+  options.default_system = data.default_system;
+  options.enable_thinking = data.enable_thinking.value_or(true);
+  return options;
+}
+
+// Starts where LLaMA-Factory would, but from the newest checkpoint that validates.
+Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
+                                 std::vector<std::string>& notes) {
+  const ResumeFrom& from = config.training.resume_from_checkpoint;
+  ResumeRequest request{.output_dir = config.training.output_dir,
+                        .overwrite_output_dir = config.training.overwrite_output_dir};
+  if (from.mode == ResumeFrom::Mode::kNever) request.resume_from_checkpoint = "false";
+  if (from.mode == ResumeFrom::Mode::kLatest) request.resume_from_checkpoint = "true";
+  if (from.mode == ResumeFrom::Mode::kPath) request.resume_from_checkpoint = from.path;
+  std::vector<RefusedCheckpoint> refused;
+  const auto found = TROUPE_TRY(find_resume_point(files, request, &refused));
+  if (auto text = refused_message(refused, found); !text.empty()) notes.push_back(std::move(text));
+  if (!found) return std::string();
+  notes.push_back(fmt::format("going on from {} (step {})", found->path, found->step));
+  return found->path;
+}
+
+// Trains a tokenizer on the texts of the data set and puts its files among the companions.
+Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
+                                  std::map<std::string, std::string>& companions,
+                                  const std::function<void(const std::string&)>& say) {
+  say(fmt::format("training a tokenizer of {} tokens", *config.troupe.train_tokenizer));
+  EncodeReport report;
+  const DataOptions options = data_options(config);
+  const auto texts = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
+  std::size_t conversation = 0;
+  std::size_t message = 0;
+  const TextSource next = [&](std::string& text) -> Result<bool> {
+    while (conversation < texts.size() && message == texts[conversation].messages.size()) {
+      ++conversation;
+      message = 0;
+    }
+    if (conversation == texts.size()) return false;
+    text = texts[conversation].messages[message++].content;
+    return true;
+  };
+  BpeTrainerOptions trainer;
+  trainer.vocab_size = *config.troupe.train_tokenizer;
+  const auto trained = TROUPE_TRY(train_bpe(next, trainer));
+  companions["tokenizer.json"] = tokenizer_json_of(trained);
+  companions["tokenizer_config.json"] = tokenizer_config_json_of(trainer);
+  return Tokenizer::from_text(companions["tokenizer.json"], companions["tokenizer_config.json"], "",
+                              "the trained tokenizer");
+}
+
+Result<Tokenizer> load_tokenizer(FileSystem& files, const TrainConfig& config,
+                                 std::map<std::string, std::string>& companions,
+                                 const std::function<void(const std::string&)>& say) {
+  const std::string& folder = config.model.model_name_or_path;
+  if (companions.contains("tokenizer.json")) return Tokenizer::load(files, folder);
+  if (config.troupe.train_tokenizer) return train_tokenizer(files, config, companions, say);
+  return error(
+      Code::kNotFound,
+      "{} has no tokenizer.json; put one there, or let one be trained on the data set with "
+      "troupe.train_tokenizer=VOCABULARY_SIZE",
+      folder);
+}
+
+// The template may have given the tokenizer another end-of-text or padding token: what is saved
+// beside the weights says so.
+Status refresh_companions(FileSystem& files, const std::string& output_dir,
+                          const Tokenizer& tokenizer,
+                          std::map<std::string, std::string>& companions) {
+  const std::string folder = join_path(output_dir, "tmp-tokenizer");
+  TROUPE_RETURN_IF_ERROR(files.create_directories(folder));
+  Status saved = tokenizer.save(files, folder);
+  if (saved.ok()) {
+    auto fresh = read_companions(files, folder);
+    if (fresh.ok()) {
+      for (auto& [name, content] : *fresh) companions[name] = std::move(content);
+    }
+    saved = fresh.status();
+  }
+  TROUPE_RETURN_IF_ERROR(files.remove_tree(folder));
+  return saved;
+}
+
+void describe(const DatasetModule& module, std::vector<std::string>& notes) {
+  const EncodeReport& report = module.train_report;
+  std::string text =
+      fmt::format("{} rows became {} samples of {} tokens", report.records, module.train.size(),
+                  format_count(static_cast<double>(module.train.token_count())));
+  if (report.records_dropped > 0) text += fmt::format("; {} rows dropped", report.records_dropped);
+  if (report.samples_too_long > 0) {
+    text += fmt::format("; {} samples longer than cutoff_len dropped", report.samples_too_long);
+  }
+  if (report.tokens_dropped > 0) {
+    text += fmt::format("; {} tokens cut off or left over by packing", report.tokens_dropped);
+  }
+  notes.push_back(std::move(text));
+  notes.insert(notes.end(), report.warnings.begin(), report.warnings.end());
+  notes.insert(notes.end(), module.notes.begin(), module.notes.end());
+}
+
+Status check_writable(FileSystem& files, const std::string& directory) {
+  TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
+  const std::string probe = join_path(directory, ".troupe-write-test");
+  auto file = files.create(probe);
+  if (!file.ok()) return file.status().prefixed("output_dir cannot be written");
+  TROUPE_RETURN_IF_ERROR((*file)->close());
+  return files.remove(probe);
+}
+
+}  // namespace
+
+Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
+                                const std::function<void(const std::string&)>& say) {
+  std::vector<std::string> notes;
+  const std::string resume_path = TROUPE_TRY(resume_point(files, config, notes));
+  TROUPE_RETURN_IF_ERROR(check_writable(files, config.training.output_dir));
+  const std::string& folder = config.model.model_name_or_path;
+  auto companions = TROUPE_TRY(read_companions(files, folder));
+  const auto found = companions.find("config.json");
+  if (found == companions.end()) {
+    return error(Code::kNotFound, "{} has no config.json: it is not a model's folder", folder);
+  }
+  auto model = TROUPE_TRY(ModelConfig::parse(found->second, join_path(folder, "config.json")));
+  if (!config.model.train_from_scratch) {
+    // Opened here only to find damage before anything is started.
+    TROUPE_RETURN_IF_ERROR(Weights::load(files, folder));
+  }
+  auto tokenizer = TROUPE_TRY(load_tokenizer(files, config, companions, say));
+  if (tokenizer.vocab_size() > model.vocab_size) {
+    return error(
+               Code::kInvalidArgument,
+               "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
+               "rows for all tokens",
+               tokenizer.vocab_size() - 1, model.vocab_size)
+        .with("file", join_path(folder, "config.json"));
+  }
+  auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
+  TROUPE_RETURN_IF_ERROR(
+      refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
+  describe(module, notes);
+  return PreparedRun{.bundle = {.config = config,
+                                .model = std::move(model),
+                                .companions = std::move(companions),
+                                .dataset = std::move(module.train)},
+                     .tokenizer = std::move(module.tokenizer),
+                     .held_out = std::move(module.eval),
+                     .resume_path = resume_path,
+                     .notes = std::move(notes)};
+}
+
+}  // namespace troupe::train

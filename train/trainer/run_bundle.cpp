@@ -1,0 +1,160 @@
+#include "train/trainer/run_bundle.h"
+
+#include <cstring>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/json.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31444e4250525454;  // "TTRPBND1"
+
+class Writer {
+ public:
+  template <typename T>
+  void array(std::span<const T> values) {
+    number(values.size());
+    raw(values.data(), values.size_bytes());
+  }
+  void number(std::uint64_t value) { raw(&value, sizeof value); }
+  std::vector<std::byte> bytes;
+
+ private:
+  void raw(const void* data, std::size_t size) {
+    const auto* first = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), first, first + size);
+  }
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : left_(bytes) {}
+  Result<std::uint64_t> number() {
+    std::uint64_t value = 0;
+    TROUPE_RETURN_IF_ERROR(raw(&value, sizeof value));
+    return value;
+  }
+  template <typename T>
+  Result<std::vector<T>> array() {
+    const std::uint64_t count = TROUPE_TRY(number());
+    if (count > left_.size() / sizeof(T)) return short_error();
+    std::vector<T> values(count);
+    TROUPE_RETURN_IF_ERROR(raw(values.data(), count * sizeof(T)));
+    return values;
+  }
+  std::span<const std::byte> left() const { return left_; }
+
+ private:
+  static Status short_error() { return error(Code::kDataLoss, "the run's bundle is cut off"); }
+  Status raw(void* target, std::size_t size) {
+    if (size > left_.size()) return short_error();
+    if (size > 0) std::memcpy(target, left_.data(), size);
+    left_ = left_.subspan(size);
+    return {};
+  }
+  std::span<const std::byte> left_;
+};
+
+void write_dataset(Writer& out, const TokenDataset& dataset) {
+  std::vector<std::uint64_t> lengths;
+  std::vector<std::uint64_t> part_counts;
+  std::vector<TokenId> ids;
+  std::vector<std::int32_t> labels;
+  std::vector<std::int32_t> parts;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    const auto sample = dataset.ids(i);
+    lengths.push_back(sample.size());
+    ids.insert(ids.end(), sample.begin(), sample.end());
+    const auto sample_labels = dataset.labels(i);
+    labels.insert(labels.end(), sample_labels.begin(), sample_labels.end());
+    const auto sample_parts = dataset.part_lengths(i);
+    part_counts.push_back(sample_parts.size());
+    parts.insert(parts.end(), sample_parts.begin(), sample_parts.end());
+  }
+  out.number(static_cast<std::uint64_t>(dataset.kind()));
+  out.number(static_cast<std::uint64_t>(static_cast<std::int64_t>(dataset.pad_id())));
+  out.array(std::span<const std::uint64_t>(lengths));
+  out.array(std::span<const std::uint64_t>(part_counts));
+  out.array(std::span<const TokenId>(ids));
+  out.array(std::span<const std::int32_t>(labels));
+  out.array(std::span<const std::int32_t>(parts));
+}
+
+Result<TokenDataset> read_dataset(Reader& in) {
+  const auto kind = static_cast<TokenDataset::Kind>(TROUPE_TRY(in.number()));
+  const auto pad = static_cast<TokenId>(TROUPE_TRY(in.number()));
+  const auto lengths = TROUPE_TRY(in.array<std::uint64_t>());
+  const auto part_counts = TROUPE_TRY(in.array<std::uint64_t>());
+  const auto ids = TROUPE_TRY(in.array<TokenId>());
+  const auto labels = TROUPE_TRY(in.array<std::int32_t>());
+  const auto parts = TROUPE_TRY(in.array<std::int32_t>());
+  TokenDataset dataset(kind, pad);
+  std::size_t at = 0;
+  std::size_t part_at = 0;
+  const bool labelled = kind != TokenDataset::Kind::kPretrain;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const std::size_t n = lengths[i];
+    const std::size_t p = i < part_counts.size() ? part_counts[i] : 0;
+    if (n > ids.size() - at || (labelled && n > labels.size() - at) || p > parts.size() - part_at) {
+      return error(Code::kDataLoss, "the run's bundle does not fit together");
+    }
+    const auto sample = std::span(ids).subspan(at, n);
+    if (labelled) {
+      dataset.append(sample, std::span(labels).subspan(at, n),
+                     std::span(parts).subspan(part_at, p));
+    } else {
+      dataset.append(sample);
+    }
+    at += n;
+    part_at += p;
+  }
+  return dataset;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
+  json::Object companions;
+  for (const auto& [name, content] : bundle.companions) companions[name] = content;
+  const json::Object head{{"config", to_json(bundle.config)},
+                          {"model", bundle.model.to_json()},
+                          {"companions", companions}};
+  const std::string text = json::write(head);
+  Writer body;
+  body.array(std::span(text.data(), text.size()));
+  write_dataset(body, bundle.dataset);
+  Writer out;
+  out.number(kMagic);
+  out.number(xxh3_64(body.bytes));
+  out.bytes.insert(out.bytes.end(), body.bytes.begin(), body.bytes.end());
+  return std::move(out.bytes);
+}
+
+Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
+  Reader in(bytes);
+  const std::uint64_t magic = TROUPE_TRY(in.number());
+  const std::uint64_t hash = TROUPE_TRY(in.number());
+  if (magic != kMagic || hash != xxh3_64(in.left())) {
+    return error(Code::kDataLoss, "the run's bundle arrived damaged");
+  }
+  const auto text = TROUPE_TRY(in.array<char>());
+  const auto head = TROUPE_TRY(json::parse({text.data(), text.size()}, "the run's bundle",
+                                           {.bytes_max = limits::kJsonFileBytesMax}));
+  const json::Value* config = json::find(head, "config");
+  const json::Value* model = json::find(head, "model");
+  const json::Value* companions = json::find(head, "companions");
+  if (!config || !model || !companions || !companions->is_object()) {
+    return error(Code::kDataLoss, "the run's bundle lacks a part");
+  }
+  RunBundle bundle;
+  bundle.config = TROUPE_TRY(train_config_from_json(*config));
+  bundle.model = TROUPE_TRY(ModelConfig::from_json(*model, "the run's bundle"));
+  for (const auto& member : companions->get_object()) {
+    bundle.companions[std::string(member.key())] = std::string(member.value().as_string());
+  }
+  bundle.dataset = TROUPE_TRY(read_dataset(in));
+  return bundle;
+}
+
+}  // namespace troupe::train

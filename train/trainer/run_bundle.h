@@ -1,0 +1,35 @@
+#pragma once
+// What a run's driver prepares once and every trainer needs: the resolved configuration, the
+// model's configuration, the files that go beside saved weights, and the tokenised data set.
+//
+// It travels as one block of bytes: a sealed memfd on the same node, a stream to others. So only
+// the driver reads the data set's files.
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/config/train_config.h"
+#include "train/data/token_dataset.h"
+#include "train/model/model_config.h"
+
+namespace troupe::train {
+
+struct RunBundle {
+  TrainConfig config;
+  ModelConfig model;
+  // Name → content of config.json, generation_config.json, the tokenizer's files.
+  std::map<std::string, std::string> companions;
+  TokenDataset dataset{TokenDataset::Kind::kPretrain, 0};
+};
+
+// Layout: u64 magic, u64 XXH3 of what follows, u64 size of the JSON, the JSON, the data set's
+// arrays each behind its u64 element count.
+std::vector<std::byte> encode_bundle(const RunBundle& bundle);
+// kDataLoss for bytes that are not as they were encoded.
+Result<RunBundle> decode_bundle(std::span<const std::byte> bytes);
+
+}  // namespace troupe::train

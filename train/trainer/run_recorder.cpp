@@ -1,0 +1,107 @@
+#include "train/trainer/run_recorder.h"
+
+#include <algorithm>
+
+#include "train/report/loss_plot.h"
+
+namespace troupe::train {
+
+Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
+                                      const TrainConfig& config, const RunFacts& facts,
+                                      TrainerState state) {
+  const std::string& directory = config.training.output_dir;
+  auto steps = TROUPE_TRY(
+      LineFile::open_at_step(files, join_path(directory, kStepsFile), "step", state.global_step));
+  auto log = TROUPE_TRY(LineFile::open_at_step(files, join_path(directory, kTrainerLogFile),
+                                               "current_steps", state.global_step));
+  truncate_log_history(state, state.global_step);
+  state.max_steps = facts.schedule.total_steps;
+  state.num_train_epochs = facts.schedule.epoch_count;
+  state.logging_steps = config.training.logging_steps;
+  state.save_steps = config.training.save_steps;
+  state.train_batch_size = config.training.per_device_train_batch_size;
+  return RunRecorder(files, clock, config, facts, std::move(state), std::move(steps),
+                     std::move(log));
+}
+
+RunRecorder::RunRecorder(FileSystem& files, const Clock& clock, const TrainConfig& config,
+                         const RunFacts& facts, TrainerState state, LineFile steps, LineFile log)
+    : files_(&files),
+      clock_(&clock),
+      config_(&config),
+      facts_(facts),
+      state_(std::move(state)),
+      steps_(std::move(steps)),
+      log_(std::move(log)),
+      first_step_(state_.global_step) {}
+
+double RunRecorder::elapsed_s() const {
+  return static_cast<double>(clock_->unix_time_us() - facts_.started_unix_us) / 1e6;
+}
+
+Result<bool> RunRecorder::step(const StepRecord& record) {
+  TROUPE_RETURN_IF_ERROR(steps_.append(step_line(record)));
+  state_.global_step = record.step;
+  state_.epoch = static_cast<double>(record.step) /
+                 static_cast<double>(std::max<std::int64_t>(1, facts_.schedule.steps_per_epoch));
+  state_.total_flos += facts_.flos_per_token * static_cast<double>(record.tokens);
+  loss_since_log_ += record.loss;
+  ++steps_since_log_;
+  const bool due = (facts_.schedule.logging_interval > 0 &&
+                    record.step % facts_.schedule.logging_interval == 0) ||
+                   (config_->training.logging_first_step && record.step == 1);
+  if (!due) return false;
+  const double loss = loss_since_log_ / static_cast<double>(steps_since_log_);
+  loss_since_log_ = 0;
+  steps_since_log_ = 0;
+  state_.log_history.push_back(
+      train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step));
+  const double elapsed = elapsed_s();
+  const auto done = static_cast<double>(record.step - first_step_);
+  const auto left = static_cast<double>(facts_.schedule.total_steps - record.step);
+  TrainerLogEntry entry{.current_steps = record.step,
+                        .total_steps = facts_.schedule.total_steps,
+                        .loss = loss,
+                        .learning_rate = record.learning_rate,
+                        .epoch = state_.epoch,
+                        .elapsed_s = elapsed,
+                        .remaining_s = elapsed / done * left};
+  TROUPE_RETURN_IF_ERROR(log_.append(trainer_log_line(entry)));
+  return true;
+}
+
+Status RunRecorder::sync() {
+  TROUPE_RETURN_IF_ERROR(steps_.sync());
+  return log_.sync();
+}
+
+Status RunRecorder::finish() {
+  const std::string& directory = config_->training.output_dir;
+  const auto lines = TROUPE_TRY(read_steps(*files_, join_path(directory, kStepsFile)));
+  double loss_sum = 0;
+  for (const StepRecord& line : lines) loss_sum += line.loss;
+  TrainResults results{
+      .epoch = state_.epoch,
+      .total_flos = state_.total_flos,
+      .train_loss = loss_sum / static_cast<double>(std::max<std::size_t>(1, lines.size())),
+      .runtime_s = elapsed_s(),
+      .samples = state_.global_step * facts_.schedule.effective_batch_size,
+      .steps = state_.global_step};
+  state_.log_history.push_back(final_log(results));
+  state_.should_training_stop = true;
+  json::Object metrics = train_metrics(results);
+  if (config_->method.include_effective_tokens_per_second) {
+    // As LLaMA-Factory: tokens of the data set × epochs, per second and rank.
+    metrics["effective_tokens_per_sec"] = static_cast<double>(facts_.dataset_tokens) *
+                                          state_.epoch / results.runtime_s / facts_.world_size;
+  }
+  TROUPE_RETURN_IF_ERROR(save_metrics(*files_, directory, "train", metrics));
+  TROUPE_RETURN_IF_ERROR(write_file_atomically(*files_, join_path(directory, "trainer_state.json"),
+                                               trainer_state_text()));
+  if (config_->method.plot_loss) {
+    TROUPE_RETURN_IF_ERROR(plot_loss(*files_, directory, state_.log_history, {"loss"}));
+  }
+  return sync();
+}
+
+}  // namespace troupe::train
