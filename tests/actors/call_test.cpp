@@ -1,8 +1,10 @@
 // Callers and hosts against a small node: calls, errors, deaths, saved state.
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -153,7 +155,10 @@ TEST_CASE_FIXTURE(Fixture, "handles travel, and an actor knows itself") {
 TEST_CASE_FIXTURE(Fixture, "graceful stops end long methods; actors may leave by themselves") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
-  auto waiting = sleeper.call<&Sleeper::wait>(60'000);
+  const TemporaryDirectory directory;
+  REQUIRE(::mkfifo(directory.file("started").c_str(), 0600) == 0);
+  auto waiting = sleeper.call<&Sleeper::wait_after>(directory.file("started"), 60'000);
+  const UniqueFd started(::open(directory.file("started").c_str(), O_RDONLY | O_CLOEXEC));
   REQUIRE(detail::kill(client, sleeper.id(), {.grace = 5s}).ok());
   CHECK(waiting.get(20s).value());
   auto leaving = spawn<Sleeper>({});

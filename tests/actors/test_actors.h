@@ -1,6 +1,7 @@
 #pragma once
 // The actor classes that the tests host.
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -40,11 +41,15 @@ class Counter {
   int count_;
 };
 
-// Waits until it is told, by another process, through a file.
 class Sleeper {
  public:
   explicit Sleeper(ActorContext& context) : context_(context) {}
-  // Returns when the actor is asked to stop, or the time is over.
+  // Returns when the actor is asked to stop, or the time is over. Opening `fifo` for reading
+  // succeeds when it runs.
+  bool wait_after(const std::string& fifo, std::int64_t timeout_ms) {
+    const UniqueFd started(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC));
+    return wait(timeout_ms);
+  }
   bool wait(std::int64_t timeout_ms) {
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(timeout_ms));
     while (!deadline.passed() && !context_.stop_token().stop_requested()) {
@@ -63,8 +68,9 @@ class Sleeper {
   }
   void leave() { context_.request_exit(); }
 
-  static constexpr auto methods = troupe::methods<&Sleeper::wait, &Sleeper::touch, &Sleeper::where,
-                                                  &Sleeper::ask_itself, &Sleeper::leave>;
+  static constexpr auto methods =
+      troupe::methods<&Sleeper::wait, &Sleeper::wait_after, &Sleeper::touch, &Sleeper::where,
+                      &Sleeper::ask_itself, &Sleeper::leave>;
 
  private:
   ActorContext& context_;

@@ -1,0 +1,109 @@
+#pragma once
+// A driver's way into Troupe: a cluster of its own inside the process, or a running one.
+//
+//   auto cluster = troupe::Cluster::start_embedded().value();
+//   auto counter = cluster.spawn<Counter>({.name = "counter"}, 0).value();
+//   int n = counter.call<&Counter::add>(3).get(std::chrono::seconds(5)).value();
+//
+// Actors that are not detached end with the Cluster object, and with the process however it ends.
+// Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/actor_class.h"
+#include "actors/handle.h"
+#include "actors/options.h"
+#include "actors/spawn.h"
+#include "runtime/base/log.h"
+#include "runtime/base/status.h"
+#include "runtime/net/transport.h"
+#include "runtime/wire/types.h"
+
+namespace troupe {
+
+// The head, one node and the driver in one process, on the loopback interface, without files.
+struct EmbeddedOptions {
+  double num_cpus = 0;  // 0: the CPUs this process may use
+  std::map<std::string, double> resources;
+  // Output of the actors' processes, line by line; by default it goes to standard error with the
+  // actor's name before it.
+  std::function<void(const std::string& actor, std::string_view line)> on_output;
+  std::string log_dir;  // the node's own log files; empty: none
+  std::string job_name = "driver";
+  LogLevel log_level = LogLevel::kWarning;  // of head and node, to standard error
+};
+
+// A cluster that runs already.
+struct ConnectOptions {
+  std::string host;
+  std::uint16_t port = 0;
+  net::Token token;
+  std::string job_name = "driver";
+  Duration timeout = kControlTimeout;
+};
+
+class Cluster {
+ public:
+  static Result<Cluster> start_embedded(const EmbeddedOptions& options = {});
+  // kUnavailable, kUnauthenticated, kDeadlineExceeded.
+  static Result<Cluster> connect(const ConnectOptions& options);
+
+  Cluster(Cluster&&) noexcept;
+  Cluster& operator=(Cluster&&) noexcept;
+  ~Cluster();  // close()
+
+  // Creates an actor. Returns at once: the process starts meanwhile and calls wait for it. What goes
+  // wrong later (no such resources, a constructor that throws) ends the calls, with the actor's last
+  // lines of output in the message. The arguments are those of T's `constructor`.
+  template <typename T, typename... A>
+  Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
+    return detail::spawn<T>(client(), options, std::forward<A>(arguments)...);
+  }
+  // All of them are placed or none is. Waits until the head has accepted them; with `no_wait` it
+  // refuses (kResourceExhausted) what does not fit now.
+  template <typename T>
+  Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
+                                                 bool no_wait = false) {
+    return detail::spawn_gang<T>(client(), std::move(members), no_wait);
+  }
+  // The living actor of this name. kNotFound; kInvalidArgument when it is of another class.
+  template <typename T>
+  Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
+    return detail::find<T>(client(), name, timeout);
+  }
+  template <typename T>
+  Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
+    return detail::kill(client(), handle.id(), options);
+  }
+  // Calls `on_change` with the actor's state now and at each change (started, alive, restarting,
+  // dead), on a thread of Troupe's: short, without waiting. Until the watch goes.
+  template <typename T>
+  [[nodiscard]] ActorWatch watch(const ActorHandle<T>& handle,
+                                 std::function<void(const wire::ActorInfo&)> on_change) {
+    return ActorWatch(client(), client()->watch(handle.id(), std::move(on_change)));
+  }
+  Result<std::vector<wire::NodeInfo>> nodes(Duration timeout = kControlTimeout);
+
+  // Ends the job's actors, and the cluster where it is embedded; nothing is left behind. The
+  // destructor does it too.
+  void close();
+
+  // Where the head listens, and its token: for other processes that are to join in.
+  const net::Address& head_address() const;
+  const net::Token& token() const;
+  const JobId& job_id() const;
+  const std::shared_ptr<detail::ActorClient>& client() const;
+
+ private:
+  struct State;
+  explicit Cluster(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace troupe
