@@ -15,6 +15,7 @@
 
 #include "runtime/base/status.h"
 #include "train/model/model_config.h"
+#include "train/tensor/decay_range.h"
 
 namespace troupe::train {
 
@@ -38,12 +39,6 @@ struct UnitInfo {
   int parameter_count = 0;       // 0 never
   std::int64_t elements = 0;     // whole tiles, padding included
   std::int64_t flat_offset = 0;  // of the unit in the concatenation of all units
-};
-
-// A stretch of the flat concatenation in which weight decay is on or off throughout.
-struct DecayRange {
-  std::int64_t begin = 0, end = 0;
-  bool decays = false;
 };
 
 // No decay for names that match bias|layernorm|rmsnorm|(^|\.)norm($|\.)|_norm($|\.), as HF's

@@ -56,13 +56,13 @@ void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameter
                   first_moments.data(), second_moments.data(), static_cast<std::int64_t>(count));
 }
 
-void adamw_update(const AdamWStep& step, std::span<const FlatDecayRange> ranges, std::int64_t begin,
+void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
                   std::span<float> parameters, std::span<const float> gradients,
                   std::span<float> first_moments, std::span<float> second_moments) {
   const std::int64_t end = begin + static_cast<std::int64_t>(parameters.size());
   std::int64_t at = begin;
   auto range = std::upper_bound(ranges.begin(), ranges.end(), begin,
-                                [](std::int64_t v, const FlatDecayRange& r) { return v < r.end; });
+                                [](std::int64_t v, const DecayRange& r) { return v < r.end; });
   for (; at < end; ++range) {
     TROUPE_CHECK(range != ranges.end() && range->begin <= at, "no decay range at {}", at);
     const auto offset = static_cast<std::size_t>(at - begin);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "train/tensor/decay_range.h"
+
 namespace troupe::train {
 
 // What is the same for all elements of a step.
@@ -25,16 +27,12 @@ void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameter
                   std::span<const float> gradients, std::span<float> first_moments,
                   std::span<float> second_moments);
 
-// A stretch of flat positions in which weight decay is on or off. Ranges come in order, without
-// gaps.
-struct FlatDecayRange {
-  std::int64_t begin = 0, end = 0;
-  bool decays = false;
-};
+// The name under which callers of the optimizer know the ranges.
+using FlatDecayRange = DecayRange;
 
 // The same for the flat positions [begin, begin + parameters.size()), cut by `ranges`, which cover
 // them.
-void adamw_update(const AdamWStep& step, std::span<const FlatDecayRange> ranges, std::int64_t begin,
+void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
                   std::span<float> parameters, std::span<const float> gradients,
                   std::span<float> first_moments, std::span<float> second_moments);
 

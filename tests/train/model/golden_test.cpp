@@ -89,9 +89,7 @@ TEST_CASE("ten AdamW steps equal PyTorch's") {
     const Golden golden(name);
     ModelFixture fixture(golden.config);
     fixture.load(golden.tensors, "weight.");
-    std::vector<FlatDecayRange> ranges;
-    for (const DecayRange& range : fixture.model->layout().decay_ranges())
-      ranges.push_back({range.begin, range.end, range.decays});
+    const std::vector<DecayRange>& ranges = fixture.model->layout().decay_ranges();
     std::vector<float> m(fixture.parameters.size()), v(fixture.parameters.size());
     Activations activations(golden.config, {3, 20, true, true}, *fixture.operators);
     for (std::size_t step = 0; step < golden.batches.size(); ++step) {

@@ -45,7 +45,7 @@ TEST_CASE("AdamW equals the formula in double") {
 }
 
 TEST_CASE("a shard's bits do not depend on where it begins") {
-  const std::vector<FlatDecayRange> ranges = {{0, 37, true}, {37, 61, false}, {61, 200, true}};
+  const std::vector<DecayRange> ranges = {{0, 37, true}, {37, 61, false}, {61, 200, true}};
   const AdamWStep step{.learning_rate = 1e-2, .weight_decay = 0.1, .step = 3};
   const std::vector<float> g = random_values(200, 5);
   std::vector<float> p = random_values(200, 1), m = random_values(200, 2), v(200, 0.5f);
