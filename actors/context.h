@@ -75,6 +75,12 @@ class ActorContext {
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
     return detail::spawn<T>(client_, options, std::forward<A>(arguments)...);
   }
+  // All are placed or none is; `no_wait`: refuse at once when they do not fit now.
+  template <typename T>
+  Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
+                                                 bool no_wait = false) {
+    return detail::spawn_gang<T>(client_, std::move(members), no_wait);
+  }
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
     return detail::find<T>(client_, name, timeout);

@@ -1,8 +1,5 @@
 #include "actors/saved_state.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -21,7 +18,6 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlotHeaderBytes = 64;
 constexpr std::size_t kCapacityMin = kPage - kSlotHeaderBytes;
 constexpr std::size_t kCapacityMax = std::size_t{1} << 40;
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct SegmentHeader {
   std::uint64_t magic = 0;
@@ -63,76 +59,41 @@ bool is_good(const SlotHeader& header, const std::byte* slot, std::size_t capaci
   return header.hash == hash_of_slot(header, {slot + kSlotHeaderBytes, header.size});
 }
 
-Result<std::byte*> map_segment(int fd, std::size_t bytes) {
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) {
-    return error(Code::kOutOfMemory, "cannot map {} bytes of saved state: {}", bytes,
-                 std::strerror(errno));
-  }
-  return static_cast<std::byte*>(memory);
-}
-
 }  // namespace
-
-SavedStateSegment::SavedStateSegment(UniqueFd fd, std::byte* memory, std::size_t mapped_bytes,
-                                     std::size_t capacity)
-    : fd_(std::move(fd)), memory_(memory), mapped_bytes_(mapped_bytes), capacity_(capacity) {}
-SavedStateSegment::SavedStateSegment(SavedStateSegment&& other) noexcept
-    : fd_(std::move(other.fd_)),
-      memory_(std::exchange(other.memory_, nullptr)),
-      mapped_bytes_(other.mapped_bytes_),
-      capacity_(other.capacity_) {}
-SavedStateSegment& SavedStateSegment::operator=(SavedStateSegment&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(memory_, other.memory_);
-  std::swap(mapped_bytes_, other.mapped_bytes_);
-  std::swap(capacity_, other.capacity_);
-  return *this;
-}
-SavedStateSegment::~SavedStateSegment() {
-  if (memory_) ::munmap(memory_, mapped_bytes_);
-}
 
 Result<SavedStateSegment> SavedStateSegment::create(std::size_t state_bytes) {
   // Half as much again, so that a state that grows steadily seldom needs a new segment.
   const std::size_t wanted = std::max(kCapacityMin, state_bytes + state_bytes / 2);
   const std::size_t capacity = slot_bytes(wanted) - kSlotHeaderBytes;
-  const std::size_t bytes = segment_bytes(capacity);
-  UniqueFd fd(::memfd_create("troupe-saved-state", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // Allocated now: a full memory is an error here instead of a SIGBUS in mid-save.
-  if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
-    return error(Code::kResourceExhausted, "no {} bytes of memory for saved state: {}", bytes,
-                 std::strerror(errno));
-  }
-  std::byte* memory = TROUPE_TRY(map_segment(fd.get(), bytes));
+  // Populated: a full memory is an error here instead of a fault in mid-save.
+  auto segment = TROUPE_TRY(memory::Segment::create("troupe-saved-state", segment_bytes(capacity),
+                                                    memory::Populate::kNow));
   const SegmentHeader header{kMagic, capacity};
-  std::memcpy(memory, &header, sizeof header);
-  return SavedStateSegment(std::move(fd), memory, bytes, capacity);
+  std::memcpy(segment.data(), &header, sizeof header);
+  return SavedStateSegment(std::move(segment), capacity);
 }
 
 Result<SavedStateSegment> SavedStateSegment::open(UniqueFd fd) {
   struct stat info {};
-  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (::fstat(fd.get(), &info) != 0 || info.st_size < static_cast<off_t>(segment_bytes(0)) ||
-      seals < 0 || (seals & kSeals) != kSeals) {
+  if (::fstat(fd.get(), &info) != 0 || info.st_size < static_cast<off_t>(segment_bytes(0))) {
     return Status(Code::kDataLoss, "the descriptor is no segment of saved state");
   }
-  const auto bytes = static_cast<std::size_t>(info.st_size);
-  std::byte* memory = TROUPE_TRY(map_segment(fd.get(), bytes));
+  auto segment = TROUPE_TRY(memory::Segment::adopt(
+      std::move(fd), static_cast<std::size_t>(info.st_size), memory::Access::kReadWrite));
   SegmentHeader header;
-  std::memcpy(&header, memory, sizeof header);
-  SavedStateSegment segment(std::move(fd), memory, bytes, header.capacity);
+  std::memcpy(&header, segment.data(), sizeof header);
   if (header.magic != kMagic || header.capacity > kCapacityMax ||
-      segment_bytes(header.capacity) != bytes) {
+      segment_bytes(header.capacity) != segment.size()) {
     return Status(Code::kDataLoss, "the segment of saved state has no valid header");
   }
-  return segment;
+  return SavedStateSegment(std::move(segment), header.capacity);
 }
 
-std::byte* SavedStateSegment::slot(int index) const {
-  return memory_ + kPage + static_cast<std::size_t>(index) * slot_bytes(capacity_);
+std::byte* SavedStateSegment::slot(int index) {
+  return segment_.data() + kPage + static_cast<std::size_t>(index) * slot_bytes(capacity_);
+}
+const std::byte* SavedStateSegment::slot(int index) const {
+  return segment_.data() + kPage + static_cast<std::size_t>(index) * slot_bytes(capacity_);
 }
 
 void SavedStateSegment::write(const SavedState& state) {

@@ -15,13 +15,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <span>
+#include <utility>
 
 #include "actors/actor_class.h"
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/memory/segment.h"
 
 namespace troupe::detail {
 
@@ -30,27 +30,24 @@ class SavedStateSegment {
  public:
   // A new segment with room for states of `state_bytes` and some growth. kResourceExhausted.
   static Result<SavedStateSegment> create(std::size_t state_bytes);
-  // The segment that an earlier process of the actor filled. kDataLoss where it is none.
+  // The segment that an earlier process of the actor filled. kDataLoss or kProtocol
+  // where it is none.
   static Result<SavedStateSegment> open(UniqueFd fd);
-
-  SavedStateSegment(SavedStateSegment&&) noexcept;
-  SavedStateSegment& operator=(SavedStateSegment&&) noexcept;
-  ~SavedStateSegment();
 
   bool fits(std::size_t state_bytes) const { return state_bytes <= capacity_; }
   // Requires fits(state.bytes.size()).
   void write(const SavedState& state);
   // The last state that was written completely, if any.
   std::optional<SavedState> read() const;
-  int fd() const { return fd_.get(); }
+  int fd() const { return segment_.fd(); }
 
  private:
-  SavedStateSegment(UniqueFd fd, std::byte* memory, std::size_t mapped_bytes, std::size_t capacity);
-  std::byte* slot(int index) const;
+  SavedStateSegment(memory::Segment segment, std::size_t capacity)
+      : segment_(std::move(segment)), capacity_(capacity) {}
+  std::byte* slot(int index);
+  const std::byte* slot(int index) const;
 
-  UniqueFd fd_;
-  std::byte* memory_ = nullptr;
-  std::size_t mapped_bytes_ = 0;
+  memory::Segment segment_;
   std::size_t capacity_ = 0;  // bytes of state per slot
 };
 

@@ -62,7 +62,7 @@ TEST_CASE("what is no segment is refused") {
   UniqueFd unsealed(::memfd_create("test", MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(unsealed.get(), 1 << 20) == 0);
   CHECK(SavedStateSegment::open(UniqueFd(::dup(unsealed.get()))).status().code() ==
-        Code::kDataLoss);
+        Code::kProtocol);
   REQUIRE(::fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   CHECK(SavedStateSegment::open(std::move(unsealed)).status().code() == Code::kDataLoss);
 }

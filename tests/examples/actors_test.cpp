@@ -1,0 +1,72 @@
+// The actor examples, run as the programs that they are: what they print is in their READMEs.
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/support/test_data.h"
+
+namespace troupe::tests {
+namespace {
+
+struct Outcome {
+  int exit_code = -1;
+  std::string output;
+};
+
+Outcome run(const std::string& program) {
+  Outcome outcome;
+  std::FILE* pipe = ::popen(("timeout 60 " + bin_dir() + "/" + program).c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char buffer[4096];
+  while (const auto n = std::fread(buffer, 1, sizeof buffer, pipe))
+    outcome.output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+// The lines that the example's README shows after "$ NAME".
+std::string output_in_readme(const std::string& name) {
+  std::ifstream file(source_dir() + "/examples/" + name + "/README.md");
+  std::string line, output;
+  bool in_output = false;
+  while (std::getline(file, line)) {
+    if (in_output && line.rfind("    ", 0) != 0) break;
+    if (in_output) output += line.substr(4) + "\n";
+    if (line == "    $ " + name) in_output = true;
+  }
+  REQUIRE_FALSE(output.empty());
+  return output;
+}
+
+// Processes of the program that still run.
+int processes_of(const std::string& program) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::error_code ec;
+    const auto target = std::filesystem::read_symlink(entry.path() / "exe", ec);
+    if (!ec && target == bin_dir() + "/" + program) ++count;
+  }
+  return count;
+}
+
+void check_example(const std::string& name) {
+  const Outcome outcome = run(name);
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.output == output_in_readme(name));
+  CHECK(processes_of(name) == 0);
+}
+
+TEST_CASE("01_hello_actor prints what its README says and leaves nothing") {
+  check_example("01_hello_actor");
+}
+TEST_CASE("02_pipeline counts every word once") { check_example("02_pipeline"); }
+TEST_CASE("03_survive_kill keeps its count over kill -9") { check_example("03_survive_kill"); }
+
+}  // namespace
+}  // namespace troupe::tests
