@@ -1,5 +1,7 @@
 #include "train/data/chat_template.h"
 
+#include <algorithm>
+
 namespace troupe::train {
 namespace {
 

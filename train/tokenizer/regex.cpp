@@ -3,6 +3,8 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "runtime/base/check.h"
 
 namespace troupe::train {
