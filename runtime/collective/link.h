@@ -44,8 +44,8 @@ class Link {
   // Called after poll() said that `socket()` is readable.
   virtual void drain_doorbell() {}
 
-  // Set by the monitor when the peer closed its end.
-  std::atomic<bool> hung_up{false};
+  // Set by the monitor when the peer closed its end: 1 for the first that did, 2, …
+  std::atomic<std::uint32_t> hung_up{0};
 };
 
 }  // namespace troupe::collective

@@ -15,6 +15,8 @@ namespace {
 
 // No sleep is longer, so that even a lost wake-up costs little.
 constexpr Duration kSleepMax = std::chrono::milliseconds(50);
+// How long a rank that lost a peer keeps its other links open.
+constexpr Duration kNoticeTime = std::chrono::milliseconds(50);
 // The clock is read once in so many idle turns.
 constexpr int kTurnsPerClock = 64;
 constexpr std::byte kZeros[kStreamAlignment] = {};
@@ -285,18 +287,28 @@ void Engine::sleep(Duration at_most) {
 }
 
 Status Engine::check_lost() {
+  // Of several that are gone, the one that went first: the others may have left because of it.
+  const Peer* lost = nullptr;
+  bool needed = false;
+  std::uint32_t first = 0;
   for (const Peer& peer : peers_) {
-    const bool hung_up = hangups_seen_ != 0 && peer.link->hung_up.load(std::memory_order_acquire);
-    if ((!hung_up && !peer.link->broken()) || !waits_for(peer)) continue;
-    // The hang-up may be newer than the attempt that found nothing.
-    if (hung_up && hangups_seen_ != hangups_.load(std::memory_order_acquire)) return {};
-    return fail(
-        error(Code::kAborted, "rank {} was lost: its process ended or its link broke", peer.rank)
-            .with("peer", peer.rank)
-            .with("lost_rank", peer.rank),
-        false);
+    const std::uint32_t order = peer.link->hung_up.load(std::memory_order_acquire);
+    const bool broken = peer.link->broken();
+    if (order == 0 && !broken) continue;
+    needed |= waits_for(peer);
+    const std::uint32_t place = order != 0 ? order : UINT32_MAX;
+    if (lost != nullptr && place >= first) continue;
+    lost = &peer;
+    first = place;
   }
-  return {};
+  if (!needed) return {};
+  // A hang-up may be newer than the attempt that found nothing.
+  if (hangups_seen_ != hangups_.load(std::memory_order_acquire)) return {};
+  return fail(
+      error(Code::kAborted, "rank {} was lost: its process ended or its link broke", lost->rank)
+          .with("peer", lost->rank)
+          .with("lost_rank", lost->rank),
+      false);
 }
 
 std::string Engine::missing_ranks() const {
@@ -321,7 +333,8 @@ Status Engine::fail(Status status, bool at_once) {
     shut_links();
   } else {
     // The other ranks first get the time to notice by themselves who was lost.
-    shut_later_.store(true);
+    shut_at_ = SystemClock().now() + kNoticeTime;
+    shut_later_.store(true, std::memory_order_release);
     const std::uint64_t one = 1;
     (void)!::write(monitor_event_.get(), &one, sizeof one);
   }
@@ -357,23 +370,37 @@ void Engine::shut_links() {
   for (const Peer& peer : peers_) ::shutdown(peer.link->socket(), SHUT_RDWR);
 }
 
+bool Engine::all_hung_up() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.link->hung_up.load() != 0; });
+}
+
+// Watches the sockets for peers that close theirs. After a peer was lost it keeps the other links
+// open until shut_at_, even while the engine is being destroyed: a hang-up of ours must not be
+// mistaken for the cause.
 void Engine::monitor() {
   std::vector<pollfd> entries{{monitor_event_.get(), POLLIN, 0}};
   for (const Peer& peer : peers_) entries.push_back({peer.link->socket(), POLLRDHUP, 0});
-  while (!stopping_.load()) {
-    const bool shutting = shut_later_.load();
-    const int rc = ::poll(entries.data(), entries.size(), shutting ? 50 : -1);
-    if (stopping_.load()) return;
-    if (rc == 0 && shutting) {
-      shut_links();
-      return;
+  for (;;) {
+    int timeout_ms = -1;
+    if (shut_later_.load(std::memory_order_acquire)) {
+      const Duration left = Deadline::at(shut_at_).remaining();
+      timeout_ms =
+          static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1);
+      if (left == Duration::zero() || all_hung_up()) {
+        shut_links();
+        shut_later_.store(false);
+        timeout_ms = -1;
+      }
     }
+    if (stopping_.load() && !shut_later_.load()) return;
+    if (::poll(entries.data(), entries.size(), timeout_ms) <= 0) continue;
     std::uint64_t count;
     if (entries[0].revents != 0) (void)!::read(monitor_event_.get(), &count, sizeof count);
     for (std::size_t i = 1; i < entries.size(); ++i) {
       if (entries[i].fd < 0 || entries[i].revents == 0) continue;
       entries[i].fd = -1;  // told once
-      peers_[i - 1].link->hung_up.store(true, std::memory_order_release);
+      peers_[i - 1].link->hung_up.store(hangups_.load() + 1, std::memory_order_release);
       hangups_.fetch_add(1, std::memory_order_release);
       wake_self();
     }

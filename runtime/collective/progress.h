@@ -107,6 +107,7 @@ class Engine {
   Status aborted_status();
   void wake_self();
   void shut_links();
+  bool all_hung_up() const;
   void monitor();
 
   const EngineOptions options_;
@@ -136,6 +137,7 @@ class Engine {
   std::atomic<bool> aborted_{false};
   Mutex mutex_;
   Status reason_ TROUPE_GUARDED_BY(mutex_);
+  TimePoint shut_at_{};  // written before shut_later_ is set
   std::atomic<bool> shut_later_{false};
   std::atomic<bool> stopping_{false};
   UniqueFd monitor_event_;

@@ -1,0 +1,154 @@
+// Times the CPU communicator with forked ranks: "name value unit" lines on standard output.
+//
+//   bench_collective [MIB]      size of the large operations, 64 by default
+
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "runtime/collective/cpu_communicator.h"
+#include "runtime/memory/segment.h"
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::collective;
+
+constexpr int kRepeats = 15;
+
+double seconds_of(const std::function<void()>& work) {
+  const TimePoint start = SystemClock().now();
+  work();
+  return std::chrono::duration<double>(SystemClock().now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void must(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "bench_collective: %s\n", status.to_string().c_str());
+  std::_Exit(exit_code(status.code()));
+}
+
+// Forks a process per rank; rank 0's return value comes back. pin: rank r on core r.
+double with_ranks(const std::vector<int>& nodes, Duration spin, bool pin,
+                  const std::function<double(Communicator&)>& body) {
+  auto links = make_local_links(nodes).value();
+  memory::Segment shared = memory::Segment::create("bench-result", 4096).value();
+  std::vector<pid_t> children;
+  for (std::size_t r = 0; r < nodes.size(); ++r) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto mine = std::move(links[r]);
+      links.clear();
+      if (pin) {
+        cpu_set_t cores;
+        CPU_ZERO(&cores);
+        CPU_SET(r, &cores);
+        ::sched_setaffinity(0, sizeof cores, &cores);
+      }
+      CommunicatorOptions options;
+      options.rank = static_cast<int>(r);
+      options.world_size = static_cast<int>(nodes.size());
+      options.spin = spin;
+      auto c = make_cpu_communicator(options, std::move(mine)).value();
+      const double result = body(*c);
+      must(c->barrier());
+      if (r == 0) std::memcpy(shared.data(), &result, sizeof result);
+      std::_Exit(0);
+    }
+    children.push_back(child);
+  }
+  links.clear();
+  bool failed = false;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    failed |= status != 0;
+  }
+  if (failed) std::exit(7);
+  double result;
+  std::memcpy(&result, shared.data(), sizeof result);
+  return result;
+}
+
+void large(const char* transport, const std::vector<int>& nodes, std::size_t count) {
+  const double gigabytes = static_cast<double>(count) * sizeof(float) / 1e9;
+  const auto timed = [&](const char* name, auto operation) {
+    const double time = with_ranks(nodes, Duration{0}, false, [&](Communicator& c) {
+      std::vector<float> whole(count, 1.0f), shard(count / 2, 1.0f);
+      const std::vector<std::size_t> counts(2, count / 2);
+      std::vector<double> times;
+      for (int i = 0; i < kRepeats; ++i) {
+        must(c.barrier());
+        times.push_back(seconds_of([&] { must(operation(c, whole, shard, counts)); }));
+      }
+      return median(times);
+    });
+    std::printf("%s_%s %.2f GB/s\n", name, transport, gigabytes / time);
+    std::fflush(stdout);
+  };
+  using Floats = std::vector<float>;
+  using Counts = std::vector<std::size_t>;
+  timed("all_reduce", [](Communicator& c, Floats& whole, Floats&, const Counts&) {
+    return c.all_reduce(std::span(whole));
+  });
+  timed("reduce_scatter", [](Communicator& c, Floats& whole, Floats& shard, const Counts& counts) {
+    return c.reduce_scatter(std::span<const float>(whole), std::span(shard), counts);
+  });
+  timed("all_gather", [](Communicator& c, Floats& whole, Floats& shard, const Counts& counts) {
+    return c.all_gather(std::span<const float>(shard), std::span(whole), counts);
+  });
+}
+
+void latency(const char* name, const std::vector<int>& nodes, Duration spin, bool pin, int rounds) {
+  const double time = with_ranks(nodes, spin, pin, [&](Communicator& c) {
+    float value = 1.0f;
+    std::vector<double> times;
+    for (int block = 0; block < kRepeats; ++block) {
+      times.push_back(seconds_of([&] {
+        for (int i = 0; i < rounds; ++i) must(c.all_reduce(std::span(&value, 1), ReduceOp::kMax));
+      }));
+    }
+    return median(times) / rounds;
+  });
+  std::printf("%s %.3f us\n", name, time * 1e6);
+  std::fflush(stdout);
+}
+
+void memcpy_rate(std::size_t bytes) {
+  std::vector<char> from(bytes, 1), to(bytes, 2);
+  std::vector<double> times;
+  for (int i = 0; i < kRepeats; ++i)
+    times.push_back(seconds_of([&] { std::memcpy(to.data(), from.data(), bytes); }));
+  std::printf("memcpy %.2f GB/s\n", static_cast<double>(bytes) / 1e9 / median(times));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const long mib = argc > 1 ? std::atol(argv[1]) : 64;
+  if (mib < 1 || mib > 1024) {
+    std::fprintf(stderr, "usage: bench_collective [MIB, 1 to 1024]\n");
+    return 2;
+  }
+  const auto count = static_cast<std::size_t>(mib) * (1 << 20) / sizeof(float);
+  memcpy_rate(count * sizeof(float));
+  large("shm", {0, 0}, count);
+  large("tcp", {0, 1}, count);
+  latency("all_reduce_4_bytes_2_ranks_spin", {0, 0}, std::chrono::milliseconds(10), true, 20'000);
+  latency("all_reduce_4_bytes_2_ranks_futex", {0, 0}, Duration{0}, false, 2'000);
+  latency("all_reduce_4_bytes_4_ranks_futex", {0, 0, 0, 0}, Duration{0}, false, 2'000);
+  latency("all_reduce_4_bytes_2_ranks_tcp", {0, 1}, Duration{0}, false, 2'000);
+}
