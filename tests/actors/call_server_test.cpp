@@ -1,0 +1,175 @@
+// A caller's words to an actor, byte by byte: binding, repeated calls, what is out of turn.
+
+#include "actors/call_server.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "actors/future.h"
+#include "runtime/memory/unix_socket.h"
+
+namespace troupe::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr MethodSignature kMethods[] = {{"first", 1}, {"second", 2}};
+constexpr ActorInterface kInterface{"Thing", kMethods};
+constexpr ActorId kActor{1, 2};
+constexpr ClientId kCaller{3, 4};
+
+struct Server {
+  net::LoopThread thread{"test"};
+  std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  std::shared_ptr<CallServer> server =
+      std::make_shared<CallServer>(thread.loop(), kActor, 7, kInterface, mailbox);
+  ~Server() {
+    Promise<void> closed;
+    auto done = closed.future();
+    thread.loop().post([&] {
+      server->close(0);
+      closed.set(Status());
+    });
+    CHECK(done.get(10s).ok());
+  }
+
+  UniqueFd connect() {
+    auto pair = memory::socket_pair().value();
+    thread.loop().post([server = server, fd = std::make_shared<UniqueFd>(std::move(pair.first))] {
+      server->accept(std::move(*fd), "test");
+    });
+    return std::move(pair.second);
+  }
+  // A connection that has bound.
+  UniqueFd bound(ClientId caller = kCaller);
+};
+
+void say(const UniqueFd& socket, const wire::CallMessage& message) {
+  const auto body = wire::encode(message);
+  const auto length = static_cast<std::uint32_t>(body.size());
+  const auto deadline = Deadline::after(10s);
+  REQUIRE(memory::send_all(socket.get(), std::as_bytes(std::span(&length, 1)), deadline).ok());
+  REQUIRE(memory::send_all(socket.get(), body, deadline).ok());
+}
+
+// The next message; nothing when the server closed.
+std::optional<wire::CallMessage> hear(const UniqueFd& socket) {
+  std::uint32_t length = 0;
+  const auto deadline = Deadline::after(10s);
+  auto header = std::as_writable_bytes(std::span(&length, 1));
+  if (!memory::receive_all(socket.get(), header, deadline).ok()) return std::nullopt;
+  wire::Bytes body(length);
+  REQUIRE(memory::receive_all(socket.get(), body, deadline).ok());
+  return wire::decode_call(body).value();
+}
+
+wire::Bind bind_of(ClientId caller) {
+  return {kActor, "Thing", caller, {{"second", 2}, {"first", 1}}};
+}
+
+UniqueFd Server::bound(ClientId caller) {
+  UniqueFd socket = connect();
+  say(socket, bind_of(caller));
+  const auto reply = std::get<wire::BindReply>(hear(socket).value());
+  REQUIRE(reply.status.ok());
+  CHECK(reply.generation == 7);
+  return socket;
+}
+
+QueuedCall next_call(Server& server) {
+  return std::get<QueuedCall>(server.mailbox->next().value());
+}
+
+wire::Call call_of(std::uint64_t sequence, std::uint32_t method) {
+  return {sequence, method, 10'000'000, wire::Bytes(1, std::byte{5})};
+}
+
+TEST_CASE("the caller's method numbers are those of its own list") {
+  Server server;
+  const UniqueFd socket = server.bound();
+  say(socket, call_of(1, 0));
+  const QueuedCall call = next_call(server);
+  CHECK(call.method == 1);  // "second"
+  server.server->answer(call.caller, call.sequence, wire::Bytes(1, std::byte{9}));
+  const auto reply = std::get<wire::CallReply>(hear(socket).value());
+  CHECK(reply.sequence == 1);
+  CHECK(reply.result == wire::Bytes(1, std::byte{9}));
+  say(socket, call_of(2, 2));
+  CHECK(std::get<wire::CallReply>(hear(socket).value()).status.code() == Code::kProtocol);
+}
+
+TEST_CASE("binding to another actor, class or signature is refused") {
+  Server server;
+  const auto code_of = [&](auto change) {
+    wire::Bind bind = bind_of(kCaller);
+    change(bind);
+    const UniqueFd socket = server.connect();
+    say(socket, bind);
+    return std::get<wire::BindReply>(hear(socket).value()).status.code();
+  };
+  CHECK(code_of([](wire::Bind& b) { b.actor_id.low++; }) == Code::kNotFound);
+  CHECK(code_of([](wire::Bind& b) { b.type = "Other"; }) == Code::kInvalidArgument);
+  CHECK(code_of([](wire::Bind& b) { b.methods[0].hash++; }) == Code::kFailedPrecondition);
+  CHECK(code_of([](wire::Bind& b) { b.methods[0].name = "x"; }) == Code::kFailedPrecondition);
+}
+
+TEST_CASE("a call that is sent again after a broken connection runs once") {
+  Server server;
+  UniqueFd socket = server.bound();
+  say(socket, call_of(1, 0));
+  say(socket, call_of(2, 0));
+  const QueuedCall first = next_call(server);
+  socket = server.bound();  // the old connection is closed by it
+  say(socket, call_of(1, 0));
+  say(socket, call_of(2, 0));
+  server.server->answer(first.caller, first.sequence, wire::Bytes(1, std::byte{1}));
+  CHECK(std::get<wire::CallReply>(hear(socket).value()).sequence == 1);
+  const QueuedCall second = next_call(server);
+  CHECK(second.sequence == 2);
+  CHECK(server.mailbox->calls() == 0);
+  server.server->answer(second.caller, second.sequence, wire::Bytes(1, std::byte{2}));
+  CHECK(std::get<wire::CallReply>(hear(socket).value()).sequence == 2);
+  // Answered already: the answer is given again, without running.
+  say(socket, call_of(1, 0));
+  const auto again = std::get<wire::CallReply>(hear(socket).value());
+  CHECK(again.result == wire::Bytes(1, std::byte{1}));
+  CHECK(server.mailbox->calls() == 0);
+}
+
+TEST_CASE("a queued call can be cancelled by its caller only") {
+  Server server;
+  const UniqueFd socket = server.bound();
+  const UniqueFd other = server.bound({9, 9});
+  say(socket, call_of(1, 0));
+  say(other, wire::CancelCall{1});
+  say(other, call_of(1, 1));
+  // The cancellation of the other caller has been read when its call arrives.
+  const QueuedCall first = next_call(server);
+  const QueuedCall second = next_call(server);
+  CHECK(((first.caller == kCaller) != (second.caller == kCaller)));
+  say(socket, call_of(2, 0));
+  say(socket, wire::CancelCall{2});
+  const auto reply = std::get<wire::CallReply>(hear(socket).value());
+  CHECK(reply.sequence == 2);
+  CHECK(reply.status.code() == Code::kCancelled);
+}
+
+TEST_CASE("who speaks out of turn or nonsense is disconnected") {
+  Server server;
+  const UniqueFd early = server.connect();
+  say(early, call_of(1, 0));
+  CHECK_FALSE(hear(early));
+  const UniqueFd twice = server.bound();
+  say(twice, bind_of(kCaller));
+  CHECK_FALSE(hear(twice));
+  const UniqueFd noise = server.connect();
+  const std::array<std::uint32_t, 3> junk{8, 0xdeadbeef, 0xffffffff};
+  REQUIRE(memory::send_all(noise.get(), std::as_bytes(std::span(junk)), Deadline::after(5s)).ok());
+  CHECK_FALSE(hear(noise));
+}
+
+}  // namespace
+}  // namespace troupe::detail
