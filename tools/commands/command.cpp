@@ -1,0 +1,221 @@
+#include "tools/commands/command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace troupe::tools {
+namespace {
+
+// Edits (insert, remove, replace, swap neighbours) that make one word of the other: optimal string
+// alignment.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t cost = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + cost});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) {
+  const auto near = nearest(word, candidates);
+  return near ? fmt::format(" Did you mean '{}'?", *near) : std::string();
+}
+
+const CLI::App* find_command(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+int refuse(CommandContext& context, const std::string& who, const std::string& what) {
+  context.err << fmt::format("{}: {}\n", who, what);
+  return exit_code(Code::kInvalidArgument);
+}
+
+// The argument that CLI11 did not take, with what may have been meant.
+std::string describe_extra(const CLI::App& command, const std::string& name) {
+  const auto extras = command.remaining(true);
+  const std::string extra = extras.empty() ? "" : extras.front();
+  const std::string key = extra.substr(0, extra.find('='));
+  if (!key.starts_with('-')) {
+    return fmt::format("argument '{}' is too many. See 'troupe {} --help'", extra, name);
+  }
+  return fmt::format("there is no option '{}'.{} See 'troupe {} --help'", key,
+                     suggestion(key, option_names(command)), name);
+}
+
+int parse_failed(const CLI::App& app, CommandContext& context, const CLI::ParseError& failure,
+                 const std::vector<std::string>& arguments) {
+  const CLI::App* command = find_command(app, arguments.front());
+  if (failure.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    if (failure.get_name() == "CallForVersion") {
+      context.out << failure.what() << "\n";
+    } else {
+      context.out << (command ? command->help("troupe") : app.help());
+    }
+    return 0;
+  }
+  if (!command)
+    return refuse(context, "troupe", std::string(failure.what()) + "; see 'troupe --help'");
+  const std::string who = "troupe " + command->get_name();
+  if (failure.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    return refuse(context, who, describe_extra(*command, command->get_name()));
+  }
+  return refuse(context, who, fmt::format("{}; see '{} --help'", failure.what(), who));
+}
+
+template <typename T>
+void add_option(CLI::App& app, const std::string& names, T& value, const std::string& type,
+                const std::string& help) {
+  app.add_option(names, value, help)->option_text(type);
+}
+
+}  // namespace
+
+std::optional<std::string> nearest(const std::string& word,
+                                   const std::vector<std::string>& candidates) {
+  const std::size_t limit = std::max<std::size_t>(1, word.size() / 3);
+  std::optional<std::string> best;
+  std::size_t best_distance = limit + 1;
+  for (const auto& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    const bool begins = word.size() >= 3 && candidate.starts_with(word);
+    if (const std::size_t rank = begins ? 0 : distance; rank < best_distance) {
+      best = candidate;
+      best_distance = rank;
+    }
+  }
+  return best;
+}
+
+Command::Command(CLI::App& app, CommandContext& context, const std::string& name,
+                 const std::string& summary)
+    : app_(app.add_subcommand(name, summary)), context_(context) {}
+
+Command& Command::option(const std::string& names, std::string& value, const std::string& type,
+                         const std::string& help) {
+  add_option(*app_, names, value, type, help);
+  return *this;
+}
+
+Command& Command::option(const std::string& names, std::optional<std::string>& value,
+                         const std::string& type, const std::string& help) {
+  add_option(*app_, names, value, type, help);
+  return *this;
+}
+
+Command& Command::option(const std::string& names, std::optional<double>& value,
+                         const std::string& type, const std::string& help) {
+  add_option(*app_, names, value, type, help);
+  return *this;
+}
+
+Command& Command::option(const std::string& names, std::optional<std::uint16_t>& value,
+                         const std::string& type, const std::string& help) {
+  add_option(*app_, names, value, type, help);
+  return *this;
+}
+
+Command& Command::option(const std::string& names, std::uint64_t& value, const std::string& type,
+                         const std::string& help) {
+  add_option(*app_, names, value, type, help);
+  return *this;
+}
+
+Command& Command::option(const std::string& names, std::vector<std::string>& values,
+                         const std::string& type, const std::string& help) {
+  app_->add_option(names, values, help)->option_text(type)->delimiter(',')->take_all();
+  return *this;
+}
+
+Command& Command::argument(const std::string& name, std::string& value, const std::string& help) {
+  app_->add_option(name, value, help)->required()->option_text(" ");
+  return *this;
+}
+
+Command& Command::flag(const std::string& names, bool& value, const std::string& help) {
+  app_->add_flag(names, value, help);
+  return *this;
+}
+
+Command& Command::example(const std::string& line) {
+  examples_ += "  " + line + "\n";
+  app_->footer("Examples:\n" + examples_);
+  return *this;
+}
+
+Command& Command::pass_through(std::vector<std::string>& values) {
+  app_->prefix_command();
+  app_->callback([app = app_, &values] { values = app->remaining(); });
+  return *this;
+}
+
+void Command::run(std::function<Status()> work) {
+  app_->final_callback([app = app_, context = &context_, work = std::move(work)] {
+    context->selected_name = app->get_name();
+    context->selected = work;
+  });
+}
+
+Status print_help(const CLI::App& app, CommandContext& context, const std::string& name) {
+  const CLI::App* command = name.empty() ? &app : find_command(app, name);
+  if (!command) {
+    return error(Code::kInvalidArgument, "there is no command '{}'.{}", name,
+                 suggestion(name, command_names(app)));
+  }
+  context.out << (name.empty() ? app.help() : command->help("troupe"));
+  return {};
+}
+
+int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::string> arguments) {
+  if (arguments.empty()) {
+    context.err << app.help();
+    return exit_code(Code::kInvalidArgument);
+  }
+  const std::string& first = arguments.front();
+  if (!first.starts_with('-') && !find_command(app, first)) {
+    return refuse(context, "troupe",
+                  fmt::format("there is no command '{}'.{} See 'troupe --help'", first,
+                              suggestion(first, command_names(app))));
+  }
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& failure) {
+    return parse_failed(app, context, failure, arguments);
+  }
+  if (!context.selected) {
+    context.err << app.help();
+    return exit_code(Code::kInvalidArgument);
+  }
+  const Status status = context.selected();
+  context.out.flush();
+  if (status.ok()) return context.exit_code;
+  context.err << fmt::format("troupe {}: {}\n", context.selected_name, status.to_string());
+  return exit_code(status.code());
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,25 @@
+#include "tools/commands/registry.h"
+
+#include <CLI/CLI.hpp>
+
+#include "tools/commands/help.h"
+#include "tools/commands/version.h"
+
+namespace troupe::tools {
+
+int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
+  CLI::App app("Troupe: actors across processes and machines, and distributed training on them.",
+               "troupe");
+  app.set_version_flag("--version", version_line());
+  app.footer("'troupe COMMAND --help' explains a command, with examples.");
+  app.get_formatter()->column_width(32);
+  app.require_subcommand(0, 1);
+
+  // In the order in which --help shows them. A new command: its file, and a line here.
+  add_version_command(app, context);
+  add_help_command(app, context);
+
+  return run_command_line(app, context, std::move(arguments));
+}
+
+}  // namespace troupe::tools
