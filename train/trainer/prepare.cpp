@@ -72,6 +72,9 @@ Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
   };
   BpeTrainerOptions trainer;
   trainer.vocab_size = *config.troupe.train_tokenizer;
+  // A padding token of its own: padding is never a target, the end of a text is.
+  trainer.special_tokens = {"<|endoftext|>", "<|pad|>"};
+  trainer.pad_token = "<|pad|>";
   const auto trained = TROUPE_TRY(train_bpe(next, trainer));
   companions["tokenizer.json"] = tokenizer_json_of(trained);
   companions["tokenizer_config.json"] = tokenizer_config_json_of(trainer);

@@ -154,6 +154,7 @@ Status TrainingRun::load_here(std::uint64_t generation) {
   cursor_ = {};
   restored_ = {};
   const std::string& output = config_.training.output_dir;
+  TROUPE_RETURN_IF_ERROR(files_.create_directories(output));
   std::vector<RefusedCheckpoint> refused;
   std::optional<GoodCheckpoint> own;
   if (generation > 1) {

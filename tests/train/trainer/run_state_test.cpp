@@ -71,7 +71,8 @@ TEST_CASE("a death aborts the others, waits for them and the new process, and is
   CHECK(run.last_step() == 11);
 }
 
-TEST_CASE("three fruitless failures end the run; a finished step in between starts the count again") {
+TEST_CASE(
+    "three fruitless failures end the run; a finished step in between starts the count again") {
   RunState run({.world_size = 1});
   std::uint64_t incarnation = 1;
   run.apply(TrainerAlive{0, incarnation}, {});

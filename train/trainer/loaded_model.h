@@ -1,0 +1,54 @@
+#pragma once
+// A model's folder opened for use: generation, evaluation.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "train/cpu/arena.h"
+#include "train/data/token_dataset.h"
+#include "train/model/generator.h"
+#include "train/model/model.h"
+#include "train/tokenizer/tokenizer.h"
+
+namespace troupe::train {
+
+class LoadedModel {
+ public:
+  // config.json, weights and tokenizer of `folder`.
+  static Result<std::unique_ptr<LoadedModel>> open(FileSystem& files, const std::string& folder,
+                                                   int threads);
+
+  const ModelConfig& config() const { return model_->config(); }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+
+  // The continuation of `prompt`, given to `on_text` piece by piece. Ends at an end-of-text token.
+  Status generate(const std::string& prompt, const SamplingOptions& sampling,
+                  std::int64_t tokens_max, std::uint64_t seed,
+                  const std::function<void(const std::string&)>& on_text);
+
+  // What the model makes of a data set's labelled tokens.
+  struct Likelihood {
+    double nll = 0;               // −Σ ln p, all labelled tokens
+    std::int64_t tokens = 0;      // labelled
+    std::int64_t text_bytes = 0;  // of UTF-8 text that they stand for
+    double bits_per_byte() const;
+  };
+  Result<Likelihood> likelihood(const TokenDataset& dataset);
+
+ private:
+  LoadedModel(Tokenizer tokenizer, std::unique_ptr<Arena> arena,
+              std::unique_ptr<Operators> operators, std::unique_ptr<Model> model);
+
+  Tokenizer tokenizer_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Operators> operators_;
+  std::unique_ptr<Model> model_;
+  std::vector<float> parameters_;
+  std::unique_ptr<ResidentUnits> units_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,95 @@
+#include "train/trainer/peer_links.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe::train {
+namespace {
+
+// How long one attempt to reach a peer lasts before `cancelled` is looked at again.
+constexpr auto kAttempt = std::chrono::milliseconds(500);
+
+// The two numbers at the end of "actor/ID/comm/GENERATION/RANK".
+bool parse_target(const std::string& target, std::uint64_t& generation, int& rank) {
+  const auto second = target.rfind('/');
+  if (second == std::string::npos || second == 0) return false;
+  const auto first = target.rfind('/', second - 1);
+  if (first == std::string::npos) return false;
+  const char* data = target.data();
+  const auto a = std::from_chars(data + first + 1, data + second, generation);
+  const auto b = std::from_chars(data + second + 1, data + target.size(), rank);
+  return a.ec == std::errc() && a.ptr == data + second && b.ec == std::errc() &&
+         b.ptr == data + target.size();
+}
+
+}  // namespace
+
+PeerLinks::PeerLinks(ActorContext& context) : context_(context) {
+  context_.accept_connections(kCommunicatorPurpose,
+                              [this](UniqueFd socket, std::string target, bool same_node) {
+                                accepted(std::move(socket), target, same_node);
+                              });
+}
+
+void PeerLinks::accepted(UniqueFd socket, const std::string& target, bool same_node) {
+  std::uint64_t generation = 0;
+  int rank = 0;
+  if (!parse_target(target, generation, rank)) {
+    context_.log().warning("a connection with the target '{}' was dropped", target);
+    return;
+  }
+  MutexLock lock(mutex_);
+  waiting_.insert_or_assign(Key{generation, rank}, Accepted{std::move(socket), same_node});
+  changed_.notify_all();
+}
+
+void PeerLinks::wake() {
+  MutexLock lock(mutex_);
+  changed_.notify_all();
+}
+
+Result<std::vector<collective::PeerLink>> PeerLinks::form(const GenerationPlan& plan, int rank,
+                                                          const std::atomic<bool>& cancelled,
+                                                          Deadline deadline) {
+  const auto given_up = [] {
+    return error(Code::kAborted, "the generation was aborted while its ranks met");
+  };
+  std::vector<collective::PeerLink> links;
+  for (int peer = 0; peer < rank; ++peer) {
+    const std::string purpose =
+        fmt::format("{}/{}/{}", kCommunicatorPurpose, plan.generation, rank);
+    for (;;) {
+      if (cancelled) return given_up();
+      const auto attempt =
+          Deadline::at(std::min(deadline.time(), Deadline::after(kAttempt).time()));
+      auto connected =
+          context_.connect_to(plan.ranks[static_cast<std::size_t>(peer)], purpose, attempt);
+      if (connected.ok()) {
+        links.push_back({peer, connected->same_node, std::move(connected->socket)});
+        break;
+      }
+      const bool may_come = connected.status().code() == Code::kDeadlineExceeded ||
+                            connected.status().code() == Code::kUnavailable;
+      if (!may_come || deadline.passed()) return connected.status().with("peer", peer);
+    }
+  }
+  const int world_size = static_cast<int>(plan.ranks.size());
+  MutexLock lock(mutex_);
+  // Whoever belongs to a generation before this one gave up long ago.
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.first.first < plan.generation; });
+  for (int peer = rank + 1; peer < world_size; ++peer) {
+    const Key key{plan.generation, peer};
+    const bool came = changed_.wait_until(
+        mutex_, deadline, [&]() TROUPE_NO_ANALYSIS { return cancelled || waiting_.contains(key); });
+    if (cancelled) return given_up();
+    if (!came) {
+      return error(Code::kDeadlineExceeded, "rank {} did not connect to rank {}", peer, rank)
+          .with("peer", peer);
+    }
+    auto node = waiting_.extract(key);
+    links.push_back({peer, node.mapped().same_node, std::move(node.mapped().socket)});
+  }
+  return links;
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,45 @@
+#pragma once
+// Sockets between the ranks of a run, for the communicator of one generation.
+//
+// Rank i connects to every j < i and accepts from every j > i; the target names generation and
+// rank: "actor/ID/comm/GENERATION/RANK". What belongs to an older generation is dropped.
+
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include "actors/context.h"
+#include "runtime/base/mutex.h"
+#include "runtime/collective/cpu_communicator.h"
+#include "train/trainer/trainer_messages.h"
+
+namespace troupe::train {
+
+class PeerLinks {
+ public:
+  explicit PeerLinks(ActorContext& context);
+
+  // Links to all other ranks. kAborted as soon as `cancelled` holds, kDeadlineExceeded naming the
+  // rank that did not come.
+  Result<std::vector<collective::PeerLink>> form(const GenerationPlan& plan, int rank,
+                                                 const std::atomic<bool>& cancelled,
+                                                 Deadline deadline);
+  // Makes form() look at `cancelled` now.
+  void wake();
+
+ private:
+  struct Accepted {
+    UniqueFd socket;
+    bool same_node = false;
+  };
+  using Key = std::pair<std::uint64_t, int>;  // generation, rank
+
+  void accepted(UniqueFd socket, const std::string& target, bool same_node);
+
+  ActorContext& context_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<Key, Accepted> waiting_ TROUPE_GUARDED_BY(mutex_);
+};
+
+}  // namespace troupe::train

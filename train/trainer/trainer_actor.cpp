@@ -1,0 +1,221 @@
+#include "train/trainer/trainer_actor.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "train/trainer/bundle_transfer.h"
+#include "train/trainer/controller.h"
+#include "train/trainer/run_bundle.h"
+
+namespace troupe::train {
+namespace {
+
+// How long the bundle may take to arrive, and the ranks to meet.
+constexpr auto kBundleTimeout = std::chrono::seconds(600);
+constexpr auto kMeetTimeout = std::chrono::seconds(60);
+// How long a rank spins before it sleeps, where it has a core for itself.
+constexpr auto kSpin = std::chrono::microseconds(20);
+
+// Ends of a generation after which another one may succeed: a peer or the way to it was lost.
+bool others_fault(const Status& status) {
+  switch (status.code()) {
+    case Code::kAborted:
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+    case Code::kProtocol:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// Tells the controller, and strikes where a fault is planned.
+class TrainerActor::Observer final : public TrainingObserver {
+ public:
+  Observer(TrainerActor& trainer, const GenerationPlan& plan) : trainer_(trainer), plan_(plan) {}
+
+  void loaded(std::int64_t step) override {
+    trainer_.tell(TrainerLoaded{trainer_.setup_.rank, plan_.generation, step});
+  }
+  void phase(std::int64_t step, ChaosPhase phase) override {
+    for (std::size_t i = 0; i < plan_.faults.size(); ++i) {
+      const auto generation = static_cast<std::int64_t>(plan_.generation);
+      if (strikes(plan_.faults[i], step, trainer_.setup_.rank, phase, generation)) {
+        // The controller must know before the process is gone, or the fault would fire again.
+        const auto told =
+            trainer_.controller_.call<&TrainController::fault_fired>(plan_.fault_numbers[i])
+                .get(std::chrono::seconds(10));
+        if (told.ok()) ::kill(::getpid(), SIGKILL);
+      }
+    }
+  }
+  void step_finished(const StepRecord& record, bool logged) override {
+    trainer_.tell(StepReport{.generation = plan_.generation,
+                             .step = record.step,
+                             .total_steps = trainer_.run_->total_steps(),
+                             .loss = record.loss,
+                             .grad_norm = record.grad_norm,
+                             .learning_rate = record.learning_rate,
+                             .tokens = record.tokens,
+                             .logged = logged});
+  }
+  void checkpoint_written(std::int64_t step, const std::string& path) override {
+    trainer_.tell(CheckpointReport{step, path});
+  }
+  void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
+  bool stop_requested() override { return trainer_.ending_; }
+
+ private:
+  TrainerActor& trainer_;
+  const GenerationPlan& plan_;
+};
+
+TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> controller,
+                           TrainerSetup setup)
+    : context_(context),
+      controller_(controller.with({.timeout = std::chrono::hours(1), .retry = true})),
+      setup_(std::move(setup)),
+      links_(context) {
+  context_.accept_connections(kBundlePurpose, [this](UniqueFd socket, std::string, bool same_node) {
+    // A bundle may take long between nodes: not on the loop's thread.
+    auto shared = std::make_shared<UniqueFd>(std::move(socket));
+    context_.executor().post([this, shared, same_node] {
+      auto bundle = receive_bundle(shared->get(), same_node, Deadline::after(kBundleTimeout));
+      if (!bundle.ok()) {
+        context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
+        return;
+      }
+      MutexLock lock(mutex_);
+      bundle_ = std::move(*bundle);
+      changed_.notify_all();
+    });
+  });
+  thread_ = std::thread([this] { loop(); });
+}
+
+TrainerActor::~TrainerActor() {
+  ending_ = true;
+  abort(~std::uint64_t{0}, error(Code::kCancelled, "the trainer ends"));
+  {
+    MutexLock lock(mutex_);
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void TrainerActor::begin(GenerationPlan plan) {
+  MutexLock lock(mutex_);
+  plans_.push_back(std::move(plan));
+  changed_.notify_all();
+}
+
+void TrainerActor::abort(std::uint64_t generation, Status reason) {
+  std::shared_ptr<collective::Communicator> communicator;
+  {
+    MutexLock lock(mutex_);
+    if (generation <= aborted_) return;
+    aborted_ = generation;
+    abort_reason_ = reason;
+    if (running_ != 0 && running_ <= aborted_) {
+      cancelled_ = true;
+      communicator = communicator_;
+    }
+  }
+  links_.wake();
+  if (communicator) communicator->abort(std::move(reason));
+}
+
+std::optional<GenerationPlan> TrainerActor::next_plan() {
+  MutexLock lock(mutex_);
+  // A trainer without work is waited for by its controller, not the other way round: it may idle as
+  // long as it likes, and looks about now and then.
+  while (!ending_ && (plans_.empty() || !bundle_)) {
+    changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)),
+                        [&]() TROUPE_NO_ANALYSIS { return ending_ || !plans_.empty(); });
+    if (!plans_.empty() && !bundle_ && !ending_) {
+      changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)),
+                          [&]() TROUPE_NO_ANALYSIS { return ending_ || bundle_; });
+    }
+  }
+  if (ending_) return std::nullopt;
+  GenerationPlan plan = std::move(plans_.front());
+  plans_.pop_front();
+  running_ = plan.generation;
+  cancelled_ = plan.generation <= aborted_;
+  return plan;
+}
+
+void TrainerActor::loop() {
+  while (const auto plan = next_plan()) {
+    TrainerMessage outcome = train(*plan);
+    {
+      MutexLock lock(mutex_);
+      running_ = 0;
+      communicator_.reset();
+    }
+    tell(std::move(outcome));
+  }
+}
+
+TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
+  Status status = prepare();
+  const bool prepared = status.ok();
+  if (prepared) status = train_generation(plan);
+  if (status.ok()) return TrainerFinished{setup_.rank, plan.generation};
+  status.with("rank", setup_.rank);
+  if (cancelled_ || (prepared && others_fault(status))) {
+    return TrainerStopped{setup_.rank, plan.generation, std::move(status)};
+  }
+  return TrainerFailed{setup_.rank, plan.generation, std::move(status)};
+}
+
+Status TrainerActor::prepare() {
+  if (run_) return {};
+  std::optional<RunBundle> bundle;
+  {
+    MutexLock lock(mutex_);
+    bundle = TROUPE_TRY(decode_bundle({bundle_->data(), bundle_->size()}));
+  }
+  run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(*bundle),
+                                        {.run = setup_.run,
+                                         .rank = setup_.rank,
+                                         .world_size = setup_.world_size,
+                                         .threads = setup_.threads,
+                                         .resume_path = setup_.resume_path,
+                                         .started_unix_us = setup_.started_unix_us}));
+  // Beyond this process's death the node keeps the state's memory.
+  return context_.keep_segment("state", run_->state_segment().fd());
+}
+
+Status TrainerActor::train_generation(const GenerationPlan& plan) {
+  auto links =
+      TROUPE_TRY(links_.form(plan, setup_.rank, cancelled_, Deadline::after(kMeetTimeout)));
+  auto formed = TROUPE_TRY(collective::make_cpu_communicator(
+      {.rank = setup_.rank,
+       .world_size = setup_.world_size,
+       .generation = plan.generation,
+       .name = setup_.run,
+       .spin = setup_.own_core ? Duration(kSpin) : Duration(0),
+       .default_timeout = std::chrono::milliseconds(setup_.wait_timeout_ms)},
+      std::move(links)));
+  std::shared_ptr<collective::Communicator> communicator = std::move(formed);
+  {
+    MutexLock lock(mutex_);
+    if (plan.generation <= aborted_) return abort_reason_;
+    communicator_ = communicator;
+  }
+  Observer observer(*this, plan);
+  Status status = run_->run_generation(*communicator, plan.generation, observer);
+  // The others must not wait for a rank that gave up for a reason of its own.
+  if (!status.ok()) communicator->abort(status);
+  return status;
+}
+
+void TrainerActor::tell(TrainerMessage message) {
+  // Nothing waits for the answer: a controller that is gone is restarted or ends the run.
+  static_cast<void>(controller_.call<&TrainController::report>(setup_.rank, std::move(message)));
+}
+
+}  // namespace troupe::train

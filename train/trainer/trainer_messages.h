@@ -1,0 +1,66 @@
+#pragma once
+// What controller and trainers tell each other. Plain values that travel as call arguments.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/ids.h"
+#include "runtime/base/status.h"
+#include "train/config/chaos.h"
+#include "train/trainer/run_state.h"
+
+namespace troupe::train {
+
+// How a trainer is set up, for all its generations.
+struct TrainerSetup {
+  std::string run;
+  std::int32_t rank = 0;
+  std::int32_t world_size = 1;
+  std::int32_t threads = 1;
+  // Every rank of this node has a core to itself: waits may spin.
+  bool own_core = false;
+  std::string resume_path;
+  std::int64_t started_unix_us = 0;
+  std::int64_t wait_timeout_ms = 1'800'000;  // of one wait in a collective
+};
+
+// A generation that begins.
+struct GenerationPlan {
+  std::uint64_t generation = 0;
+  std::vector<ActorId> ranks;  // the trainers, by rank
+  // Faults that have not fired, with their numbers in the run's list.
+  std::vector<std::int32_t> fault_numbers;
+  std::vector<ChaosFault> faults;
+};
+
+// A finished step, told by rank 0. (report/step_log.h's StepRecord as it travels.)
+struct StepReport {
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+  std::int64_t total_steps = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  std::int64_t tokens = 0;
+  bool logged = false;
+};
+struct CheckpointReport {
+  std::int64_t step = 0;
+  std::string path;
+};
+struct WarningReport {
+  std::string text;
+};
+
+// trainer → controller. What concerns recovery are events of RunState.
+using TrainerMessage = std::variant<StepReport, CheckpointReport, WarningReport, TrainerLoaded,
+                                    TrainerStopped, TrainerFinished, TrainerFailed>;
+
+// Purposes of raw connections between the run's processes (ActorContext::accept_connections).
+inline constexpr const char* kBundlePurpose = "bundle";      // driver → controller → trainers
+inline constexpr const char* kProgressPurpose = "progress";  // controller → driver: lines of JSON
+inline constexpr const char* kCommunicatorPurpose = "comm";  // trainer ↔ trainer
+
+}  // namespace troupe::train
