@@ -1,0 +1,59 @@
+#include "tools/commands/generate.h"
+
+#include <memory>
+#include <thread>
+
+#include "train/trainer/loaded_model.h"
+
+namespace troupe::tools {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string prompt;
+  std::uint64_t tokens = 128;
+  std::uint64_t seed = 42;
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::uint64_t top_k = 0;
+  std::uint64_t threads = 0;
+};
+
+Status generate(const Options& options, CommandContext& context) {
+  if (options.model.empty()) {
+    return error(Code::kInvalidArgument, "give the model's folder: --model DIR");
+  }
+  const train::SamplingOptions sampling{.temperature = options.temperature.value_or(0.0),
+                                        .top_k = static_cast<std::int64_t>(options.top_k),
+                                        .top_p = options.top_p.value_or(1.0)};
+  TROUPE_RETURN_IF_ERROR(train::check_sampling(sampling));
+  const int threads = options.threads > 0
+                          ? static_cast<int>(std::min<std::uint64_t>(options.threads, 1024))
+                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  auto model = TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads));
+  context.out << options.prompt << std::flush;
+  TROUPE_RETURN_IF_ERROR(model->generate(
+      options.prompt, sampling, static_cast<std::int64_t>(std::min<std::uint64_t>(options.tokens, 1u << 20)),
+      options.seed, [&](const std::string& text) { context.out << text << std::flush; }));
+  context.out << "\n";
+  return {};
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<Options>();
+  Command(app, context, "generate", "Continues a text with a model.")
+      .option("--model", options->model, "DIR", "folder with config.json, weights and tokenizer")
+      .option("--prompt", options->prompt, "TEXT", "the text to continue")
+      .option("--max-tokens", options->tokens, "N", "new tokens at most (128)")
+      .option("--temperature", options->temperature, "T", "0 takes the likeliest token (default)")
+      .option("--top-k", options->top_k, "K", "choose among the K likeliest; 0: all")
+      .option("--top-p", options->top_p, "P", "choose among the fewest that come to P")
+      .option("--seed", options->seed, "N", "of the choices (42)")
+      .option("--threads", options->threads, "N", "default: all cores")
+      .example("troupe generate --model build/runs/pretrain_tiny --prompt 'In the beginning'")
+      .run([options, &context] { return generate(*options, context); });
+}
+
+}  // namespace troupe::tools

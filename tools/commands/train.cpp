@@ -1,0 +1,84 @@
+#include "tools/commands/train.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "train/config/explain.h"
+#include "train/config/load.h"
+#include "train/trainer/driver.h"
+
+namespace troupe::tools {
+namespace {
+
+// A descriptor that becomes readable at Ctrl-C or SIGTERM, instead of the process's end. Threads
+// started later inherit the blocked signals; actor processes are started with none blocked.
+UniqueFd interrupts() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  return UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Status train(std::vector<std::string> arguments, CommandContext& context) {
+  const auto explain_wanted = std::erase(arguments, "--explain") > 0;
+  const auto json_wanted = std::erase(arguments, "--json") > 0;
+  const auto loaded = TROUPE_TRY(
+      train::load_train_config(arguments, context.environment, context.files));
+  if (explain_wanted) {
+    const auto rows = train::explain(loaded);
+    context.out << (json_wanted ? json::write(train::explain_json(rows)) + "\n"
+                                : train::explain_table(rows, false));
+    return {};
+  }
+  const UniqueFd interrupt = interrupts();
+  const SystemClock clock;
+  train::StandardErrorOutput output;
+  const auto cores = std::max(1u, std::thread::hardware_concurrency());
+  train::DriverEnvironment environment{.files = context.files,
+                                       .clock = clock,
+                                       .random = context.random,
+                                       .output = output,
+                                       .cores = cores,
+                                       .interrupt_fd = interrupt.get()};
+  environment.make_cluster = [&](int, double cpus) -> Result<train::TrainingCluster> {
+    EmbeddedOptions options;
+    options.num_cpus = std::max<double>(cores, cpus);
+    options.job_name = "troupe train";
+    options.on_output = [&](const std::string& actor, std::string_view line) {
+      output.write(fmt::format("[{}] {}\n", actor, line));
+    };
+    return train::TrainingCluster{.cluster = TROUPE_TRY(Cluster::start_embedded(options))};
+  };
+  const auto summary = train::run_training(loaded, environment);
+  if (summary.status().code() == Code::kCancelled) context.exit_code = 130;
+  if (!summary.ok()) return summary.status();
+  if (json_wanted) {
+    context.out << json::write(json::Object{{"output_dir", summary->output_dir},
+                                            {"steps", summary->steps},
+                                            {"failures", summary->failures},
+                                            {"seconds", summary->seconds}})
+                << "\n";
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, CommandContext& context) {
+  auto arguments = std::make_shared<std::vector<std::string>>();
+  Command(app, context, "train", "Trains a model as LLaMA-Factory's YAML file says.")
+      .pass_through(*arguments)
+      .example("troupe train examples/train/pretrain_tiny.yaml")
+      .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
+      .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")
+      .example("troupe train x.yaml --explain         what becomes of every key")
+      .run([arguments, &context] { return train(*arguments, context); });
+}
+
+}  // namespace troupe::tools

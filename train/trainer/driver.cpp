@@ -1,0 +1,281 @@
+#include "train/trainer/driver.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "runtime/memory/segment.h"
+#include "train/data/byte_model.h"
+#include "train/report/format.h"
+#include "train/trainer/bundle_transfer.h"
+#include "train/trainer/controller.h"
+#include "train/trainer/loaded_model.h"
+#include "train/trainer/prepare.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr auto kControllerTimeout = std::chrono::seconds(30);
+constexpr auto kBundleTimeout = std::chrono::seconds(600);
+constexpr auto kStopTimeout = std::chrono::seconds(10);
+constexpr auto kLook = std::chrono::milliseconds(1000);
+constexpr std::int64_t kSampleTokens = 80;
+
+// How the controller said that the run ended.
+struct RunEnd {
+  Status status;
+  std::int64_t failures = 0;
+  std::int64_t last_step = 0;
+  std::string last_checkpoint;
+};
+
+std::string text_of(const json::Value& line, std::string_view key) {
+  return json::find_string(line, key).value_or("");
+}
+double number_of(const json::Value& line, std::string_view key) {
+  return json::find_number(line, key).value_or(0);
+}
+
+// The driver's end of the controller's progress lines.
+class ProgressLines {
+ public:
+  ProgressLines(UniqueFd socket, int interrupt_fd, DriverEnvironment& environment)
+      : socket_(std::move(socket)), interrupt_fd_(interrupt_fd), environment_(environment) {}
+
+  // Shows progress until the run has ended. `on_interrupt` is called once.
+  Result<RunEnd> follow(std::int64_t total_steps, const std::function<void()>& on_interrupt);
+
+ private:
+  std::optional<RunEnd> show(const json::Value& line);
+  Result<bool> read_more();
+
+  UniqueFd socket_;
+  int interrupt_fd_;
+  DriverEnvironment& environment_;
+  std::optional<ProgressReporter> reporter_;
+  std::string buffer_;
+};
+
+Result<bool> ProgressLines::read_more() {
+  char chunk[1 << 16];
+  const ssize_t n = ::recv(socket_.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+  if (n > 0) {
+    buffer_.append(chunk, static_cast<std::size_t>(n));
+    return true;
+  }
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  return error(Code::kActorDied, "the run's controller is gone{}",
+               n < 0 ? fmt::format(": {}", std::strerror(errno)) : "");
+}
+
+std::optional<RunEnd> ProgressLines::show(const json::Value& line) {
+  const std::string kind = text_of(line, "kind");
+  if (kind == "step") {
+    const auto step = static_cast<std::int64_t>(number_of(line, "step"));
+    if (!reporter_) {
+      reporter_.emplace(environment_.clock, environment_.output,
+                        static_cast<std::int64_t>(number_of(line, "total_steps")), step - 1);
+    }
+    reporter_->update({.step = step,
+                       .loss = number_of(line, "loss"),
+                       .learning_rate = number_of(line, "lr"),
+                       .tokens = static_cast<std::int64_t>(number_of(line, "tokens"))});
+    if (json::find_bool(line, "logged").value_or(false)) reporter_->log();
+    return std::nullopt;
+  }
+  if (kind == "end") {
+    if (reporter_) reporter_->finish();
+    const Code code = code_from_number(static_cast<int>(number_of(line, "code")));
+    return RunEnd{code == Code::kOk ? Status() : Status(code, text_of(line, "message")),
+                  static_cast<std::int64_t>(number_of(line, "failures")),
+                  static_cast<std::int64_t>(number_of(line, "last_step")),
+                  text_of(line, "last_checkpoint")};
+  }
+  std::string text = text_of(line, "text");
+  if (kind == "warning") text = "warning: " + text;
+  if (kind == "checkpoint") text = "saved " + text_of(line, "path");
+  if (text.empty()) return std::nullopt;
+  if (reporter_) {
+    reporter_->message(text);
+  } else {
+    environment_.output.write(text + "\n");
+  }
+  return std::nullopt;
+}
+
+Result<RunEnd> ProgressLines::follow(std::int64_t, const std::function<void()>& on_interrupt) {
+  bool interrupted = false;
+  std::optional<TimePoint> stop_by;
+  for (;;) {
+    pollfd fds[2] = {{socket_.get(), POLLIN, 0},
+                     {interrupted ? -1 : interrupt_fd_, POLLIN, 0}};
+    ::poll(fds, 2, static_cast<int>(kLook.count()));
+    if (fds[1].revents != 0) {
+      interrupted = true;
+      stop_by = environment_.clock.now() + kStopTimeout;
+      on_interrupt();
+    }
+    if (fds[0].revents != 0) TROUPE_RETURN_IF_ERROR(read_more());
+    for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos;) {
+      const auto line = json::parse(std::string_view(buffer_).substr(0, newline), "progress");
+      buffer_.erase(0, newline + 1);
+      if (!line.ok()) return line.status();
+      if (auto end = show(*line)) return std::move(*end);
+    }
+    if (stop_by && environment_.clock.now() > *stop_by) {
+      return RunEnd{error(Code::kCancelled, "interrupted")};
+    }
+  }
+}
+
+RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
+                 const TrainingCluster& cluster, DriverEnvironment& environment, int world_size,
+                 int threads) {
+  const TrainConfig& config = loaded.config;
+  RunSpec spec;
+  spec.run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
+  spec.output_dir = config.training.output_dir;
+  spec.resume_path = prepared.resume_path;
+  spec.world_size = world_size;
+  spec.threads = threads;
+  spec.own_core = cluster.embedded && world_size * threads <= environment.cores;
+  spec.cpus_per_trainer = threads;
+  spec.started_unix_us = environment.clock.unix_time_us();
+  spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
+  spec.fruitless_failures_max =
+      static_cast<std::int32_t>(config.troupe.max_restarts.value_or(3));
+  if (!config.troupe.max_restarts && loaded.launch.max_restarts) {
+    spec.restarts_max = static_cast<std::int32_t>(*loaded.launch.max_restarts);
+  }
+  spec.faults = config.troupe.chaos;
+  if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
+  spec.rank_0_node = cluster.rank_0_node;
+  return spec;
+}
+
+Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
+                                   const char* purpose) {
+  return cluster.client()->connect_to(controller.id(), purpose,
+                                      Deadline::after(kControllerTimeout));
+}
+
+Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controller,
+                 const RunBundle& bundle) {
+  const auto bytes = encode_bundle(bundle);
+  auto segment = TROUPE_TRY(memory::Segment::create("troupe-bundle", bytes.size()));
+  std::memcpy(segment.data(), bytes.data(), bytes.size());
+  const auto road = TROUPE_TRY(open_purpose(cluster, controller, kBundlePurpose));
+  return send_bundle(road.socket.get(), road.same_node, segment, Deadline::after(kBundleTimeout));
+}
+
+// Bits per byte on the held-out documents, beside those of a model that sees two bytes.
+Status report_held_out(DriverEnvironment& environment, LoadedModel& model,
+                       const PreparedRun& prepared) {
+  const auto text_of_sample = [&](const TokenDataset& dataset, std::int64_t sample) {
+    return model.tokenizer().decode(dataset.ids(sample), true);
+  };
+  ByteModel bytes;
+  for (std::int64_t i = 0; i < prepared.bundle.dataset.size(); ++i) {
+    bytes.train(text_of_sample(prepared.bundle.dataset, i));
+  }
+  double bits = 0;
+  double size = 0;
+  for (std::int64_t i = 0; i < prepared.held_out->size(); ++i) {
+    const std::string text = text_of_sample(*prepared.held_out, i);
+    bits += bytes.bits(text);
+    size += static_cast<double>(text.size());
+  }
+  const auto likelihood = TROUPE_TRY(model.likelihood(*prepared.held_out));
+  environment.output.write(fmt::format(
+      "held-out text ({}): {:.3f} bits per byte; an order-2 byte model: {:.3f}\n",
+      format_bytes(static_cast<std::uint64_t>(size)), likelihood.bits_per_byte(),
+      bits / std::max(1.0, size)));
+  return {};
+}
+
+Status report_results(DriverEnvironment& environment, const TrainConfig& config,
+                      const PreparedRun& prepared) {
+  const bool held_out = prepared.held_out && prepared.held_out->size() > 0;
+  if (!held_out && !config.troupe.sample_prompt) return {};
+  auto model = TROUPE_TRY(LoadedModel::open(environment.files, config.training.output_dir,
+                                            static_cast<int>(environment.cores)));
+  if (held_out) TROUPE_RETURN_IF_ERROR(report_held_out(environment, *model, prepared));
+  if (config.troupe.sample_prompt) {
+    environment.output.write("sample: " + *config.troupe.sample_prompt);
+    TROUPE_RETURN_IF_ERROR(model->generate(
+        *config.troupe.sample_prompt, {.temperature = 0.8, .top_k = 50}, kSampleTokens,
+        static_cast<std::uint64_t>(config.training.seed),
+        [&](const std::string& text) { environment.output.write(text); }));
+    environment.output.write("\n");
+  }
+  return {};
+}
+
+Status explain_end(const RunEnd& end) {
+  Status status = end.status;
+  if (status.ok()) return status;
+  const std::string checkpoint =
+      end.last_checkpoint.empty()
+          ? std::string("no checkpoint was written")
+          : fmt::format("the last good checkpoint is {}", end.last_checkpoint);
+  return Status(status.code(), fmt::format("{}; {}", status.message(), checkpoint));
+}
+
+}  // namespace
+
+Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironment& environment) {
+  const TrainConfig& config = loaded.config;
+  const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
+  for (const auto& warning : loaded.warnings) say("warning: " + warning);
+  const TimePoint started = environment.clock.now();
+  auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
+  for (const auto& note : prepared.notes) say(note);
+
+  const int world_size = static_cast<int>(loaded.world_size.value);
+  const std::int64_t nodes = std::max<std::int64_t>(1, loaded.launch.node_count());
+  const int threads = static_cast<int>(resolve_threads_per_worker(
+      config, environment.cores, std::max<std::int64_t>(1, world_size / nodes)));
+  auto cluster =
+      TROUPE_TRY(environment.make_cluster(world_size, static_cast<double>(world_size) * threads));
+  if (cluster.embedded && world_size * threads > environment.cores) {
+    say(fmt::format("notice: {} trainers × {} threads share {} cores", world_size, threads,
+                    environment.cores));
+  }
+  const RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads);
+  say(fmt::format("{}: {} trainers ({}), {} threads each", spec.run, world_size,
+                  loaded.world_size.from, threads));
+
+  const ActorOptions options{.name = "controller/" + spec.run,
+                             .num_cpus = 0,
+                             .node_affinity = cluster.rank_0_node,
+                             .run = spec.run};
+  const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
+  auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose));
+  TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, prepared.bundle));
+  TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
+
+  ProgressLines lines(std::move(road.socket), environment.interrupt_fd, environment);
+  const auto followed = lines.follow(0, [&] {
+    say("interrupted: ending the run");
+    static_cast<void>(controller.call<&TrainController::stop>(
+        error(Code::kCancelled, "interrupted by the user")));
+  });
+  cluster.cluster.close();
+  const RunEnd end = TROUPE_TRY(followed);
+  TROUPE_RETURN_IF_ERROR(explain_end(end));
+  TrainingSummary summary{.output_dir = config.training.output_dir,
+                          .steps = end.last_step,
+                          .failures = end.failures,
+                          .seconds = std::chrono::duration<double>(environment.clock.now() -
+                                                                   started)
+                                         .count()};
+  say(fmt::format("trained {} steps in {}; the model is in {}", summary.steps,
+                  format_duration(summary.seconds), summary.output_dir));
+  TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared));
+  return summary;
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,53 @@
+#pragma once
+// `troupe train`: from a configuration to the files of a finished run.
+//
+// The driver prepares (prepare.h), has a cluster, spawns the controller, hands it the run's data and
+// shows what it tells. Ctrl-C ends the run; the last checkpoint stays.
+
+#include <functional>
+#include <string>
+
+#include "actors/cluster.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/random.h"
+#include "runtime/base/status.h"
+#include "train/config/load.h"
+#include "train/report/progress.h"
+
+namespace troupe::train {
+
+// A cluster to train on.
+struct TrainingCluster {
+  Cluster cluster;
+  // Brought up for this run alone: trainers' output goes into output_dir/logs.
+  bool embedded = true;
+  // Where rank 0, which writes the results, must run; empty: anywhere.
+  std::optional<NodeId> rank_0_node;
+};
+
+struct DriverEnvironment {
+  FileSystem& files;
+  const Clock& clock;
+  Random& random;
+  ProgressOutput& output;
+  std::int64_t cores = 1;  // of this machine, for threads_per_worker
+  // A descriptor that becomes readable when the user wants to stop; -1: none.
+  int interrupt_fd = -1;
+  // Brings up or joins the cluster: trainers in all, and the CPUs they need together. Called after
+  // the configuration and the data were found good.
+  std::function<Result<TrainingCluster>(int trainers, double cpus)> make_cluster;
+};
+
+// What a finished run comes to.
+struct TrainingSummary {
+  std::string output_dir;
+  std::int64_t steps = 0;
+  std::int64_t failures = 0;  // generations that were lost and recovered
+  double seconds = 0;
+};
+
+// kCancelled after an interrupt; otherwise what ended the run, with the last good checkpoint named.
+Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironment& environment);
+
+}  // namespace troupe::train
