@@ -1,0 +1,446 @@
+#include "scheduler/client/head_client.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <map>
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/net/connection.h"
+
+namespace troupe::scheduler {
+namespace {
+
+constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
+constexpr Duration kRetryMost = std::chrono::milliseconds(1000);
+constexpr Duration kAttempt = std::chrono::seconds(5);
+
+template <typename T>
+concept HasRequestId = requires(T t) { t.request_id; };
+
+std::uint64_t request_id_of(const wire::ControlMessage& message) {
+  return std::visit(
+      [](const auto& m) -> std::uint64_t {
+        if constexpr (HasRequestId<std::decay_t<decltype(m)>>) return m.request_id;
+        return 0;
+      },
+      message);
+}
+
+// An answer's status, for those that carry nothing else.
+Status status_of(const wire::ControlMessage& answer) {
+  if (const auto* reply = std::get_if<wire::Reply>(&answer)) return reply->status;
+  return Status(Code::kProtocol, "the head gave an answer of another kind");
+}
+
+}  // namespace
+
+// All members are the loop thread's.
+struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
+  using OnAnswer = std::function<void(Result<wire::ControlMessage>)>;
+
+  struct Request {
+    wire::ControlMessage message;
+    OnAnswer done;
+  };
+  struct Watch {
+    ActorId actor_id;  // empty until a watch by name has its first update
+    std::string name;
+    std::uint64_t request_id = 0;  // of a WatchActor that was not answered yet
+    OnActor on_actor;
+  };
+
+  State(net::EventLoop& l, net::Address a, net::Token t, wire::ClientHello h,
+        const HeadClientOptions& o)
+      : loop(l), address(std::move(a)), token(std::move(t)), hello(std::move(h)), options(o) {}
+
+  void connect_now(std::function<void(Status)> first);
+  void connected(UniqueFd socket, std::function<void(Status)> first);
+  void lost(const Status& why);
+  void try_again(Duration pause, TimePoint give_up);
+  void give_up(const Status& why);
+  void ask(wire::ControlMessage message, OnAnswer done);
+  void transmit(const wire::ControlMessage& message);
+  void received(std::span<const std::byte> frame);
+  void updated(const wire::ActorInfo& actor);
+  void answered(std::uint64_t request_id, wire::ControlMessage message);
+  void send_watch(WatchId id);
+  void resume();
+  void end();
+
+  net::EventLoop& loop;
+  const net::Address address;
+  const net::Token token;
+  wire::ClientHello hello;
+  const HeadClientOptions options;
+
+  std::shared_ptr<net::Connection> connection;
+  bool introduced = false;  // the head has answered ClientHello on this connection
+  bool closed = false;
+  std::uint64_t next_request = 1;
+  std::map<std::uint64_t, Request> requests;  // unanswered, in order
+  std::map<WatchId, Watch> watches;
+};
+
+// --- connecting ------------------------------------------------------------------------------------
+
+void HeadClient::State::connect_now(std::function<void(Status)> first) {
+  net::connect(loop, address, "head", token, Deadline::after(kAttempt, loop.clock()),
+               [self = shared_from_this(), first](Result<UniqueFd> socket) {
+                 if (self->closed) return;
+                 if (!socket.ok()) {
+                   first(socket.status());
+                 } else {
+                   self->connected(std::move(*socket), first);
+                 }
+               });
+}
+
+void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> first) {
+  introduced = false;
+  connection = net::make_connection(loop, std::move(socket), address.to_string());
+  const std::weak_ptr<State> weak = weak_from_this();
+  connection->start(
+      {.on_frame =
+           [weak](std::span<const std::byte> frame) {
+             if (auto self = weak.lock()) self->received(frame);
+           },
+       .on_close =
+           [weak](Status why) {
+             if (auto self = weak.lock()) self->lost(why);
+           }});
+  hello.request_id = next_request++;
+  requests[hello.request_id] = {hello, [self = shared_from_this(), first](
+                                           Result<wire::ControlMessage> answer) {
+                                  Status status = answer.ok() ? status_of(*answer) : answer.status();
+                                  if (status.ok()) {
+                                    self->introduced = true;
+                                    self->hello.reconnect = true;
+                                    self->resume();
+                                  }
+                                  first(std::move(status));
+                                }};
+  transmit(requests[hello.request_id].message);
+}
+
+void HeadClient::State::resume() {
+  for (auto& [id, request] : requests) transmit(request.message);
+  for (auto& [id, watch] : watches) {
+    if (watch.request_id == 0) send_watch(id);
+  }
+}
+
+void HeadClient::State::lost(const Status& why) {
+  if (closed) return;
+  connection.reset();
+  const bool was_introduced = std::exchange(introduced, false);
+  // An introduction that was under way is not repeated by itself: whoever began it decides.
+  const auto introduction = requests.find(hello.request_id);
+  if (introduction != requests.end()) {
+    auto done = std::move(introduction->second.done);
+    requests.erase(introduction);
+    done(why);
+    return;
+  }
+  if (was_introduced) try_again(kRetryFirst, loop.clock().now() + options.reconnect_timeout);
+}
+
+void HeadClient::State::try_again(Duration pause, TimePoint until) {
+  if (loop.clock().now() >= until) {
+    give_up(error(Code::kUnavailable, "the head at {} has been away for {} s", address.to_string(),
+                  std::chrono::duration_cast<std::chrono::seconds>(options.reconnect_timeout)
+                      .count()));
+    return;
+  }
+  loop.call_after(pause, [self = shared_from_this(), pause, until] {
+    if (self->closed) return;
+    self->connect_now([self, pause, until](Status status) {
+      if (status.ok() || self->closed) return;
+      if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol) {
+        self->give_up(status);
+      } else {
+        self->try_again(std::min(2 * pause, kRetryMost), until);
+      }
+    });
+  });
+}
+
+void HeadClient::State::give_up(const Status& why) {
+  auto failed = std::exchange(requests, {});
+  auto ended = std::exchange(watches, {});
+  for (auto& [id, request] : failed) request.done(why);
+  for (auto& [id, watch] : ended) watch.on_actor(why);
+  // A later request tries once more.
+}
+
+void HeadClient::State::end() {
+  closed = true;
+  requests.clear();
+  watches.clear();
+  if (connection) connection->close();
+  connection.reset();
+}
+
+// --- requests --------------------------------------------------------------------------------------
+
+void HeadClient::State::transmit(const wire::ControlMessage& message) {
+  if (!connection) return;
+  // A failure ends the connection, and what is unanswered is sent again on the next one.
+  if (const Status sent = connection->send(wire::encode(message)); !sent.ok()) {
+    if (sent.code() == Code::kOverloaded) connection->close();
+  }
+}
+
+void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
+  if (closed) return;
+  const std::uint64_t id = next_request++;
+  std::visit(
+      [id](auto& m) {
+        if constexpr (HasRequestId<std::decay_t<decltype(m)>>) m.request_id = id;
+      },
+      message);
+  auto& request = requests[id] = {std::move(message), std::move(done)};
+  if (introduced) {
+    transmit(request.message);
+  } else if (!connection && requests.size() == 1) {
+    try_again(Duration::zero(), loop.clock().now() + options.reconnect_timeout);
+  }
+}
+
+void HeadClient::State::received(std::span<const std::byte> frame) {
+  auto message = wire::decode_control(frame);
+  if (!message.ok()) {
+    connection->close();
+    lost(message.status());
+    return;
+  }
+  if (const auto* update = std::get_if<wire::ActorUpdate>(&*message)) {
+    updated(update->actor);
+  } else if (const std::uint64_t id = request_id_of(*message); id != 0) {
+    answered(id, std::move(*message));
+  }
+}
+
+void HeadClient::State::answered(std::uint64_t request_id, wire::ControlMessage message) {
+  const auto found = requests.find(request_id);
+  if (found == requests.end()) return;
+  auto done = std::move(found->second.done);
+  requests.erase(found);
+  done(std::move(message));
+}
+
+// --- watches ---------------------------------------------------------------------------------------
+
+void HeadClient::State::send_watch(WatchId id) {
+  Watch& watch = watches.at(id);
+  watch.request_id = next_request;
+  ask(wire::WatchActor{.actor_id = watch.actor_id, .name = watch.name},
+      [self = shared_from_this(), id](Result<wire::ControlMessage> answer) {
+        const auto found = self->watches.find(id);
+        if (found == self->watches.end()) return;
+        found->second.request_id = 0;
+        const Status status = answer.ok() ? status_of(*answer) : answer.status();
+        if (status.ok()) return;  // the actor's state comes as an update
+        auto on_actor = std::move(found->second.on_actor);
+        self->watches.erase(found);
+        on_actor(status);
+      });
+}
+
+void HeadClient::State::updated(const wire::ActorInfo& actor) {
+  std::vector<OnActor> callbacks;
+  for (auto& [id, watch] : watches) {
+    if (watch.actor_id.empty() && !watch.name.empty() && watch.name == actor.name) {
+      watch.actor_id = actor.actor_id;
+    }
+    if (watch.actor_id == actor.actor_id) callbacks.push_back(watch.on_actor);
+  }
+  for (const auto& callback : callbacks) callback(actor);
+}
+
+// --- the client --------------------------------------------------------------------------------------
+
+HeadClient::HeadClient(std::shared_ptr<State> state) : state_(std::move(state)) {}
+HeadClient::~HeadClient() { close(); }
+
+Result<std::shared_ptr<HeadClient>> HeadClient::connect(net::EventLoop& loop,
+                                                        const net::Address& address,
+                                                        const net::Token& token,
+                                                        const wire::ClientHello& hello,
+                                                        Deadline deadline,
+                                                        const HeadClientOptions& options) {
+  TROUPE_CHECK(!loop.in_loop_thread(), "HeadClient::connect would wait for its own thread");
+  auto state = std::make_shared<State>(loop, address, token, hello, options);
+  auto promise = std::make_shared<std::promise<Status>>();
+  auto answer = promise->get_future();
+  loop.post([state, promise] {
+    state->connect_now([promise](Status status) { promise->set_value(std::move(status)); });
+  });
+  std::shared_ptr<HeadClient> client(new HeadClient(state));
+  if (answer.wait_until(deadline.time()) != std::future_status::ready) {
+    return error(Code::kDeadlineExceeded, "the head at {} did not answer in time",
+                 address.to_string());
+  }
+  TROUPE_RETURN_IF_ERROR(answer.get());
+  return client;
+}
+
+void HeadClient::close() {
+  // Waits until the loop has let go, so that no callback comes afterwards.
+  auto done = std::make_shared<std::promise<void>>();
+  auto ended = done->get_future();
+  const auto end = [state = state_] { state->end(); };
+  if (state_->loop.in_loop_thread()) {
+    end();
+    return;
+  }
+  state_->loop.post([end, done] {
+    end();
+    done->set_value();
+  });
+  ended.wait_for(std::chrono::seconds(10));
+}
+
+void HeadClient::create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait,
+                               OnStatus done) {
+  state_->loop.post([state = state_, specs = std::move(specs), gang, no_wait, done]() mutable {
+    state->ask(wire::CreateActors{.specs = std::move(specs), .gang = gang, .no_wait = no_wait},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
+void HeadClient::kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
+                            const std::string& reason, OnStatus done) {
+  state_->loop.post([state = state_, actor_id, allow_restart, grace_ms, reason, done] {
+    state->ask(wire::KillActor{.actor_id = actor_id,
+                               .allow_restart = allow_restart,
+                               .grace_ms = grace_ms,
+                               .reason = reason},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
+HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string& name,
+                                            OnActor on_actor) {
+  // Numbers are given here, so that the caller has its own before the first callback.
+  static std::atomic<WatchId> next{1};
+  const WatchId id = next++;
+  state_->loop.post([state = state_, id, actor_id, name, on_actor] {
+    if (state->closed) return;
+    state->watches[id] = {actor_id, actor_id.empty() ? name : std::string(), 0, on_actor};
+    state->send_watch(id);
+  });
+  return id;
+}
+
+void HeadClient::unwatch(WatchId watch) {
+  state_->loop.post([state = state_, watch] {
+    const auto found = state->watches.find(watch);
+    if (found == state->watches.end()) return;
+    const ActorId actor_id = found->second.actor_id;
+    state->watches.erase(found);
+    const bool last = std::none_of(state->watches.begin(), state->watches.end(),
+                                   [&](const auto& w) { return w.second.actor_id == actor_id; });
+    if (last && !actor_id.empty()) {
+      state->ask(wire::WatchActor{.actor_id = actor_id, .stop = true},
+                 [](Result<wire::ControlMessage>) {});
+    }
+  });
+}
+
+namespace {
+
+// The member of an answer, or why there is none.
+template <typename Message, typename T>
+Result<T> member(const Result<wire::ControlMessage>& answer, T Message::*field) {
+  if (!answer.ok()) return answer.status();
+  if (const auto* message = std::get_if<Message>(&*answer)) return message->*field;
+  const Status status = status_of(*answer);
+  if (!status.ok()) return status;
+  return Status(Code::kProtocol, "the head gave an answer of another kind");
+}
+
+// Runs an asynchronous request and waits for its answer.
+template <typename T, typename Ask>
+T wait_for(Deadline deadline, Ask ask) {
+  auto promise = std::make_shared<std::promise<T>>();
+  auto answer = promise->get_future();
+  ask([promise](T result) { promise->set_value(std::move(result)); });
+  if (answer.wait_until(deadline.time()) != std::future_status::ready) {
+    return Status(Code::kDeadlineExceeded, "the head did not answer in time");
+  }
+  return answer.get();
+}
+
+}  // namespace
+
+void HeadClient::list_nodes(OnNodes done) {
+  state_->loop.post([state = state_, done] {
+    state->ask(wire::ListNodes{}, [done](Result<wire::ControlMessage> answer) {
+      done(member(answer, &wire::NodeList::nodes));
+    });
+  });
+}
+
+void HeadClient::list_actors(bool include_dead, OnActors done) {
+  state_->loop.post([state = state_, include_dead, done] {
+    state->ask(wire::ListActors{.include_dead = include_dead},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(member(answer, &wire::ActorList::actors));
+               });
+  });
+}
+
+void HeadClient::list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done) {
+  state_->loop.post([state = state_, after_sequence, count_max, done] {
+    state->ask(wire::ListEvents{.after_sequence = after_sequence, .count_max = count_max},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(member(answer, &wire::EventList::events));
+               });
+  });
+}
+
+void HeadClient::end_job(JobId job_id, const std::string& reason, OnStatus done) {
+  state_->loop.post([state = state_, job_id, reason, done] {
+    state->ask(wire::EndJob{.job_id = job_id, .reason = reason},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
+void HeadClient::stop_cluster(const std::string& reason, OnStatus done) {
+  state_->loop.post([state = state_, reason, done] {
+    state->ask(wire::StopCluster{.reason = reason}, [done](Result<wire::ControlMessage> answer) {
+      done(answer.ok() ? status_of(*answer) : answer.status());
+    });
+  });
+}
+
+Result<std::vector<wire::NodeInfo>> HeadClient::nodes(Deadline deadline) {
+  return wait_for<Result<std::vector<wire::NodeInfo>>>(
+      deadline, [this](auto done) { list_nodes(std::move(done)); });
+}
+Result<std::vector<wire::ActorInfo>> HeadClient::actors(bool include_dead, Deadline deadline) {
+  return wait_for<Result<std::vector<wire::ActorInfo>>>(
+      deadline, [&](auto done) { list_actors(include_dead, std::move(done)); });
+}
+Result<std::vector<wire::EventRecord>> HeadClient::events(std::uint64_t after_sequence,
+                                                          std::uint32_t count_max,
+                                                          Deadline deadline) {
+  return wait_for<Result<std::vector<wire::EventRecord>>>(deadline, [&](auto done) {
+    list_events(after_sequence, count_max, std::move(done));
+  });
+}
+Status HeadClient::stop(const std::string& reason, Deadline deadline) {
+  return wait_for<Status>(deadline, [&](auto done) { stop_cluster(reason, std::move(done)); });
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,81 @@
+#pragma once
+// How drivers, actors and tools talk to the head.
+//
+// A control connection that comes back by itself: while the head is away, requests wait up to
+// `reconnect_timeout` and are sent again, which is safe because every request of this class may be
+// repeated (clients choose the ids of the actors they create). Watches are renewed.
+//
+// Thread-safe. Callbacks come on the loop's thread, never from within the call that asked: they must
+// be short and must not wait. After close() none comes.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/net/event_loop.h"
+#include "runtime/net/transport.h"
+#include "runtime/wire/control_messages.h"
+
+namespace troupe::scheduler {
+
+struct HeadClientOptions {
+  // How long the head may be away before requests end with kUnavailable.
+  Duration reconnect_timeout = std::chrono::seconds(30);
+};
+
+class HeadClient {
+ public:
+  using WatchId = std::uint64_t;
+  using OnStatus = std::function<void(Status)>;
+  using OnActor = std::function<void(Result<wire::ActorInfo>)>;
+  using OnNodes = std::function<void(Result<std::vector<wire::NodeInfo>>)>;
+  using OnActors = std::function<void(Result<std::vector<wire::ActorInfo>>)>;
+  using OnEvents = std::function<void(Result<std::vector<wire::EventRecord>>)>;
+
+  // Connects and introduces itself; waits, so not on the loop's thread. The loop must outlive the
+  // client. kUnavailable, kUnauthenticated, kProtocol, kDeadlineExceeded.
+  static Result<std::shared_ptr<HeadClient>> connect(net::EventLoop& loop,
+                                                     const net::Address& address,
+                                                     const net::Token& token,
+                                                     const wire::ClientHello& hello,
+                                                     Deadline deadline,
+                                                     const HeadClientOptions& options = {});
+  ~HeadClient();  // close()
+
+  // `done` when the head has accepted or refused them, not when they run.
+  void create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait, OnStatus done);
+  void kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
+                  const std::string& reason, OnStatus done);
+  // Calls `on_actor` now and at each change, until unwatch; an error is the last call. `actor_id`
+  // empty: the living actor called `name`.
+  WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor);
+  void unwatch(WatchId watch);
+  void list_nodes(OnNodes done);
+  void list_actors(bool include_dead, OnActors done);
+  void list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done);
+  // Ends every actor of the job that is not detached.
+  void end_job(JobId job_id, const std::string& reason, OnStatus done);
+  // Ends all actors, all nodes, then the head.
+  void stop_cluster(const std::string& reason, OnStatus done);
+
+  // Ends the connection; what waits for an answer is not called back. Any thread but the loop's.
+  void close();
+
+  // The same, waiting: for tools. Not on the loop's thread.
+  Result<std::vector<wire::NodeInfo>> nodes(Deadline deadline);
+  Result<std::vector<wire::ActorInfo>> actors(bool include_dead, Deadline deadline);
+  Result<std::vector<wire::EventRecord>> events(std::uint64_t after_sequence,
+                                                std::uint32_t count_max, Deadline deadline);
+  Status stop(const std::string& reason, Deadline deadline);
+
+ private:
+  struct State;
+  explicit HeadClient(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace troupe::scheduler

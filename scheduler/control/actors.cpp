@@ -1,0 +1,239 @@
+// An actor's life: created, placed, started, ready, gone, restarted within its budget, dead.
+
+#include <algorithm>
+
+#include "scheduler/control/head_state.h"
+
+namespace troupe::scheduler {
+namespace {
+
+// Of an actor's last output in the message of its death: enough for a stack trace, little to send.
+constexpr std::size_t kDeathLogBytesMax = 2048;
+// Restarts that the back-off of an actor without a limit looks at.
+constexpr std::size_t kRestartsRememberedMax = 64;
+
+Status death_of(const std::string& who, const std::string& node, const wire::ActorExited& exited) {
+  std::string text = fmt::format("{} on node {} ", who, node);
+  if (exited.constructor_failed) {
+    text += fmt::format("failed in its constructor: {}", exited.cause.to_string());
+  } else if (!exited.cause.ok()) {
+    text += fmt::format("could not be started: {}", exited.cause.to_string());
+  } else {
+    text += fmt::format("ended with {}", exited.exit.to_string());
+  }
+  if (!exited.log_tail.empty()) {
+    std::string_view tail = exited.log_tail;
+    if (tail.size() > kDeathLogBytesMax) tail = tail.substr(tail.size() - kDeathLogBytesMax);
+    text += fmt::format("; its last output:\n{}", tail);
+  }
+  return Status(Code::kActorDied, std::move(text));
+}
+
+}  // namespace
+
+std::string HeadState::describe(const ActorRecord& actor) {
+  const std::string rank = actor.spec.rank >= 0 ? fmt::format(" rank {}", actor.spec.rank) : "";
+  return actor.spec.name.empty()
+             ? fmt::format("{}{} {}", actor.spec.type, rank, actor.spec.actor_id.brief())
+             : fmt::format("{}{} '{}'", actor.spec.type, rank, actor.spec.name);
+}
+
+void HeadState::create(wire::ActorSpec spec, std::uint64_t gang) {
+  ActorRecord& actor = actors_[spec.actor_id];
+  actor.gang = gang;
+  actor.info.actor_id = spec.actor_id;
+  actor.info.type = spec.type;
+  actor.info.name = spec.name;
+  actor.info.rank = spec.rank;
+  actor.info.job_id = spec.job_id;
+  actor.info.resources = spec.resources;
+  actor.spec = std::move(spec);
+  if (!actor.spec.name.empty()) living_names_[actor.spec.name] = actor.spec.actor_id;
+  ++living_count_;
+  deltas_.push_back(ActorCreated{actor.spec, gang});
+  log_event("actor_created", {}, actor.spec.actor_id, 0,
+            fmt::format("{} created", describe(actor)));
+  changed(actor);
+}
+
+// The actor of a node's report, if the report is about its present process.
+ActorRecord* HeadState::current(PeerId peer, ActorId actor_id, std::uint64_t generation) {
+  const NodeRecord* node = node_of(peer);
+  const auto found = actors_.find(actor_id);
+  if (node == nullptr || found == actors_.end()) return nullptr;
+  ActorRecord& actor = found->second;
+  const bool same = actor.has_process() && actor.info.generation == generation &&
+                    actor.info.node_id == node->info.node_id;
+  return same ? &actor : nullptr;
+}
+
+void HeadState::on(PeerId peer, wire::ActorStarted& message) {
+  ActorRecord* actor = current(peer, message.actor_id, message.generation);
+  if (actor == nullptr) return;
+  actor->started = true;
+  actor->info.pid = message.pid;
+  changed(*actor);
+}
+
+void HeadState::on(PeerId peer, wire::ActorReady& message) {
+  ActorRecord* actor = current(peer, message.actor_id, message.generation);
+  if (actor == nullptr || actor->info.state != wire::ActorState::kStarting) return;
+  actor->info.state = wire::ActorState::kAlive;
+  if (!actor->stopping) actor->info.death = {};
+  log_event("actor_alive", actor->info.node_id, actor->spec.actor_id, actor->info.generation,
+            fmt::format("{} is ready (pid {})", describe(*actor), actor->info.pid));
+  changed(*actor);
+}
+
+void HeadState::on(PeerId peer, wire::ActorExited& message) {
+  NodeRecord* node = node_of(peer);
+  if (node == nullptr) return;
+  if (ActorRecord* actor = current(peer, message.actor_id, message.generation)) {
+    return process_gone(*actor, death_of(describe(*actor), node->info.name, message),
+                        Duration::zero());
+  }
+  // A process that nobody wanted any more. A place that is kept for a next process stays kept.
+  const auto found = actors_.find(message.actor_id);
+  const bool kept = found != actors_.end() &&
+                    found->second.lease_generation == message.generation &&
+                    found->second.info.node_id == node->info.node_id;
+  if (!kept) free_lease(*node, {message.actor_id, message.generation});
+}
+
+bool HeadState::may_restart(ActorRecord& actor) const {
+  const wire::RestartPolicy& policy = actor.spec.restart;
+  auto& restarts = actor.restarts_unix_us;
+  if (policy.window_ms > 0) {
+    const std::int64_t oldest = now_.unix_us - policy.window_ms * 1000;
+    std::erase_if(restarts, [&](std::int64_t time) { return time < oldest; });
+  }
+  if (policy.max_restarts < 0) {
+    if (restarts.size() > kRestartsRememberedMax) restarts.erase(restarts.begin());
+    return true;
+  }
+  return restarts.size() < static_cast<std::size_t>(policy.max_restarts);
+}
+
+// Doubles with each restart that still counts.
+Duration HeadState::back_off(const ActorRecord& actor) {
+  const wire::RestartPolicy& policy = actor.spec.restart;
+  const std::size_t doublings = std::min<std::size_t>(actor.restarts_unix_us.size(), 30);
+  const std::int64_t initial = std::clamp<std::int64_t>(policy.backoff_initial_ms, 0, 1'000'000);
+  const std::int64_t longest = std::max<std::int64_t>(policy.backoff_max_ms, 0);
+  return std::chrono::milliseconds(std::min(initial << doublings, longest));
+}
+
+// Its process group is gone, or its node is (then lease_generation is 0 already).
+void HeadState::process_gone(ActorRecord& actor, Status cause, Duration restart_delay) {
+  const bool wanted = !actor.stopping || actor.restart_after_stop;
+  if (actor.stopping && !actor.info.death.ok()) cause = actor.info.death;
+  actor.info.pid = 0;
+  actor.started = false;
+  actor.stopping = false;
+  actor.restart_after_stop = false;
+  if (!wanted || stopping()) return bury(actor, std::move(cause));
+  if (!may_restart(actor)) {
+    const wire::RestartPolicy& policy = actor.spec.restart;
+    if (policy.max_restarts > 0) {
+      const std::string window =
+          policy.window_ms > 0 ? fmt::format(" within {} ms", policy.window_ms) : "";
+      cause = error(Code::kActorDied, "{} (it had used its {} restarts{})", cause.message(),
+                    policy.max_restarts, window);
+    }
+    return bury(actor, std::move(cause));
+  }
+  const Duration wait = std::max(back_off(actor), restart_delay);
+  actor.restarts_unix_us.push_back(now_.unix_us);
+  actor.restart_at = now_.steady + wait;
+  actor.info.state = wire::ActorState::kRestarting;
+  actor.info.restarts += 1;
+  actor.info.death = cause;
+  // Its place is kept for the next process, unless the node takes nothing new.
+  const auto node = nodes_.find(actor.info.node_id);
+  if (node == nodes_.end() || !node->second.usable()) free_lease_of(actor);
+  arm(*actor.restart_at, TimerKind::kActor, actor.spec.actor_id.high, actor.spec.actor_id.low);
+  log_event("actor_restarting", actor.info.node_id, actor.spec.actor_id, actor.info.generation,
+            fmt::format("{}; restart {} in {} ms", cause.message(), actor.info.restarts,
+                        std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()));
+  changed(actor);
+}
+
+void HeadState::back_off_over(ActorRecord& actor) {
+  actor.restart_at.reset();
+  const bool held = actor.lease_generation != 0;
+  const auto node = nodes_.find(actor.info.node_id);
+  free_lease_of(actor);
+  if (held && node != nodes_.end() && node->second.usable()) {
+    return start_on(actor, node->second);  // takes at once what was just freed
+  }
+  enqueue(actor, next_order_++);
+  schedule_needed_ = true;
+}
+
+void HeadState::bury(ActorRecord& actor, Status death) {
+  const ActorId id = actor.spec.actor_id;
+  free_lease_of(actor);
+  dequeue(actor);
+  actor.restart_at.reset();
+  actor.stopping = false;
+  actor.restart_after_stop = false;
+  actor.info.state = wire::ActorState::kDead;
+  const bool typed = death.code() == Code::kActorDied || death.code() == Code::kAborted;
+  actor.info.death = typed ? death : Status(Code::kActorDied, death.to_string());
+  --living_count_;
+  const auto named = living_names_.find(actor.spec.name);
+  if (named != living_names_.end() && named->second == id) living_names_.erase(named);
+  log_event("actor_died", actor.info.node_id, id, actor.info.generation,
+            actor.info.death.message());
+  changed(actor);
+  schedule_needed_ = true;
+  dead_actors_.push_back(id);
+}
+
+// At the end of an apply(), when everybody has heard of the newest deaths.
+void HeadState::forget_old_actors() {
+  while (dead_actors_.size() > config_.dead_actors_max) {
+    const ActorId oldest = dead_actors_.front();
+    dead_actors_.pop_front();
+    for (PeerId watcher : actors_.at(oldest).watchers) {
+      const auto peer = peers_.find(watcher);
+      if (peer != peers_.end()) peer->second.watched_actors.erase(oldest);
+    }
+    actors_.erase(oldest);
+    deltas_.push_back(ActorForgotten{oldest});
+  }
+}
+
+void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t grace_ms,
+                          const std::string& reason) {
+  if (actor.dead()) return;
+  if (actor.has_process()) {
+    actor.restart_after_stop = allow_restart && (!actor.stopping || actor.restart_after_stop);
+    actor.stopping = true;
+    actor.info.death = error(Code::kActorDied, "{} was ended: {}", describe(actor), reason);
+    changed(actor);
+    const auto node = nodes_.find(actor.info.node_id);
+    if (node != nodes_.end() && node->second.peer != 0) {
+      send(node->second.peer,
+           wire::StopActor{actor.spec.actor_id, actor.info.generation, grace_ms, reason});
+    }
+    return;  // else the node is told when it comes back
+  }
+  if (allow_restart) return;  // it waits for a new process already
+  // A gang is placed whole or not at all: without this member it never will be.
+  std::vector<ActorId> others;
+  if (actor.info.state == wire::ActorState::kPending && actor.gang != 0) {
+    const auto entry = queue_.find(actor.queue_order);
+    if (entry != queue_.end()) others = entry->second;
+  }
+  const std::string who = describe(actor);
+  bury(actor, error(Code::kActorDied, "{} was ended before it ran: {}", who, reason));
+  for (const ActorId& id : others) {
+    ActorRecord& other = actors_.at(id);
+    if (other.dead()) continue;
+    bury(other, error(Code::kAborted, "{} waited together with {}, which was ended: {}",
+                      describe(other), who, reason));
+  }
+}
+
+}  // namespace troupe::scheduler

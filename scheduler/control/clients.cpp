@@ -1,0 +1,219 @@
+// Drivers, actors' processes and tools: what they ask for, and what ends with them.
+
+#include <set>
+
+#include "scheduler/control/head_state.h"
+#include "scheduler/policy/resources.h"
+
+namespace troupe::scheduler {
+
+ClientRecord* HeadState::client_of(PeerId peer) {
+  const auto record = peers_.find(peer);
+  if (record == peers_.end() || record->second.client_id.empty()) return nullptr;
+  const auto client = clients_.find(record->second.client_id);
+  return client != clients_.end() ? &client->second : nullptr;
+}
+
+void HeadState::on(PeerId peer, wire::ClientHello& message) {
+  if (message.client_id.empty()) {
+    reply(peer, message.request_id, Status(Code::kInvalidArgument, "a client without an id"));
+    commands_.push_back(ClosePeer{peer});
+    return;
+  }
+  ClientRecord& client = clients_[message.client_id];
+  if (client.peer != 0 && client.peer != peer) {
+    const auto old = peers_.find(client.peer);
+    if (old != peers_.end()) {
+      drop_watches(client.peer, old->second);
+      peers_.erase(old);
+    }
+    commands_.push_back(ClosePeer{client.peer});
+  }
+  client.client_id = message.client_id;
+  client.job_id = message.job_id;
+  client.name = message.name;
+  client.kind = message.kind;
+  client.peer = peer;
+  client.return_by.reset();
+  peers_[peer].client_id = message.client_id;
+  reply(peer, message.request_id, {});
+}
+
+void HeadState::drop_watches(PeerId peer, const PeerRecord& record) {
+  for (const ActorId& id : record.watched_actors) {
+    const auto actor = actors_.find(id);
+    if (actor != actors_.end()) actor->second.watchers.erase(peer);
+  }
+}
+
+void HeadState::peer_closed(PeerId peer) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return;
+  const PeerRecord record = found->second;
+  drop_watches(peer, record);
+  if (NodeRecord* node = node_of(peer)) node_peer_closed(*node);
+  if (ClientRecord* client = client_of(peer); client != nullptr && client->peer == peer) {
+    client->peer = 0;
+    client->return_by = now_.steady + config_.owner_grace;
+    arm(*client->return_by, TimerKind::kClient, client->client_id.high, client->client_id.low);
+  }
+  peers_.erase(peer);
+}
+
+void HeadState::owner_gone(const ClientRecord& client) {
+  std::vector<ActorId> owned;
+  for (const auto& [id, actor] : actors_) {
+    if (!actor.dead() && !actor.spec.detached && actor.spec.owner == client.client_id) {
+      owned.push_back(id);
+    }
+  }
+  if (owned.empty()) return;
+  const std::string who = client.name.empty() ? client.client_id.brief() : client.name;
+  log_event("owner_gone", {}, {}, 0,
+            fmt::format("{} is gone; its {} actors end with it", who, owned.size()));
+  end_actors(owned, fmt::format("its owner ({}) is gone", who));
+}
+
+void HeadState::end_actors(const std::vector<ActorId>& ids, const std::string& reason) {
+  for (const ActorId& id : ids) {
+    const auto actor = actors_.find(id);  // burying one may forget another
+    if (actor != actors_.end()) end_actor(actor->second, false, 0, reason);
+  }
+}
+
+Status HeadState::check_specs(const std::vector<wire::ActorSpec>& specs) const {
+  std::set<ActorId> ids;
+  std::set<std::string> names;
+  for (const wire::ActorSpec& spec : specs) {
+    if (spec.actor_id.empty() || !ids.insert(spec.actor_id).second ||
+        actors_.contains(spec.actor_id)) {
+      return error(Code::kInvalidArgument, "actor id {} is empty or used twice",
+                   spec.actor_id.to_string());
+    }
+    TROUPE_RETURN_IF_ERROR(validate(spec.resources).with("actor", spec.type));
+    if (spec.name.empty()) continue;
+    if (living_names_.contains(spec.name) || !names.insert(spec.name).second) {
+      return error(Code::kAlreadyExists,
+                   "an actor named '{}' lives already: take another name, or get that one",
+                   spec.name);
+    }
+  }
+  return {};
+}
+
+Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang,
+                            bool no_wait) const {
+  if (stopping()) return Status(Code::kUnavailable, "the cluster is stopping");
+  if (specs.empty()) return Status(Code::kInvalidArgument, "no actors were asked for");
+  if (living_count_ + specs.size() > config_.actors_max) {
+    return error(Code::kOverloaded, "the cluster holds {} actors; its limit is {}", living_count_,
+                 config_.actors_max);
+  }
+  TROUPE_RETURN_IF_ERROR(check_specs(specs));
+  std::vector<Bundle> bundles;
+  for (const wire::ActorSpec& spec : specs) {
+    bundles.push_back({spec.resources, spec.node_affinity, std::nullopt});
+  }
+  const std::vector<NodeCapacity> nodes = capacities();
+  const auto possible = [&](std::span<const Bundle> wanted) -> Status {
+    // Without any node yet there is nothing to judge by: they may still join.
+    if (!nodes.empty() && !feasible(wanted, nodes)) {
+      return error(Code::kResourceExhausted, "the cluster can never hold it: {}",
+                   explain(wanted, nodes));
+    }
+    return {};
+  };
+  if (gang) {
+    TROUPE_RETURN_IF_ERROR(possible(bundles));
+  } else {
+    for (const Bundle& bundle : bundles) TROUPE_RETURN_IF_ERROR(possible(std::span(&bundle, 1)));
+  }
+  if (no_wait && !place(bundles, nodes)) {
+    return error(Code::kResourceExhausted, "no room now: {}", explain(bundles, nodes));
+  }
+  return {};
+}
+
+void HeadState::on(PeerId peer, wire::CreateActors& message) {
+  const ClientRecord* client = client_of(peer);
+  if (client == nullptr) {
+    return reply(peer, message.request_id,
+                 Status(Code::kFailedPrecondition, "only a client creates actors"));
+  }
+  // The same request again, after a reconnection: it is done.
+  bool repeated = !message.specs.empty();
+  for (const wire::ActorSpec& spec : message.specs) {
+    const auto known = actors_.find(spec.actor_id);
+    repeated = repeated && known != actors_.end() && known->second.spec.type == spec.type;
+  }
+  if (repeated) return reply(peer, message.request_id, {});
+  Status status = check_new(message.specs, message.gang, message.no_wait);
+  const bool good = status.ok();
+  reply(peer, message.request_id, std::move(status));
+  if (!good) return;
+  const std::uint64_t gang = message.gang ? next_order_++ : 0;
+  for (wire::ActorSpec& spec : message.specs) {
+    spec.owner = client->client_id;
+    if (spec.job_id.empty()) spec.job_id = client->job_id;
+    const ActorId id = spec.actor_id;
+    create(std::move(spec), gang);
+    enqueue(actors_.at(id), gang != 0 ? gang : next_order_++);
+  }
+  schedule_needed_ = true;
+}
+
+void HeadState::on(PeerId peer, wire::KillActor& message) {
+  const auto found = actors_.find(message.actor_id);
+  if (found == actors_.end()) {
+    return reply(peer, message.request_id,
+                 error(Code::kNotFound, "there is no actor {}", message.actor_id.to_string()));
+  }
+  reply(peer, message.request_id, {});
+  end_actor(found->second, message.allow_restart, message.grace_ms,
+            message.reason.empty() ? "it was killed on request" : message.reason);
+}
+
+void HeadState::on(PeerId peer, wire::WatchActor& message) {
+  ActorId id = message.actor_id;
+  if (id.empty()) {
+    const auto named = living_names_.find(message.name);
+    if (named == living_names_.end()) {
+      return reply(peer, message.request_id,
+                   error(Code::kNotFound, "no living actor is named '{}'", message.name));
+    }
+    id = named->second;
+  }
+  const auto found = actors_.find(id);
+  if (found == actors_.end()) {
+    return reply(peer, message.request_id,
+                 error(Code::kNotFound, "there is no actor {}", id.to_string()));
+  }
+  reply(peer, message.request_id, {});
+  if (message.stop) {
+    found->second.watchers.erase(peer);
+    peers_[peer].watched_actors.erase(id);
+    return;
+  }
+  found->second.watchers.insert(peer);
+  peers_[peer].watched_actors.insert(id);
+  send(peer, wire::ActorUpdate{visible(found->second)});
+}
+
+void HeadState::on(PeerId peer, wire::WatchNodes& message) {
+  reply(peer, message.request_id, {});
+  peers_[peer].watches_nodes = true;
+  for (const auto& [id, node] : nodes_) send(peer, wire::NodeUpdate{node.info});
+}
+
+void HeadState::on(PeerId peer, wire::EndJob& message) {
+  reply(peer, message.request_id, {});
+  std::vector<ActorId> ended;
+  for (const auto& [id, actor] : actors_) {
+    if (!actor.dead() && !actor.spec.detached && actor.spec.job_id == message.job_id) {
+      ended.push_back(id);
+    }
+  }
+  end_actors(ended, message.reason.empty() ? "its job ended" : message.reason);
+}
+
+}  // namespace troupe::scheduler

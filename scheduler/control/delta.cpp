@@ -1,0 +1,200 @@
+#include "scheduler/control/delta.h"
+
+#include <type_traits>
+
+#include "runtime/wire/control_messages.h"
+
+namespace troupe::scheduler {
+namespace {
+
+constexpr std::uint8_t kVersion = 1;
+// Part of the journal's format: append only.
+enum class Kind : std::uint8_t {
+  kNodeKnown = 1,
+  kNodeForgotten = 2,
+  kActorCreated = 3,
+  kActorChanged = 4,
+  kActorForgotten = 5,
+  kEventLogged = 6,
+};
+
+class Writer {
+ public:
+  explicit Writer(Kind kind) {
+    u8(kVersion);
+    u8(static_cast<std::uint8_t>(kind));
+  }
+  void u8(std::uint8_t value) { bytes_.push_back(static_cast<std::byte>(value)); }
+  void u64(std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) u8(static_cast<std::uint8_t>(value >> (8 * i)));
+  }
+  template <typename Tag>
+  void id(const Id<Tag>& value) {
+    u64(value.high);
+    u64(value.low);
+  }
+  // The rest of the record.
+  std::vector<std::byte> finish(const wire::ControlMessage& message) {
+    const wire::Bytes nested = wire::encode(message);
+    bytes_.insert(bytes_.end(), nested.begin(), nested.end());
+    return std::move(bytes_);
+  }
+  std::vector<std::byte> finish() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+  bool failed() const { return failed_; }
+  std::size_t left() const { return rest_.size(); }
+  std::uint8_t u8() {
+    if (rest_.empty()) {
+      failed_ = true;
+      return 0;
+    }
+    const auto value = static_cast<std::uint8_t>(rest_.front());
+    rest_ = rest_.subspan(1);
+    return value;
+  }
+  std::uint64_t u64() {
+    std::uint64_t value = 0;
+    for (int i = 0; i < 8; ++i) value |= static_cast<std::uint64_t>(u8()) << (8 * i);
+    return value;
+  }
+  template <typename IdType>
+  IdType id() {
+    const std::uint64_t high = u64();
+    return IdType{high, u64()};
+  }
+  // What is left, as a message of the given kind.
+  template <typename Message>
+  Result<Message> message() {
+    auto decoded = wire::decode_control(rest_);
+    if (decoded.ok()) {
+      if (auto* message = std::get_if<Message>(&*decoded)) return std::move(*message);
+    }
+    return Status(Code::kDataLoss, "a journal record holds something else than its kind says");
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+  bool failed_ = false;
+};
+
+std::vector<std::byte> encode_one(const NodeKnown& delta) {
+  return Writer(Kind::kNodeKnown).finish(wire::NodeUpdate{delta.node});
+}
+std::vector<std::byte> encode_one(const NodeForgotten& delta) {
+  Writer writer(Kind::kNodeForgotten);
+  writer.id(delta.node_id);
+  return writer.finish();
+}
+std::vector<std::byte> encode_one(const ActorCreated& delta) {
+  Writer writer(Kind::kActorCreated);
+  writer.u64(delta.gang);
+  wire::CreateActors message;
+  message.specs.push_back(delta.spec);
+  return writer.finish(message);
+}
+std::vector<std::byte> encode_one(const ActorChanged& delta) {
+  Writer writer(Kind::kActorChanged);
+  writer.u64(delta.lease_generation);
+  writer.u64(delta.queue_order);
+  writer.u8(static_cast<std::uint8_t>((delta.started ? 1 : 0) | (delta.stopping ? 2 : 0) |
+                                      (delta.restart_after_stop ? 4 : 0)));
+  writer.u64(delta.restarts_unix_us.size());
+  for (std::int64_t time : delta.restarts_unix_us) writer.u64(static_cast<std::uint64_t>(time));
+  return writer.finish(wire::ActorUpdate{delta.info});
+}
+std::vector<std::byte> encode_one(const ActorForgotten& delta) {
+  Writer writer(Kind::kActorForgotten);
+  writer.id(delta.actor_id);
+  return writer.finish();
+}
+std::vector<std::byte> encode_one(const EventLogged& delta) {
+  wire::EventList list;
+  list.events.push_back(delta.event);
+  return Writer(Kind::kEventLogged).finish(list);
+}
+
+Result<Delta> decode_created(Reader& reader) {
+  ActorCreated delta;
+  delta.gang = reader.u64();
+  auto message = TROUPE_TRY(reader.message<wire::CreateActors>());
+  if (message.specs.size() != 1) {
+    return Status(Code::kDataLoss, "a journal record of an actor does not hold one actor");
+  }
+  delta.spec = std::move(message.specs.front());
+  return Delta(std::move(delta));
+}
+
+Result<Delta> decode_changed(Reader& reader) {
+  ActorChanged delta;
+  delta.lease_generation = reader.u64();
+  delta.queue_order = reader.u64();
+  const std::uint8_t flags = reader.u8();
+  delta.started = (flags & 1) != 0;
+  delta.stopping = (flags & 2) != 0;
+  delta.restart_after_stop = (flags & 4) != 0;
+  const std::uint64_t count = reader.u64();
+  if (reader.failed() || count > reader.left() / 8) {
+    return Status(Code::kDataLoss, "a journal record of an actor is cut");
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    delta.restarts_unix_us.push_back(static_cast<std::int64_t>(reader.u64()));
+  }
+  delta.info = TROUPE_TRY(reader.message<wire::ActorUpdate>()).actor;
+  return Delta(std::move(delta));
+}
+
+Result<Delta> decode_event(Reader& reader) {
+  auto message = TROUPE_TRY(reader.message<wire::EventList>());
+  if (message.events.size() != 1) {
+    return Status(Code::kDataLoss, "a journal record of an event does not hold one event");
+  }
+  return Delta(EventLogged{std::move(message.events.front())});
+}
+
+Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
+  switch (static_cast<Kind>(kind)) {
+    case Kind::kNodeKnown:
+      return Delta(NodeKnown{TROUPE_TRY(reader.message<wire::NodeUpdate>()).node});
+    case Kind::kNodeForgotten:
+      return Delta(NodeForgotten{reader.id<NodeId>()});
+    case Kind::kActorCreated:
+      return decode_created(reader);
+    case Kind::kActorChanged:
+      return decode_changed(reader);
+    case Kind::kActorForgotten:
+      return Delta(ActorForgotten{reader.id<ActorId>()});
+    case Kind::kEventLogged:
+      return decode_event(reader);
+  }
+  return error(Code::kUnsupported,
+               "the journal has a record of kind {}, which a later version wrote", kind);
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_delta(const Delta& delta) {
+  return std::visit([](const auto& d) { return encode_one(d); }, delta);
+}
+
+Result<Delta> decode_delta(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  const std::uint8_t version = reader.u8();
+  const std::uint8_t kind = reader.u8();
+  if (reader.failed()) return Status(Code::kDataLoss, "a journal record is empty");
+  if (version != kVersion) {
+    return error(Code::kUnsupported, "the journal has a record of version {}; this one reads {}",
+                 version, kVersion);
+  }
+  auto delta = decode_kind(kind, reader);
+  if (delta.ok() && reader.failed()) return Status(Code::kDataLoss, "a journal record is cut");
+  return delta;
+}
+
+}  // namespace troupe::scheduler

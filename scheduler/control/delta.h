@@ -1,0 +1,57 @@
+#pragma once
+// The head's decisions as values: what the journal keeps. A record is one version byte, one kind
+// byte, and the fields (fixed-size little-endian numbers, nested messages of runtime/wire).
+//
+// Each delta states what is true from now on, never what changes, so that applying one twice is
+// applying it once.
+
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::scheduler {
+
+struct NodeKnown {
+  wire::NodeInfo node;
+  friend bool operator==(const NodeKnown&, const NodeKnown&) = default;
+};
+struct NodeForgotten {
+  NodeId node_id;
+  friend bool operator==(const NodeForgotten&, const NodeForgotten&) = default;
+};
+struct ActorCreated {
+  wire::ActorSpec spec;
+  std::uint64_t gang = 0;  // actors with the same number, not 0, are placed together at first
+  friend bool operator==(const ActorCreated&, const ActorCreated&) = default;
+};
+struct ActorChanged {
+  wire::ActorInfo info;
+  std::uint64_t lease_generation = 0;  // 0: holds no lease; else it holds one on info.node_id
+  std::uint64_t queue_order = 0;       // 0: does not wait for a place
+  bool started = false;                // its node reported the process of this generation
+  bool stopping = false;               // its node was told to stop it
+  bool restart_after_stop = false;
+  std::vector<std::int64_t> restarts_unix_us;  // those that may still count against the budget
+  friend bool operator==(const ActorChanged&, const ActorChanged&) = default;
+};
+struct ActorForgotten {
+  ActorId actor_id;
+  friend bool operator==(const ActorForgotten&, const ActorForgotten&) = default;
+};
+struct EventLogged {
+  wire::EventRecord event;
+  friend bool operator==(const EventLogged&, const EventLogged&) = default;
+};
+
+using Delta =
+    std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten, EventLogged>;
+
+std::vector<std::byte> encode_delta(const Delta& delta);
+// kDataLoss for bytes that are no record; kUnsupported for a version or kind of a later release.
+Result<Delta> decode_delta(std::span<const std::byte> bytes);
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,56 @@
+#pragma once
+// What the head's state machine takes in, and what it asks to be done.
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/wire/control_messages.h"
+#include "scheduler/control/delta.h"
+
+namespace troupe::scheduler {
+
+// A control connection, numbered by whoever owns the connections; never used twice, never 0.
+using PeerId = std::uint64_t;
+
+// The time of an event: monotonic for decisions, the calendar's for what people read.
+struct Moment {
+  TimePoint steady;
+  std::int64_t unix_us = 0;
+};
+
+struct MessageArrived {
+  PeerId peer = 0;
+  wire::ControlMessage message;
+};
+struct PeerClosed {
+  PeerId peer = 0;
+};
+// Time has come to next_deadline().
+struct Tick {};
+
+using Event = std::variant<MessageArrived, PeerClosed, Tick>;
+
+struct SendMessage {
+  PeerId peer = 0;
+  wire::ControlMessage message;
+};
+// After what was sent to it before.
+struct ClosePeer {
+  PeerId peer = 0;
+};
+// The cluster has stopped: the head ends.
+struct EndHead {
+  std::string reason;
+};
+
+using Command = std::variant<SendMessage, ClosePeer, EndHead>;
+
+// `deltas` are to be on stable storage before the first command is carried out.
+struct Outcome {
+  std::vector<Command> commands;
+  std::vector<Delta> deltas;
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,274 @@
+#include "scheduler/control/head_state.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "runtime/base/check.h"
+#include "scheduler/policy/resources.h"
+
+namespace troupe::scheduler {
+namespace {
+
+template <typename Message>
+concept HasRequestId = requires(const Message& m) {
+  m.request_id;
+};
+
+}  // namespace
+
+HeadState::HeadState(const HeadConfig& config) : config_(config) {}
+
+Outcome HeadState::apply(Event event, Moment now) {
+  now_ = now;
+  run_timers();
+  if (auto* arrived = std::get_if<MessageArrived>(&event)) {
+    dispatch(*arrived);
+  } else if (auto* closed = std::get_if<PeerClosed>(&event)) {
+    peer_closed(closed->peer);
+  }
+  return finish();
+}
+
+Outcome HeadState::finish() {
+  if (schedule_needed_) schedule();
+  if (stopping()) stop_progress();
+  push_updates();
+  forget_old_actors();
+  Outcome outcome{std::move(commands_), std::move(deltas_)};
+  commands_.clear();
+  deltas_.clear();
+  return outcome;
+}
+
+template <typename Message>
+void HeadState::on(PeerId peer, Message& message) {
+  if constexpr (HasRequestId<Message>) {
+    reply(peer, message.request_id, Status(Code::kProtocol, "the head does not take this message"));
+  } else {
+    commands_.push_back(ClosePeer{peer});
+  }
+}
+
+void HeadState::dispatch(MessageArrived& arrived) {
+  const PeerRecord& peer = peers_[arrived.peer];
+  const bool unknown = peer.client_id.empty() && peer.node_id.empty();
+  std::visit(
+      [&](auto& message) {
+        using Message = std::decay_t<decltype(message)>;
+        constexpr bool introduces = std::is_same_v<Message, wire::ClientHello> ||
+                                    std::is_same_v<Message, wire::RegisterNode>;
+        if (!introduces && unknown) {
+          if constexpr (HasRequestId<Message>) {
+            reply(arrived.peer, message.request_id,
+                  Status(Code::kFailedPrecondition,
+                         "say who you are first (ClientHello or RegisterNode)"));
+          }
+          commands_.push_back(ClosePeer{arrived.peer});
+          return;
+        }
+        on(arrived.peer, message);
+      },
+      arrived.message);
+}
+
+void HeadState::send(PeerId peer, wire::ControlMessage message) {
+  commands_.push_back(SendMessage{peer, std::move(message)});
+}
+
+void HeadState::reply(PeerId peer, std::uint64_t request_id, Status status) {
+  send(peer, wire::Reply{request_id, std::move(status)});
+}
+
+// --- timers --------------------------------------------------------------------------------------
+
+void HeadState::arm(TimePoint at, TimerKind kind, std::uint64_t high, std::uint64_t low) {
+  timers_.insert({at, kind, high, low});
+}
+
+std::optional<TimePoint> HeadState::next_deadline() const {
+  if (timers_.empty()) return std::nullopt;
+  return std::get<0>(*timers_.begin());
+}
+
+// A timer is only a reason to look: the records hold the times that count.
+void HeadState::run_timers() {
+  while (!timers_.empty() && std::get<0>(*timers_.begin()) <= now_.steady) {
+    const auto [at, kind, high, low] = *timers_.begin();
+    timers_.erase(timers_.begin());
+    switch (kind) {
+      case TimerKind::kNode: {
+        const auto node = nodes_.find(NodeId{high, low});
+        if (node != nodes_.end()) node_silent_or_gone(node->second);
+        break;
+      }
+      case TimerKind::kClient: {
+        const auto client = clients_.find(ClientId{high, low});
+        if (client != clients_.end() && client->second.return_by &&
+            *client->second.return_by <= now_.steady) {
+          const ClientRecord gone = client->second;
+          clients_.erase(client);
+          owner_gone(gone);
+        }
+        break;
+      }
+      case TimerKind::kActor: {
+        const auto actor = actors_.find(ActorId{high, low});
+        if (actor != actors_.end() && actor->second.restart_at &&
+            *actor->second.restart_at <= now_.steady) {
+          back_off_over(actor->second);
+        }
+        break;
+      }
+      case TimerKind::kStop:
+        break;  // stop_progress() looks at the clock
+    }
+  }
+}
+
+// --- what others see -----------------------------------------------------------------------------
+
+void HeadState::log_event(std::string kind, NodeId node_id, ActorId actor_id,
+                          std::uint64_t generation, std::string text) {
+  wire::EventRecord event;
+  event.sequence = next_event_++;
+  event.unix_time_us = now_.unix_us;
+  event.kind = std::move(kind);
+  event.node_id = node_id;
+  event.actor_id = actor_id;
+  event.generation = generation;
+  event.text = std::move(text);
+  events_.push_back(event);
+  if (events_.size() > config_.events_max) events_.pop_front();
+  deltas_.push_back(EventLogged{std::move(event)});
+}
+
+void HeadState::changed(ActorRecord& actor) { changed_actors_.insert(actor.spec.actor_id); }
+void HeadState::changed(NodeRecord& node) { changed_nodes_.insert(node.info.node_id); }
+
+wire::ActorInfo HeadState::visible(const ActorRecord& actor) const {
+  wire::ActorInfo info = actor.info;
+  if (actor.queue_order != 0) info.pending_why = why_pending(actor);
+  return info;
+}
+
+// One delta and one update per thing that changed, whatever happened to it in between.
+void HeadState::push_updates() {
+  for (const ActorId& id : changed_actors_) {
+    const auto found = actors_.find(id);
+    if (found == actors_.end()) continue;
+    const ActorRecord& actor = found->second;
+    deltas_.push_back(ActorChanged{actor.info, actor.lease_generation, actor.queue_order,
+                                   actor.started, actor.stopping, actor.restart_after_stop,
+                                   actor.restarts_unix_us});
+    if (actor.watchers.empty()) continue;
+    const wire::ActorInfo info = visible(actor);
+    for (PeerId watcher : actor.watchers) send(watcher, wire::ActorUpdate{info});
+  }
+  for (const NodeId& id : changed_nodes_) {
+    const auto found = nodes_.find(id);
+    if (found != nodes_.end()) deltas_.push_back(NodeKnown{found->second.info});
+  }
+  resized_nodes_.insert(changed_nodes_.begin(), changed_nodes_.end());
+  for (const auto& [peer, record] : peers_) {
+    if (!record.watches_nodes) continue;
+    for (const NodeId& id : resized_nodes_) {
+      const auto found = nodes_.find(id);
+      if (found != nodes_.end()) send(peer, wire::NodeUpdate{found->second.info});
+    }
+  }
+  changed_actors_.clear();
+  changed_nodes_.clear();
+  resized_nodes_.clear();
+}
+
+void HeadState::on(PeerId peer, wire::ListNodes& message) {
+  wire::NodeList list{message.request_id, {}};
+  for (const auto& [id, node] : nodes_) list.nodes.push_back(node.info);
+  std::stable_sort(list.nodes.begin(), list.nodes.end(), [](const auto& a, const auto& b) {
+    return a.joined_unix_us < b.joined_unix_us;
+  });
+  send(peer, std::move(list));
+}
+
+void HeadState::on(PeerId peer, wire::ListActors& message) {
+  wire::ActorList list{message.request_id, {}};
+  for (const auto& [id, actor] : actors_) {
+    if (message.include_dead || !actor.dead()) list.actors.push_back(visible(actor));
+  }
+  send(peer, std::move(list));
+}
+
+void HeadState::on(PeerId peer, wire::ListEvents& message) {
+  wire::EventList list{message.request_id, {}};
+  const auto first = std::upper_bound(
+      events_.begin(), events_.end(), message.after_sequence,
+      [](std::uint64_t after, const wire::EventRecord& e) { return after < e.sequence; });
+  const auto left = static_cast<std::uint64_t>(events_.end() - first);
+  const auto count = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(left, message.count_max));
+  // Without a starting point: the newest.
+  const auto from = message.after_sequence == 0 ? events_.end() - count : first;
+  list.events.assign(from, from + count);
+  send(peer, std::move(list));
+}
+
+// --- invariants ----------------------------------------------------------------------------------
+
+std::optional<std::string> HeadState::broken_lease(std::map<ActorId, std::size_t>& held) const {
+  for (const auto& [id, node] : nodes_) {
+    wire::Resources free = node.info.total;
+    for (const auto& [key, amount] : node.leases) {
+      subtract(free, amount);
+      const auto actor = actors_.find(key.first);
+      if (actor == actors_.end()) continue;
+      if (actor->second.lease_generation == key.second && actor->second.info.node_id == id) {
+        ++held[key.first];
+      }
+    }
+    for (const auto& [name, amount] : free) {
+      if (amount < 0) return fmt::format("leases overlap on node {}: {}", node.info.name, name);
+      if (amount_of(node.info.available, name) != amount) {
+        return fmt::format("node {}: what is free of {} is not total minus leases", node.info.name,
+                           name);
+      }
+    }
+    if (node.info.state == wire::NodeState::kDead && !node.leases.empty()) {
+      return fmt::format("dead node {} has leases", node.info.name);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> HeadState::broken_invariant() const {
+  std::map<ActorId, std::size_t> leases;
+  if (auto broken = broken_lease(leases)) return broken;
+  for (const auto& [id, actor] : actors_) {
+    const std::size_t held = leases[id];
+    if (held != (actor.lease_generation != 0 ? 1u : 0u)) {
+      return fmt::format("actor {} holds {} leases", id.brief(), held);
+    }
+    if (actor.has_process() && actor.lease_generation != actor.info.generation) {
+      return fmt::format("actor {} runs without a lease of its generation", id.brief());
+    }
+    if (actor.dead() && (held != 0 || actor.queue_order != 0)) {
+      return fmt::format("dead actor {} holds something", id.brief());
+    }
+    if (actor.queue_order != 0 && !queue_.contains(actor.queue_order)) {
+      return fmt::format("actor {} is not where it waits", id.brief());
+    }
+    const bool waits = actor.queue_order != 0 || actor.restart_at.has_value();
+    if (!actor.dead() && !actor.has_process() && !waits) {
+      return fmt::format("actor {} is forgotten: it neither runs nor waits", id.brief());
+    }
+  }
+  for (const auto& [order, members] : queue_) {
+    for (const ActorId& id : members) {
+      const auto actor = actors_.find(id);
+      if (actor == actors_.end() || actor->second.queue_order != order) {
+        return fmt::format("queue entry {} names actor {} wrongly", order, id.brief());
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,187 @@
+#pragma once
+// The head's state machine: nodes, leases, actors, gangs, owners, restarts, failure detection.
+//
+// Pure: equal events at equal times give equal outcomes. Not thread-safe; one loop owns it.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "scheduler/control/event.h"
+#include "scheduler/control/records.h"
+#include "scheduler/policy/placement.h"
+
+namespace troupe::scheduler {
+
+struct HeadConfig {
+  // Off for an embedded node, whose daemon shares the head's process.
+  bool heartbeats = true;
+  Duration heartbeat_interval = std::chrono::milliseconds(500);
+  // Silence after which a node counts as dead; the node stops its actors by itself then.
+  Duration heartbeat_timeout = std::chrono::seconds(3);
+  // How long a node whose connection closed may take to come back.
+  Duration disconnect_grace = std::chrono::seconds(1);
+  // After a node was declared dead for its silence: how much later its actors are started
+  // elsewhere, for the slowest node to have stopped them.
+  Duration fence_delay = std::chrono::seconds(1);
+  // How long a driver whose connection closed may take to come back before its actors end.
+  Duration owner_grace = std::chrono::seconds(1);
+  // After a restart of the head: how long nodes and owners may take to come back.
+  Duration rejoin_grace = std::chrono::seconds(10);
+  // How long nodes may take to stop their actors when the cluster stops.
+  Duration stop_timeout = std::chrono::seconds(10);
+  std::size_t events_max = 10'000;      // the oldest are dropped
+  std::size_t dead_actors_max = 1'000;  // remembered for `troupe actors`; the oldest are dropped
+  std::size_t dead_nodes_max = 100;
+  std::size_t actors_max = 100'000;  // living; more are refused with kOverloaded
+};
+
+class HeadState {
+ public:
+  explicit HeadState(const HeadConfig& config = {});
+
+  Outcome apply(Event event, Moment now);
+  // When apply(Tick) is due; may be early, never late. Nothing: no timer runs.
+  std::optional<TimePoint> next_deadline() const;
+
+  // --- replay -----------------------------------------------------------------------------------
+  // Takes in one journalled decision. kDataLoss when it contradicts what came before.
+  Status replay(const Delta& delta);
+  // After the last one: everything known gets its grace period, what waited waits again.
+  Outcome resume(Moment now);
+  // The journalled state as the shortest list of deltas that makes it: for compaction.
+  std::vector<Delta> snapshot() const;
+
+  // --- for tests, the simulator and the daemon's messages ---------------------------------------
+  const std::map<NodeId, NodeRecord>& nodes() const { return nodes_; }
+  const std::map<ActorId, ActorRecord>& actors() const { return actors_; }
+  bool stopping() const { return stop_by_.has_value(); }
+  // What must always be true, as a sentence when it is not.
+  std::optional<std::string> broken_invariant() const;
+
+ private:
+  enum class TimerKind : std::uint8_t { kNode, kClient, kActor, kStop };
+  using Timer = std::tuple<TimePoint, TimerKind, std::uint64_t, std::uint64_t>;
+
+  // head_state.cpp
+  void dispatch(MessageArrived& arrived);
+  void run_timers();
+  Outcome finish();
+  void send(PeerId peer, wire::ControlMessage message);
+  void reply(PeerId peer, std::uint64_t request_id, Status status);
+  void arm(TimePoint at, TimerKind kind, std::uint64_t high = 0, std::uint64_t low = 0);
+  void log_event(std::string kind, NodeId node_id, ActorId actor_id, std::uint64_t generation,
+                 std::string text);
+  void changed(ActorRecord& actor);
+  void changed(NodeRecord& node);
+  void push_updates();
+  std::optional<std::string> broken_lease(std::map<ActorId, std::size_t>& held) const;
+  wire::ActorInfo visible(const ActorRecord& actor) const;
+  void on(PeerId peer, wire::ListNodes& message);
+  void on(PeerId peer, wire::ListActors& message);
+  void on(PeerId peer, wire::ListEvents& message);
+
+  // nodes.cpp
+  void on(PeerId peer, wire::RegisterNode& message);
+  void on(PeerId peer, wire::Heartbeat& message);
+  void on(PeerId peer, wire::NodeUpdate& message);
+  void reconcile(NodeRecord& node, const std::vector<wire::RunningActor>& running,
+                 wire::RegisterNodeReply& reply);
+  void adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running);
+  void node_silent_or_gone(NodeRecord& node);
+  void node_peer_closed(NodeRecord& node);
+  void declare_dead(NodeRecord& node, const char* event, const std::string& why,
+                    Duration restart_delay);
+  Status check_node(const wire::RegisterNode& message) const;
+  void forget_old_nodes();
+  std::string unique_node_name(const std::string& wanted, NodeId node_id) const;
+  NodeRecord* node_of(PeerId peer);
+
+  // clients.cpp
+  void on(PeerId peer, wire::ClientHello& message);
+  void on(PeerId peer, wire::CreateActors& message);
+  void on(PeerId peer, wire::KillActor& message);
+  void on(PeerId peer, wire::WatchActor& message);
+  void on(PeerId peer, wire::WatchNodes& message);
+  void on(PeerId peer, wire::EndJob& message);
+  void peer_closed(PeerId peer);
+  void drop_watches(PeerId peer, const PeerRecord& record);
+  void owner_gone(const ClientRecord& client);
+  void end_actors(const std::vector<ActorId>& ids, const std::string& reason);
+  Status check_specs(const std::vector<wire::ActorSpec>& specs) const;
+  Status check_new(const std::vector<wire::ActorSpec>& specs, bool gang, bool no_wait) const;
+  ClientRecord* client_of(PeerId peer);
+
+  // actors.cpp
+  void on(PeerId peer, wire::ActorStarted& message);
+  void on(PeerId peer, wire::ActorReady& message);
+  void on(PeerId peer, wire::ActorExited& message);
+  void create(wire::ActorSpec spec, std::uint64_t gang);
+  void end_actor(ActorRecord& actor, bool allow_restart, std::int64_t grace_ms,
+                 const std::string& reason);
+  void process_gone(ActorRecord& actor, Status cause, Duration restart_delay);
+  void forget_old_actors();
+  void bury(ActorRecord& actor, Status death);
+  bool may_restart(ActorRecord& actor) const;
+  static Duration back_off(const ActorRecord& actor);
+  void back_off_over(ActorRecord& actor);
+  ActorRecord* current(PeerId peer, ActorId actor_id, std::uint64_t generation);
+  static std::string describe(const ActorRecord& actor);
+
+  // placement.cpp
+  void enqueue(ActorRecord& actor, std::uint64_t order);
+  void dequeue(ActorRecord& actor);
+  void schedule();
+  void try_place(const std::vector<ActorId>& members);
+  void start_on(ActorRecord& actor, NodeRecord& node);
+  void take_lease(NodeRecord& node, ActorRecord& actor);
+  void free_lease(NodeRecord& node, const LeaseKey& key);
+  void free_lease_of(ActorRecord& actor);
+  std::vector<NodeCapacity> capacities() const;
+  static Bundle bundle_of(const ActorRecord& actor);
+  std::string why_pending(const ActorRecord& actor) const;
+
+  // replay.cpp
+  void resume_actor(ActorRecord& actor);
+
+  // stopping.cpp
+  void on(PeerId peer, wire::StopCluster& message);
+  void stop_progress();
+
+  // Messages that only the head sends.
+  template <typename Message>
+  void on(PeerId peer, Message& message);
+
+  HeadConfig config_;
+  Moment now_;
+  std::map<NodeId, NodeRecord> nodes_;
+  std::map<ActorId, ActorRecord> actors_;
+  std::map<std::string, ActorId, std::less<>> living_names_;
+  std::map<ClientId, ClientRecord> clients_;
+  std::map<PeerId, PeerRecord> peers_;
+  std::map<std::uint64_t, std::vector<ActorId>> queue_;  // by order: a gang, or one actor
+  std::deque<ActorId> dead_actors_;                      // oldest first
+  std::deque<wire::EventRecord> events_;
+  std::set<Timer> timers_;
+  std::uint64_t next_order_ = 1;
+  std::uint64_t next_event_ = 1;
+  std::size_t living_count_ = 0;
+  std::optional<TimePoint> stop_by_;
+  std::string stop_reason_;
+  bool ended_ = false;
+
+  // Of the apply() that runs.
+  std::vector<Command> commands_;
+  std::vector<Delta> deltas_;
+  std::set<ActorId> changed_actors_;
+  std::set<NodeId> changed_nodes_;
+  std::set<NodeId> resized_nodes_;  // only what is free changed: pushed, not journalled
+  bool schedule_needed_ = false;
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,44 @@
+#pragma once
+// The head daemon: sockets, journal and clock around the state machine of scheduler/control.
+//
+// Messages that arrive together are decided together, their decisions are made durable with one
+// sync, and only then do the answers leave.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/base/log.h"
+#include "runtime/base/random.h"
+#include "runtime/base/status.h"
+#include "runtime/net/event_loop.h"
+#include "runtime/net/transport.h"
+#include "scheduler/control/head_state.h"
+#include "scheduler/head/journal.h"
+
+namespace troupe::scheduler {
+
+struct HeadOptions {
+  std::string host = "127.0.0.1";  // numeric address to listen on
+  std::uint16_t port = 0;          // 0: a free one
+  net::Token token;
+  HeadConfig config;
+};
+
+class HeadDaemon {
+ public:
+  // Replays the journal, then listens. Loop thread. All references must outlive the daemon.
+  // kAlreadyExists for a taken port, kDataLoss for a damaged journal. `on_end` is called once, on
+  // the loop's thread, when the cluster has been stopped (StopCluster).
+  static Result<std::unique_ptr<HeadDaemon>> start(net::EventLoop& loop, HeadOptions options,
+                                                   Journal& journal, Random& random, Logger log,
+                                                   std::function<void(std::string reason)> on_end);
+  virtual ~HeadDaemon() = default;  // closes every connection; loop thread
+
+  virtual const net::Address& address() const = 0;
+  // For tests and status lines. Loop thread.
+  virtual const HeadState& state() const = 0;
+};
+
+}  // namespace troupe::scheduler

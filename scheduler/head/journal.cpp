@@ -1,0 +1,87 @@
+#include "scheduler/head/journal.h"
+
+#include <cstring>
+
+#include "runtime/base/hash.h"
+
+namespace troupe::scheduler {
+namespace {
+
+constexpr std::string_view kMagic = "TRPJRNL1";
+constexpr std::size_t kHeaderBytes = sizeof(std::uint32_t) + sizeof(std::uint64_t);
+constexpr std::uint64_t kJournalBytesMax = std::uint64_t{1} << 30;
+// A rewrite pays above this size, when the file is mostly history.
+constexpr std::uint64_t kRewriteBytes = 1u << 20;
+constexpr std::uint64_t kRewriteFactor = 4;
+
+std::string records_of(std::span<const Delta> deltas) {
+  std::string out;
+  for (const Delta& delta : deltas) {
+    const auto payload = encode_delta(delta);
+    const auto length = static_cast<std::uint32_t>(payload.size());
+    const std::uint64_t hash = xxh3_64(payload);
+    out.append(reinterpret_cast<const char*>(&length), sizeof length);
+    out.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+    out.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<Delta>> FileJournal::replay() {
+  std::vector<Delta> deltas;
+  if (!files_.exists(path_)) return deltas;
+  const std::string content = TROUPE_TRY(files_.read(path_, kJournalBytesMax));
+  // A head that died while it made its first journal left nothing that was acted upon.
+  if (content.size() < kMagic.size()) return deltas;
+  if (!content.starts_with(kMagic)) {
+    return error(Code::kDataLoss, "{} is no journal of a head; give another --state-dir, or move it "
+                 "away", path_);
+  }
+  std::size_t at = kMagic.size();
+  while (content.size() - at >= kHeaderBytes) {
+    std::uint32_t length = 0;
+    std::uint64_t hash = 0;
+    std::memcpy(&length, content.data() + at, sizeof length);
+    std::memcpy(&hash, content.data() + at + sizeof length, sizeof hash);
+    if (length > content.size() - at - kHeaderBytes) break;  // torn
+    const auto payload =
+        std::as_bytes(std::span(content.data() + at + kHeaderBytes, std::size_t{length}));
+    const bool last = at + kHeaderBytes + length == content.size();
+    if (xxh3_64(payload) != hash) {
+      if (last) break;  // torn within the last record
+      return error(Code::kDataLoss, "{} is damaged at byte {}; move it away to start without it",
+                   path_, at);
+    }
+    deltas.push_back(TROUPE_TRY(decode_delta(payload)));
+    at += kHeaderBytes + length;
+  }
+  return deltas;
+}
+
+Status FileJournal::rewrite(std::span<const Delta> snapshot) {
+  file_.reset();
+  const std::string content = std::string(kMagic) + records_of(snapshot);
+  TROUPE_RETURN_IF_ERROR(write_file_atomically(files_, path_, content, 0600));
+  file_ = TROUPE_TRY(files_.open_append(path_, 0600));
+  size_bytes_ = snapshot_bytes_ = content.size();
+  return {};
+}
+
+Status FileJournal::append(std::span<const Delta> deltas) {
+  if (!file_) return error(Code::kFailedPrecondition, "{} is not open", path_);
+  const std::string records = records_of(deltas);
+  Status written = file_->append(records);
+  if (written.ok()) written = file_->sync();
+  // After a failure the end of the file is unknown: only a rewrite makes it good again.
+  if (!written.ok()) file_.reset();
+  size_bytes_ += records.size();
+  return written;
+}
+
+bool FileJournal::wants_rewrite() const {
+  return !file_ || (size_bytes_ > kRewriteBytes && size_bytes_ > kRewriteFactor * snapshot_bytes_);
+}
+
+}  // namespace troupe::scheduler

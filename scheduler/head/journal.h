@@ -1,0 +1,60 @@
+#pragma once
+// Where the head's decisions are kept: an append-only file of records, rewritten as a snapshot when
+// it has grown.
+//
+// File: 8 bytes "TRPJRNL1", then records: u32 length, u64 XXH3-64 of the payload, payload
+// (scheduler/control/delta.h). A torn record at the end was never acted upon and is dropped.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "scheduler/control/delta.h"
+
+namespace troupe::scheduler {
+
+class Journal {
+ public:
+  virtual ~Journal() = default;
+  // What was kept, in order. Once, first.
+  virtual Result<std::vector<Delta>> replay() = 0;
+  // Appends and makes durable.
+  virtual Status append(std::span<const Delta> deltas) = 0;
+  // Replaces everything by `snapshot`.
+  virtual Status rewrite(std::span<const Delta> snapshot) = 0;
+  // Whether the file has grown so much that a rewrite pays.
+  virtual bool wants_rewrite() const = 0;
+};
+
+// Keeps nothing: the embedded head lives as long as its driver.
+class MemoryJournal final : public Journal {
+ public:
+  Result<std::vector<Delta>> replay() override { return std::vector<Delta>(); }
+  Status append(std::span<const Delta>) override { return {}; }
+  Status rewrite(std::span<const Delta>) override { return {}; }
+  bool wants_rewrite() const override { return false; }
+};
+
+// `files` must outlive it.
+class FileJournal final : public Journal {
+ public:
+  FileJournal(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+  // kDataLoss for a file that is no journal, or is damaged before its end.
+  Result<std::vector<Delta>> replay() override;
+  Status append(std::span<const Delta> deltas) override;
+  Status rewrite(std::span<const Delta> snapshot) override;
+  bool wants_rewrite() const override;
+
+ private:
+  FileSystem& files_;
+  const std::string path_;
+  std::unique_ptr<WritableFile> file_;
+  std::uint64_t size_bytes_ = 0;
+  std::uint64_t snapshot_bytes_ = 0;
+};
+
+}  // namespace troupe::scheduler
