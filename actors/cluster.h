@@ -103,6 +103,7 @@ class Cluster {
  private:
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
+  static Status join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline);
   std::unique_ptr<State> state_;
 };
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "actors/call_server.h"
-#include "actors/node_channel.h"
+#include "runtime/process/host_channel.h"
 #include "actors/saved_state.h"
 
 namespace troupe::detail {
@@ -91,7 +91,7 @@ class Host final : public HostServices {
   const DirectoryFactory make_directory_;
   net::LoopThread thread_;
   net::EventLoop& loop_;
-  NodeChannel node_;
+  process::HostChannel node_;
   const std::shared_ptr<Mailbox> mailbox_;
   std::stop_source stop_;
   Promise<Started> start_;

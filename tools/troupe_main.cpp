@@ -4,12 +4,19 @@
 
 #include <iostream>
 
+#include "actors/host.h"
 #include "tools/commands/registry.h"
+#include "train/trainer/controller.h"
+#include "train/trainer/trainer_actor.h"
 
 int main(int argc, char** argv) {
   // --- host mode --------------------------------------------------------------------------------
   // The process of an actor is this program again ("troupe host --actor TYPE …"): host_main stands
   // here, before anything else, with the list of actor classes that this program can host.
+  if (const auto exit_code = troupe::host_main(
+          argc, argv, troupe::actors<troupe::train::TrainController, troupe::train::TrainerActor>)) {
+    return *exit_code;
+  }
 
   // --- commands ---------------------------------------------------------------------------------
   std::ios::sync_with_stdio(false);

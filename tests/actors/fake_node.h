@@ -10,7 +10,7 @@
 
 #include "actors/client.h"
 #include "actors/directory.h"
-#include "actors/node_channel.h"
+#include "runtime/process/host_channel.h"
 #include "actors/spawn.h"
 #include "runtime/base/random.h"
 #include "runtime/net/event_loop.h"

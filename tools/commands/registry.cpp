@@ -2,7 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tools/commands/generate.h"
 #include "tools/commands/help.h"
+#include "tools/commands/tokenizer.h"
+#include "tools/commands/train.h"
 #include "tools/commands/version.h"
 
 namespace troupe::tools {
@@ -16,6 +19,9 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   app.require_subcommand(0, 1);
 
   // In the order in which --help shows them. A new command: its file, and a line here.
+  add_train_command(app, context);
+  add_generate_command(app, context);
+  add_tokenizer_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);
 

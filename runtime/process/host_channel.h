@@ -1,6 +1,6 @@
 #pragma once
-// The actor process's end of the Unix socket to its node: frames of wire::HostMessage, some with a
-// descriptor.
+// Either end of the Unix socket between a node and the process of an actor: frames of
+// wire::HostMessage, some with a descriptor.
 
 #include <sys/types.h>
 
@@ -15,23 +15,26 @@
 #include "runtime/net/event_loop.h"
 #include "runtime/wire/host_messages.h"
 
-namespace troupe::detail {
+namespace troupe::process {
 
-class NodeChannel {
+class HostChannel {
  public:
   // Each message with its descriptor (invalid where it carries none). Loop thread.
   using OnMessage = std::function<void(wire::HostMessage, UniqueFd)>;
-  // The node is gone, or sent what cannot be read. Loop thread; last.
+  // The other end is gone, or sent what cannot be read. Loop thread; last.
   using OnEnd = std::function<void(Status)>;
 
-  NodeChannel(net::EventLoop& loop, UniqueFd socket) : loop_(loop), socket_(std::move(socket)) {}
+  HostChannel(net::EventLoop& loop, UniqueFd socket, int send_timeout_ms = 10'000)
+      : loop_(loop), socket_(std::move(socket)), send_timeout_ms_(send_timeout_ms) {}
 
   // Begins to read. Loop thread.
   void start(OnMessage on_message, OnEnd on_end);
+  // Takes what has arrived: after the other end's process has ended, before stop(). Loop thread.
+  void drain() { on_readable(); }
   // Stops reading. Loop thread.
   void stop();
-  // Sends a message, with a descriptor where `fd` is not -1. Waits while the socket is full: the
-  // node always reads. Any thread.
+  // Sends a message, with a descriptor where `fd` is not -1. Waits while the socket is full, up to
+  // `send_timeout_ms` a piece: both ends always read. Any thread.
   Status send(const wire::HostMessage& message, int fd = -1) TROUPE_EXCLUDES(send_mutex_);
 
  private:
@@ -43,6 +46,7 @@ class NodeChannel {
 
   net::EventLoop& loop_;
   const UniqueFd socket_;
+  const int send_timeout_ms_;
   Mutex send_mutex_;
   OnMessage on_message_;  // this and the following: loop thread
   OnEnd on_end_;
@@ -51,4 +55,4 @@ class NodeChannel {
   std::deque<UniqueFd> descriptors_;
 };
 
-}  // namespace troupe::detail
+}  // namespace troupe::process

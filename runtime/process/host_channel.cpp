@@ -1,4 +1,4 @@
-#include "actors/node_channel.h"
+#include "runtime/process/host_channel.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,47 +11,47 @@
 
 #include "runtime/base/limits.h"
 
-namespace troupe::detail {
+namespace troupe::process {
 namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
 constexpr int kDescriptorsMax = 16;
-// A node that has not read for so long has hung; the process ends with the socket anyway.
-constexpr int kSendTimeoutMs = 10'000;
 
-// Whether a message from the node travels with a descriptor.
+// Whether a message travels with a descriptor.
 bool has_descriptor(const wire::HostMessage& message) {
   if (const auto* start = std::get_if<wire::HostStart>(&message)) return start->has_saved_state;
-  return std::holds_alternative<wire::HostConnection>(message);
+  if (const auto* keep = std::get_if<wire::HostKeepSegment>(&message)) return !keep->drop;
+  return std::holds_alternative<wire::HostConnection>(message) ||
+         std::holds_alternative<wire::HostSavedState>(message);
 }
 
 }  // namespace
 
-void NodeChannel::start(OnMessage on_message, OnEnd on_end) {
+void HostChannel::start(OnMessage on_message, OnEnd on_end) {
   on_message_ = std::move(on_message);
   on_end_ = std::move(on_end);
   loop_.watch_readable(socket_.get(), [this] { on_readable(); });
 }
 
-void NodeChannel::stop() {
+void HostChannel::stop() {
   if (!on_end_) return;
   loop_.unwatch(socket_.get());
   on_end_ = nullptr;
 }
 
-void NodeChannel::end(Status why) {
+void HostChannel::end(Status why) {
   auto on_end = std::move(on_end_);
   on_end_ = nullptr;
   loop_.unwatch(socket_.get());
   if (on_end) on_end(std::move(why));
 }
 
-void NodeChannel::on_readable() {
+void HostChannel::on_readable() {
   while (on_end_ && read_once()) {
   }
 }
 
-bool NodeChannel::read_once() {
+bool HostChannel::read_once() {
   const std::size_t have = buffer_.size();
   buffer_.resize(have + kReadBytes);
   iovec piece{buffer_.data() + have, kReadBytes};
@@ -65,11 +65,11 @@ bool NodeChannel::read_once() {
   buffer_.resize(have + (count > 0 ? static_cast<std::size_t>(count) : 0));
   if (count < 0) {
     if (errno == EINTR) return true;
-    if (errno != EAGAIN) end(error(Code::kUnavailable, "the node: {}", std::strerror(errno)));
+    if (errno != EAGAIN) end(error(Code::kUnavailable, "the other end: {}", std::strerror(errno)));
     return false;
   }
   if (count == 0) {
-    end(Status(Code::kUnavailable, "the node is gone"));
+    end(Status(Code::kUnavailable, "the other end is gone"));
     return false;
   }
   for (auto* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
@@ -85,26 +85,26 @@ bool NodeChannel::read_once() {
   return true;
 }
 
-void NodeChannel::cut_frames() {
+void HostChannel::cut_frames() {
   std::size_t offset = 0;
   while (on_end_ && buffer_.size() - offset >= sizeof(std::uint32_t)) {
     std::uint32_t length = 0;
     std::memcpy(&length, buffer_.data() + offset, sizeof length);
     if (length > limits::kFrameBytesMax) {
-      end(error(Code::kProtocol, "the node sent a frame of {} bytes", length));
+      end(error(Code::kProtocol, "the other end sent a frame of {} bytes", length));
       return;
     }
     if (buffer_.size() - offset - sizeof length < length) break;
     auto message = wire::decode_host(std::span(buffer_).subspan(offset + sizeof length, length));
     offset += sizeof length + length;
     if (!message.ok()) {
-      end(message.status().prefixed("a message of the node"));
+      end(message.status().prefixed("a message of the other end"));
       return;
     }
     UniqueFd fd;
     if (has_descriptor(*message)) {
       if (descriptors_.empty()) {
-        end(Status(Code::kProtocol, "the node sent a message without its descriptor"));
+        end(Status(Code::kProtocol, "the other end sent a message without its descriptor"));
         return;
       }
       fd = std::move(descriptors_.front());
@@ -115,7 +115,7 @@ void NodeChannel::cut_frames() {
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(offset));
 }
 
-Status NodeChannel::send(const wire::HostMessage& message, int fd) {
+Status HostChannel::send(const wire::HostMessage& message, int fd) {
   const wire::Bytes body = wire::encode(message);
   std::uint32_t length = static_cast<std::uint32_t>(body.size());
   std::array<iovec, 2> pieces{
@@ -139,8 +139,8 @@ Status NodeChannel::send(const wire::HostMessage& message, int fd) {
     if (count < 0) {
       if (errno == EINTR) continue;
       pollfd wait{socket_.get(), POLLOUT, 0};
-      if (errno == EAGAIN && ::poll(&wait, 1, kSendTimeoutMs) > 0) continue;
-      return error(Code::kUnavailable, "the node cannot be told: {}", std::strerror(errno));
+      if (errno == EAGAIN && ::poll(&wait, 1, send_timeout_ms_) > 0) continue;
+      return error(Code::kUnavailable, "the other end cannot be told: {}", std::strerror(errno));
     }
     // The descriptor left with the first byte.
     envelope.msg_control = nullptr;
@@ -156,4 +156,4 @@ Status NodeChannel::send(const wire::HostMessage& message, int fd) {
   return {};
 }
 
-}  // namespace troupe::detail
+}  // namespace troupe::process

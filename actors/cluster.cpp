@@ -1,0 +1,130 @@
+#include "actors/cluster.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "actors/head_directory.h"
+#include "runtime/base/random.h"
+#include "runtime/process/executable.h"
+#include "scheduler/node/embedded.h"
+
+namespace troupe {
+namespace {
+
+// The program that runs now, held open: what actors run even where it is built anew meanwhile.
+std::function<Result<wire::Image>()> image_of(std::shared_ptr<process::Executable> executable) {
+  return [executable]() -> Result<wire::Image> {
+    return wire::Image{executable->path(), TROUPE_TRY(executable->xxh3())};
+  };
+}
+
+}  // namespace
+
+struct Cluster::State {
+  // Ends in the reverse order: callers first, then head and node, then the loop under all.
+  std::unique_ptr<net::LoopThread> thread = std::make_unique<net::LoopThread>("troupe-driver");
+  std::unique_ptr<scheduler::EmbeddedCluster> embedded;
+  net::Address head;
+  net::Token token;
+  JobId job_id;
+  std::shared_ptr<scheduler::HeadClient> head_client;
+  std::shared_ptr<detail::ActorClient> client;
+  bool closed = false;
+};
+
+Cluster::Cluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Cluster::Cluster(Cluster&&) noexcept = default;
+Cluster& Cluster::operator=(Cluster&& other) noexcept {
+  if (state_) close();
+  state_ = std::move(other.state_);
+  return *this;
+}
+Cluster::~Cluster() {
+  if (state_) close();
+}
+
+// Joins the head as a driver: the client, and what handles call through.
+Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline) {
+  auto executable = TROUPE_TRY(process::Executable::self());
+  auto random = std::make_shared<SystemRandom>();
+  net::EventLoop& loop = state.thread->loop();
+  wire::ClientHello hello;
+  hello.client_id = ClientId::make(*random);
+  hello.job_id = state.job_id = JobId::make(*random);
+  hello.name = fmt::format("{} {}", job_name, ::getpid());
+  hello.kind = "driver";
+  state.head_client =
+      TROUPE_TRY(scheduler::HeadClient::connect(loop, state.head, state.token, hello, deadline));
+  auto environment = std::make_shared<detail::ChannelEnvironment>();
+  environment->loop = &loop;
+  environment->token = state.token;
+  environment->node_id = node_id;
+  environment->directory = std::make_shared<detail::HeadDirectory>(loop, state.head_client);
+  detail::ClientOptions options;
+  options.environment = std::move(environment);
+  options.job_id = hello.job_id;
+  options.client_id = hello.client_id;
+  options.image = image_of(std::move(executable));
+  options.random = std::move(random);
+  state.client = std::make_shared<detail::ActorClient>(std::move(options));
+  return {};
+}
+
+Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
+  auto state = std::make_unique<State>();
+  scheduler::EmbeddedOptions embedded;
+  embedded.num_cpus = options.num_cpus;
+  embedded.resources = options.resources;
+  embedded.log_dir = options.log_dir;
+  embedded.log_level = options.log_level;
+  embedded.on_output = options.on_output;
+  if (!embedded.on_output) {
+    embedded.on_output = [](const std::string& actor, std::string_view line) {
+      std::fprintf(stderr, "[%s] %.*s\n", actor.c_str(), static_cast<int>(line.size()),
+                   line.data());
+    };
+  }
+  state->embedded = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
+  state->head = state->embedded->head_address();
+  state->token = state->embedded->token();
+  TROUPE_RETURN_IF_ERROR(
+      join(*state, state->embedded->node_id(), options.job_name, Deadline::after(kControlTimeout)));
+  return Cluster(std::move(state));
+}
+
+void Cluster::close() {
+  if (std::exchange(state_->closed, true)) return;
+  if (state_->head_client && !state_->embedded) {
+    // The head would notice the lost connection, after its grace; asked, it ends the actors now.
+    auto promise = std::make_shared<Promise<void>>();
+    auto ended = promise->future();
+    state_->head_client->end_job(state_->job_id, "the driver ended",
+                                 [promise](Status status) { promise->set(std::move(status)); });
+    (void)ended.get(kControlTimeout);
+  }
+  if (state_->client) state_->client->close();
+  if (state_->embedded) state_->embedded->stop();
+}
+
+Result<Cluster> Cluster::connect(const ConnectOptions& options) {
+  auto state = std::make_unique<State>();
+  state->head = {options.host, options.port, {}};
+  state->token = options.token;
+  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_name, Deadline::after(options.timeout)));
+  return Cluster(std::move(state));
+}
+
+Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
+  return client()->nodes(Deadline::after(timeout));
+}
+
+const net::Address& Cluster::head_address() const { return state_->head; }
+const net::Token& Cluster::token() const { return state_->token; }
+const JobId& Cluster::job_id() const { return state_->job_id; }
+const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state_->client; }
+
+}  // namespace troupe

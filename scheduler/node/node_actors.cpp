@@ -1,0 +1,280 @@
+// The lives of the actors' processes on a node.
+
+#include <algorithm>
+
+#include "scheduler/node/node_state.h"
+
+namespace troupe::scheduler {
+namespace {
+
+// A process whose socket has ended is about to end itself: running destructors, writing a profile.
+constexpr Duration kEndAfterChannel = std::chrono::seconds(5);
+// Nobody asks for more, and time stays representable.
+constexpr std::int64_t kGraceMsMax = 24LL * 3600 * 1000;
+
+}  // namespace
+
+NodeState::Actor* NodeState::find(HostId host) {
+  const auto found = by_host_.find(host);
+  return found == by_host_.end() ? nullptr : &actors_.at(found->second);
+}
+
+NodeState::Actor* NodeState::find(ActorId actor_id, std::uint64_t generation) {
+  const auto found = actors_.find(actor_id);
+  if (found == actors_.end()) return nullptr;
+  Actor& actor = found->second;
+  return actor.has_process() && actor.generation == generation ? &actor : nullptr;
+}
+
+void NodeState::close(FdHandle fd) {
+  if (fd != kNoFd) commands_.push_back(node_command::CloseFd{fd});
+}
+
+// --- start ---------------------------------------------------------------------------------------
+
+void NodeState::from_head(wire::StartActor& start) {
+  const ActorId id = start.spec.actor_id;
+  if (end_status_) {
+    wire::ActorExited exited{id, start.generation};
+    exited.cause = error(Code::kUnavailable, "node {} is ending", config_.node.name);
+    send(std::move(exited));
+    return;
+  }
+  Actor& actor = actors_[id];
+  if (!actor.has_process()) return spawn(actor, std::move(start));
+  // Said twice, or overtaken.
+  if (start.generation <= actor.generation) return;
+  actor.next = std::move(start);
+  kill(actor);
+}
+
+void NodeState::spawn(Actor& actor, wire::StartActor start) {
+  const ActorId id = start.spec.actor_id;
+  std::erase(ended_, id);
+  if (actor.log != 0) commands_.push_back(node_command::ForgetHost{actor.log});
+  actor.keep_until.reset();
+  actor.spec = std::move(start.spec);
+  actor.generation = start.generation;
+  actor.phase = Phase::kSpawning;
+  actor.host = actor.log = next_host_++;
+  actor.pid = 0;
+  actor.stopping = actor.killed = actor.constructor_failed = false;
+  actor.kill_at.reset();
+  actor.exit = {};
+  actor.cause = {};
+  by_host_[actor.host] = id;
+  commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation});
+}
+
+void NodeState::on(node_event::Spawned& event) {
+  Actor* actor = find(event.host);
+  if (actor == nullptr || actor->phase != Phase::kSpawning) return;
+  actor->pid = event.pid;
+  actor->phase = Phase::kStarting;
+  send(wire::ActorStarted{actor->spec.actor_id, actor->generation, actor->pid});
+  if (actor->killed) {
+    commands_.push_back(node_command::KillGroup{actor->host});
+    return;
+  }
+  wire::HostStart start;
+  start.spec = actor->spec;
+  start.generation = actor->generation;
+  start.node_id = config_.node.node_id;
+  start.has_saved_state = actor->saved_state != kNoFd;
+  commands_.push_back(node_command::TellHost{actor->host, std::move(start), actor->saved_state});
+  for (const auto& [name, fd] : actor->segments) {
+    commands_.push_back(
+        node_command::TellHost{actor->host, wire::HostKeepSegment{name, false}, fd});
+  }
+  for (Waiting& waiting : actor->waiting) {
+    commands_.push_back(
+        node_command::TellHost{actor->host, std::move(waiting.connection), waiting.fd});
+    close(waiting.fd);
+  }
+  actor->waiting.clear();
+}
+
+void NodeState::on(node_event::SpawnFailed& event) {
+  Actor* actor = find(event.host);
+  if (actor == nullptr || actor->phase != Phase::kSpawning) return;
+  if (actor->cause.ok()) actor->cause = event.why;
+  gone(*actor);
+}
+
+// --- what the process says -----------------------------------------------------------------------
+
+void NodeState::on(node_event::FromHost& event) {
+  Actor* actor = find(event.host);
+  if (actor == nullptr) return close(event.fd);
+  if (std::holds_alternative<wire::HostReady>(event.message)) {
+    close(event.fd);
+    if (actor->phase != Phase::kStarting) return;
+    actor->phase = Phase::kReady;
+    send(wire::ActorReady{actor->spec.actor_id, actor->generation});
+  } else if (auto* failed = std::get_if<wire::HostFailed>(&event.message)) {
+    close(event.fd);
+    actor->constructor_failed = true;
+    if (actor->cause.ok()) actor->cause = std::move(failed->status);
+  } else if (std::holds_alternative<wire::HostSavedState>(event.message)) {
+    save(*actor, event.fd);
+  } else if (auto* keep = std::get_if<wire::HostKeepSegment>(&event.message)) {
+    keep_segment(*actor, *keep, event.fd);
+  } else {
+    close(event.fd);
+  }
+}
+
+void NodeState::save(Actor& actor, FdHandle fd) {
+  if (fd == kNoFd) return;
+  close(std::exchange(actor.saved_state, fd));
+}
+
+void NodeState::keep_segment(Actor& actor, const wire::HostKeepSegment& keep, FdHandle fd) {
+  const auto found = actor.segments.find(keep.name);
+  if (found != actor.segments.end()) {
+    close(found->second);
+    actor.segments.erase(found);
+  }
+  if (keep.drop || fd == kNoFd || actor.segments.size() >= config_.segments_max) return close(fd);
+  actor.segments[keep.name] = fd;
+}
+
+void NodeState::on(node_event::ChannelEnded& event) {
+  Actor* actor = find(event.host);
+  if (actor == nullptr || actor->killed) return;
+  if (event.why.code() == Code::kProtocol) {
+    if (actor->cause.ok()) actor->cause = event.why;
+    return kill(*actor);
+  }
+  const TimePoint by = now_ + kEndAfterChannel;
+  actor->kill_at = std::min(actor->kill_at.value_or(by), by);
+}
+
+// --- callers -------------------------------------------------------------------------------------
+
+void NodeState::on(node_event::ConnectionArrived& event) {
+  const auto found = actors_.find(event.actor_id);
+  if (found == actors_.end() || !check_actor(event.actor_id).ok()) return close(event.fd);
+  Actor& actor = found->second;
+  if (actor.can_be_told()) {
+    commands_.push_back(
+        node_command::TellHost{actor.host, std::move(event.connection), event.fd});
+    return close(event.fd);
+  }
+  actor.waiting.push_back({event.fd, std::move(event.connection), now_ + config_.hand_over_timeout});
+}
+
+// --- end -----------------------------------------------------------------------------------------
+
+void NodeState::from_head(wire::StopActor& message) {
+  if (Actor* actor = find(message.actor_id, message.generation)) {
+    const std::int64_t grace_ms = std::clamp<std::int64_t>(message.grace_ms, 0, kGraceMsMax);
+    return stop(*actor, std::chrono::milliseconds(grace_ms), message.reason);
+  }
+  const auto found = actors_.find(message.actor_id);
+  if (found != actors_.end() && found->second.next &&
+      found->second.next->generation == message.generation) {
+    found->second.next.reset();
+  }
+  wire::ActorExited exited{message.actor_id, message.generation};
+  exited.cause = error(Code::kNotFound, "node {} runs no generation {} of it", config_.node.name,
+                       message.generation);
+  send(std::move(exited));
+}
+
+void NodeState::stop(Actor& actor, Duration grace, const std::string& reason) {
+  if (!actor.has_process() || actor.killed) return;
+  if (grace <= Duration::zero() || !actor.can_be_told()) return kill(actor);
+  if (!std::exchange(actor.stopping, true)) {
+    const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count();
+    commands_.push_back(node_command::TellHost{actor.host, wire::HostStop{grace_ms, reason}});
+  }
+  const TimePoint by = now_ + grace;
+  actor.kill_at = std::min(actor.kill_at.value_or(by), by);
+}
+
+void NodeState::kill(Actor& actor) {
+  if (!actor.has_process() || std::exchange(actor.killed, true)) return;
+  actor.kill_at.reset();
+  // While it is being spawned there is nobody to kill: as soon as it is there.
+  if (actor.phase != Phase::kSpawning) {
+    commands_.push_back(node_command::KillGroup{actor.host});
+  }
+}
+
+void NodeState::on(node_event::LeaderEnded& event) {
+  Actor* actor = find(event.host);
+  if (actor == nullptr || actor->phase == Phase::kEnded) return;
+  actor->phase = Phase::kEnded;
+  actor->exit = event.exit;
+  // Whom it left behind goes with it.
+  kill(*actor);
+}
+
+void NodeState::on(node_event::GroupGone& event) {
+  if (Actor* actor = find(event.host)) gone(*actor);
+}
+
+void NodeState::gone(Actor& actor) {
+  const ActorId id = actor.spec.actor_id;
+  wire::ActorExited exited{id, actor.generation, actor.exit, actor.constructor_failed, actor.cause};
+  commands_.push_back(node_command::ReportExit{std::move(exited), actor.log});
+  by_host_.erase(actor.host);
+  actor.host = 0;
+  actor.phase = Phase::kNone;
+  actor.kill_at.reset();
+  if (actor.next) {
+    auto next = std::move(*actor.next);
+    actor.next.reset();
+    return spawn(actor, std::move(next));
+  }
+  const bool comes_back = actor.spec.restart.max_restarts != 0 && !actor.constructor_failed;
+  if (comes_back) {
+    const std::int64_t back_off_ms =
+        std::clamp<std::int64_t>(actor.spec.restart.backoff_max_ms, 0, kGraceMsMax);
+    actor.keep_until = now_ + std::chrono::milliseconds(back_off_ms) + config_.keep_segments;
+  } else {
+    drop_segments(actor);
+    drop_waiting(actor);
+  }
+  ended_.push_back(id);
+  if (ended_.size() > config_.ended_actors_max) forget(actors_.find(ended_.front()));
+}
+
+void NodeState::drop_segments(Actor& actor) {
+  close(std::exchange(actor.saved_state, kNoFd));
+  for (const auto& [name, fd] : actor.segments) close(fd);
+  actor.segments.clear();
+}
+
+void NodeState::drop_waiting(Actor& actor) {
+  for (const Waiting& waiting : actor.waiting) close(waiting.fd);
+  actor.waiting.clear();
+}
+
+void NodeState::forget(Actors::iterator entry) {
+  if (entry == actors_.end()) return;
+  Actor& actor = entry->second;
+  drop_segments(actor);
+  drop_waiting(actor);
+  if (actor.log != 0) commands_.push_back(node_command::ForgetHost{actor.log});
+  std::erase(ended_, entry->first);
+  actors_.erase(entry);
+}
+
+void NodeState::tick_actors() {
+  for (auto& [id, actor] : actors_) {
+    if (actor.kill_at && *actor.kill_at <= now_) kill(actor);
+    while (!actor.waiting.empty() && actor.waiting.front().until <= now_) {
+      close(actor.waiting.front().fd);
+      actor.waiting.pop_front();
+    }
+    if (actor.keep_until && *actor.keep_until <= now_) {
+      actor.keep_until.reset();
+      drop_segments(actor);
+      drop_waiting(actor);
+    }
+  }
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,135 @@
+#pragma once
+// What a node's state machine takes in, and what it asks to be done.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/control_messages.h"
+#include "runtime/wire/host_messages.h"
+
+namespace troupe::scheduler {
+
+// One process of an actor; never used twice, never 0.
+using HostId = std::uint64_t;
+// A descriptor that the driver of the state holds; it stays open until CloseFd.
+using FdHandle = std::uint64_t;
+inline constexpr FdHandle kNoFd = 0;
+
+namespace node_event {
+
+// The control connection is there; nothing has been said on it.
+struct HeadUp {};
+// It ended, or could not be made.
+struct HeadDown {
+  Status why;
+};
+struct FromHead {
+  wire::ControlMessage message;
+};
+struct Spawned {
+  HostId host = 0;
+  std::int64_t pid = 0;
+};
+struct SpawnFailed {
+  HostId host = 0;
+  Status why;
+};
+// `fd` is the state's from here on.
+struct FromHost {
+  HostId host = 0;
+  wire::HostMessage message;
+  FdHandle fd = kNoFd;
+};
+// Its socket has ended, or carried what is no message.
+struct ChannelEnded {
+  HostId host = 0;
+  Status why;
+};
+// The process that was spawned has ended; others of its group may run.
+struct LeaderEnded {
+  HostId host = 0;
+  wire::ExitStatus exit;
+};
+// Nothing of its group runs; all that it said has been delivered.
+struct GroupGone {
+  HostId host = 0;
+};
+// An authenticated connection for an actor. `fd` is the state's from here on.
+struct ConnectionArrived {
+  ActorId actor_id;
+  FdHandle fd = kNoFd;
+  wire::HostConnection connection;
+};
+// The node is to end by itself, its actors first.
+struct ShutDown {
+  std::string reason;
+};
+// Time has come to next_deadline().
+struct Tick {};
+
+}  // namespace node_event
+
+using NodeEvent =
+    std::variant<node_event::HeadUp, node_event::HeadDown, node_event::FromHead,
+                 node_event::Spawned, node_event::SpawnFailed, node_event::FromHost,
+                 node_event::ChannelEnded, node_event::LeaderEnded, node_event::GroupGone,
+                 node_event::ConnectionArrived, node_event::ShutDown, node_event::Tick>;
+
+namespace node_command {
+
+// Answered by HeadUp or HeadDown.
+struct ConnectHead {};
+// Closes the connection, or gives up making it; no HeadDown follows.
+struct DropHead {};
+struct SendHead {
+  wire::ControlMessage message;
+};
+// ActorExited, with the last lines of the process's output put in.
+struct ReportExit {
+  wire::ActorExited exited;
+  HostId log = 0;
+};
+// Answered by Spawned or SpawnFailed.
+struct SpawnHost {
+  HostId host = 0;
+  wire::ActorSpec spec;
+  std::uint64_t generation = 0;
+};
+// Where the message is a HostStart: the driver adds the endpoints and the token.
+struct TellHost {
+  HostId host = 0;
+  wire::HostMessage message;
+  FdHandle fd = kNoFd;
+};
+// SIGKILL to the process group until it is empty; answered by LeaderEnded and GroupGone.
+struct KillGroup {
+  HostId host = 0;
+};
+struct CloseFd {
+  FdHandle fd = kNoFd;
+};
+// Its output is not asked for any more.
+struct ForgetHost {
+  HostId host = 0;
+};
+struct Registered {
+  std::string name;
+};
+// Nothing runs any more: the node ends; ok where it was asked to.
+struct EndNode {
+  Status status;
+};
+
+}  // namespace node_command
+
+using NodeCommand =
+    std::variant<node_command::ConnectHead, node_command::DropHead, node_command::SendHead,
+                 node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
+                 node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
+                 node_command::Registered, node_command::EndNode>;
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,283 @@
+// The node and its head: joining, heartbeats, the lease that fences, the end.
+
+#include "scheduler/node/node_state.h"
+
+#include <algorithm>
+
+namespace troupe::scheduler {
+namespace {
+
+constexpr Duration kBackOffFirst = std::chrono::milliseconds(20);
+constexpr Duration kBackOffMost = std::chrono::seconds(1);
+constexpr std::size_t kHeartbeatsRememberedMax = 128;
+
+std::int64_t milliseconds_of(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
+// Failures of joining that trying again does not mend.
+bool is_final(Code code) {
+  return code == Code::kUnauthenticated || code == Code::kProtocol ||
+         code == Code::kInvalidArgument || code == Code::kAlreadyExists ||
+         code == Code::kPermissionDenied;
+}
+
+}  // namespace
+
+NodeState::NodeState(NodeConfig config, TimePoint now)
+    : config_(std::move(config)),
+      now_(now),
+      give_up_at_(now + config_.join_timeout),
+      connect_at_(now),
+      back_off_(kBackOffFirst) {}
+
+std::vector<NodeCommand> NodeState::apply(NodeEvent event, TimePoint now) {
+  now_ = std::max(now_, now);
+  std::visit([this](auto& e) { on(e); }, event);
+  if (!ended_self_) {
+    tick_actors();
+    tick_head();
+    end_when_empty();
+  }
+  return std::exchange(commands_, {});
+}
+
+std::optional<TimePoint> NodeState::next_deadline() const {
+  if (ended_self_) return std::nullopt;
+  std::optional<TimePoint> first;
+  const auto consider = [&first](std::optional<TimePoint> time) {
+    if (time && (!first || *time < *first)) first = time;
+  };
+  consider(connect_at_);
+  consider(heartbeat_at_);
+  consider(fence_at());
+  if (registered_ && heartbeat_timeout_ > Duration::zero()) {
+    consider(contact_ + heartbeat_timeout_);
+  }
+  if (!registered_ && !end_status_) consider(give_up_at_);
+  for (const auto& [id, actor] : actors_) {
+    if (!actor.killed) consider(actor.kill_at);
+    consider(actor.keep_until);
+    if (!actor.waiting.empty()) consider(actor.waiting.front().until);
+  }
+  return first;
+}
+
+void NodeState::send(wire::ControlMessage message) {
+  if (connected_) commands_.push_back(node_command::SendHead{std::move(message)});
+}
+
+// --- joining -------------------------------------------------------------------------------------
+
+void NodeState::on(node_event::HeadUp&) {
+  connected_ = true;
+  registered_ = false;
+  register_sent_at_ = now_;
+  wire::RegisterNode message;
+  message.request_id = 1;
+  message.node = config_.node;
+  for (const auto& [id, actor] : actors_) {
+    if (!actor.has_process()) continue;
+    message.running.push_back(
+        {actor.spec, actor.generation, actor.pid, actor.phase == Phase::kReady});
+  }
+  send(std::move(message));
+}
+
+void NodeState::on(node_event::HeadDown& event) { head_lost(event.why); }
+
+void NodeState::head_lost(const Status& why) {
+  if (registered_) give_up_at_ = now_ + config_.orphan_timeout;
+  connected_ = false;
+  registered_ = false;
+  heartbeat_at_.reset();
+  heartbeats_sent_.clear();
+  last_failure_ = why;
+  if (end_status_) return;
+  if (!joined_once_ && is_final(why.code())) {
+    end_status_ = why;
+    return;
+  }
+  connect_at_ = now_ + back_off_;
+  back_off_ = std::min(2 * back_off_, kBackOffMost);
+}
+
+void NodeState::on(node_event::FromHead& event) {
+  if (!connected_) return;
+  std::visit([this](auto& message) { from_head(message); }, event.message);
+}
+
+// What is only said to others.
+template <typename Message>
+void NodeState::from_head(Message&) {}
+
+void NodeState::from_head(wire::RegisterNodeReply& reply) {
+  if (registered_) return;
+  if (!reply.status.ok()) {
+    commands_.push_back(node_command::DropHead{});
+    head_lost(reply.status);
+    if (is_final(reply.status.code()) && !end_status_) {
+      for (auto& [id, actor] : actors_) kill(actor);
+      end_status_ = reply.status;
+      connect_at_.reset();
+    }
+    return;
+  }
+  registered_ = true;
+  joined_once_ = true;
+  back_off_ = kBackOffFirst;
+  contact_ = register_sent_at_;
+  heartbeat_interval_ = std::chrono::milliseconds(std::max<std::int64_t>(
+      reply.heartbeat_interval_ms, 0));
+  heartbeat_timeout_ = std::chrono::milliseconds(std::max<std::int64_t>(
+      reply.heartbeat_timeout_ms, 0));
+  if (heartbeat_interval_ > Duration::zero()) heartbeat_at_ = now_ + heartbeat_interval_;
+  commands_.push_back(node_command::Registered{reply.name});
+  for (const auto& [actor_id, generation] : reply.stop) {
+    if (Actor* actor = find(actor_id, generation)) {
+      stop(*actor, Duration::zero(), "the head does not want it any more");
+    }
+  }
+}
+
+void NodeState::from_head(wire::Heartbeat& echo) {
+  while (!heartbeats_sent_.empty() && heartbeats_sent_.front().first <= echo.sequence) {
+    contact_ = heartbeats_sent_.front().second;
+    heartbeats_sent_.pop_front();
+  }
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+std::optional<TimePoint> NodeState::fence_at() const {
+  if (!joined_once_ || heartbeat_timeout_ == Duration::zero()) return std::nullopt;
+  const bool any = std::any_of(actors_.begin(), actors_.end(), [](const auto& entry) {
+    return (entry.second.has_process() && !entry.second.killed) || entry.second.next;
+  });
+  if (!any) return std::nullopt;
+  return contact_ + heartbeat_timeout_ + config_.fence_grace;
+}
+
+void NodeState::tick_head() {
+  if (const auto fence = fence_at(); fence && *fence <= now_) {
+    for (auto& [id, actor] : actors_) {
+      actor.next.reset();
+      if (actor.has_process() && actor.cause.ok()) {
+        actor.cause = error(Code::kAborted,
+                            "its node could not reach the head for {} ms and stopped its actors",
+                            milliseconds_of(now_ - contact_));
+      }
+      kill(actor);
+    }
+  }
+  if (registered_ && heartbeat_timeout_ > Duration::zero() &&
+      contact_ + heartbeat_timeout_ <= now_) {
+    commands_.push_back(node_command::DropHead{});
+    head_lost(error(Code::kUnavailable, "the head did not answer for {} ms",
+                    milliseconds_of(now_ - contact_)));
+  }
+  if (registered_ && heartbeat_at_ && *heartbeat_at_ <= now_) {
+    heartbeats_sent_.emplace_back(++heartbeat_sequence_, now_);
+    if (heartbeats_sent_.size() > kHeartbeatsRememberedMax) heartbeats_sent_.pop_front();
+    send(wire::Heartbeat{config_.node.node_id, heartbeat_sequence_});
+    heartbeat_at_ = now_ + heartbeat_interval_;
+  }
+  if (!registered_ && !end_status_ && give_up_at_ <= now_) {
+    const Duration waited = joined_once_ ? config_.orphan_timeout : config_.join_timeout;
+    end_status_ = error(
+        Code::kDeadlineExceeded, "no head answered within {} ms: {}", milliseconds_of(waited),
+        last_failure_.ok() ? "it said nothing" : last_failure_.to_string());
+    connect_at_.reset();
+    for (auto& [id, actor] : actors_) kill(actor);
+    commands_.push_back(node_command::DropHead{});
+    connected_ = false;
+  }
+  if (connect_at_ && *connect_at_ <= now_) {
+    connect_at_.reset();
+    commands_.push_back(node_command::ConnectHead{});
+  }
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void NodeState::from_head(wire::ShutdownNode& shutdown) {
+  node_event::ShutDown event{shutdown.reason};
+  on(event);
+}
+
+void NodeState::on(node_event::ShutDown& event) {
+  if (end_status_) return;
+  end_status_ = Status();
+  connect_at_.reset();
+  if (registered_) {
+    wire::NodeInfo info = config_.node;
+    info.state = wire::NodeState::kDraining;
+    send(wire::NodeUpdate{std::move(info)});
+  }
+  for (auto& [id, actor] : actors_) {
+    actor.next.reset();
+    stop(actor, config_.shutdown_grace, event.reason);
+  }
+}
+
+void NodeState::end_when_empty() {
+  if (!end_status_ || !by_host_.empty()) return;
+  while (!actors_.empty()) forget(actors_.begin());
+  if (registered_ && !std::exchange(said_farewell_, true)) {
+    wire::NodeInfo info = config_.node;
+    info.state = wire::NodeState::kDead;
+    send(wire::NodeUpdate{std::move(info)});
+  }
+  ended_self_ = true;
+  commands_.push_back(node_command::EndNode{*end_status_});
+}
+
+void NodeState::on(node_event::Tick&) {}
+
+// --- asked from outside --------------------------------------------------------------------------
+
+Status NodeState::check_actor(ActorId actor_id) const {
+  if (end_status_) return Status(Code::kUnavailable, "this node is ending");
+  const auto found = actors_.find(actor_id);
+  if (found == actors_.end()) {
+    return error(Code::kNotFound, "no actor {} on node {}", actor_id.brief(), config_.node.name);
+  }
+  const Actor& actor = found->second;
+  if (!actor.has_process() && !actor.keep_until) {
+    return error(Code::kNotFound, "actor {} on node {} has ended", actor_id.brief(),
+                 config_.node.name);
+  }
+  if (actor.waiting.size() >= config_.hand_overs_max) {
+    return error(Code::kOverloaded, "{} connections wait for actor {} already",
+                 actor.waiting.size(), actor_id.brief());
+  }
+  return {};
+}
+
+std::optional<HostId> NodeState::log_of(ActorId actor_id) const {
+  const auto found = actors_.find(actor_id);
+  if (found == actors_.end() || found->second.log == 0) return std::nullopt;
+  return found->second.log;
+}
+
+std::optional<std::string> NodeState::broken_invariant() const {
+  std::size_t processes = 0;
+  for (const auto& [id, actor] : actors_) {
+    const auto label = id.brief();
+    if (actor.has_process()) {
+      ++processes;
+      const auto found = by_host_.find(actor.host);
+      if (found == by_host_.end() || found->second != id) return label + ": its host is unknown";
+      if (actor.keep_until) return label + ": runs and is to be forgotten";
+    } else {
+      if (actor.next) return label + ": waits for nothing to start";
+      if (actor.host != 0) return label + ": has a host without a process";
+    }
+    if (actor.waiting.size() > config_.hand_overs_max) return label + ": too many wait";
+    if (actor.can_be_told() && !actor.waiting.empty()) return label + ": connections wait";
+  }
+  if (processes != by_host_.size()) return "a process without an actor";
+  return std::nullopt;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,160 @@
+#pragma once
+// What a node decides: the lives of its actors' processes, who gets which descriptor, when the head
+// counts as lost.
+//
+// Pure: equal events at equal times give equal commands. Processes, sockets and descriptors appear
+// as numbers only; whoever drives the state owns the things behind them. Not thread-safe.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "scheduler/node/node_events.h"
+
+namespace troupe::scheduler {
+
+struct NodeConfig {
+  wire::NodeInfo node;  // as it registers
+  // How long the first registration may take.
+  Duration join_timeout = std::chrono::seconds(30);
+  // How long a node that was registered looks for its head before it ends itself.
+  Duration orphan_timeout = std::chrono::minutes(10);
+  // Fencing: actors are killed when the last heartbeat that the head answered was sent longer ago
+  // than the head's timeout and this. Less than HeadConfig::fence_delay, so that they are gone
+  // before the head starts them elsewhere.
+  Duration fence_grace = std::chrono::milliseconds(500);
+  // How long a caller's connection waits for the actor's next process.
+  Duration hand_over_timeout = std::chrono::seconds(10);
+  std::size_t hand_overs_max = 64;  // per actor
+  // What actors may take to finish when the node shuts down.
+  Duration shutdown_grace = std::chrono::seconds(2);
+  // How long the segments of an actor without a process are kept, after its longest back-off.
+  Duration keep_segments = std::chrono::seconds(10);
+  std::size_t segments_max = 64;        // per actor
+  std::size_t ended_actors_max = 200;  // whose output can still be read
+};
+
+class NodeState {
+ public:
+  NodeState(NodeConfig config, TimePoint now);
+
+  std::vector<NodeCommand> apply(NodeEvent event, TimePoint now);
+  // When apply(Tick) is due. Nothing: no timer runs.
+  std::optional<TimePoint> next_deadline() const;
+
+  // Whether a connection for this actor would be taken.
+  Status check_actor(ActorId actor_id) const;
+  // The process whose output answers for the actor: the one that runs, or ran last.
+  std::optional<HostId> log_of(ActorId actor_id) const;
+  bool registered() const { return registered_; }
+  // Processes that are not gone.
+  std::size_t process_count() const { return by_host_.size(); }
+  // What must always be true, as a sentence when it is not.
+  std::optional<std::string> broken_invariant() const;
+
+ private:
+  enum class Phase : std::uint8_t { kNone, kSpawning, kStarting, kReady, kEnded };
+  struct Waiting {
+    FdHandle fd = kNoFd;
+    wire::HostConnection connection;
+    TimePoint until;
+  };
+  struct Actor {
+    wire::ActorSpec spec;
+    std::uint64_t generation = 0;
+    Phase phase = Phase::kNone;
+    HostId host = 0;
+    std::int64_t pid = 0;
+    bool stopping = false;
+    bool killed = false;
+    std::optional<TimePoint> kill_at;
+    wire::ExitStatus exit;
+    Status cause;
+    bool constructor_failed = false;
+    std::optional<wire::StartActor> next;  // starts when the process before it is gone
+    FdHandle saved_state = kNoFd;
+    std::map<std::string, FdHandle> segments;
+    std::deque<Waiting> waiting;
+    HostId log = 0;
+    std::optional<TimePoint> keep_until;  // without a process: when its segments go
+
+    bool has_process() const { return phase != Phase::kNone; }
+    bool can_be_told() const { return phase == Phase::kStarting || phase == Phase::kReady; }
+  };
+  using Actors = std::map<ActorId, Actor>;
+
+  // node_state.cpp: the head
+  void on(node_event::HeadUp& event);
+  void on(node_event::HeadDown& event);
+  void on(node_event::FromHead& event);
+  void on(node_event::ShutDown& event);
+  void on(node_event::Tick& event);
+  void from_head(wire::RegisterNodeReply& reply);
+  void from_head(wire::Heartbeat& echo);
+  void from_head(wire::StartActor& start);
+  void from_head(wire::StopActor& stop);
+  void from_head(wire::ShutdownNode& shutdown);
+  template <typename Message>
+  void from_head(Message& message);
+  void tick_head();
+  void head_lost(const Status& why);
+  void send(wire::ControlMessage message);
+  std::optional<TimePoint> fence_at() const;
+  void end_when_empty();
+
+  // node_actors.cpp: the actors' processes
+  void on(node_event::Spawned& event);
+  void on(node_event::SpawnFailed& event);
+  void on(node_event::FromHost& event);
+  void on(node_event::ChannelEnded& event);
+  void on(node_event::LeaderEnded& event);
+  void on(node_event::GroupGone& event);
+  void on(node_event::ConnectionArrived& event);
+  void tick_actors();
+  void spawn(Actor& actor, wire::StartActor start);
+  void stop(Actor& actor, Duration grace, const std::string& reason);
+  void kill(Actor& actor);
+  void gone(Actor& actor);
+  void save(Actor& actor, FdHandle fd);
+  void keep_segment(Actor& actor, const wire::HostKeepSegment& keep, FdHandle fd);
+  void drop_segments(Actor& actor);
+  void drop_waiting(Actor& actor);
+  void forget(Actors::iterator actor);
+  void close(FdHandle fd);
+  Actor* find(HostId host);
+  Actor* find(ActorId actor_id, std::uint64_t generation);
+
+  const NodeConfig config_;
+  TimePoint now_;
+  std::vector<NodeCommand> commands_;
+  Actors actors_;
+  std::map<HostId, ActorId> by_host_;  // processes that are not gone
+  std::deque<ActorId> ended_;          // actors without a process, oldest first
+  HostId next_host_ = 1;
+
+  bool connected_ = false;
+  bool registered_ = false;
+  bool joined_once_ = false;
+  bool ended_self_ = false;
+  std::optional<Status> end_status_;  // shutting down; what to end with
+  bool said_farewell_ = false;
+  TimePoint give_up_at_;
+  Status last_failure_;
+  std::optional<TimePoint> connect_at_;
+  Duration back_off_;
+  // The lease: when what the head last answered was sent.
+  TimePoint contact_;
+  TimePoint register_sent_at_;
+  Duration heartbeat_interval_{};
+  Duration heartbeat_timeout_{};
+  std::optional<TimePoint> heartbeat_at_;
+  std::uint64_t heartbeat_sequence_ = 0;
+  std::deque<std::pair<std::uint64_t, TimePoint>> heartbeats_sent_;
+};
+
+}  // namespace troupe::scheduler
