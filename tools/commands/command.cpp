@@ -169,7 +169,7 @@ Command& Command::example(const std::string& line) {
 
 Command& Command::pass_through(std::vector<std::string>& values) {
   app_->prefix_command();
-  app_->callback([app = app_, &values] { values = app->remaining(); });
+  app_->parse_complete_callback([app = app_, &values] { values = app->remaining(); });
   return *this;
 }
 
