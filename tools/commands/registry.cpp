@@ -2,11 +2,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tools/commands/actors.h"
+#include "tools/commands/events.h"
 #include "tools/commands/generate.h"
+#include "tools/commands/head.h"
 #include "tools/commands/help.h"
+#include "tools/commands/logs.h"
+#include "tools/commands/nodes.h"
+#include "tools/commands/status.h"
+#include "tools/commands/stop.h"
 #include "tools/commands/tokenizer.h"
 #include "tools/commands/train.h"
 #include "tools/commands/version.h"
+#include "tools/commands/worker.h"
 
 namespace troupe::tools {
 
@@ -22,6 +30,14 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_train_command(app, context);
   add_generate_command(app, context);
   add_tokenizer_command(app, context);
+  add_head_command(app, context);
+  add_worker_command(app, context);
+  add_status_command(app, context);
+  add_nodes_command(app, context);
+  add_actors_command(app, context);
+  add_events_command(app, context);
+  add_logs_command(app, context);
+  add_stop_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);
 

@@ -1,0 +1,162 @@
+#include "tools/commands/cluster_options.h"
+
+#include <unistd.h>
+
+#include <cmath>
+
+#include "runtime/net/token.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr Duration kToolTimeout = std::chrono::seconds(10);
+constexpr double kTimeoutMaxS = 366.0 * 86400;
+
+Status check_token_options(const TokenOptions& options) {
+  if (options.file && options.from_stdin) {
+    return error(Code::kInvalidArgument, "--token-file and --token-stdin exclude each other");
+  }
+  return {};
+}
+
+Result<ClusterPlace> recorded_cluster(CommandContext& context, const TokenOptions& token) {
+  const auto path = TROUPE_TRY(cluster_record_path(context.environment));
+  const auto record = read_cluster_record(context.files, path);
+  if (record.status().code() == Code::kNotFound) {
+    return error(Code::kNotFound,
+                 "no cluster is known here: start one with 'troupe head', or name one with "
+                 "--address HOST:PORT or TROUPE_ADDRESS (there is no {})",
+                 path);
+  }
+  if (!record.ok()) return record.status();
+  if (is_stale(*record)) {
+    return error(Code::kUnavailable,
+                 "the head at {} is gone: its process {} ended without taking back {}. Start it "
+                 "again with 'troupe head --port {}', or remove that file",
+                 format_address(record->host, record->port), record->pid, path, record->port);
+  }
+  auto source = TROUPE_TRY(load_token(context, token,
+                                      record->token_file.empty()
+                                          ? TROUPE_TRY(default_token_file(context.environment))
+                                          : record->token_file));
+  return ClusterPlace{net::Address{record->host, record->port, {}}, std::move(source),
+                      "~/.troupe/current", *record};
+}
+
+// What a tool's user can do about a failure to reach the head.
+Status explain(const Status& status, const ClusterPlace& place) {
+  const std::string where =
+      fmt::format("head {} (named by {})", format_address(place.address.host, place.address.port),
+                  place.source);
+  switch (status.code()) {
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+      return Status(status.code(),
+                    fmt::format("{} does not answer: {}. Is it running, and does a firewall let "
+                                "the port through?",
+                                where, status.message()));
+    case Code::kUnauthenticated:
+      return Status(
+          status.code(),
+          fmt::format("{} refused the token of {}: {}. Copy the head's token file here", where,
+                      place.token.file.empty() ? "standard input" : place.token.file,
+                      status.message()));
+    default:
+      return status.prefixed(where);
+  }
+}
+
+}  // namespace
+
+void declare_token_options(Command& command, TokenOptions& options) {
+  command
+      .option("--token-file", options.file, "FILE",
+              "the cluster's token (default ~/.troupe/token); only its owner may read it")
+      .flag("--token-stdin", options.from_stdin, "read the token from standard input, one line");
+}
+
+Result<TokenSource> load_token(CommandContext& context, const TokenOptions& options,
+                               const std::string& fallback_file) {
+  TROUPE_RETURN_IF_ERROR(check_token_options(options));
+  if (options.from_stdin) return TokenSource{TROUPE_TRY(net::read_token(context.in)), {}};
+  const std::string& file = options.file ? *options.file : fallback_file;
+  auto token = net::read_token_file(context.files, file);
+  if (token.status().code() == Code::kNotFound) {
+    return error(Code::kNotFound,
+                 "there is no token file {}: copy the one that 'troupe head' names from the head's "
+                 "machine (scp -p), or give --token-file or --token-stdin",
+                 file);
+  }
+  return TokenSource{TROUPE_TRY(std::move(token)), file};
+}
+
+Result<TokenSource> load_or_make_token(CommandContext& context, const TokenOptions& options) {
+  TROUPE_RETURN_IF_ERROR(check_token_options(options));
+  if (options.from_stdin || options.file) return load_token(context, options, {});
+  const auto file = TROUPE_TRY(default_token_file(context.environment));
+  return TokenSource{TROUPE_TRY(net::load_or_create_token(context.files, context.random, file)),
+                     file};
+}
+
+void declare_cluster_options(Command& command, ClusterOptions& options) {
+  command.option("--address", options.address, "HOST:PORT",
+                 "the head (default: TROUPE_ADDRESS, else the head started last on this machine)");
+  declare_token_options(command, options.token);
+  command.option("--timeout", options.timeout_s, "SECONDS", "how long to wait (default 10)")
+      .flag("--json", options.json, "one line of JSON");
+}
+
+Result<ClusterPlace> find_cluster(CommandContext& context,
+                                  const std::optional<std::string>& address,
+                                  const TokenOptions& token) {
+  std::optional<std::string> named = address;
+  std::string source = "--address";
+  if (!named) {
+    named = context.environment.get("TROUPE_ADDRESS");
+    source = "TROUPE_ADDRESS";
+  }
+  if (!named || named->empty()) return recorded_cluster(context, token);
+  ClusterPlace place{TROUPE_TRY(parse_address(*named, source)), {}, source, {}};
+  std::string file;
+  if (!token.file && !token.from_stdin) {
+    file = TROUPE_TRY(default_token_file(context.environment));
+  }
+  place.token = TROUPE_TRY(load_token(context, token, file));
+  return place;
+}
+
+ClusterConnection::~ClusterConnection() {
+  if (head) head->close();
+}
+
+Result<std::unique_ptr<ClusterConnection>> connect_cluster(CommandContext& context,
+                                                           const ClusterOptions& options,
+                                                           const std::string& tool) {
+  const Duration timeout = TROUPE_TRY(seconds_option(options.timeout_s, kToolTimeout));
+  auto place = TROUPE_TRY(find_cluster(context, options.address, options.token));
+  auto connection = std::unique_ptr<ClusterConnection>(
+      new ClusterConnection{std::move(place), Deadline::after(timeout),
+                            std::make_unique<net::LoopThread>("troupe-tool"), nullptr});
+  wire::ClientHello hello;
+  hello.client_id = ClientId::make(context.random);
+  hello.name = fmt::format("{} {}", tool, ::getpid());
+  hello.kind = "tool";
+  auto head =
+      scheduler::HeadClient::connect(connection->thread->loop(), connection->place.address,
+                                     connection->place.token.token, hello, connection->deadline);
+  if (!head.ok()) return explain(head.status(), connection->place);
+  connection->head = std::move(*head);
+  return connection;
+}
+
+Result<Duration> seconds_option(std::optional<double> seconds, Duration fallback) {
+  if (!seconds) return fallback;
+  if (!std::isfinite(*seconds) || *seconds <= 0 || *seconds > kTimeoutMaxS) {
+    return error(Code::kInvalidArgument,
+                 "--timeout is {}: it is a number of seconds, more than 0 and at most a year",
+                 *seconds);
+  }
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+}
+
+}  // namespace troupe::tools

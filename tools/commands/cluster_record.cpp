@@ -1,0 +1,117 @@
+#include "tools/commands/cluster_record.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+
+#include "runtime/base/json.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr std::uint64_t kRecordBytesMax = 64 << 10;
+
+Result<std::string> in_troupe_directory(const Environment& environment, const char* name) {
+  return join_path(TROUPE_TRY(troupe_directory(environment)), name);
+}
+
+}  // namespace
+
+Result<std::string> troupe_directory(const Environment& environment) {
+  const auto home = environment.get("HOME");
+  if (!home || home->empty()) {
+    return error(Code::kFailedPrecondition,
+                 "HOME is not set, so there is no ~/.troupe: set it, or give --address, "
+                 "--token-file and --state-dir");
+  }
+  return join_path(*home, ".troupe");
+}
+
+Result<std::string> default_token_file(const Environment& environment) {
+  return in_troupe_directory(environment, "token");
+}
+
+Result<std::string> cluster_record_path(const Environment& environment) {
+  return in_troupe_directory(environment, "current");
+}
+
+Status write_cluster_record(FileSystem& files, const std::string& path,
+                            const ClusterRecord& record) {
+  const std::size_t slash = path.rfind('/');
+  if (slash != std::string::npos && slash > 0) {
+    TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, slash), 0700));
+  }
+  const json::Object object{{"host", record.host},
+                            {"port", record.port},
+                            {"token_file", record.token_file},
+                            {"pid", record.pid},
+                            {"host_name", record.host_name}};
+  return write_file_atomically(files, path, json::write(object) + "\n", 0600);
+}
+
+Result<ClusterRecord> read_cluster_record(FileSystem& files, const std::string& path) {
+  const auto text = TROUPE_TRY(files.read(path, kRecordBytesMax));
+  const auto damaged = [&] {
+    return error(Code::kDataLoss, "{} is not the record of a head: remove it, or give --address",
+                 path);
+  };
+  const auto value = json::parse(text, path);
+  if (!value.ok()) return damaged();
+  const auto host = json::find_string(*value, "host");
+  const auto port = json::find_integer(*value, "port");
+  const auto pid = json::find_integer(*value, "pid");
+  if (!host || !port || *port <= 0 || *port > 65535 || !pid || *pid <= 0) return damaged();
+  return ClusterRecord{*host, static_cast<std::uint16_t>(*port),
+                       json::find_string(*value, "token_file").value_or(""), *pid,
+                       json::find_string(*value, "host_name").value_or("")};
+}
+
+Status remove_cluster_record(FileSystem& files, const std::string& path,
+                             const ClusterRecord& record) {
+  const auto now = read_cluster_record(files, path);
+  if (!now.ok() || !(*now == record)) return {};
+  return files.remove(path);
+}
+
+bool is_stale(const ClusterRecord& record) {
+  return record.host_name == host_name() && ::kill(static_cast<pid_t>(record.pid), 0) != 0 &&
+         errno == ESRCH;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+Result<net::Address> parse_address(const std::string& text, const std::string& what) {
+  const std::size_t colon = text.rfind(':');
+  const auto wrong = [&](std::string_view why) {
+    return error(Code::kInvalidArgument,
+                 "{} is '{}': {}; it reads HOST:PORT, such as 10.0.0.2:6379", what, text, why);
+  };
+  if (colon == std::string::npos) return wrong("the port is missing");
+  std::string host = text.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string::npos) {
+    return wrong("an IPv6 address stands in brackets");
+  }
+  if (host.empty()) return wrong("the host is missing");
+  const std::string_view digits = std::string_view(text).substr(colon + 1);
+  unsigned port = 0;
+  const auto [end, failed] = std::from_chars(digits.begin(), digits.end(), port);
+  if (failed != std::errc() || end != digits.end() || port == 0 || port > 65535) {
+    return wrong("the port is not a number from 1 to 65535");
+  }
+  return net::Address{host, static_cast<std::uint16_t>(port), {}};
+}
+
+std::string format_address(const std::string& host, std::uint16_t port) {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,50 @@
+#pragma once
+// Where Troupe keeps its things on a machine (~/.troupe), and the note that a head leaves there for
+// the tools: ~/.troupe/current.
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/environment.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "runtime/net/transport.h"
+
+namespace troupe::tools {
+
+// $HOME/.troupe. kFailedPrecondition where HOME is not set.
+Result<std::string> troupe_directory(const Environment& environment);
+// ~/.troupe/token
+Result<std::string> default_token_file(const Environment& environment);
+
+// A running head, as it wrote itself down.
+struct ClusterRecord {
+  std::string host;  // numeric
+  std::uint16_t port = 0;
+  std::string token_file;  // empty: the head was given its token by --token-stdin
+  std::int64_t pid = 0;
+  std::string host_name;  // of the machine, whose pid it is: home directories may be shared
+  friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
+};
+
+// ~/.troupe/current
+Result<std::string> cluster_record_path(const Environment& environment);
+Status write_cluster_record(FileSystem& files, const std::string& path,
+                            const ClusterRecord& record);
+// kNotFound where there is none; kDataLoss where the file is not one.
+Result<ClusterRecord> read_cluster_record(FileSystem& files, const std::string& path);
+// Removes the record if it is still `record`: a later head may have taken its place.
+Status remove_cluster_record(FileSystem& files, const std::string& path,
+                             const ClusterRecord& record);
+// Whether the head is known to be gone: it ran on this machine and its process is not there.
+bool is_stale(const ClusterRecord& record);
+
+// This machine's host name.
+std::string host_name();
+
+// "HOST:PORT", "[V6]:PORT"; `what` names the option or variable in messages. kInvalidArgument.
+Result<net::Address> parse_address(const std::string& text, const std::string& what);
+// The inverse.
+std::string format_address(const std::string& host, std::uint16_t port);
+
+}  // namespace troupe::tools

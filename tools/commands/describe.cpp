@@ -1,0 +1,91 @@
+#include "tools/commands/describe.h"
+
+#include "runtime/base/clock.h"
+#include "scheduler/policy/resources.h"
+#include "tools/commands/cluster_record.h"
+
+namespace troupe::tools {
+namespace {
+
+std::string id_or_empty(const auto& id) { return id.empty() ? std::string() : id.to_string(); }
+
+}  // namespace
+
+json::Object to_json(const wire::Resources& resources) {
+  json::Object object;
+  for (const auto& [name, amount] : resources) {
+    if (amount % wire::kResourceUnit == 0) {
+      object[name] = amount / wire::kResourceUnit;
+    } else {
+      object[name] = static_cast<double>(amount) / static_cast<double>(wire::kResourceUnit);
+    }
+  }
+  return object;
+}
+
+json::Object to_json(const wire::NodeInfo& node) {
+  json::Object labels;
+  for (const auto& [key, value] : node.labels) labels[key] = value;
+  return {{"node_id", node.node_id.to_string()},
+          {"name", node.name},
+          {"state", wire::node_state_name(node.state)},
+          {"address", node.endpoint.host},
+          {"port", node.endpoint.port},
+          {"pid", node.pid},
+          {"total", to_json(node.total)},
+          {"available", to_json(node.available)},
+          {"labels", std::move(labels)},
+          {"joined", format_unix_time_us(node.joined_unix_us)}};
+}
+
+json::Object to_json(const wire::ActorInfo& actor) {
+  json::Object object{{"actor_id", actor.actor_id.to_string()},
+                      {"name", actor.name},
+                      {"type", actor.type},
+                      {"state", wire::actor_state_name(actor.state)},
+                      {"generation", actor.generation},
+                      {"restarts", actor.restarts},
+                      {"node_id", id_or_empty(actor.node_id)},
+                      {"pid", actor.pid},
+                      {"rank", actor.rank},
+                      {"job_id", id_or_empty(actor.job_id)},
+                      {"resources", to_json(actor.resources)}};
+  if (!actor.pending_why.empty()) object["pending_why"] = actor.pending_why;
+  if (!actor.death.ok()) {
+    object["death"] =
+        json::Object{{"code", code_name(actor.death.code())}, {"message", actor.death.to_string()}};
+  }
+  return object;
+}
+
+json::Object to_json(const wire::EventRecord& event) {
+  return {{"sequence", event.sequence},
+          {"time", format_unix_time_us(event.unix_time_us)},
+          {"event", event.kind},
+          {"node_id", id_or_empty(event.node_id)},
+          {"actor_id", id_or_empty(event.actor_id)},
+          {"generation", event.generation},
+          {"text", event.text}};
+}
+
+wire::Resources in_use(const wire::NodeInfo& node) {
+  wire::Resources used = node.total;
+  for (auto& [name, amount] : used) amount -= scheduler::amount_of(node.available, name);
+  return used;
+}
+
+std::string display_name(const wire::ActorInfo& actor) {
+  return actor.name.empty() ? actor.type : actor.name;
+}
+
+NodeNames::NodeNames(const std::vector<wire::NodeInfo>& nodes) {
+  for (const auto& node : nodes) names_[node.node_id] = node.name;
+}
+
+std::string NodeNames::of(const NodeId& id) const {
+  if (id.empty()) return {};
+  const auto found = names_.find(id);
+  return found == names_.end() ? id.brief() : found->second;
+}
+
+}  // namespace troupe::tools

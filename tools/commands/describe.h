@@ -1,0 +1,35 @@
+#pragma once
+// What the head tells, as JSON for scripts, and in words.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/base/json.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::tools {
+
+// {"CPU":1.5,"memory":4294967296}
+json::Object to_json(const wire::Resources& resources);
+json::Object to_json(const wire::NodeInfo& node);
+json::Object to_json(const wire::ActorInfo& actor);
+json::Object to_json(const wire::EventRecord& event);
+
+// What of `total` is in use.
+wire::Resources in_use(const wire::NodeInfo& node);
+// "trainer-1", or the type where it has no name.
+std::string display_name(const wire::ActorInfo& actor);
+
+// Nodes' names by id, for tables.
+class NodeNames {
+ public:
+  explicit NodeNames(const std::vector<wire::NodeInfo>& nodes);
+  // The name; the id's first digits where it is not known; empty for an empty id.
+  std::string of(const NodeId& id) const;
+
+ private:
+  std::map<NodeId, std::string> names_;
+};
+
+}  // namespace troupe::tools

@@ -1,0 +1,226 @@
+#include "tools/commands/head.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+#include <thread>
+
+#include "runtime/base/json.h"
+#include "runtime/base/log.h"
+#include "runtime/net/interfaces.h"
+#include "scheduler/client/head_client.h"
+#include "scheduler/head/head_daemon.h"
+#include "scheduler/node/node_daemon.h"
+#include "scheduler/policy/resources.h"
+#include "tools/commands/cluster_options.h"
+#include "tools/commands/cluster_record.h"
+#include "tools/commands/head_place.h"
+#include "tools/commands/node_flags.h"
+
+namespace troupe::tools {
+namespace {
+
+// How long the nodes may take to end when Ctrl-C stops the cluster; the head itself waits less.
+constexpr Duration kStopTimeout = std::chrono::seconds(20);
+
+struct HeadFlags {
+  std::string interface;
+  std::string address;
+  std::optional<std::uint16_t> port;
+  std::optional<std::string> state_dir;
+  TokenOptions token;
+  bool with_worker = false;
+  NodeFlags node;
+  std::string log_level = "info";
+  bool json = false;
+};
+
+// A head while it runs. Everything but the stopping thread lives on the loop's thread, which is
+// that of run().
+class HeadProcess {
+ public:
+  HeadProcess(CommandContext& context, const HeadFlags& flags)
+      : context_(context),
+        flags_(flags),
+        log_(Logger::to_stderr("head", log_level_from_name(flags.log_level))) {}
+  ~HeadProcess() {
+    if (stopping_.joinable()) stopping_.join();
+  }
+
+  Status run();
+
+ private:
+  Status start(const net::AddressChoice& choice);
+  Status start_worker();
+  void announce(const net::AddressChoice& choice);
+  void interrupted(const char* signal);
+  void stop_cluster(const std::string& reason);
+
+  CommandContext& context_;
+  const HeadFlags& flags_;
+  Logger log_;
+  TokenSource token_;
+  std::unique_ptr<net::RunnableLoop> loop_;
+  std::optional<HeadPlace> place_;
+  std::unique_ptr<scheduler::FileJournal> journal_;
+  std::unique_ptr<scheduler::HeadDaemon> daemon_;
+  std::unique_ptr<scheduler::NodeDaemon> node_;
+  ClusterRecord record_;
+  bool stopped_ = false;  // the cluster has ended, as opposed to this head alone
+  bool interrupted_ = false;
+  std::thread stopping_;
+};
+
+Status HeadProcess::start(const net::AddressChoice& choice) {
+  std::optional<std::uint16_t> port = flags_.port;
+  if (!port) port = TROUPE_TRY(master_port(context_.environment));
+  place_ = TROUPE_TRY(take_head_place(context_, choice.address, port, flags_.state_dir));
+  loop_ = net::make_event_loop();
+  journal_ = std::make_unique<scheduler::FileJournal>(context_.files, place_->state.journal_path());
+  daemon_ = TROUPE_TRY(scheduler::HeadDaemon::start(
+      *loop_, {.host = choice.address, .port = place_->port, .token = token_.token}, *journal_,
+      context_.random, log_, [this](const std::string& reason) {
+        log_.info("the cluster has ended: {}", reason);
+        stopped_ = true;
+        loop_->stop();
+      }));
+  return {};
+}
+
+Status HeadProcess::start_worker() {
+  auto options = TROUPE_TRY(node_options(context_, flags_.node));
+  options.head = daemon_->address();
+  options.host = daemon_->address().host;
+  options.token = token_.token;
+  const std::string offers = scheduler::format_resources(options.resources);
+  node_ = TROUPE_TRY(scheduler::NodeDaemon::start(
+      *loop_, std::move(options), context_.files, context_.random, log_.named("node"),
+      {.on_registered =
+           [this, offers](const std::string& name) {
+             log_.info("this machine is a worker node, too: {} with {}", name, offers);
+           },
+       .on_stopped =
+           [this](const Status& why) {
+             if (!why.ok()) log_.error("the worker node in this head ended: {}", why.to_string());
+           }}));
+  return {};
+}
+
+void HeadProcess::announce(const net::AddressChoice& choice) {
+  const std::string address = format_address(record_.host, record_.port);
+  if (flags_.json) {
+    context_.out << json::write(json::Object{{"address", record_.host},
+                                             {"port", record_.port},
+                                             {"token_file", record_.token_file},
+                                             {"pid", record_.pid}})
+                 << std::endl;
+    return;
+  }
+  context_.out << fmt::format("The head listens on {}.\n{}\n\n", address, choice.notice());
+  context_.out << fmt::format("To add a machine, run there:\n    troupe worker --address {}\n",
+                              address);
+  if (token_.file.empty()) {
+    context_.out << "It needs the token that this head was given on standard input: give it there "
+                    "the same way,\nwith --token-stdin.\n";
+  } else {
+    context_.out << fmt::format(
+        "It needs this cluster's token first: copy the file {} of this machine\nto "
+        "~/.troupe/token of the other one, readable by you alone; for example, run here:\n"
+        "    ssh OTHER mkdir -p -m 700 .troupe && scp -p {} OTHER:.troupe/token\n"
+        "Whoever has the token may run programs on every node of the cluster.\n",
+        token_.file, token_.file);
+  }
+  if (choice.loopback) {
+    context_.out << "This address is loopback: only workers on this machine can join.\n";
+  }
+  context_.out << "\nCtrl-C or 'troupe stop' ends the cluster." << std::endl;
+}
+
+// The way of `troupe stop`, for Ctrl-C; not on the loop's thread, which must answer it.
+void HeadProcess::stop_cluster(const std::string& reason) {
+  stopping_ = std::thread([this, reason, address = daemon_->address(), token = token_.token] {
+    net::LoopThread thread("troupe-stop");
+    wire::ClientHello hello;
+    hello.client_id = ClientId::make(context_.random);
+    hello.name = "troupe head";
+    hello.kind = "tool";
+    const Deadline deadline = Deadline::after(kStopTimeout);
+    auto client = scheduler::HeadClient::connect(thread.loop(), address, token, hello, deadline);
+    Status asked = client.status();
+    if (client.ok()) {
+      asked = (*client)->stop(reason, deadline);
+      (*client)->close();
+    }
+    // Otherwise the head has ended meanwhile, or ends now, its nodes after their own time-outs.
+    if (!asked.ok()) loop_->stop();
+  });
+}
+
+void HeadProcess::interrupted(const char* signal) {
+  if (std::exchange(interrupted_, true)) {
+    log_.warning("a second signal ({}): ending at once", signal);
+    loop_->stop();
+    return;
+  }
+  log_.info("{}: the cluster ends", signal);
+  stop_cluster(fmt::format("the head was ended by {}", signal));
+}
+
+Status HeadProcess::run() {
+  net::SystemNetwork network(context_.files);
+  const auto choice = TROUPE_TRY(net::choose_address(
+      TROUPE_TRY(network.read()), {.interface = flags_.interface, .address = flags_.address}));
+  token_ = TROUPE_TRY(load_or_make_token(context_, flags_.token));
+  ::signal(SIGPIPE, SIG_IGN);  // an output that nobody reads any more does not end the cluster
+  TROUPE_RETURN_IF_ERROR(start(choice));
+  if (flags_.with_worker || flags_.node.any()) TROUPE_RETURN_IF_ERROR(start_worker());
+  loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
+  loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
+  loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
+
+  record_ = {daemon_->address().host, daemon_->address().port, token_.file, ::getpid(),
+             host_name()};
+  // Without a home directory there is nowhere to note it down: tools are given --address then.
+  const auto record_path = cluster_record_path(context_.environment);
+  if (record_path.ok()) {
+    TROUPE_RETURN_IF_ERROR(write_cluster_record(context_.files, *record_path, record_));
+  }
+  announce(choice);
+  loop_->run();
+  if (record_path.ok()) {
+    TROUPE_RETURN_IF_ERROR(remove_cluster_record(context_.files, *record_path, record_));
+  }
+  node_.reset();
+  if (stopped_) {
+    journal_.reset();
+    place_->state.remove(context_.files);
+  }
+  daemon_.reset();
+  return {};
+}
+
+}  // namespace
+
+void add_head_command(CLI::App& app, CommandContext& context) {
+  auto flags = std::make_shared<HeadFlags>();
+  Command command(app, context, "head", "Starts the head of a cluster on this machine.");
+  command.option("--interface", flags->interface, "NAME", "the network interface to listen on")
+      .option("--address", flags->address, "IP", "the address of this machine to listen on")
+      .option("--port", flags->port, "PORT",
+              "the port to listen on (default: MASTER_PORT, else a free one)")
+      .option("--state-dir", flags->state_dir, "DIR",
+              "where the journal lies (default ~/.troupe/head-PORT)");
+  declare_token_options(command, flags->token);
+  command.flag("--with-worker", flags->with_worker, "be a worker node, too");
+  declare_node_flags(command, flags->node);
+  command.option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
+      .flag("--json", flags->json, "one line of JSON: address, port, token_file, pid")
+      .example("troupe head")
+      .example("troupe head --interface eth1 --port 6379")
+      .example("troupe head --with-worker --num-cpus 8      also a worker node")
+      .example("troupe head --address 127.0.0.1 --json      for scripts")
+      .run([flags, &context] { return HeadProcess(context, *flags).run(); });
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,157 @@
+#include "tools/commands/logs.h"
+
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <variant>
+
+#include "runtime/base/json.h"
+#include "runtime/net/connection.h"
+#include "runtime/wire/control_messages.h"
+#include "tools/commands/cluster_options.h"
+#include "tools/commands/describe.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr std::size_t kIdPrefixMin = 2;
+
+struct LogFlags {
+  ClusterOptions cluster;
+  std::string whose;
+  std::uint64_t bytes = limits::kLogTailBytes;
+};
+
+struct LogSource {
+  wire::Endpoint endpoint;
+  std::string node;   // name
+  ActorId actor_id;   // empty: the node's daemon
+  std::string title;  // "actor trainer-0 (1a2b3c4d)"
+};
+
+bool names(const std::string& word, const std::string& name, const std::string& id) {
+  return word == name || (word.size() >= kIdPrefixMin && id.starts_with(word));
+}
+
+LogSource source_of(const wire::NodeInfo& node) {
+  return {
+      node.endpoint, node.name, {}, fmt::format("node {} ({})", node.name, node.node_id.brief())};
+}
+
+Result<LogSource> source_of(const wire::ActorInfo& actor,
+                            const std::vector<wire::NodeInfo>& nodes) {
+  for (const auto& node : nodes) {
+    if (node.node_id != actor.node_id) continue;
+    return LogSource{node.endpoint, node.name, actor.actor_id,
+                     fmt::format("actor {} ({})", display_name(actor), actor.actor_id.brief())};
+  }
+  return error(Code::kNotFound, "actor {} ({}) runs on no node: it is {}, so it has no output",
+               display_name(actor), actor.actor_id.brief(), wire::actor_state_name(actor.state));
+}
+
+// The actor or node that `word` names. A living actor goes before dead ones of the same name.
+Result<LogSource> find_source(const std::string& word, const std::vector<wire::NodeInfo>& nodes,
+                              const std::vector<wire::ActorInfo>& actors) {
+  std::vector<const wire::ActorInfo*> found_actors;
+  for (const auto& actor : actors) {
+    if (names(word, actor.name, actor.actor_id.to_string())) found_actors.push_back(&actor);
+  }
+  std::vector<const wire::NodeInfo*> found_nodes;
+  for (const auto& node : nodes) {
+    if (names(word, node.name, node.node_id.to_string())) found_nodes.push_back(&node);
+  }
+  if (found_actors.size() > 1) {
+    const auto alive = [](const wire::ActorInfo* a) { return a->state != wire::ActorState::kDead; };
+    if (std::count_if(found_actors.begin(), found_actors.end(), alive) == 1) {
+      std::erase_if(found_actors, [&](const wire::ActorInfo* a) { return !alive(a); });
+    }
+  }
+  if (found_actors.size() + found_nodes.size() > 1) {
+    std::string list;
+    for (const auto* a : found_actors) list += fmt::format(" actor {},", a->actor_id.to_string());
+    for (const auto* n : found_nodes) list += fmt::format(" node {},", n->node_id.to_string());
+    list.pop_back();
+    return error(Code::kInvalidArgument, "'{}' means several:{}; give more of an id", word, list);
+  }
+  if (!found_nodes.empty()) return source_of(*found_nodes.front());
+  if (!found_actors.empty()) return source_of(*found_actors.front(), nodes);
+  return error(Code::kNotFound,
+               "there is no actor or node '{}': 'troupe actors --all' and 'troupe nodes' list them",
+               word);
+}
+
+// Asks the node itself, on its own port.
+Result<std::string> read_logs(ClusterConnection& cluster, const LogSource& source,
+                              std::uint64_t bytes) {
+  const auto where = fmt::format("node {} at {}", source.node, source.endpoint.to_string());
+  auto socket = net::connect_blocking(net::Address{source.endpoint.host, source.endpoint.port, {}},
+                                      "node", cluster.place.token.token, cluster.deadline);
+  if (!socket.ok()) return socket.status().prefixed(where);
+  auto answer = std::make_shared<std::promise<Result<std::string>>>();
+  auto answered = answer->get_future();
+  auto connection = net::make_connection(cluster.thread->loop(), std::move(*socket), where);
+  cluster.thread->loop().post([connection, answer, source, bytes] {
+    const auto done = std::make_shared<bool>(false);
+    const auto finish = [answer, done](Result<std::string> result) {
+      if (!std::exchange(*done, true)) answer->set_value(std::move(result));
+    };
+    connection->start({.on_frame =
+                           [finish](std::span<const std::byte> frame) {
+                             auto message = wire::decode_control(frame);
+                             auto* text =
+                                 message.ok() ? std::get_if<wire::LogText>(&*message) : nullptr;
+                             if (!text) {
+                               finish(error(Code::kProtocol, "the node's answer is no log text"));
+                             } else if (!text->status.ok()) {
+                               finish(text->status);
+                             } else {
+                               finish(std::move(text->text));
+                             }
+                           },
+                       .on_close = [finish](Status why) { finish(std::move(why)); }});
+    const Status sent = connection->send(wire::encode(wire::ReadLogs{1, source.actor_id, bytes}));
+    if (!sent.ok()) finish(sent);
+  });
+  const bool in_time = answered.wait_for(cluster.deadline.remaining()) == std::future_status::ready;
+  connection->close();
+  if (!in_time) return error(Code::kDeadlineExceeded, "{} did not answer in time", where);
+  auto result = answered.get();
+  if (!result.ok()) return result.status().prefixed(where);
+  return result;
+}
+
+Status show_logs(CommandContext& context, const LogFlags& flags) {
+  if (flags.bytes == 0) return Status(Code::kInvalidArgument, "--bytes is 0: give at least 1");
+  const auto cluster = TROUPE_TRY(connect_cluster(context, flags.cluster, "troupe logs"));
+  const auto nodes = TROUPE_TRY(cluster->head->nodes(cluster->deadline));
+  const auto actors = TROUPE_TRY(cluster->head->actors(true, cluster->deadline));
+  const auto source = TROUPE_TRY(find_source(flags.whose, nodes, actors));
+  const auto text = TROUPE_TRY(read_logs(*cluster, source, flags.bytes));
+  if (flags.cluster.json) {
+    context.out << json::write(json::Object{
+                       {"node", source.node},
+                       {"actor_id", source.actor_id.empty() ? "" : source.actor_id.to_string()},
+                       {"text", text}})
+                << "\n";
+    return {};
+  }
+  if (text.empty()) context.err << fmt::format("{} has written nothing\n", source.title);
+  context.out << text;
+  if (!text.empty() && !text.ends_with('\n')) context.out << "\n";
+  return {};
+}
+
+}  // namespace
+
+void add_logs_command(CLI::App& app, CommandContext& context) {
+  auto flags = std::make_shared<LogFlags>();
+  Command command(app, context, "logs", "The last output of an actor, or of a node's daemon.");
+  command.argument("actor_or_node", flags->whose, "its name, its id, or the first digits of that");
+  declare_cluster_options(command, flags->cluster);
+  command.option("--bytes", flags->bytes, "N", "how much at most (default 65536, all that is kept)")
+      .example("troupe logs trainer-0")
+      .example("troupe logs 1a2b3c4d --bytes 2000")
+      .run([flags, &context] { return show_logs(context, *flags); });
+}
+
+}  // namespace troupe::tools

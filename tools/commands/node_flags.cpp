@@ -1,0 +1,126 @@
+#include "tools/commands/node_flags.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <memory>
+
+#include "runtime/base/unique_fd.h"
+#include "scheduler/node/resources_detect.h"
+#include "scheduler/policy/resources.h"
+#include "tools/commands/cluster_record.h"
+
+namespace troupe::tools {
+namespace {
+
+// The source address the kernel would give a datagram to `head`; connecting a datagram socket looks
+// the route up and sends nothing.
+std::optional<std::string> source_address(const net::Address& head) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(head.host.c_str(), std::to_string(head.port).c_str(), &hints, &found) != 0) {
+    return std::nullopt;
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  for (const addrinfo* a = found; a; a = a->ai_next) {
+    const UniqueFd socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (socket.get() < 0 || ::connect(socket.get(), a->ai_addr, a->ai_addrlen) != 0) continue;
+    sockaddr_storage name{};
+    socklen_t length = sizeof name;
+    char host[NI_MAXHOST];
+    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&name), length, host, sizeof host, nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      return host;
+    }
+  }
+  return std::nullopt;
+}
+
+Status override_amount(wire::Resources& resources, std::string_view name,
+                       const std::optional<std::string>& text) {
+  if (!text) return {};
+  const auto amount = TROUPE_TRY(scheduler::parse_amount(name, *text));
+  if (amount == 0) {
+    resources.erase(std::string(name));
+  } else {
+    resources[std::string(name)] = amount;
+  }
+  return {};
+}
+
+}  // namespace
+
+void declare_node_flags(Command& command, NodeFlags& flags) {
+  command.option("--num-cpus", flags.num_cpus, "N", "CPUs to offer (default: those usable here)")
+      .option("--num-gpus", flags.num_gpus, "N", "GPUs to offer (default: those found)")
+      .option("--memory", flags.memory, "BYTES",
+              "memory to offer: 8Gi, 500M (default: what is here)")
+      .option("--resources", flags.resources, "K=V,...", "resources of your own: ssd=2,licence=1")
+      .option("--labels", flags.labels, "K=V,...", "labels of the node: rack=7,zone=b")
+      .option("--log-dir", flags.log_dir, "DIR",
+              "keep the actors' output in files there (default: the last lines, in memory)");
+}
+
+Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags) {
+  auto resources = TROUPE_TRY(scheduler::detect_resources(context.files, context.environment));
+  TROUPE_RETURN_IF_ERROR(
+      override_amount(resources, scheduler::kCpu, flags.num_cpus).prefixed("--num-cpus"));
+  TROUPE_RETURN_IF_ERROR(
+      override_amount(resources, scheduler::kGpu, flags.num_gpus).prefixed("--num-gpus"));
+  TROUPE_RETURN_IF_ERROR(
+      override_amount(resources, scheduler::kMemory, flags.memory).prefixed("--memory"));
+  for (const auto& text : flags.resources) {
+    const auto parsed = scheduler::parse_resource(text);
+    if (!parsed.ok()) return parsed.status().prefixed("--resources");
+    resources[parsed->first] = parsed->second;
+  }
+  return resources;
+}
+
+Result<std::map<std::string, std::string>> node_labels(const NodeFlags& flags) {
+  std::map<std::string, std::string> labels;
+  for (const auto& text : flags.labels) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return error(Code::kInvalidArgument, "--labels: '{}' is not KEY=VALUE, such as rack=7", text);
+    }
+    const auto [entry, added] = labels.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (!added) return error(Code::kInvalidArgument, "--labels: '{}' stands twice", entry->first);
+  }
+  return labels;
+}
+
+Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeFlags& flags) {
+  scheduler::NodeOptions options;
+  options.node_id = NodeId::make(context.random);
+  options.name = host_name();
+  options.resources = TROUPE_TRY(node_resources(context, flags));
+  options.labels = TROUPE_TRY(node_labels(flags));
+  if (flags.log_dir) {
+    TROUPE_RETURN_IF_ERROR(context.files.create_directories(*flags.log_dir));
+    options.log_dir = *flags.log_dir;
+  }
+  return options;
+}
+
+Result<net::AddressChoice> address_towards(CommandContext& context, const net::Address& head,
+                                           const std::string& interface) {
+  net::SystemNetwork network(context.files);
+  const auto state = TROUPE_TRY(network.read());
+  if (interface.empty()) {
+    if (const auto source = source_address(head)) {
+      auto choice = net::choose_address(state, {.address = *source});
+      if (choice.ok()) {
+        choice->why =
+            fmt::format("{} of {}, which leads to the head", choice->address, choice->interface);
+        return choice;
+      }
+    }
+  }
+  return net::choose_address(state, {.interface = interface});
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,151 @@
+#include "tools/commands/worker.h"
+
+#include <signal.h>
+
+#include <memory>
+
+#include "runtime/base/log.h"
+#include "runtime/net/interfaces.h"
+#include "scheduler/node/node_daemon.h"
+#include "scheduler/policy/resources.h"
+#include "tools/commands/cluster_options.h"
+#include "tools/commands/cluster_record.h"
+#include "tools/commands/node_flags.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr Duration kJoinTimeout = std::chrono::seconds(60);
+constexpr Duration kReminderInterval = std::chrono::seconds(10);
+
+struct WorkerFlags {
+  std::optional<std::string> address;
+  std::string interface;
+  std::optional<std::uint16_t> port;
+  TokenOptions token;
+  NodeFlags node;
+  std::optional<double> timeout_s;
+  std::string log_level = "info";
+};
+
+// A worker node while it runs, on the loop of run().
+class WorkerProcess {
+ public:
+  WorkerProcess(CommandContext& context, const WorkerFlags& flags)
+      : context_(context),
+        flags_(flags),
+        log_(Logger::to_stderr("worker", log_level_from_name(flags.log_level))) {}
+
+  Status run();
+
+ private:
+  Result<scheduler::NodeOptions> options();
+  void remind();
+  void interrupted(const char* signal);
+
+  CommandContext& context_;
+  const WorkerFlags& flags_;
+  Logger log_;
+  std::unique_ptr<net::RunnableLoop> loop_ = net::make_event_loop();
+  std::unique_ptr<scheduler::NodeDaemon> node_;
+  std::string head_;
+  Deadline join_by_ = Deadline::after(kJoinTimeout);
+  bool joined_ = false;
+  bool interrupted_ = false;
+  std::optional<Status> ended_;
+};
+
+Result<scheduler::NodeOptions> WorkerProcess::options() {
+  const Duration timeout = TROUPE_TRY(seconds_option(flags_.timeout_s, kJoinTimeout));
+  auto place = TROUPE_TRY(find_cluster(context_, flags_.address, flags_.token));
+  head_ = format_address(place.address.host, place.address.port);
+  join_by_ = Deadline::after(timeout);
+  auto options = TROUPE_TRY(node_options(context_, flags_.node));
+  const auto choice = TROUPE_TRY(address_towards(context_, place.address, flags_.interface));
+  log_.info("{}", choice.notice());
+  options.head = place.address;
+  options.token = std::move(place.token.token);
+  options.host = choice.address;
+  options.port = flags_.port.value_or(0);
+  options.join_timeout = timeout;
+  options.return_timeout = timeout;
+  return options;
+}
+
+void WorkerProcess::remind() {
+  loop_->call_after(kReminderInterval, [this] {
+    if (joined_ || ended_) return;
+    log_.info("still no head at {}: trying for another {:.0f} s", head_,
+              std::chrono::duration<double>(join_by_.remaining()).count());
+    remind();
+  });
+}
+
+void WorkerProcess::interrupted(const char* signal) {
+  if (std::exchange(interrupted_, true)) {
+    log_.warning("a second signal ({}): ending at once", signal);
+    loop_->stop();
+    return;
+  }
+  log_.info("{}: this node leaves the cluster", signal);
+  node_->leave(fmt::format("the worker was ended by {}", signal));
+}
+
+Status WorkerProcess::run() {
+  auto node_options = TROUPE_TRY(options());
+  ::signal(SIGPIPE, SIG_IGN);
+  const std::string offers = scheduler::format_resources(node_options.resources);
+  node_ = TROUPE_TRY(scheduler::NodeDaemon::start(
+      *loop_, std::move(node_options), context_.files, context_.random, log_,
+      {.on_registered =
+           [this, offers](const std::string& name) {
+             context_.out << fmt::format(
+                                 "Node {} {} the cluster of {}; it listens on {} and "
+                                 "offers {}.",
+                                 name, joined_ ? "is back in" : "joined", head_,
+                                 format_address(node_->address().host, node_->address().port),
+                                 offers)
+                          << std::endl;
+             joined_ = true;
+           },
+       .on_stopped =
+           [this](Status why) {
+             ended_ = std::move(why);
+             loop_->stop();
+           }}));
+  loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
+  loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
+  loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
+  remind();
+  loop_->run();
+  node_.reset();
+  if (ended_ && !ended_->ok()) return *ended_;
+  log_.info("this node has left the cluster");
+  return {};
+}
+
+}  // namespace
+
+void add_worker_command(CLI::App& app, CommandContext& context) {
+  auto flags = std::make_shared<WorkerFlags>();
+  Command command(app, context, "worker", "Makes this machine a node of a cluster.");
+  command
+      .option("--address", flags->address, "HOST:PORT",
+              "the head (default: TROUPE_ADDRESS, else the head started last on this machine)")
+      .option("--interface", flags->interface, "NAME",
+              "the network interface to listen on (default: the one that leads to the head)")
+      .option("--port", flags->port, "PORT", "the port to listen on (default: a free one)");
+  declare_token_options(command, flags->token);
+  declare_node_flags(command, flags->node);
+  command
+      .option("--timeout", flags->timeout_s, "SECONDS",
+              "how long to wait for a head that is not up, or went away (default 60)")
+      .option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
+      .example("troupe worker --address 10.0.0.2:6379")
+      .example(
+          "troupe worker --address 10.0.0.2:6379 --num-cpus 4 --resources ssd=2 --labels rack=7")
+      .example("troupe worker --address head:6379 --timeout 600      a head that comes up later")
+      .run([flags, &context] { return WorkerProcess(context, *flags).run(); });
+}
+
+}  // namespace troupe::tools
