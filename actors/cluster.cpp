@@ -31,6 +31,8 @@ struct Cluster::State {
   net::Address head;
   net::Token token;
   JobId job_id;
+  NodeId node_id;
+  bool shared = false;  // embedded, and nodes of other machines may have joined
   std::shared_ptr<scheduler::HeadClient> head_client;
   std::shared_ptr<detail::ActorClient> client;
   bool closed = false;
@@ -82,23 +84,33 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   embedded.log_dir = options.log_dir;
   embedded.log_level = options.log_level;
   embedded.on_output = options.on_output;
+  embedded.host = options.host;
+  embedded.port = options.port;
+  embedded.token = options.token;
   if (!embedded.on_output) {
     embedded.on_output = [](const std::string& actor, std::string_view line) {
       std::fprintf(stderr, "[%s] %.*s\n", actor.c_str(), static_cast<int>(line.size()),
                    line.data());
     };
   }
+  state->shared = options.host != EmbeddedOptions().host;
   state->embedded = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
   state->head = state->embedded->head_address();
   state->token = state->embedded->token();
+  state->node_id = state->embedded->node_id();
   TROUPE_RETURN_IF_ERROR(
-      join(*state, state->embedded->node_id(), options.job_name, Deadline::after(kControlTimeout)));
+      join(*state, state->node_id, options.job_name, Deadline::after(kControlTimeout)));
   return Cluster(std::move(state));
 }
 
 void Cluster::close() {
   if (std::exchange(state_->closed, true)) return;
-  if (state_->head_client && !state_->embedded) {
+  if (state_->head_client && state_->shared) {
+    // The other machines' nodes are told to end, and given the time to.
+    static_cast<void>(state_->head_client->stop("the driver has ended",
+                                                Deadline::after(kControlTimeout)));
+    state_->embedded->wait_for_end(kControlTimeout);
+  } else if (state_->head_client && !state_->embedded) {
     // The head would notice the lost connection, after its grace; asked, it ends the actors now.
     auto promise = std::make_shared<Promise<void>>();
     auto ended = promise->future();
@@ -125,6 +137,7 @@ Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
 const net::Address& Cluster::head_address() const { return state_->head; }
 const net::Token& Cluster::token() const { return state_->token; }
 const JobId& Cluster::job_id() const { return state_->job_id; }
+const NodeId& Cluster::node_id() const { return state_->node_id; }
 const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state_->client; }
 
 }  // namespace troupe

@@ -37,6 +37,11 @@ struct EmbeddedOptions {
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
   LogLevel log_level = LogLevel::kWarning;  // of head and node, to standard error
+  // An address of this machine and a token that others know: then worker nodes of other machines may
+  // join, and end with this cluster. By default nobody else can.
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  // 0: a free one
+  net::Token token;        // empty: a random one
 };
 
 // A cluster that runs already.
@@ -98,6 +103,8 @@ class Cluster {
   const net::Address& head_address() const;
   const net::Token& token() const;
   const JobId& job_id() const;
+  // Of the node in this process; empty where the cluster is not embedded.
+  const NodeId& node_id() const;
   const std::shared_ptr<detail::ActorClient>& client() const;
 
  private:

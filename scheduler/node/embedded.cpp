@@ -1,74 +1,97 @@
 #include "scheduler/node/embedded.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <future>
+#include <utility>
 
-#include "runtime/base/environment.h"
+#include "runtime/base/check.h"
+#include "runtime/net/token.h"
 #include "scheduler/head/head_daemon.h"
+#include "scheduler/node/node_daemon.h"
 #include "scheduler/node/resources_detect.h"
-#include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
 namespace {
 
-constexpr Duration kStartTimeout = std::chrono::seconds(20);
-constexpr Duration kStopTimeout = std::chrono::seconds(20);
+constexpr Duration kStartTimeout = std::chrono::seconds(10);
+// Above every honest amount: memory of 2^49 bytes.
+constexpr double kAmountMax = 5.6e14;
 
-std::int64_t fixed(double amount) {
-  return static_cast<std::int64_t>(std::llround(amount * static_cast<double>(wire::kResourceUnit)));
+Result<std::int64_t> amount(const std::string& name, double units) {
+  if (!std::isfinite(units) || units < 0 || units > kAmountMax) {
+    return error(Code::kInvalidArgument, "{} {} is not an amount of a resource", units, name);
+  }
+  return std::llround(units * static_cast<double>(wire::kResourceUnit));
+}
+
+Result<wire::Resources> resources_of(const EmbeddedOptions& options) {
+  PosixFileSystem files;
+  auto resources = TROUPE_TRY(detect_resources(files, SystemEnvironment(), SystemMachine()));
+  if (options.num_cpus != 0) resources["CPU"] = TROUPE_TRY(amount("CPU", options.num_cpus));
+  for (const auto& [name, units] : options.resources) {
+    resources[name] = TROUPE_TRY(amount(name, units));
+  }
+  return resources;
 }
 
 }  // namespace
 
 struct EmbeddedCluster::State {
-  PosixFileSystem files;
-  SystemEnvironment environment;
+  // Runs `work` on the loop's thread and waits for it.
+  template <typename F>
+  auto on_loop(F work) {
+    std::packaged_task<decltype(work())()> task(std::move(work));
+    auto done = task.get_future();
+    thread.loop().post([&task] { task(); });
+    return done.get();
+  }
+  Status start(const EmbeddedOptions& options);
+
   SystemRandom random;
   MemoryJournal journal;
-  net::LoopThread thread{"troupe-cluster"};
-  net::Address head_address;
   net::Token token;
-  NodeId node_id;
-  // Loop thread.
-  std::unique_ptr<HeadDaemon> head;
+  net::Address head_address;
+  wire::NodeInfo node_info;
+  std::promise<Status> joined;
+  std::promise<void> ended;
+  bool stopped = false;
+  net::LoopThread thread{"troupe-cluster"};
+  std::unique_ptr<HeadDaemon> head;  // this and the next: loop thread
   std::unique_ptr<NodeDaemon> node;
-  std::promise<Status> registered;
-  bool answered = false;
-
-  Status start(const EmbeddedOptions& options);
-  void answer(Status status) {
-    if (!std::exchange(answered, true)) registered.set_value(std::move(status));
-  }
 };
 
 Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
-  const Logger log = Logger::to_stderr("cluster", options.log_level);
-  net::EventLoop& loop = thread.loop();
-  HeadOptions head_options{.host = options.host, .port = options.port, .token = token};
-  // The node shares this process: its death is the head's. Nodes of other machines beat.
-  head_options.config.heartbeats = options.host != "127.0.0.1";
-  head = TROUPE_TRY(
-      HeadDaemon::start(loop, std::move(head_options), journal, random, log.named("head"), {}));
+  HeadOptions head_options;
+  head_options.token = token;
+  head_options.host = options.host;
+  head_options.port = options.port;
+  // A node of this process dies with the head; those of other machines must be heard.
+  head_options.config.heartbeats = options.host != EmbeddedOptions().host;
+  const Logger log = options.log_sink ? Logger("head", options.log_level, options.log_sink)
+                                      : Logger::to_stderr("head", options.log_level);
+  head = TROUPE_TRY(HeadDaemon::start(thread.loop(), std::move(head_options), journal, random, log,
+                                      [this](const std::string&) { ended.set_value(); }));
   head_address = head->address();
   NodeOptions node_options;
-  node_options.node_id = node_id;
-  node_options.name = "embedded";
+  node_options.name = "local";
   node_options.host = options.host;
   node_options.head = head_address;
   node_options.token = token;
-  node_options.resources = TROUPE_TRY(detect_resources(files, environment));
-  if (options.num_cpus > 0) node_options.resources[std::string(kCpu)] = fixed(options.num_cpus);
-  for (const auto& [name, amount] : options.resources) {
-    node_options.resources[name] = fixed(amount);
-  }
+  node_options.resources = TROUPE_TRY(resources_of(options));
   node_options.log_dir = options.log_dir;
   node_options.on_output = options.on_output;
-  node = TROUPE_TRY(NodeDaemon::start(
-      loop, std::move(node_options), files, random, log.named("node"),
-      {.on_registered = [this](const std::string&) { answer({}); },
-       .on_stopped = [this](Status why) { answer(std::move(why)); }}));
+  node_options.log_sink = options.log_sink;
+  node_options.log_level = options.log_level;
+  node_options.join_timeout = kStartTimeout;
+  auto answered = std::make_shared<bool>(false);
+  node_options.on_registered = [this, answered](const std::string&) {
+    if (!std::exchange(*answered, true)) joined.set_value(Status());
+  };
+  node_options.on_stopped = [this, answered](Status why) {
+    if (!std::exchange(*answered, true)) joined.set_value(std::move(why));
+  };
+  node = TROUPE_TRY(NodeDaemon::start(thread.loop(), std::move(node_options)));
+  node_info = node->info();
   return {};
 }
 
@@ -77,39 +100,36 @@ EmbeddedCluster::~EmbeddedCluster() { stop(); }
 
 Result<std::unique_ptr<EmbeddedCluster>> EmbeddedCluster::start(const EmbeddedOptions& options) {
   auto state = std::make_unique<State>();
-  state->token = options.token;
-  if (state->token.empty()) {
-    state->token.resize(32);
-    state->random.fill(state->token);
-  }
-  state->node_id = NodeId::make(state->random);
-  auto registered = state->registered.get_future();
-  State* raw = state.get();
-  // From here on the destructor takes head and node down on their loop.
+  state->token = options.token.empty() ? net::make_token(state->random) : options.token;
+  auto joined = state->joined.get_future();
+  // Its destructor takes down what has been started.
   std::unique_ptr<EmbeddedCluster> cluster(new EmbeddedCluster(std::move(state)));
-  raw->thread.loop().post([raw, options] {
-    if (Status started = raw->start(options); !started.ok()) raw->answer(std::move(started));
-  });
-  if (registered.wait_for(kStartTimeout) != std::future_status::ready) {
-    return error(Code::kDeadlineExceeded, "the embedded cluster did not come up in time");
+  State& inner = *cluster->state_;
+  TROUPE_RETURN_IF_ERROR(inner.on_loop([&] { return inner.start(options); }));
+  if (joined.wait_for(kStartTimeout) != std::future_status::ready) {
+    return Status(Code::kDeadlineExceeded, "the embedded node did not join its head");
   }
-  TROUPE_RETURN_IF_ERROR(registered.get());
+  TROUPE_RETURN_IF_ERROR(joined.get());
   return cluster;
 }
 
+void EmbeddedCluster::wait_for_end(Duration timeout) {
+  state_->ended.get_future().wait_for(timeout);
+}
+
 void EmbeddedCluster::stop() {
-  auto done = std::make_shared<std::promise<void>>();
-  auto stopped = done->get_future();
-  state_->thread.loop().post([state = state_.get(), done] {
-    state->node.reset();
-    state->head.reset();
-    done->set_value();
+  if (!state_ || std::exchange(state_->stopped, true)) return;
+  TROUPE_CHECK(!state_->thread.loop().in_loop_thread());
+  state_->on_loop([this] {
+    state_->node.reset();
+    state_->head.reset();
   });
-  stopped.wait_for(kStopTimeout);
 }
 
 const net::Address& EmbeddedCluster::head_address() const { return state_->head_address; }
 const net::Token& EmbeddedCluster::token() const { return state_->token; }
-const NodeId& EmbeddedCluster::node_id() const { return state_->node_id; }
+NodeId EmbeddedCluster::node_id() const { return state_->node_info.node_id; }
+const wire::NodeInfo& EmbeddedCluster::node() const { return state_->node_info; }
+net::EventLoop& EmbeddedCluster::loop() { return state_->thread.loop(); }
 
 }  // namespace troupe::scheduler

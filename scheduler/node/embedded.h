@@ -1,6 +1,8 @@
 #pragma once
-// A whole cluster inside a driver's process: head and node on one loop, on the loopback interface,
-// with a token that nobody else knows, and without files.
+// A whole cluster inside one process: head, one node and their loop, on the loopback interface.
+//
+// The token is random and stays in memory, so does the journal; no file is written unless `log_dir`
+// asks for it. Actors' processes end with this process, however it ends.
 
 #include <cstdint>
 #include <map>
@@ -8,38 +10,48 @@
 #include <string>
 
 #include "runtime/base/log.h"
-#include "runtime/base/status.h"
+#include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/types.h"
-#include "scheduler/node/node_daemon.h"
+#include "scheduler/node/log_pipes.h"
 
 namespace troupe::scheduler {
 
 struct EmbeddedOptions {
   double num_cpus = 0;  // 0: the CPUs this process may use
-  std::map<std::string, double> resources;  // besides
-  std::string log_dir;                      // empty: no log files
-  OutputSink on_output;
+  // Units of further resources, or of "memory" and "GPU" instead of those detected.
+  std::map<std::string, double> resources;
+  OutputSink on_output;  // actors' output, line by line, on the cluster's thread
+  std::string log_dir;   // actors' output into files there; empty: none
+  LogSink log_sink;      // head's and node's own lines; empty: standard error
   LogLevel log_level = LogLevel::kWarning;
-  // Another address than loopback and a token that others know: then worker nodes of other machines
-  // may join. Empty: private.
+  // Another address of this machine than loopback, and a token that others know: then worker nodes
+  // of other machines may join.
   std::string host = "127.0.0.1";
-  std::uint16_t port = 0;
-  net::Token token;
+  std::uint16_t port = 0;  // 0: a free one
+  net::Token token;        // empty: a random one
 };
 
 class EmbeddedCluster {
  public:
-  static Result<std::unique_ptr<EmbeddedCluster>> start(const EmbeddedOptions& options);
+  // Returns when the node has joined. Not on a loop's thread. kInvalidArgument for amounts that are
+  // negative or no numbers.
+  static Result<std::unique_ptr<EmbeddedCluster>> start(const EmbeddedOptions& options = {});
   ~EmbeddedCluster();  // stop()
   EmbeddedCluster(const EmbeddedCluster&) = delete;
   EmbeddedCluster& operator=(const EmbeddedCluster&) = delete;
 
+  // Waits for the end of the head after HeadClient::stop_cluster. Any thread but the cluster's.
+  void wait_for_end(Duration timeout);
+  // Ends every actor's process, the node and the head; when it returns nothing is left. Any thread
+  // but the cluster's.
+  void stop();
+
   const net::Address& head_address() const;
   const net::Token& token() const;
-  const NodeId& node_id() const;
-  // Ends all actors and waits for their processes' ends. Any thread but the cluster's own loop.
-  void stop();
+  NodeId node_id() const;
+  const wire::NodeInfo& node() const;
+  net::EventLoop& loop();
 
  private:
   struct State;

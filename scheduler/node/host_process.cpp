@@ -1,105 +1,190 @@
 #include "scheduler/node/host_process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 
 #include <utility>
 
 #include "runtime/memory/unix_socket.h"
+#include "runtime/process/output.h"
+#include "runtime/process/spawn.h"
 
 namespace troupe::scheduler {
 namespace {
 
 constexpr int kHostSocket = 3;
-// A host that does not read for so long has hung.
-constexpr int kSendTimeoutMs = 1000;
-// How long SIGKILL may take: longer only where a process hangs in the kernel.
-constexpr Duration kKillTimeout = std::chrono::seconds(5);
+constexpr int kNoRank = -1;
+// A host that has not read for so long has hung, and the node must not hang with it.
+constexpr int kTellTimeoutMs = 250;
+// How often a group that does not end is spoken of.
+constexpr Duration kKillPatience = std::chrono::seconds(10);
+// What was said before the end has arrived by then; only who left the group keeps a socket open.
+constexpr Duration kLastWords = std::chrono::milliseconds(200);
+constexpr Duration kEndTimeout = std::chrono::seconds(5);
 
-std::vector<std::string> command_line(const process::Executable& executable,
+std::vector<std::string> arguments_of(const process::Executable& image,
                                       const wire::ActorSpec& spec) {
-  const std::string& path = executable.path();
-  return {path.substr(path.rfind('/') + 1), "host",   "--actor",
-          spec.type,                        "--run",  spec.run.empty() ? "-" : spec.run,
-          "--rank",                         std::to_string(spec.rank)};
+  const std::string& path = spec.image.path.empty() ? image.path() : spec.image.path;
+  const auto slash = path.rfind('/');
+  return {slash == std::string::npos ? path : path.substr(slash + 1),
+          "host",
+          "--actor",
+          spec.type,
+          "--run",
+          spec.run.empty() ? "-" : spec.run,
+          "--rank",
+          std::to_string(spec.rank < 0 ? kNoRank : spec.rank)};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<HostProcess>> HostProcess::start(net::EventLoop& loop,
-                                                        process::Executable& executable,
-                                                        const wire::HostStart& start,
-                                                        int saved_state, Handlers handlers) {
-  auto sockets = TROUPE_TRY(memory::socket_pair());
-  auto output = TROUPE_TRY(process::make_pipe());
-  process::SpawnOptions options;
-  options.path = executable.path();
-  options.executable_fd = executable.fd();
-  options.argv = command_line(executable, start.spec);
-  options.environment = start.spec.environment;
-  options.descriptors = {{.parent = output.writer.get(), .child = 1},
-                         {.parent = output.writer.get(), .child = 2},
-                         {.parent = sockets.second.get(), .child = kHostSocket}};
-  options.parent_death_signal = SIGKILL;
-  auto child = TROUPE_TRY(process::spawn(options));
-  std::unique_ptr<HostProcess> host(new HostProcess(loop, std::move(child),
-                                                    std::move(sockets.first),
-                                                    std::move(output.reader), std::move(handlers)));
-  // A process that ended already is told by its end.
-  static_cast<void>(host->send(start, saved_state));
-  return host;
-}
+struct HostProcess::State : std::enable_shared_from_this<HostProcess::State> {
+  State(net::EventLoop& l, Logger log, Handlers h)
+      : loop(l), logger(std::move(log)), handlers(std::move(h)) {}
 
-HostProcess::HostProcess(net::EventLoop& loop, process::Child child, UniqueFd socket,
-                         UniqueFd output, Handlers handlers)
-    : loop_(loop),
-      child_(std::move(child)),
-      channel_(std::make_unique<process::HostChannel>(loop, std::move(socket), kSendTimeoutMs)),
-      handlers_(std::move(handlers)) {
-  channel_->start(
-      [this](wire::HostMessage message, UniqueFd fd) {
-        handlers_.on_message(std::move(message), std::move(fd));
+  void watch();
+  void leader_ended(wire::ExitStatus exit);
+  void kill();
+  void group_empty(const Status& status);
+  void finish_if_done();
+  void finish();
+
+  net::EventLoop& loop;
+  Logger logger;
+  Handlers handlers;
+  process::Child child;
+  std::unique_ptr<process::HostChannel> channel;
+  std::shared_ptr<ActorLog> log;
+  std::unique_ptr<LogPipes> pipes;
+  bool alive = true;  // the owner is there
+  bool leader_gone = false;
+  bool killing = false;
+  bool empty = false;
+  bool channel_ended = false;
+  bool finished = false;
+};
+
+void HostProcess::State::watch() {
+  const std::weak_ptr<State> weak = weak_from_this();
+  process::watch_exit(loop, child, [weak](wire::ExitStatus exit) {
+    if (auto self = weak.lock(); self && self->alive) self->leader_ended(exit);
+  });
+  channel->start(
+      [weak](wire::HostMessage message, UniqueFd fd) {
+        auto self = weak.lock();
+        if (self && self->alive) self->handlers.on_message(std::move(message), std::move(fd));
       },
-      [](Status) {});  // the process's end is seen by its pidfd
-  output_ = std::make_unique<process::LineReader>(
-      loop, std::move(output),
-      process::LineReader::Handlers{
-          .on_line = [this](std::string_view line) { handlers_.on_line(line); }, .on_end = {}});
-  process::watch_exit(loop, child_, [this](wire::ExitStatus exit) { ended(exit); });
-}
-
-HostProcess::~HostProcess() {
-  channel_->stop();
-  if (!ended_) {
-    process::stop_watching(loop_, child_);
-    static_cast<void>(process::kill_group(child_.pid, SIGKILL));
-    static_cast<void>(process::wait(child_, Deadline::after(kKillTimeout)));
-    static_cast<void>(process::kill_group(child_.pid, SIGKILL));
-  }
-}
-
-void HostProcess::kill() {
-  if (!ended_) static_cast<void>(process::kill_group(child_.pid, SIGKILL));
-}
-
-void HostProcess::ended(wire::ExitStatus exit) {
-  ended_ = true;
-  // The lease is free, and the memory goes to the next process, only when nobody of the group runs.
-  process::kill_group_until_empty(
-      loop_, child_.pid, Deadline::after(kKillTimeout, loop_.clock()),
-      [this, exit, alive = std::weak_ptr<bool>(alive_)](Status status) {
-        if (!alive.expired()) group_gone(exit, std::move(status));
+      [weak](Status why) {
+        auto self = weak.lock();
+        if (!self || !self->alive) return;
+        self->channel_ended = true;
+        self->handlers.on_channel_end(std::move(why));
+        self->finish_if_done();
       });
 }
 
-void HostProcess::group_gone(wire::ExitStatus exit, Status status) {
-  const std::weak_ptr<bool> alive = alive_;
-  channel_->drain();
-  if (alive.expired()) return;
-  channel_->stop();
-  output_->drain();
-  if (!status.ok()) handlers_.on_line("the process group is not gone: " + status.to_string());
-  auto on_gone = std::move(handlers_.on_gone);
-  on_gone(exit);
+void HostProcess::State::leader_ended(wire::ExitStatus exit) {
+  leader_gone = true;
+  handlers.on_leader_end(exit);
+  finish_if_done();
 }
+
+void HostProcess::State::kill() {
+  if (std::exchange(killing, true)) return;
+  process::kill_group_until_empty(loop, child.pid, Deadline::after(kKillPatience, loop.clock()),
+                                  [weak = weak_from_this()](Status status) {
+                                    auto self = weak.lock();
+                                    if (self && self->alive) self->group_empty(status);
+                                  });
+}
+
+void HostProcess::State::group_empty(const Status& status) {
+  if (!status.ok()) {
+    logger.warning("{}", status.to_string());
+    killing = false;
+    return kill();
+  }
+  empty = true;
+  finish_if_done();
+}
+
+void HostProcess::State::finish_if_done() {
+  if (!leader_gone || !empty || finished) return;
+  // Not from within the channel's or the watch's own callback.
+  if (channel_ended) {
+    finished = true;
+    loop.post([weak = weak_from_this()] {
+      if (auto self = weak.lock(); self && self->alive) self->finish();
+    });
+    return;
+  }
+  loop.call_after(kLastWords, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (!self || !self->alive || std::exchange(self->finished, true)) return;
+    self->finish();
+  });
+}
+
+void HostProcess::State::finish() {
+  pipes->drain();
+  pipes.reset();
+  channel.reset();
+  handlers.on_group_gone();
+}
+
+Result<std::unique_ptr<HostProcess>> HostProcess::spawn(net::EventLoop& loop,
+                                                        process::Executable& image,
+                                                        const wire::ActorSpec& spec,
+                                                        std::shared_ptr<ActorLog> log,
+                                                        Logger logger, Handlers handlers) {
+  auto sockets = TROUPE_TRY(memory::socket_pair());
+  auto out = TROUPE_TRY(process::make_pipe());
+  auto err = TROUPE_TRY(process::make_pipe());
+  process::SpawnOptions options;
+  options.path = image.path();
+  options.executable_fd = image.fd();
+  options.argv = arguments_of(image, spec);
+  options.environment = spec.environment;
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (nothing.valid()) options.descriptors.push_back({.parent = nothing.get(), .child = 0});
+  options.descriptors.push_back({.parent = out.writer.get(), .child = 1});
+  options.descriptors.push_back({.parent = err.writer.get(), .child = 2});
+  options.descriptors.push_back({.parent = sockets.second.get(), .child = kHostSocket});
+  options.parent_death_signal = SIGKILL;
+  auto child = TROUPE_TRY(process::spawn(options));
+
+  auto state = std::make_shared<State>(loop, std::move(logger), std::move(handlers));
+  state->child = std::move(child);
+  state->channel =
+      std::make_unique<process::HostChannel>(loop, std::move(sockets.first), kTellTimeoutMs);
+  state->log = log;
+  state->pipes = std::make_unique<LogPipes>(loop, std::move(out.reader), std::move(err.reader),
+                                            std::move(log));
+  state->watch();
+  return std::unique_ptr<HostProcess>(new HostProcess(std::move(state)));
+}
+
+HostProcess::~HostProcess() {
+  state_->alive = false;
+  if (!state_->leader_gone) {
+    process::stop_watching(state_->loop, state_->child);
+    (void)process::kill_group(state_->child.pid, SIGKILL);
+    (void)process::wait(state_->child, Deadline::after(kEndTimeout));
+  }
+  if (!state_->finished && !process::group_is_empty(state_->child.pid)) {
+    (void)process::kill_group(state_->child.pid, SIGKILL);
+  }
+  state_->channel.reset();
+  state_->pipes.reset();
+}
+
+pid_t HostProcess::pid() const { return state_->child.pid; }
+
+Status HostProcess::tell(const wire::HostMessage& message, int fd) {
+  if (!state_->channel) return Status(Code::kUnavailable, "the process has ended");
+  return state_->channel->send(message, fd);
+}
+
+void HostProcess::kill_group() { state_->kill(); }
 
 }  // namespace troupe::scheduler

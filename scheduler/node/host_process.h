@@ -1,61 +1,49 @@
 #pragma once
-// One process of an actor, from its start to the certainty that its whole process group is gone.
+// One process of an actor: spawned, spoken to, its output read, its end made sure of.
 
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
-#include "runtime/net/event_loop.h"
+#include "runtime/base/log.h"
 #include "runtime/process/child.h"
 #include "runtime/process/executable.h"
 #include "runtime/process/host_channel.h"
-#include "runtime/process/output.h"
-#include "runtime/process/spawn.h"
-#include "runtime/wire/host_messages.h"
+#include "scheduler/node/log_pipes.h"
 
 namespace troupe::scheduler {
 
-// Loop thread only.
 class HostProcess {
  public:
+  // Loop thread. None comes from within a call, or after the destructor.
   struct Handlers {
     std::function<void(wire::HostMessage, UniqueFd)> on_message;
-    std::function<void(std::string_view line)> on_line;  // of its output
-    // The process and its whole group are gone, its output is read. Last.
-    std::function<void(wire::ExitStatus)> on_gone;
+    std::function<void(Status)> on_channel_end;
+    std::function<void(wire::ExitStatus)> on_leader_end;
+    // After on_leader_end, and after all that it said and wrote has been delivered.
+    std::function<void()> on_group_gone;
   };
-
-  // Starts "PROGRAM host --actor TYPE --run RUN --rank N" and tells it what to host.
-  // `saved_state`: a descriptor for HostStart::has_saved_state, else -1.
-  static Result<std::unique_ptr<HostProcess>> start(net::EventLoop& loop,
-                                                    process::Executable& executable,
-                                                    const wire::HostStart& start, int saved_state,
+  // Runs `image` in host mode; `log` gets what it writes. Loop thread, whose end ends the process.
+  static Result<std::unique_ptr<HostProcess>> spawn(net::EventLoop& loop,
+                                                    process::Executable& image,
+                                                    const wire::ActorSpec& spec,
+                                                    std::shared_ptr<ActorLog> log, Logger logger,
                                                     Handlers handlers);
-  // Kills what still runs and waits for its end.
+  // SIGKILL to whatever still runs of it, and a short wait for that.
   ~HostProcess();
   HostProcess(const HostProcess&) = delete;
   HostProcess& operator=(const HostProcess&) = delete;
 
-  pid_t pid() const { return child_.pid; }
-  Status send(const wire::HostMessage& message, int fd = -1) { return channel_->send(message, fd); }
-  // SIGKILL to the whole group.
-  void kill();
+  pid_t pid() const;
+  // `fd` may be -1; it stays the caller's.
+  Status tell(const wire::HostMessage& message, int fd);
+  // SIGKILL to the group until nothing of it runs.
+  void kill_group();
 
  private:
-  HostProcess(net::EventLoop& loop, process::Child child, UniqueFd socket, UniqueFd output,
-              Handlers handlers);
-  void ended(wire::ExitStatus exit);
-  void group_gone(wire::ExitStatus exit, Status status);
-
-  net::EventLoop& loop_;
-  process::Child child_;
-  std::unique_ptr<process::HostChannel> channel_;
-  std::unique_ptr<process::LineReader> output_;
-  Handlers handlers_;
-  bool ended_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  struct State;
+  explicit HostProcess(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace troupe::scheduler

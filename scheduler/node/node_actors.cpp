@@ -157,11 +157,11 @@ void NodeState::on(node_event::ConnectionArrived& event) {
   if (found == actors_.end() || !check_actor(event.actor_id).ok()) return close(event.fd);
   Actor& actor = found->second;
   if (actor.can_be_told()) {
-    commands_.push_back(
-        node_command::TellHost{actor.host, std::move(event.connection), event.fd});
+    commands_.push_back(node_command::TellHost{actor.host, std::move(event.connection), event.fd});
     return close(event.fd);
   }
-  actor.waiting.push_back({event.fd, std::move(event.connection), now_ + config_.hand_over_timeout});
+  actor.waiting.push_back(
+      {event.fd, std::move(event.connection), now_ + config_.hand_over_timeout});
 }
 
 // --- end -----------------------------------------------------------------------------------------

@@ -1,66 +1,68 @@
 #pragma once
-// The node daemon: starts the processes of actors, sees them end, hands them their connections,
-// keeps what must outlive them.
+// The node daemon: processes, sockets, descriptors and the clock around the node's state machine.
 //
-// One port and one abstract Unix socket. A connection's target says whom it is for: "node" is
-// answered here, "actor/ID…" is handed to that actor's process after authentication; no data passes
-// through.
+// It listens on one TCP port and on an abstract Unix socket, keeps the control connection to the
+// head, starts actors' processes, and hands them their callers' connections.
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
-#include "runtime/base/file_system.h"
 #include "runtime/base/log.h"
 #include "runtime/base/random.h"
-#include "runtime/base/status.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
-#include "runtime/wire/types.h"
+#include "scheduler/node/log_pipes.h"
+#include "scheduler/node/node_state.h"
 
 namespace troupe::scheduler {
 
-// A line that an actor's process wrote; `actor` names it for people.
-using OutputSink = std::function<void(const std::string& actor, std::string_view line)>;
-
 struct NodeOptions {
-  NodeId node_id;
+  NodeId node_id;                  // empty: a random one
   std::string name;                // host name; the head makes it unique
-  std::string host = "127.0.0.1";  // numeric address to listen on, told to others
+  std::string host = "127.0.0.1";  // numeric address: to bind, and for others to connect to
   std::uint16_t port = 0;          // 0: a free one
   net::Address head;
   net::Token token;
   wire::Resources resources;
   std::map<std::string, std::string> labels;
-  // Each actor's output goes to LOG_DIR/ACTOR-ID.log; empty: only the last lines are kept, in
-  // memory.
-  std::string log_dir;
-  OutputSink on_output;  // may be empty
-  Duration join_timeout = std::chrono::seconds(60);
-  Duration return_timeout = std::chrono::seconds(60);
+  std::string log_dir;   // actors' output goes to LOG_DIR/ACTOR-ID.log; empty: no files
+  OutputSink on_output;  // actors' output line by line; may be empty
+  // The daemon's own lines; empty: standard error.
+  LogSink log_sink;
+  LogLevel log_level = LogLevel::kInfo;
+  // The program that images are compared with besides the one at their path; empty: this one.
+  std::string executable;
+  Duration join_timeout = NodeConfig().join_timeout;
+  Duration orphan_timeout = NodeConfig().orphan_timeout;
+  Duration shutdown_grace = NodeConfig().shutdown_grace;
+  Duration fence_grace = NodeConfig().fence_grace;
+  // Loop thread. With the name that the head gave; once.
+  std::function<void(const std::string& name)> on_registered;
+  // Loop thread; once, last; the daemon may be destroyed by work posted from it. Ok: it was asked
+  // to end. kDeadlineExceeded, naming the address: no head answered. Otherwise why the head
+  // refused.
+  std::function<void(Status)> on_stopped;
 };
 
 class NodeDaemon {
  public:
-  struct Handlers {
-    // At each registration with the head. May be empty.
-    std::function<void(const std::string& name)> on_registered;
-    // The node has ended: ok when the head said so, else why (no head, refused). Once.
-    std::function<void(Status)> on_stopped;
-  };
+  // Listens and begins to join the head, which need not be there yet. Loop thread; the loop must
+  // outlive the daemon. kAlreadyExists for a taken port.
+  static Result<std::unique_ptr<NodeDaemon>> start(net::EventLoop& loop, NodeOptions options);
+  virtual ~NodeDaemon() = default;  // stop(); loop thread
 
-  // Listens, then joins the head, which may not be up yet. Loop thread. References must outlive the
-  // daemon.
-  static Result<std::unique_ptr<NodeDaemon>> start(net::EventLoop& loop, NodeOptions options,
-                                                   FileSystem& files, Random& random, Logger log,
-                                                   Handlers handlers);
-  // Kills every process that it started and waits for their ends. Loop thread.
-  virtual ~NodeDaemon() = default;
-
-  // Ends all actors, tells the head that the node leaves, then calls on_stopped. Loop thread.
+  // Ends the actors, with their grace, then leaves the head; on_stopped follows. Loop thread.
   virtual void leave(const std::string& reason) = 0;
-  virtual const net::Address& address() const = 0;
+  // SIGKILLs every actor's process group and closes everything at once; when it returns nothing is
+  // left. on_stopped does not follow. Loop thread.
+  virtual void stop() = 0;
+
+  virtual const wire::NodeInfo& info() const = 0;
+  // For tests. Loop thread.
+  virtual const NodeState& state() const = 0;
 };
 
 }  // namespace troupe::scheduler

@@ -127,10 +127,10 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
   joined_once_ = true;
   back_off_ = kBackOffFirst;
   contact_ = register_sent_at_;
-  heartbeat_interval_ = std::chrono::milliseconds(std::max<std::int64_t>(
-      reply.heartbeat_interval_ms, 0));
-  heartbeat_timeout_ = std::chrono::milliseconds(std::max<std::int64_t>(
-      reply.heartbeat_timeout_ms, 0));
+  heartbeat_interval_ =
+      std::chrono::milliseconds(std::max<std::int64_t>(reply.heartbeat_interval_ms, 0));
+  heartbeat_timeout_ =
+      std::chrono::milliseconds(std::max<std::int64_t>(reply.heartbeat_timeout_ms, 0));
   if (heartbeat_interval_ > Duration::zero()) heartbeat_at_ = now_ + heartbeat_interval_;
   commands_.push_back(node_command::Registered{reply.name});
   for (const auto& [actor_id, generation] : reply.stop) {
@@ -184,9 +184,9 @@ void NodeState::tick_head() {
   }
   if (!registered_ && !end_status_ && give_up_at_ <= now_) {
     const Duration waited = joined_once_ ? config_.orphan_timeout : config_.join_timeout;
-    end_status_ = error(
-        Code::kDeadlineExceeded, "no head answered within {} ms: {}", milliseconds_of(waited),
-        last_failure_.ok() ? "it said nothing" : last_failure_.to_string());
+    end_status_ =
+        error(Code::kDeadlineExceeded, "no head answered within {} ms: {}", milliseconds_of(waited),
+              last_failure_.ok() ? "it said nothing" : last_failure_.to_string());
     connect_at_.reset();
     for (auto& [id, actor] : actors_) kill(actor);
     commands_.push_back(node_command::DropHead{});

@@ -35,7 +35,7 @@ struct NodeConfig {
   Duration shutdown_grace = std::chrono::seconds(2);
   // How long the segments of an actor without a process are kept, after its longest back-off.
   Duration keep_segments = std::chrono::seconds(10);
-  std::size_t segments_max = 64;        // per actor
+  std::size_t segments_max = 64;       // per actor
   std::size_t ended_actors_max = 200;  // whose output can still be read
 };
 

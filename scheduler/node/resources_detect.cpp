@@ -1,126 +1,198 @@
 #include "scheduler/node/resources_detect.h"
 
+#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
-#include <optional>
-#include <string>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
 namespace {
 
-constexpr std::uint64_t kSmallFile = 1 << 20;
-constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint64_t kSmallFileBytesMax = 1u << 20;  // of /proc and /sys
+constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
 
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && std::strchr(" \t\n", text.front())) text.remove_prefix(1);
+  while (!text.empty() && std::strchr(" \t\n", text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// The leading number of a text; nothing for "max", "-1" and the like.
 std::optional<std::int64_t> number(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  text = trimmed(text);
   std::int64_t value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end == text.data()) return std::nullopt;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc() || value < 0) return std::nullopt;
   return value;
 }
 
-std::optional<std::int64_t> number_in(FileSystem& files, const std::string& path) {
-  const auto text = files.read(path, kSmallFile);
-  return text.ok() ? number(*text) : std::nullopt;
+std::optional<std::string> read(FileSystem& files, const std::string& path) {
+  auto text = files.read(path, kSmallFileBytesMax);
+  if (!text.ok()) return std::nullopt;
+  return std::move(*text);
 }
 
-// The folder of this process's cgroup for a v1 controller, or of v2 ("" for `controller`).
-std::string cgroup_path(FileSystem& files, std::string_view controller) {
-  const auto text = files.read("/proc/self/cgroup", kSmallFile);
-  if (!text.ok()) return {};
-  std::string_view left = *text;
-  while (!left.empty()) {
-    const auto line = left.substr(0, left.find('\n'));
-    left.remove_prefix(std::min(left.size(), line.size() + 1));
+// The directories of a controller that limit this process, its own first. /proc/self/cgroup has
+// "N:controllers:path" for v1 and "0::path" for v2; inside a container the path may be one that
+// only the host sees, so the root is always looked at too.
+std::vector<std::string> cgroup_directories(FileSystem& files, std::string_view controller) {
+  std::vector<std::string> result;
+  std::set<std::string> seen;
+  const auto add = [&](const std::string& base, std::string path) {
+    while (true) {
+      while (!path.empty() && path.back() == '/') path.pop_back();
+      if (seen.insert(base + path).second) result.push_back(base + path);
+      if (path.empty()) return;
+      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    }
+  };
+  const std::string v1 = std::string(kCgroupRoot) + "/" + std::string(controller);
+  const std::string text = read(files, "/proc/self/cgroup").value_or("");
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t line_end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = std::string_view(text).substr(at, line_end - at);
+    at = line_end + 1;
     const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const auto names = "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
-    const bool match = controller.empty()
-                           ? names == ",,"
-                           : names.find("," + std::string(controller) + ",") != std::string::npos;
-    if (match) return std::string(line.substr(second + 1));
+    const auto second = first == line.npos ? first : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers =
+        "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
+    const std::string path(line.substr(second + 1));
+    if (controllers == ",,") {
+      add(kCgroupRoot, path);
+    } else if (controllers.find("," + std::string(controller) + ",") != std::string::npos) {
+      add(v1, path);
+    }
   }
-  return {};
+  add(kCgroupRoot, "");
+  add(v1, "");
+  return result;
 }
 
-// Quota in CPUs, rounded up.
-std::int64_t cpu_quota(FileSystem& files) {
-  for (const std::string& group : {cgroup_path(files, ""), std::string()}) {
-    const auto text = files.read("/sys/fs/cgroup" + group + "/cpu.max", kSmallFile);
-    if (!text.ok() || text->starts_with("max")) continue;
-    const auto quota = number(*text);
-    const auto space = text->find(' ');
-    const auto period =
-        space == std::string::npos ? std::nullopt : number(std::string_view(*text).substr(space));
-    if (quota && period && *quota > 0 && *period > 0) return (*quota + *period - 1) / *period;
-  }
-  for (const std::string& group : {cgroup_path(files, "cpu"), std::string()}) {
-    const std::string folder = "/sys/fs/cgroup/cpu" + group;
-    const auto quota = number_in(files, folder + "/cpu.cfs_quota_us");
-    const auto period = number_in(files, folder + "/cpu.cfs_period_us");
-    if (quota && period && *quota > 0 && *period > 0) return (*quota + *period - 1) / *period;
-  }
-  return kNoLimit;
+// CPUs of a quota, rounded up.
+std::optional<std::int64_t> quota_cpus(std::optional<std::int64_t> quota,
+                                       std::optional<std::int64_t> period) {
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return (*quota - 1) / *period + 1;
 }
 
 }  // namespace
 
-std::int64_t usable_cpus(FileSystem& files, std::int64_t affinity) {
-  return std::max<std::int64_t>(1, std::min(affinity, cpu_quota(files)));
+int SystemMachine::affinity_cpu_count() const {
+  // Machines with more CPUs than a cpu_set_t holds need a larger one.
+  for (int cpus = CPU_SETSIZE; cpus <= (1 << 16); cpus *= 4) {
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
+    const bool ok = set != nullptr && ::sched_getaffinity(0, bytes, set) == 0;
+    const int count = ok ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (count > 0) return count;
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
 }
 
-std::int64_t usable_memory_bytes(FileSystem& files) {
-  std::int64_t bytes = kNoLimit;
-  if (const auto text = files.read("/proc/meminfo", kSmallFile); text.ok()) {
-    const auto at = text->find("MemTotal:");
-    if (at != std::string::npos) {
-      if (const auto kib = number(std::string_view(*text).substr(at + 9))) bytes = *kib * 1024;
-    }
+std::optional<int> SystemMachine::nvml_gpu_count() const {
+  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return std::nullopt;
+  using Init = int (*)();
+  using Count = int (*)(unsigned*);
+  const auto init = reinterpret_cast<Init>(::dlsym(library, "nvmlInit_v2"));
+  const auto shutdown = reinterpret_cast<Init>(::dlsym(library, "nvmlShutdown"));
+  const auto get_count = reinterpret_cast<Count>(::dlsym(library, "nvmlDeviceGetCount_v2"));
+  std::optional<int> result;
+  if (init != nullptr && shutdown != nullptr && get_count != nullptr && init() == 0) {
+    unsigned count = 0;
+    if (get_count(&count) == 0) result = static_cast<int>(count);
+    shutdown();
   }
-  const std::string v2 = cgroup_path(files, "");
-  const std::string v1 = cgroup_path(files, "memory");
-  for (const std::string& path :
-       {"/sys/fs/cgroup" + v2 + "/memory.max", std::string("/sys/fs/cgroup/memory.max"),
-        "/sys/fs/cgroup/memory" + v1 + "/memory.limit_in_bytes",
-        std::string("/sys/fs/cgroup/memory/memory.limit_in_bytes")}) {
-    if (const auto limit = number_in(files, path); limit && *limit > 0) {
-      bytes = std::min(bytes, *limit);
-    }
-  }
-  return bytes == kNoLimit ? 0 : bytes;
+  ::dlclose(library);
+  return result;
 }
 
-std::int64_t usable_gpus(FileSystem& files, const Environment& environment) {
-  std::int64_t devices = 0;
-  while (files.exists("/dev/nvidia" + std::to_string(devices))) ++devices;
+int detect_cpu_count(FileSystem& files, const Machine& machine) {
+  std::int64_t count = std::max(machine.affinity_cpu_count(), 1);
+  for (const std::string& directory : cgroup_directories(files, "cpu")) {
+    std::optional<std::int64_t> cpus;
+    if (const auto max = read(files, directory + "/cpu.max")) {
+      const auto space = max->find(' ');
+      if (space != std::string::npos) {
+        cpus = quota_cpus(number(*max), number(std::string_view(*max).substr(space)));
+      }
+    } else if (const auto quota = read(files, directory + "/cpu.cfs_quota_us")) {
+      const auto period = read(files, directory + "/cpu.cfs_period_us");
+      if (period) cpus = quota_cpus(number(*quota), number(*period));
+    }
+    if (cpus) count = std::min(count, std::max<std::int64_t>(*cpus, 1));
+  }
+  return static_cast<int>(count);
+}
+
+Result<std::int64_t> detect_memory_bytes(FileSystem& files) {
+  constexpr std::string_view kMemTotal = "MemTotal:";
+  const std::string text = TROUPE_TRY(files.read("/proc/meminfo", kSmallFileBytesMax));
+  const auto at = text.find(kMemTotal);
+  const auto kilobytes = at == std::string::npos
+                             ? std::nullopt
+                             : number(std::string_view(text).substr(at + kMemTotal.size()));
+  if (!kilobytes) return Status(Code::kDataLoss, "/proc/meminfo has no MemTotal");
+  std::int64_t bytes = *kilobytes * 1024;
+  for (const std::string& directory : cgroup_directories(files, "memory")) {
+    for (const char* name : {"/memory.max", "/memory.limit_in_bytes"}) {
+      const auto limit_text = read(files, directory + name);
+      const auto limit = limit_text ? number(*limit_text) : std::nullopt;
+      if (limit && *limit > 0) bytes = std::min(bytes, *limit);
+    }
+  }
+  return bytes;
+}
+
+int detect_gpu_count(FileSystem& files, const Environment& environment, const Machine& machine) {
+  int devices = 0;
+  bool any = false;
+  if (const auto entries = files.list("/dev"); entries.ok()) {
+    for (const DirectoryEntry& entry : *entries) {
+      std::string_view name = entry.name;
+      if (!name.starts_with("nvidia")) continue;
+      any = true;
+      name.remove_prefix(std::strlen("nvidia"));
+      devices += !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+    }
+  }
+  if (!any) return 0;
+  const int count = machine.nvml_gpu_count().value_or(devices);
   const auto visible = environment.get("CUDA_VISIBLE_DEVICES");
-  if (!visible) return devices;
-  // As CUDA reads it: names up to the first that is none; "" and "-1" hide all.
-  if (visible->empty() || visible->starts_with("-")) return 0;
-  const auto named = 1 + std::count(visible->begin(), visible->end(), ',');
-  return std::min<std::int64_t>(devices, named);
+  if (!visible) return count;
+  int listed = 0;
+  std::string_view rest = *visible;
+  while (!rest.empty()) {
+    const auto comma = std::min(rest.find(','), rest.size());
+    const std::string_view device = trimmed(rest.substr(0, comma));
+    if (device.empty() || device.front() == '-') break;
+    // An index that does not exist hides itself and what follows.
+    if (const auto index = number(device);
+        index && device.find_first_not_of("0123456789") == device.npos && *index >= count) {
+      break;
+    }
+    ++listed;
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return std::min(listed, count);
 }
 
-Result<wire::Resources> detect_resources(FileSystem& files, const Environment& environment) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  const std::int64_t affinity =
-      ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+Result<wire::Resources> detect_resources(FileSystem& files, const Environment& environment,
+                                         const Machine& machine) {
   wire::Resources resources;
-  resources[std::string(kCpu)] = usable_cpus(files, affinity) * wire::kResourceUnit;
-  const std::int64_t memory = usable_memory_bytes(files);
-  if (memory > 0 && memory < kNoLimit / wire::kResourceUnit) {
-    resources[std::string(kMemory)] = memory * wire::kResourceUnit;
-  }
-  if (const std::int64_t gpus = usable_gpus(files, environment); gpus > 0) {
-    resources[std::string(kGpu)] = gpus * wire::kResourceUnit;
-  }
+  resources[std::string(kCpu)] = detect_cpu_count(files, machine) * wire::kResourceUnit;
+  resources[std::string(kMemory)] = TROUPE_TRY(detect_memory_bytes(files)) * wire::kResourceUnit;
+  const int gpus = detect_gpu_count(files, environment, machine);
+  if (gpus > 0) resources[std::string(kGpu)] = gpus * wire::kResourceUnit;
   return resources;
 }
 

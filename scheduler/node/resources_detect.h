@@ -1,23 +1,44 @@
 #pragma once
-// What this machine has to offer: CPUs, memory, GPUs, as far as this process may use them.
+// What a machine has to offer: the CPUs and the memory this process may use, not those of the
+// machine when a container grants less, and GPUs where there are any.
 
-#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "runtime/base/environment.h"
 #include "runtime/base/file_system.h"
-#include "runtime/base/status.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::scheduler {
 
-// CPU: the affinity mask, no more than the cgroup's quota (v1 and v2) rounded up, at least 1.
-// memory: the cgroup's limit or the machine's memory, whichever is less, in bytes.
-// GPU: the devices /dev/nvidia0, 1, …, no more than CUDA_VISIBLE_DEVICES names; 0 is left out.
-Result<wire::Resources> detect_resources(FileSystem& files, const Environment& environment);
+// What only system calls and drivers tell.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  // CPUs in this process's affinity mask.
+  virtual int affinity_cpu_count() const = 0;
+  // GPUs by NVIDIA's management library; nothing where it is not there or does not answer.
+  virtual std::optional<int> nvml_gpu_count() const = 0;
+};
+class SystemMachine final : public Machine {
+ public:
+  int affinity_cpu_count() const override;
+  std::optional<int> nvml_gpu_count() const override;
+};
 
-// The parts, for tests: `affinity` is the number of CPUs in the mask.
-std::int64_t usable_cpus(FileSystem& files, std::int64_t affinity);
-std::int64_t usable_memory_bytes(FileSystem& files);
-std::int64_t usable_gpus(FileSystem& files, const Environment& environment);
+// The affinity mask, or the CPU quota of the control group (v2: cpu.max, v1: cpu.cfs_quota_us) or
+// of one above it, where that is less; rounded up, at least 1.
+int detect_cpu_count(FileSystem& files, const Machine& machine);
+// The least memory limit (v2: memory.max, v1: memory.limit_in_bytes) or MemTotal, in bytes;
+// kDataLoss when /proc/meminfo does not say.
+Result<std::int64_t> detect_memory_bytes(FileSystem& files);
+// 0 without /dev/nvidia*. CUDA_VISIBLE_DEVICES limits it: its entries up to the first that is not
+// valid (empty or -1), as the CUDA programming guide has it.
+int detect_gpu_count(FileSystem& files, const Environment& environment, const Machine& machine);
+
+// "CPU", "memory", and "GPU" where there are any.
+Result<wire::Resources> detect_resources(FileSystem& files, const Environment& environment,
+                                         const Machine& machine);
 
 }  // namespace troupe::scheduler
