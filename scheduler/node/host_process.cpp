@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -171,8 +172,12 @@ HostProcess::~HostProcess() {
     (void)process::kill_group(state_->child.pid, SIGKILL);
     (void)process::wait(state_->child, Deadline::after(kEndTimeout));
   }
-  if (!state_->finished && !process::group_is_empty(state_->child.pid)) {
-    (void)process::kill_group(state_->child.pid, SIGKILL);
+  if (!state_->finished) {
+    const auto by = Deadline::after(kEndTimeout);
+    while (!process::group_is_empty(state_->child.pid) && !by.passed()) {
+      (void)process::kill_group(state_->child.pid, SIGKILL);
+      ::usleep(1000);  // killed ones end by themselves; nothing tells when the last one has
+    }
   }
   state_->channel.reset();
   state_->pipes.reset();
