@@ -215,7 +215,8 @@ int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::st
   context.out.flush();
   if (status.ok()) return context.exit_code;
   context.err << fmt::format("troupe {}: {}\n", context.selected_name, status.to_string());
-  return exit_code(status.code());
+  // A command that knows better, as 130 after Ctrl-C, has said so.
+  return context.exit_code != 0 ? context.exit_code : exit_code(status.code());
 }
 
 }  // namespace troupe::tools

@@ -33,8 +33,9 @@ Status generate(const Options& options, CommandContext& context) {
   auto model = TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads));
   context.out << options.prompt << std::flush;
   TROUPE_RETURN_IF_ERROR(model->generate(
-      options.prompt, sampling, static_cast<std::int64_t>(std::min<std::uint64_t>(options.tokens, 1u << 20)),
-      options.seed, [&](const std::string& text) { context.out << text << std::flush; }));
+      options.prompt, sampling,
+      static_cast<std::int64_t>(std::min<std::uint64_t>(options.tokens, 1u << 20)), options.seed,
+      [&](const std::string& text) { context.out << text << std::flush; }));
   context.out << "\n";
   return {};
 }

@@ -94,16 +94,14 @@ Status HeadProcess::start_worker() {
   options.host = daemon_->address().host;
   options.token = token_.token;
   const std::string offers = scheduler::format_resources(options.resources);
-  node_ = TROUPE_TRY(scheduler::NodeDaemon::start(
-      *loop_, std::move(options), context_.files, context_.random, log_.named("node"),
-      {.on_registered =
-           [this, offers](const std::string& name) {
-             log_.info("this machine is a worker node, too: {} with {}", name, offers);
-           },
-       .on_stopped =
-           [this](const Status& why) {
-             if (!why.ok()) log_.error("the worker node in this head ended: {}", why.to_string());
-           }}));
+  options.log_level = log_level_from_name(flags_.log_level);
+  options.on_registered = [this, offers](const std::string& name) {
+    log_.info("this machine is a worker node, too: {} with {}", name, offers);
+  };
+  options.on_stopped = [this](const Status& why) {
+    if (!why.ok()) log_.error("the worker node in this head ended: {}", why.to_string());
+  };
+  node_ = TROUPE_TRY(scheduler::NodeDaemon::start(*loop_, std::move(options)));
   return {};
 }
 

@@ -25,7 +25,8 @@ Status train_tokenizer(const Options& options, CommandContext& context) {
     return error(Code::kInvalidArgument, "give the folder to write to: --out DIR");
   }
   train::BpeTrainerOptions trainer;
-  trainer.vocab_size = static_cast<std::int64_t>(std::min<std::uint64_t>(options.vocab_size, 1u << 24));
+  trainer.vocab_size =
+      static_cast<std::int64_t>(std::min<std::uint64_t>(options.vocab_size, 1u << 24));
   trainer.special_tokens = {"<|endoftext|>", "<|pad|>"};
   trainer.pad_token = "<|pad|>";
   std::size_t next = 0;

@@ -9,6 +9,7 @@
 
 #include "train/config/explain.h"
 #include "train/config/load.h"
+#include "tools/commands/train_cluster.h"
 #include "train/trainer/driver.h"
 
 namespace troupe::tools {
@@ -28,14 +29,15 @@ UniqueFd interrupts() {
 Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
-  const auto loaded = TROUPE_TRY(
-      train::load_train_config(arguments, context.environment, context.files));
+  const auto loaded =
+      TROUPE_TRY(train::load_train_config(arguments, context.environment, context.files));
   if (explain_wanted) {
     const auto rows = train::explain(loaded);
     context.out << (json_wanted ? json::write(train::explain_json(rows)) + "\n"
                                 : train::explain_table(rows, false));
     return {};
   }
+  if (loaded.launch.node_rank > 0) return join_as_worker(context, loaded);
   const UniqueFd interrupt = interrupts();
   const SystemClock clock;
   train::StandardErrorOutput output;
@@ -46,14 +48,8 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                        .output = output,
                                        .cores = cores,
                                        .interrupt_fd = interrupt.get()};
-  environment.make_cluster = [&](int, double cpus) -> Result<train::TrainingCluster> {
-    EmbeddedOptions options;
-    options.num_cpus = std::max<double>(cores, cpus);
-    options.job_name = "troupe train";
-    options.on_output = [&](const std::string& actor, std::string_view line) {
-      output.write(fmt::format("[{}] {}\n", actor, line));
-    };
-    return train::TrainingCluster{.cluster = TROUPE_TRY(Cluster::start_embedded(options))};
+  environment.make_cluster = [&](int trainers) {
+    return make_training_cluster(context, loaded, trainers, output);
   };
   const auto summary = train::run_training(loaded, environment);
   if (summary.status().code() == Code::kCancelled) context.exit_code = 130;
@@ -77,6 +73,9 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example("troupe train examples/train/pretrain_tiny.yaml")
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")
+      .example("troupe train x.yaml --address 10.0.0.2:6379    on a running cluster")
+      .example("USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
+               "  troupe train x.yaml                   the second of two machines")
       .example("troupe train x.yaml --explain         what becomes of every key")
       .run([arguments, &context] { return train(*arguments, context); });
 }

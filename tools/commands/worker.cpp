@@ -68,7 +68,6 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
   options.host = choice.address;
   options.port = flags_.port.value_or(0);
   options.join_timeout = timeout;
-  options.return_timeout = timeout;
   return options;
 }
 
@@ -95,24 +94,18 @@ Status WorkerProcess::run() {
   auto node_options = TROUPE_TRY(options());
   ::signal(SIGPIPE, SIG_IGN);
   const std::string offers = scheduler::format_resources(node_options.resources);
-  node_ = TROUPE_TRY(scheduler::NodeDaemon::start(
-      *loop_, std::move(node_options), context_.files, context_.random, log_,
-      {.on_registered =
-           [this, offers](const std::string& name) {
-             context_.out << fmt::format(
-                                 "Node {} {} the cluster of {}; it listens on {} and "
-                                 "offers {}.",
-                                 name, joined_ ? "is back in" : "joined", head_,
-                                 format_address(node_->address().host, node_->address().port),
-                                 offers)
-                          << std::endl;
-             joined_ = true;
-           },
-       .on_stopped =
-           [this](Status why) {
-             ended_ = std::move(why);
-             loop_->stop();
-           }}));
+  node_options.log_level = log_level_from_name(flags_.log_level);
+  node_options.on_registered = [this, offers](const std::string& name) {
+    context_.out << fmt::format("Node {} joined the cluster of {}; it listens on {} and offers {}.",
+                                name, head_, node_->info().endpoint.to_string(), offers)
+                 << std::endl;
+    joined_ = true;
+  };
+  node_options.on_stopped = [this](Status why) {
+    ended_ = std::move(why);
+    loop_->stop();
+  };
+  node_ = TROUPE_TRY(scheduler::NodeDaemon::start(*loop_, std::move(node_options)));
   loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
   loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
   loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
@@ -125,6 +118,13 @@ Status WorkerProcess::run() {
 }
 
 }  // namespace
+
+Status run_worker(CommandContext& context, const std::string& address, double timeout_s) {
+  WorkerFlags flags;
+  flags.address = address;
+  flags.timeout_s = timeout_s;
+  return WorkerProcess(context, flags).run();
+}
 
 void add_worker_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<WorkerFlags>();

@@ -1,0 +1,166 @@
+#include "tools/commands/train_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/mutex.h"
+#include "runtime/net/interfaces.h"
+#include "scheduler/policy/resources.h"
+#include "tools/commands/cluster_options.h"
+#include "tools/commands/node_flags.h"
+#include "tools/commands/worker.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr std::string_view kLoopback = "127.0.0.1";
+// How often the head is asked which nodes have come. It pushes to nodes and owners, not to tools.
+constexpr Duration kLookAgain = std::chrono::milliseconds(100);
+
+std::int64_t whole_cpus(const wire::Resources& resources) {
+  return std::max<std::int64_t>(
+      1, scheduler::amount_of(resources, scheduler::kCpu) / wire::kResourceUnit);
+}
+
+Result<std::int64_t> cpus_here(CommandContext& context) {
+  return whole_cpus(TROUPE_TRY(node_resources(context, {})));
+}
+
+// Nodes that can take trainers, and the CPUs of the smallest.
+Status measure(train::TrainingCluster& cluster) {
+  const auto nodes = TROUPE_TRY(cluster.cluster.nodes());
+  cluster.node_count = 0;
+  cluster.cores_per_node = 0;
+  for (const auto& node : nodes) {
+    if (node.state != wire::NodeState::kAlive) continue;
+    ++cluster.node_count;
+    const std::int64_t cpus = whole_cpus(node.total);
+    cluster.cores_per_node =
+        cluster.cores_per_node == 0 ? cpus : std::min(cluster.cores_per_node, cpus);
+  }
+  if (cluster.node_count == 0) {
+    return error(Code::kResourceExhausted,
+                 "the cluster has no worker node: start one with 'troupe worker --address HOST:PORT'");
+  }
+  return {};
+}
+
+// Until NNODES nodes are there.
+Status wait_for_nodes(train::TrainingCluster& cluster, std::int64_t wanted, Duration timeout,
+                      train::ProgressOutput& output) {
+  const Deadline deadline = Deadline::after(timeout);
+  Mutex mutex;
+  CondVar never;
+  std::int64_t told = -1;
+  for (;;) {
+    TROUPE_RETURN_IF_ERROR(measure(cluster));
+    if (cluster.node_count >= wanted) return {};
+    if (deadline.passed()) {
+      return error(Code::kDeadlineExceeded,
+                   "{} of {} nodes are missing after {:.0f} s (troupe.join_timeout_s): start them "
+                   "with the same MASTER_ADDR and MASTER_PORT and NODE_RANK=1…{}",
+                   wanted - cluster.node_count, wanted,
+                   std::chrono::duration<double>(timeout).count(), wanted - 1);
+    }
+    if (std::exchange(told, cluster.node_count) != cluster.node_count) {
+      output.write(fmt::format("{} of {} nodes are there\n", cluster.node_count, wanted));
+    }
+    MutexLock lock(mutex);
+    never.wait_until(mutex, Deadline::after(std::min<Duration>(kLookAgain, deadline.remaining())),
+                     [] { return false; });
+  }
+}
+
+EmbeddedOptions embedded_options(train::ProgressOutput& output) {
+  EmbeddedOptions options;
+  options.job_name = "troupe train";
+  options.on_output = [&output](const std::string& actor, std::string_view line) {
+    output.write(fmt::format("[{}] {}\n", actor, line));
+  };
+  return options;
+}
+
+// One machine: everything comes up here and goes down with the run.
+Result<train::TrainingCluster> alone(CommandContext& context, const train::LoadedConfig& loaded,
+                                     int trainers, train::ProgressOutput& output) {
+  const std::int64_t cores = TROUPE_TRY(cpus_here(context));
+  const std::int64_t threads =
+      train::resolve_threads_per_worker(loaded.config, cores, std::max(1, trainers));
+  EmbeddedOptions options = embedded_options(output);
+  // More trainers than cores are allowed here, and said.
+  options.num_cpus = static_cast<double>(std::max<std::int64_t>(cores, trainers * threads));
+  auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
+  const NodeId node = cluster.node_id();
+  return train::TrainingCluster{.cluster = std::move(cluster),
+                                .embedded = true,
+                                .rank_0_node = node,
+                                .node_count = 1,
+                                .cores_per_node = cores};
+}
+
+// Node 0 of several: head, worker and driver in one, where the others find it.
+Result<train::TrainingCluster> first_of_several(CommandContext& context,
+                                                const train::LoadedConfig& loaded,
+                                                train::ProgressOutput& output) {
+  const auto& launch = loaded.launch;
+  net::SystemNetwork network(context.files);
+  net::AddressOverride wanted;
+  if (launch.master_addr && *launch.master_addr != kLoopback) wanted.address = *launch.master_addr;
+  const auto choice = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted));
+  const auto token = TROUPE_TRY(load_or_make_token(context, {}));
+  EmbeddedOptions options = embedded_options(output);
+  options.host = choice.address;
+  options.port = static_cast<std::uint16_t>(launch.master_port.value_or(0));
+  options.token = token.token;
+  auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
+  const NodeId node = cluster.node_id();
+  const auto& address = cluster.head_address();
+  output.write(fmt::format(
+      "{}\nnode 0 of {}: the others run the same command with MASTER_ADDR={} MASTER_PORT={} and "
+      "NODE_RANK=1…{}, and the same {}\n",
+      choice.notice(), launch.node_count(), address.host, address.port, launch.node_count() - 1,
+      token.file));
+  train::TrainingCluster result{
+      .cluster = std::move(cluster), .embedded = true, .rank_0_node = node};
+  TROUPE_RETURN_IF_ERROR(
+      wait_for_nodes(result, launch.node_count(),
+                     std::chrono::seconds(loaded.config.troupe.join_timeout_s), output));
+  return result;
+}
+
+Result<train::TrainingCluster> running(CommandContext& context, const std::string& address) {
+  const auto place = TROUPE_TRY(find_cluster(context, address, {}));
+  ConnectOptions options{.host = place.address.host,
+                         .port = place.address.port,
+                         .token = place.token.token,
+                         .job_name = "troupe train"};
+  train::TrainingCluster result{.cluster = TROUPE_TRY(Cluster::connect(options)),
+                                .embedded = false};
+  TROUPE_RETURN_IF_ERROR(measure(result));
+  return result;
+}
+
+}  // namespace
+
+Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
+                                                     const train::LoadedConfig& loaded,
+                                                     int trainers, train::ProgressOutput& output) {
+  if (const auto address = train::resolve_address(loaded.config, loaded.launch)) {
+    return running(context, *address);
+  }
+  if (loaded.launch.node_count() > 1) return first_of_several(context, loaded, output);
+  return alone(context, loaded, trainers, output);
+}
+
+Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded) {
+  const auto& launch = loaded.launch;
+  if (!launch.master_addr || !launch.master_port) {
+    return error(Code::kInvalidArgument,
+                 "NODE_RANK={} needs MASTER_ADDR and MASTER_PORT: those that node 0 prints",
+                 launch.node_rank);
+  }
+  return run_worker(context, fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
+                    static_cast<double>(loaded.config.troupe.join_timeout_s));
+}
+
+}  // namespace troupe::tools
