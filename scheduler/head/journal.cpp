@@ -1,6 +1,8 @@
 #include "scheduler/head/journal.h"
 
 #include <cstring>
+#include <optional>
+#include <string_view>
 
 #include "runtime/base/hash.h"
 
@@ -27,6 +29,29 @@ std::string records_of(std::span<const Delta> deltas) {
   return out;
 }
 
+// The payload of the record that `bytes` begin with; nothing where there is no whole, sound one.
+std::optional<std::string_view> record_at_front(std::string_view bytes) {
+  if (bytes.size() < kHeaderBytes) return std::nullopt;
+  std::uint32_t length = 0;
+  std::uint64_t hash = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  std::memcpy(&hash, bytes.data() + sizeof length, sizeof hash);
+  if (length > bytes.size() - kHeaderBytes) return std::nullopt;
+  const std::string_view payload = bytes.substr(kHeaderBytes, length);
+  if (xxh3_64(bytes_of(payload)) != hash) return std::nullopt;
+  return payload;
+}
+
+// Whether bytes that are no record are an append that did not come to its end: no record follows.
+// A sound one behind them was made durable after them, so they were damaged later.
+bool torn(std::string_view bytes) {
+  while (bytes.size() > kHeaderBytes) {
+    bytes.remove_prefix(1);
+    if (record_at_front(bytes)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<std::vector<Delta>> FileJournal::replay() {
@@ -36,26 +61,21 @@ Result<std::vector<Delta>> FileJournal::replay() {
   // A head that died while it made its first journal left nothing that was acted upon.
   if (content.size() < kMagic.size()) return deltas;
   if (!content.starts_with(kMagic)) {
-    return error(Code::kDataLoss, "{} is no journal of a head; give another --state-dir, or move it "
-                 "away", path_);
+    return error(Code::kDataLoss,
+                 "{} is no journal of a head; give another --state-dir, or move it "
+                 "away",
+                 path_);
   }
-  std::size_t at = kMagic.size();
-  while (content.size() - at >= kHeaderBytes) {
-    std::uint32_t length = 0;
-    std::uint64_t hash = 0;
-    std::memcpy(&length, content.data() + at, sizeof length);
-    std::memcpy(&hash, content.data() + at + sizeof length, sizeof hash);
-    if (length > content.size() - at - kHeaderBytes) break;  // torn
-    const auto payload =
-        std::as_bytes(std::span(content.data() + at + kHeaderBytes, std::size_t{length}));
-    const bool last = at + kHeaderBytes + length == content.size();
-    if (xxh3_64(payload) != hash) {
-      if (last) break;  // torn within the last record
+  std::string_view rest = std::string_view(content).substr(kMagic.size());
+  while (!rest.empty()) {
+    const auto payload = record_at_front(rest);
+    if (!payload) {
+      if (torn(rest)) break;
       return error(Code::kDataLoss, "{} is damaged at byte {}; move it away to start without it",
-                   path_, at);
+                   path_, content.size() - rest.size());
     }
-    deltas.push_back(TROUPE_TRY(decode_delta(payload)));
-    at += kHeaderBytes + length;
+    deltas.push_back(TROUPE_TRY(decode_delta(bytes_of(*payload))));
+    rest.remove_prefix(kHeaderBytes + payload->size());
   }
   return deltas;
 }

@@ -1,0 +1,389 @@
+// The head over real sockets: clients through HeadClient, nodes played by the test.
+
+#include "scheduler/head/head_daemon.h"
+
+#include <atomic>
+
+#include "scheduler/client/head_client.h"
+#include "tests/scheduler/support.h"
+#include "tests/support/faulty_file_system.h"
+
+using namespace troupe;
+using namespace troupe::scheduler;
+using namespace std::chrono_literals;
+using tests::Answer;
+using tests::Inbox;
+using tests::on_loop;
+
+namespace {
+
+const std::string kPath = "/journal";
+
+// A node that does what it is told without processes: what it starts is ready at once.
+class Node {
+ public:
+  Node(net::EventLoop& loop, const net::Address& head, std::uint64_t number,
+       std::vector<wire::RunningActor> running = {})
+      : loop_(loop), node_id_{0x40, number} {
+    auto socket = net::connect_blocking(head, "head", tests::kToken, tests::patience());
+    REQUIRE_MESSAGE(socket.ok(), socket.status().to_string());
+    on_loop(loop_, [&] {
+      connection_ = net::make_connection(loop_, std::move(*socket), "head");
+      connection_->start({.on_frame = [this](std::span<const std::byte> frame) { received(frame); },
+                          .on_close = [this](Status) { closed.put(true); }});
+      wire::RegisterNode message;
+      message.request_id = 1;
+      message.node.node_id = node_id_;
+      message.node.name = "node";
+      message.node.endpoint = {"127.0.0.1", 7000, ""};
+      message.node.total = {{"CPU", 4 * wire::kResourceUnit}};
+      message.running = std::move(running);
+      return connection_->send(wire::encode(message)).ok();
+    });
+    registered = replies.take();
+  }
+  ~Node() { vanish(); }
+  // As if its process were killed.
+  void vanish() {
+    on_loop(loop_, [this] {
+      if (connection_) connection_->close();
+      connection_.reset();
+      return 0;
+    });
+  }
+  void send(const wire::ControlMessage& message) {
+    on_loop(loop_, [&] { return connection_->send(wire::encode(message)).ok(); });
+  }
+
+  Inbox<wire::RegisterNodeReply> replies;
+  Inbox<wire::StartActor> starts;
+  Inbox<wire::StopActor> stops;
+  Inbox<bool> closed;
+  wire::RegisterNodeReply registered;
+
+ private:
+  void received(std::span<const std::byte> frame) {
+    auto message = wire::decode_control(frame).value();
+    if (auto* reply = std::get_if<wire::RegisterNodeReply>(&message)) {
+      replies.put(std::move(*reply));
+    } else if (auto* start = std::get_if<wire::StartActor>(&message)) {
+      say(wire::ActorStarted{start->spec.actor_id, start->generation, 4711});
+      say(wire::ActorReady{start->spec.actor_id, start->generation});
+      starts.put(std::move(*start));
+    } else if (auto* stop = std::get_if<wire::StopActor>(&message)) {
+      say(wire::ActorExited{
+          .actor_id = stop->actor_id, .generation = stop->generation, .exit = {0, 9}});
+      stops.put(std::move(*stop));
+    } else if (std::holds_alternative<wire::ShutdownNode>(message)) {
+      wire::NodeUpdate left;
+      left.node.node_id = node_id_;
+      left.node.state = wire::NodeState::kDead;
+      say(left);
+    }
+  }
+  void say(const wire::ControlMessage& message) {
+    static_cast<void>(connection_->send(wire::encode(message)));
+  }
+
+  net::EventLoop& loop_;
+  const NodeId node_id_;
+  std::shared_ptr<net::Connection> connection_;
+};
+
+struct Fixture {
+  tests::FaultyFileSystem files;
+  SystemRandom random;
+  HeadOptions options{.token = tests::kToken};
+  Inbox<std::string> ended;
+  std::unique_ptr<FileJournal> journal;
+  std::unique_ptr<HeadDaemon> head;
+  net::LoopThread clients{"clients"};
+  net::LoopThread thread{"head"};  // ends first
+
+  Fixture() {
+    options.config.owner_grace = 150ms;
+    options.config.disconnect_grace = 150ms;
+    options.config.rejoin_grace = 5s;
+    options.config.heartbeat_timeout = 20s;
+    REQUIRE(start().ok());
+    options.port = address().port;  // a restarted head is where it was
+  }
+  ~Fixture() { stop(); }
+
+  Status start() {
+    return on_loop(thread.loop(), [this] {
+      journal = std::make_unique<FileJournal>(files, kPath);
+      auto made = HeadDaemon::start(thread.loop(), options, *journal, random, Logger::discard(),
+                                    [this](std::string reason) { ended.put(std::move(reason)); });
+      if (!made.ok()) return made.status();
+      head = std::move(*made);
+      return Status();
+    });
+  }
+  // As kill -9 would: nothing is said to anybody.
+  void stop() {
+    on_loop(thread.loop(), [this] {
+      head.reset();
+      return 0;
+    });
+  }
+  net::Address address() {
+    return on_loop(thread.loop(), [this] { return head->address(); });
+  }
+  std::shared_ptr<HeadClient> client(std::uint64_t number = 1) {
+    const wire::ClientHello hello{.client_id = ClientId{0xc1, number},
+                                  .job_id = JobId{0x10, number},
+                                  .name = "driver " + std::to_string(number),
+                                  .kind = "driver"};
+    auto made =
+        HeadClient::connect(clients.loop(), address(), tests::kToken, hello, tests::patience());
+    REQUIRE_MESSAGE(made.ok(), made.status().to_string());
+    return *made;
+  }
+};
+
+wire::ActorSpec spec(std::uint64_t number, std::int64_t cpus = 1) {
+  wire::ActorSpec made;
+  made.actor_id = ActorId{0xac, number};
+  made.type = "Counter";
+  made.resources = {{"CPU", cpus * wire::kResourceUnit}};
+  return made;
+}
+
+Status create(HeadClient& client, std::vector<wire::ActorSpec> specs, bool gang = false) {
+  Answer answer;
+  client.create_actors(std::move(specs), gang, false, answer.callback());
+  return answer.get();
+}
+
+// What a watch tells, to be waited for.
+struct Watch {
+  std::shared_ptr<Inbox<Result<wire::ActorInfo>>> updates =
+      std::make_shared<Inbox<Result<wire::ActorInfo>>>();
+  Watch(HeadClient& client, std::uint64_t number) {
+    client.watch_actor(ActorId{0xac, number}, "",
+                       [u = updates](Result<wire::ActorInfo> info) { u->put(std::move(info)); });
+  }
+  wire::ActorInfo until(wire::ActorState state) {
+    return *updates->take([&](const auto& u) { return u.ok() && u->state == state; });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("actors are created, watched, listed and killed") {
+  Fixture f;
+  Node node(f.clients.loop(), f.address(), 1);
+  CHECK(node.registered.status.ok());
+  CHECK(node.registered.name == "node");
+  const auto client = f.client();
+  CHECK(create(*client, {spec(1), spec(2)}, true).ok());
+  Watch watch(*client, 1);
+  const auto alive = watch.until(wire::ActorState::kAlive);
+  CHECK(alive.pid == 4711);
+  CHECK(alive.node_id == NodeId{0x40, 1});
+  CHECK(alive.endpoint.port == 7000);
+
+  // Asked again, as after a reconnection: done already.
+  CHECK(create(*client, {spec(1), spec(2)}, true).ok());
+  const auto nodes = client->nodes(tests::patience()).value();
+  REQUIRE(nodes.size() == 1);
+  CHECK(nodes[0].available.at("CPU") == 2 * wire::kResourceUnit);
+  CHECK(client->actors(true, tests::patience()).value().size() == 2);
+
+  Answer killed;
+  client->kill_actor(ActorId{0xac, 1}, false, 0, "not needed", killed.callback());
+  CHECK(killed.get().ok());
+  const auto dead = watch.until(wire::ActorState::kDead);
+  CHECK(dead.death.code() == Code::kActorDied);
+  CHECK(dead.death.message().find("not needed") != std::string::npos);
+  CHECK(client->actors(false, tests::patience()).value().size() == 1);
+  CHECK(client->actors(true, tests::patience()).value().size() == 2);
+
+  Answer stranger;
+  client->kill_actor(ActorId{1, 1}, false, 0, "", stranger.callback());
+  CHECK(stranger.get().code() == Code::kNotFound);
+  CHECK(create(*client, {spec(9, 100)}).code() == Code::kResourceExhausted);
+}
+
+TEST_CASE("events come in order, from where one asks") {
+  Fixture f;
+  Node node(f.clients.loop(), f.address(), 1);
+  const auto client = f.client();
+  REQUIRE(create(*client, {spec(1)}).ok());
+  Watch(*client, 1).until(wire::ActorState::kAlive);
+  const auto events = client->events(0, 100, tests::patience()).value();
+  std::string kinds;
+  for (const auto& event : events) kinds += event.kind + " ";
+  CHECK(kinds == "node_joined actor_created actor_starting actor_alive ");
+  const auto later = client->events(events[1].sequence, 1, tests::patience()).value();
+  REQUIRE(later.size() == 1);
+  CHECK(later[0] == events[2]);
+}
+
+TEST_CASE("a node that vanishes takes its actors with it") {
+  Fixture f;
+  Node node(f.clients.loop(), f.address(), 1);
+  const auto client = f.client();
+  REQUIRE(create(*client, {spec(1)}).ok());
+  Watch watch(*client, 1);
+  watch.until(wire::ActorState::kAlive);
+  node.vanish();
+  const auto dead = watch.until(wire::ActorState::kDead);
+  CHECK(dead.death.message().find("node") != std::string::npos);
+}
+
+TEST_CASE("a head that comes back knows its actors; nodes and clients come back to it") {
+  Fixture f;
+  auto node = std::make_unique<Node>(f.clients.loop(), f.address(), 1);
+  const auto client = f.client();
+  REQUIRE(create(*client, {spec(1)}).ok());
+  Watch watch(*client, 1);
+  watch.until(wire::ActorState::kAlive);
+  const auto start = node->starts.take();
+  f.stop();
+  node->closed.take();
+  REQUIRE(f.start().ok());
+  // A node that comes back says what runs on it, and keeps it.
+  const wire::RunningActor running{start.spec, start.generation, 4711, true};
+  node = std::make_unique<Node>(f.clients.loop(), f.address(), 1, std::vector{running});
+  CHECK(node->registered.status.ok());
+  CHECK(node->registered.stop.empty());
+  // The client came back by itself.
+  const auto actors = client->actors(true, tests::patience()).value();
+  REQUIRE(actors.size() == 1);
+  CHECK(actors[0].state == wire::ActorState::kAlive);
+  CHECK(actors[0].generation == 1);
+  CHECK_FALSE(node->starts.has([](const auto&) { return true; }));
+  // And its watch was renewed.
+  Answer killed;
+  client->kill_actor(ActorId{0xac, 1}, false, 0, "enough", killed.callback());
+  CHECK(killed.get().ok());
+  watch.until(wire::ActorState::kDead);
+  const auto events = client->events(0, 100, tests::patience()).value();
+  CHECK(std::any_of(events.begin(), events.end(),
+                    [](const auto& event) { return event.kind == "head_restarted"; }));
+}
+
+TEST_CASE("a restarted head has nodes stop what was killed meanwhile") {
+  Fixture f;
+  auto node = std::make_unique<Node>(f.clients.loop(), f.address(), 1);
+  wire::RunningActor stale{spec(77), 3, 99, true};
+  stale.spec.type = "Forgotten";
+  f.stop();
+  node->closed.take();
+  REQUIRE(f.start().ok());
+  node = std::make_unique<Node>(f.clients.loop(), f.address(), 1, std::vector{stale});
+  REQUIRE(node->registered.stop.size() == 1);
+  CHECK(node->registered.stop[0] == std::pair(ActorId{0xac, 77}, std::uint64_t{3}));
+}
+
+TEST_CASE("a client that vanishes ends its actors after its grace; detached ones stay") {
+  Fixture f;
+  Node node(f.clients.loop(), f.address(), 1);
+  auto mortal = f.client(1);
+  const auto observer = f.client(2);
+  auto detached = spec(2);
+  detached.detached = true;
+  REQUIRE(create(*mortal, {spec(1), detached}).ok());
+  Watch watch(*observer, 1);
+  watch.until(wire::ActorState::kAlive);
+  mortal->close();
+  CHECK(node.stops.take().actor_id == ActorId{0xac, 1});
+  const auto dead = watch.until(wire::ActorState::kDead);
+  CHECK(dead.death.message().find("driver 1") != std::string::npos);
+  const auto left = observer->actors(false, tests::patience()).value();
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].actor_id == ActorId{0xac, 2});
+}
+
+TEST_CASE("a client that comes back within its grace keeps its actors") {
+  Fixture f;
+  f.stop();
+  f.options.config.owner_grace = 60s;
+  REQUIRE(f.start().ok());
+  Node node(f.clients.loop(), f.address(), 1);
+  auto client = f.client(1);
+  REQUIRE(create(*client, {spec(1)}).ok());
+  client->close();
+  client = f.client(1);
+  Watch(*client, 1).until(wire::ActorState::kAlive);
+  CHECK_FALSE(node.stops.has([](const auto&) { return true; }));
+}
+
+TEST_CASE("who does not say who it is, or speaks no message, is closed") {
+  Fixture f;
+  const auto talk = [&](const wire::Bytes& frame) {
+    Inbox<wire::ControlMessage> answers;
+    Inbox<bool> closed;
+    auto socket = net::connect_blocking(f.address(), "head", tests::kToken, tests::patience());
+    auto connection = net::make_connection(f.clients.loop(), std::move(*socket), "head");
+    on_loop(f.clients.loop(), [&] {
+      connection->start({.on_frame =
+                             [&](std::span<const std::byte> answer) {
+                               answers.put(wire::decode_control(answer).value());
+                             },
+                         .on_close = [&](Status) { closed.put(true); }});
+      return connection->send(frame).ok();
+    });
+    closed.take();
+    return answers.take_within(0ms, [](const auto&) { return true; });
+  };
+  const auto refused = talk(wire::encode(wire::ListNodes{.request_id = 8}));
+  REQUIRE(refused);
+  REQUIRE(std::holds_alternative<wire::Reply>(*refused));
+  CHECK(std::get<wire::Reply>(*refused).request_id == 8);
+  CHECK(std::get<wire::Reply>(*refused).status.code() == Code::kFailedPrecondition);
+  CHECK_FALSE(talk(wire::encode(wire::Heartbeat{NodeId{1, 1}, 1})));
+  CHECK_FALSE(talk(wire::Bytes(100, std::byte{0x7f})));
+  CHECK(net::connect_blocking(f.address(), "node", tests::kToken, tests::patience())
+            .status()
+            .code() == Code::kNotFound);
+  // The head is well.
+  CHECK(f.client()->nodes(tests::patience()).ok());
+}
+
+TEST_CASE("stopping the cluster stops nodes, then the head") {
+  Fixture f;
+  Node node(f.clients.loop(), f.address(), 1);
+  const auto client = f.client();
+  REQUIRE(create(*client, {spec(1)}).ok());
+  Watch watch(*client, 1);
+  watch.until(wire::ActorState::kAlive);
+  CHECK(client->stop("the day is over", tests::patience()).ok());
+  CHECK(f.ended.take() == "the day is over");
+  CHECK(create(*client, {spec(5)}).code() == Code::kUnavailable);
+}
+
+TEST_CASE("a head whose journal cannot be written goes on, and writes it again later") {
+  Fixture f;
+  Node node(f.clients.loop(), f.address(), 1);
+  const auto client = f.client();
+  REQUIRE(create(*client, {spec(1)}).ok());
+  on_loop(f.thread.loop(), [&] {
+    f.files.set_space_bytes(0);
+    return 0;
+  });
+  CHECK(create(*client, {spec(2)}).ok());
+  Watch(*client, 2).until(wire::ActorState::kAlive);
+  CHECK(client->actors(true, tests::patience()).value().size() == 2);
+}
+
+TEST_CASE("a head does not start with a journal that is none") {
+  Fixture f;
+  f.stop();
+  f.files.set_content(kPath, "this is a shopping list");
+  const Status status = f.start();
+  CHECK(status.code() == Code::kDataLoss);
+  CHECK(status.message().find(kPath) != std::string::npos);
+}
+
+TEST_CASE("a head does not start at a port that is taken") {
+  Fixture f;
+  MemoryJournal journal;
+  const Status status = on_loop(f.thread.loop(), [&] {
+    return HeadDaemon::start(f.thread.loop(), f.options, journal, f.random, Logger::discard(), {})
+        .status();
+  });
+  CHECK(status.code() == Code::kAlreadyExists);
+}

@@ -1,0 +1,208 @@
+// The head's decisions on a disk that fails.
+
+#include "scheduler/head/journal.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/faulty_file_system.h"
+
+using namespace troupe;
+using namespace troupe::scheduler;
+using tests::FaultyFileSystem;
+
+namespace {
+
+const std::string kPath = "/state/journal";
+
+// Decisions that can be told apart.
+std::vector<Delta> decisions(std::uint64_t first, std::uint64_t count) {
+  std::vector<Delta> deltas;
+  for (std::uint64_t i = first; i < first + count; ++i) {
+    EventLogged logged;
+    logged.event.sequence = i;
+    logged.event.kind = "actor_alive";
+    logged.event.actor_id = ActorId{i, ~i};
+    logged.event.text = "decision " + std::to_string(i);
+    deltas.push_back(logged);
+  }
+  return deltas;
+}
+
+struct Disk {
+  FaultyFileSystem files;
+  Disk() {
+    REQUIRE(files.create_directories("/state").ok());
+    REQUIRE(files.sync_directory("/").ok());
+  }
+  FileJournal journal() { return FileJournal(files, kPath); }
+  std::string content() { return files.read(kPath, 1 << 24).value(); }
+  // A journal of a snapshot and what was appended.
+  void write(std::uint64_t snapshot, std::uint64_t appended) {
+    auto kept = journal();
+    REQUIRE(kept.replay().ok());
+    REQUIRE(kept.rewrite(decisions(1, snapshot)).ok());
+    for (std::uint64_t i = 0; i < appended; ++i) {
+      REQUIRE(kept.append(decisions(snapshot + 1 + i, 1)).ok());
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a journal gives back what was appended, in order") {
+  Disk disk;
+  CHECK(disk.journal().replay().value().empty());
+  disk.write(2, 5);
+  CHECK(disk.journal().replay().value() == decisions(1, 7));
+}
+
+TEST_CASE("appending needs an open journal") {
+  Disk disk;
+  auto journal = disk.journal();
+  CHECK(journal.wants_rewrite());
+  CHECK(journal.append(decisions(1, 1)).code() == Code::kFailedPrecondition);
+}
+
+TEST_CASE("a torn end is dropped, wherever it was torn") {
+  Disk disk;
+  disk.write(1, 3);
+  const std::string whole = disk.content();
+  disk.write(1, 2);
+  const std::size_t before = disk.content().size();
+  for (std::size_t size = before; size < whole.size(); ++size) {
+    CAPTURE(size);
+    disk.files.set_content(kPath, whole.substr(0, size));
+    const auto deltas = disk.journal().replay();
+    REQUIRE(deltas.ok());
+    CHECK(*deltas == decisions(1, 3));
+  }
+  // Bytes that came but not as they were.
+  std::string scrambled = whole;
+  scrambled.back() = static_cast<char>(scrambled.back() ^ 1);
+  disk.files.set_content(kPath, scrambled);
+  CHECK(disk.journal().replay().value() == decisions(1, 3));
+}
+
+TEST_CASE("an end of zeros, as a power cut leaves it, is torn") {
+  Disk disk;
+  disk.write(1, 2);
+  disk.files.set_content(kPath, disk.content() + std::string(4096, '\0'));
+  const auto deltas = disk.journal().replay();
+  REQUIRE_MESSAGE(deltas.ok(), deltas.status().to_string());
+  CHECK(*deltas == decisions(1, 3));
+}
+
+TEST_CASE("damage before the end is told, with the file and the place") {
+  Disk disk;
+  disk.write(3, 0);
+  const std::string whole = disk.content();
+  // Any byte but those of the last record: length, hash or payload.
+  const std::size_t record = (whole.size() - 8) / 3;
+  for (std::size_t at = 8; at < whole.size() - record; ++at) {
+    CAPTURE(at);
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    disk.files.set_content(kPath, damaged);
+    const Status status = disk.journal().replay().status();
+    CHECK(status.code() == Code::kDataLoss);
+    CHECK(status.message().find(kPath) != std::string::npos);
+  }
+}
+
+TEST_CASE("another file is no journal; half a beginning is an empty one") {
+  Disk disk;
+  REQUIRE(disk.files.create(kPath).value()->append("stage: pt\nmodel: x\n").ok());
+  CHECK(disk.journal().replay().status().code() == Code::kDataLoss);
+  for (const char* begun : {"", "T", "TRPJRNL", "TRPJRNL1"}) {
+    CAPTURE(begun);
+    disk.files.set_content(kPath, begun);
+    CHECK(disk.journal().replay().value().empty());
+  }
+}
+
+TEST_CASE("a full disk fails an append; when there is room again a rewrite makes it good") {
+  Disk disk;
+  auto journal = disk.journal();
+  REQUIRE(journal.rewrite(decisions(1, 2)).ok());
+  CHECK_FALSE(journal.wants_rewrite());
+  disk.files.set_space_bytes(disk.content().size() + 20);
+  CHECK(journal.append(decisions(3, 1)).code() == Code::kResourceExhausted);
+  CHECK(journal.wants_rewrite());
+  // The half record is a torn end.
+  CHECK(disk.journal().replay().value() == decisions(1, 2));
+  CHECK(journal.append(decisions(3, 1)).code() == Code::kFailedPrecondition);
+  CHECK_FALSE(journal.rewrite(decisions(1, 3)).ok());
+  CHECK(disk.journal().replay().value() == decisions(1, 2));
+  disk.files.set_space_bytes(1 << 20);
+  CHECK(journal.rewrite(decisions(1, 3)).ok());
+  CHECK(journal.append(decisions(4, 1)).ok());
+  CHECK(disk.journal().replay().value() == decisions(1, 4));
+}
+
+TEST_CASE("a failed sync is a failed append") {
+  Disk disk;
+  auto journal = disk.journal();
+  REQUIRE(journal.rewrite(decisions(1, 1)).ok());
+  disk.files.fail_operation(1);  // after the write
+  CHECK_FALSE(journal.append(decisions(2, 1)).ok());
+  CHECK(journal.wants_rewrite());
+}
+
+TEST_CASE("a crash anywhere in a rewrite leaves the old journal or the new one") {
+  using Survives = FaultyFileSystem::Survives;
+  for (const auto survives :
+       {Survives::kEverything, Survives::kSyncedOnly, Survives::kNamesNotBytes}) {
+    for (std::uint64_t operation = 0;; ++operation) {
+      CAPTURE(operation);
+      Disk disk;
+      disk.write(1, 2);
+      auto journal = disk.journal();
+      REQUIRE(journal.replay().ok());
+      disk.files.crash_at_operation(operation);
+      const bool finished = journal.rewrite(decisions(10, 4)).ok();
+      if (!disk.files.fault_happened()) {
+        CHECK(finished);
+        break;
+      }
+      disk.files.revive(survives);
+      const auto deltas = disk.journal().replay();
+      REQUIRE_MESSAGE(deltas.ok(), deltas.status().to_string());
+      CHECK((*deltas == decisions(1, 3) || *deltas == decisions(10, 4)));
+    }
+  }
+}
+
+TEST_CASE("what append made durable survives a power cut at any later moment") {
+  using Survives = FaultyFileSystem::Survives;
+  for (const auto survives : {Survives::kEverything, Survives::kSyncedOnly}) {
+    for (std::uint64_t operation = 0; operation < 6; ++operation) {
+      CAPTURE(operation);
+      Disk disk;
+      auto journal = disk.journal();
+      REQUIRE(journal.rewrite(decisions(1, 1)).ok());
+      disk.files.crash_at_operation(operation);
+      std::uint64_t kept = 1;
+      while (journal.append(decisions(kept + 1, 1)).ok()) ++kept;
+      disk.files.revive(survives);
+      const auto deltas = disk.journal().replay();
+      REQUIRE_MESSAGE(deltas.ok(), deltas.status().to_string());
+      CHECK(deltas->size() >= kept);
+      CHECK(*deltas == decisions(1, deltas->size()));
+    }
+  }
+}
+
+TEST_CASE("a journal that is mostly history wants to be rewritten") {
+  Disk disk;
+  auto journal = disk.journal();
+  REQUIRE(journal.rewrite(decisions(1, 10)).ok());
+  int appends = 0;
+  while (!journal.wants_rewrite() && appends < 10'000) {
+    REQUIRE(journal.append(decisions(1, 100)).ok());
+    ++appends;
+  }
+  CHECK(disk.content().size() > (1u << 20));
+  REQUIRE(journal.rewrite(decisions(1, 10)).ok());
+  CHECK_FALSE(journal.wants_rewrite());
+  CHECK(disk.content().size() < 4096);
+}
