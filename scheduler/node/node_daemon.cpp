@@ -136,7 +136,10 @@ Status Daemon::start() {
           .on_up = [this] { apply(node_event::HeadUp{}); },
           .on_down =
               [this](Status why) {
-                log_.info("no connection to the head: {}", why.to_string());
+                // Once a reason, not once an attempt.
+                if (std::exchange(head_trouble_, why.to_string()) != why.to_string()) {
+                  log_.info("no connection to the head: {}", why.to_string());
+                }
                 apply(node_event::HeadDown{std::move(why)});
               },
           .on_message =
@@ -317,6 +320,7 @@ void Daemon::carry_out(node_command::KillGroup& command) {
 }
 
 void Daemon::carry_out(node_command::Registered& command) {
+  head_trouble_.clear();
   log_.info("joined the head at {} as {}", options_.head.to_string(), command.name);
   if (options_.on_registered) std::exchange(options_.on_registered, nullptr)(command.name);
 }

@@ -84,7 +84,9 @@ class NodeState {
     std::optional<TimePoint> keep_until;  // without a process: when its segments go
 
     bool has_process() const { return phase != Phase::kNone; }
-    bool can_be_told() const { return phase == Phase::kStarting || phase == Phase::kReady; }
+    bool can_be_told() const {
+      return (phase == Phase::kStarting || phase == Phase::kReady) && !killed;
+    }
   };
   using Actors = std::map<ActorId, Actor>;
 

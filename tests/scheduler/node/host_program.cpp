@@ -1,0 +1,80 @@
+// A host that does what its actor's class is called, for the tests of the node.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "runtime/memory/segment.h"
+#include "runtime/process/host_channel.h"
+
+namespace {
+
+using namespace troupe;
+
+struct Program {
+  std::unique_ptr<net::RunnableLoop> loop = net::make_event_loop();
+  process::HostChannel channel{*loop, UniqueFd(3)};
+  std::vector<UniqueFd> kept;
+  bool ignore_stop = false;
+
+  void on_start(const wire::HostStart& start, UniqueFd saved) {
+    const std::string& type = start.spec.type;
+    ignore_stop = type == "Stubborn";
+    if (type == "Crash") ::_exit(3);
+    if (type == "Abort") ::kill(::getpid(), SIGKILL);
+    if (type == "Fail") {
+      (void)channel.send(wire::HostFailed{error(Code::kActorError, "no such luck")});
+      ::_exit(1);
+    }
+    if (type == "Parent" && ::fork() == 0) {
+      while (true) ::pause();
+    }
+    if (type == "Saver") {
+      char text[16] = {};
+      if (saved.valid()) (void)!::pread(saved.get(), text, sizeof text - 1, 0);
+      std::printf("saved: %s\n", text);
+      auto segment = memory::Segment::create("test", 4096);
+      std::snprintf(reinterpret_cast<char*>(segment->data()), 16, "generation %d",
+                    static_cast<int>(start.generation));
+      (void)channel.send(wire::HostSavedState{start.generation}, segment->fd());
+      (void)channel.send(wire::HostKeepSegment{"weights", false}, segment->fd());
+    }
+    std::printf("%s run %s token %zu\n", type.c_str(), start.spec.run.c_str(), start.token.size());
+    std::fprintf(stderr, "to stderr\n");
+    std::fflush(stdout);
+    (void)channel.send(wire::HostReady{});
+  }
+
+  void on_message(wire::HostMessage message, UniqueFd fd) {
+    if (const auto* start = std::get_if<wire::HostStart>(&message)) {
+      on_start(*start, std::move(fd));
+    } else if (const auto* connection = std::get_if<wire::HostConnection>(&message)) {
+      const std::string answer = "hello " + connection->target + "\n";
+      (void)!::write(fd.get(), answer.data(), answer.size());
+    } else if (const auto* keep = std::get_if<wire::HostKeepSegment>(&message)) {
+      char text[16] = {};
+      (void)!::pread(fd.get(), text, sizeof text - 1, 0);
+      std::printf("kept %s: %s\n", keep->name.c_str(), text);
+      std::fflush(stdout);
+    } else if (std::get_if<wire::HostStop>(&message)) {
+      std::printf("asked to stop\n");
+      std::fflush(stdout);
+      if (!ignore_stop) loop->stop();
+    }
+  }
+};
+
+}  // namespace
+
+int main() {
+  Program program;
+  program.loop->post([&] {
+    program.channel.start(
+        [&](wire::HostMessage m, UniqueFd fd) { program.on_message(std::move(m), std::move(fd)); },
+        [](const Status&) { ::_exit(1); });
+  });
+  program.loop->run();
+  return 0;
+}

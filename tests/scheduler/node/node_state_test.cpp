@@ -1,0 +1,398 @@
+#include "scheduler/node/node_state.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "runtime/base/random.h"
+
+namespace troupe::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Drives a state with a clock of its own and keeps account of what it was told.
+struct Driver {
+  ManualClock clock;
+  NodeConfig config = [] {
+    NodeConfig c;
+    c.node.node_id = NodeId{1, 2};
+    c.node.name = "n";
+    return c;
+  }();
+  NodeState state{config, clock.now()};
+  std::set<FdHandle> open;
+  FdHandle next_fd = 1;
+  std::vector<NodeCommand> last;
+  std::set<HostId> spawning, running, being_killed, ended;
+
+  void apply(NodeEvent event) {
+    last = state.apply(std::move(event), clock.now());
+    for (const auto& command : last) account(command);
+    const auto broken = state.broken_invariant();
+    REQUIRE_MESSAGE(!broken, *broken);
+    const auto due = state.next_deadline();
+    REQUIRE((!due || *due > clock.now()));
+  }
+  void account(const NodeCommand& command) {
+    if (const auto* c = std::get_if<node_command::CloseFd>(&command)) {
+      REQUIRE(open.erase(c->fd) == 1);
+    } else if (const auto* s = std::get_if<node_command::SpawnHost>(&command)) {
+      REQUIRE(spawning.insert(s->host).second);
+    } else if (const auto* t = std::get_if<node_command::TellHost>(&command)) {
+      REQUIRE((t->fd == kNoFd || open.contains(t->fd)));
+      REQUIRE(running.contains(t->host));
+    } else if (const auto* k = std::get_if<node_command::KillGroup>(&command)) {
+      REQUIRE((running.contains(k->host) || ended.contains(k->host)));
+      being_killed.insert(k->host);
+    } else if (const auto* r = std::get_if<node_command::ReportExit>(&command)) {
+      REQUIRE(!running.contains(r->log));
+      REQUIRE(!ended.contains(r->log));
+    }
+  }
+  FdHandle fd() {
+    open.insert(next_fd);
+    return next_fd++;
+  }
+  void advance(Duration by) {
+    clock.advance(by);
+    apply(node_event::Tick{});
+  }
+  template <typename T>
+  const T* said() const {
+    for (const auto& command : last) {
+      const auto* send = std::get_if<node_command::SendHead>(&command);
+      if (send == nullptr) continue;
+      if (const auto* message = std::get_if<T>(&send->message)) return message;
+    }
+    return nullptr;
+  }
+  template <typename T>
+  const T* told() const {
+    for (const auto& command : last) {
+      const auto* tell = std::get_if<node_command::TellHost>(&command);
+      if (tell == nullptr) continue;
+      if (const auto* message = std::get_if<T>(&tell->message)) return message;
+    }
+    return nullptr;
+  }
+  template <typename T>
+  const T* did() const {
+    for (const auto& command : last) {
+      if (const auto* c = std::get_if<T>(&command)) return c;
+    }
+    return nullptr;
+  }
+  void join(std::int64_t interval_ms = 0, std::int64_t timeout_ms = 0) {
+    apply(node_event::HeadUp{});
+    REQUIRE(said<wire::RegisterNode>());
+    wire::RegisterNodeReply reply;
+    reply.heartbeat_interval_ms = interval_ms;
+    reply.heartbeat_timeout_ms = timeout_ms;
+    apply(node_event::FromHead{reply});
+    REQUIRE(state.registered());
+  }
+  wire::StartActor start_message(std::uint64_t n, std::uint64_t generation) const {
+    wire::StartActor start;
+    start.spec.actor_id = ActorId{1, n};
+    start.spec.restart.max_restarts = 1;
+    start.generation = generation;
+    return start;
+  }
+  HostId spawned() {
+    REQUIRE(!spawning.empty());
+    const HostId host = *spawning.begin();
+    spawning.erase(host);
+    running.insert(host);
+    apply(node_event::Spawned{host, 100 + static_cast<std::int64_t>(host)});
+    return host;
+  }
+  HostId run(std::uint64_t n, std::uint64_t generation = 1) {
+    apply(node_event::FromHead{start_message(n, generation)});
+    REQUIRE(did<node_command::SpawnHost>());
+    const HostId host = spawned();
+    CHECK(said<wire::ActorStarted>());
+    CHECK(told<wire::HostStart>());
+    apply(node_event::FromHost{host, wire::HostReady{}});
+    CHECK(said<wire::ActorReady>());
+    return host;
+  }
+  void leader_ends(HostId host) {
+    running.erase(host);
+    ended.insert(host);
+    apply(node_event::LeaderEnded{host, {.exit_code = 0, .signal = 9}});
+  }
+  void group_goes(HostId host) {
+    ended.erase(host);
+    being_killed.erase(host);
+    apply(node_event::GroupGone{host});
+  }
+  void end(HostId host) {
+    leader_ends(host);
+    group_goes(host);
+  }
+};
+
+TEST_CASE("an exit is reported when the whole group is gone") {
+  Driver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.leader_ends(host);
+  CHECK(d.did<node_command::KillGroup>());
+  CHECK(!d.did<node_command::ReportExit>());
+  d.group_goes(host);
+  REQUIRE(d.did<node_command::ReportExit>());
+  CHECK(d.did<node_command::ReportExit>()->exited.exit.signal == 9);
+  CHECK(d.state.log_of(ActorId{1, 1}) == host);
+}
+
+TEST_CASE("grace, then SIGKILL; without grace at once") {
+  Driver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.apply(node_event::FromHead{wire::StopActor{ActorId{1, 1}, 1, 100, "x"}});
+  REQUIRE(d.told<wire::HostStop>());
+  CHECK(d.told<wire::HostStop>()->grace_ms == 100);
+  CHECK(!d.did<node_command::KillGroup>());
+  d.advance(99ms);
+  CHECK(!d.did<node_command::KillGroup>());
+  d.advance(1ms);
+  CHECK(d.did<node_command::KillGroup>());
+  d.end(host);
+  d.run(2);
+  d.apply(node_event::FromHead{wire::StopActor{ActorId{1, 2}, 1, 0, "x"}});
+  CHECK(d.did<node_command::KillGroup>());
+  d.apply(node_event::FromHead{wire::StopActor{ActorId{1, 9}, 4, 0, "x"}});
+  REQUIRE(d.said<wire::ActorExited>());
+  CHECK(d.said<wire::ActorExited>()->generation == 4);
+}
+
+TEST_CASE("a newer generation waits for the end of the one before") {
+  Driver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.apply(node_event::FromHead{d.start_message(1, 2)});
+  CHECK(d.did<node_command::KillGroup>());
+  CHECK(!d.did<node_command::SpawnHost>());
+  d.end(host);
+  REQUIRE(d.did<node_command::SpawnHost>());
+  CHECK(d.did<node_command::SpawnHost>()->generation == 2);
+}
+
+TEST_CASE("segments go to the next process, and end with the actor") {
+  Driver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
+  d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
+  d.apply(node_event::FromHost{host, wire::HostKeepSegment{"a", false}, d.fd()});
+  d.apply(node_event::FromHost{host, wire::HostKeepSegment{"b", false}, d.fd()});
+  d.apply(node_event::FromHost{host, wire::HostKeepSegment{"b", true}});
+  CHECK(d.open == std::set<FdHandle>{2, 3});
+  d.end(host);
+  d.apply(node_event::FromHead{d.start_message(1, 2)});
+  const HostId again = d.spawned();
+  CHECK(d.told<wire::HostStart>()->has_saved_state);
+  CHECK(d.told<wire::HostKeepSegment>()->name == "a");
+  d.end(again);
+  CHECK(d.open.size() == 2);
+  d.advance(5min);
+  CHECK(d.open.empty());
+}
+
+TEST_CASE("connections wait for the next process: so many, so long") {
+  Driver d;
+  d.join();
+  const HostId host = d.run(1);
+  const ActorId id{1, 1};
+  d.end(host);
+  for (std::size_t i = 0; i < d.config.hand_overs_max + 5; ++i) {
+    d.apply(node_event::ConnectionArrived{id, d.fd(), {}});
+  }
+  CHECK(d.open.size() == d.config.hand_overs_max);
+  CHECK(d.state.check_actor(id).code() == Code::kOverloaded);
+  d.advance(d.config.hand_over_timeout);
+  CHECK(d.open.empty());
+  d.apply(node_event::ConnectionArrived{id, d.fd(), {}});
+  d.apply(node_event::FromHead{d.start_message(1, 2)});
+  d.spawned();
+  CHECK(d.told<wire::HostConnection>());
+  CHECK(d.open.empty());
+  d.apply(node_event::ConnectionArrived{ActorId{1, 77}, d.fd(), {}});
+  CHECK(d.open.empty());
+}
+
+TEST_CASE("the lease counts from the heartbeat that was answered") {
+  Driver d;
+  d.join(500, 3000);
+  const HostId host = d.run(1);
+  d.advance(500ms);
+  REQUIRE(d.said<wire::Heartbeat>());
+  const auto first = *d.said<wire::Heartbeat>();
+  for (int i = 0; i < 4; ++i) d.advance(500ms);  // 2.5 s
+  d.apply(node_event::FromHead{first});          // answered late: the lease ends at 0.5 + 3.5 s
+  d.advance(900ms);                              // 3.4 s
+  CHECK(d.state.registered());
+  d.advance(100ms);  // 3.5 s: the head counts as lost
+  CHECK(d.did<node_command::DropHead>());
+  CHECK(!d.state.registered());
+  d.advance(499ms);
+  CHECK(d.being_killed.empty());
+  d.advance(1ms);
+  CHECK(d.being_killed.contains(host));
+  d.end(host);
+  CHECK(d.did<node_command::ReportExit>()->exited.cause.code() == Code::kAborted);
+}
+
+TEST_CASE("coming back, the node says what runs and stops what is not wanted") {
+  Driver d;
+  d.join();
+  d.run(1);
+  const HostId unwanted = d.run(2);
+  d.apply(node_event::HeadDown{error(Code::kUnavailable, "gone")});
+  d.advance(1s);
+  CHECK(d.did<node_command::ConnectHead>());
+  d.apply(node_event::HeadUp{});
+  REQUIRE(d.said<wire::RegisterNode>());
+  CHECK(d.said<wire::RegisterNode>()->running.size() == 2);
+  wire::RegisterNodeReply reply;
+  reply.stop = {{ActorId{1, 2}, 1}, {ActorId{1, 1}, 7}};
+  d.apply(node_event::FromHead{reply});
+  CHECK(d.being_killed == std::set<HostId>{unwanted});
+}
+
+TEST_CASE("joining: retries, a deadline, final refusals") {
+  Driver d;
+  d.apply(node_event::Tick{});
+  CHECK(d.did<node_command::ConnectHead>());
+  for (int i = 0; i < 100 && !d.did<node_command::EndNode>(); ++i) {
+    d.apply(node_event::HeadDown{error(Code::kUnavailable, "refused")});
+    if (!d.did<node_command::EndNode>()) d.advance(1s);
+  }
+  REQUIRE(d.did<node_command::EndNode>());
+  CHECK(d.did<node_command::EndNode>()->status.code() == Code::kDeadlineExceeded);
+
+  Driver wrong;
+  wrong.apply(node_event::HeadDown{error(Code::kUnauthenticated, "wrong token")});
+  REQUIRE(wrong.did<node_command::EndNode>());
+  CHECK(wrong.did<node_command::EndNode>()->status.code() == Code::kUnauthenticated);
+}
+
+TEST_CASE("shutting down: grace for all, farewell, end") {
+  Driver d;
+  d.join();
+  const HostId one = d.run(1);
+  const HostId two = d.run(2);
+  d.apply(node_event::ShutDown{"x"});
+  CHECK(d.told<wire::HostStop>());
+  d.end(one);
+  CHECK(!d.did<node_command::EndNode>());
+  d.advance(d.config.shutdown_grace);
+  CHECK(d.being_killed == std::set<HostId>{two});
+  d.end(two);
+  CHECK(d.said<wire::NodeUpdate>()->node.state == wire::NodeState::kDead);
+  REQUIRE(d.did<node_command::EndNode>());
+  CHECK(d.did<node_command::EndNode>()->status.ok());
+}
+
+void random_step(Driver& d, SeededRandom& random, std::map<std::uint64_t, std::uint64_t>& last) {
+  const auto any = [&](const std::set<HostId>& set) {
+    auto it = set.begin();
+    std::advance(it, static_cast<std::ptrdiff_t>(random.below(set.size())));
+    return *it;
+  };
+  const std::uint64_t n = 1 + random.below(4);
+  switch (random.below(14)) {
+    case 0:
+    case 1:
+      d.apply(node_event::FromHead{d.start_message(n, ++last[n])});
+      break;
+    case 2:
+      d.apply(node_event::FromHead{wire::StopActor{
+          ActorId{1, n}, last[n], static_cast<std::int64_t>(random.below(2000)), "x"}});
+      break;
+    case 3:
+      if (!d.spawning.empty()) d.spawned();
+      break;
+    case 4:
+      if (!d.spawning.empty()) {
+        const HostId host = any(d.spawning);
+        d.spawning.erase(host);
+        d.apply(node_event::SpawnFailed{host, error(Code::kNotFound, "x")});
+      }
+      break;
+    case 5:
+      if (!d.running.empty()) d.leader_ends(any(d.running));
+      break;
+    case 6:
+      if (!d.ended.empty()) d.group_goes(any(d.ended));
+      break;
+    case 7:
+      if (!d.running.empty()) {
+        d.apply(node_event::FromHost{any(d.running), wire::HostSavedState{1}, d.fd()});
+      }
+      break;
+    case 8:
+      if (!d.running.empty()) {
+        d.apply(node_event::FromHost{any(d.running),
+                                     wire::HostKeepSegment{std::to_string(n), false}, d.fd()});
+      }
+      break;
+    case 9:
+      if (!d.running.empty()) d.apply(node_event::FromHost{any(d.running), wire::HostReady{}});
+      break;
+    case 10:
+      d.apply(node_event::ConnectionArrived{ActorId{1, n}, d.fd(), {}});
+      break;
+    case 11:
+      d.advance(std::chrono::milliseconds(random.below(3000)));
+      break;
+    case 12:
+      if (!d.running.empty()) {
+        d.apply(node_event::ChannelEnded{any(d.running), error(Code::kProtocol, "x")});
+      }
+      break;
+    case 13:
+      if (random.below(3) == 0) {
+        d.apply(node_event::HeadDown{error(Code::kUnavailable, "x")});
+        d.apply(node_event::HeadUp{});
+      }
+      d.apply(node_event::FromHead{wire::RegisterNodeReply{}});
+      break;
+  }
+}
+
+TEST_CASE("random schedules break no invariant and leak no descriptor") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    Driver d;
+    SeededRandom random(seed);
+    std::map<std::uint64_t, std::uint64_t> last;
+    d.join();
+    for (int step = 0; step < 300; ++step) random_step(d, random, last);
+    bool ended_once = false;
+    d.apply(node_event::ShutDown{"x"});
+    for (int i = 0; i < 1000 && !ended_once; ++i) {
+      ended_once = d.did<node_command::EndNode>() != nullptr;
+      if (ended_once) break;
+      if (!d.spawning.empty()) {
+        d.spawned();
+      } else if (!d.being_killed.empty()) {
+        const HostId host = *d.being_killed.begin();
+        if (d.running.contains(host)) {
+          d.leader_ends(host);
+        } else {
+          d.group_goes(host);
+        }
+      } else {
+        d.advance(1s);
+      }
+    }
+    CHECK(ended_once);
+    CHECK(d.open.empty());
+    CHECK(d.state.process_count() == 0);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
