@@ -15,6 +15,14 @@ bool is_leftover(const DirectoryEntry& entry) {
          (entry.name.starts_with(kWritingPrefix) || entry.name.starts_with(kRemovingPrefix));
 }
 
+// The temporary name of a file that a run writes into its output directory.
+bool is_unfinished_file(std::string_view name) {
+  constexpr std::string_view kEndings[] = {".safetensors.tmp", ".json.tmp", ".jsonl.tmp",
+                                           ".png.tmp"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
 // Removes what dead writers left. A checkpoint that was put aside to be replaced is kept until its
 // successor stands.
 Status clear_leftovers(FileSystem& files, const std::string& output_dir) {
@@ -186,6 +194,16 @@ Status remove_all_checkpoints(FileSystem& files, const std::string& output_dir) 
     TROUPE_RETURN_IF_ERROR(remove_checkpoint(files, output_dir, name.name));
   }
   return files.exists(output_dir) ? clear_leftovers(files, output_dir) : Status();
+}
+
+Status clear_unfinished_saves(FileSystem& files, const std::string& output_dir) {
+  if (!files.exists(output_dir)) return {};
+  for (const auto& entry : TROUPE_TRY(files.list(output_dir))) {
+    if (!entry.is_directory && is_unfinished_file(entry.name)) {
+      TROUPE_RETURN_IF_ERROR(files.remove(join_path(output_dir, entry.name)));
+    }
+  }
+  return clear_leftovers(files, output_dir);
 }
 
 }  // namespace troupe::train

@@ -123,6 +123,9 @@ class CheckpointWriter {
 // Removes a checkpoint such that an interruption never leaves half of it under a name that is
 // loaded: renamed away first.
 Status remove_checkpoint(FileSystem& files, const std::string& output_dir, const std::string& name);
+// Removes what writers that are gone left under temporary names in `output_dir`: unfinished
+// checkpoints, and files that were written beside the ones they were to replace.
+Status clear_unfinished_saves(FileSystem& files, const std::string& output_dir);
 // Removes all checkpoints of `output_dir`: a new run begins there (overwrite_output_dir).
 Status remove_all_checkpoints(FileSystem& files, const std::string& output_dir);
 

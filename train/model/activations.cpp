@@ -125,4 +125,17 @@ Activations::Activations(const ModelConfig& config, const ActivationOptions& opt
   attach(config, operators, {owned_.get(), bytes});
 }
 
+Result<std::unique_ptr<Activations>> Activations::allocate(const ModelConfig& config,
+                                                           const ActivationOptions& options,
+                                                           Operators& operators) {
+  const std::size_t bytes = bytes_needed(config, options);
+  std::unique_ptr<Activations> made(new Activations(options));
+  made->owned_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignBytes, bytes)));
+  if (!made->owned_) {
+    return error(Code::kOutOfMemory, "there is no memory for {} bytes of activations", bytes);
+  }
+  made->attach(config, operators, {made->owned_.get(), bytes});
+  return made;
+}
+
 }  // namespace troupe::train

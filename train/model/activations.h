@@ -44,7 +44,11 @@ class Activations {
   // and outlive the object.
   Activations(const ModelConfig& config, const ActivationOptions& options, Operators& operators,
               std::span<std::byte> memory);
-  // Allocates the arena itself, in host memory.
+  // Allocates the arena itself, in host memory. kOutOfMemory.
+  static Result<std::unique_ptr<Activations>> allocate(const ModelConfig& config,
+                                                       const ActivationOptions& options,
+                                                       Operators& operators);
+  // The same where the sizes are known to be small: ends the process when there is no memory.
   Activations(const ModelConfig& config, const ActivationOptions& options, Operators& operators);
 
   const ActivationOptions& options() const { return options_; }
