@@ -16,10 +16,11 @@ namespace {
 
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::milliseconds(1000);
-constexpr Duration kAttempt = std::chrono::seconds(5);
 
 template <typename T>
-concept HasRequestId = requires(T t) { t.request_id; };
+concept HasRequestId = requires(T t) {
+  t.request_id;
+};
 
 std::uint64_t request_id_of(const wire::ControlMessage& message) {
   return std::visit(
@@ -60,6 +61,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void connect_now(std::function<void(Status)> first);
   void connected(UniqueFd socket, std::function<void(Status)> first);
   void lost(const Status& why);
+  void cut(const Status& why);
   void try_again(Duration pause, TimePoint give_up);
   void give_up(const Status& why);
   void ask(wire::ControlMessage message, OnAnswer done);
@@ -80,15 +82,16 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::shared_ptr<net::Connection> connection;
   bool introduced = false;  // the head has answered ClientHello on this connection
   bool closed = false;
+  bool retrying = false;  // try_again() is under way: once at a time
   std::uint64_t next_request = 1;
   std::map<std::uint64_t, Request> requests;  // unanswered, in order
   std::map<WatchId, Watch> watches;
 };
 
-// --- connecting ------------------------------------------------------------------------------------
+// --- connecting ---------------------------------------------------------------------------------
 
 void HeadClient::State::connect_now(std::function<void(Status)> first) {
-  net::connect(loop, address, "head", token, Deadline::after(kAttempt, loop.clock()),
+  net::connect(loop, address, "head", token, Deadline::after(options.attempt_timeout, loop.clock()),
                [self = shared_from_this(), first](Result<UniqueFd> socket) {
                  if (self->closed) return;
                  if (!socket.ok()) {
@@ -103,27 +106,33 @@ void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> f
   introduced = false;
   connection = net::make_connection(loop, std::move(socket), address.to_string());
   const std::weak_ptr<State> weak = weak_from_this();
-  connection->start(
-      {.on_frame =
-           [weak](std::span<const std::byte> frame) {
-             if (auto self = weak.lock()) self->received(frame);
-           },
-       .on_close =
-           [weak](Status why) {
-             if (auto self = weak.lock()) self->lost(why);
-           }});
+  connection->start({.on_frame =
+                         [weak](std::span<const std::byte> frame) {
+                           if (auto self = weak.lock()) self->received(frame);
+                         },
+                     .on_close =
+                         [weak](Status why) {
+                           if (auto self = weak.lock()) self->lost(why);
+                         }});
   hello.request_id = next_request++;
-  requests[hello.request_id] = {hello, [self = shared_from_this(), first](
-                                           Result<wire::ControlMessage> answer) {
-                                  Status status = answer.ok() ? status_of(*answer) : answer.status();
-                                  if (status.ok()) {
-                                    self->introduced = true;
-                                    self->hello.reconnect = true;
-                                    self->resume();
-                                  }
-                                  first(std::move(status));
-                                }};
+  requests[hello.request_id] = {
+      hello, [self = shared_from_this(), first](Result<wire::ControlMessage> answer) {
+        Status status = answer.ok() ? status_of(*answer) : answer.status();
+        if (status.ok()) {
+          self->introduced = true;
+          self->hello.reconnect = true;
+          self->resume();
+        }
+        first(std::move(status));
+      }};
   transmit(requests[hello.request_id].message);
+  loop.call_after(options.attempt_timeout, [weak, attempt = hello.request_id] {
+    auto self = weak.lock();
+    // Something listens, but no head answers there.
+    if (self && self->requests.contains(attempt)) {
+      self->cut(Status(Code::kUnavailable, "the head did not answer in time"));
+    }
+  });
 }
 
 void HeadClient::State::resume() {
@@ -148,27 +157,38 @@ void HeadClient::State::lost(const Status& why) {
   if (was_introduced) try_again(kRetryFirst, loop.clock().now() + options.reconnect_timeout);
 }
 
+// Ends the connection from this side, where nobody is told that it ended.
+void HeadClient::State::cut(const Status& why) {
+  if (!connection) return;
+  connection->close();
+  lost(why);
+}
+
 void HeadClient::State::try_again(Duration pause, TimePoint until) {
+  retrying = true;
   if (loop.clock().now() >= until) {
-    give_up(error(Code::kUnavailable, "the head at {} has been away for {} s", address.to_string(),
-                  std::chrono::duration_cast<std::chrono::seconds>(options.reconnect_timeout)
-                      .count()));
+    give_up(error(Code::kUnavailable, "the head at {} has been away for {:.1f} s",
+                  address.to_string(),
+                  std::chrono::duration<double>(options.reconnect_timeout).count()));
     return;
   }
   loop.call_after(pause, [self = shared_from_this(), pause, until] {
     if (self->closed) return;
     self->connect_now([self, pause, until](Status status) {
-      if (status.ok() || self->closed) return;
-      if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol) {
+      if (self->closed) return;
+      if (status.ok()) {
+        self->retrying = false;
+      } else if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol) {
         self->give_up(status);
       } else {
-        self->try_again(std::min(2 * pause, kRetryMost), until);
+        self->try_again(std::clamp(2 * pause, kRetryFirst, kRetryMost), until);
       }
     });
   });
 }
 
 void HeadClient::State::give_up(const Status& why) {
+  retrying = false;
   auto failed = std::exchange(requests, {});
   auto ended = std::exchange(watches, {});
   for (auto& [id, request] : failed) request.done(why);
@@ -184,14 +204,16 @@ void HeadClient::State::end() {
   connection.reset();
 }
 
-// --- requests --------------------------------------------------------------------------------------
+// --- requests -----------------------------------------------------------------------------------
 
 void HeadClient::State::transmit(const wire::ControlMessage& message) {
   if (!connection) return;
   // A failure ends the connection, and what is unanswered is sent again on the next one.
-  if (const Status sent = connection->send(wire::encode(message)); !sent.ok()) {
-    if (sent.code() == Code::kOverloaded) connection->close();
-  }
+  const Status sent = connection->send(wire::encode(message));
+  if (sent.code() != Code::kOverloaded) return;
+  loop.post([weak = weak_from_this(), full = connection, sent] {
+    if (auto self = weak.lock(); self && self->connection == full) self->cut(sent);
+  });
 }
 
 void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
@@ -205,18 +227,14 @@ void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
   auto& request = requests[id] = {std::move(message), std::move(done)};
   if (introduced) {
     transmit(request.message);
-  } else if (!connection && requests.size() == 1) {
+  } else if (!connection && !retrying) {
     try_again(Duration::zero(), loop.clock().now() + options.reconnect_timeout);
   }
 }
 
 void HeadClient::State::received(std::span<const std::byte> frame) {
   auto message = wire::decode_control(frame);
-  if (!message.ok()) {
-    connection->close();
-    lost(message.status());
-    return;
-  }
+  if (!message.ok()) return cut(message.status());
   if (const auto* update = std::get_if<wire::ActorUpdate>(&*message)) {
     updated(update->actor);
   } else if (const std::uint64_t id = request_id_of(*message); id != 0) {
@@ -232,7 +250,7 @@ void HeadClient::State::answered(std::uint64_t request_id, wire::ControlMessage 
   done(std::move(message));
 }
 
-// --- watches ---------------------------------------------------------------------------------------
+// --- watches ------------------------------------------------------------------------------------
 
 void HeadClient::State::send_watch(WatchId id) {
   Watch& watch = watches.at(id);
@@ -258,20 +276,20 @@ void HeadClient::State::updated(const wire::ActorInfo& actor) {
     }
     if (watch.actor_id == actor.actor_id) callbacks.push_back(watch.on_actor);
   }
-  for (const auto& callback : callbacks) callback(actor);
+  for (const auto& callback : callbacks) {
+    if (closed) return;
+    callback(actor);
+  }
 }
 
-// --- the client --------------------------------------------------------------------------------------
+// --- the client ---------------------------------------------------------------------------------
 
 HeadClient::HeadClient(std::shared_ptr<State> state) : state_(std::move(state)) {}
 HeadClient::~HeadClient() { close(); }
 
-Result<std::shared_ptr<HeadClient>> HeadClient::connect(net::EventLoop& loop,
-                                                        const net::Address& address,
-                                                        const net::Token& token,
-                                                        const wire::ClientHello& hello,
-                                                        Deadline deadline,
-                                                        const HeadClientOptions& options) {
+Result<std::shared_ptr<HeadClient>> HeadClient::connect(
+    net::EventLoop& loop, const net::Address& address, const net::Token& token,
+    const wire::ClientHello& hello, Deadline deadline, const HeadClientOptions& options) {
   TROUPE_CHECK(!loop.in_loop_thread(), "HeadClient::connect would wait for its own thread");
   auto state = std::make_shared<State>(loop, address, token, hello, options);
   auto promise = std::make_shared<std::promise<Status>>();
@@ -435,9 +453,8 @@ Result<std::vector<wire::ActorInfo>> HeadClient::actors(bool include_dead, Deadl
 Result<std::vector<wire::EventRecord>> HeadClient::events(std::uint64_t after_sequence,
                                                           std::uint32_t count_max,
                                                           Deadline deadline) {
-  return wait_for<Result<std::vector<wire::EventRecord>>>(deadline, [&](auto done) {
-    list_events(after_sequence, count_max, std::move(done));
-  });
+  return wait_for<Result<std::vector<wire::EventRecord>>>(
+      deadline, [&](auto done) { list_events(after_sequence, count_max, std::move(done)); });
 }
 Status HeadClient::stop(const std::string& reason, Deadline deadline) {
   return wait_for<Status>(deadline, [&](auto done) { stop_cluster(reason, std::move(done)); });

@@ -5,8 +5,8 @@
 // `reconnect_timeout` and are sent again, which is safe because every request of this class may be
 // repeated (clients choose the ids of the actors they create). Watches are renewed.
 //
-// Thread-safe. Callbacks come on the loop's thread, never from within the call that asked: they must
-// be short and must not wait. After close() none comes.
+// Thread-safe. Callbacks come on the loop's thread, never from within the call that asked: they
+// must be short and must not wait. After close() none comes.
 
 #include <cstdint>
 #include <functional>
@@ -25,6 +25,8 @@ namespace troupe::scheduler {
 struct HeadClientOptions {
   // How long the head may be away before requests end with kUnavailable.
   Duration reconnect_timeout = std::chrono::seconds(30);
+  // How long one attempt may take to connect, and then to be answered.
+  Duration attempt_timeout = std::chrono::seconds(5);
 };
 
 class HeadClient {
@@ -38,12 +40,9 @@ class HeadClient {
 
   // Connects and introduces itself; waits, so not on the loop's thread. The loop must outlive the
   // client. kUnavailable, kUnauthenticated, kProtocol, kDeadlineExceeded.
-  static Result<std::shared_ptr<HeadClient>> connect(net::EventLoop& loop,
-                                                     const net::Address& address,
-                                                     const net::Token& token,
-                                                     const wire::ClientHello& hello,
-                                                     Deadline deadline,
-                                                     const HeadClientOptions& options = {});
+  static Result<std::shared_ptr<HeadClient>> connect(
+      net::EventLoop& loop, const net::Address& address, const net::Token& token,
+      const wire::ClientHello& hello, Deadline deadline, const HeadClientOptions& options = {});
   ~HeadClient();  // close()
 
   // `done` when the head has accepted or refused them, not when they run.
