@@ -21,7 +21,8 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
       state_({.world_size = spec_.world_size,
               .fruitless_failures_max = spec_.fruitless_failures_max,
               .restarts_max = spec_.restarts_max}),
-      fired_(spec_.faults.size(), false) {
+      fired_(spec_.faults.size(), false),
+      last_checkpoint_(spec_.resume_path) {
   const auto on_own_thread = [this](void (TrainController::*then)(UniqueFd, bool)) {
     return [this, then](UniqueFd socket, std::string, bool same_node) {
       auto shared = std::make_shared<UniqueFd>(std::move(socket));
@@ -31,6 +32,15 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
   };
   context_.accept_connections(kBundlePurpose, on_own_thread(&TrainController::take_bundle));
   context_.accept_connections(kProgressPurpose, on_own_thread(&TrainController::take_driver));
+}
+
+TrainController::~TrainController() {
+  {
+    MutexLock lock(clock_mutex_);
+    clock_stops_ = true;
+    clock_changed_.notify_all();
+  }
+  if (clock_thread_.joinable()) clock_thread_.join();
 }
 
 void TrainController::take_bundle(UniqueFd socket, bool same_node) {
@@ -86,6 +96,13 @@ Status TrainController::start() {
       context_.executor().post([this, rank, info] { actor_changed(static_cast<int>(rank), info); });
     });
   }
+  clock_thread_ = std::thread([this] {
+    MutexLock lock(clock_mutex_);
+    while (!clock_changed_.wait_until(clock_mutex_, Deadline::after(std::chrono::seconds(1)),
+                                      [this]() TROUPE_NO_ANALYSIS { return clock_stops_; })) {
+      context_.executor().post([this] { feed(TimePassed{}); });
+    }
+  });
   return {};
 }
 
@@ -110,6 +127,7 @@ void TrainController::actor_changed(int rank, const wire::ActorInfo& info) {
     feed(TrainerGone{rank, info.death});
     return;
   }
+  if (!info.pending_why.empty()) feed(TrainerWaiting{rank, info.pending_why});
   if (info.state != wire::ActorState::kAlive || info.generation <= trainer.alive) return;
   if (info.generation <= trainer.died) return;
   trainer.alive = info.generation;

@@ -8,11 +8,13 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "actors/actor_class.h"
 #include "actors/context.h"
 #include "actors/handle.h"
+#include "runtime/base/mutex.h"
 #include "runtime/memory/segment.h"
 #include "train/report/step_log.h"
 #include "train/trainer/run_state.h"
@@ -44,6 +46,9 @@ struct RunSpec {
 class TrainController {
  public:
   TrainController(ActorContext& context, RunSpec spec);
+  ~TrainController();
+  TrainController(const TrainController&) = delete;
+  TrainController& operator=(const TrainController&) = delete;
 
   // Places all trainers, or refuses with what is missing. After the bundle has arrived.
   Status start();
@@ -100,6 +105,12 @@ class TrainController {
   std::optional<LineFile> events_;
   std::vector<bool> fired_;
   std::string last_checkpoint_;
+
+  // Posts TimePassed once a second until the controller ends.
+  Mutex clock_mutex_;
+  CondVar clock_changed_;
+  bool clock_stops_ TROUPE_GUARDED_BY(clock_mutex_) = false;
+  std::thread clock_thread_;
 };
 
 }  // namespace troupe::train

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/memory/segment.h"
+#include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/byte_model.h"
 #include "train/report/format.h"
 #include "train/trainer/bundle_transfer.h"
@@ -141,14 +142,17 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.resume_path = prepared.resume_path;
   spec.world_size = world_size;
   spec.threads = threads;
-  spec.own_core = cluster.embedded && world_size * threads <= environment.cores;
+  spec.own_core = cluster.embedded && cluster.node_count == 1 &&
+                  world_size * threads <= environment.cores;
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
-  spec.fruitless_failures_max =
-      static_cast<std::int32_t>(config.troupe.max_restarts.value_or(3));
-  if (!config.troupe.max_restarts && loaded.launch.max_restarts) {
+  if (config.troupe.max_restarts) {
+    spec.fruitless_failures_max = static_cast<std::int32_t>(*config.troupe.max_restarts);
+  } else if (loaded.launch.max_restarts) {
+    // The user's budget takes the place of ours: it alone ends the run.
     spec.restarts_max = static_cast<std::int32_t>(*loaded.launch.max_restarts);
+    spec.fruitless_failures_max = *spec.restarts_max + 1;
   }
   spec.faults = config.troupe.chaos;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
@@ -235,12 +239,12 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   for (const auto& note : prepared.notes) say(note);
 
   const int world_size = static_cast<int>(loaded.world_size.value);
-  const std::int64_t nodes = std::max<std::int64_t>(1, loaded.launch.node_count());
-  const int threads = static_cast<int>(resolve_threads_per_worker(
-      config, environment.cores, std::max<std::int64_t>(1, world_size / nodes)));
-  auto cluster =
-      TROUPE_TRY(environment.make_cluster(world_size, static_cast<double>(world_size) * threads));
-  if (cluster.embedded && world_size * threads > environment.cores) {
+  auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
+  const std::int64_t local_workers =
+      (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count);
+  const int threads = static_cast<int>(
+      resolve_threads_per_worker(config, cluster.cores_per_node, local_workers));
+  if (cluster.embedded && cluster.node_count == 1 && world_size * threads > environment.cores) {
     say(fmt::format("notice: {} trainers × {} threads share {} cores", world_size, threads,
                     environment.cores));
   }
@@ -264,6 +268,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
         error(Code::kCancelled, "interrupted by the user")));
   });
   cluster.cluster.close();
+  if (!followed.ok() || !followed->status.ok()) {
+    // A trainer that was ended while it saved could not tidy up.
+    const Status cleared = clear_unfinished_saves(environment.files, config.training.output_dir);
+    if (!cleared.ok()) say("warning: " + cleared.to_string());
+  }
   const RunEnd end = TROUPE_TRY(followed);
   TROUPE_RETURN_IF_ERROR(explain_end(end));
   TrainingSummary summary{.output_dir = config.training.output_dir,

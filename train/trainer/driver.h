@@ -24,6 +24,8 @@ struct TrainingCluster {
   bool embedded = true;
   // Where rank 0, which writes the results, must run; empty: anywhere.
   std::optional<NodeId> rank_0_node;
+  std::int64_t node_count = 1;
+  std::int64_t cores_per_node = 1;  // of the smallest
 };
 
 struct DriverEnvironment {
@@ -31,12 +33,12 @@ struct DriverEnvironment {
   const Clock& clock;
   Random& random;
   ProgressOutput& output;
-  std::int64_t cores = 1;  // of this machine, for threads_per_worker
+  std::int64_t cores = 1;  // of this machine
   // A descriptor that becomes readable when the user wants to stop; -1: none.
   int interrupt_fd = -1;
-  // Brings up or joins the cluster: trainers in all, and the CPUs they need together. Called after
-  // the configuration and the data were found good.
-  std::function<Result<TrainingCluster>(int trainers, double cpus)> make_cluster;
+  // Brings up or joins the cluster, for so many trainers. Called after the configuration and the data
+  // were found good.
+  std::function<Result<TrainingCluster>(int trainers)> make_cluster;
 };
 
 // What a finished run comes to.

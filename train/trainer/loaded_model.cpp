@@ -54,7 +54,9 @@ Status LoadedModel::generate(const std::string& prompt, const SamplingOptions& s
     return error(Code::kInvalidArgument, "the prompt has {} tokens, the model's context is {}",
                  ids.size(), model_->config().max_position_embeddings);
   }
+  // The prompt goes before: whether a space stands at the begin of the continuation depends on it.
   IncrementalDecoder decoder(tokenizer_, true);
+  for (const auto id : ids) static_cast<void>(decoder.push(id));
   GenerateOptions options;
   options.sampling = sampling;
   options.tokens_max = tokens_max;

@@ -132,7 +132,9 @@ void describe(const DatasetModule& module, std::vector<std::string>& notes) {
 }
 
 Status check_writable(FileSystem& files, const std::string& directory) {
-  TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
+  if (const Status made = files.create_directories(directory); !made.ok()) {
+    return made.prefixed("output_dir cannot be written");
+  }
   const std::string probe = join_path(directory, ".troupe-write-test");
   auto file = files.create(probe);
   if (!file.ok()) return file.status().prefixed("output_dir cannot be written");

@@ -33,6 +33,8 @@ void RunState::on(const TrainerAlive& event, TimePoint) {
   }
   rank->incarnation = event.incarnation;
   rank->phase = RankPhase::kReady;
+  rank->absent_since.reset();
+  rank->waits_for.clear();
   if (rank->died_before) {
     commands_.push_back(RecordEvent{.event = "respawn",
                                     .generation = generation_,
@@ -50,6 +52,7 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
   rank->incarnation = event.incarnation;
   rank->phase = RankPhase::kAbsent;
   rank->died_before = true;
+  rank->absent_since = now;
   commands_.push_back(
       RecordEvent{.event = "death",
                   .generation = generation_,
@@ -72,6 +75,9 @@ void RunState::on(const TrainerGone& event, TimePoint) {
 
 void RunState::on(const TrainerLoaded& event, TimePoint) {
   if (!running_ || event.generation != generation_) return;
+  // What is loaded was finished, by a run before or by a generation that could not tell it any
+  // more.
+  last_step_ = std::max(last_step_, event.step);
   if (!failed_at_) return;  // the first load of a run is no reload
   commands_.push_back(
       RecordEvent{.event = "reload",
@@ -93,21 +99,24 @@ void RunState::on(const StepFinished& event, TimePoint now) {
   if (!running_ || event.generation != generation_) return;
   last_step_ = event.step;
   fruitless_failures_ = 0;
-  if (failed_at_) {
-    const auto taken = std::chrono::duration_cast<std::chrono::milliseconds>(now - *failed_at_);
-    const std::int64_t resumed = resumed_at_step_.value_or(event.step - 1);
-    const std::int64_t lost = std::max<std::int64_t>(0, step_at_failure_ - resumed);
-    commands_.push_back(RecordEvent{
-        .event = "recovered",
-        .generation = generation_,
-        .step = event.step,
-        .text = fmt::format("step {} finished {} ms after the failure; {} finished steps were "
-                            "computed again",
-                            event.step, taken.count(), lost),
-        .lost_steps = lost,
-        .recovery_ms = taken.count()});
-    failed_at_.reset();
-  }
+  record_recovery(event.step, now);
+}
+
+void RunState::record_recovery(std::int64_t step, TimePoint now) {
+  if (!failed_at_) return;
+  const auto taken = std::chrono::duration_cast<std::chrono::milliseconds>(now - *failed_at_);
+  const std::int64_t resumed = resumed_at_step_.value_or(step - 1);
+  const std::int64_t lost = std::max<std::int64_t>(0, step_at_failure_ - resumed);
+  commands_.push_back(RecordEvent{
+      .event = "recovered",
+      .generation = generation_,
+      .step = step,
+      .text = fmt::format("step {} stands {} ms after the failure; {} finished steps were computed "
+                          "again",
+                          step, taken.count(), lost),
+      .lost_steps = lost,
+      .recovery_ms = taken.count()});
+  failed_at_.reset();
 }
 
 void RunState::on(const TrainerStopped& event, TimePoint now) {
@@ -122,18 +131,43 @@ void RunState::on(const TrainerStopped& event, TimePoint now) {
   if (!ended_) begin_when_ready();
 }
 
-void RunState::on(const TrainerFinished& event, TimePoint) {
+void RunState::on(const TrainerFinished& event, TimePoint now) {
   Rank* rank = rank_of(event.rank);
-  if (!rank || !running_ || event.generation != generation_) return;
+  if (!rank || event.generation != generation_ || rank->phase != RankPhase::kRunning) return;
+  if (!running_) {
+    // Another rank was lost before all had finished: this one takes part in the next generation.
+    rank->phase = RankPhase::kReady;
+    begin_when_ready();
+    return;
+  }
   rank->phase = RankPhase::kFinished;
   const bool all = std::all_of(ranks_.begin(), ranks_.end(),
                                [](const Rank& r) { return r.phase == RankPhase::kFinished; });
-  if (all) end({});
+  if (!all) return;
+  // A death at the very end leaves no step to do again.
+  record_recovery(last_step_, now);
+  end({});
 }
 
 void RunState::on(const TrainerFailed& event, TimePoint) {
   Status cause = event.cause;
   end(cause.with("rank", event.rank));
+}
+
+void RunState::on(const TrainerWaiting& event, TimePoint) {
+  if (Rank* rank = rank_of(event.rank)) rank->waits_for = event.why;
+}
+
+void RunState::on(const TimePassed&, TimePoint now) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (!rank.absent_since || now - *rank.absent_since < settings_.respawn_timeout) continue;
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(settings_.respawn_timeout).count();
+    end(error(Code::kUnavailable, "rank {} died and could not be started again for {} s{}{}", i,
+              seconds, rank.waits_for.empty() ? "" : ": ", rank.waits_for));
+    return;
+  }
 }
 
 void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }

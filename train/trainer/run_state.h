@@ -26,6 +26,8 @@ struct RunSettings {
   int fruitless_failures_max = 3;
   // MAX_RESTARTS: the run ends at the failure after so many, whatever was finished between.
   std::optional<int> restarts_max;
+  // The run ends when a rank is without a process for so long: nothing can take its place.
+  Duration respawn_timeout = std::chrono::seconds(60);
 };
 
 // --- events
@@ -76,13 +78,21 @@ struct TrainerFailed {
   std::uint64_t generation = 0;
   Status cause;
 };
+// The rank waits for a place: why, in the scheduler's words.
+struct TrainerWaiting {
+  int rank = 0;
+  std::string why;
+};
+// Told about once a second.
+struct TimePassed {};
 // The user or the driver ends the run.
 struct StopRequested {
   Status reason;
 };
 
 using RunInput = std::variant<TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded, StepFinished,
-                              TrainerStopped, TrainerFinished, TrainerFailed, StopRequested>;
+                              TrainerStopped, TrainerFinished, TrainerFailed, TrainerWaiting,
+                              TimePassed, StopRequested>;
 
 // --- commands
 // --------------------------------------------------------------------------------------
@@ -133,6 +143,8 @@ class RunState {
     RankPhase phase = RankPhase::kAbsent;
     std::uint64_t incarnation = 0;  // of the living process, or the last one
     bool died_before = false;
+    std::optional<TimePoint> absent_since;  // since its death; not before its first process
+    std::string waits_for;
   };
 
   void on(const TrainerAlive& event, TimePoint now);
@@ -143,12 +155,16 @@ class RunState {
   void on(const TrainerStopped& event, TimePoint now);
   void on(const TrainerFinished& event, TimePoint now);
   void on(const TrainerFailed& event, TimePoint now);
+  void on(const TrainerWaiting& event, TimePoint now);
+  void on(const TimePassed& event, TimePoint now);
   void on(const StopRequested& event, TimePoint now);
 
   Rank* rank_of(int rank);
   // The current generation is lost: everybody leaves it. Counts the failure; may end the run.
   void lose_generation(const Status& cause, TimePoint now, bool count_again);
   void begin_when_ready();
+  // After a failure: `step` is the first that is finished again.
+  void record_recovery(std::int64_t step, TimePoint now);
   void end(Status status);
 
   RunSettings settings_;

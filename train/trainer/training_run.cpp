@@ -34,6 +34,25 @@ std::int64_t longest_row(const TokenDataset& dataset) {
   return (longest + 7) / 8 * 8;
 }
 
+ActivationOptions activation_options(const RunBundle& bundle) {
+  return {.rows_max = bundle.config.training.per_device_train_batch_size,
+          .length_max = longest_row(bundle.dataset),
+          .training = true,
+          .checkpointing = !bundle.config.model.disable_gradient_checkpointing};
+}
+
+// What the forward pass keeps for the backward pass, or a refusal that says what to make smaller.
+Result<std::unique_ptr<Activations>> make_activations(const RunBundle& bundle,
+                                                      Operators& operators) {
+  const ActivationOptions options = activation_options(bundle);
+  auto made = Activations::allocate(bundle.model, options, operators);
+  if (made.ok()) return made;
+  return made.status().prefixed(
+      fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "
+                  "gradient_accumulation_steps the step keeps its size) or cutoff_len",
+                  options.rows_max, options.length_max));
+}
+
 MicroBatch view(const TokenBatch& batch) {
   return {.rows = batch.rows,
           .length = batch.length,
@@ -49,6 +68,7 @@ struct TrainingRun::Prepared {
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Operators> operators;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Activations> activations;
   TrainingState state;
   Sampler sampler;
   Schedule schedule;
@@ -61,6 +81,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto arena = std::make_unique<Arena>(options.threads);
   auto operators = make_cpu_operators(*arena);
   auto model = make_model(bundle.model, *operators);
+  auto activations = TROUPE_TRY(make_activations(bundle, *operators));
   auto state = TROUPE_TRY(TrainingState::create(
       model->layout(), fmt::format("troupe-{}-rank{}", options.run, options.rank)));
   const std::int64_t samples = bundle.dataset.size();
@@ -71,10 +92,10 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto schedule =
       TROUPE_TRY(Schedule::make(training.lr_scheduler_type, training.lr_scheduler_kwargs,
                                 training.learning_rate, facts.total_steps, facts.warmup_steps));
-  return std::unique_ptr<TrainingRun>(
-      new TrainingRun(files, clock, std::move(log), std::move(bundle), options,
-                      Prepared{std::move(arena), std::move(operators), std::move(model),
-                               std::move(state), std::move(sampler), std::move(schedule), facts}));
+  return std::unique_ptr<TrainingRun>(new TrainingRun(
+      files, clock, std::move(log), std::move(bundle), options,
+      Prepared{std::move(arena), std::move(operators), std::move(model), std::move(activations),
+               std::move(state), std::move(sampler), std::move(schedule), facts}));
 }
 
 TrainingRun::TrainingRun(FileSystem& files, const Clock& clock, Logger log, RunBundle bundle,
@@ -88,13 +109,7 @@ TrainingRun::TrainingRun(FileSystem& files, const Clock& clock, Logger log, RunB
       arena_(std::move(prepared.arena)),
       operators_(std::move(prepared.operators)),
       model_(std::move(prepared.model)),
-      activations_(std::make_unique<Activations>(
-          model_->config(),
-          ActivationOptions{.rows_max = config_.training.per_device_train_batch_size,
-                            .length_max = longest_row(bundle_.dataset),
-                            .training = true,
-                            .checkpointing = !config_.model.disable_gradient_checkpointing},
-          *operators_)),
+      activations_(std::move(prepared.activations)),
       state_(std::move(prepared.state)),
       sampler_(std::move(prepared.sampler)),
       schedule_(std::move(prepared.schedule)),
@@ -220,10 +235,13 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
     const StepPlan plan = sampler_.next_step(cursor_);
     const StepRecord record = TROUPE_TRY(step(communicator, units, plan, observer));
     cursor_ = plan.after;
-    if (options_.rank != 0) continue;
-    const bool logged = TROUPE_TRY(recorder_->step(record));
-    if (checkpoint_due(plan)) write_checkpoint(observer);
-    observer.step_finished(record, logged);
+    bool logged = false;
+    if (options_.rank == 0) logged = TROUPE_TRY(recorder_->step(record));
+    if (checkpoint_due(plan)) {
+      observer.phase(record.step, ChaosPhase::kCheckpoint);
+      if (options_.rank == 0) write_checkpoint(observer);
+    }
+    if (options_.rank == 0) observer.step_finished(record, logged);
   }
   if (options_.rank == 0) TROUPE_RETURN_IF_ERROR(finish());
   return {};
@@ -353,7 +371,6 @@ bool TrainingRun::checkpoint_due(const StepPlan& plan) const {
 
 void TrainingRun::write_checkpoint(TrainingObserver& observer) {
   const std::int64_t step = state_.record().step;
-  observer.phase(step, ChaosPhase::kCheckpoint);
   CheckpointOptions options{.weights_only = config_.training.save_only_model};
   if (config_.training.save_total_limit) {
     options.save_total_limit = static_cast<int>(*config_.training.save_total_limit);

@@ -71,6 +71,29 @@ TEST_CASE("a death aborts the others, waits for them and the new process, and is
   CHECK(run.last_step() == 11);
 }
 
+TEST_CASE("a rank that finishes after another was lost takes part in the next generation") {
+  RunState run({.world_size = 2});
+  TimePoint now{};
+  run.apply(TrainerAlive{0, 1}, now);
+  run.apply(TrainerAlive{1, 1}, now);
+  run.apply(StepFinished{1, 7}, now);
+  run.apply(TrainerDied{0, 1, "n", killed()}, now);
+  run.apply(TrainerFinished{1, 1}, now);
+  REQUIRE(find<BeginGeneration>(run.apply(TrainerAlive{0, 2}, now)));
+  // The last step's checkpoint had been written: nothing is left to compute.
+  run.apply(TrainerLoaded{0, 2, 8}, now);
+  CHECK(run.last_step() == 8);
+  run.apply(TrainerLoaded{1, 2, 8}, now);
+  run.apply(TrainerFinished{0, 2}, now);
+  const auto ended = run.apply(TrainerFinished{1, 2}, now + milliseconds(40));
+  REQUIRE(record(ended, "recovered"));
+  CHECK(record(ended, "recovered")->step == 8);
+  CHECK(record(ended, "recovered")->lost_steps == 0);
+  CHECK(record(ended, "recovered")->recovery_ms == 40);
+  REQUIRE(find<EndRun>(ended));
+  CHECK(find<EndRun>(ended)->status.ok());
+}
+
 TEST_CASE(
     "three fruitless failures end the run; a finished step in between starts the count again") {
   RunState run({.world_size = 1});
@@ -125,6 +148,20 @@ TEST_CASE("a rank that finished takes part again when another dies before it fin
   run.apply(TrainerFinished{0, 1}, {});
   run.apply(TrainerDied{1, 1, "n", killed()}, {});
   CHECK(find<BeginGeneration>(run.apply(TrainerAlive{1, 2}, {})));
+}
+
+TEST_CASE("a rank that finds no place ends the run with the reason, after its time") {
+  RunState run({.world_size = 2, .respawn_timeout = std::chrono::seconds(10)});
+  TimePoint now{};
+  run.apply(TrainerAlive{0, 1}, now);
+  CHECK(run.apply(TimePassed{}, now + std::chrono::hours(1)).empty());  // rank 1 never lived yet
+  run.apply(TrainerAlive{1, 1}, now);
+  run.apply(TrainerDied{1, 1, "n", killed()}, now);
+  run.apply(TrainerWaiting{1, "needs CPU 2"}, now);
+  CHECK(run.apply(TimePassed{}, now + std::chrono::seconds(9)).empty());
+  const auto ended = run.apply(TimePassed{}, now + std::chrono::seconds(10));
+  REQUIRE(find<EndRun>(ended));
+  CHECK(find<EndRun>(ended)->status.message().find("needs CPU 2") != std::string::npos);
 }
 
 // Random schedules against a model of well-behaved trainers: whatever dies whenever, generations
