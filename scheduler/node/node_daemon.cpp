@@ -78,6 +78,7 @@ class Daemon final : public NodeDaemon {
   std::unique_ptr<NodeState> state_;
   std::unique_ptr<net::Listener> listener_;
   std::unique_ptr<HeadLink> link_;
+  std::string head_trouble_;  // why there is no connection, as last told
   std::unique_ptr<LogService> log_service_;
   std::map<HostId, std::unique_ptr<HostProcess>> hosts_;
   std::map<HostId, std::shared_ptr<ActorLog>> logs_;
