@@ -16,6 +16,7 @@ namespace troupe::tools {
 namespace {
 
 constexpr Duration kJoinTimeout = std::chrono::seconds(60);
+constexpr Duration kFirstReminder = std::chrono::seconds(1);
 constexpr Duration kReminderInterval = std::chrono::seconds(10);
 
 struct WorkerFlags {
@@ -40,7 +41,7 @@ class WorkerProcess {
 
  private:
   Result<scheduler::NodeOptions> options();
-  void remind();
+  void remind(Duration delay);
   void interrupted(const char* signal);
 
   CommandContext& context_;
@@ -68,15 +69,16 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
   options.host = choice.address;
   options.port = flags_.port.value_or(0);
   options.join_timeout = timeout;
+  if (flags_.timeout_s) options.orphan_timeout = timeout;
   return options;
 }
 
-void WorkerProcess::remind() {
-  loop_->call_after(kReminderInterval, [this] {
+void WorkerProcess::remind(Duration delay) {
+  loop_->call_after(delay, [this] {
     if (joined_ || ended_) return;
-    log_.info("still no head at {}: trying for another {:.0f} s", head_,
+    log_.info("waiting for the head at {}, for another {:.0f} s", head_,
               std::chrono::duration<double>(join_by_.remaining()).count());
-    remind();
+    remind(kReminderInterval);
   });
 }
 
@@ -109,7 +111,7 @@ Status WorkerProcess::run() {
   loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
   loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
   loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
-  remind();
+  remind(kFirstReminder);
   loop_->run();
   node_.reset();
   if (ended_ && !ended_->ok()) return *ended_;
@@ -139,7 +141,7 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
   declare_node_flags(command, flags->node);
   command
       .option("--timeout", flags->timeout_s, "SECONDS",
-              "how long to wait for a head that is not up, or went away (default 60)")
+              "how long to wait for a head that is not up (default 60), or went away (default 600)")
       .option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
       .example("troupe worker --address 10.0.0.2:6379")
       .example(

@@ -1,0 +1,146 @@
+// What is refused before anything runs, help, and the parts of the tools that need no cluster.
+
+#include <sstream>
+
+#include "tests/tools/troupe_program.h"
+#include "tools/commands/cluster_record.h"
+#include "tools/commands/command.h"
+#include "tools/commands/table.h"
+
+namespace troupe::tests {
+namespace {
+
+using std::string;
+using tools::nearest;
+
+bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
+
+TEST_CASE("every command has help with examples") {
+  const TroupeHome home;
+  const auto list = home.run({"--help"});
+  CHECK(list.exit_code == 0);
+  for (const char* name : {"train", "generate", "tokenizer", "head", "worker", "status", "nodes",
+                           "actors", "events", "logs", "stop", "version", "help"}) {
+    CAPTURE(name);
+    CHECK(contains(list.out, string("\n  ") + name + " "));
+    const auto help = home.run({name, "--help"});
+    CHECK(help.exit_code == 0);
+    CHECK(contains(help.out, string("Usage: troupe ") + name));
+    CHECK(contains(help.out, "Examples:\n  troupe "));
+    CHECK(home.run({"help", name}).out == help.out);
+  }
+  CHECK(contains(home.run({"--version"}).out, "troupe "));
+  CHECK(json::find_integer(home.run_json({"version"}), "protocol").has_value());
+}
+
+TEST_CASE("what is misspelt is refused with the nearest name") {
+  const TroupeHome home;
+  const auto refused = [&](const std::vector<string>& arguments, const string& what) {
+    const auto result = home.run(arguments);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    CHECK(contains(result.err, what));
+  };
+  refused({"wroker"}, "Did you mean 'worker'?");
+  refused({"stat"}, "Did you mean 'status'?");
+  refused({"frobnicate"}, "no command 'frobnicate'");
+  refused({"help", "hed"}, "Did you mean 'head'?");
+  refused({"head", "--interfase", "eth0"}, "Did you mean '--interface'?");
+  refused({"nodes", "everything"}, "argument 'everything' is too many");
+  refused({"logs"}, "troupe logs --help");
+  refused({"head", "--port", "many"}, "--port");
+  refused({"head", "--port", "70000"}, "--port");
+  refused({"head", "--address", "203.0.113.77"}, "203.0.113.77");
+  refused({"head", "--interface", "nosuch0"}, "nosuch0");
+  refused({"head", "--token-stdin", "--token-file", "x"}, "exclude each other");
+  refused({"worker", "--address", "nohost"}, "HOST:PORT");
+  refused({"status", "--timeout", "0"}, "--timeout");
+  CHECK(home.run({}).exit_code == 2);
+  CHECK(home.things().empty());
+}
+
+TEST_CASE("what a worker is to offer is checked before it joins") {
+  const TroupeHome home;
+  run_command({"sh", "-c",
+               "mkdir -p \"$0/.troupe\" && echo 00112233445566778899aabbccddeeff > "
+               "\"$0/.troupe/token\" && chmod 600 \"$0/.troupe/token\"",
+               home.path()});
+  const auto refused = [&](const string& option, const string& value) {
+    const auto result = home.run({"worker", "--address", "127.0.0.1:1", option, value});
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, option));
+  };
+  refused("--num-cpus", "two");
+  refused("--num-cpus", "-1");
+  refused("--memory", "8Q");
+  refused("--resources", "ssd");
+  refused("--resources", "=1");
+  refused("--labels", "rack");
+  refused("--labels", "rack=1,rack=2");
+}
+
+TEST_CASE("the nearest name") {
+  const std::vector<string> names = {"status", "stop", "nodes"};
+  CHECK(nearest("status", names) == "status");
+  CHECK(nearest("sttaus", names) == "status");
+  CHECK(nearest("node", names) == "nodes");
+  CHECK_FALSE(nearest("train", names).has_value());
+  CHECK_FALSE(nearest("", names).has_value());
+}
+
+TEST_CASE("addresses") {
+  using tools::parse_address;
+  CHECK(parse_address("10.0.0.2:6379", "x")->host == "10.0.0.2");
+  CHECK(parse_address("[2001:db8::2]:80", "x")->host == "2001:db8::2");
+  CHECK(parse_address("[2001:db8::2]:80", "x")->port == 80);
+  for (const char* wrong : {"", ":", "host", "host:", ":80", "host:0", "host:65536", "host:8x",
+                            "2001:db8::2:80", "host:-1"}) {
+    CAPTURE(wrong);
+    const auto result = parse_address(wrong, "--address");
+    CHECK(result.status().code() == Code::kInvalidArgument);
+    CHECK(contains(result.status().message(), "--address"));
+  }
+  CHECK(tools::format_address("10.0.0.2", 80) == "10.0.0.2:80");
+  CHECK(tools::format_address("::1", 80) == "[::1]:80");
+}
+
+TEST_CASE("tables align their columns, leave out empty ones, and are harmless to a terminal") {
+  tools::Table table({"NAME", "GPU", "STATE"});
+  table.add({"trainer-0", "", "alive"});
+  table.add({"\x1b[31mé", "", "dead\nnow"});
+  std::ostringstream out;
+  table.print(out);
+  CHECK(out.str() ==
+        "NAME       STATE\n"
+        "trainer-0  alive\n"
+        "?[31mé     dead now\n");
+  CHECK(tools::format_age(-5) == "0s");
+  CHECK(tools::format_age(61'000'000) == "1m 1s");
+  CHECK(tools::format_age(90'061'000'000) == "1d 1h");
+}
+
+TEST_CASE("the record of a head") {
+  PosixFileSystem files;
+  const TroupeHome home;
+  const string path = home.file(".troupe/current");
+  const tools::ClusterRecord record{"10.0.0.2", 6379, "/t", 4711, "machine"};
+  CHECK(tools::read_cluster_record(files, path).status().code() == Code::kNotFound);
+  REQUIRE(tools::write_cluster_record(files, path, record).ok());
+  CHECK(files.permissions(path).value() == 0600);
+  CHECK(tools::read_cluster_record(files, path).value() == record);
+  auto other = record;
+  other.pid = 4712;
+  CHECK(tools::remove_cluster_record(files, path, other).ok());
+  CHECK(files.exists(path));
+  CHECK(tools::remove_cluster_record(files, path, record).ok());
+  CHECK_FALSE(files.exists(path));
+  for (const char* damaged : {"", "{}", "[1]", R"({"host":"x","port":0,"pid":1})", "not json"}) {
+    REQUIRE(write_file_atomically(files, path, damaged).ok());
+    CHECK(tools::read_cluster_record(files, path).status().code() == Code::kDataLoss);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::tests

@@ -1,0 +1,54 @@
+// A driver for the tests of the tools, and the process of its actor.
+//
+//   test_tools_driver HOST:PORT TOKEN_FILE NAME
+//
+// Spawns the actor NAME on a running cluster, lets it say something, prints "ready", and stays
+// until it is killed or its standard input ends.
+
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include "actors/cluster.h"
+#include "actors/host.h"
+#include "runtime/base/file_system.h"
+#include "runtime/net/token.h"
+#include "tools/commands/cluster_record.h"
+
+namespace {
+
+class Talker {
+ public:
+  int say(const std::string& words) {
+    std::printf("the actor says %s\n", words.c_str());
+    std::fflush(stdout);
+    return 0;
+  }
+  static constexpr auto methods = troupe::methods<&Talker::say>;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const auto code = troupe::host_main(argc, argv, troupe::actors<Talker>)) return *code;
+  if (argc != 4) return 2;
+  using namespace std::chrono_literals;
+  try {
+    troupe::PosixFileSystem files;
+    const auto head = troupe::tools::parse_address(argv[1], "HEAD").value();
+    auto cluster =
+        troupe::Cluster::connect({.host = head.host,
+                                  .port = head.port,
+                                  .token = troupe::net::read_token_file(files, argv[2]).value(),
+                                  .job_name = "test driver"})
+            .value();
+    auto talker = cluster.spawn<Talker>({.name = argv[3]}).value();
+    talker.call<&Talker::say>("hello from " + std::string(argv[3])).get(20s).value();
+    std::puts("ready");
+    std::fflush(stdout);
+    std::cin.get();
+  } catch (const troupe::StatusError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return troupe::exit_code(e.status().code());
+  }
+}
