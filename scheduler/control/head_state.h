@@ -92,6 +92,7 @@ class HeadState {
   void on(PeerId peer, wire::NodeUpdate& message);
   void reconcile(NodeRecord& node, const std::vector<wire::RunningActor>& running,
                  wire::RegisterNodeReply& reply);
+  static bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation);
   void adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running);
   void node_silent_or_gone(NodeRecord& node);
   void node_peer_closed(NodeRecord& node);

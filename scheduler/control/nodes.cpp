@@ -113,9 +113,7 @@ void HeadState::reconcile(NodeRecord& node, const std::vector<wire::RunningActor
     if (!node.leases.emplace(key, entry.spec.resources).second) continue;
     subtract(node.info.available, entry.spec.resources);
     const auto found = actors_.find(entry.spec.actor_id);
-    if (found != actors_.end() && found->second.has_process() && !found->second.stopping &&
-        found->second.info.generation == entry.generation &&
-        found->second.info.node_id == node.info.node_id) {
+    if (found != actors_.end() && is_latest(found->second, node.info.node_id, entry.generation)) {
       adopt(node, found->second, entry);
     } else {
       reply.stop.push_back(key);
@@ -147,7 +145,21 @@ void HeadState::reconcile(NodeRecord& node, const std::vector<wire::RunningActor
   }
 }
 
+// Whether this is the process that the actor should have: no newer one was started, and nobody
+// wants it ended. A node that came back after it was given up may still run it.
+bool HeadState::is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation) {
+  const bool runs = actor.has_process() || actor.info.state == wire::ActorState::kRestarting;
+  return runs && !actor.stopping && actor.info.generation == generation &&
+         actor.info.node_id == node_id;
+}
+
 void HeadState::adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running) {
+  if (actor.info.state == wire::ActorState::kRestarting) {
+    dequeue(actor);
+    actor.restart_at.reset();
+    actor.info.state = wire::ActorState::kStarting;
+  }
+  actor.lease_generation = running.generation;
   actor.started = true;
   actor.info.pid = running.pid;
   actor.info.endpoint = node.info.endpoint;

@@ -1,0 +1,401 @@
+// The head's decisions one by one: placing, restarting, ending, failing, coming back.
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "scheduler/control/head_state.h"
+#include "scheduler/policy/resources.h"
+
+using namespace troupe;
+using namespace troupe::scheduler;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr PeerId kDriver = 1;
+constexpr PeerId kNodeOne = 11;
+constexpr PeerId kNodeTwo = 12;
+const NodeId kIdOne{1, 1};
+const NodeId kIdTwo{2, 2};
+const ActorId kActor{7, 7};
+
+struct Desk {
+  HeadState head;
+  Moment now;
+  std::vector<Delta> journal;
+  std::vector<Command> commands;
+
+  Desk() {
+    now.unix_us = 1'000'000'000;
+    wire::ClientHello hello;
+    hello.request_id = 1;
+    hello.client_id = ClientId{9, 9};
+    hello.name = "driver";
+    say(kDriver, hello);
+  }
+  void take(Outcome outcome) {
+    commands = std::move(outcome.commands);
+    journal.insert(journal.end(), outcome.deltas.begin(), outcome.deltas.end());
+    const auto broken = head.broken_invariant();
+    REQUIRE_MESSAGE(!broken, broken.value_or(""));
+  }
+  void say(PeerId peer, wire::ControlMessage message) {
+    take(head.apply(MessageArrived{peer, std::move(message)}, now));
+  }
+  void lose(PeerId peer) { take(head.apply(PeerClosed{peer}, now)); }
+  // Time passes while `alive` nodes send heartbeats.
+  void pass(milliseconds time, std::vector<std::pair<PeerId, NodeId>> alive = {}) {
+    const TimePoint end = now.steady + time;
+    while (now.steady < end) {
+      now.steady += milliseconds(10);
+      now.unix_us += 10'000;
+      for (const auto& [peer, id] : alive)
+        keep(head.apply(MessageArrived{peer, wire::Heartbeat{id, 1}}, now));
+      keep(head.apply(Tick{}, now));
+    }
+  }
+  void node(PeerId peer, NodeId id, std::int64_t cpus,
+            std::vector<wire::RunningActor> running = {}) {
+    wire::RegisterNode message;
+    message.request_id = 2;
+    message.node.node_id = id;
+    message.node.name = "machine";
+    message.node.total = {{"CPU", cpus * wire::kResourceUnit}};
+    message.running = std::move(running);
+    say(peer, std::move(message));
+  }
+  static wire::ActorSpec spec(ActorId id, std::int64_t cpus = 1, std::int32_t restarts = 0) {
+    wire::ActorSpec spec;
+    spec.actor_id = id;
+    spec.type = "Counter";
+    spec.resources = {{"CPU", cpus * wire::kResourceUnit}};
+    spec.restart.max_restarts = restarts;
+    return spec;
+  }
+  void create(std::vector<wire::ActorSpec> specs, bool gang = false, bool no_wait = false) {
+    wire::CreateActors message;
+    message.request_id = 3;
+    message.specs = std::move(specs);
+    message.gang = gang;
+    message.no_wait = no_wait;
+    say(kDriver, std::move(message));
+  }
+  void ready(PeerId peer, ActorId id, std::uint64_t generation) {
+    say(peer, wire::ActorStarted{id, generation, 42});
+    say(peer, wire::ActorReady{id, generation});
+  }
+  void killed(PeerId peer, ActorId id, std::uint64_t generation) {
+    wire::ActorExited exited;
+    exited.actor_id = id;
+    exited.generation = generation;
+    exited.exit.signal = 9;
+    say(peer, std::move(exited));
+  }
+  const wire::ActorInfo& info(ActorId id = kActor) { return head.actors().at(id).info; }
+  template <typename Message>
+  std::vector<Message> sent(PeerId peer) const {
+    std::vector<Message> found;
+    for (const Command& command : commands) {
+      const auto* send = std::get_if<SendMessage>(&command);
+      if (send == nullptr || send->peer != peer) continue;
+      if (const auto* message = std::get_if<Message>(&send->message)) found.push_back(*message);
+    }
+    return found;
+  }
+  Status answer() {
+    const auto replies = sent<wire::Reply>(kDriver);
+    REQUIRE(replies.size() == 1);
+    return replies[0].status;
+  }
+
+ private:
+  // Collects over several applies.
+  void keep(Outcome outcome) {
+    std::vector<Command> before = std::move(commands);
+    take(std::move(outcome));
+    before.insert(before.end(), commands.begin(), commands.end());
+    commands = std::move(before);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an actor waits for a node, starts, and is ready") {
+  Desk desk;
+  desk.create({Desk::spec(kActor)});
+  CHECK(desk.answer().ok());
+  CHECK(desk.info().state == wire::ActorState::kPending);
+  desk.node(kNodeOne, kIdOne, 2);
+  REQUIRE(desk.sent<wire::StartActor>(kNodeOne).size() == 1);
+  CHECK(desk.info().state == wire::ActorState::kStarting);
+  desk.ready(kNodeOne, kActor, 1);
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  CHECK(desk.info().pid == 42);
+  CHECK(amount_of(desk.head.nodes().at(kIdOne).info.available, "CPU") == wire::kResourceUnit);
+}
+
+TEST_CASE("what never fits is refused in words, what does not fit now waits") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  desk.create({Desk::spec(kActor, 3)});
+  CHECK(desk.answer().code() == Code::kResourceExhausted);
+  CHECK(desk.answer().message().find("needs CPU 3") != std::string::npos);
+  desk.create({Desk::spec({1, 0}, 2)});
+  CHECK(desk.answer().ok());
+  desk.create({Desk::spec({2, 0}, 1)}, false, true);
+  CHECK(desk.answer().code() == Code::kResourceExhausted);
+  desk.create({Desk::spec({3, 0}, 1)});
+  CHECK(desk.answer().ok());
+  CHECK(desk.info({3, 0}).state == wire::ActorState::kPending);
+  desk.say(kDriver, wire::ListActors{5, true});
+  bool explained = false;
+  const auto lists = desk.sent<wire::ActorList>(kDriver);
+  REQUIRE(lists.size() == 1);
+  for (const auto& actor : lists[0].actors) {
+    explained =
+        explained || actor.pending_why.find("machine has CPU 0 of 2 free") != std::string::npos;
+  }
+  CHECK(explained);
+}
+
+TEST_CASE("a gang is placed whole or not at all, and ends together while it waits") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  desk.create({Desk::spec({1, 0})});
+  desk.create({Desk::spec({2, 0}), Desk::spec({3, 0})}, true);
+  CHECK(desk.info({2, 0}).state == wire::ActorState::kPending);
+  CHECK(desk.info({3, 0}).state == wire::ActorState::kPending);
+  SUBCASE("room comes") {
+    desk.killed(kNodeOne, {1, 0}, 1);
+    CHECK(desk.sent<wire::StartActor>(kNodeOne).size() == 2);
+  }
+  SUBCASE("a member is ended") {
+    desk.say(kDriver, wire::KillActor{4, {2, 0}, false, 0, ""});
+    CHECK(desk.info({2, 0}).state == wire::ActorState::kDead);
+    CHECK(desk.info({3, 0}).state == wire::ActorState::kDead);
+    CHECK(desk.info({3, 0}).death.code() == Code::kAborted);
+  }
+}
+
+TEST_CASE("a killed actor is restarted in its place, after a growing back-off, within its budget") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 2)});
+  desk.create({Desk::spec({8, 8})});  // waits for the place, and does not get it meanwhile
+  for (std::uint64_t generation : {1u, 2u}) {
+    desk.ready(kNodeOne, kActor, generation);
+    desk.killed(kNodeOne, kActor, generation);
+    CHECK(desk.info().state == wire::ActorState::kRestarting);
+    CHECK(desk.info({8, 8}).state == wire::ActorState::kPending);
+    desk.pass(milliseconds(generation == 1 ? 10 : 20), {{kNodeOne, kIdOne}});
+    CHECK(desk.info().state == wire::ActorState::kStarting);
+    CHECK(desk.info().generation == generation + 1);
+  }
+  desk.killed(kNodeOne, kActor, 3);
+  CHECK(desk.info().state == wire::ActorState::kDead);
+  CHECK(desk.info().death.code() == Code::kActorDied);
+  CHECK(desk.info().death.message().find("SIGKILL") != std::string::npos);
+  CHECK(desk.info({8, 8}).state == wire::ActorState::kStarting);
+}
+
+TEST_CASE("restarts outside the window count no more") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  for (std::uint64_t generation = 1; generation <= 3; ++generation) {
+    desk.killed(kNodeOne, kActor, generation);
+    CHECK(desk.info().state == wire::ActorState::kRestarting);
+    desk.pass(milliseconds(61'000), {{kNodeOne, kIdOne}});
+    CHECK(desk.info().generation == generation + 1);
+  }
+}
+
+TEST_CASE("a report about an old generation changes nothing") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 5)});
+  desk.killed(kNodeOne, kActor, 1);
+  desk.pass(milliseconds(10), {{kNodeOne, kIdOne}});
+  desk.killed(kNodeOne, kActor, 1);
+  desk.say(kNodeOne, wire::ActorReady{kActor, 1});
+  CHECK(desk.info().state == wire::ActorState::kStarting);
+  CHECK(desk.info().generation == 2);
+}
+
+TEST_CASE("a kill frees the place only when the exit is seen") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.create({Desk::spec({8, 8})});
+  desk.say(kDriver, wire::KillActor{4, kActor, false, 0, "enough"});
+  REQUIRE(desk.sent<wire::StopActor>(kNodeOne).size() == 1);
+  CHECK(desk.info({8, 8}).state == wire::ActorState::kPending);
+  desk.killed(kNodeOne, kActor, 1);
+  CHECK(desk.info().state == wire::ActorState::kDead);
+  CHECK(desk.info().death.message().find("enough") != std::string::npos);
+  CHECK(desk.info({8, 8}).state == wire::ActorState::kStarting);
+}
+
+TEST_CASE(
+    "a silent node is dead after its time-out, and its actors start elsewhere after the fence") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 3)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.node(kNodeTwo, kIdTwo, 1);
+  desk.pass(milliseconds(2'900), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kAlive);
+  desk.pass(milliseconds(200), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kDead);
+  CHECK(desk.info().state == wire::ActorState::kRestarting);
+  desk.pass(milliseconds(800), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.info().state == wire::ActorState::kRestarting);
+  desk.pass(milliseconds(300), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.info().state == wire::ActorState::kStarting);
+  CHECK(desk.info().node_id == kIdTwo);
+  CHECK(desk.info().generation == 2);
+}
+
+TEST_CASE("a node that comes back in time keeps its actors; one that lost them says so") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  desk.create({Desk::spec(kActor, 1, 1), Desk::spec({8, 8}, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.ready(kNodeOne, {8, 8}, 1);
+  desk.lose(kNodeOne);
+  desk.pass(milliseconds(500));
+  wire::RunningActor running;
+  running.spec = Desk::spec(kActor);
+  running.generation = 1;
+  running.pid = 42;
+  running.ready = true;
+  wire::RunningActor stranger = running;
+  stranger.spec.actor_id = ActorId{5, 5};
+  stranger.spec.resources = {};
+  desk.node(13, kIdOne, 2, {running, stranger});
+  const auto replies = desk.sent<wire::RegisterNodeReply>(13);
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].status.ok());
+  REQUIRE(replies[0].stop.size() == 1);
+  CHECK(replies[0].stop[0].first == ActorId{5, 5});
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  CHECK(desk.info({8, 8}).state == wire::ActorState::kRestarting);
+}
+
+TEST_CASE("a node that comes back late gives back what nobody started anew") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.lose(kNodeOne);
+  desk.pass(milliseconds(1'500));
+  CHECK(desk.info().state == wire::ActorState::kRestarting);
+  wire::RunningActor running;
+  running.spec = Desk::spec(kActor);
+  running.generation = 1;
+  running.ready = true;
+  desk.node(13, kIdOne, 1, {running});
+  CHECK(desk.sent<wire::RegisterNodeReply>(13).at(0).stop.empty());
+  CHECK(desk.sent<wire::StartActor>(13).empty());
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  CHECK(desk.info().generation == 1);
+}
+
+TEST_CASE("actors end with their owner, unless detached or it comes back") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  wire::ActorSpec detached = Desk::spec({8, 8});
+  detached.detached = true;
+  desk.create({Desk::spec(kActor), detached});
+  desk.lose(kDriver);
+  SUBCASE("gone") {
+    desk.pass(milliseconds(1'100), {{kNodeOne, kIdOne}});
+    const auto stops = desk.sent<wire::StopActor>(kNodeOne);
+    REQUIRE(stops.size() == 1);
+    CHECK(stops[0].actor_id == kActor);
+  }
+  SUBCASE("back") {
+    desk.pass(milliseconds(500), {{kNodeOne, kIdOne}});
+    wire::ClientHello hello;
+    hello.client_id = ClientId{9, 9};
+    hello.reconnect = true;
+    desk.say(2, hello);
+    desk.pass(milliseconds(2'000), {{kNodeOne, kIdOne}});
+    CHECK(desk.sent<wire::StopActor>(kNodeOne).empty());
+  }
+}
+
+TEST_CASE("names are unique among the living") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 4);
+  wire::ActorSpec named = Desk::spec(kActor);
+  named.name = "counter";
+  desk.create({named});
+  CHECK(desk.answer().ok());
+  desk.create({named});  // the same request again
+  CHECK(desk.answer().ok());
+  named.actor_id = {8, 8};
+  desk.create({named});
+  CHECK(desk.answer().code() == Code::kAlreadyExists);
+  desk.killed(kNodeOne, kActor, 1);
+  desk.create({named});
+  CHECK(desk.answer().ok());
+}
+
+TEST_CASE("strangers are refused: no introduction, another protocol") {
+  Desk desk;
+  desk.say(50, wire::ListNodes{77});
+  CHECK(desk.sent<wire::Reply>(50).at(0).status.code() == Code::kFailedPrecondition);
+  wire::RegisterNode message;
+  message.protocol_version = 99;
+  message.node.node_id = kIdOne;
+  desk.say(51, message);
+  CHECK(desk.sent<wire::RegisterNodeReply>(51).at(0).status.code() == Code::kProtocol);
+  CHECK(desk.head.nodes().empty());
+}
+
+TEST_CASE("stopping ends actors, nodes, then the head") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 5)});
+  desk.create({Desk::spec({8, 8})});
+  desk.say(kDriver, wire::StopCluster{6, "done"});
+  CHECK(desk.sent<wire::ShutdownNode>(kNodeOne).size() == 1);
+  CHECK(desk.info({8, 8}).state == wire::ActorState::kDead);
+  desk.killed(kNodeOne, kActor, 1);
+  CHECK(desk.info().state == wire::ActorState::kDead);
+  desk.lose(kNodeOne);
+  REQUIRE(!desk.commands.empty());
+  CHECK(std::holds_alternative<EndHead>(desk.commands.back()));
+}
+
+TEST_CASE("a head that comes back knows everything, and waits for its nodes") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.create({Desk::spec({8, 8})});
+
+  HeadState second;
+  for (const Delta& delta : desk.journal) REQUIRE(second.replay(delta).ok());
+  CHECK(second.snapshot() == desk.head.snapshot());
+  desk.head = std::move(second);
+  desk.take(desk.head.resume(desk.now));
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  wire::RunningActor running;
+  running.spec = Desk::spec(kActor);
+  running.generation = 1;
+  running.ready = true;
+  desk.node(21, kIdOne, 1, {running});
+  CHECK(desk.sent<wire::RegisterNodeReply>(21).at(0).stop.empty());
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  CHECK(desk.info({8, 8}).state == wire::ActorState::kPending);
+}
+
+TEST_CASE("a journal that contradicts itself is told") {
+  HeadState head;
+  CHECK(head.replay(ActorChanged{}).code() == Code::kDataLoss);
+}

@@ -1,0 +1,410 @@
+#include "world.h"
+
+#include <algorithm>
+
+#include "runtime/base/hash.h"
+#include "scheduler/policy/resources.h"
+
+namespace troupe::scheduler::tests {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::vector<std::vector<std::byte>> sorted_records(const HeadState& state) {
+  std::vector<std::vector<std::byte>> records;
+  for (const Delta& delta : state.snapshot()) records.push_back(encode_delta(delta));
+  std::sort(records.begin(), records.end());
+  return records;
+}
+
+std::optional<std::uint64_t> reply_id(const wire::ControlMessage& message) {
+  if (const auto* reply = std::get_if<wire::Reply>(&message)) return reply->request_id;
+  if (const auto* list = std::get_if<wire::ActorList>(&message)) return list->request_id;
+  if (const auto* list = std::get_if<wire::NodeList>(&message)) return list->request_id;
+  if (const auto* list = std::get_if<wire::EventList>(&message)) return list->request_id;
+  return std::nullopt;
+}
+
+}  // namespace
+
+World::World(std::uint64_t seed) : random_(seed) {
+  config_.dead_actors_max = 20;
+  config_.dead_nodes_max = 5;
+  config_.events_max = 200;
+  head_.emplace(config_);
+  now_.unix_us = 1'700'000'000'000'000;
+}
+
+// --- the head's surroundings ---------------------------------------------------------------------
+
+void World::feed(Event event) {
+  take(head_->apply(std::move(event), now_));
+  check();
+}
+
+void World::take(const Outcome& outcome) {
+  for (const Delta& delta : outcome.deltas) {
+    journal_.push_back(encode_delta(delta));
+    trace_hash_ = trace_hash_ * 31 + xxh3_64(journal_.back());
+    if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+      if (logged->event.kind == "actor_restarting") {
+        restarts_[logged->event.actor_id].push_back(logged->event.unix_time_us);
+      }
+    }
+  }
+  std::vector<PeerId> closed;
+  for (const Command& command : outcome.commands) {
+    if (const auto* send = std::get_if<SendMessage>(&command)) {
+      if (open_peers_.contains(send->peer)) deliver(send->peer, send->message);
+    } else if (const auto* close = std::get_if<ClosePeer>(&command)) {
+      closed.push_back(close->peer);
+    }
+  }
+  for (PeerId peer : closed) {
+    open_peers_.erase(peer);
+    for (auto& [id, node] : nodes_) {
+      if (node.peer != peer) continue;
+      node.peer = 0;
+      node.back_at = now_.steady + milliseconds(random_.below(900));
+    }
+    for (VirtualClient& client : clients_) {
+      if (client.peer == peer) client.peer = 0;
+    }
+  }
+}
+
+void World::deliver(PeerId peer, const wire::ControlMessage& message) {
+  if (const auto id = reply_id(message)) {
+    const auto expected = expected_replies_.find(*id);
+    REQUIRE_MESSAGE(expected != expected_replies_.end(), "request ", *id, " answered twice");
+    CHECK(expected->second == peer);
+    expected_replies_.erase(expected);
+    return;
+  }
+  for (auto& [id, node] : nodes_) {
+    if (node.peer != peer || node.silent || !node.alive) continue;
+    node.heard_of_head = now_.steady;
+    if (const auto* start = std::get_if<wire::StartActor>(&message)) {
+      const LeaseKey key{start->spec.actor_id, start->generation};
+      REQUIRE(!node.running.contains(key));
+      node.running[key] = {start->spec, start->generation, 0, false};
+    } else if (const auto* stop = std::get_if<wire::StopActor>(&message)) {
+      node.to_stop.push_back({stop->actor_id, stop->generation});
+    } else if (const auto* reply = std::get_if<wire::RegisterNodeReply>(&message)) {
+      CHECK(reply->status.ok());
+      for (const LeaseKey& key : reply->stop) node.to_stop.push_back(key);
+    }
+  }
+}
+
+void World::close(PeerId peer) {
+  if (peer == 0 || open_peers_.erase(peer) == 0) return;
+  // What was asked over it is never answered.
+  std::erase_if(expected_replies_, [&](const auto& entry) { return entry.second == peer; });
+  feed(PeerClosed{peer});
+}
+
+void World::register_node(VirtualNode& node) {
+  wire::RegisterNode message;
+  message.node.node_id = node.id;
+  message.node.name = "node";
+  message.node.total = node.total;
+  for (const auto& [key, running] : node.running) message.running.push_back(running);
+  node.peer = next_peer_++;
+  node.heard_of_head = now_.steady;
+  open_peers_.insert(node.peer);
+  feed(MessageArrived{node.peer, std::move(message)});
+}
+
+VirtualNode& World::join_node(std::int64_t cpus) {
+  const NodeId id = NodeId::make(random_);
+  VirtualNode& node = nodes_[id];
+  node.id = id;
+  node.total = {{std::string(kCpu), cpus * wire::kResourceUnit}};
+  register_node(node);
+  return node;
+}
+
+VirtualClient& World::join_client() {
+  clients_.push_back({ClientId::make(random_), next_peer_++});
+  VirtualClient& client = clients_.back();
+  open_peers_.insert(client.peer);
+  wire::ClientHello hello;
+  hello.request_id = next_request_++;
+  hello.client_id = client.id;
+  hello.kind = "driver";
+  request(client, hello, hello.request_id);
+  return client;
+}
+
+void World::request(VirtualClient& client, wire::ControlMessage message, std::uint64_t id) {
+  expected_replies_[id] = client.peer;
+  feed(MessageArrived{client.peer, std::move(message)});
+}
+
+std::vector<ActorId> World::create(VirtualClient& client, std::size_t count, std::int64_t cpus,
+                                   bool gang, wire::RestartPolicy restart) {
+  wire::CreateActors message;
+  message.request_id = next_request_++;
+  message.gang = gang;
+  std::vector<ActorId> ids;
+  for (std::size_t i = 0; i < count; ++i) {
+    wire::ActorSpec spec;
+    spec.actor_id = ActorId::make(random_);
+    spec.type = "Worker";
+    spec.resources = {{std::string(kCpu), cpus * wire::kResourceUnit / 2}};
+    spec.restart = restart;
+    spec.detached = random_.below(4) == 0;
+    ids.push_back(spec.actor_id);
+    message.specs.push_back(std::move(spec));
+  }
+  actor_ids_.insert(actor_ids_.end(), ids.begin(), ids.end());
+  request(client, std::move(message), message.request_id);
+  return ids;
+}
+
+// --- nodes ---------------------------------------------------------------------------------------
+
+void World::exit_of(VirtualNode& node, LeaseKey key) {
+  if (node.running.erase(key) == 0 || node.peer == 0 || node.silent) return;
+  wire::ActorExited exited;
+  exited.actor_id = key.first;
+  exited.generation = key.second;
+  exited.exit.signal = 9;
+  feed(MessageArrived{node.peer, std::move(exited)});
+}
+
+// Does one thing that a node does.
+void World::node_acts(VirtualNode& node) {
+  if (!node.alive) return;
+  if (!node.to_stop.empty()) {
+    const LeaseKey key = node.to_stop.back();
+    node.to_stop.pop_back();
+    return exit_of(node, key);
+  }
+  if (node.peer == 0 || node.silent) return;
+  for (auto& [key, running] : node.running) {
+    if (running.ready) continue;
+    running.ready = true;
+    running.pid = 100;
+    feed(MessageArrived{node.peer, wire::ActorStarted{key.first, key.second, running.pid}});
+    if (node.peer != 0) feed(MessageArrived{node.peer, wire::ActorReady{key.first, key.second}});
+    return;
+  }
+}
+
+void World::heartbeats() {
+  for (auto& [id, node] : nodes_) {
+    if (!node.alive) continue;
+    // A node that hears nothing stops its actors: the head will start them elsewhere.
+    if (node.silent && now_.steady - node.heard_of_head >= config_.heartbeat_timeout) {
+      node.running.clear();
+      node.to_stop.clear();
+    }
+    if (node.silent) continue;
+    if (node.peer == 0 && now_.steady >= node.back_at) register_node(node);
+    if (node.peer != 0) feed(MessageArrived{node.peer, wire::Heartbeat{id, 1}});
+  }
+}
+
+void World::advance(Duration by) {
+  const TimePoint until = now_.steady + by;
+  while (now_.steady < until) {
+    const Duration slice = std::min<Duration>(milliseconds(100), until - now_.steady);
+    now_.steady += slice;
+    now_.unix_us += std::chrono::duration_cast<std::chrono::microseconds>(slice).count();
+    heartbeats();
+    const auto due = head_->next_deadline();
+    if (due && *due <= now_.steady) feed(Tick{});
+    const auto next = head_->next_deadline();
+    CHECK((!next || *next > now_.steady));
+  }
+}
+
+// --- what happens --------------------------------------------------------------------------------
+
+VirtualNode* World::any_node() {
+  if (nodes_.empty()) return nullptr;
+  return &std::next(nodes_.begin(), static_cast<std::ptrdiff_t>(random_.below(nodes_.size())))
+              ->second;
+}
+
+VirtualClient* World::any_client() {
+  if (clients_.empty()) return nullptr;
+  VirtualClient& client = clients_[random_.below(clients_.size())];
+  return client.peer != 0 ? &client : nullptr;
+}
+
+void World::step() {
+  const std::uint64_t dice = random_.below(100);
+  VirtualNode* node = any_node();
+  if (dice < 40) {
+    if (node != nullptr) node_acts(*node);
+  } else if (dice < 58) {
+    advance(milliseconds(random_.below(700)));
+  } else if (dice < 70) {
+    if (VirtualClient* client = any_client()) {
+      wire::RestartPolicy restart;
+      restart.max_restarts = static_cast<std::int32_t>(random_.below(4)) - 1;
+      restart.window_ms = 5'000;
+      create(*client, 1 + random_.below(4), static_cast<std::int64_t>(random_.below(4)),
+             random_.below(2) == 0, restart);
+    }
+  } else if (dice < 76) {
+    if (node != nullptr && node->alive && !node->running.empty()) {
+      exit_of(*node, node->running.begin()->first);  // killed from outside
+    }
+  } else if (dice < 81) {
+    VirtualClient* client = any_client();
+    if (client != nullptr && !actor_ids_.empty()) {
+      wire::KillActor kill;
+      kill.request_id = next_request_++;
+      kill.actor_id = actor_ids_[random_.below(actor_ids_.size())];
+      kill.allow_restart = random_.below(2) == 0;
+      request(*client, kill, kill.request_id);
+    }
+  } else if (dice < 84) {
+    if (nodes_.size() < 8) join_node(1 + static_cast<std::int64_t>(random_.below(4)));
+  } else if (dice < 87) {
+    if (clients_.size() < 6) join_client();
+  } else if (dice < 89) {
+    if (VirtualClient* client = any_client()) {
+      const PeerId peer = client->peer;
+      client->peer = 0;
+      close(peer);
+    }
+  } else if (dice < 91) {
+    // The connection breaks; the node comes back within its grace.
+    if (node != nullptr && node->alive && !node->silent && node->peer != 0) {
+      const PeerId peer = std::exchange(node->peer, 0);
+      node->back_at = now_.steady + milliseconds(random_.below(800));
+      close(peer);
+    }
+  } else if (dice < 93) {
+    // The whole machine dies.
+    if (node != nullptr && node->alive) {
+      const PeerId peer = std::exchange(node->peer, 0);
+      const bool noticed = !node->silent;
+      nodes_.erase(node->id);
+      if (noticed) close(peer);
+    }
+  } else if (dice < 95) {
+    if (node != nullptr && node->peer != 0) node->silent = true;
+  } else if (dice < 97) {
+    // Its link is mended; by then it has stopped what it ran, if it was away for long.
+    if (node != nullptr && node->silent) {
+      if (now_.steady - node->heard_of_head >= config_.heartbeat_timeout) {
+        node->running.clear();
+        node->to_stop.clear();
+      }
+      node->silent = false;
+      const PeerId peer = std::exchange(node->peer, 0);
+      node->back_at = now_.steady;
+      close(peer);
+    }
+  } else if (dice < 99) {
+    if (VirtualClient* client = any_client()) {
+      const std::uint64_t id = next_request_++;
+      request(*client, wire::ListActors{id, true}, id);
+    }
+  } else {
+    restart_head();
+  }
+}
+
+void World::restart_head() {
+  const auto before = sorted_records(*head_);
+  head_.emplace(config_);
+  for (const auto& record : journal_) {
+    const auto delta = decode_delta(record);
+    REQUIRE(delta.ok());
+    REQUIRE(head_->replay(*delta).ok());
+  }
+  CHECK(sorted_records(*head_) == before);
+  open_peers_.clear();
+  expected_replies_.clear();
+  for (auto& [id, node] : nodes_) {
+    node.peer = 0;
+    node.back_at = now_.steady + milliseconds(random_.below(3'000));
+  }
+  for (VirtualClient& client : clients_) client.peer = 0;
+  take(head_->resume(now_));
+  check();
+}
+
+void World::settle() {
+  for (auto& [id, node] : nodes_) {
+    if (!node.silent) continue;
+    node.running.clear();
+    node.to_stop.clear();
+    node.silent = false;
+    const PeerId peer = std::exchange(node.peer, 0);
+    node.back_at = now_.steady;
+    close(peer);
+  }
+  for (int round = 0; round < 60; ++round) {
+    advance(milliseconds(500));
+    for (auto& [id, node] : nodes_) {
+      for (std::size_t i = 0; i < 2 * node.running.size() + node.to_stop.size() + 2; ++i) {
+        node_acts(node);
+      }
+    }
+  }
+}
+
+// --- what must hold ------------------------------------------------------------------------------
+
+void World::check() {
+  const auto broken = head_->broken_invariant();
+  REQUIRE_MESSAGE(!broken.has_value(), broken.value_or(""));
+  check_processes();
+  check_gangs();
+  check_budgets();
+}
+
+// However the head and the nodes see it: an actor has one process, and no node runs more than it
+// has.
+void World::check_processes() const {
+  std::map<ActorId, int> processes;
+  for (const auto& [id, node] : nodes_) {
+    wire::Resources used;
+    const bool fenced =
+        node.silent && now_.steady - node.heard_of_head >= config_.heartbeat_timeout;
+    if (!node.alive || fenced) continue;
+    for (const auto& [key, running] : node.running) {
+      ++processes[key.first];
+      add(used, running.spec.resources);
+    }
+    REQUIRE_MESSAGE(fits(used, node.total), "node runs more than it has");
+  }
+  for (const auto& [id, count] : processes) {
+    REQUIRE_MESSAGE(count == 1, "actor ", id.brief(), " has ", count, " processes");
+  }
+}
+
+void World::check_gangs() const {
+  std::map<std::uint64_t, std::pair<int, int>> gangs;  // never placed, placed
+  for (const auto& [id, actor] : head_->actors()) {
+    if (actor.gang == 0 || (actor.dead() && actor.info.generation == 0)) continue;
+    auto& [waiting, placed] = gangs[actor.gang];
+    ++(actor.info.generation == 0 ? waiting : placed);
+  }
+  for (const auto& [gang, counts] : gangs) {
+    REQUIRE_MESSAGE((counts.first == 0 || counts.second == 0), "gang ", gang, " is placed in part");
+  }
+}
+
+void World::check_budgets() const {
+  for (const auto& [id, times] : restarts_) {
+    const auto actor = head_->actors().find(id);
+    if (actor == head_->actors().end()) continue;
+    const wire::RestartPolicy& policy = actor->second.spec.restart;
+    if (policy.max_restarts < 0) continue;
+    const auto in_window = std::count_if(times.begin(), times.end(), [&](std::int64_t time) {
+      return time >= times.back() - policy.window_ms * 1000;
+    });
+    REQUIRE(in_window <= policy.max_restarts);
+  }
+}
+
+}  // namespace troupe::scheduler::tests

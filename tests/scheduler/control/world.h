@@ -1,0 +1,89 @@
+#pragma once
+// A cluster in virtual time around the head's state machine: nodes, clients and their mistakes, all
+// from one seed. After every event it checks what must always hold.
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/random.h"
+#include "scheduler/control/head_state.h"
+
+namespace troupe::scheduler::tests {
+
+struct VirtualNode {
+  NodeId id;
+  wire::Resources total;
+  PeerId peer = 0;
+  bool alive = true;
+  bool silent = false;  // its link is cut, both ways
+  TimePoint heard_of_head;
+  TimePoint back_at;  // connection lost: when it registers again
+  std::map<LeaseKey, wire::RunningActor> running;
+  std::vector<LeaseKey> to_stop;
+};
+
+struct VirtualClient {
+  ClientId id;
+  PeerId peer = 0;
+};
+
+class World {
+ public:
+  explicit World(std::uint64_t seed);
+
+  // One random thing happens.
+  void step();
+  // Nothing bad happens any more: everybody reports, time passes, until all is quiet.
+  void settle();
+  void restart_head();
+  const HeadState& head() const { return *head_; }
+  // Of everything that was decided.
+  std::uint64_t trace_hash() const { return trace_hash_; }
+
+  VirtualNode& join_node(std::int64_t cpus);
+  VirtualClient& join_client();
+  std::vector<ActorId> create(VirtualClient& client, std::size_t count, std::int64_t cpus,
+                              bool gang, wire::RestartPolicy restart);
+  void advance(Duration by);
+  std::size_t unanswered() const { return expected_replies_.size(); }
+  std::map<NodeId, VirtualNode>& nodes() { return nodes_; }
+
+ private:
+  void feed(Event event);
+  void take(const Outcome& outcome);
+  void deliver(PeerId peer, const wire::ControlMessage& message);
+  void check();
+  void check_processes() const;
+  void check_gangs() const;
+  void check_budgets() const;
+  void request(VirtualClient& client, wire::ControlMessage message, std::uint64_t id);
+  void register_node(VirtualNode& node);
+  void close(PeerId peer);
+  void node_acts(VirtualNode& node);
+  void exit_of(VirtualNode& node, LeaseKey key);
+  void heartbeats();
+  VirtualNode* any_node();
+  VirtualClient* any_client();
+
+  SeededRandom random_;
+  HeadConfig config_;
+  std::optional<HeadState> head_;
+  Moment now_;
+  PeerId next_peer_ = 1;
+  std::uint64_t next_request_ = 1;
+  std::map<NodeId, VirtualNode> nodes_;
+  std::vector<VirtualClient> clients_;
+  std::set<PeerId> open_peers_;
+  std::map<std::uint64_t, PeerId> expected_replies_;
+  std::vector<std::vector<std::byte>> journal_;
+  std::vector<ActorId> actor_ids_;
+  std::map<ActorId, std::vector<std::int64_t>> restarts_;
+  std::uint64_t trace_hash_ = 0;
+};
+
+}  // namespace troupe::scheduler::tests
