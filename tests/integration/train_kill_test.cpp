@@ -1,0 +1,206 @@
+// Deaths during `troupe train`: of trainers by injected faults and from outside, and of the driver.
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include "tests/integration/tiny_run.h"
+
+namespace troupe::tests {
+namespace {
+
+using std::chrono::seconds;
+
+struct Shared {
+  TinyRun tiny;
+  Shared() {
+    tiny.must_train("oracle");
+    tiny.must_train("long", kLong);
+  }
+  // Long enough to be struck from outside in the middle.
+  static inline const Settings kLong = {{"max_steps", "200"}, {"save_steps", "20"}};
+};
+Shared& shared() {
+  static Shared shared;
+  return shared;
+}
+
+// The events of one recovery, in the order that they must have.
+void check_recovery(const std::string& output, int deaths) {
+  const auto lines = json_lines(output + "/events.jsonl");
+  const auto names = event_names(output);
+  for (const char* name : {"death", "respawn", "resume", "recovered"}) {
+    CAPTURE(name);
+    CHECK(std::count(names.begin(), names.end(), name) == deaths);
+  }
+  CHECK(std::count(names.begin(), names.end(), "reload") == 2 * deaths);
+  REQUIRE_FALSE(names.empty());
+  CHECK(names.front() == "death");
+  CHECK(names.back() == "recovered");
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const bool recovered = names[i] == "recovered";
+    for (const char* key : {"time", "event", "generation", "rank", "node", "step"}) {
+      CAPTURE(key);
+      CHECK(lines[i].as_object().contains(key));
+    }
+    CHECK(lines[i].as_object().contains("lost_steps") == recovered);
+    CHECK(lines[i].as_object().contains("recovery_ms") == recovered);
+  }
+}
+
+TEST_CASE("a trainer killed in any phase, first rank or last: the end is the undisturbed one's") {
+  const auto& tiny = shared().tiny;
+  for (const char* rank : {"0", "1"}) {
+    for (const char* phase :
+         {"begin", "forward", "backward", "communication", "optimizer", "checkpoint"}) {
+      const std::string step = std::string(phase) == "checkpoint" ? "6" : "5";
+      const std::string fault =
+          "kill@step=" + step + ",rank=" + std::string(rank) + ",phase=" + phase;
+      CAPTURE(fault);
+      const auto result = tiny.must_train("killed", {}, {"--chaos", fault});
+      check_same_result(tiny.file("killed"), tiny.file("oracle"));
+      check_recovery(tiny.file("killed"), 1);
+      CHECK(result.err.find("rank " + std::string(rank) + " died") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a death before the first checkpoint, and one at the last step") {
+  const auto& tiny = shared().tiny;
+  tiny.must_train("first", {}, {"--chaos", "kill@step=1,rank=0"});
+  check_same_result(tiny.file("first"), tiny.file("oracle"));
+  tiny.must_train("second", {{"troupe.chaos", "kill@step=2,rank=1"}});
+  check_same_result(tiny.file("second"), tiny.file("oracle"));
+  check_recovery(tiny.file("second"), 1);
+  for (const char* rank : {"0", "1"}) {
+    CAPTURE(rank);
+    tiny.must_train("last", {},
+                    {"--chaos", "kill@step=8,phase=checkpoint,rank=" + std::string(rank)});
+    check_same_result(tiny.file("last"), tiny.file("oracle"));
+    check_recovery(tiny.file("last"), 1);
+  }
+}
+
+TEST_CASE("two deaths in one run, of both ranks") {
+  const auto& tiny = shared().tiny;
+  tiny.must_train("two", {}, {"--chaos", "kill@step=2,rank=1;kill@step=7,rank=0,phase=optimizer"});
+  check_same_result(tiny.file("two"), tiny.file("oracle"));
+  check_recovery(tiny.file("two"), 2);
+}
+
+TEST_CASE("a death while the trainers recover, and of both ranks at once") {
+  const auto& tiny = shared().tiny;
+  tiny.must_train("again", {},
+                  {"--chaos", "kill@step=5,rank=1;kill@step=4,rank=0,generation=2,phase=begin"});
+  check_same_result(tiny.file("again"), tiny.file("oracle"));
+  tiny.must_train("both", {}, {"--chaos", "kill@step=5,rank=1;kill@step=5,rank=0"});
+  check_same_result(tiny.file("both"), tiny.file("oracle"));
+}
+
+TEST_CASE("four trainers survive the death of one") {
+  const auto& tiny = shared().tiny;
+  const Settings four = {{"troupe.workers", "4"}, {"per_device_train_batch_size", "1"}};
+  tiny.must_train("four", four);
+  tiny.must_train("four-killed", four, {"--chaos", "kill@step=5,rank=2,phase=communication"});
+  check_same_result(tiny.file("four-killed"), tiny.file("four"));
+}
+
+TEST_CASE("a trainer killed from outside, and one told to end: the run goes on") {
+  const auto& tiny = shared().tiny;
+  for (const int signal : {SIGKILL, SIGTERM, SIGSEGV}) {
+    CAPTURE(signal);
+    BackgroundCommand run(tiny.train_arguments("outside", Shared::kLong), tiny.options());
+    REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+    const auto victims = trainers(run_id(run.output()), 1);
+    REQUIRE(victims.size() == 1);
+    ::kill(victims[0], signal);
+    REQUIRE(run.wait(seconds(60)) == 0);
+    CHECK(event_names(tiny.file("outside")).front() == "death");
+    CHECK(event_names(tiny.file("outside")).back() == "recovered");
+    check_same_result(tiny.file("outside"), tiny.file("long"));
+    tiny.check_nothing_left();
+  }
+}
+
+TEST_CASE("three deaths without a finished step end the run, the last checkpoint named") {
+  const auto& tiny = shared().tiny;
+  const auto result = tiny.train(
+      "fruitless", {}, {"--chaos", "kill@step=4,rank=1;kill@step=4,rank=1;kill@step=4,rank=1"});
+  CHECK(result.exit_code == 7);
+  CHECK(result.err.find("3 failures in a row") != std::string::npos);
+  CHECK(result.err.find("last good checkpoint is " + tiny.file("fruitless/checkpoint-3")) !=
+        std::string::npos);
+  tiny.check_nothing_left();
+  // What it names can be gone on from.
+  tiny.must_train("fruitless", {{"overwrite_output_dir", "false"}});
+  check_same_result(tiny.file("fruitless"), tiny.file("oracle"));
+
+  const auto none =
+      tiny.train("fruitless-0", {}, {"--chaos", "kill@step=1;kill@step=1;kill@step=1"});
+  CHECK(none.exit_code == 7);
+  CHECK(none.err.find("no checkpoint was written") != std::string::npos);
+  tiny.check_nothing_left();
+}
+
+TEST_CASE("MAX_RESTARTS is the budget where it is set") {
+  const auto& tiny = shared().tiny;
+  const std::vector<std::string> twice = {"--chaos", "kill@step=4,rank=1;kill@step=8,rank=1"};
+  const auto refused = tiny.train("budget", {}, twice, {{"MAX_RESTARTS", "1"}});
+  CHECK(refused.exit_code == 7);
+  CHECK(refused.err.find("MAX_RESTARTS") != std::string::npos);
+  CHECK(refused.err.find("checkpoint-6") != std::string::npos);
+  tiny.check_nothing_left();
+  const auto zero =
+      tiny.train("budget", {}, {"--chaos", "kill@step=4,rank=1"}, {{"MAX_RESTARTS", "0"}});
+  CHECK(zero.exit_code == 7);
+  tiny.must_train("budget", {}, twice, {{"MAX_RESTARTS", "2"}});
+  check_same_result(tiny.file("budget"), tiny.file("oracle"));
+  // More than three fruitless deaths are allowed where the user allows more restarts.
+  tiny.must_train("budget", {},
+                  {"--chaos", "kill@step=4;kill@step=4;kill@step=4,rank=1;kill@step=4"},
+                  {{"MAX_RESTARTS", "4"}});
+  check_same_result(tiny.file("budget"), tiny.file("oracle"));
+}
+
+TEST_CASE("kill -9 of the driver: its processes notice by themselves within a second") {
+  const auto& tiny = shared().tiny;
+  BackgroundCommand run(tiny.train_arguments("orphaned", Shared::kLong), tiny.options());
+  REQUIRE(run.wait_for_output("checkpoint-20", seconds(30)));
+  CHECK(tiny.processes().size() >= 4);  // driver, controller, two trainers
+  run.kill(SIGKILL);
+  CHECK(tiny.processes_gone());
+  CHECK(run.wait(seconds(5)) == 128 + SIGKILL);
+  for (const auto& name : tiny.leftovers()) {
+    // A save that was cut short may lie under its temporary name; the next run clears it.
+    CHECK_MESSAGE(name.find("/orphaned/") != std::string::npos, name);
+  }
+  tiny.must_train("orphaned",
+                  {{"overwrite_output_dir", "false"}, {"max_steps", "200"}, {"save_steps", "20"}});
+  check_same_result(tiny.file("orphaned"), tiny.file("long"));
+}
+
+TEST_CASE("Ctrl-C ends the run with 130 and leaves nothing; so does SIGTERM") {
+  const auto& tiny = shared().tiny;
+  const auto interrupted = [&](int signal, bool whole_group) {
+    BackgroundCommand run(tiny.train_arguments("interrupted", Shared::kLong), tiny.options());
+    REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+    ::kill(whole_group ? -run.pid() : run.pid(), signal);
+    CHECK(run.wait(seconds(10)) == 130);
+    CHECK(run.output().find("interrupted") != std::string::npos);
+    tiny.check_nothing_left();
+  };
+  interrupted(SIGINT, true);  // as a terminal does
+  interrupted(SIGINT, false);
+  interrupted(SIGTERM, false);
+}
+
+TEST_CASE("Ctrl-C before the trainers run ends the run too") {
+  const auto& tiny = shared().tiny;
+  BackgroundCommand run(tiny.train_arguments("early", Shared::kLong), tiny.options());
+  REQUIRE(run.wait_for_output("run-", seconds(30)));
+  ::kill(-run.pid(), SIGINT);
+  CHECK(run.wait(seconds(10)) == 130);
+  tiny.check_nothing_left();
+}
+
+}  // namespace
+}  // namespace troupe::tests
