@@ -31,9 +31,13 @@ Status measure(train::TrainingCluster& cluster) {
   const auto nodes = TROUPE_TRY(cluster.cluster.nodes());
   cluster.node_count = 0;
   cluster.cores_per_node = 0;
+  // With NNODES each machine gets its share of the ranks, as torchrun deals them out.
+  const bool deal_out = !cluster.nodes.empty();
+  if (deal_out) cluster.nodes.resize(1);
   for (const auto& node : nodes) {
     if (node.state != wire::NodeState::kAlive) continue;
     ++cluster.node_count;
+    if (deal_out && node.node_id != cluster.nodes.front()) cluster.nodes.push_back(node.node_id);
     const std::int64_t cpus = whole_cpus(node.total);
     cluster.cores_per_node =
         cluster.cores_per_node == 0 ? cpus : std::min(cluster.cores_per_node, cpus);
@@ -90,10 +94,8 @@ Result<train::TrainingCluster> alone(CommandContext& context, const train::Loade
   // More trainers than cores are allowed here, and said.
   options.num_cpus = static_cast<double>(std::max<std::int64_t>(cores, trainers * threads));
   auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
-  const NodeId node = cluster.node_id();
   return train::TrainingCluster{.cluster = std::move(cluster),
                                 .embedded = true,
-                                .rank_0_node = node,
                                 .node_count = 1,
                                 .cores_per_node = cores};
 }
@@ -120,8 +122,7 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
       "NODE_RANK=1…{}, and the same {}\n",
       choice.notice(), launch.node_count(), address.host, address.port, launch.node_count() - 1,
       token.file));
-  train::TrainingCluster result{
-      .cluster = std::move(cluster), .embedded = true, .rank_0_node = node};
+  train::TrainingCluster result{.cluster = std::move(cluster), .embedded = true, .nodes = {node}};
   TROUPE_RETURN_IF_ERROR(
       wait_for_nodes(result, launch.node_count(),
                      std::chrono::seconds(loaded.config.troupe.join_timeout_s), output));

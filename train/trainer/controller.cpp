@@ -73,7 +73,11 @@ Status TrainController::start() {
                          .max_restarts = -1,  // RunState keeps the budget of the whole run
                          .run = spec_.run,
                          .rank = rank};
-    if (rank == 0) options.node_affinity = spec_.rank_0_node;
+    if (!spec_.nodes.empty()) {
+      const auto per_node = (static_cast<std::size_t>(spec_.world_size) + spec_.nodes.size() - 1) /
+                            spec_.nodes.size();
+      options.node_affinity = spec_.nodes[static_cast<std::size_t>(rank) / per_node];
+    }
     if (!spec_.log_dir.empty()) {
       options.log_path = join_path(spec_.log_dir, fmt::format("rank-{}.log", rank));
     }

@@ -39,8 +39,8 @@ struct RunSpec {
   std::vector<ChaosFault> faults;
   // Trainers' output is appended to LOG_DIR/rank-N.log; empty: only the nodes keep it.
   std::string log_dir;
-  // Rank 0 writes the results: it runs on this node, where the driver is. Empty: anywhere.
-  std::optional<NodeId> rank_0_node;
+  // Ranks are dealt out to these nodes in order, as many to each as to the others. Empty: anywhere.
+  std::vector<NodeId> nodes;
 };
 
 class TrainController {

@@ -156,7 +156,7 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   }
   spec.faults = config.troupe.chaos;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
-  spec.rank_0_node = cluster.rank_0_node;
+  spec.nodes = cluster.nodes;
   return spec;
 }
 
@@ -252,10 +252,10 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   say(fmt::format("{}: {} trainers ({}), {} threads each", spec.run, world_size,
                   loaded.world_size.from, threads));
 
-  const ActorOptions options{.name = "controller/" + spec.run,
+  ActorOptions options{.name = "controller/" + spec.run,
                              .num_cpus = 0,
-                             .node_affinity = cluster.rank_0_node,
                              .run = spec.run};
+  if (!cluster.nodes.empty()) options.node_affinity = cluster.nodes.front();
   const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
   auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose));
   TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, prepared.bundle));

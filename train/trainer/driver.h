@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "actors/cluster.h"
 #include "runtime/base/clock.h"
@@ -22,8 +23,9 @@ struct TrainingCluster {
   Cluster cluster;
   // Brought up for this run alone: trainers' output goes into output_dir/logs.
   bool embedded = true;
-  // Where rank 0, which writes the results, must run; empty: anywhere.
-  std::optional<NodeId> rank_0_node;
+  // The nodes that ranks are dealt out to in order, as many to each as to the others; rank 0, which
+  // writes the results, on the first. Empty: the head packs them.
+  std::vector<NodeId> nodes;
   std::int64_t node_count = 1;
   std::int64_t cores_per_node = 1;  // of the smallest
 };
