@@ -131,7 +131,8 @@ int main(int argc, char** argv) {
   }
 
   feed(splitters, texts, /*in_flight_max=*/16);
-  for (const auto& [word, count] : merger.call<&Merger::total>().get(10s).value()) {
+  const Counts total = merger.call<&Merger::total>().get(10s).value();
+  for (const auto& [word, count] : total) {
     std::printf("%s %d\n", word.c_str(), count);
   }
 }
