@@ -129,6 +129,7 @@ void HostProcess::State::finish_if_done() {
 void HostProcess::State::finish() {
   pipes->drain();
   pipes.reset();
+  channel->stop();
   channel.reset();
   handlers.on_group_gone();
 }
@@ -179,6 +180,8 @@ HostProcess::~HostProcess() {
       ::usleep(1000);  // killed ones end by themselves; nothing tells when the last one has
     }
   }
+  // The loop watches its socket until it is told not to.
+  if (state_->channel) state_->channel->stop();
   state_->channel.reset();
   state_->pipes.reset();
 }
