@@ -1,0 +1,159 @@
+// One process of an actor, from its start to the end of its whole group.
+
+#include "scheduler/node/host_process.h"
+
+#include <signal.h>
+
+#include "tests/scheduler/support.h"
+#include "tests/support/test_data.h"
+
+using namespace troupe;
+using namespace troupe::scheduler;
+using tests::Inbox;
+using tests::on_loop;
+
+namespace {
+
+// A host process and what came of it.
+struct Running {
+  Inbox<wire::HostMessage> messages;
+  Inbox<std::string> lines;
+  Inbox<wire::ExitStatus> ended;
+  Inbox<std::string> order;  // in which things came
+  std::unique_ptr<HostProcess> host;
+  net::LoopThread thread{"host"};  // ends first
+
+  explicit Running(const std::string& type) {
+    auto image = process::Executable::open(tests::bin_dir() + "/test_scheduler_node_host").value();
+    wire::HostStart start;
+    start.spec.type = type;
+    start.spec.run = "run-7";
+    start.spec.environment = {{"TROUPE_TEST_MARK", "there"}};
+    start.token = tests::kToken;
+    auto log =
+        std::make_shared<ActorLog>("actor", [this](const std::string&, std::string_view line) {
+          lines.put(std::string(line));
+          order.put("line");
+        });
+    on_loop(thread.loop(), [&] {
+      host =
+          HostProcess::spawn(thread.loop(), *image, start.spec, std::move(log), Logger::discard(),
+                             {.on_message =
+                                  [this](wire::HostMessage message, UniqueFd) {
+                                    messages.put(std::move(message));
+                                    order.put("message");
+                                  },
+                              .on_channel_end = [this](Status) { order.put("channel end"); },
+                              .on_leader_end =
+                                  [this](wire::ExitStatus exit) {
+                                    ended.put(exit);
+                                    // As the node does: whom it left behind goes with it.
+                                    host->kill_group();
+                                  },
+                              .on_group_gone = [this] { order.put("gone"); }})
+              .value();
+      return host->tell(start, -1).ok();
+    });
+  }
+  ~Running() { destroy(); }
+  void destroy() {
+    on_loop(thread.loop(), [this] {
+      host.reset();
+      return 0;
+    });
+  }
+  pid_t pid() {
+    return on_loop(thread.loop(), [this] { return host->pid(); });
+  }
+  void ready() {
+    messages.take([](const auto& m) { return std::holds_alternative<wire::HostReady>(m); });
+  }
+  bool gone() {
+    order.take([](const auto& what) { return what == "gone"; });
+    return true;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a host runs with its environment, reads nothing, and owns no secret in sight") {
+  Running running("Simple");
+  running.ready();
+  PosixFileSystem files;
+  const std::string process = "/proc/" + std::to_string(running.pid());
+  const std::string environment = files.read(process + "/environ", 1 << 20).value();
+  CHECK(environment.find("TROUPE_TEST_MARK=there") != std::string::npos);
+  CHECK(environment.find("ZZZZZZZZ") == std::string::npos);  // the token's bytes
+  CHECK(::getpgid(running.pid()) == running.pid());
+  on_loop(running.thread.loop(), [&] { return running.host->tell(wire::HostStop{}, -1).ok(); });
+  CHECK(running.ended.take() == wire::ExitStatus{});
+  CHECK(running.gone());
+}
+
+TEST_CASE("what a host said and wrote comes before the news that it is gone") {
+  Running running("Fail");
+  CHECK(running.ended.take() == wire::ExitStatus{1, 0});
+  CHECK(running.gone());
+  const auto message =
+      running.messages.take_within(std::chrono::milliseconds(0), [](const auto&) { return true; });
+  REQUIRE(message);
+  REQUIRE(std::holds_alternative<wire::HostFailed>(*message));
+  CHECK(std::get<wire::HostFailed>(*message).status.message() == "no such luck");
+}
+
+TEST_CASE("a crash in the start is an exit like others") {
+  Running crashed("Crash");
+  CHECK(crashed.ended.take() == wire::ExitStatus{3, 0});
+  CHECK(crashed.gone());
+  Running aborted("Abort");
+  CHECK(aborted.ended.take() == wire::ExitStatus{0, SIGKILL});
+  CHECK(aborted.gone());
+}
+
+TEST_CASE("a host is gone only when its children are") {
+  Running running("Parent");
+  running.ready();
+  const pid_t group = running.pid();
+  REQUIRE(::kill(group, SIGKILL) == 0);
+  CHECK(running.ended.take() == wire::ExitStatus{0, SIGKILL});
+  CHECK(running.gone());
+  CHECK(process::group_is_empty(group));
+}
+
+TEST_CASE("a stopped process is killed as any other") {
+  Running running("Stubborn");
+  running.ready();
+  REQUIRE(::kill(running.pid(), SIGSTOP) == 0);
+  on_loop(running.thread.loop(), [&] {
+    running.host->kill_group();
+    running.host->kill_group();
+    return 0;
+  });
+  CHECK(running.ended.take() == wire::ExitStatus{0, SIGKILL});
+  CHECK(running.gone());
+}
+
+TEST_CASE("destroying a host ends its group, and nothing is told any more") {
+  Running running("Parent");
+  running.ready();
+  const pid_t group = running.pid();
+  running.destroy();
+  CHECK(process::group_is_empty(group));
+  CHECK_FALSE(running.order.has([](const auto& what) { return what == "gone"; }));
+}
+
+TEST_CASE("a file that is no program is refused by its path") {
+  tests::TemporaryDirectory folder;
+  PosixFileSystem files;
+  files.create(folder.file("program")).value();
+  auto image = process::Executable::open(folder.file("program")).value();
+  net::LoopThread thread("host");
+  const Status status = on_loop(thread.loop(), [&] {
+    return HostProcess::spawn(thread.loop(), *image, {},
+                              std::make_shared<ActorLog>("actor", OutputSink()), Logger::discard(),
+                              {})
+        .status();
+  });
+  CHECK_FALSE(status.ok());
+  CHECK(status.to_string().find(folder.file("program")) != std::string::npos);
+}
