@@ -22,6 +22,7 @@ std::uint64_t run(std::uint64_t seed, int steps) {
   for (const auto& [id, actor] : world.head().actors()) {
     const bool done = actor.info.state == wire::ActorState::kAlive || actor.dead() ||
                       actor.queue_order != 0 || actor.restart_at.has_value();
+    CHECK_MESSAGE(!actor.stopping, "actor ", id.brief(), " was to be stopped and runs");
     CHECK_MESSAGE(done, "actor ", id.brief(), " is ", actor_state_name(actor.info.state));
   }
   for (auto& [id, node] : world.nodes()) {

@@ -193,14 +193,18 @@ void World::node_acts(VirtualNode& node) {
   }
 }
 
+// A node that hears nothing stops its actors: the head will start them elsewhere.
+void World::fence(VirtualNode& node) const {
+  const TimePoint due = node.heard_of_head + config_.heartbeat_timeout + node.slowness;
+  if (!node.silent || now_.steady < due) return;
+  node.running.clear();
+  node.to_stop.clear();
+}
+
 void World::heartbeats() {
   for (auto& [id, node] : nodes_) {
     if (!node.alive) continue;
-    // A node that hears nothing stops its actors: the head will start them elsewhere.
-    if (node.silent && now_.steady - node.heard_of_head >= config_.heartbeat_timeout) {
-      node.running.clear();
-      node.to_stop.clear();
-    }
+    fence(node);
     if (node.silent) continue;
     if (node.peer == 0 && now_.steady >= node.back_at) register_node(node);
     if (node.peer != 0) feed(MessageArrived{node.peer, wire::Heartbeat{id, 1}});
@@ -289,14 +293,14 @@ void World::step() {
       if (noticed) close(peer);
     }
   } else if (dice < 95) {
-    if (node != nullptr && node->peer != 0) node->silent = true;
+    if (node != nullptr && node->peer != 0 && !node->silent) {
+      node->silent = true;
+      node->slowness = milliseconds(random_.below(700));
+    }
   } else if (dice < 97) {
-    // Its link is mended; by then it has stopped what it ran, if it was away for long.
+    // Its link is mended.
     if (node != nullptr && node->silent) {
-      if (now_.steady - node->heard_of_head >= config_.heartbeat_timeout) {
-        node->running.clear();
-        node->to_stop.clear();
-      }
+      fence(*node);
       node->silent = false;
       const PeerId peer = std::exchange(node->peer, 0);
       node->back_at = now_.steady;
@@ -368,9 +372,7 @@ void World::check_processes() const {
   std::map<ActorId, int> processes;
   for (const auto& [id, node] : nodes_) {
     wire::Resources used;
-    const bool fenced =
-        node.silent && now_.steady - node.heard_of_head >= config_.heartbeat_timeout;
-    if (!node.alive || fenced) continue;
+    if (!node.alive) continue;
     for (const auto& [key, running] : node.running) {
       ++processes[key.first];
       add(used, running.spec.resources);

@@ -21,6 +21,7 @@ struct VirtualNode {
   PeerId peer = 0;
   bool alive = true;
   bool silent = false;  // its link is cut, both ways
+  Duration slowness{};  // how much later than it should a node that hears nothing stops its actors
   TimePoint heard_of_head;
   TimePoint back_at;  // connection lost: when it registers again
   std::map<LeaseKey, wire::RunningActor> running;
@@ -67,6 +68,7 @@ class World {
   void node_acts(VirtualNode& node);
   void exit_of(VirtualNode& node, LeaseKey key);
   void heartbeats();
+  void fence(VirtualNode& node) const;
   VirtualNode* any_node();
   VirtualClient* any_client();
 
