@@ -11,8 +11,6 @@ namespace {
 
 // How long the last answers of an ending head may take to leave.
 constexpr std::int64_t kFlushMs = 1000;
-// How often a journal that cannot be written is tried again.
-constexpr Duration kJournalRetry = std::chrono::seconds(5);
 
 class Daemon final : public HeadDaemon {
  public:
@@ -148,13 +146,12 @@ void Daemon::collect(Outcome outcome) {
 void Daemon::keep() {
   if (deltas_.empty() && !journal_failed_at_) return;
   const auto time = loop_.clock().now();
-  if (journal_failed_at_ && time - *journal_failed_at_ < kJournalRetry) {
+  if (journal_failed_at_ && time - *journal_failed_at_ < options_.journal_retry) {
     deltas_.clear();  // they are part of the next rewrite
     return;
   }
-  Status kept = journal_failed_at_ || journal_.wants_rewrite()
-                    ? journal_.rewrite(state_.snapshot())
-                    : journal_.append(deltas_);
+  Status kept = journal_failed_at_ || journal_.wants_rewrite() ? journal_.rewrite(state_.snapshot())
+                                                               : journal_.append(deltas_);
   deltas_.clear();
   if (kept.ok()) {
     if (journal_failed_at_) log_.info("the journal is written again");
@@ -223,9 +220,9 @@ void Daemon::arm() {
 
 }  // namespace
 
-Result<std::unique_ptr<HeadDaemon>> HeadDaemon::start(
-    net::EventLoop& loop, HeadOptions options, Journal& journal, Random& random, Logger log,
-    std::function<void(std::string)> on_end) {
+Result<std::unique_ptr<HeadDaemon>> HeadDaemon::start(net::EventLoop& loop, HeadOptions options,
+                                                      Journal& journal, Random& random, Logger log,
+                                                      std::function<void(std::string)> on_end) {
   auto daemon = std::make_unique<Daemon>(loop, std::move(options), journal, random, std::move(log),
                                          std::move(on_end));
   TROUPE_RETURN_IF_ERROR(daemon->start());

@@ -24,6 +24,8 @@ struct HeadOptions {
   std::uint16_t port = 0;          // 0: a free one
   net::Token token;
   HeadConfig config;
+  // How often a journal that cannot be written is tried again.
+  Duration journal_retry = std::chrono::seconds(5);
 };
 
 class HeadDaemon {

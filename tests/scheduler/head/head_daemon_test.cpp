@@ -355,18 +355,30 @@ TEST_CASE("stopping the cluster stops nodes, then the head") {
   CHECK(create(*client, {spec(5)}).code() == Code::kUnavailable);
 }
 
-TEST_CASE("a head whose journal cannot be written goes on, and writes it again later") {
+TEST_CASE("a head whose journal cannot be written goes on, and keeps all when it can again") {
   Fixture f;
+  f.stop();
+  f.options.journal_retry = 0s;
+  REQUIRE(f.start().ok());
   Node node(f.clients.loop(), f.address(), 1);
   const auto client = f.client();
+  const auto set_space = [&](std::uint64_t bytes) {
+    on_loop(f.thread.loop(), [&] {
+      f.files.set_space_bytes(bytes);
+      return 0;
+    });
+  };
   REQUIRE(create(*client, {spec(1)}).ok());
-  on_loop(f.thread.loop(), [&] {
-    f.files.set_space_bytes(0);
-    return 0;
-  });
+  set_space(0);
   CHECK(create(*client, {spec(2)}).ok());
   Watch(*client, 2).until(wire::ActorState::kAlive);
   CHECK(client->actors(true, tests::patience()).value().size() == 2);
+  set_space(1 << 20);
+  CHECK(create(*client, {spec(3)}).ok());
+  // What was decided while nothing could be kept is kept too.
+  f.stop();
+  REQUIRE(f.start().ok());
+  CHECK(f.client(2)->actors(true, tests::patience()).value().size() == 3);
 }
 
 TEST_CASE("a head does not start with a journal that is none") {
