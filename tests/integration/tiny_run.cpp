@@ -44,7 +44,7 @@ constexpr const char* kLauncherVariables[] = {"USE_RAY",     "FORCE_TORCHRUN", "
                                               "MAX_NNODES",  "MAX_RESTARTS",   "TROUPE_ADDRESS"};
 
 bool temporary_name(const std::string& name) {
-  return name.rfind("tmp", 0) == 0 || name.rfind(".troupe", 0) == 0 ||
+  return name.rfind("tmp", 0) == 0 || name.rfind(".troupe-", 0) == 0 ||
          name.find(".tmp") != std::string::npos;
 }
 

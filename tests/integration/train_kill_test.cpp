@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <filesystem>
+
+#include "runtime/base/random.h"
 #include "tests/integration/tiny_run.h"
 
 namespace troupe::tests {
@@ -134,6 +137,9 @@ TEST_CASE("three deaths without a finished step end the run, the last checkpoint
   tiny.must_train("fruitless", {{"overwrite_output_dir", "false"}});
   check_same_result(tiny.file("fruitless"), tiny.file("oracle"));
 
+  // What an earlier run left unfinished goes too.
+  std::filesystem::create_directories(tiny.file("fruitless-0"));
+  write(tiny.file("fruitless-0/model.safetensors.tmp"), "half");
   const auto none =
       tiny.train("fruitless-0", {}, {"--chaos", "kill@step=1;kill@step=1;kill@step=1"});
   CHECK(none.exit_code == 7);
@@ -191,6 +197,36 @@ TEST_CASE("Ctrl-C ends the run with 130 and leaves nothing; so does SIGTERM") {
   interrupted(SIGINT, true);  // as a terminal does
   interrupted(SIGINT, false);
   interrupted(SIGTERM, false);
+}
+
+TEST_CASE("Ctrl-C while the data are read ends the run at once") {
+  const TinyRun tiny;
+  // Words of their own, so that the tokenizer's training takes seconds.
+  SeededRandom random(5);
+  std::string text;
+  for (int word = 0; word < 300'000; ++word) {
+    for (int letter = 0; letter < 12; ++letter) text += static_cast<char>('a' + random.below(26));
+    text += word % 10 == 9 ? '\n' : ' ';
+  }
+  write(tiny.file("data/tiny.txt"), text);
+  BackgroundCommand run(tiny.train_arguments("reading", {{"troupe.train_tokenizer", "30000"}}),
+                        tiny.options());
+  REQUIRE(run.wait_for_output("training a tokenizer", seconds(30)));
+  ::kill(-run.pid(), SIGINT);
+  CHECK(run.wait(seconds(5)) == 130);
+  tiny.check_nothing_left();
+}
+
+TEST_CASE("Ctrl-C while node 0 waits for other nodes") {
+  const TinyRun tiny;
+  BackgroundCommand run(
+      tiny.train_arguments("alone"),
+      tiny.options(
+          {{"USE_RAY", "1"}, {"NNODES", "2"}, {"NODE_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}}));
+  REQUIRE(run.wait_for_output("1 of 2 nodes", seconds(30)));
+  ::kill(-run.pid(), SIGINT);
+  CHECK(run.wait(seconds(5)) == 130);
+  tiny.check_nothing_left();
 }
 
 TEST_CASE("Ctrl-C before the trainers run ends the run too") {

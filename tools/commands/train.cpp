@@ -7,9 +7,9 @@
 #include <memory>
 #include <thread>
 
+#include "tools/commands/train_cluster.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
-#include "tools/commands/train_cluster.h"
 #include "train/trainer/driver.h"
 
 namespace troupe::tools {
@@ -38,7 +38,6 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     return {};
   }
   if (loaded.launch.node_rank > 0) return join_as_worker(context, loaded);
-  const UniqueFd interrupt = interrupts();
   const SystemClock clock;
   train::StandardErrorOutput output;
   const auto cores = std::max(1u, std::thread::hardware_concurrency());
@@ -46,10 +45,13 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                        .clock = clock,
                                        .random = context.random,
                                        .output = output,
-                                       .cores = cores,
-                                       .interrupt_fd = interrupt.get()};
+                                       .cores = cores};
+  // Until there is something to take down, Ctrl-C ends the process at once.
+  UniqueFd interrupt;
   environment.make_cluster = [&](int trainers) {
-    return make_training_cluster(context, loaded, trainers, output);
+    interrupt = interrupts();
+    environment.interrupt_fd = interrupt.get();
+    return make_training_cluster(context, loaded, trainers, interrupt.get(), output);
   };
   const auto summary = train::run_training(loaded, environment);
   if (summary.status().code() == Code::kCancelled) context.exit_code = 130;
@@ -74,8 +76,9 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")
       .example("troupe train x.yaml --address 10.0.0.2:6379    on a running cluster")
-      .example("USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
-               "  troupe train x.yaml                   the second of two machines")
+      .example(
+          "USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
+          "  troupe train x.yaml                   the second of two machines")
       .example("troupe train x.yaml --explain         what becomes of every key")
       .run([arguments, &context] { return train(*arguments, context); });
 }

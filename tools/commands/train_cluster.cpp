@@ -1,9 +1,10 @@
 #include "tools/commands/train_cluster.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/base/mutex.h"
 #include "runtime/net/interfaces.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
@@ -43,18 +44,17 @@ Status measure(train::TrainingCluster& cluster) {
         cluster.cores_per_node == 0 ? cpus : std::min(cluster.cores_per_node, cpus);
   }
   if (cluster.node_count == 0) {
-    return error(Code::kResourceExhausted,
-                 "the cluster has no worker node: start one with 'troupe worker --address HOST:PORT'");
+    return error(
+        Code::kResourceExhausted,
+        "the cluster has no worker node: start one with 'troupe worker --address HOST:PORT'");
   }
   return {};
 }
 
 // Until NNODES nodes are there.
 Status wait_for_nodes(train::TrainingCluster& cluster, std::int64_t wanted, Duration timeout,
-                      train::ProgressOutput& output) {
+                      int interrupt_fd, train::ProgressOutput& output) {
   const Deadline deadline = Deadline::after(timeout);
-  Mutex mutex;
-  CondVar never;
   std::int64_t told = -1;
   for (;;) {
     TROUPE_RETURN_IF_ERROR(measure(cluster));
@@ -69,9 +69,13 @@ Status wait_for_nodes(train::TrainingCluster& cluster, std::int64_t wanted, Dura
     if (std::exchange(told, cluster.node_count) != cluster.node_count) {
       output.write(fmt::format("{} of {} nodes are there\n", cluster.node_count, wanted));
     }
-    MutexLock lock(mutex);
-    never.wait_until(mutex, Deadline::after(std::min<Duration>(kLookAgain, deadline.remaining())),
-                     [] { return false; });
+    const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::min<Duration>(kLookAgain, deadline.remaining()));
+    pollfd interrupt{interrupt_fd, POLLIN, 0};
+    if (::poll(&interrupt, 1, static_cast<int>(pause.count()) + 1) > 0) {
+      return error(Code::kCancelled, "interrupted while {} of {} nodes were missing",
+                   wanted - cluster.node_count, wanted);
+    }
   }
 }
 
@@ -94,15 +98,13 @@ Result<train::TrainingCluster> alone(CommandContext& context, const train::Loade
   // More trainers than cores are allowed here, and said.
   options.num_cpus = static_cast<double>(std::max<std::int64_t>(cores, trainers * threads));
   auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
-  return train::TrainingCluster{.cluster = std::move(cluster),
-                                .embedded = true,
-                                .node_count = 1,
-                                .cores_per_node = cores};
+  return train::TrainingCluster{
+      .cluster = std::move(cluster), .embedded = true, .node_count = 1, .cores_per_node = cores};
 }
 
 // Node 0 of several: head, worker and driver in one, where the others find it.
 Result<train::TrainingCluster> first_of_several(CommandContext& context,
-                                                const train::LoadedConfig& loaded,
+                                                const train::LoadedConfig& loaded, int interrupt_fd,
                                                 train::ProgressOutput& output) {
   const auto& launch = loaded.launch;
   net::SystemNetwork network(context.files);
@@ -123,9 +125,9 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
       choice.notice(), launch.node_count(), address.host, address.port, launch.node_count() - 1,
       token.file));
   train::TrainingCluster result{.cluster = std::move(cluster), .embedded = true, .nodes = {node}};
-  TROUPE_RETURN_IF_ERROR(
-      wait_for_nodes(result, launch.node_count(),
-                     std::chrono::seconds(loaded.config.troupe.join_timeout_s), output));
+  TROUPE_RETURN_IF_ERROR(wait_for_nodes(result, launch.node_count(),
+                                        std::chrono::seconds(loaded.config.troupe.join_timeout_s),
+                                        interrupt_fd, output));
   return result;
 }
 
@@ -145,11 +147,13 @@ Result<train::TrainingCluster> running(CommandContext& context, const std::strin
 
 Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
                                                      const train::LoadedConfig& loaded,
-                                                     int trainers, train::ProgressOutput& output) {
+                                                     int trainers, int interrupt_fd,
+                                                     train::ProgressOutput& output) {
   if (const auto address = train::resolve_address(loaded.config, loaded.launch)) {
     return running(context, *address);
   }
-  if (loaded.launch.node_count() > 1) return first_of_several(context, loaded, output);
+  if (loaded.launch.node_count() > 1)
+    return first_of_several(context, loaded, interrupt_fd, output);
   return alone(context, loaded, trainers, output);
 }
 

@@ -9,11 +9,13 @@
 
 namespace troupe::tools {
 
-// Brings up or joins what the configuration and the environment ask for. With several nodes it waits
-// until all have joined; kDeadlineExceeded says how many are missing.
+// Brings up or joins what the configuration and the environment ask for. With several nodes it
+// waits until all have joined; kDeadlineExceeded says how many are missing, kCancelled when
+// `interrupt_fd` becomes readable meanwhile.
 Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
                                                      const train::LoadedConfig& loaded,
-                                                     int trainers, train::ProgressOutput& output);
+                                                     int trainers, int interrupt_fd,
+                                                     train::ProgressOutput& output);
 
 // NODE_RANK > 0: this machine is a worker node of the run until it ends.
 Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded);
