@@ -2,10 +2,20 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <optional>
+
 #include "tests/integration/tiny_run.h"
 
 namespace troupe::tests {
 namespace {
+
+// Absolute: the programs run in a folder of the test.
+std::optional<std::string> model_folder() {
+  const auto folder = test_data("stories260K/hf");
+  if (!folder) return std::nullopt;
+  return std::filesystem::absolute(*folder).string();
+}
 
 Settings fine_tuning(const std::string& model) {
   return {{"model_name_or_path", model},  {"train_from_scratch", ""},
@@ -14,7 +24,7 @@ Settings fine_tuning(const std::string& model) {
 }
 
 TEST_CASE("stories260K: a few steps of full fine-tuning, losses equal at world sizes 1 and 2") {
-  const auto model = test_data("stories260K/hf");
+  const auto model = model_folder();
   if (!model) return;
   const TinyRun tiny;
   Settings settings = fine_tuning(*model);
@@ -34,7 +44,7 @@ TEST_CASE("stories260K: a few steps of full fine-tuning, losses equal at world s
 }
 
 TEST_CASE("stories260K: a killed fine-tuning ends as an undisturbed one") {
-  const auto model = test_data("stories260K/hf");
+  const auto model = model_folder();
   if (!model) return;
   const TinyRun tiny;
   tiny.must_train("oracle", fine_tuning(*model));
@@ -43,7 +53,7 @@ TEST_CASE("stories260K: a killed fine-tuning ends as an undisturbed one") {
 }
 
 TEST_CASE("stories260K: the greedy text is the published one") {
-  const auto model = test_data("stories260K/hf");
+  const auto model = model_folder();
   if (!model) return;
   const TinyRun tiny;
   const auto golden = json::parse(contents(*model + "/golden.json"), "golden.json").value();
