@@ -8,7 +8,7 @@
 namespace troupe::detail {
 namespace {
 
-constexpr Duration kConnectTimeout = std::chrono::seconds(10);
+constexpr Duration kHeadConnectTimeout = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -148,7 +148,7 @@ std::shared_ptr<Directory> make_head_directory(net::EventLoop& loop, const wire:
         hello.name = spec.name.empty() ? spec.type + " " + spec.actor_id.brief() : spec.name;
         hello.kind = "actor";
         return scheduler::HeadClient::connect(loop, net::Address{endpoint.host, endpoint.port, {}},
-                                              token, hello, Deadline::after(kConnectTimeout));
+                                              token, hello, Deadline::after(kHeadConnectTimeout));
       });
 }
 

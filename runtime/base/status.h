@@ -138,7 +138,8 @@ class [[nodiscard]] Result {
   // The value; throws StatusError where there is none.
   T& value() & { return ok() ? std::get<0>(state_) : throw StatusError(status()); }
   const T& value() const& { return ok() ? std::get<0>(state_) : throw StatusError(status()); }
-  T&& value() && { return ok() ? std::get<0>(std::move(state_)) : throw StatusError(status()); }
+  // By value, so that `for (x : f().value())` does not iterate over what is gone.
+  T value() && { return ok() ? std::get<0>(std::move(state_)) : throw StatusError(status()); }
   T value_or(T fallback) && { return ok() ? std::get<0>(std::move(state_)) : std::move(fallback); }
 
   // The value where ok() is known; a failed check otherwise.

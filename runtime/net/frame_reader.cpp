@@ -10,7 +10,7 @@
 namespace troupe::net {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 4;
+constexpr std::size_t kFrameHeaderBytes = 4;
 constexpr std::size_t kBufferBytes = 32u << 10;
 constexpr std::size_t kLargeStepBytes = 256u << 10;
 
@@ -55,22 +55,22 @@ void FrameReader::begin_large(std::size_t length, std::span<const std::byte> fir
 Status FrameReader::cut(const std::function<bool(std::span<const std::byte>)>& on_frame) {
   std::size_t begin = 0;
   bool go_on = true;
-  while (go_on && end_ - begin >= kHeaderBytes) {
+  while (go_on && end_ - begin >= kFrameHeaderBytes) {
     std::uint32_t length = 0;
-    std::memcpy(&length, buffer_.data() + begin, kHeaderBytes);
+    std::memcpy(&length, buffer_.data() + begin, kFrameHeaderBytes);
     if (length > frame_bytes_max_) {
       return error(Code::kProtocol, "a frame of {} bytes; at most {} are allowed", length,
                    frame_bytes_max_);
     }
-    const auto rest = std::span<const std::byte>(buffer_).subspan(begin + kHeaderBytes,
-                                                                  end_ - begin - kHeaderBytes);
+    const auto rest = std::span<const std::byte>(buffer_).subspan(begin + kFrameHeaderBytes,
+                                                                  end_ - begin - kFrameHeaderBytes);
     if (rest.size() < length) {
-      if (kHeaderBytes + length <= buffer_.size()) break;
+      if (kFrameHeaderBytes + length <= buffer_.size()) break;
       begin_large(length, rest);
       begin = end_;
       break;
     }
-    begin += kHeaderBytes + length;
+    begin += kFrameHeaderBytes + length;
     go_on = on_frame(rest.first(length));
   }
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin),

@@ -18,7 +18,14 @@ endif()
 option(TROUPE_BUILD_TESTS "Build the test programs" ON)
 set(TROUPE_SANITIZE "" CACHE STRING "Sanitizers to compile with: 'address,undefined' or 'thread'")
 
+# Sources of a library compiled several at once: the cold build takes half the time. Off where
+# ccache is there, which remembers single files.
 find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  option(TROUPE_UNITY "Compile several sources of a library together" OFF)
+else()
+  option(TROUPE_UNITY "Compile several sources of a library together" ON)
+endif()
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
@@ -86,14 +93,18 @@ function(_troupe_link target folder visibility)
   set_property(GLOBAL APPEND PROPERTY TROUPE_DEPENDENCY_LINES "${folder}: ${deps}")
 endfunction()
 
-# A library: the sources of one folder. Without SOURCES it is header-only.
+# A library: the sources of one folder. Without SOURCES it is header-only. NO_UNITY: sources that
+# cannot share a translation unit.
 function(troupe_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY" "" "SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
   troupe_target_name(target ${folder})
   if(arg_SOURCES)
     add_library(${target} STATIC ${arg_SOURCES})
     _troupe_link(${target} ${folder} PUBLIC DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_EXTERNAL})
+    if(TROUPE_UNITY AND NOT arg_NO_UNITY)
+      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    endif()
   else()
     add_library(${target} INTERFACE)
     _troupe_link(${target} ${folder} INTERFACE DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
@@ -114,6 +125,10 @@ function(troupe_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT_S" "SOURCES;DEPS;EXTERNAL;LABELS")
   string(REPLACE "/" "_" name "test_${folder}")
   add_executable(${name} ${arg_SOURCES})
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    # The tests' own code need not be fast; what it tests is.
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   _troupe_link(${name} tests/${folder} PRIVATE DEPS ${arg_DEPS} tests/support
                EXTERNAL ${arg_EXTERNAL})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

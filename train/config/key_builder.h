@@ -10,6 +10,9 @@
 
 namespace troupe::train {
 
+// What to do about a key that asks for nothing we have.
+inline constexpr const char* kLeaveOut = "leave the key out";
+
 // A row under construction.
 class KeyRow {
  public:

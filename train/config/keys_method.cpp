@@ -4,7 +4,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr const char* kLeaveOut = "leave the key out";
 
 void add_task_keys(KeyTable& t) {
   t.choice("stage", "sft", "pt|sft|rm|ppo|dpo|kto")

@@ -8,7 +8,6 @@ constexpr const char* kNoHub = "nothing is downloaded";
 constexpr const char* kGiveFolder = "download the model and give its folder";
 constexpr const char* kInferenceOnly = "belongs to inference; training does not read it";
 constexpr const char* kOtherRuntime = "another runtime's acceleration";
-constexpr const char* kLeaveOut = "leave the key out";
 
 void add_loading_keys(KeyTable& t) {
   t.optional("model_name_or_path", ValueType::kText)

@@ -4,7 +4,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr const char* kLeaveOut = "leave the key out";
 
 void add_seed_keys(KeyTable& t) {
   t.integer("seed", 42)

@@ -5,7 +5,6 @@ namespace troupe::train {
 namespace {
 
 constexpr const char* kNoEvaluation = "evaluation during a run is not there yet";
-constexpr const char* kLeaveOut = "leave the key out";
 
 void add_output_keys(KeyTable& t) {
   t.text("output_dir", "trainer_output")

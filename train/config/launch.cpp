@@ -106,12 +106,6 @@ WorldSize resolve_world_size(const TrainConfig& config, const LaunchEnvironment&
   return {1, "default"};
 }
 
-std::int64_t resolve_restart_budget(const TrainConfig& config, const LaunchEnvironment& launch) {
-  constexpr std::int64_t kDefaultDeaths = 3;
-  if (config.troupe.max_restarts) return *config.troupe.max_restarts;
-  return launch.max_restarts.value_or(kDefaultDeaths);
-}
-
 std::int64_t resolve_threads_per_worker(const TrainConfig& config, std::int64_t cores,
                                         std::int64_t local_workers) {
   if (config.troupe.threads_per_worker) return *config.troupe.threads_per_worker;

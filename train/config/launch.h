@@ -46,10 +46,6 @@ struct WorldSize {
 WorldSize resolve_world_size(const TrainConfig& config, const LaunchEnvironment& launch,
                              std::int64_t gpu_count);
 
-// Deaths in a row, without a finished step between them, that a run survives: troupe.max_restarts,
-// before MAX_RESTARTS, else 3.
-std::int64_t resolve_restart_budget(const TrainConfig& config, const LaunchEnvironment& launch);
-
 // Threads of each trainer: troupe.threads_per_worker, else cores / local_workers, at least 1.
 std::int64_t resolve_threads_per_worker(const TrainConfig& config, std::int64_t cores,
                                         std::int64_t local_workers);

@@ -8,7 +8,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr int kLossDigits = 4;
+constexpr int kHistoryLossDigits = 4;
 constexpr int kRuntimeDigits = 4;
 constexpr int kRateDigits = 3;
 
@@ -120,7 +120,7 @@ json::Object train_log(double epoch, double grad_norm, double learning_rate, dou
   return {{"epoch", epoch},
           {"grad_norm", grad_norm},
           {"learning_rate", learning_rate},
-          {"loss", round_to(loss, kLossDigits)},
+          {"loss", round_to(loss, kHistoryLossDigits)},
           {"step", step}};
 }
 

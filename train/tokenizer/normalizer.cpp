@@ -5,7 +5,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr int kNestingMax = 8;
+constexpr int kNormalizerNestingMax = 8;
 
 const std::map<std::string, NormalizationForm> kForms = {{"NFC", NormalizationForm::kNfc},
                                                          {"NFD", NormalizationForm::kNfd},
@@ -75,9 +75,9 @@ Status Normalizer::add(const json::Value& value, const std::string& key, int dep
   if (!type) return error(Code::kInvalidArgument, "{}.type is missing or no string", key);
   if (*type == "Sequence") {
     const auto* list = json::find(value, "normalizers");
-    if (!list || !list->is_array() || depth >= kNestingMax) {
+    if (!list || !list->is_array() || depth >= kNormalizerNestingMax) {
       return error(Code::kInvalidArgument, "{}.normalizers must be an array, at most {} deep", key,
-                   kNestingMax);
+                   kNormalizerNestingMax);
     }
     for (const auto& step : list->get_array()) {
       TROUPE_RETURN_IF_ERROR(add(step, key + ".normalizers", depth + 1));

@@ -6,7 +6,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr int kNestingMax = 8;
+constexpr int kPreTokenizerNestingMax = 8;
 
 // The code points of one replacement character, U+2581 by default.
 constexpr const char* kMetaspaceDefault = "\xe2\x96\x81";
@@ -27,9 +27,9 @@ Status PreTokenizer::add(const json::Value& value, const std::string& key, int d
   if (!type) return error(Code::kInvalidArgument, "{}.type is missing or no string", key);
   if (*type == "Sequence") {
     const auto* list = json::find(value, "pretokenizers");
-    if (!list || !list->is_array() || depth >= kNestingMax) {
+    if (!list || !list->is_array() || depth >= kPreTokenizerNestingMax) {
       return error(Code::kInvalidArgument, "{}.pretokenizers must be an array, at most {} deep",
-                   key, kNestingMax);
+                   key, kPreTokenizerNestingMax);
     }
     for (const auto& step : list->get_array()) {
       TROUPE_RETURN_IF_ERROR(add(step, key + ".pretokenizers", depth + 1));

@@ -7,7 +7,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr auto kBundleTimeout = std::chrono::seconds(600);
 constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
 // A driver that does not read its progress for so long is as good as gone.
 constexpr auto kDriverTimeout = std::chrono::seconds(5);

@@ -20,7 +20,6 @@ namespace troupe::train {
 namespace {
 
 constexpr auto kControllerTimeout = std::chrono::seconds(30);
-constexpr auto kBundleTimeout = std::chrono::seconds(600);
 constexpr auto kStopTimeout = std::chrono::seconds(10);
 constexpr auto kLook = std::chrono::milliseconds(1000);
 constexpr std::int64_t kSampleTokens = 80;
@@ -111,8 +110,7 @@ Result<RunEnd> ProgressLines::follow(std::int64_t, const std::function<void()>& 
   bool interrupted = false;
   std::optional<TimePoint> stop_by;
   for (;;) {
-    pollfd fds[2] = {{socket_.get(), POLLIN, 0},
-                     {interrupted ? -1 : interrupt_fd_, POLLIN, 0}};
+    pollfd fds[2] = {{socket_.get(), POLLIN, 0}, {interrupted ? -1 : interrupt_fd_, POLLIN, 0}};
     ::poll(fds, 2, static_cast<int>(kLook.count()));
     if (fds[1].revents != 0) {
       interrupted = true;
@@ -142,8 +140,8 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.resume_path = prepared.resume_path;
   spec.world_size = world_size;
   spec.threads = threads;
-  spec.own_core = cluster.embedded && cluster.node_count == 1 &&
-                  world_size * threads <= environment.cores;
+  spec.own_core =
+      cluster.embedded && cluster.node_count == 1 && world_size * threads <= environment.cores;
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
@@ -193,10 +191,10 @@ Status report_held_out(DriverEnvironment& environment, LoadedModel& model,
     size += static_cast<double>(text.size());
   }
   const auto likelihood = TROUPE_TRY(model.likelihood(*prepared.held_out));
-  environment.output.write(fmt::format(
-      "held-out text ({}): {:.3f} bits per byte; an order-2 byte model: {:.3f}\n",
-      format_bytes(static_cast<std::uint64_t>(size)), likelihood.bits_per_byte(),
-      bits / std::max(1.0, size)));
+  environment.output.write(
+      fmt::format("held-out text ({}): {:.3f} bits per byte; an order-2 byte model: {:.3f}\n",
+                  format_bytes(static_cast<std::uint64_t>(size)), likelihood.bits_per_byte(),
+                  bits / std::max(1.0, size)));
   return {};
 }
 
@@ -209,10 +207,10 @@ Status report_results(DriverEnvironment& environment, const TrainConfig& config,
   if (held_out) TROUPE_RETURN_IF_ERROR(report_held_out(environment, *model, prepared));
   if (config.troupe.sample_prompt) {
     environment.output.write("sample: " + *config.troupe.sample_prompt);
-    TROUPE_RETURN_IF_ERROR(model->generate(
-        *config.troupe.sample_prompt, {.temperature = 0.8, .top_k = 50}, kSampleTokens,
-        static_cast<std::uint64_t>(config.training.seed),
-        [&](const std::string& text) { environment.output.write(text); }));
+    TROUPE_RETURN_IF_ERROR(
+        model->generate(*config.troupe.sample_prompt, {.temperature = 0.8, .top_k = 50},
+                        kSampleTokens, static_cast<std::uint64_t>(config.training.seed),
+                        [&](const std::string& text) { environment.output.write(text); }));
     environment.output.write("\n");
   }
   return {};
@@ -242,8 +240,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
   const std::int64_t local_workers =
       (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count);
-  const int threads = static_cast<int>(
-      resolve_threads_per_worker(config, cluster.cores_per_node, local_workers));
+  const int threads =
+      static_cast<int>(resolve_threads_per_worker(config, cluster.cores_per_node, local_workers));
   if (cluster.embedded && cluster.node_count == 1 && world_size * threads > environment.cores) {
     say(fmt::format("notice: {} trainers × {} threads share {} cores", world_size, threads,
                     environment.cores));
@@ -252,9 +250,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   say(fmt::format("{}: {} trainers ({}), {} threads each", spec.run, world_size,
                   loaded.world_size.from, threads));
 
-  ActorOptions options{.name = "controller/" + spec.run,
-                             .num_cpus = 0,
-                             .run = spec.run};
+  ActorOptions options{.name = "controller/" + spec.run, .num_cpus = 0, .run = spec.run};
   if (!cluster.nodes.empty()) options.node_affinity = cluster.nodes.front();
   const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
   auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose));
@@ -275,12 +271,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   }
   const RunEnd end = TROUPE_TRY(followed);
   TROUPE_RETURN_IF_ERROR(explain_end(end));
-  TrainingSummary summary{.output_dir = config.training.output_dir,
-                          .steps = end.last_step,
-                          .failures = end.failures,
-                          .seconds = std::chrono::duration<double>(environment.clock.now() -
-                                                                   started)
-                                         .count()};
+  TrainingSummary summary{
+      .output_dir = config.training.output_dir,
+      .steps = end.last_step,
+      .failures = end.failures,
+      .seconds = std::chrono::duration<double>(environment.clock.now() - started).count()};
   say(fmt::format("trained {} steps in {}; the model is in {}", summary.steps,
                   format_duration(summary.seconds), summary.output_dir));
   TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared));

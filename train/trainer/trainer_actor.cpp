@@ -10,8 +10,7 @@
 namespace troupe::train {
 namespace {
 
-// How long the bundle may take to arrive, and the ranks to meet.
-constexpr auto kBundleTimeout = std::chrono::seconds(600);
+// How long the ranks may take to meet.
 constexpr auto kMeetTimeout = std::chrono::seconds(60);
 // How long a rank spins before it sleeps, where it has a core for itself.
 constexpr auto kSpin = std::chrono::microseconds(20);

@@ -236,7 +236,12 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
     const StepRecord record = TROUPE_TRY(step(communicator, units, plan, observer));
     cursor_ = plan.after;
     bool logged = false;
-    if (options_.rank == 0) logged = TROUPE_TRY(recorder_->step(record));
+    if (options_.rank == 0) {
+      auto recorded = recorder_->step(record);
+      // A full disk costs a line of a log, not the run.
+      if (!recorded.ok()) observer.warning(recorded.status().to_string());
+      logged = std::move(recorded).value_or(false);
+    }
     if (checkpoint_due(plan)) {
       observer.phase(record.step, ChaosPhase::kCheckpoint);
       if (options_.rank == 0) write_checkpoint(observer);

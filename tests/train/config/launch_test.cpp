@@ -65,16 +65,11 @@ TEST_CASE("the world size and where it came from") {
   CHECK(resolve_world_size(config, launch, 4).from == "troupe.workers");
 }
 
-TEST_CASE("threads, restarts, address") {
+TEST_CASE("threads, address") {
   TrainConfig config;
   LaunchEnvironment launch;
   CHECK(resolve_threads_per_worker(config, 8, 3) == 2);
   CHECK(resolve_threads_per_worker(config, 2, 4) == 1);
-  CHECK(resolve_restart_budget(config, launch) == 3);
-  launch.max_restarts = 1;
-  CHECK(resolve_restart_budget(config, launch) == 1);
-  config.troupe.max_restarts = 9;
-  CHECK(resolve_restart_budget(config, launch) == 9);
   launch.address = "a:1";
   CHECK(resolve_address(config, launch) == "a:1");
   config.troupe.address = "b:2";
