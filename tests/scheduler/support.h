@@ -102,8 +102,9 @@ class Answer {
   std::shared_ptr<Inbox<Status>> inbox_ = std::make_shared<Inbox<Status>>();
 };
 
-// A listener of the target "head" that keeps what it is told and says what the test wants. Each
-// accepted connection replaces the one before.
+// A listener of the target "head" that keeps what it is told and says what the test wants, over the
+// connection that it accepted last. Earlier ones stay open: that of an attempt which its maker has
+// given up may be accepted after the one that counts.
 class FakeHead {
  public:
   // What is answered at once to a message; on the loop's thread.
@@ -136,6 +137,7 @@ class FakeHead {
     on_loop(thread_.loop(), [this] {
       if (connection_) connection_->close();
       connection_.reset();
+      earlier_.clear();
       return 0;
     });
   }
@@ -145,6 +147,7 @@ class FakeHead {
       listener_.reset();
       if (connection_) connection_->close();
       connection_.reset();
+      earlier_.clear();
       return 0;
     });
   }
@@ -178,13 +181,14 @@ class FakeHead {
   void accept(net::AcceptedSocket accepted) {
     if (accepted.target != "head") return;
     ++accepted_;
+    if (connection_) earlier_.push_back(std::move(connection_));
     connection_ = net::make_connection(thread_.loop(), std::move(accepted.socket), accepted.peer);
     connection_->start({.on_frame =
-                            [this](std::span<const std::byte> frame) {
+                            [this, own = connection_.get()](std::span<const std::byte> frame) {
                               auto message = wire::decode_control(frame);
                               if (!message.ok()) return;
                               for (const auto& answer : responder_(*message)) {
-                                static_cast<void>(connection_->send(wire::encode(answer)));
+                                static_cast<void>(own->send(wire::encode(answer)));
                               }
                               inbox_.put(std::move(*message));
                             },
@@ -197,6 +201,7 @@ class FakeHead {
   net::Address address_;
   int accepted_ = 0;
   std::shared_ptr<net::Connection> connection_;
+  std::vector<std::shared_ptr<net::Connection>> earlier_;
   std::unique_ptr<net::Listener> listener_;
   net::LoopThread thread_{"fake-head"};  // ends first
 };
