@@ -126,16 +126,22 @@ TEST_CASE("a call that is sent again after a broken connection runs once") {
   say(socket, call_of(1, 0));
   say(socket, call_of(2, 0));
   server.server->answer(first.caller, first.sequence, wire::Bytes(1, std::byte{1}));
-  CHECK(std::get<wire::CallReply>(hear(socket).value()).sequence == 1);
+  // A repeated call that arrives after its answer was given is answered again: replies may come twice.
+  const auto reply_of = [&](std::uint64_t sequence) {
+    for (;;) {
+      const auto reply = std::get<wire::CallReply>(hear(socket).value());
+      if (reply.sequence == sequence) return reply;
+    }
+  };
+  CHECK(reply_of(1).result == wire::Bytes(1, std::byte{1}));
   const QueuedCall second = next_call(server);
   CHECK(second.sequence == 2);
   CHECK(server.mailbox->calls() == 0);
   server.server->answer(second.caller, second.sequence, wire::Bytes(1, std::byte{2}));
-  CHECK(std::get<wire::CallReply>(hear(socket).value()).sequence == 2);
+  CHECK(reply_of(2).result == wire::Bytes(1, std::byte{2}));
   // Answered already: the answer is given again, without running.
   say(socket, call_of(1, 0));
-  const auto again = std::get<wire::CallReply>(hear(socket).value());
-  CHECK(again.result == wire::Bytes(1, std::byte{1}));
+  CHECK(reply_of(1).result == wire::Bytes(1, std::byte{1}));
   CHECK(server.mailbox->calls() == 0);
 }
 

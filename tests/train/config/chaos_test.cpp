@@ -43,8 +43,12 @@ TEST_CASE("a wrong piece is named") {
 
 TEST_CASE("a fault strikes at its point only") {
   const ChaosFault fault{.step = 4, .rank = 1, .phase = ChaosPhase::kBackward};
-  CHECK(strikes(fault, 4, 1, ChaosPhase::kBackward, 0));
-  CHECK_FALSE(strikes(fault, 4, 1, ChaosPhase::kBackward, 1));
+  CHECK(strikes(fault, 4, 1, ChaosPhase::kBackward, 1));
+  CHECK(strikes(fault, 4, 1, ChaosPhase::kBackward, 2));
+  ChaosFault second = fault;
+  second.generation = 2;
+  CHECK_FALSE(strikes(second, 4, 1, ChaosPhase::kBackward, 1));
+  CHECK(strikes(second, 4, 1, ChaosPhase::kBackward, 2));
   CHECK_FALSE(strikes(fault, 4, 0, ChaosPhase::kBackward, 0));
   CHECK_FALSE(strikes(fault, 5, 1, ChaosPhase::kBackward, 0));
   CHECK_FALSE(strikes(fault, 4, 1, ChaosPhase::kForward, 0));
