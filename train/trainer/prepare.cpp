@@ -123,9 +123,6 @@ void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   if (report.samples_too_long > 0) {
     text += fmt::format("; {} samples longer than cutoff_len dropped", report.samples_too_long);
   }
-  if (report.tokens_dropped > 0) {
-    text += fmt::format("; {} tokens cut off or left over by packing", report.tokens_dropped);
-  }
   notes.push_back(std::move(text));
   notes.insert(notes.end(), report.warnings.begin(), report.warnings.end());
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
