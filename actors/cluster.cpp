@@ -107,8 +107,8 @@ void Cluster::close() {
   if (std::exchange(state_->closed, true)) return;
   if (state_->head_client && state_->shared) {
     // The other machines' nodes are told to end, and given the time to.
-    static_cast<void>(state_->head_client->stop("the driver has ended",
-                                                Deadline::after(kControlTimeout)));
+    static_cast<void>(
+        state_->head_client->stop("the driver has ended", Deadline::after(kControlTimeout)));
     state_->embedded->wait_for_end(kControlTimeout);
   } else if (state_->head_client && !state_->embedded) {
     // The head would notice the lost connection, after its grace; asked, it ends the actors now.

@@ -37,8 +37,8 @@ struct EmbeddedOptions {
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
   LogLevel log_level = LogLevel::kWarning;  // of head and node, to standard error
-  // An address of this machine and a token that others know: then worker nodes of other machines may
-  // join, and end with this cluster. By default nobody else can.
+  // An address of this machine and a token that others know: then worker nodes of other machines
+  // may join, and end with this cluster. By default nobody else can.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: a free one
   net::Token token;        // empty: a random one
@@ -63,9 +63,9 @@ class Cluster {
   Cluster& operator=(Cluster&&) noexcept;
   ~Cluster();  // close()
 
-  // Creates an actor. Returns at once: the process starts meanwhile and calls wait for it. What goes
-  // wrong later (no such resources, a constructor that throws) ends the calls, with the actor's last
-  // lines of output in the message. The arguments are those of T's `constructor`.
+  // Creates an actor. Returns at once: the process starts meanwhile and calls wait for it. What
+  // goes wrong later (no such resources, a constructor that throws) ends the calls, with the
+  // actor's last lines of output in the message. The arguments are those of T's `constructor`.
   template <typename T, typename... A>
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
     return detail::spawn<T>(client(), options, std::forward<A>(arguments)...);

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "actors/call_server.h"
-#include "runtime/process/host_channel.h"
 #include "actors/saved_state.h"
+#include "runtime/process/host_channel.h"
 
 namespace troupe::detail {
 namespace {

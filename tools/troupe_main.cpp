@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
   // The process of an actor is this program again ("troupe host --actor TYPE …"): host_main stands
   // here, before anything else, with the list of actor classes that this program can host.
   if (const auto exit_code = troupe::host_main(
-          argc, argv, troupe::actors<troupe::train::TrainController, troupe::train::TrainerActor>)) {
+          argc, argv,
+          troupe::actors<troupe::train::TrainController, troupe::train::TrainerActor>)) {
     return *exit_code;
   }
 

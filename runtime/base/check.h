@@ -18,9 +18,9 @@ std::string check_message(fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace troupe::detail
 
 // TROUPE_CHECK(condition) or TROUPE_CHECK(condition, "format {}", value)
-#define TROUPE_CHECK(condition, ...)                                            \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]]                                              \
-      ::troupe::detail::check_failed(__FILE__, __LINE__, #condition,            \
+#define TROUPE_CHECK(condition, ...)                                                \
+  do {                                                                              \
+    if (!(condition)) [[unlikely]]                                                  \
+      ::troupe::detail::check_failed(__FILE__, __LINE__, #condition,                \
                                      ::troupe::detail::check_message(__VA_ARGS__)); \
   } while (false)

@@ -32,8 +32,7 @@ class PosixWritableFile final : public WritableFile {
 
   Status write_at(std::uint64_t offset, std::span<const std::byte> data) override {
     while (!data.empty()) {
-      const ssize_t n =
-          ::pwrite(fd_.get(), data.data(), data.size(), static_cast<off_t>(offset));
+      const ssize_t n = ::pwrite(fd_.get(), data.data(), data.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return errno_status(errno, "write", path_);
       data = data.subspan(static_cast<std::size_t>(n));

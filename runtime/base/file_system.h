@@ -75,7 +75,8 @@ class FileSystem {
 
 class PosixFileSystem final : public FileSystem {
  public:
-  Result<std::unique_ptr<WritableFile>> create(const std::string& path, unsigned mode = 0644) override;
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path,
+                                               unsigned mode = 0644) override;
   Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
                                                     unsigned mode = 0644) override;
   Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;

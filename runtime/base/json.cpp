@@ -155,7 +155,8 @@ Result<Value> parse(std::string_view text, std::string_view name, const ParseOpt
     }
   }
   ec = {};
-  Value value = bj::parse(bj::string_view(text.data(), text.size()), ec, {}, boost_options(options));
+  Value value =
+      bj::parse(bj::string_view(text.data(), text.size()), ec, {}, boost_options(options));
   if (ec) return error(Code::kInvalidArgument, "{}: not valid JSON: {}", name, ec.message());
   return value;
 }

@@ -50,8 +50,8 @@ class CondVar {
   // Waits, with `mutex` held on entry and on return, until `ready()` or the deadline. Returns
   // ready().
   template <typename Ready>
-  bool wait_until(Mutex& mutex, Deadline deadline, Ready ready) TROUPE_REQUIRES(mutex)
-      TROUPE_NO_ANALYSIS {
+  bool wait_until(Mutex& mutex, Deadline deadline, Ready ready)
+      TROUPE_REQUIRES(mutex) TROUPE_NO_ANALYSIS {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool result = condition_.wait_until(lock, deadline.time(), std::move(ready));
     lock.release();

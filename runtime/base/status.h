@@ -22,25 +22,25 @@ namespace troupe {
 // of the wire format: append only.
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument = 1,      // the caller's input is wrong, whatever the state of the system
-  kNotFound = 2,             // a named thing (file, actor, node, key) does not exist
-  kAlreadyExists = 3,        // a name or port is taken
-  kFailedPrecondition = 4,   // the system is not in a state in which this can be done
-  kUnauthenticated = 5,      // no or wrong token
-  kPermissionDenied = 6,     // the operating system refused
-  kResourceExhausted = 7,    // disk, descriptors, ports, quota: something ran out
-  kOutOfMemory = 8,          // memory ran out
-  kDeadlineExceeded = 9,     // the wait ended before the event
-  kCancelled = 10,           // the caller or its owner took the request back
-  kUnavailable = 11,         // the other side cannot be reached now; trying again may help
-  kAborted = 12,             // given up together with others (a communicator's generation, a group)
-  kDataLoss = 13,            // stored bytes are damaged or incomplete
-  kUnsupported = 14,         // understood, and not something Troupe does
-  kActorDied = 15,           // the actor is gone and will not come back
-  kActorError = 16,          // the actor's own code threw
-  kOverloaded = 17,          // a bounded queue is full
-  kInternal = 18,            // a bug of ours that could be contained
-  kProtocol = 19,            // the peer sent something that is not of the protocol or its version
+  kInvalidArgument = 1,     // the caller's input is wrong, whatever the state of the system
+  kNotFound = 2,            // a named thing (file, actor, node, key) does not exist
+  kAlreadyExists = 3,       // a name or port is taken
+  kFailedPrecondition = 4,  // the system is not in a state in which this can be done
+  kUnauthenticated = 5,     // no or wrong token
+  kPermissionDenied = 6,    // the operating system refused
+  kResourceExhausted = 7,   // disk, descriptors, ports, quota: something ran out
+  kOutOfMemory = 8,         // memory ran out
+  kDeadlineExceeded = 9,    // the wait ended before the event
+  kCancelled = 10,          // the caller or its owner took the request back
+  kUnavailable = 11,        // the other side cannot be reached now; trying again may help
+  kAborted = 12,            // given up together with others (a communicator's generation, a group)
+  kDataLoss = 13,           // stored bytes are damaged or incomplete
+  kUnsupported = 14,        // understood, and not something Troupe does
+  kActorDied = 15,          // the actor is gone and will not come back
+  kActorError = 16,         // the actor's own code threw
+  kOverloaded = 17,         // a bounded queue is full
+  kInternal = 18,           // a bug of ours that could be contained
+  kProtocol = 19,           // the peer sent something that is not of the protocol or its version
 };
 
 // "InvalidArgument", … The inverse of code_from_name.
@@ -49,8 +49,8 @@ std::string_view code_name(Code code);
 std::string_view code_meaning(Code code);
 // Codes from a peer: a number that this version does not know becomes kInternal.
 Code code_from_number(int number);
-// The process exit code that a command ends with for this failure: 0 ok, 2 bad input, 3 not found or
-// unreachable, 4 authentication, 5 resources, 6 deadline, 7 the work failed, 70 internal.
+// The process exit code that a command ends with for this failure: 0 ok, 2 bad input, 3 not found
+// or unreachable, 4 authentication, 5 resources, 6 deadline, 7 the work failed, 70 internal.
 int exit_code(Code code);
 
 class [[nodiscard]] Status {
@@ -174,18 +174,18 @@ Status status_of(const Result<T>& r) {
 
 // auto x = TROUPE_TRY(f()): the value of a Result, or return of its failure. A statement expression
 // (GCC and Clang).
-#define TROUPE_TRY(expression)                                     \
-  ({                                                               \
-    auto troupe_result_ = (expression);                            \
-    if (!troupe_result_.ok()) return troupe_result_.status();      \
-    std::move(*troupe_result_);                                    \
+#define TROUPE_TRY(expression)                                \
+  ({                                                          \
+    auto troupe_result_ = (expression);                       \
+    if (!troupe_result_.ok()) return troupe_result_.status(); \
+    std::move(*troupe_result_);                               \
   })
 
 // TROUPE_RETURN_IF_ERROR(f()): returns the failure of a Status or Result.
-#define TROUPE_RETURN_IF_ERROR(expression)                             \
-  do {                                                                 \
-    auto troupe_status_ = ::troupe::detail::status_of((expression));   \
-    if (!troupe_status_.ok()) return troupe_status_;                   \
+#define TROUPE_RETURN_IF_ERROR(expression)                           \
+  do {                                                               \
+    auto troupe_status_ = ::troupe::detail::status_of((expression)); \
+    if (!troupe_status_.ok()) return troupe_status_;                 \
   } while (false)
 
 }  // namespace troupe

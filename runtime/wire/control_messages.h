@@ -102,8 +102,8 @@ struct ActorExited {
 
 // --- client → head -------------------------------------------------------------------------------
 
-// All of them are placed, or none is (gang): while they do not fit they wait as kPending, unless the
-// cluster could never hold them: then kResourceExhausted with what is missing.
+// All of them are placed, or none is (gang): while they do not fit they wait as kPending, unless
+// the cluster could never hold them: then kResourceExhausted with what is missing.
 struct CreateActors {
   std::uint64_t request_id = 0;
   std::vector<ActorSpec> specs;  // actor_id chosen by the client
@@ -151,8 +151,8 @@ struct StopCluster {
   std::uint64_t request_id = 0;
   std::string reason;
 };
-// Output lines that a node keeps of an actor (actor_id set) or its daemon's own (empty). Sent to the
-// node's own port (target "node"), never through the head.
+// Output lines that a node keeps of an actor (actor_id set) or its daemon's own (empty). Sent to
+// the node's own port (target "node"), never through the head.
 struct ReadLogs {
   std::uint64_t request_id = 0;
   ActorId actor_id;

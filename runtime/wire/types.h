@@ -128,7 +128,8 @@ struct ExitStatus {
 struct EventRecord {
   std::uint64_t sequence = 0;
   std::int64_t unix_time_us = 0;
-  std::string kind;  // "node_joined", "node_died", "actor_alive", "actor_died", "actor_restarting", …
+  std::string
+      kind;  // "node_joined", "node_died", "actor_alive", "actor_died", "actor_restarting", …
   NodeId node_id;
   ActorId actor_id;
   std::uint64_t generation = 0;

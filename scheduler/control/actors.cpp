@@ -19,7 +19,7 @@ Status death_of(const std::string& who, const std::string& node, const wire::Act
   } else if (!exited.cause.ok()) {
     text += fmt::format("could not be started: {}", exited.cause.to_string());
   } else {
-    text += fmt::format("ended with {}", exited.exit.to_string());
+    text += fmt::format("ended: {}", exited.exit.to_string());
   }
   if (!exited.log_tail.empty()) {
     std::string_view tail = exited.log_tail;

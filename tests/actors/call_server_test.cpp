@@ -126,7 +126,8 @@ TEST_CASE("a call that is sent again after a broken connection runs once") {
   say(socket, call_of(1, 0));
   say(socket, call_of(2, 0));
   server.server->answer(first.caller, first.sequence, wire::Bytes(1, std::byte{1}));
-  // A repeated call that arrives after its answer was given is answered again: replies may come twice.
+  // A repeated call that arrives after its answer was given is answered again: replies may come
+  // twice.
   const auto reply_of = [&](std::uint64_t sequence) {
     for (;;) {
       const auto reply = std::get<wire::CallReply>(hear(socket).value());

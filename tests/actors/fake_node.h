@@ -10,12 +10,12 @@
 
 #include "actors/client.h"
 #include "actors/directory.h"
-#include "runtime/process/host_channel.h"
 #include "actors/spawn.h"
 #include "runtime/base/random.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/process/child.h"
+#include "runtime/process/host_channel.h"
 #include "runtime/process/spawn.h"
 
 namespace troupe::tests {

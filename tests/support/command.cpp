@@ -41,7 +41,8 @@ pid_t start(const std::vector<std::string>& argv, const CommandOptions& options,
   std::vector<std::string> environment;
   for (char** e = environ; *e; ++e) {
     const std::string entry = *e;
-    if (!options.environment.contains(entry.substr(0, entry.find('=')))) environment.push_back(entry);
+    if (!options.environment.contains(entry.substr(0, entry.find('='))))
+      environment.push_back(entry);
   }
   for (const auto& [key, value] : options.environment) environment.push_back(key + "=" + value);
   std::vector<char*> arguments;
@@ -84,8 +85,8 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
   ::signal(SIGPIPE, SIG_IGN);
   std::size_t written = 0;
   while (written < options.input.size()) {
-    const ssize_t n = ::write(in.write, options.input.data() + written,
-                              options.input.size() - written);
+    const ssize_t n =
+        ::write(in.write, options.input.data() + written, options.input.size() - written);
     if (n <= 0) break;
     written += static_cast<std::size_t>(n);
   }

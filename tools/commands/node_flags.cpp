@@ -65,8 +65,8 @@ void declare_node_flags(Command& command, NodeFlags& flags) {
 }
 
 Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags) {
-  auto resources = TROUPE_TRY(scheduler::detect_resources(context.files, context.environment,
-                                                           scheduler::SystemMachine()));
+  auto resources = TROUPE_TRY(
+      scheduler::detect_resources(context.files, context.environment, scheduler::SystemMachine()));
   TROUPE_RETURN_IF_ERROR(
       override_amount(resources, scheduler::kCpu, flags.num_cpus).prefixed("--num-cpus"));
   TROUPE_RETURN_IF_ERROR(

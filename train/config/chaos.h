@@ -7,9 +7,9 @@
 // | --- | --- |
 // | kill | step (required), rank (0), phase (forward), generation (any) |
 //
-// A fault fires once in a run: when the step is computed again after the recovery, it does not strike
-// again (the controller remembers). `generation` restricts it to one forming of the ranks, counted
-// from 1.
+// A fault fires once in a run: when the step is computed again after the recovery, it does not
+// strike again (the controller remembers). `generation` restricts it to one forming of the ranks,
+// counted from 1.
 
 #include <cstdint>
 #include <string>

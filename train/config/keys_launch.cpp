@@ -58,13 +58,15 @@ void add_troupe_keys(KeyTable& t) {
       .implemented("HOST:PORT of a running head (default: TROUPE_ADDRESS, else an own one)",
                    TROUPE_FIELD(troupe.address));
   t.optional("troupe.train_tokenizer", ValueType::kInteger)
-      .implemented("vocabulary size of a tokenizer trained on the data set, where the model's folder "
-                   "has none",
-                   TROUPE_FIELD(troupe.train_tokenizer))
+      .implemented(
+          "vocabulary size of a tokenizer trained on the data set, where the model's folder "
+          "has none",
+          TROUPE_FIELD(troupe.train_tokenizer))
       .at_least(257);
   t.number("troupe.held_out", 0)
-      .implemented("share of the documents kept out of training; bits per byte on them are reported",
-                   TROUPE_FIELD(troupe.held_out))
+      .implemented(
+          "share of the documents kept out of training; bits per byte on them are reported",
+          TROUPE_FIELD(troupe.held_out))
       .at_least(0)
       .at_most(0.5);
   t.optional("troupe.sample_prompt", ValueType::kText)

@@ -4,7 +4,6 @@
 namespace troupe::train {
 namespace {
 
-
 void add_task_keys(KeyTable& t) {
   t.choice("stage", "sft", "pt|sft|rm|ppo|dpo|kto")
       .implemented("pt: plain text; sft: instructions and answers", TROUPE_FIELD(method.stage))

@@ -4,7 +4,6 @@
 namespace troupe::train {
 namespace {
 
-
 void add_seed_keys(KeyTable& t) {
   t.integer("seed", 42)
       .implemented("seed of initial weights and data order", TROUPE_FIELD(training.seed))

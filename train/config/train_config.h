@@ -122,7 +122,7 @@ struct TroupeSection {
   std::optional<std::int64_t> train_tokenizer;
   double held_out = 0;  // share of the documents kept for the report of bits per byte
   std::optional<std::string> sample_prompt;
-  std::int64_t join_timeout_s = 300;         // how long node 0 waits for the other nodes
+  std::int64_t join_timeout_s = 300;  // how long node 0 waits for the other nodes
 };
 
 // Keys that say how the run is launched (section Ray of LLaMA-Factory).

@@ -1,8 +1,8 @@
 #pragma once
 // `troupe train`: from a configuration to the files of a finished run.
 //
-// The driver prepares (prepare.h), has a cluster, spawns the controller, hands it the run's data and
-// shows what it tells. Ctrl-C ends the run; the last checkpoint stays.
+// The driver prepares (prepare.h), has a cluster, spawns the controller, hands it the run's data
+// and shows what it tells. Ctrl-C ends the run; the last checkpoint stays.
 
 #include <functional>
 #include <string>
@@ -38,8 +38,8 @@ struct DriverEnvironment {
   std::int64_t cores = 1;  // of this machine
   // A descriptor that becomes readable when the user wants to stop; -1: none.
   int interrupt_fd = -1;
-  // Brings up or joins the cluster, for so many trainers. Called after the configuration and the data
-  // were found good.
+  // Brings up or joins the cluster, for so many trainers. Called after the configuration and the
+  // data were found good.
   std::function<Result<TrainingCluster>(int trainers)> make_cluster;
 };
 
