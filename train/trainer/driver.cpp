@@ -46,7 +46,7 @@ class ProgressLines {
       : socket_(std::move(socket)), interrupt_fd_(interrupt_fd), environment_(environment) {}
 
   // Shows progress until the run has ended. `on_interrupt` is called once.
-  Result<RunEnd> follow(std::int64_t total_steps, const std::function<void()>& on_interrupt);
+  Result<RunEnd> follow(const std::function<void()>& on_interrupt);
 
  private:
   std::optional<RunEnd> show(const json::Value& line);
@@ -106,7 +106,7 @@ std::optional<RunEnd> ProgressLines::show(const json::Value& line) {
   return std::nullopt;
 }
 
-Result<RunEnd> ProgressLines::follow(std::int64_t, const std::function<void()>& on_interrupt) {
+Result<RunEnd> ProgressLines::follow(const std::function<void()>& on_interrupt) {
   bool interrupted = false;
   std::optional<TimePoint> stop_by;
   for (;;) {
@@ -258,7 +258,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
 
   ProgressLines lines(std::move(road.socket), environment.interrupt_fd, environment);
-  const auto followed = lines.follow(0, [&] {
+  const auto followed = lines.follow([&] {
     say("interrupted: ending the run");
     static_cast<void>(controller.call<&TrainController::stop>(
         error(Code::kCancelled, "interrupted by the user")));

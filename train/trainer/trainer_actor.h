@@ -5,7 +5,6 @@
 // the other ranks, trains a generation, and waits for the next one.
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <optional>

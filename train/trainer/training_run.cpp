@@ -9,7 +9,6 @@
 #include "train/model/initialize.h"
 #include "train/optimizer/adamw.h"
 #include "train/optimizer/gradient_norm.h"
-#include "train/tensor/convert.h"
 #include "train/trainer/training_state_io.h"
 
 namespace troupe::train {
@@ -135,8 +134,8 @@ Status TrainingRun::load_initial_weights() {
   return read_parameters(weights, model_->config(), layout, parameters);
 }
 
-Status TrainingRun::load_checkpoint_state(const std::string& path) {
-  const auto good = TROUPE_TRY(validate_checkpoint(files_, path));
+Status TrainingRun::load_checkpoint_state(const GoodCheckpoint& good) {
+  const std::string& path = good.path;
   const auto checkpoint = TROUPE_TRY(load_checkpoint(files_, good));
   TROUPE_RETURN_IF_ERROR(
       read_parameters(checkpoint.weights, model_->config(), model_->layout(), state_.parameters()));
@@ -178,8 +177,10 @@ Status TrainingRun::load_here(std::uint64_t generation) {
   } else if (options_.resume_path.empty() && config_.training.overwrite_output_dir) {
     TROUPE_RETURN_IF_ERROR(remove_all_checkpoints(files_, output));
   }
-  if (own) return load_checkpoint_state(own->path);
-  if (!options_.resume_path.empty()) return load_checkpoint_state(options_.resume_path);
+  if (own) return load_checkpoint_state(*own);
+  if (!options_.resume_path.empty()) {
+    return load_checkpoint_state(TROUPE_TRY(validate_checkpoint(files_, options_.resume_path)));
+  }
   return load_initial_weights();
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/log.h"
 #include "runtime/collective/communicator.h"
+#include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/config/derived.h"
 #include "train/config/train_config.h"
@@ -82,7 +83,7 @@ class TrainingRun {
   Status load(collective::Communicator& communicator, std::uint64_t generation);
   // Rank 0: fills the state; sets cursor_ and restored_.
   Status load_here(std::uint64_t generation);
-  Status load_checkpoint_state(const std::string& path);
+  Status load_checkpoint_state(const GoodCheckpoint& checkpoint);
   Status load_initial_weights();
   Status share(collective::Communicator& communicator);
 
