@@ -18,6 +18,7 @@ std::int64_t ceiling(double value) {
 std::int64_t interval_of(IntervalStrategy strategy, double value, const RunSchedule& plan) {
   switch (strategy) {
     case IntervalStrategy::kNo:
+    case IntervalStrategy::kBest:
       return 0;
     case IntervalStrategy::kSteps:
       return step_interval(value, plan.total_steps);

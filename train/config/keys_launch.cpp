@@ -39,7 +39,7 @@ void add_troupe_keys(KeyTable& t) {
       .at_most(4096);
   t.choice("troupe.strategy", "ddp",
            "ddp|no_shard|zero1|zero2|zero3|shard_grad_op|full_shard|hybrid_shard")
-      .implemented("what is sharded over the trainers", TROUPE_FIELD(troupe.strategy))
+      .implemented("what is sharded over the trainers", TROUPE_FIELD(sharding.strategy))
       .refuses("no_shard|zero1|zero2|zero3|shard_grad_op|full_shard|hybrid_shard",
                "sharding comes later", "use troupe.strategy=ddp");
   t.choice("troupe.device", "auto", "auto|cpu|cuda")

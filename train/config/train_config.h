@@ -20,7 +20,8 @@ namespace troupe::train {
 
 enum class Stage { kPretrain, kSupervised };  // "pt", "sft"
 
-enum class IntervalStrategy { kNo, kSteps, kEpoch };  // "no", "steps", "epoch"
+// "no", "steps", "epoch"; "best" (of save_strategy only): when an evaluation was the best so far.
+enum class IntervalStrategy { kNo, kSteps, kEpoch, kBest };
 
 // What `resume_from_checkpoint` asks for.
 struct ResumeFrom {
@@ -35,10 +36,60 @@ struct ResumeFrom {
   friend bool operator==(const ResumeFrom&, const ResumeFrom&) = default;
 };
 
+// What the forward pass keeps of a block for its backward pass. The same bits in all three.
+enum class ActivationCheckpointing {
+  kNone,       // everything
+  kFull,       // the block's input; its forward pass is done again
+  kSelective,  // outputs of products and attention; cheap operators are done again
+};
+
+// "float32", "bfloat16": what parameters and products are in while a model computes.
+enum class Precision { kFloat32, kBfloat16 };
+
 struct ModelSection {
   std::string model_name_or_path;  // a local folder with config.json
   bool train_from_scratch = false;
   bool disable_gradient_checkpointing = false;  // false: every layer's activations are recomputed
+  // Resolved: troupe.activation_checkpointing, else by disable_gradient_checkpointing kNone or
+  // kFull (also fsdp_activation_checkpointing).
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kFull;
+  // bf16: products in bf16 with fp32 sums, parameters gathered in bf16, fp32 master parameters and
+  // optimizer state.
+  Precision compute = Precision::kFloat32;
+  // pure_bf16: parameters and AdamW's moments are kept in bf16, too; there is no fp32 master.
+  Precision state = Precision::kFloat32;
+  // What gradients are reduced in over the ranks (troupe.reduce_dtype, DeepSpeed's
+  // communication_data_type). Sums are in fp32 in either case.
+  Precision reduce = Precision::kFloat32;
+};
+
+// What equal bits are promised across.
+enum class Deterministic {
+  kStrategy,          // strategies, threads, runs: at one world size
+  kAcrossWorldSizes,  // and world sizes, where the micro-batches of a step are the same
+  kOff,               // nothing: micro-batches are summed where they are computed
+};
+
+// How parameters, gradients and optimizer state are dealt out (train/sharding).
+struct ShardingSection {
+  // A name of train/sharding's strategy_table(): ddp, zero1, zero2, shard_grad_op, zero3, hsdp,
+  // hsdp_zero2. Resolved from troupe.strategy, deepspeed or fsdp.
+  std::string strategy = "ddp";
+  std::int64_t mesh_replicate = 0;  // troupe.mesh=REPLICATE,SHARD; 0: by the strategy
+  std::int64_t mesh_shard = 0;
+  Deterministic deterministic = Deterministic::kStrategy;
+  // Limits of gathered parameters, in elements (DeepSpeed's stage3_…).
+  std::int64_t max_live_parameters = 1'000'000'000;
+  std::int64_t max_reuse_distance = 1'000'000'000;
+  std::int64_t prefetch_bucket_size = 50'000'000;
+  // Units up to this size stay gathered. DeepSpeed's default is 1e5, FSDP has none.
+  std::int64_t param_persistence_threshold = 0;
+};
+
+// How a checkpoint lies on disk.
+enum class CheckpointFormat {
+  kHf,       // whole tensors that transformers opens; optimizer state in shards beside them
+  kSharded,  // every rank's shards, with a manifest; `troupe merge` makes the HF form
 };
 
 struct MethodSection {
@@ -100,7 +151,8 @@ struct TrainingSection {
   double save_steps = 500;
   std::optional<std::int64_t> save_total_limit;
   bool save_only_model = false;  // checkpoints without optimizer state: cannot be resumed
-  bool disable_tqdm = false;     // no progress bar
+  CheckpointFormat checkpoint_format = CheckpointFormat::kHf;  // troupe.checkpoint_format
+  bool disable_tqdm = false;                                   // no progress bar
 
   std::int64_t ddp_timeout_s = 1800;  // key `ddp_timeout`: a communicator's deadline for one wait
 
@@ -109,12 +161,27 @@ struct TrainingSection {
   }
 };
 
+// Evaluation during a run. Off where strategy is kNo and on_start is false.
+struct EvaluationSection {
+  std::vector<std::string> eval_dataset;  // names in dataset_info.json
+  double val_size = 0;                    // > 1: samples, else a share of the data set
+  bool do_eval = false;                   // evaluate once more at the end
+  IntervalStrategy strategy = IntervalStrategy::kNo;
+  std::optional<double> eval_steps;  // default logging_steps; below 1 a ratio
+  double delay = 0;                  // steps or epochs before the first one
+  bool on_start = false;
+  std::int64_t per_device_eval_batch_size = 8;
+  bool load_best_model_at_end = false;
+  std::string metric_for_best_model = "eval_loss";
+  std::optional<bool> greater_is_better;             // default: not for losses
+  std::optional<std::int64_t> early_stopping_steps;  // evaluations without improvement
+};
+
 // Keys under `troupe`.
 struct TroupeSection {
   std::optional<std::int64_t> workers;             // world size; see resolve_world_size
   std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
-  std::string strategy = "ddp";
-  std::string device = "auto";  // auto, cpu
+  std::string device = "auto";                     // auto, cpu
   std::vector<ChaosFault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a finished step; default 3
   std::optional<std::string> address;        // HOST:PORT of a running head
@@ -138,6 +205,8 @@ struct TrainConfig {
   DataSection data;
   TrainingSection training;
   LaunchSection launch;
+  ShardingSection sharding;
+  EvaluationSection evaluation;
   TroupeSection troupe;
   // The DeepSpeed configuration with every "auto" replaced; empty where none is given.
   json::Object deepspeed;

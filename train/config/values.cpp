@@ -143,8 +143,10 @@ Status from_value(const json::Value& value, IntervalStrategy& out) {
     out = IntervalStrategy::kSteps;
   } else if (text == "epoch") {
     out = IntervalStrategy::kEpoch;
+  } else if (text == "best") {
+    out = IntervalStrategy::kBest;
   } else {
-    return wrong("no, steps or epoch", value);
+    return wrong("no, steps, epoch or best", value);
   }
   return {};
 }
@@ -188,6 +190,8 @@ json::Value to_value(IntervalStrategy value) {
       return make_text("steps");
     case IntervalStrategy::kEpoch:
       return make_text("epoch");
+    case IntervalStrategy::kBest:
+      return make_text("best");
   }
   return nullptr;
 }

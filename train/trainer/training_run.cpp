@@ -366,6 +366,7 @@ bool TrainingRun::checkpoint_due(const StepPlan& plan) const {
   const bool last = step == schedule_facts_.total_steps;
   switch (config_.training.save_strategy) {
     case IntervalStrategy::kNo:
+    case IntervalStrategy::kBest:
       return false;
     case IntervalStrategy::kEpoch:
       return plan.last_of_epoch;
