@@ -78,12 +78,14 @@ struct ShardingSection {
   std::int64_t mesh_replicate = 0;  // troupe.mesh=REPLICATE,SHARD; 0: by the strategy
   std::int64_t mesh_shard = 0;
   Deterministic deterministic = Deterministic::kStrategy;
-  // Limits of gathered parameters, in elements (DeepSpeed's stage3_…).
+  // Limits of gathered parameters, in elements. The defaults here are those of troupe.strategy and
+  // fsdp; a deepspeed configuration of stage 3 sets DeepSpeed's (1e9, 1e9, 5e7, 1e5) or its own.
   std::int64_t max_live_parameters = 1'000'000'000;
-  std::int64_t max_reuse_distance = 1'000'000'000;
-  std::int64_t prefetch_bucket_size = 50'000'000;
-  // Units up to this size stay gathered. DeepSpeed's default is 1e5, FSDP has none.
-  std::int64_t param_persistence_threshold = 0;
+  // Where a strategy reshards after forward, a unit stays gathered nevertheless if it is used again
+  // within so many elements.
+  std::int64_t max_reuse_distance = 0;
+  std::optional<std::int64_t> prefetch_bucket_size;  // nothing: one unit ahead
+  std::int64_t param_persistence_threshold = 0;      // units up to this size stay gathered
 };
 
 // How a checkpoint lies on disk.
