@@ -8,20 +8,23 @@ ShardMap::ShardMap(const ParameterLayout& layout, int members) : members_(member
   TROUPE_CHECK(members > 0, "{} members", members);
   const auto units = static_cast<int>(layout.units().size());
   shard_offsets_.assign(static_cast<std::size_t>(members), 0);
+  // Who gets the next tile that does not divide: on from unit to unit, so that nobody is ever more
+  // than a tile ahead.
+  std::int64_t next = 0;
   for (int unit = 0; unit < units; ++unit) {
     const UnitInfo& info = layout.units()[static_cast<std::size_t>(unit)];
     unit_offsets_.push_back(info.flat_offset);
     const std::int64_t tiles = info.elements / kTileElements;
     std::int64_t begin = 0;
     for (int member = 0; member < members; ++member) {
-      // The first `tiles % members` members, counted from another one in each unit, get one more.
-      const bool one_more = (member + unit) % members < tiles % members;
+      const bool one_more = (member - next + members) % members < tiles % members;
       const std::int64_t elements = (tiles / members + (one_more ? 1 : 0)) * kTileElements;
       counts_.push_back(static_cast<std::size_t>(elements));
       begins_.push_back(begin);
       shard_offsets_.push_back(shard_offsets_[at(unit, member)] + elements);
       begin += elements;
     }
+    next = (next + tiles) % members;
   }
 }
 

@@ -19,8 +19,8 @@ struct ElementRange {
 };
 
 // Each member owns one contiguous range of each unit, ranges in the members' order. What does not
-// divide goes to other members from unit to unit, so that sums differ by at most a tile. Depends on
-// the layout and the number of members alone.
+// divide goes round the members from unit to unit, so that shards differ by at most a tile. Depends
+// on the layout and the number of members alone.
 class ShardMap {
  public:
   ShardMap(const ParameterLayout& layout, int members);

@@ -1,6 +1,7 @@
 #include "train/sharding/strategy.h"
 
 #include <array>
+#include <cstdint>
 
 #include <fmt/format.h>
 
@@ -48,12 +49,18 @@ std::optional<Strategy> strategy_from_name(std::string_view name) {
 Result<Mesh> make_mesh(Strategy strategy, int world_size, int ranks_per_node, int replicate,
                        int shard) {
   const StrategyRow& row = row_of(strategy);
+  if (world_size < 1) return error(Code::kInvalidArgument, "{} trainers", world_size);
   const bool given = replicate != 0 || shard != 0;
-  if (given && replicate * shard != world_size) {
+  if (given && (replicate < 1 || shard < 1)) {
+    return error(Code::kInvalidArgument, "troupe.mesh={},{}: both sides must be at least 1",
+                 replicate, shard);
+  }
+  const std::int64_t places = std::int64_t{replicate} * shard;
+  if (given && places != world_size) {
     return error(Code::kInvalidArgument,
                  "troupe.mesh={},{} has {} places, the run has {} trainers: their product must be "
                  "the number of trainers",
-                 replicate, shard, replicate * shard, world_size);
+                 replicate, shard, places, world_size);
   }
   if (row.hybrid) {
     if (!given) {

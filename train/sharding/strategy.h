@@ -59,7 +59,7 @@ struct Mesh {
   int rank_at(int replica, int shard) const { return replica * dp_shard + shard; }
   // Which of a round's micro-batches the rank computes. The low bits count replicas, so that
   // summing within shard groups first and over replicas then is the fixed binary tree over
-  // micro-batches: the same bits as every other strategy where both sides are powers of two.
+  // micro-batches: the same bits as every other strategy where dp_replicate is a power of two.
   int data_rank_of(int rank) const { return shard_of(rank) * dp_replicate + replica_of(rank); }
 
   friend bool operator==(const Mesh&, const Mesh&) = default;
