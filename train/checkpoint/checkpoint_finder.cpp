@@ -190,20 +190,33 @@ Result<std::optional<GoodCheckpoint>> find_resume_point(FileSystem& files,
   return good;
 }
 
+Result<CheckpointState> read_checkpoint_state(FileSystem& files, const GoodCheckpoint& checkpoint) {
+  CheckpointState state;
+  const auto file = [&](const char* name) { return join_path(checkpoint.path, name); };
+  if (files.exists(file(kTrainerStateFile))) {
+    state.trainer_state =
+        TROUPE_TRY(files.read(file(kTrainerStateFile), limits::kJsonFileBytesMax));
+  }
+  if (!checkpoint.has_optimizer) return state;
+  state.scheduler = TROUPE_TRY(read_json(files, file(kSchedulerFile)));
+  state.rng_state = TROUPE_TRY(read_json(files, file(kRngStateFile)));
+  state.cursor = TROUPE_TRY(read_json(files, file(kCursorFile)));
+  return state;
+}
+
 Result<LoadedCheckpoint> load_checkpoint(FileSystem& files, const GoodCheckpoint& checkpoint) {
   LoadedCheckpoint loaded;
   loaded.source = checkpoint;
-  const auto file = [&](const char* name) { return join_path(checkpoint.path, name); };
   loaded.weights = TROUPE_TRY(Weights::load(files, checkpoint.path));
-  if (files.exists(file(kTrainerStateFile))) {
-    loaded.trainer_state =
-        TROUPE_TRY(files.read(file(kTrainerStateFile), limits::kJsonFileBytesMax));
+  if (checkpoint.has_optimizer) {
+    loaded.optimizer =
+        TROUPE_TRY(SafetensorsFile::open(files, join_path(checkpoint.path, kOptimizerFile)));
   }
-  if (!checkpoint.has_optimizer) return loaded;
-  loaded.optimizer = TROUPE_TRY(SafetensorsFile::open(files, file(kOptimizerFile)));
-  loaded.scheduler = TROUPE_TRY(read_json(files, file(kSchedulerFile)));
-  loaded.rng_state = TROUPE_TRY(read_json(files, file(kRngStateFile)));
-  loaded.cursor = TROUPE_TRY(read_json(files, file(kCursorFile)));
+  auto state = TROUPE_TRY(read_checkpoint_state(files, checkpoint));
+  loaded.scheduler = std::move(state.scheduler);
+  loaded.rng_state = std::move(state.rng_state);
+  loaded.cursor = std::move(state.cursor);
+  loaded.trainer_state = std::move(state.trainer_state);
   return loaded;
 }
 

@@ -84,6 +84,14 @@ Result<std::optional<GoodCheckpoint>> find_resume_point(FileSystem& files,
                                                         const ResumeRequest& request,
                                                         std::vector<RefusedCheckpoint>* refused);
 
+// What a checkpoint holds beside tensors (tensor_reader.h has those).
+struct CheckpointState {
+  json::Value scheduler, rng_state, cursor;  // null where absent
+  std::string trainer_state;                 // text of trainer_state.json; empty where absent
+};
+
+Result<CheckpointState> read_checkpoint_state(FileSystem& files, const GoodCheckpoint& checkpoint);
+
 // A checkpoint's contents, opened. Spans live as long as the object.
 struct LoadedCheckpoint {
   GoodCheckpoint source;

@@ -1,0 +1,67 @@
+#pragma once
+// Reading ranges of tensors out of a checkpoint, whatever wrote it: HF form or shards by rank, of
+// any world size, of another program.
+//
+//   auto reader = TensorReader::open(files, good_checkpoint);
+//   reader->read("model.norm.weight", begin, std::span<float>(shard));
+//
+// Files are read, not mapped: beside the caller's memory it takes a buffer of 1 MiB.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "train/checkpoint/checkpoint_finder.h"
+#include "train/checkpoint/tensor_piece.h"
+
+namespace troupe::train {
+
+// Immutable; may be read from any thread.
+class TensorReader {
+ public:
+  // A checkpoint that validate_checkpoint() accepted. Reads headers, not data. kDataLoss where the
+  // pieces of a tensor overlap or do not cover it, naming tensor, elements and files.
+  static Result<TensorReader> open(FileSystem& files, const GoodCheckpoint& checkpoint);
+  // The weights of a model's directory (weights.h); errors as Weights::load.
+  static Result<TensorReader> open_model(FileSystem& files, const std::string& directory);
+
+  TensorReader(TensorReader&&) noexcept;
+  TensorReader& operator=(TensorReader&&) noexcept;
+  ~TensorReader();
+
+  // Sorted by name.
+  const std::vector<TensorInfo>& weights() const;
+  // exp_avg.NAME, exp_avg_sq.NAME; sorted by name; empty where there are none.
+  const std::vector<TensorInfo>& optimizer() const;
+  bool has_optimizer() const { return !optimizer().empty(); }
+  // Of either; nullptr where there is none.
+  const TensorInfo* find(std::string_view name) const;
+
+  // Elements [begin, begin + out.size()) of a tensor's row-major order, converted from the stored
+  // type. kNotFound for an unknown name; a range beyond the tensor is kInvalidArgument; kDataLoss
+  // where the file is shorter than its header said.
+  Status read(std::string_view name, std::int64_t begin, std::span<float> out) const;
+  // The same as bfloat16 (bits): exact where it is stored so, else rounded to nearest even.
+  Status read_bf16(std::string_view name, std::int64_t begin, std::span<std::uint16_t> out) const;
+  // The same as it is stored: out.size() is a whole number of elements.
+  Status read_bytes(std::string_view name, std::int64_t begin, std::span<std::byte> out) const;
+
+ private:
+  struct Contents;
+  explicit TensorReader(std::unique_ptr<const Contents> contents);
+  std::unique_ptr<const Contents> contents_;
+};
+
+// check_weights (weights.h) for what a reader found: TensorReader::weights().
+Status check_weights(const std::vector<TensorInfo>& weights,
+                     const std::vector<ExpectedTensor>& expected,
+                     const std::function<bool(std::string_view)>& ignored = {});
+
+}  // namespace troupe::train
