@@ -1,189 +1,265 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/model/*.json and *.safetensors: what PyTorch says of small Llama models.
+"""Makes tests/golden/model: what HF transformers says of small random models of every family.
 
-    python3 -m venv /tmp/venv-torch
-    /tmp/venv-torch/bin/pip install torch numpy
-    /tmp/venv-torch/bin/python tools/golden/make_model_goldens.py tests/golden/model
+    python3 tools/golden/make_model_goldens.py tests/golden/model
 
-For each case: random weights, a batch with ignored labels, the logits' loss, every gradient, and ten
-AdamW steps (losses, gradient norms, final weights), in float64 by autograd. The model below is written
-from the formulas of the Llama architecture (RMSNorm, rotate-half RoPE, grouped-query causal
-attention, SwiGLU). Weights, gradients and final weights are stored as fp32.
+Needs torch and transformers 5. Each case is a folder:
+
+    config.json, model.safetensors   as save_pretrained writes them
+    golden.json                      batches, the losses of 20 AdamW steps, gradient norms, greedy text
+    golden.safetensors               logits of the first batch; the first step's gradients by name
+
+Weights are random, biases and norms too, so that none can be forgotten unseen. All is computed in
+fp32 with eager attention on one thread. `rope.json` has the rotary frequencies that transformers
+computes for a list of configurations. `train_llama` has 20 steps of four micro-batches each, whose
+losses every sharding strategy at world sizes 1, 2 and 4 must reproduce: micro-batch i of a step goes
+to rank i mod world as its accumulation step i / world.
 """
 
 import json
-import math
-import struct
+import os
+import re
+import shutil
 import sys
 
 import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-torch.set_default_dtype(torch.float64)
-
-CASES = {
-    "llama_gqa_untied": dict(
-        hidden_size=32, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, vocab_size=48, rms_norm_eps=1e-5, rope_theta=10000.0,
-        tie_word_embeddings=False, segments=False, scaling=None),
-    "llama_gqa_tied": dict(
-        hidden_size=18, intermediate_size=29, num_hidden_layers=2, num_attention_heads=6,
-        num_key_value_heads=2, head_dim=6, vocab_size=64, rms_norm_eps=1e-6, rope_theta=500000.0,
-        tie_word_embeddings=True, segments=True,
-        scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                     original_max_position_embeddings=64)),
-}
-ROWS, LENGTH, STEPS = 3, 20, 10
-ADAMW = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+STEPS, WARMUP = 20, 4
+ADAMW = dict(lr=5e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 MAX_NORM = 1.0
+IGNORE = -100
+
+SMALL = dict(vocab_size=48, hidden_size=24, intermediate_size=28, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+             bos_token_id=1, eos_token_id=2)
+TINY = SMALL | dict(hidden_size=16, intermediate_size=20, vocab_size=40)
 
 
-def inverse_frequencies(c):
-    f = c["rope_theta"] ** (-torch.arange(0, c["head_dim"], 2) / c["head_dim"])
-    s = c["scaling"]
-    if s is None:
-        return f
-    context = s["original_max_position_embeddings"]
-    low, high = s["low_freq_factor"], s["high_freq_factor"]
-    wavelength = 2 * math.pi / f
-    blend = (context / wavelength - low) / (high - low)
-    middle = (1 - blend) * f / s["factor"] + blend * f
-    return torch.where(wavelength > context / low, f / s["factor"],
-                       torch.where(wavelength < context / high, f, middle))
+def rope(kind, **values):
+    return dict(rope_parameters=dict(rope_type=kind, **values))
 
 
-def parameter_shapes(c):
-    h, i, d = c["hidden_size"], c["intermediate_size"], c["head_dim"]
-    q, k = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
-    shapes = {"model.embed_tokens.weight": (c["vocab_size"], h)}
-    for n in range(c["num_hidden_layers"]):
-        p = f"model.layers.{n}."
-        shapes |= {
-            p + "input_layernorm.weight": (h,), p + "self_attn.q_proj.weight": (q, h),
-            p + "self_attn.k_proj.weight": (k, h), p + "self_attn.v_proj.weight": (k, h),
-            p + "self_attn.o_proj.weight": (h, q), p + "post_attention_layernorm.weight": (h,),
-            p + "mlp.gate_proj.weight": (i, h), p + "mlp.up_proj.weight": (i, h),
-            p + "mlp.down_proj.weight": (h, i)}
-    shapes["model.norm.weight"] = (h,)
-    if not c["tie_word_embeddings"]:
-        shapes["lm_head.weight"] = (c["vocab_size"], h)
-    return shapes
+# name: (class, configuration, what the batches have)
+CASES = {
+    "llama": ("Llama", SMALL | dict(rms_norm_eps=1e-5), {}),
+    "llama_llama3": ("Llama", TINY | dict(
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512,
+        tie_word_embeddings=True) | rope(
+            "llama3", rope_theta=100.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+            original_max_position_embeddings=64), dict(segments=True)),
+    "llama_linear_bias": ("Llama", TINY | dict(attention_bias=True, mlp_bias=True) | rope(
+        "linear", rope_theta=10000.0, factor=2.0), {}),
+    "llama_yarn": ("Llama", TINY | dict(
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=1024) | rope(
+        "yarn", rope_theta=10000.0, factor=4.0, beta_fast=8, beta_slow=1,
+        original_max_position_embeddings=256), {}),
+    "mistral": ("Mistral", TINY | dict(sliding_window=6, num_hidden_layers=3), {}),
+    "qwen2": ("Qwen2", SMALL | dict(tie_word_embeddings=True, rope_parameters=dict(
+        rope_type="default", rope_theta=1000000.0)), {}),
+    "qwen2_window": ("Qwen2", TINY | dict(
+        use_sliding_window=True, sliding_window=5, max_window_layers=1), {}),
+    "qwen3": ("Qwen3", SMALL | dict(head_dim=10), {}),
+    "gpt2": ("GPT2LMHead", dict(
+        vocab_size=48, n_embd=24, n_layer=2, n_head=4, n_positions=32, resid_pdrop=0.0,
+        embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2), dict(segments=True)),
+    "gpt2_scaled": ("GPT2LMHead", dict(
+        vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=32, n_inner=20, resid_pdrop=0.0,
+        embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2, tie_word_embeddings=False,
+        scale_attn_by_inverse_layer_idx=True), {}),
+}
 
 
-def rms_norm(x, w, eps):
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+def make_model(kind, values, seed):
+    config = getattr(transformers, kind.replace("LMHead", "") + "Config")(**values)
+    config._attn_implementation = "eager"
+    name = kind + "Model" if kind.endswith("LMHead") else kind + "ForCausalLM"
+    model = getattr(transformers, name)(config).float().train()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim > 1:
+                parameter.copy_(0.15 * noise)
+            else:
+                parameter.copy_(0.1 * noise + (0.0 if key.endswith("bias") else 1.0))
+    return model
 
 
-def rotate(x, angles):  # x: (B, heads, T, D), angles: (B, T, D/2)
-    cos, sin = torch.cos(angles)[:, None], torch.sin(angles)[:, None]
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def logits_of(c, w, ids, positions, segments):
-    b, t = ids.shape
-    d, heads, kv = c["head_dim"], c["num_attention_heads"], c["num_key_value_heads"]
-    angles = positions[..., None] * inverse_frequencies(c)
-    mask = torch.tril(torch.ones(t, t, dtype=torch.bool)).expand(b, t, t)
-    if segments is not None:
-        mask = mask & (segments[:, :, None] == segments[:, None, :])
-    x = w["model.embed_tokens.weight"][ids]
-    for n in range(c["num_hidden_layers"]):
-        p = f"model.layers.{n}."
-        y = rms_norm(x, w[p + "input_layernorm.weight"], c["rms_norm_eps"])
-        split = lambda z, count: z.view(b, t, count, d).transpose(1, 2)
-        q = rotate(split(y @ w[p + "self_attn.q_proj.weight"].T, heads), angles)
-        k = rotate(split(y @ w[p + "self_attn.k_proj.weight"].T, kv), angles)
-        v = split(y @ w[p + "self_attn.v_proj.weight"].T, kv)
-        k, v = (z.repeat_interleave(heads // kv, 1) for z in (k, v))
-        scores = (q @ k.transpose(-1, -2) / math.sqrt(d)).masked_fill(~mask[:, None], -math.inf)
-        y = (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(b, t, heads * d)
-        x = x + y @ w[p + "self_attn.o_proj.weight"].T
-        y = rms_norm(x, w[p + "post_attention_layernorm.weight"], c["rms_norm_eps"])
-        gate, up = y @ w[p + "mlp.gate_proj.weight"].T, y @ w[p + "mlp.up_proj.weight"].T
-        x = x + (torch.nn.functional.silu(gate) * up) @ w[p + "mlp.down_proj.weight"].T
-    x = rms_norm(x, w["model.norm.weight"], c["rms_norm_eps"])
-    return x @ w["model.embed_tokens.weight" if c["tie_word_embeddings"] else "lm_head.weight"].T
-
-
-def make_batch(c, seed):
+def make_batch(vocab_size, rows, length, seed, segments=False):
+    """Token ids, labels (some ignored), and where asked for packed samples: positions, segments."""
     g = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, c["vocab_size"], (ROWS, LENGTH), generator=g)
-    labels = torch.where(torch.rand(ROWS, LENGTH, generator=g) < 0.3, torch.tensor(-100), ids)
-    positions = torch.arange(LENGTH).expand(ROWS, LENGTH).clone()
-    segments = None
-    if c["segments"]:  # packed samples: positions restart, attention stays within
-        cut = torch.tensor([5, 13, 20])
-        segments = (torch.arange(LENGTH)[None] >= cut[:, None]).long() + 1
-        positions = torch.where(segments == 2, positions - cut[:, None], positions)
-    return ids, labels, positions, segments
+    ids = torch.randint(0, vocab_size, (rows, length), generator=g)
+    labels = torch.where(torch.rand(rows, length, generator=g) < 0.3, torch.tensor(IGNORE), ids)
+    batch = dict(ids=ids, labels=labels)
+    if segments:  # positions restart, attention stays within
+        cut = torch.tensor([length // 3 + row for row in range(rows)])[:, None]
+        index = torch.arange(length)[None]
+        batch["segments"] = (index >= cut).long() + 1
+        batch["positions"] = torch.where(index >= cut, index - cut, index)
+    return batch
 
 
-def loss_of(c, w, batch):
-    ids, labels, positions, segments = batch
-    z = logits_of(c, w, ids, positions, segments)
-    return torch.nn.functional.cross_entropy(
-        z[:, :-1].reshape(-1, c["vocab_size"]), labels[:, 1:].reshape(-1), ignore_index=-100)
+def arguments(batch):
+    """The batch as the model's forward takes it."""
+    out = dict(input_ids=batch["ids"], use_cache=False)
+    if "segments" in batch:
+        length = batch["ids"].shape[1]
+        seen = torch.tril(torch.ones(length, length, dtype=torch.bool))
+        seen = seen & (batch["segments"][:, :, None] == batch["segments"][:, None, :])
+        out["position_ids"] = batch["positions"]
+        out["attention_mask"] = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
+    return out
 
 
-def save_safetensors(path, tensors):
-    header, data = {}, b""
-    for name in sorted(tensors):
-        raw = tensors[name].detach().to(torch.float32).contiguous().numpy().tobytes()
-        header[name] = dict(dtype="F32", shape=list(tensors[name].shape),
-                            data_offsets=[len(data), len(data) + len(raw)])
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+def targets_of(batch):
+    return (batch["labels"][:, 1:] != IGNORE).sum()
 
 
-def decays(name):
-    return "norm" not in name
-
-
-def make_case(name, c, folder):
-    g = torch.Generator().manual_seed(20)
-    weights = {}
-    for key, shape in parameter_shapes(c).items():
-        value = torch.randn(shape, generator=g) * (0.1 if len(shape) == 1 else 0.15)
-        value = value + 1 if len(shape) == 1 else value
-        weights[key] = value.float().double().requires_grad_()
-    batches = [make_batch(c, 100 + step) for step in range(STEPS)]
-    stored = {"weight." + k: v.detach().clone() for k, v in weights.items()}
+def make_optimizer(model):
+    """HF Trainer's groups (Trainer.get_decay_parameter_names): by name, and no LayerNorm."""
+    no_decay = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
+    norms = {f"{name}.{key}" for name, module in model.named_modules()
+             if isinstance(module, torch.nn.LayerNorm) for key in ("weight", "bias")}
+    groups = dict(decay=[], none=[])
+    for name, parameter in model.named_parameters():
+        skip = name in norms or no_decay.search(name.lower())
+        groups["none" if skip else "decay"].append(parameter)
     optimizer = torch.optim.AdamW(
-        [dict(params=[v for k, v in weights.items() if decays(k)]),
-         dict(params=[v for k, v in weights.items() if not decays(k)], weight_decay=0.0)], **ADAMW)
-    losses, norms = [], []
-    for step, batch in enumerate(batches):
+        [dict(params=groups["decay"]), dict(params=groups["none"], weight_decay=0.0)], **ADAMW)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, WARMUP, STEPS)
+    return optimizer, schedule
+
+
+def train(model, steps, after_first):
+    """`steps`: lists of micro-batches. Returns the figures of the run."""
+    optimizer, schedule = make_optimizer(model)
+    losses, norms, rates = [], [], []
+    for step, batches in enumerate(steps):
         optimizer.zero_grad()
-        loss = loss_of(c, weights, batch)
-        loss.backward()
+        count, total = sum(targets_of(batch) for batch in batches), 0.0
+        for batch in batches:
+            loss = model(**arguments(batch), labels=batch["labels"], num_items_in_batch=count).loss
+            loss.backward()
+            total += loss.item()
         if step == 0:
-            stored |= {"gradient." + k: v.grad.clone() for k, v in weights.items()}
-        norm = torch.nn.utils.clip_grad_norm_(list(weights.values()), MAX_NORM)
-        losses.append(loss.item())
-        norms.append(norm.item())
+            after_first(model)
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM).item())
+        losses.append(total)
+        rates.append(schedule.get_last_lr()[0])
         optimizer.step()
-    stored |= {"final." + k: v for k, v in weights.items()}
-    save_safetensors(f"{folder}/{name}.safetensors", stored)
-    config = {k: v for k, v in c.items() if k not in ("segments", "scaling")}
-    config |= dict(model_type="llama", architectures=["LlamaForCausalLM"], rope_scaling=c["scaling"],
-                   max_position_embeddings=64, hidden_act="silu")
-    flat = lambda tensor: None if tensor is None else tensor.reshape(-1).tolist()
-    document = dict(
-        torch=torch.__version__, config=config, rows=ROWS, length=LENGTH,
-        adamw=dict(lr=ADAMW["lr"], beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1),
-        max_norm=MAX_NORM, losses=losses, grad_norms=norms,
-        batches=[dict(ids=flat(b[0]), labels=flat(b[1]), positions=flat(b[2]), segments=flat(b[3]))
-                 for b in batches])
-    with open(f"{folder}/{name}.json", "w") as f:
-        json.dump(document, f)
-        f.write("\n")
+        schedule.step()
+    final = {name: p.detach().double().norm().item() for name, p in model.named_parameters()}
+    return dict(losses=losses, grad_norms=norms, learning_rates=rates, final_norms=final)
+
+
+def flat(batch):
+    return {key: value.reshape(-1).tolist() for key, value in batch.items()}
+
+
+def header(rows, length):
+    return dict(torch=torch.__version__.split("+")[0], transformers=transformers.__version__,
+                rows=rows, length=length, steps=STEPS, warmup_steps=WARMUP, schedule="linear",
+                adamw=dict(lr=ADAMW["lr"], beta1=ADAMW["betas"][0], beta2=ADAMW["betas"][1],
+                           eps=ADAMW["eps"], weight_decay=ADAMW["weight_decay"]),
+                max_norm=MAX_NORM)
+
+
+def write_json(path, document):
+    # A list of numbers takes one line.
+    text = json.dumps(document, indent=1)
+    text = re.sub(r"\[\s+([-0-9.,e\s]+?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]",
+                  text)
+    with open(path, "w") as f:
+        f.write(text + "\n")
+
+
+def save_model(model, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    for name in os.listdir(folder):
+        if name not in ("config.json", "model.safetensors"):
+            os.remove(f"{folder}/{name}")
+
+
+def make_case(name, kind, values, batch_options, folder):
+    rows, length = 2, 16
+    model = make_model(kind, values, 20)
+    folder = f"{folder}/{name}"
+    save_model(model, folder)
+    steps = [[make_batch(model.config.vocab_size, rows, length, 100 + step, **batch_options)]
+             for step in range(STEPS)]
+    with torch.no_grad():
+        tensors = {"logits": model(**arguments(steps[0][0])).logits.contiguous()}
+    prompt = steps[0][0]["ids"][:1, :4]
+    greedy = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
+                            max_new_tokens=12, eos_token_id=None, pad_token_id=0)
+    document = header(rows, length) | train(model, steps, lambda m: tensors.update(
+        {"gradient." + key: p.grad.clone() for key, p in m.named_parameters()}))
+    document |= dict(greedy=greedy[0].tolist(), batches=[flat(step[0]) for step in steps])
+    save_file(tensors, f"{folder}/golden.safetensors")
+    write_json(f"{folder}/golden.json", document)
+
+
+def make_train_llama(folder):
+    """Three tiles of 16,384 elements a block, stored as bf16 (every weight is a bf16 number)."""
+    rows, length, count = 2, 16, 4
+    model = make_model("Llama", SMALL | dict(
+        hidden_size=64, intermediate_size=128, vocab_size=128, rms_norm_eps=1e-5), 30)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.bfloat16().float())
+    save_model(model, f"{folder}/train_llama")
+    weights = load_file(f"{folder}/train_llama/model.safetensors")
+    save_file({key: value.bfloat16() for key, value in weights.items()},
+              f"{folder}/train_llama/model.safetensors", metadata={"format": "pt"})
+    steps = [[make_batch(128, rows, length, 1000 + step * count + i) for i in range(count)]
+             for step in range(STEPS)]
+    document = header(rows, length) | dict(micro_batches=count)
+    document |= train(model, steps, lambda m: None)
+    document |= dict(steps_data=[[flat(batch) for batch in step] for step in steps])
+    write_json(f"{folder}/train_llama/golden.json", document)
+
+
+ROPE = [
+    dict(rope_type="default", rope_theta=10000.0),
+    dict(rope_type="linear", rope_theta=500000.0, factor=4.0),
+    dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
+         high_freq_factor=4.0, original_max_position_embeddings=8192),
+    dict(rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0,
+         high_freq_factor=4.0),
+    dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0,
+         original_max_position_embeddings=32768),
+    dict(rope_type="yarn", rope_theta=10000.0, factor=16.0),
+    dict(rope_type="yarn", rope_theta=10000.0, factor=40.0, mscale=1.0, mscale_all_dim=0.8,
+         beta_fast=32, beta_slow=1, original_max_position_embeddings=4096),
+    dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, attention_factor=1.25, truncate=False,
+         beta_fast=16.0, beta_slow=2.0, original_max_position_embeddings=2048),
+    dict(rope_type="yarn", rope_theta=10000.0, factor=1.0, mscale=0.7,
+         original_max_position_embeddings=2048),
+]
+
+
+def make_rope(path):
+    cases = []
+    for parameters in ROPE:
+        values = SMALL | dict(hidden_size=512, num_attention_heads=8, max_position_embeddings=16384,
+                              rope_parameters=dict(parameters))
+        config = transformers.LlamaConfig(**values)
+        rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+        cases.append(dict(config=values | dict(model_type="llama", rope_parameters=parameters),
+                          frequencies=[float(x) for x in rotary.inv_freq],
+                          scale=float(rotary.attention_scaling)))
+    write_json(path, cases)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: make_model_goldens.py FOLDER")
-    for name, case in CASES.items():
-        make_case(name, case, sys.argv[1])
+    torch.set_num_threads(1)
+    for name, (kind, values, options) in CASES.items():
+        make_case(name, kind, values, options, sys.argv[1])
+    make_train_llama(sys.argv[1])
+    make_rope(f"{sys.argv[1]}/rope.json")

@@ -16,12 +16,13 @@
 #include "train/cpu/cpu_operators.h"
 #include "train/model/initialize.h"
 #include "train/model/model.h"
+#include "train/tensor/convert.h"
 
 namespace troupe::train::tests {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-// All F32 tensors of a well-formed safetensors file.
+// All tensors, F32 or BF16, of a well-formed safetensors file.
 inline Tensors load_tensors(const std::string& path) {
   PosixFileSystem files;
   const std::string bytes = files.read(path, 64u << 20).value();
@@ -36,8 +37,12 @@ inline Tensors load_tensors(const std::string& path) {
     const auto begin = static_cast<std::size_t>(offsets[0].as_int64());
     const auto end = static_cast<std::size_t>(offsets[1].as_int64());
     std::vector<float>& out = tensors[std::string(entry.key())];
-    out.resize((end - begin) / 4);
-    std::memcpy(out.data(), bytes.data() + 8 + header_size + begin, end - begin);
+    const char* data = bytes.data() + 8 + header_size + begin;
+    const bool bf16 = entry.value().at("dtype").as_string() == "BF16";
+    const DType dtype = bf16 ? DType::kBF16 : DType::kF32;
+    out.resize((end - begin) / dtype_size(dtype));
+    REQUIRE(
+        convert_to_float(std::as_bytes(std::span(data, end - begin)), dtype, std::span(out)).ok());
   }
   return tensors;
 }
