@@ -56,6 +56,82 @@ class PosixWritableFile final : public WritableFile {
   std::string path_;
 };
 
+// Whole blocks go through `direct_`, the rest through `cached_`. Writers of neighbouring ranges
+// share at most blocks that both write through the cache, which keeps them coherent.
+class PosixPositionalFile final : public PositionalFile {
+ public:
+  // `direct` may be invalid: the file system knows no O_DIRECT.
+  PosixPositionalFile(UniqueFd cached, UniqueFd direct, std::string path)
+      : cached_(std::move(cached)), direct_(std::move(direct)), path_(std::move(path)) {}
+
+  Status write_at(std::uint64_t offset, std::span<const std::byte> data) override {
+    while (!data.empty()) {
+      const auto [fd, size] = next_write(offset, data);
+      const ssize_t n = ::pwrite(fd, data.data(), size, static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EINVAL && fd == direct_.get()) {
+        direct_.reset();  // blocks are larger here, or it was promised too much
+        continue;
+      }
+      if (n < 0) return errno_status(errno, "write", path_);
+      data = data.subspan(static_cast<std::size_t>(n));
+      offset += static_cast<std::uint64_t>(n);
+    }
+    return {};
+  }
+
+  Status sync() override {
+    return ::fsync(cached_.get()) == 0 ? Status() : errno_status(errno, "sync", path_);
+  }
+
+  Status close() override {
+    direct_.reset();
+    const int fd = cached_.release();
+    if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) return errno_status(errno, "close", path_);
+    return {};
+  }
+
+ private:
+  // By which descriptor, and how many, the next bytes go.
+  std::pair<int, std::size_t> next_write(std::uint64_t offset,
+                                         std::span<const std::byte> data) const {
+    const auto phase = static_cast<std::size_t>(offset % kBlockBytes);
+    const bool same_phase = reinterpret_cast<std::uintptr_t>(data.data()) % kBlockBytes == phase;
+    if (!direct_.valid() || !same_phase) return {cached_.get(), data.size()};
+    if (phase == 0 && data.size() >= kBlockBytes) {
+      return {direct_.get(), data.size() / kBlockBytes * kBlockBytes};
+    }
+    return {cached_.get(), std::min(data.size(), kBlockBytes - phase)};
+  }
+
+  UniqueFd cached_, direct_;
+  std::string path_;
+};
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(UniqueFd fd, std::uint64_t size, std::string path)
+      : fd_(std::move(fd)), size_(size), path_(std::move(path)) {}
+
+  std::uint64_t size() const override { return size_; }
+  Status read_at(std::uint64_t offset, std::span<std::byte> out) override {
+    while (!out.empty()) {
+      const ssize_t n = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return errno_status(errno, "read", path_);
+      if (n == 0) return error(Code::kDataLoss, "{} ends at byte {}", path_, offset);
+      out = out.subspan(static_cast<std::size_t>(n));
+      offset += static_cast<std::uint64_t>(n);
+    }
+    return {};
+  }
+
+ private:
+  UniqueFd fd_;
+  std::uint64_t size_;
+  std::string path_;
+};
+
 class PosixMappedFile final : public MappedFile {
  public:
   PosixMappedFile(void* data, std::size_t size) : data_(data), size_(size) {}
@@ -76,6 +152,23 @@ Result<std::unique_ptr<WritableFile>> open_writable(const std::string& path, int
   UniqueFd fd(::open(path.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC, mode));
   if (!fd.valid()) return errno_status(errno, "open for writing", path);
   return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(std::move(fd), path));
+}
+
+// Makes the file that long and reserves its room where the file system can.
+Status set_file_size(int fd, std::uint64_t size_bytes, const std::string& path) {
+  const auto size = static_cast<off_t>(size_bytes);
+  int result = 0;
+  do {
+    result = size == 0 ? 0 : ::fallocate(fd, 0, 0, size);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
+    return errno_status(errno, "reserve room for", path);
+  }
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return errno_status(errno, "stat", path);
+  // Not where it is so already: other writers are at work.
+  if (info.st_size == size) return {};
+  return ::ftruncate(fd, size) == 0 ? Status() : errno_status(errno, "set the size of", path);
 }
 
 Status from_error_code(const std::error_code& ec, std::string_view what, std::string_view path) {
@@ -145,6 +238,29 @@ Result<std::unique_ptr<WritableFile>> PosixFileSystem::create(const std::string&
 Result<std::unique_ptr<WritableFile>> PosixFileSystem::open_append(const std::string& path,
                                                                    unsigned mode) {
   return open_writable(path, O_APPEND, mode);
+}
+
+Result<std::unique_ptr<PositionalFile>> PosixFileSystem::open_positional(const std::string& path,
+                                                                         std::uint64_t size_bytes,
+                                                                         unsigned mode) {
+  UniqueFd cached(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, mode));
+  if (!cached.valid()) return errno_status(errno, "open for writing", path);
+  TROUPE_RETURN_IF_ERROR(set_file_size(cached.get(), size_bytes, path));
+  UniqueFd direct(::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
+  return std::unique_ptr<PositionalFile>(
+      std::make_unique<PosixPositionalFile>(std::move(cached), std::move(direct), path));
+}
+
+Result<std::unique_ptr<ReadableFile>> PosixFileSystem::open_readable(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return errno_status(errno, "open", path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return errno_status(errno, "stat", path);
+  if (!S_ISREG(info.st_mode)) {
+    return error(Code::kInvalidArgument, "{} is not a regular file", path);
+  }
+  return std::unique_ptr<ReadableFile>(std::make_unique<PosixReadableFile>(
+      std::move(fd), static_cast<std::uint64_t>(info.st_size), path));
 }
 
 Result<std::string> PosixFileSystem::read(const std::string& path, std::uint64_t bytes_max) {
@@ -227,6 +343,15 @@ Result<std::vector<DirectoryEntry>> PosixFileSystem::list(const std::string& pat
 bool PosixFileSystem::exists(const std::string& path) {
   std::error_code ec;
   return std::filesystem::exists(path, ec);
+}
+
+Result<std::unique_ptr<PositionalFile>> FileSystem::open_positional(const std::string& path,
+                                                                    std::uint64_t, unsigned) {
+  return error(Code::kUnsupported, "{} lies where files are not written in places", path);
+}
+
+Result<std::unique_ptr<ReadableFile>> FileSystem::open_readable(const std::string& path) {
+  return error(Code::kUnsupported, "{} lies where files are not read in places", path);
 }
 
 Result<unsigned> FileSystem::permissions(const std::string& path) {

@@ -39,6 +39,34 @@ class MappedFile {
   virtual std::span<const std::byte> bytes() const = 0;
 };
 
+// A file of a known size that is written in places, by one writer or by several at a time, in other
+// processes too, each in its own places. Its bytes are zero where nothing was written. Closed,
+// without a sync, by its destructor. One thread at a time.
+class PositionalFile {
+ public:
+  // Bytes whose address and file offset are equal modulo this can go to the disk directly; what
+  // lies before the first and behind the last whole block goes through the kernel's cache.
+  static constexpr std::size_t kBlockBytes = 4096;
+
+  virtual ~PositionalFile() = default;
+  // Any range within the file. Fast where the address is as kBlockBytes says and the range is long.
+  virtual Status write_at(std::uint64_t offset, std::span<const std::byte> data) = 0;
+  // fsync: what was written, and the file's size, survive a power loss when this returns ok.
+  virtual Status sync() = 0;
+  // No call may follow.
+  virtual Status close() = 0;
+};
+
+// A file being read in places. May be read from any thread.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  // When it was opened.
+  virtual std::uint64_t size() const = 0;
+  // All of `out`; kDataLoss where the file ends before.
+  virtual Status read_at(std::uint64_t offset, std::span<std::byte> out) = 0;
+};
+
 struct DirectoryEntry {
   std::string name;  // without the directory
   bool is_directory = false;
@@ -54,6 +82,14 @@ class FileSystem {
   // Creates where missing, else continues at the end.
   virtual Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
                                                             unsigned mode = 0644) = 0;
+  // Creates where missing, makes the file `size_bytes` long and reserves its room
+  // (kResourceExhausted now rather than halfway), keeping what others wrote into it. kUnsupported
+  // unless overridden.
+  virtual Result<std::unique_ptr<PositionalFile>> open_positional(const std::string& path,
+                                                                  std::uint64_t size_bytes,
+                                                                  unsigned mode = 0644);
+  // kUnsupported unless overridden.
+  virtual Result<std::unique_ptr<ReadableFile>> open_readable(const std::string& path);
   // The whole file; an error when it is larger than bytes_max.
   virtual Result<std::string> read(const std::string& path, std::uint64_t bytes_max) = 0;
   virtual Result<std::unique_ptr<MappedFile>> map(const std::string& path) = 0;
@@ -79,6 +115,11 @@ class PosixFileSystem final : public FileSystem {
                                                unsigned mode = 0644) override;
   Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
                                                     unsigned mode = 0644) override;
+  // Past the kernel's cache (O_DIRECT) where the file system allows it.
+  Result<std::unique_ptr<PositionalFile>> open_positional(const std::string& path,
+                                                          std::uint64_t size_bytes,
+                                                          unsigned mode = 0644) override;
+  Result<std::unique_ptr<ReadableFile>> open_readable(const std::string& path) override;
   Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;

@@ -1,7 +1,9 @@
 #include "tests/support/faulty_file_system.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
+#include <mutex>
 
 #include "runtime/base/check.h"
 
@@ -15,6 +17,8 @@ struct FaultyFileSystem::Node {
 };
 
 namespace {
+
+using Lock = std::unique_lock<std::recursive_mutex>;
 
 std::vector<std::string> parts_of(const std::string& path) {
   std::vector<std::string> parts;
@@ -46,55 +50,50 @@ Status missing(const char* what, const std::string& path) {
 
 }  // namespace
 
-class FaultyFileSystem::File final : public WritableFile {
+// What all views share.
+struct FaultyFileSystem::Disk {
+  mutable std::recursive_mutex mutex;
+  NodePointer root = std::make_shared<Node>();
+  std::uint64_t space_bytes = ~std::uint64_t{0};
+};
+
+// What a process holds of a file: dead once the process is.
+class FaultyFileSystem::OpenFile {
  public:
-  File(FaultyFileSystem& files, NodePointer node, std::string path)
+  OpenFile(FaultyFileSystem& files, NodePointer node, std::string path)
       : files_(files), node_(std::move(node)), path_(std::move(path)), life_(files.life_) {}
 
-  using WritableFile::append;
-  Status append(std::span<const std::byte> data) override {
-    TROUPE_RETURN_IF_ERROR(alive());
-    std::string_view text(reinterpret_cast<const char*>(data.data()), data.size());
-    Status status = files_.begin("write", path_);
-    if (!status) {
-      if (files_.half_done_) node_->bytes += text.substr(0, text.size() / 2);
-      return status;
+ protected:
+  // Locks, counts, and says whether the operation goes on.
+  Status begin(const char* what) {
+    if (life_ != files_.life_) {
+      return error(Code::kCancelled, "the process that opened {} died", path_);
     }
-    const auto used = files_.used_bytes();
-    const auto space = files_.space_bytes_ - std::min(files_.space_bytes_, used);
-    node_->bytes += text.substr(0, std::min<std::uint64_t>(space, text.size()));
-    if (text.size() > space) {
-      return error(Code::kResourceExhausted, "cannot write {}: No space left on device", path_);
-    }
-    return {};
+    return files_.begin(what, path_);
   }
-
-  Status write_at(std::uint64_t offset, std::span<const std::byte> data) override {
-    TROUPE_RETURN_IF_ERROR(alive());
-    TROUPE_RETURN_IF_ERROR(files_.begin("write", path_));
-    if (node_->bytes.size() < offset + data.size()) node_->bytes.resize(offset + data.size());
-    std::copy_n(reinterpret_cast<const char*>(data.data()), data.size(),
-                node_->bytes.begin() + static_cast<std::ptrdiff_t>(offset));
-    return {};
-  }
-
-  Status sync() override {
-    TROUPE_RETURN_IF_ERROR(alive());
-    TROUPE_RETURN_IF_ERROR(files_.begin("sync", path_));
+  Lock lock() const { return Lock(files_.disk_->mutex); }
+  Status sync_bytes() {
+    const auto held = lock();
+    TROUPE_RETURN_IF_ERROR(begin("sync"));
     node_->durable_bytes = node_->bytes;
     return {};
   }
-
-  Status close() override {
-    TROUPE_RETURN_IF_ERROR(alive());
-    return files_.begin("close", path_);
+  Status close_file() {
+    const auto held = lock();
+    return begin("close");
   }
-
- private:
-  Status alive() const {
-    return life_ == files_.life_
-               ? Status()
-               : error(Code::kCancelled, "the process that opened {} died", path_);
+  // Half of it where this is the operation to fail.
+  Status write(std::uint64_t offset, std::span<const std::byte> data) {
+    const std::string_view text(reinterpret_cast<const char*>(data.data()), data.size());
+    Status status = begin("write");
+    if (!status) {
+      if (files_.half_done_) {
+        static_cast<void>(
+            files_.write_into(*node_, offset, text.substr(0, text.size() / 2), path_));
+      }
+      return status;
+    }
+    return files_.write_into(*node_, offset, text, path_);
   }
   FaultyFileSystem& files_;
   NodePointer node_;
@@ -102,12 +101,89 @@ class FaultyFileSystem::File final : public WritableFile {
   std::uint64_t life_;
 };
 
-FaultyFileSystem::FaultyFileSystem() : root_(std::make_shared<Node>()) {
-  root_->is_directory = true;
+class FaultyFileSystem::File final : public WritableFile, private OpenFile {
+ public:
+  using OpenFile::OpenFile;
+  using WritableFile::append;
+  Status append(std::span<const std::byte> data) override {
+    const auto held = lock();
+    return write(node_->bytes.size(), data);
+  }
+  Status write_at(std::uint64_t offset, std::span<const std::byte> data) override {
+    const auto held = lock();
+    return write(offset, data);
+  }
+  Status sync() override { return sync_bytes(); }
+  Status close() override { return close_file(); }
+};
+
+class FaultyFileSystem::Positional final : public PositionalFile, private OpenFile {
+ public:
+  using OpenFile::OpenFile;
+  Status write_at(std::uint64_t offset, std::span<const std::byte> data) override {
+    const auto held = lock();
+    TROUPE_CHECK(offset + data.size() <= node_->bytes.size(), "{}", path_);
+    return write(offset, data);
+  }
+  Status sync() override { return sync_bytes(); }
+  Status close() override { return close_file(); }
+};
+
+class FaultyFileSystem::Readable final : public ReadableFile, private OpenFile {
+ public:
+  using OpenFile::OpenFile;
+  std::uint64_t size() const override {
+    const auto held = lock();
+    return node_->bytes.size();
+  }
+  Status read_at(std::uint64_t offset, std::span<std::byte> out) override {
+    const auto held = lock();
+    TROUPE_RETURN_IF_ERROR(begin("read"));
+    if (offset > node_->bytes.size() || node_->bytes.size() - offset < out.size()) {
+      return error(Code::kDataLoss, "{} ends at byte {}", path_, node_->bytes.size());
+    }
+    std::memcpy(out.data(), node_->bytes.data() + offset, out.size());
+    return {};
+  }
+};
+
+FaultyFileSystem::FaultyFileSystem() : disk_(std::make_shared<Disk>()) {
+  disk_->root->is_directory = true;
 }
+FaultyFileSystem::FaultyFileSystem(FaultyFileSystem& other) : disk_(other.disk_) {}
 FaultyFileSystem::~FaultyFileSystem() = default;
 
+std::uint64_t FaultyFileSystem::operation_count() const {
+  const Lock held(disk_->mutex);
+  return operation_count_;
+}
+
+bool FaultyFileSystem::fault_happened() const {
+  const Lock held(disk_->mutex);
+  return fault_happened_;
+}
+
+void FaultyFileSystem::set_space_bytes(std::uint64_t bytes) {
+  const Lock held(disk_->mutex);
+  disk_->space_bytes = bytes;
+}
+
+Status FaultyFileSystem::write_into(Node& node, std::uint64_t offset, std::string_view text,
+                                    const std::string& path) {
+  const auto end = std::max<std::uint64_t>(node.bytes.size(), offset + text.size());
+  const auto grows = end - node.bytes.size();
+  const auto used = used_bytes();
+  const auto space = disk_->space_bytes - std::min(disk_->space_bytes, used);
+  const auto missing_bytes = grows - std::min(grows, space);
+  node.bytes.resize(end - missing_bytes);
+  text.remove_suffix(std::min<std::size_t>(missing_bytes, text.size()));
+  std::copy(text.begin(), text.end(), node.bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+  if (missing_bytes == 0) return {};
+  return error(Code::kResourceExhausted, "cannot write {}: No space left on device", path);
+}
+
 void FaultyFileSystem::fail_operation(std::uint64_t number, Code code) {
+  const Lock held(disk_->mutex);
   fail_at_ = operation_count_ + number;
   fail_code_ = code;
   crash_ = false;
@@ -115,6 +191,7 @@ void FaultyFileSystem::fail_operation(std::uint64_t number, Code code) {
 }
 
 void FaultyFileSystem::crash_at_operation(std::uint64_t number) {
+  const Lock held(disk_->mutex);
   fail_operation(number, Code::kCancelled);
   crash_ = true;
 }
@@ -130,6 +207,7 @@ Status FaultyFileSystem::begin(const char* what, const std::string& path) {
 }
 
 void FaultyFileSystem::revive(Survives survives) {
+  const Lock held(disk_->mutex);
   crashed_ = false;
   fail_at_ = ~std::uint64_t{0};
   ++life_;
@@ -140,11 +218,11 @@ void FaultyFileSystem::revive(Survives survives) {
     node.durable_entries = node.entries;
     for (auto& [name, child] : node.entries) restore(*child);
   };
-  restore(*root_);
+  restore(*disk_->root);
 }
 
 FaultyFileSystem::NodePointer FaultyFileSystem::find(const std::string& path) const {
-  NodePointer node = root_;
+  NodePointer node = disk_->root;
   for (const auto& part : parts_of(path)) {
     const auto it = node->entries.find(part);
     if (it == node->entries.end()) return nullptr;
@@ -170,11 +248,12 @@ std::uint64_t FaultyFileSystem::used_bytes() const {
     bytes += node.bytes.size();
     for (const auto& [name, child] : node.entries) add(*child);
   };
-  add(*root_);
+  add(*disk_->root);
   return bytes;
 }
 
 std::map<std::string, std::string> FaultyFileSystem::snapshot(const std::string& path) const {
+  const Lock held(disk_->mutex);
   std::map<std::string, std::string> contents;
   const std::function<void(const Node&, const std::string&)> add = [&](const Node& node,
                                                                        const std::string& prefix) {
@@ -191,12 +270,14 @@ std::map<std::string, std::string> FaultyFileSystem::snapshot(const std::string&
 }
 
 void FaultyFileSystem::set_content(const std::string& path, std::string content) {
+  const Lock held(disk_->mutex);
   const auto node = find(path);
   TROUPE_CHECK(node && !node->is_directory, "{}", path);
   node->bytes = node->durable_bytes = std::move(content);
 }
 
 Result<std::unique_ptr<WritableFile>> FaultyFileSystem::create(const std::string& path, unsigned) {
+  const Lock held(disk_->mutex);
   TROUPE_RETURN_IF_ERROR(begin("open for writing", path));
   auto [directory, name] = parent(path);
   if (!directory) return missing("open for writing", path);
@@ -211,13 +292,40 @@ Result<std::unique_ptr<WritableFile>> FaultyFileSystem::create(const std::string
 
 Result<std::unique_ptr<WritableFile>> FaultyFileSystem::open_append(const std::string& path,
                                                                     unsigned mode) {
+  const Lock held(disk_->mutex);
   const auto node = find(path);
   if (!node || node->is_directory) return create(path, mode);
   TROUPE_RETURN_IF_ERROR(begin("open for writing", path));
   return std::unique_ptr<WritableFile>(std::make_unique<File>(*this, node, path));
 }
 
+Result<std::unique_ptr<PositionalFile>> FaultyFileSystem::open_positional(const std::string& path,
+                                                                          std::uint64_t size_bytes,
+                                                                          unsigned mode) {
+  const Lock held(disk_->mutex);
+  auto node = find(path);
+  if (!node || node->is_directory) {
+    TROUPE_RETURN_IF_ERROR(create(path, mode));
+    node = find(path);
+  } else {
+    TROUPE_RETURN_IF_ERROR(begin("open for writing", path));
+  }
+  if (node->bytes.size() > size_bytes) node->bytes.resize(size_bytes);
+  const std::string zeros(size_bytes - node->bytes.size(), '\0');
+  TROUPE_RETURN_IF_ERROR(write_into(*node, node->bytes.size(), zeros, path));
+  return std::unique_ptr<PositionalFile>(std::make_unique<Positional>(*this, node, path));
+}
+
+Result<std::unique_ptr<ReadableFile>> FaultyFileSystem::open_readable(const std::string& path) {
+  const Lock held(disk_->mutex);
+  TROUPE_RETURN_IF_ERROR(begin("open", path));
+  const auto node = find(path);
+  if (!node || node->is_directory) return missing("open", path);
+  return std::unique_ptr<ReadableFile>(std::make_unique<Readable>(*this, node, path));
+}
+
 Result<std::string> FaultyFileSystem::read(const std::string& path, std::uint64_t bytes_max) {
+  const Lock held(disk_->mutex);
   TROUPE_RETURN_IF_ERROR(begin("read", path));
   const auto node = find(path);
   if (!node || node->is_directory) return missing("open", path);
@@ -234,6 +342,7 @@ Result<std::unique_ptr<MappedFile>> FaultyFileSystem::map(const std::string& pat
 }
 
 Status FaultyFileSystem::rename(const std::string& from, const std::string& to) {
+  const Lock held(disk_->mutex);
   TROUPE_RETURN_IF_ERROR(begin("rename", from));
   auto [source, old_name] = parent(from);
   auto [target, new_name] = parent(to);
@@ -250,6 +359,7 @@ Status FaultyFileSystem::rename(const std::string& from, const std::string& to) 
 }
 
 Status FaultyFileSystem::remove(const std::string& path) {
+  const Lock held(disk_->mutex);
   TROUPE_RETURN_IF_ERROR(begin("remove", path));
   auto [directory, name] = parent(path);
   if (!directory || !directory->entries.contains(name)) return missing("remove", path);
@@ -261,6 +371,7 @@ Status FaultyFileSystem::remove(const std::string& path) {
 }
 
 Status FaultyFileSystem::remove_tree(const std::string& path) {
+  const Lock held(disk_->mutex);
   auto [directory, name] = parent(path);
   const bool there = directory && directory->entries.contains(name);
   if (Status status = begin("remove", path); !status) {
@@ -276,8 +387,9 @@ Status FaultyFileSystem::remove_tree(const std::string& path) {
 }
 
 Status FaultyFileSystem::create_directories(const std::string& path, unsigned) {
+  const Lock held(disk_->mutex);
   TROUPE_RETURN_IF_ERROR(begin("create directory", path));
-  NodePointer node = root_;
+  NodePointer node = disk_->root;
   for (const auto& part : parts_of(path)) {
     auto& child = node->entries[part];
     if (!child) {
@@ -293,6 +405,7 @@ Status FaultyFileSystem::create_directories(const std::string& path, unsigned) {
 }
 
 Result<std::vector<DirectoryEntry>> FaultyFileSystem::list(const std::string& path) {
+  const Lock held(disk_->mutex);
   TROUPE_RETURN_IF_ERROR(begin("list", path));
   const auto node = find(path);
   if (!node || !node->is_directory) return missing("list", path);
@@ -303,15 +416,20 @@ Result<std::vector<DirectoryEntry>> FaultyFileSystem::list(const std::string& pa
   return entries;
 }
 
-bool FaultyFileSystem::exists(const std::string& path) { return find(path) != nullptr; }
+bool FaultyFileSystem::exists(const std::string& path) {
+  const Lock held(disk_->mutex);
+  return find(path) != nullptr;
+}
 
 Result<std::uint64_t> FaultyFileSystem::size(const std::string& path) {
+  const Lock held(disk_->mutex);
   const auto node = find(path);
   if (!node) return missing("stat", path);
   return std::uint64_t{node->bytes.size()};
 }
 
 Status FaultyFileSystem::sync_directory(const std::string& path) {
+  const Lock held(disk_->mutex);
   TROUPE_RETURN_IF_ERROR(begin("sync directory", path));
   const auto node = find(path);
   if (!node || !node->is_directory) return missing("sync directory", path);

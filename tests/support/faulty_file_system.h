@@ -3,7 +3,7 @@
 // cut that drops what was not synced. Code under test takes a FileSystem& and cannot tell.
 //
 // Names in a directory and bytes in a file are durable only after sync_directory and sync: the
-// strictest reading of POSIX. Not thread-safe.
+// strictest reading of POSIX. May be used from several threads.
 
 #include <cstdint>
 #include <map>
@@ -18,11 +18,14 @@ namespace troupe::tests {
 class FaultyFileSystem final : public FileSystem {
  public:
   FaultyFileSystem();
+  // Another process's view of the same disk: operations are counted, and fail, on their own; space
+  // and what survives are common.
+  explicit FaultyFileSystem(FaultyFileSystem& other);
   ~FaultyFileSystem() override;
 
   // Counts create, open, append, write_at, sync, close, rename, remove, remove_tree,
-  // create_directories, list, read, map and sync_directory since the start.
-  std::uint64_t operation_count() const { return operation_count_; }
+  // create_directories, list, read, read_at, map and sync_directory since the start.
+  std::uint64_t operation_count() const;
   // The operation with this number (0 is the next) fails with `code`; an append has written half of
   // its bytes by then. Later ones succeed.
   void fail_operation(std::uint64_t number, Code code = Code::kDataLoss);
@@ -30,9 +33,9 @@ class FaultyFileSystem final : public FileSystem {
   // later ones fail until revive().
   void crash_at_operation(std::uint64_t number);
   // Whether the failure or crash that was asked for has happened.
-  bool fault_happened() const { return fault_happened_; }
+  bool fault_happened() const;
   // Appends beyond this total of file bytes fail with kResourceExhausted, having written what fits.
-  void set_space_bytes(std::uint64_t bytes) { space_bytes_ = bytes; }
+  void set_space_bytes(std::uint64_t bytes);
 
   // What survives.
   enum class Survives {
@@ -40,7 +43,8 @@ class FaultyFileSystem final : public FileSystem {
     kSyncedOnly,     // power cut: names and bytes that were synced
     kNamesNotBytes,  // power cut where the directories were written out but not the bytes
   };
-  // Ends a crash: open files are gone, the tree is what survives.
+  // Ends a crash: open files are gone, the tree is what survives. Of the views of one disk, call it
+  // on each, the last one with what survives.
   void revive(Survives survives);
 
   // The files under `path`, whole relative paths, for comparisons.
@@ -52,6 +56,10 @@ class FaultyFileSystem final : public FileSystem {
                                                unsigned mode = 0644) override;
   Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
                                                     unsigned mode = 0644) override;
+  Result<std::unique_ptr<PositionalFile>> open_positional(const std::string& path,
+                                                          std::uint64_t size_bytes,
+                                                          unsigned mode = 0644) override;
+  Result<std::unique_ptr<ReadableFile>> open_readable(const std::string& path) override;
   Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;
@@ -65,7 +73,11 @@ class FaultyFileSystem final : public FileSystem {
 
  private:
   struct Node;
+  struct Disk;
+  class OpenFile;
   class File;
+  class Positional;
+  class Readable;
   using NodePointer = std::shared_ptr<Node>;
 
   // Counts an operation; the error it must end with, or ok.
@@ -75,10 +87,13 @@ class FaultyFileSystem final : public FileSystem {
   std::pair<NodePointer, std::string> parent(const std::string& path) const;
   std::uint64_t used_bytes() const;
 
-  NodePointer root_;
+  // Writes what fits; the error where that is not all.
+  Status write_into(Node& node, std::uint64_t offset, std::string_view text,
+                    const std::string& path);
+
+  std::shared_ptr<Disk> disk_;  // its mutex guards everything here, too
   std::uint64_t operation_count_ = 0;
   std::uint64_t fail_at_ = ~std::uint64_t{0};
-  std::uint64_t space_bytes_ = ~std::uint64_t{0};
   Code fail_code_ = Code::kDataLoss;
   bool crash_ = false;
   bool crashed_ = false;
