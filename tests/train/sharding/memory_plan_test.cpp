@@ -1,0 +1,196 @@
+#include "train/sharding/memory_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+namespace troupe::train {
+namespace {
+
+// 15 M parameters, 9 M of them in the tied embedding; the embedding's tiles divide by 4.
+ModelConfig model_config(bool tied = true) {
+  ModelConfig config;
+  config.vocab_size = 32768;
+  config.hidden_size = 256;
+  config.intermediate_size = 768;
+  config.num_hidden_layers = 6;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 4;
+  config.head_dim = 64;
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
+PlanRequest request(Strategy strategy, int world, std::int64_t micro_batches = 1) {
+  PlanRequest made;
+  made.model = model_config();
+  made.strategy = strategy;
+  made.mesh = make_mesh(strategy, world, world, 0, 0).value();
+  made.reduction.micro_batches = micro_batches;
+  made.activations = {.rows_max = 2, .length_max = 64};
+  made.ranks_on_node = world;
+  return made;
+}
+
+PlanRequest hybrid(Strategy strategy, int replicate, int shard, std::int64_t micro_batches = 1) {
+  PlanRequest made = request(strategy, replicate * shard, micro_batches);
+  made.mesh = make_mesh(strategy, replicate * shard, shard, replicate, shard).value();
+  return made;
+}
+
+// Ψ: whole tiles of all units.
+std::int64_t psi() { return ParameterLayout(model_config()).total_elements(); }
+
+// `bytes` is `expected`, but for a tile of each of the four buffers that does not divide.
+void check_near(std::int64_t bytes, double expected) {
+  CHECK(std::abs(static_cast<double>(bytes) - expected) <= 4.0 * 4 * kTileElements);
+}
+
+TEST_CASE("state by the formulas of ZeRO in fp32") {
+  const auto parameters = static_cast<double>(psi());
+  for (const int world : {1, 2, 3, 4, 8}) {
+    CAPTURE(world);
+    const auto state = [&](Strategy strategy) {
+      return plan_memory(request(strategy, world)).state();
+    };
+    check_near(state(Strategy::kDdp), 16 * parameters);
+    check_near(state(Strategy::kZero1), 8 * parameters + 8 * parameters / world);
+    check_near(state(Strategy::kZero2), 4 * parameters + 12 * parameters / world);
+    check_near(state(Strategy::kShardGradOp), 16 * parameters / world);
+    check_near(state(Strategy::kZero3), 16 * parameters / world);
+  }
+  check_near(plan_memory(hybrid(Strategy::kHybridShard, 2, 4)).state(), 16 * parameters / 4);
+}
+
+TEST_CASE("pure bf16 halves parameters and moments, gradients stay fp32") {
+  PlanRequest bf16 = request(Strategy::kZero3, 4);
+  bf16.compute.state = bf16.compute.compute = DType::kBF16;
+  const MemoryPlan narrow = plan_memory(bf16), wide = plan_memory(request(Strategy::kZero3, 4));
+  CHECK(2 * narrow.parameters == wide.parameters);
+  CHECK(2 * narrow.optimizer == wide.optimizer);
+  CHECK(narrow.gradients == wide.gradients);
+  CHECK(narrow.gathered < wide.gathered);
+}
+
+TEST_CASE("buffers exist where a strategy needs them") {
+  const MemoryPlan ddp = plan_memory(request(Strategy::kDdp, 2));
+  CHECK(ddp.gathered == 0);
+  // One micro-batch is reduced where it lies.
+  CHECK(ddp.reduction == 0);
+  CHECK(plan_memory(request(Strategy::kDdp, 2, 2)).reduction > 0);
+  const MemoryPlan zero3 = plan_memory(request(Strategy::kZero3, 2));
+  CHECK(zero3.gathered > 0);
+  CHECK(zero3.reduction > 0);
+  // Units kept from forward to backward: the whole model.
+  CHECK(plan_memory(request(Strategy::kShardGradOp, 2)).gathered >= 4 * psi());
+  CHECK(zero3.gathered < 4 * psi());
+  // bf16 products of fp32 parameters need a copy, whole or not.
+  PlanRequest mixed = request(Strategy::kDdp, 2);
+  mixed.compute.compute = DType::kBF16;
+  CHECK(plan_memory(mixed).gathered > 0);
+}
+
+TEST_CASE("one trainer has no rings, several share them") {
+  CHECK(plan_memory(request(Strategy::kDdp, 1)).rings == 0);
+  const auto two = plan_memory(request(Strategy::kDdp, 2)).rings;
+  const auto four = plan_memory(request(Strategy::kDdp, 4)).rings;
+  CHECK(two >= 512 * 1024);
+  CHECK(four > 2 * two);
+  PlanRequest apart = request(Strategy::kDdp, 4);
+  apart.ranks_on_node = 1;
+  CHECK(plan_memory(apart).rings == 0);
+}
+
+TEST_CASE("what grows with batch, threads and data") {
+  const PlanRequest base = request(Strategy::kZero3, 2);
+  const MemoryPlan plan = plan_memory(base);
+  PlanRequest more = base;
+  more.activations.rows_max *= 2;
+  CHECK(plan_memory(more).activations > plan.activations);
+  more = base;
+  more.threads = 2;
+  CHECK(plan_memory(more).workspaces == 2 * plan.workspaces);
+  CHECK(plan_memory(more).runtime > plan.runtime);
+  more = base;
+  more.dataset_bytes = 1000;
+  CHECK(plan_memory(more).dataset == plan.dataset + 1500);
+  more = base;
+  more.activations.recompute = Recompute::kNothing;
+  CHECK(plan_memory(more).activations > plan.activations);
+  CHECK(plan.total() == plan.state() + plan.gathered + plan.activations + plan.rest());
+}
+
+TEST_CASE("the sums over all micro-batches take a stack, and fewer for larger worlds") {
+  PlanRequest across = request(Strategy::kZero3, 2, 8);
+  across.reduction.order = ReductionOrder::kAcrossWorldSizes;
+  const auto of_two = plan_memory(across).reduction;
+  CHECK(of_two > plan_memory(request(Strategy::kZero3, 2, 8)).reduction);
+  PlanRequest larger = across;
+  larger.mesh = make_mesh(Strategy::kZero3, 4, 4, 0, 0).value();
+  larger.reduction.micro_batches = 4;
+  CHECK(plan_memory(larger).reduction < of_two);
+}
+
+// --- bytes sent
+
+// In units of Ψ·4·(N − 1)/N bytes.
+double sent(const PlanRequest& request) {
+  const double world = request.mesh.size();
+  return plan_traffic(request).total() / (4 * static_cast<double>(psi()) * (world - 1) / world);
+}
+
+TEST_CASE("bytes sent by the formula") {
+  for (const int world : {2, 3, 4}) {
+    CAPTURE(world);
+    for (const Strategy strategy : {Strategy::kDdp, Strategy::kZero1, Strategy::kZero2}) {
+      CHECK(sent(request(strategy, world)) == doctest::Approx(2));
+      CHECK(sent(request(strategy, world, 4)) == doctest::Approx(5));
+      CHECK(traffic_formula(request(strategy, world)).text == "2Ψ·(N−1)/N");
+    }
+    CHECK(sent(request(Strategy::kShardGradOp, world)) == doctest::Approx(2));
+    // The final norm, a tile of Ψ, is gathered once: the head's forward pass is its backward pass.
+    CHECK(sent(request(Strategy::kZero3, world)) == doctest::Approx(3).epsilon(0.001));
+    CHECK(sent(request(Strategy::kZero3, world, 4)) == doctest::Approx(12).epsilon(0.001));
+    CHECK(traffic_formula(request(Strategy::kZero3, world, 4)).text == "12Ψ·(N−1)/N");
+  }
+  CHECK(plan_traffic(request(Strategy::kZero3, 1)).total() == 0);
+  CHECK(traffic_formula(request(Strategy::kZero3, 1)).bytes == 0);
+}
+
+TEST_CASE("plan and formula agree for every strategy") {
+  std::vector<PlanRequest> requests = {hybrid(Strategy::kHybridShard, 2, 2),
+                                       hybrid(Strategy::kHybridShardZero2, 2, 2, 3),
+                                       hybrid(Strategy::kHybridShard, 4, 2, 2)};
+  for (const StrategyRow& row : strategy_table()) requests.push_back(request(row.strategy, 4, 2));
+  for (PlanRequest& each : requests) {
+    for (const auto order :
+         {ReductionOrder::kStrategy, ReductionOrder::kAcrossWorldSizes, ReductionOrder::kOff}) {
+      each.reduction.order = order;
+      for (const DType reduce : {DType::kF32, DType::kBF16}) {
+        each.reduction.reduce = reduce;
+        for (const DType compute : {DType::kF32, DType::kBF16}) {
+          each.compute.compute = compute;
+          CAPTURE(describe(each.strategy, each.mesh));
+          const double planned = plan_traffic(each).total();
+          CHECK(traffic_formula(each).bytes == doctest::Approx(planned).epsilon(0.001));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("without determinism whole gradients travel once a step") {
+  PlanRequest off = request(Strategy::kDdp, 4, 8);
+  off.reduction.order = ReductionOrder::kOff;
+  CHECK(sent(off) == doctest::Approx(2));
+  CHECK(traffic_formula(off).text == "2Ψ·(N−1)/N");
+}
+
+TEST_CASE("untied models gather the embedding once") {
+  PlanRequest untied = request(Strategy::kZero3, 4);
+  untied.model = model_config(false);
+  CHECK(plan_traffic(untied).total() < traffic_formula(untied).bytes);
+}
+
+}  // namespace
+}  // namespace troupe::train

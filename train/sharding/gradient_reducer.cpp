@@ -1,0 +1,285 @@
+#include "train/sharding/gradient_reducer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/check.h"
+#include "train/tensor/convert.h"
+#include "train/tensor/vectorize.h"
+
+namespace troupe::train {
+namespace {
+
+std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+// Elements of this rank's parts of all units, and where each begins.
+std::int64_t reduced_elements(const RankLayout& layout, std::vector<std::int64_t>* offsets) {
+  std::int64_t sum = 0;
+  for (int unit = 0; unit < layout.units(); ++unit) {
+    if (offsets) offsets->push_back(sum);
+    sum += layout.reduced(unit).size();
+  }
+  return sum;
+}
+
+TROUPE_VECTORIZED
+void add_elements(float* __restrict sum, const float* __restrict x, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] += x[i];
+}
+
+}  // namespace
+
+ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const ReductionOptions& options) {
+  ReductionBuffers buffers;
+  const bool across = options.order == ReductionOrder::kAcrossWorldSizes;
+  const bool narrow = options.reduce == DType::kBF16 && layout.mesh().size() > 1;
+  const bool whole = !layout.sharded(Region::kGradients);
+  const bool in_place_always =
+      whole && !across && !narrow &&
+      (options.order == ReductionOrder::kOff || options.micro_batches == 1);
+  std::int64_t largest = 0, largest_other = 0;
+  for (int unit = 0; unit < layout.units(); ++unit) {
+    largest = std::max(largest, layout.unit_elements(unit));
+    if (unit > 0 || !options.tied)
+      largest_other = std::max(largest_other, layout.unit_elements(unit));
+  }
+  if (!in_place_always) {
+    buffers.first_unit = options.tied ? layout.unit_elements(0) : 0;
+    buffers.other_units = largest_other;
+    buffers.other_count = options.overlaps ? 2 : 1;
+  }
+  if (narrow) buffers.narrow = largest;
+  if (!across) return buffers;
+  if (layout.mesh().size() > 1) {
+    for (int unit = 0; unit < layout.units(); ++unit)
+      buffers.exchange =
+          std::max(buffers.exchange, layout.reduced(unit).size() * layout.mesh().size());
+  }
+  const int depth = GradientTree(options.micro_batches * layout.mesh().size()).depth();
+  // The lowest level is the region itself, the newest leaf is added from where it arrived.
+  buffers.stack = std::max(0, depth - 2) * reduced_elements(layout, nullptr);
+  return buffers;
+}
+
+GradientReducer::GradientReducer(const RankLayout& layout, const ReductionOptions& options,
+                                 const MeshCommunicators& communicators, CommunicationQueue& queue,
+                                 Operators& operators, std::span<float> gradients)
+    : layout_(layout),
+      options_(options),
+      communicators_(communicators),
+      queue_(queue),
+      operators_(operators),
+      gradients_(gradients),
+      world_size_(layout.mesh().size()),
+      begun_(index(layout.units()), false),
+      scratch_in_use_(index(layout.units()), 0),
+      heights_(index(layout.units()), 0) {
+  TROUPE_CHECK(static_cast<std::int64_t>(gradients.size()) == layout.elements(Region::kGradients));
+  const ReductionBuffers buffers = ReductionBuffers::plan(layout, options);
+  first_scratch_.values.resize(index(buffers.first_unit));
+  other_scratch_.resize(index(buffers.other_count));
+  for (Scratch& scratch : other_scratch_) scratch.values.resize(index(buffers.other_units));
+  narrow_.resize(index(buffers.narrow));
+  exchange_.resize(index(buffers.exchange));
+  const std::int64_t level_elements = reduced_elements(layout, &stack_offsets_);
+  if (level_elements > 0) {
+    stack_.resize(index(buffers.stack / level_elements));
+    for (auto& level : stack_) level.resize(index(level_elements));
+  }
+}
+
+void GradientReducer::begin_step(std::int64_t leaves) {
+  leaves_ = leaves;
+  turns_ = (leaves + world_size_ - 1) / world_size_;
+  TROUPE_CHECK(turns_ <= options_.micro_batches, "{} turns where {} were announced", turns_,
+               options_.micro_batches);
+  if (options_.order == ReductionOrder::kAcrossWorldSizes &&
+      (!tree_ || tree_->leaves() != leaves)) {
+    tree_.emplace(leaves);
+  }
+  std::fill(heights_.begin(), heights_.end(), 0);
+}
+
+std::int64_t GradientReducer::leaf(std::int64_t turn, int data_rank) const {
+  const std::int64_t position = turn * world_size_ + data_rank;
+  if (position >= leaves_ || !tree_) return position;
+  return tree_->leaf_at(position);
+}
+
+void GradientReducer::begin_turn(std::int64_t turn) {
+  turn_ = turn;
+  std::fill(begun_.begin(), begun_.end(), false);
+}
+
+bool GradientReducer::lands_in_place() const {
+  if (layout_.sharded(Region::kGradients) || !narrow_.empty()) return false;
+  if (options_.order == ReductionOrder::kAcrossWorldSizes) return false;
+  return first() || options_.order == ReductionOrder::kOff;
+}
+
+GradientReducer::Scratch& GradientReducer::scratch_of(int unit) {
+  if (unit == 0 && options_.tied) return first_scratch_;
+  return other_scratch_[index(scratch_in_use_[index(unit)])];
+}
+
+std::span<float> GradientReducer::region(int unit, ElementRange range) const {
+  if (range.size() == 0) return {};
+  return gradients_.subspan(index(layout_.offset(Region::kGradients, unit, range.begin)),
+                            index(range.size()));
+}
+
+Result<std::span<float>> GradientReducer::local(int unit) {
+  const ElementRange whole{0, layout_.unit_elements(unit)};
+  const bool in_place = lands_in_place();
+  const bool begins = !begun_[index(unit)];
+  begun_[index(unit)] = true;
+  if (begins && !in_place) {
+    scratch_in_use_[index(unit)] = static_cast<int>(next_scratch_);
+    if (unit != 0 || !options_.tied) next_scratch_ = (next_scratch_ + 1) % other_scratch_.size();
+    Scratch& scratch = scratch_of(unit);
+    TROUPE_RETURN_IF_ERROR(queue_.wait(scratch.busy));
+  }
+  const std::span<float> buffer =
+      in_place ? region(unit, whole) : std::span(scratch_of(unit).values).first(index(whole.end));
+  // Without determinism a whole gradient goes on growing over the micro-batches.
+  if (begins && (first() || !in_place)) operators_.zero(buffer.data(), whole.end);
+  return buffer;
+}
+
+Status GradientReducer::reduce(int unit) {
+  const std::span<float> buffer = TROUPE_TRY(local(unit));
+  const bool in_place = lands_in_place(), is_first = first(), is_last = last();
+  const bool grows = options_.order == ReductionOrder::kOff && in_place;
+  if (grows && !is_last) return {};
+  const auto ticket = queue_.submit([=, this, turn = turn_] {
+    if (options_.order == ReductionOrder::kAcrossWorldSizes) {
+      TROUPE_RETURN_IF_ERROR(combine_leaves(unit, buffer, turn));
+      return is_last ? share_with_replicas(unit) : Status();
+    }
+    return sum_over_ranks(unit, buffer, in_place, is_first || grows, is_last);
+  });
+  if (!in_place) scratch_of(unit).busy = ticket;
+  return {};
+}
+
+Status GradientReducer::sum_over_ranks(int unit, std::span<float> local, bool in_place, bool first,
+                                       bool last) {
+  const ElementRange reduced = layout_.reduced(unit);
+  const std::span<float> stored = region(unit, reduced);
+  std::span<const float> sum = local.subspan(index(reduced.begin), index(reduced.size()));
+  if (!narrow_.empty()) {
+    const auto result = local.subspan(index(reduced.begin), index(reduced.size()));
+    TROUPE_RETURN_IF_ERROR(reduce_scatter_narrow(unit, local, result));
+  } else if (in_place && first && last && communicators_.replicate() && !communicators_.shard()) {
+    // Everybody wants everything at once.
+    return communicators_.replicate()->all_reduce(local);
+  } else {
+    TROUPE_RETURN_IF_ERROR(reduce_scatter(unit, local));
+  }
+  if (!in_place && !stored.empty()) {
+    if (first) {
+      std::memcpy(stored.data(), sum.data(), stored.size_bytes());
+    } else {
+      add(stored, sum);
+    }
+  }
+  return last ? share_with_replicas(unit) : Status();
+}
+
+Status GradientReducer::reduce_scatter(int unit, std::span<float> local) {
+  const ElementRange own = layout_.owned(unit);
+  const auto owned = local.subspan(index(own.begin), index(own.size()));
+  if (communicators_.shard()) {
+    TROUPE_RETURN_IF_ERROR(communicators_.shard()->reduce_scatter(
+        std::span<const float>(local), owned, layout_.owned_counts(unit)));
+  }
+  if (communicators_.replicate()) {
+    const ElementRange reduced = layout_.reduced(unit);
+    TROUPE_RETURN_IF_ERROR(communicators_.replicate()->reduce_scatter(
+        std::span<const float>(owned), local.subspan(index(reduced.begin), index(reduced.size())),
+        layout_.reduced_counts(unit)));
+  }
+  return {};
+}
+
+Status GradientReducer::reduce_scatter_narrow(int unit, std::span<const float> local,
+                                              std::span<float> result) {
+  using collective::Bfloat16;
+  static_assert(sizeof(Bfloat16) == sizeof(std::uint16_t));
+  const auto narrow = std::span(narrow_).first(local.size());
+  TROUPE_RETURN_IF_ERROR(convert_from_float(local, DType::kBF16, std::as_writable_bytes(narrow)));
+  const auto all = std::span(reinterpret_cast<Bfloat16*>(narrow.data()), narrow.size());
+  const ElementRange own = layout_.owned(unit), reduced = layout_.reduced(unit);
+  const auto owned = all.subspan(index(own.begin), index(own.size()));
+  if (communicators_.shard()) {
+    TROUPE_RETURN_IF_ERROR(communicators_.shard()->reduce_scatter(
+        std::span<const Bfloat16>(all), owned, layout_.owned_counts(unit)));
+  }
+  if (communicators_.replicate()) {
+    TROUPE_RETURN_IF_ERROR(communicators_.replicate()->reduce_scatter(
+        std::span<const Bfloat16>(owned), all.subspan(index(reduced.begin), index(reduced.size())),
+        layout_.reduced_counts(unit)));
+  }
+  return convert_to_float(
+      std::as_bytes(narrow.subspan(index(reduced.begin), index(reduced.size()))), DType::kBF16,
+      result);
+}
+
+void GradientReducer::add(std::span<float> sum, std::span<const float> x) {
+  const auto count = static_cast<std::int64_t>(sum.size());
+  if (queue_.overlaps()) {
+    // The operators' threads are the backward pass's.
+    add_elements(sum.data(), x.data(), count);
+  } else {
+    operators_.add(sum.data(), x.data(), sum.data(), count);
+  }
+}
+
+Status GradientReducer::share_with_replicas(int unit) {
+  if (!communicators_.replicate()) return {};
+  return communicators_.replicate()->all_gather(
+      std::span<const float>(region(unit, layout_.reduced(unit))),
+      region(unit, layout_.owned(unit)), layout_.reduced_counts(unit));
+}
+
+// --- the tree over all micro-batches
+
+Status GradientReducer::combine_leaves(int unit, std::span<const float> local, std::int64_t turn) {
+  const auto part = index(layout_.reduced(unit).size());
+  std::span<const float> parts = local;
+  if (communicators_.by_data_rank()) {
+    const auto received = std::span(exchange_).first(part * index(world_size_));
+    TROUPE_RETURN_IF_ERROR(communicators_.by_data_rank()->all_to_all(
+        local, received, layout_.reduced_counts_by_data_rank(unit)));
+    parts = received;
+  }
+  for (int sender = 0; sender < world_size_; ++sender) {
+    const std::int64_t position = turn * world_size_ + sender;
+    if (position >= tree_->leaves()) break;
+    push_leaf(unit, parts.subspan(index(sender) * part, part), position);
+  }
+  return {};
+}
+
+std::span<float> GradientReducer::level(int unit, int level) {
+  const ElementRange reduced = layout_.reduced(unit);
+  if (level == 0) return region(unit, reduced);
+  return std::span(stack_[index(level - 1)])
+      .subspan(index(stack_offsets_[index(unit)]), index(reduced.size()));
+}
+
+void GradientReducer::push_leaf(int unit, std::span<const float> leaf, std::int64_t position) {
+  int& height = heights_[index(unit)];
+  int merges = tree_->merges_at(position);
+  if (leaf.empty()) return;
+  if (merges == 0) {
+    const auto target = level(unit, height++);
+    std::memcpy(target.data(), leaf.data(), leaf.size_bytes());
+    return;
+  }
+  add(level(unit, height - 1), leaf);
+  for (--merges; merges > 0; --merges, --height)
+    add(level(unit, height - 2), level(unit, height - 1));
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,129 @@
+#pragma once
+// From a unit's local gradient to the reduced gradient of its owner.
+//
+// Orders of sums:
+//   kStrategy          each micro-batch's gradient is summed over the ranks by the fixed tree, the
+//                      sums of the micro-batches are added in their order: the same bits under
+//                      every strategy of a world size (hybrid ones where both sides of the mesh are
+//                      powers of two, see Mesh::data_rank_of).
+//   kAcrossWorldSizes  the fixed tree over all micro-batches of the step (gradient_tree.h): the
+//                      same bits at every world size.
+//   kOff               whole gradients are summed over the micro-batches first and reduced once:
+//                      fewer bytes, equal to tolerance.
+// Sums are in fp32 always; with a bf16 reduction what travels is rounded to bf16.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "train/sharding/communication_queue.h"
+#include "train/sharding/gradient_tree.h"
+#include "train/sharding/mesh_communicators.h"
+#include "train/sharding/rank_layout.h"
+#include "train/tensor/dtype.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+enum class ReductionOrder { kStrategy, kAcrossWorldSizes, kOff };
+
+struct ReductionOptions {
+  ReductionOrder order = ReductionOrder::kStrategy;
+  // Micro-batches of a step on one rank, at most.
+  std::int64_t micro_batches = 1;
+  DType reduce = DType::kF32;  // or kBF16
+  // The head adds to unit 0's gradient, which is complete only at the end of the backward pass.
+  bool tied = false;
+  // Reductions run beside the backward pass: two scratch buffers take turns.
+  bool overlaps = false;
+};
+
+// Elements of the reducer's working buffers (fp32 unless said otherwise): what a memory plan
+// counts.
+struct ReductionBuffers {
+  std::int64_t first_unit = 0;   // local gradient of unit 0, where it needs its own
+  std::int64_t other_units = 0;  // local gradient of another unit, each
+  int other_count = 0;           // how many of these
+  std::int64_t narrow = 0;       // bf16: what travels
+  std::int64_t exchange = 0;     // parts received from all ranks
+  std::int64_t stack = 0;        // partial sums of the tree, all levels
+
+  static ReductionBuffers plan(const RankLayout& layout, const ReductionOptions& options);
+  std::int64_t bytes() const {
+    return 4 * (first_unit + other_units * other_count + exchange + stack) + 2 * narrow;
+  }
+};
+
+// One thread uses it; the queue carries out what it submits. Everything passed in outlives it.
+class GradientReducer {
+ public:
+  // gradients: the region's buffer, (layout.elements(Region::kGradients)).
+  GradientReducer(const RankLayout& layout, const ReductionOptions& options,
+                  const MeshCommunicators& communicators, CommunicationQueue& queue,
+                  Operators& operators, std::span<float> gradients);
+
+  // The step's micro-batches over all ranks; each rank computes turns() of them, in across-world
+  // order possibly an empty one in the last turn.
+  void begin_step(std::int64_t leaves);
+  std::int64_t turns() const { return turns_; }
+  // The micro-batch of the step that data rank `data_rank` computes in `turn`; turns·world_size or
+  // more where there is none.
+  std::int64_t leaf(std::int64_t turn, int data_rank) const;
+  void begin_turn(std::int64_t turn);
+
+  // Where the unit's gradient of this turn is added to; zeroed at the first call.
+  Result<std::span<float>> local(int unit);
+  // The unit's gradient is complete: reduction begins.
+  Status reduce(int unit);
+  // All reductions of the step are done.
+  Status finish_step() { return queue_.drain(); }
+
+ private:
+  struct Scratch {
+    std::vector<float> values;
+    CommunicationQueue::Ticket busy = 0;  // the reduction that reads it
+  };
+  bool first() const { return turn_ == 0; }
+  bool last() const { return turn_ + 1 == turns_; }
+  // Whether local gradients go into the region itself in this turn.
+  bool lands_in_place() const;
+  Scratch& scratch_of(int unit);
+  std::span<float> region(int unit, ElementRange range) const;
+
+  Status sum_over_ranks(int unit, std::span<float> local, bool in_place, bool first, bool last);
+  Status reduce_scatter(int unit, std::span<float> local);
+  Status reduce_scatter_narrow(int unit, std::span<const float> local, std::span<float> result);
+  Status combine_leaves(int unit, std::span<const float> local, std::int64_t turn);
+  Status share_with_replicas(int unit);
+  void add(std::span<float> sum, std::span<const float> x);
+  void push_leaf(int unit, std::span<const float> leaf, std::int64_t position);
+  std::span<float> level(int unit, int level);
+
+  const RankLayout& layout_;
+  const ReductionOptions options_;
+  const MeshCommunicators& communicators_;
+  CommunicationQueue& queue_;
+  Operators& operators_;
+  std::span<float> gradients_;
+  const int world_size_;
+
+  std::int64_t leaves_ = 0;
+  std::int64_t turns_ = 0;
+  std::int64_t turn_ = 0;
+  std::optional<GradientTree> tree_;
+  std::vector<bool> begun_;  // by unit, in this turn
+  Scratch first_scratch_;
+  std::vector<Scratch> other_scratch_;
+  std::vector<int> scratch_in_use_;  // by unit: index into other_scratch_
+  std::size_t next_scratch_ = 0;
+
+  // Used by the queue's thread alone.
+  std::vector<std::uint16_t> narrow_;
+  std::vector<float> exchange_;
+  std::vector<std::vector<float>> stack_;    // levels above the region itself
+  std::vector<std::int64_t> stack_offsets_;  // by unit, in a level
+  std::vector<int> heights_;                 // by unit
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,81 @@
+#include "train/sharding/sharded_optimizer.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace troupe::train {
+namespace {
+
+std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+constexpr auto kTile = static_cast<std::size_t>(kTileElements);
+
+template <typename T>
+std::span<T> tile_of(std::span<std::byte> region, std::int64_t offset) {
+  return {reinterpret_cast<T*>(region.data()) + offset, kTile};
+}
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(const RankLayout& layout, const MeshCommunicators& communicators,
+                                   ParallelFor parallel_for, StateBuffers buffers)
+    : layout_(layout),
+      communicators_(communicators),
+      parallel_for_(std::move(parallel_for)),
+      buffers_(buffers) {
+  const std::size_t size = dtype_size(buffers.state);
+  TROUPE_CHECK(buffers.parameters.size() == index(layout.elements(Region::kParameters)) * size);
+  TROUPE_CHECK(buffers.gradients.size() == index(layout.elements(Region::kGradients)));
+  TROUPE_CHECK(buffers.exp_avg.size() == index(layout.elements(Region::kOptimizer)) * size);
+  TROUPE_CHECK(buffers.exp_avg_sq.size() == buffers.exp_avg.size());
+  for (int unit = 0; unit < layout.units(); ++unit) {
+    const std::int64_t base = layout.layout().units()[index(unit)].flat_offset;
+    const ElementRange own = layout.updated(unit);
+    for (std::int64_t at = own.begin; at < own.end; at += kTileElements) {
+      tiles_.push_back({.flat = base + at,
+                        .parameters = layout.offset(Region::kParameters, unit, at),
+                        .gradients = layout.offset(Region::kGradients, unit, at),
+                        .optimizer = layout.offset(Region::kOptimizer, unit, at)});
+    }
+  }
+  const ShardMap& shards = layout.shards();
+  for (int member = 0; member < shards.members(); ++member) {
+    tile_counts_.push_back(index(shards.shard_elements(member) / kTileElements));
+    for (int unit = 0; unit < layout.units(); ++unit) {
+      const ElementRange range = shards.flat_range(unit, member);
+      for (std::int64_t at = range.begin; at < range.end; at += kTileElements)
+        flat_tile_.push_back(at / kTileElements);
+    }
+  }
+}
+
+Result<GradientNorm> ShardedOptimizer::norm() {
+  std::vector<double> own(tiles_.size());
+  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t i) {
+    own[index(i)] =
+        tile_sum_of_squares(buffers_.gradients.subspan(index(tiles_[index(i)].gradients), kTile));
+  });
+  std::vector<double> gathered = own;
+  if (communicators_.shard() && layout_.sharded(Region::kOptimizer)) {
+    gathered.resize(flat_tile_.size());
+    TROUPE_RETURN_IF_ERROR(communicators_.shard()->all_gather(
+        std::span<const double>(own), std::span<double>(gathered), tile_counts_));
+  }
+  std::vector<double> by_tile(gathered.size());
+  for (std::size_t i = 0; i < gathered.size(); ++i) by_tile[index(flat_tile_[i])] = gathered[i];
+  return combine_tile_sums(by_tile);
+}
+
+void ShardedOptimizer::update(const AdamWStep& step) {
+  const auto& ranges = layout_.layout().decay_ranges();
+  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t i) {
+    const Tile& tile = tiles_[index(i)];
+    const auto gradients = buffers_.gradients.subspan(index(tile.gradients), kTile);
+    adamw_update(step, ranges, tile.flat, tile_of<float>(buffers_.parameters, tile.parameters),
+                 gradients, tile_of<float>(buffers_.exp_avg, tile.optimizer),
+                 tile_of<float>(buffers_.exp_avg_sq, tile.optimizer));
+  });
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,59 @@
+#pragma once
+// The global norm and AdamW over what a rank owns.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "train/optimizer/adamw.h"
+#include "train/optimizer/gradient_norm.h"
+#include "train/sharding/mesh_communicators.h"
+#include "train/sharding/rank_layout.h"
+#include "train/tensor/dtype.h"
+
+namespace troupe::train {
+
+// Runs fn(i) for every i in [0, count), on as many threads as there are; back when all are done.
+using ParallelFor =
+    std::function<void(std::int64_t count, const std::function<void(std::int64_t)>& fn)>;
+
+// The regions' buffers of this rank. parameters, exp_avg and exp_avg_sq are of `state`.
+struct StateBuffers {
+  DType state = DType::kF32;  // or kBF16
+  std::span<std::byte> parameters;
+  std::span<float> gradients;
+  std::span<std::byte> exp_avg;
+  std::span<std::byte> exp_avg_sq;
+};
+
+class ShardedOptimizer {
+ public:
+  ShardedOptimizer(const RankLayout& layout, const MeshCommunicators& communicators,
+                   ParallelFor parallel_for, StateBuffers buffers);
+
+  // The norm of the whole gradient: sums over this rank's tiles, gathered over the shard group,
+  // added in the order of the tiles. The same bits on every rank. Collective.
+  Result<GradientNorm> norm();
+  // One AdamW update of what this rank owns. No communication.
+  void update(const AdamWStep& step);
+
+ private:
+  // A tile of this rank: where it lies.
+  struct Tile {
+    std::int64_t flat = 0;                                      // in the concatenation of all units
+    std::int64_t parameters = 0, gradients = 0, optimizer = 0;  // offsets in the regions
+  };
+
+  const RankLayout& layout_;
+  const MeshCommunicators& communicators_;
+  const ParallelFor parallel_for_;
+  StateBuffers buffers_;
+  std::vector<Tile> tiles_;  // that this rank updates
+  // Of the shard group, member by member: how many tiles, and where each comes in flat order.
+  std::vector<std::size_t> tile_counts_;
+  std::vector<std::int64_t> flat_tile_;
+};
+
+}  // namespace troupe::train

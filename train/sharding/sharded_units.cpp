@@ -1,0 +1,253 @@
+#include "train/sharding/sharded_units.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/check.h"
+#include "train/tensor/convert.h"
+
+namespace troupe::train {
+namespace {
+
+using collective::Bfloat16;
+
+std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+std::vector<std::int64_t> unit_sizes(const RankLayout& layout) {
+  std::vector<std::int64_t> sizes;
+  for (int unit = 0; unit < layout.units(); ++unit) sizes.push_back(layout.unit_elements(unit));
+  return sizes;
+}
+
+GatherSchedule training_schedule(const RankLayout& layout, const ComputeOptions& options) {
+  return GatherSchedule(unit_sizes(layout), training_events(layout.units(), options.tied),
+                        options.limits);
+}
+
+GatherSchedule forward_schedule(const RankLayout& layout, const ComputeOptions& options) {
+  return GatherSchedule(unit_sizes(layout), forward_events(layout.units(), options.tied),
+                        options.limits);
+}
+
+// Whether units are used where the parameters' region holds them.
+bool is_resident(const RankLayout& layout, const ComputeOptions& options) {
+  return options.state == options.compute &&
+         (!layout.sharded(Region::kParameters) || layout.mesh().dp_shard == 1);
+}
+
+std::int64_t total_vector_elements(const RankLayout& layout) {
+  std::int64_t sum = 0;
+  for (const UnitInfo& unit : layout.layout().units()) sum += unit.vector_elements;
+  return sum;
+}
+
+Status all_gather_units(collective::Communicator& communicator, std::span<std::byte> unit,
+                        DType dtype, ElementRange own, std::span<const std::size_t> counts) {
+  const Deadline deadline = Deadline::after(communicator.default_timeout());
+  const auto type =
+      dtype == DType::kBF16 ? collective::DataType::kBfloat16 : collective::DataType::kFloat32;
+  return communicator.all_gather(unit.data() + index(own.begin) * dtype_size(dtype), unit.data(),
+                                 counts, type, deadline);
+}
+
+}  // namespace
+
+GatherBuffers GatherBuffers::plan(const RankLayout& layout, const ComputeOptions& options) {
+  GatherBuffers buffers;
+  if (options.compute == DType::kBF16) buffers.vector_bytes = 4 * total_vector_elements(layout);
+  if (is_resident(layout, options)) return buffers;
+  const std::int64_t elements = std::max(training_schedule(layout, options).arena_elements(),
+                                         forward_schedule(layout, options).arena_elements());
+  buffers.arena_bytes = elements * static_cast<std::int64_t>(dtype_size(options.compute));
+  return buffers;
+}
+
+ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& options,
+                           const MeshCommunicators& communicators, CommunicationQueue& queue,
+                           GradientReducer& reducer, const Clock& clock,
+                           std::span<std::byte> parameters)
+    : layout_(layout),
+      options_(options),
+      communicators_(communicators),
+      queue_(queue),
+      reducer_(reducer),
+      clock_(clock),
+      parameters_(parameters),
+      training_(training_schedule(layout, options)),
+      forward_(forward_schedule(layout, options)),
+      tickets_(index(layout.units()), 0) {
+  TROUPE_CHECK(options.compute == options.state || options.state == DType::kF32);
+  TROUPE_CHECK(parameters.size() ==
+               index(layout.elements(Region::kParameters)) * dtype_size(options.state));
+  const GatherBuffers buffers = GatherBuffers::plan(layout, options);
+  // Not value-initialised: a page is taken when a unit first lands in it.
+  if (buffers.arena_bytes > 0)
+    arena_ = std::make_unique_for_overwrite<std::byte[]>(index(buffers.arena_bytes));
+  vectors_.resize(index(buffers.vector_bytes) / sizeof(float));
+  std::size_t offset = 0;
+  for (const UnitInfo& unit : layout.layout().units()) {
+    vector_offsets_.push_back(offset);
+    offset += index(unit.vector_elements);
+  }
+}
+
+bool ShardedUnits::resident() const { return is_resident(layout_, options_); }
+
+std::span<std::byte> ShardedUnits::arena_at(std::int64_t offset, int unit) {
+  const std::size_t size = dtype_size(options_.compute);
+  return {arena_.get() + index(offset) * size, index(layout_.unit_elements(unit)) * size};
+}
+
+std::span<float> ShardedUnits::vectors_of(int unit) {
+  return std::span(vectors_).subspan(vector_offsets_[index(unit)],
+                                     index(layout_.layout().units()[index(unit)].vector_elements));
+}
+
+void ShardedUnits::expand(int unit, const std::byte* parameters) {
+  if (options_.compute != DType::kBF16) return;
+  expand_vectors(
+      layout_.layout(), unit,
+      {reinterpret_cast<const std::uint16_t*>(parameters), index(layout_.unit_elements(unit))},
+      vectors_of(unit));
+}
+
+Status ShardedUnits::materialise(int unit, std::span<std::byte> target) {
+  const bool sharded = layout_.sharded(Region::kParameters);
+  const ElementRange own =
+      sharded ? layout_.owned(unit) : ElementRange{0, layout_.unit_elements(unit)};
+  const std::size_t from_size = dtype_size(options_.state), to_size = dtype_size(options_.compute);
+  if (own.size() > 0) {
+    const auto from =
+        parameters_.subspan(index(layout_.offset(Region::kParameters, unit, own.begin)) * from_size,
+                            index(own.size()) * from_size);
+    const auto to = target.subspan(index(own.begin) * to_size, index(own.size()) * to_size);
+    if (options_.state == options_.compute) {
+      std::memcpy(to.data(), from.data(), from.size());
+    } else {
+      TROUPE_RETURN_IF_ERROR(convert_from_float(
+          {reinterpret_cast<const float*>(from.data()), index(own.size())}, DType::kBF16, to));
+    }
+  }
+  if (sharded && communicators_.shard()) {
+    TROUPE_RETURN_IF_ERROR(all_gather_units(*communicators_.shard(), target, options_.compute, own,
+                                            layout_.owned_counts(unit)));
+  }
+  expand(unit, target.data());
+  return {};
+}
+
+CommunicationQueue::Ticket ShardedUnits::submit_gather(int unit, std::int64_t offset) {
+  return queue_.submit([this, unit, offset] { return materialise(unit, arena_at(offset, unit)); });
+}
+
+template <typename Work>
+auto ShardedUnits::timed(Work&& work) {
+  const TimePoint began = clock_.now();
+  auto result = work();
+  const double spent = std::chrono::duration<double>(clock_.now() - began).count();
+  (in_backward_ ? seconds_.communication_backward : seconds_.communication_forward) += spent;
+  return result;
+}
+
+Status ShardedUnits::refresh() {
+  if (resident()) {
+    for (int unit = 0; unit < layout_.units(); ++unit)
+      expand(unit, parameters_.data() +
+                       index(layout_.offset(Region::kParameters, unit, layout_.owned(unit).begin)) *
+                           dtype_size(options_.state));
+    return {};
+  }
+  for (const int unit : training_.persistent())
+    tickets_[index(unit)] = submit_gather(unit, training_.offset_at(0, unit));
+  return queue_.drain();
+}
+
+Status ShardedUnits::publish() {
+  if (layout_.sharded(Region::kParameters) || !layout_.sharded(Region::kOptimizer) ||
+      !communicators_.shard()) {
+    return {};
+  }
+  for (int unit = 0; unit < layout_.units(); ++unit) {
+    const std::size_t size = dtype_size(options_.state);
+    const auto whole =
+        parameters_.subspan(index(layout_.offset(Region::kParameters, unit, 0)) * size,
+                            index(layout_.unit_elements(unit)) * size);
+    queue_.submit([this, unit, whole] {
+      return all_gather_units(*communicators_.shard(), whole, options_.state, layout_.owned(unit),
+                              layout_.owned_counts(unit));
+    });
+  }
+  return queue_.drain();
+}
+
+void ShardedUnits::begin_pass(Pass pass) {
+  pass_ = pass;
+  at_ = 0;
+  seconds_ = {};
+  in_backward_ = false;
+  phase_began_ = clock_.now();
+}
+
+PassSeconds ShardedUnits::end_pass() {
+  const double spent = std::chrono::duration<double>(clock_.now() - phase_began_).count();
+  if (in_backward_) {
+    seconds_.backward = spent - seconds_.communication_backward;
+  } else {
+    seconds_.forward = spent - seconds_.communication_forward;
+  }
+  return seconds_;
+}
+
+Status ShardedUnits::enter(UnitEvent event) {
+  if (event.phase == Phase::kBackward && !in_backward_) {
+    const TimePoint now = clock_.now();
+    seconds_.forward =
+        std::chrono::duration<double>(now - phase_began_).count() - seconds_.communication_forward;
+    in_backward_ = true;
+    phase_began_ = now;
+  }
+  if (resident()) return {};
+  TROUPE_CHECK(at_ < schedule().steps().size(), "unit {} beyond the schedule", event.unit);
+  const GatherStep& step = schedule().steps()[at_];
+  TROUPE_CHECK(step.event == event, "unit {} is used where unit {} was expected", event.unit,
+               step.event.unit);
+  return timed([&] {
+    for (const int unit : step.gathers)
+      tickets_[index(unit)] = submit_gather(unit, schedule().offset_at(at_, unit));
+    return event.acquire ? queue_.wait(tickets_[index(event.unit)]) : Status();
+  });
+}
+
+Result<UnitParameters> ShardedUnits::acquire(int unit, Phase phase) {
+  TROUPE_RETURN_IF_ERROR(enter({unit, phase, true}));
+  UnitParameters parameters;
+  parameters.dtype = options_.compute;
+  if (resident()) {
+    parameters.data = parameters_.data() + index(layout_.offset(Region::kParameters, unit, 0)) *
+                                               dtype_size(options_.state);
+  } else {
+    parameters.data = arena_at(schedule().offset_at(at_++, unit), unit).data();
+  }
+  if (options_.compute == DType::kBF16) parameters.vectors = vectors_of(unit).data();
+  return parameters;
+}
+
+void ShardedUnits::release(int unit, Phase phase) {
+  if (resident()) return;
+  // A pass that failed releases what it holds, in whatever order.
+  if (at_ >= schedule().steps().size() ||
+      schedule().steps()[at_].event != UnitEvent{unit, phase, false}) {
+    return;
+  }
+  ++at_;
+}
+
+Result<std::span<float>> ShardedUnits::gradient(int unit) {
+  return timed([&] { return reducer_.local(unit); });
+}
+
+Status ShardedUnits::gradient_done(int unit) {
+  return timed([&] { return reducer_.reduce(unit); });
+}
+
+}  // namespace troupe::train

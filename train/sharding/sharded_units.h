@@ -1,0 +1,104 @@
+#pragma once
+// Parameters and gradients of a model under a strategy: the UnitAccess of training.
+//
+// Where a rank's parameters are whole and in the type that the model computes with, acquire gives
+// them in place. Else a unit is materialised in an arena by the gather schedule: cast from the own
+// parameters, and gathered over the shard group where they are sharded.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "train/model/unit_access.h"
+#include "train/sharding/communication_queue.h"
+#include "train/sharding/gather_schedule.h"
+#include "train/sharding/gradient_reducer.h"
+#include "train/sharding/mesh_communicators.h"
+#include "train/sharding/rank_layout.h"
+
+namespace troupe::train {
+
+struct ComputeOptions {
+  DType state = DType::kF32;    // of the parameters' region: kF32, or kBF16 (pure_bf16)
+  DType compute = DType::kF32;  // what the model gets: kF32 or kBF16
+  GatherLimits limits;
+  bool tied = false;
+};
+
+// Working memory of ShardedUnits: what a memory plan counts.
+struct GatherBuffers {
+  std::int64_t arena_bytes = 0;   // materialised units
+  std::int64_t vector_bytes = 0;  // fp32 copies of 1-D parameters, for bf16
+  static GatherBuffers plan(const RankLayout& layout, const ComputeOptions& options);
+};
+
+// Times of one pass, in seconds.
+struct PassSeconds {
+  double communication_forward = 0;   // waited for gathers before the backward pass
+  double communication_backward = 0;  // for gathers and reductions since
+  double forward = 0;                 // arithmetic; the head belongs to the backward pass
+  double backward = 0;
+};
+
+// One thread uses it. Everything passed in outlives it.
+class ShardedUnits final : public UnitAccess {
+ public:
+  // parameters: the region's buffer, layout.elements(Region::kParameters) of options.state.
+  ShardedUnits(const RankLayout& layout, const ComputeOptions& options,
+               const MeshCommunicators& communicators, CommunicationQueue& queue,
+               GradientReducer& reducer, const Clock& clock, std::span<std::byte> parameters);
+
+  // The parameters' region has changed (loaded, or updated by the optimizer): what stays
+  // materialised is made again. Collective.
+  Status refresh();
+  // Where parameters are whole and moments sharded, gathers what the shards' owners updated.
+  // Collective; before refresh().
+  Status publish();
+
+  enum class Pass { kTraining, kForwardOnly };
+  void begin_pass(Pass pass);
+  // After the last release of a pass: its times.
+  PassSeconds end_pass();
+
+  Result<UnitParameters> acquire(int unit, Phase phase) override;
+  void release(int unit, Phase phase) override;
+  Result<std::span<float>> gradient(int unit) override;
+  Status gradient_done(int unit) override;
+
+ private:
+  bool resident() const;
+  const GatherSchedule& schedule() const { return pass_ == Pass::kTraining ? training_ : forward_; }
+  Status enter(UnitEvent event);
+  CommunicationQueue::Ticket submit_gather(int unit, std::int64_t offset);
+  Status materialise(int unit, std::span<std::byte> target);
+  void expand(int unit, const std::byte* parameters);
+  std::span<std::byte> arena_at(std::int64_t offset, int unit);
+  std::span<float> vectors_of(int unit);
+  template <typename Work>
+  auto timed(Work&& work);
+
+  const RankLayout& layout_;
+  const ComputeOptions options_;
+  const MeshCommunicators& communicators_;
+  CommunicationQueue& queue_;
+  GradientReducer& reducer_;
+  const Clock& clock_;
+  std::span<std::byte> parameters_;
+
+  GatherSchedule training_, forward_;
+  Pass pass_ = Pass::kTraining;
+  std::size_t at_ = 0;                               // the next event of the pass
+  std::vector<CommunicationQueue::Ticket> tickets_;  // by unit, of its last gather
+  std::unique_ptr<std::byte[]> arena_;
+  std::int64_t arena_elements_ = 0;
+  std::vector<float> vectors_;
+  std::vector<std::size_t> vector_offsets_;  // by unit
+
+  PassSeconds seconds_;
+  bool in_backward_ = false;
+  TimePoint phase_began_{};
+};
+
+}  // namespace troupe::train
