@@ -1,0 +1,177 @@
+#include "train/sharding/memory_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "runtime/base/check.h"
+#include "runtime/collective/shm_link.h"
+#include "train/sharding/gather_schedule.h"
+#include "train/sharding/rank_layout.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+// What a trainer's process takes beside all that is counted. Measured as the PSS of trainers of
+// models of 0.2 to 60 M parameters, by kind of mapping, minus the rest of the plan (Debian 12,
+// x86-64, oneDNN 2.6, glibc's malloc).
+constexpr std::int64_t kPrivateBytes = 3 * kMiB;      // heap, stacks, relocated data
+constexpr std::int64_t kTrainerCodeBytes = 6 * kMiB;  // touched pages of oneDNN: trainers share
+constexpr std::int64_t kProgramCodeBytes = 5 * kMiB;  // of the program and others: all share
+constexpr std::int64_t kOtherProcesses = 2;           // driver and controller share them, too
+constexpr std::int64_t kThreadBytes = kMiB / 4;       // stack and malloc arena of a thread
+constexpr std::int64_t kOverheadBytes = 40 * kMiB;    // driver and controller, data set apart
+
+// Rows of queries that attention works on at once (train/cpu/attention.cpp), scores and their
+// gradients.
+constexpr std::int64_t kAttentionRows = 2 * 64;
+// A product's tile at most (train/cpu/gemm.cpp): oneDNN copies both operands.
+constexpr std::int64_t kGemmRows = 256, kGemmColumns = 768, kGemmDepth = 2048;
+
+std::int64_t size_of_type(DType type) { return static_cast<std::int64_t>(dtype_size(type)); }
+
+ComputeOptions compute_options(const PlanRequest& request) {
+  ComputeOptions options = request.compute;
+  options.tied = request.model.tie_word_embeddings;
+  options.limits.reshard_after_forward = row_of(request.strategy).reshards_after_forward;
+  return options;
+}
+
+ReductionOptions reduction_options(const PlanRequest& request) {
+  ReductionOptions options = request.reduction;
+  options.tied = request.model.tie_word_embeddings;
+  return options;
+}
+
+int heaviest_rank(const ParameterLayout& layout, const Mesh& mesh) {
+  const ShardMap shards(layout, mesh.dp_shard);
+  int heaviest = 0;
+  for (int member = 1; member < shards.members(); ++member)
+    if (shards.shard_elements(member) > shards.shard_elements(heaviest)) heaviest = member;
+  return mesh.rank_at(0, heaviest);
+}
+
+std::int64_t workspace_bytes(const PlanRequest& request) {
+  const ModelConfig& model = request.model;
+  const std::int64_t widest =
+      std::max({model.hidden_size, model.intermediate_size, model.qkv_width()});
+  const std::int64_t depth = std::min(kGemmDepth, widest);
+  const std::int64_t gemm = (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
+  const std::int64_t attention = kAttentionRows * request.activations.length_max;
+  return request.threads * 4 * (gemm + attention);
+}
+
+// A ring each way with every peer of the machine. Each is mapped twice by both ends, so that half
+// of it is this rank's.
+std::int64_t ring_bytes(const PlanRequest& request) {
+  const auto peers = static_cast<std::size_t>(std::max(1, request.ranks_on_node) - 1);
+  if (peers == 0) return 0;
+  return static_cast<std::int64_t>(collective::SegmentPlan::for_peers(peers).size_bytes());
+}
+
+std::int64_t runtime_bytes(const PlanRequest& request) {
+  const std::int64_t ranks = std::max(1, request.ranks_on_node);
+  return kPrivateBytes + kTrainerCodeBytes / ranks + kProgramCodeBytes / (ranks + kOtherProcesses) +
+         request.threads * kThreadBytes;
+}
+
+// Whole gradients grow over the micro-batches and leave once.
+bool reduces_once(const PlanRequest& request) {
+  return request.reduction.order == ReductionOrder::kOff &&
+         !row_of(request.strategy).shards_gradients && request.reduction.reduce == DType::kF32;
+}
+
+// Bytes of an element of a gradient that is reduced. Leaves of the tree over all micro-batches
+// travel as they are.
+std::int64_t reduced_size(const PlanRequest& request) {
+  return request.reduction.order == ReductionOrder::kAcrossWorldSizes
+             ? size_of_type(DType::kF32)
+             : size_of_type(request.reduction.reduce);
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const PlanRequest& request) {
+  const ParameterLayout layout(request.model);
+  const RankLayout rank(layout, request.strategy, request.mesh,
+                        heaviest_rank(layout, request.mesh));
+  const std::int64_t state_size = size_of_type(request.compute.state);
+  const GatherBuffers gathered = GatherBuffers::plan(rank, compute_options(request));
+  MemoryPlan plan;
+  plan.parameters = rank.elements(Region::kParameters) * state_size;
+  plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
+  plan.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size;
+  plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
+  plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
+  plan.activations =
+      static_cast<std::int64_t>(Activations::bytes_needed(request.model, request.activations));
+  plan.workspaces = workspace_bytes(request);
+  plan.rings = ring_bytes(request);
+  // The trainer's copy, and its share of the block of bytes in which it came.
+  plan.dataset = request.dataset_bytes + request.dataset_bytes / std::max(1, request.ranks_on_node);
+  plan.runtime = runtime_bytes(request);
+  return plan;
+}
+
+TrafficPlan plan_traffic(const PlanRequest& request) {
+  const ParameterLayout layout(request.model);
+  const StrategyRow& row = row_of(request.strategy);
+  const Mesh& mesh = request.mesh;
+  const auto elements = static_cast<double>(layout.total_elements());
+  const double world = mesh.size(), group = mesh.dp_shard;
+  const auto turns = static_cast<double>(request.reduction.micro_batches);
+  TrafficPlan plan;
+  const double reductions = reduces_once(request) ? 1 : turns;
+  plan.gradients = reductions * elements * (world - 1) / world * reduced_size(request) +
+                   4 * elements * (mesh.dp_replicate - 1) / world;
+  if (row.shards_parameters) {
+    std::vector<std::int64_t> sizes;
+    for (const UnitInfo& unit : layout.units()) sizes.push_back(unit.elements);
+    const ComputeOptions compute = compute_options(request);
+    const GatherSchedule schedule(
+        sizes, training_events(static_cast<int>(sizes.size()), compute.tied), compute.limits);
+    double gathered = 0;
+    for (const GatherStep& step : schedule.steps())
+      for (const int unit : step.gathers)
+        gathered += turns * static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
+    for (const int unit : schedule.persistent())
+      gathered += static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
+    plan.gathered_parameters =
+        gathered * (group - 1) / group * size_of_type(request.compute.compute);
+  } else if (row.shards_optimizer) {
+    plan.updated_parameters = elements * (group - 1) / group * size_of_type(request.compute.state);
+  }
+  return plan;
+}
+
+TrafficFormula traffic_formula(const PlanRequest& request) {
+  const StrategyRow& row = row_of(request.strategy);
+  const Mesh& mesh = request.mesh;
+  const auto elements = static_cast<double>(ParameterLayout(request.model).total_elements());
+  const double world = mesh.size(), group = mesh.dp_shard;
+  const std::int64_t turns = request.reduction.micro_batches;
+  const std::int64_t reductions = reduces_once(request) ? 1 : turns;
+  const double reduced = elements * (world - 1) / world * reduced_size(request) * reductions;
+  if (!row.shards_parameters) {
+    // The sums, or the parameters that were updated with them, go to everybody.
+    const DType last = row.shards_optimizer ? request.compute.state : DType::kF32;
+    return {fmt::format("{}Ψ·(N−1)/N", reductions + 1),
+            reduced + elements * (world - 1) / world * size_of_type(last)};
+  }
+  const std::int64_t gathers = row.reshards_after_forward ? 2 * turns : turns;
+  const double gathered =
+      elements * (group - 1) / group * size_of_type(request.compute.compute) * gathers;
+  const double shared = 4 * elements * (mesh.dp_replicate - 1) / world;
+  const std::string text =
+      mesh.dp_replicate == 1
+          ? fmt::format("{}Ψ·(N−1)/N", reductions + gathers)
+          : fmt::format("{}Ψ·(N−1)/N + {}Ψ·(n−1)/n + Ψ·(R−1)/N", reductions, gathers);
+  return {text, reduced + gathered + shared};
+}
+
+std::int64_t run_overhead_bytes() { return kOverheadBytes; }
+
+}  // namespace troupe::train

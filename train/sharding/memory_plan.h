@@ -1,0 +1,80 @@
+#pragma once
+// What one trainer's process will need in memory, and what it will send: arithmetic alone, before
+// anything exists.
+//
+// A plan is the proportional share that the operating system attributes to the process (PSS) in the
+// steady state of training, its surviving segment counted once. Everything that grows with the
+// model, the batch or the ranks comes from the code that allocates it; what is left, the program
+// itself, is measured (kRuntime… in memory_plan.cpp).
+
+#include <cstdint>
+#include <string>
+
+#include "train/model/activations.h"
+#include "train/model/parameter_layout.h"
+#include "train/sharding/gradient_reducer.h"
+#include "train/sharding/sharded_units.h"
+#include "train/sharding/strategy.h"
+
+namespace troupe::train {
+
+// What a plan depends on. The strategy decides compute.limits.reshard_after_forward; tied comes
+// from the model.
+struct PlanRequest {
+  ModelConfig model;
+  Strategy strategy = Strategy::kDdp;
+  Mesh mesh;
+  ComputeOptions compute;      // types of state and products, limits of gathered parameters
+  ReductionOptions reduction;  // order, type, micro-batches of a step
+  ActivationOptions activations;
+  int threads = 1;
+  // Trainers on one machine: they share rings, the program's pages and the data set's.
+  int ranks_on_node = 1;
+  std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them
+};
+
+// Bytes of one trainer.
+struct MemoryPlan {
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;  // AdamW's two moments
+  std::int64_t gathered = 0;   // units materialised for use, in the type of the products
+  std::int64_t reduction = 0;  // local gradients on their way, partial sums
+  std::int64_t activations = 0;
+  std::int64_t workspaces = 0;  // of the threads: attention scores, packed operands
+  std::int64_t rings = 0;       // shared memory between the ranks of a machine
+  std::int64_t dataset = 0;
+  std::int64_t runtime = 0;  // the program: code, libraries, threads, heap
+
+  // The four that the formulas of ZeRO are about, and all.
+  std::int64_t state() const { return parameters + gradients + optimizer; }
+  std::int64_t rest() const { return reduction + workspaces + rings + dataset + runtime; }
+  std::int64_t total() const { return state() + gathered + activations + rest(); }
+};
+
+// Of the rank that owns most.
+MemoryPlan plan_memory(const PlanRequest& request);
+
+// Bytes that a rank sends in one optimizer step, headers and scalars not counted.
+struct TrafficPlan {
+  double gradients = 0;            // reduced, and shared among those who keep them whole
+  double gathered_parameters = 0;  // of the micro-batches' passes
+  double updated_parameters = 0;   // after the optimizer, where parameters are whole
+  double total() const { return gradients + gathered_parameters + updated_parameters; }
+};
+// The mean over all ranks, by the same decisions that the run takes.
+TrafficPlan plan_traffic(const PlanRequest& request);
+
+// The textbook's figure beside it, with Ψ the elements of all units, N the world size, M the
+// micro-batches of a rank and step: DDP, ZeRO-1 and ZeRO-2 send (M + 1)·Ψ·(N − 1)/N elements,
+// ZeRO-3 3·M·Ψ·(N − 1)/N. Shard groups gather over their own n ranks.
+struct TrafficFormula {
+  std::string text;  // "2Ψ·(N−1)/N"
+  double bytes = 0;
+};
+TrafficFormula traffic_formula(const PlanRequest& request);
+
+// Bytes that the machine needs beside its trainers: driver, controller, head and node.
+std::int64_t run_overhead_bytes();
+
+}  // namespace troupe::train
