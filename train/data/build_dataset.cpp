@@ -24,26 +24,26 @@ TokenDataset::Kind kind_of(const DataOptions& options) {
 }
 
 struct Split {
-  std::vector<Conversation> train, eval;
+  std::vector<Conversation> train, kept;  // kept from training: val_size or held_out
 };
 
 Result<Split> split(std::vector<Conversation> rows, const DataOptions& options) {
   Split out;
-  if (options.val_size <= kValSizeMin) {
+  const bool held_out = options.held_out > kValSizeMin;
+  const double share = held_out ? options.held_out : options.val_size;
+  if (share <= kValSizeMin) {
     out.train = std::move(rows);
     return out;
   }
   const auto count = static_cast<double>(rows.size());
-  const auto eval_count = static_cast<std::size_t>(
-      options.val_size > 1 ? options.val_size : std::ceil(options.val_size * count));
-  if (eval_count >= rows.size()) {
-    return error(Code::kInvalidArgument,
-                 "val_size={} takes {} of {} rows: none is left to train on", options.val_size,
-                 eval_count, rows.size());
+  const auto kept_count = static_cast<std::size_t>(share > 1 ? share : std::ceil(share * count));
+  if (kept_count >= rows.size()) {
+    return error(Code::kInvalidArgument, "{}={} takes {} of {} rows: none is left to train on",
+                 held_out ? "troupe.held_out" : "val_size", share, kept_count, rows.size());
   }
   const auto order = random_permutation(static_cast<std::uint32_t>(rows.size()), options.seed);
   for (std::size_t i = 0; i < order.size(); ++i) {
-    (i < eval_count ? out.eval : out.train).push_back(std::move(rows[order[i]]));
+    (i < kept_count ? out.kept : out.train).push_back(std::move(rows[order[i]]));
   }
   return out;
 }
@@ -154,9 +154,16 @@ Status check_data_options(const DataOptions& options) {
                  *options.max_samples);
   }
   // A count, however it came about, must fit the arithmetic below.
-  if (!(options.val_size >= 0 && options.val_size < 1e9)) {
-    return error(Code::kInvalidArgument, "val_size={}: must be a count or a fraction of the rows",
-                 options.val_size);
+  for (const auto& [key, share] :
+       {std::pair("val_size", options.val_size), std::pair("troupe.held_out", options.held_out)}) {
+    if (share >= 0 && share < 1e9) continue;
+    return error(Code::kInvalidArgument, "{}={}: must be a count or a fraction of the rows", key,
+                 share);
+  }
+  if (options.val_size > kValSizeMin && options.held_out > kValSizeMin) {
+    return error(Code::kInvalidArgument,
+                 "troupe.held_out={} and val_size={} both keep data from training: leave one out",
+                 options.held_out, options.val_size);
   }
   if (options.val_size > kValSizeMin && !options.eval_dataset.empty()) {
     return invalid("Cannot specify `val_size` if `eval_dataset` is not None.");
@@ -192,21 +199,40 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
   if (options.train_on_prompt && chat.efficient_eos) {
     return error(Code::kInvalidArgument, "Current template does not support `train_on_prompt`.");
   }
-  DatasetModule out{TokenDataset(kind_of(options), 0), std::nullopt, {}, {}, tokenizer, chat, {}};
+  DatasetModule out{.train = TokenDataset(kind_of(options), 0),
+                    .eval = std::nullopt,
+                    .held_out = std::nullopt,
+                    .train_report = {},
+                    .eval_report = {},
+                    .held_out_report = {},
+                    .tokenizer = tokenizer,
+                    .chat = chat,
+                    .notes = {}};
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, out.tokenizer, out.notes));
   auto rows = TROUPE_TRY(split(
       TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report)), options));
+  std::vector<Conversation> eval_rows, held_out_rows;
+  if (options.held_out > kValSizeMin) {
+    held_out_rows = std::move(rows.kept);
+  } else {
+    eval_rows = std::move(rows.kept);
+  }
   if (!options.eval_dataset.empty()) {
-    rows.eval =
+    eval_rows =
         TROUPE_TRY(load_conversations(files, options, options.eval_dataset, out.eval_report));
   }
   out.train = TROUPE_TRY(encode(rows.train, options, out, progress, out.train_report));
   describe(options, out.train_report, out.train, out.tokenizer, out.notes);
   for (const auto& warning : out.train_report.warnings) out.notes.push_back(warning);
-  if (!rows.eval.empty()) {
-    auto eval = encode(rows.eval, options, out, progress, out.eval_report);
+  if (!eval_rows.empty()) {
+    auto eval = encode(eval_rows, options, out, progress, out.eval_report);
     if (!eval) return eval.status().prefixed("evaluation data");
     out.eval = std::move(*eval);
+  }
+  if (!held_out_rows.empty()) {
+    auto held_out = encode(held_out_rows, options, out, progress, out.held_out_report);
+    if (!held_out) return held_out.status().prefixed("held-out data");
+    out.held_out = std::move(*held_out);
   }
   return out;
 }

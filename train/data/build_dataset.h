@@ -32,6 +32,9 @@ struct DataOptions {
   // ones of random_permutation(rows, seed); the others train, in the permutation's order. (Which
   // rows they are differs from Hugging Face's train_test_split, which draws from NumPy's PCG64.)
   double val_size = 0;
+  // The same choice of rows for DatasetModule::held_out: neither trained on nor evaluated. Not
+  // together with val_size.
+  double held_out = 0;
   std::string mix_strategy = "concat";  // interleave_under, interleave_over, interleave_once
   std::optional<std::string> interleave_probs;
   std::int64_t preprocessing_batch_size = 1000;
@@ -43,7 +46,8 @@ struct DataOptions {
 struct DatasetModule {
   TokenDataset train;
   std::optional<TokenDataset> eval;
-  EncodeReport train_report, eval_report;
+  std::optional<TokenDataset> held_out;
+  EncodeReport train_report, eval_report, held_out_report;
   // The tokenizer with the template's end and padding tokens: generation and the files written
   // beside the weights use it.
   Tokenizer tokenizer;

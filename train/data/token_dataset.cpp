@@ -9,6 +9,11 @@ namespace {
 
 constexpr std::int64_t kPadMultiple = 8;  // LLaMA-Factory's pad_to_multiple_of
 
+std::int64_t padded_length(TokenDataset::Kind kind, std::int64_t length) {
+  if (kind != TokenDataset::Kind::kSupervised) return length;
+  return (length + kPadMultiple - 1) / kPadMultiple * kPadMultiple;
+}
+
 }  // namespace
 
 void TokenDataset::append(std::span<const TokenId> ids) {
@@ -53,16 +58,47 @@ std::span<const std::int32_t> TokenDataset::part_lengths(std::int64_t sample) co
   return std::span(parts_).subspan(begin, part_ends_[at] - begin);
 }
 
+std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
+  std::int64_t length = 0;
+  for (const auto sample : samples) {
+    length = std::max(length, static_cast<std::int64_t>(dataset.ids(sample).size()));
+  }
+  return padded_length(dataset.kind(), length);
+}
+
+std::int64_t longest_collated_length(const TokenDataset& dataset) {
+  std::int64_t length = 1;
+  for (std::int64_t sample = 0; sample < dataset.size(); ++sample) {
+    length = std::max(length, static_cast<std::int64_t>(dataset.ids(sample).size()));
+  }
+  return padded_length(dataset.kind(), length);
+}
+
+std::int64_t collated_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
+  return static_cast<std::int64_t>(samples.size()) * collated_length(dataset, samples);
+}
+
+std::int64_t target_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
+  const auto count_from_second = [](std::span<const std::int32_t> labels, std::int32_t ignored) {
+    if (labels.empty()) return std::int64_t{0};
+    return static_cast<std::int64_t>(labels.size() - 1) -
+           std::count(labels.begin() + 1, labels.end(), ignored);
+  };
+  std::int64_t count = 0;
+  for (const auto sample : samples) {
+    // In pre-training the labels are the ids, but for the padding token.
+    count += dataset.kind() == TokenDataset::Kind::kPretrain
+                 ? count_from_second(dataset.ids(sample), dataset.pad_id())
+                 : count_from_second(dataset.labels(sample), kIgnoredLabel);
+  }
+  return count;
+}
+
 TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
   const auto kind = dataset.kind();
   TokenBatch out;
   out.rows = static_cast<std::int64_t>(samples.size());
-  for (const auto sample : samples) {
-    out.length = std::max(out.length, static_cast<std::int64_t>(dataset.ids(sample).size()));
-  }
-  if (kind == TokenDataset::Kind::kSupervised) {
-    out.length = (out.length + kPadMultiple - 1) / kPadMultiple * kPadMultiple;
-  }
+  out.length = collated_length(dataset, samples);
   const auto cells = static_cast<std::size_t>(out.rows * out.length);
   out.ids.assign(cells, dataset.pad_id());
   out.labels.assign(cells, kIgnoredLabel);

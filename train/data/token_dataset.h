@@ -73,4 +73,13 @@ TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> s
 // Labels that count after the shift: those at positions 1… of a row that are not kIgnoredLabel.
 std::int64_t count_target_tokens(const TokenBatch& batch);
 
+// What a batch of these samples would have, without making it: equal to collate() followed by
+// count_target_tokens(), to its ids.size() and to its length. So a rank knows the whole step's
+// counts and makes only its own batches.
+std::int64_t target_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+std::int64_t collated_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+// The length that any batch of the data set can have at most; at least 1.
+std::int64_t longest_collated_length(const TokenDataset& dataset);
+
 }  // namespace troupe::train

@@ -106,6 +106,7 @@ double round_to(double value, int digits) {
 }
 
 std::string hex_float(double value) {
+  if (std::isnan(value)) return "nan";  // without the sign that an addition may leave behind
   char buffer[64];
   std::snprintf(buffer, sizeof buffer, "%a", value);
   return buffer;

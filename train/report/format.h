@@ -20,7 +20,8 @@ std::string format_scientific(double value);
 
 // Rounded to `digits` decimals, as Python's round() (half to even of the decimal expansion).
 double round_to(double value, int digits);
-// C's %a: "0x1.8p+1": every bit of a double, readable by strtod and by Python's float.fromhex.
+// C's %a: "0x1.8p+1": every bit of a double, readable by strtod and by Python's float.fromhex;
+// "nan", "inf" and "-inf" too.
 std::string hex_float(double value);
 // One line as Python's json.dumps(value): ", " and ": ", floats by repr, NaN as NaN.
 std::string python_json(const json::Value& value);

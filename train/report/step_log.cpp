@@ -1,5 +1,8 @@
 #include "train/report/step_log.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdlib>
 
 #include "runtime/base/check.h"
@@ -12,6 +15,16 @@ namespace {
 constexpr int kLossDigits = 4;
 constexpr int kPercentageDigits = 2;
 constexpr int kThroughputDigits = 2;
+constexpr int kRateDigits = 2;
+constexpr int kShareDigits = 4;
+
+// What step_line writes besides StepRecord::extra.
+constexpr std::array<std::string_view, 10> kStepKeys = {
+    "step",    "loss",    "grad_norm",    "lr",     "tokens",
+    "skipped", "seconds", "tokens_per_s", "gflops", "gemm_share"};
+// Those among them that differ between equal runs.
+constexpr std::array<std::string_view, 4> kTimingKeys = {"seconds", "tokens_per_s", "gflops",
+                                                         "gemm_share"};
 
 // The lines of `text` that end in a newline, each without it.
 std::vector<std::string_view> complete_lines(std::string_view text) {
@@ -84,8 +97,43 @@ std::string step_line(const StepRecord& record) {
                     {"grad_norm", hex_float(record.grad_norm)},
                     {"lr", record.learning_rate},
                     {"tokens", record.tokens}};
+  if (!record.skipped.empty()) line["skipped"] = record.skipped;
   for (const auto& member : record.extra) line.insert(member);
+  if (record.seconds.total() > 0) {
+    line["seconds"] = to_json(record.seconds);
+    line["tokens_per_s"] = round_to(record.rates.tokens_per_s, kRateDigits);
+    line["gflops"] = round_to(record.rates.gflops, kRateDigits);
+    line["gemm_share"] = round_to(record.rates.gemm_share, kShareDigits);
+  }
   return python_json(line);
+}
+
+std::string strip_timings(std::string_view steps_text) {
+  std::string out;
+  while (!steps_text.empty()) {
+    const auto end = std::min(steps_text.find('\n'), steps_text.size());
+    const auto line = steps_text.substr(0, end);
+    auto value = parse_python_json(line, kStepsFile);
+    if (value.ok() && value->is_object()) {
+      json::Object kept;
+      for (const auto& member : value->get_object()) {
+        const std::string_view key(member.key());
+        if (std::ranges::find(kTimingKeys, key) == kTimingKeys.end()) kept.insert(member);
+      }
+      out += python_json(kept);
+    } else {
+      out += line;
+    }
+    if (end < steps_text.size()) out += '\n';
+    steps_text.remove_prefix(std::min(end + 1, steps_text.size()));
+  }
+  return out;
+}
+
+StepRecord without_timings(StepRecord record) {
+  record.seconds = {};
+  record.rates = {};
+  return record;
 }
 
 Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path) {
@@ -102,17 +150,21 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
     if (!step || !loss || !grad_norm) {
       return error(Code::kDataLoss, "{}: line {} lacks step, loss or grad_norm", path, number);
     }
-    StepRecord record{*step,
-                      *loss,
-                      *grad_norm,
-                      json::find_number(*value, "lr").value_or(0),
-                      json::find_integer(*value, "tokens").value_or(0),
-                      {}};
+    StepRecord record{.step = *step,
+                      .loss = *loss,
+                      .grad_norm = *grad_norm,
+                      .learning_rate = json::find_number(*value, "lr").value_or(0),
+                      .tokens = json::find_integer(*value, "tokens").value_or(0),
+                      .skipped = json::find_string(*value, "skipped").value_or("")};
+    if (const auto* seconds = json::find(*value, "seconds")) {
+      record.seconds = step_seconds_from_json(*seconds);
+    }
+    record.rates = {.tokens_per_s = json::find_number(*value, "tokens_per_s").value_or(0),
+                    .gflops = json::find_number(*value, "gflops").value_or(0),
+                    .gemm_share = json::find_number(*value, "gemm_share").value_or(0)};
     for (const auto& member : value->get_object()) {
       const std::string_view key(member.key());
-      if (key != "step" && key != "loss" && key != "grad_norm" && key != "lr" && key != "tokens") {
-        record.extra.insert(member);
-      }
+      if (std::ranges::find(kStepKeys, key) == kStepKeys.end()) record.extra.insert(member);
     }
     records.push_back(std::move(record));
   }

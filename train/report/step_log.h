@@ -15,6 +15,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
+#include "train/report/step_timer.h"
 
 namespace troupe::train {
 
@@ -45,17 +46,31 @@ class LineFile {
 // clipping; learning_rate: the one this step used; tokens: trained on in this step, all ranks.
 struct StepRecord {
   std::int64_t step = 0;  // 1 for the first
-  double loss = 0;
+  double loss = 0;        // may be NaN or infinite: a step's own loss is never hidden
   double grad_norm = 0;
   double learning_rate = 0;
   std::int64_t tokens = 0;
-  json::Object extra;  // further fields, appended in order (seconds by phase, …)
+  // Why the parameters were not updated ("the gradient of … on rank 1 is not finite"); empty: they
+  // were.
+  std::string skipped;
+  json::Object extra;  // further fields, appended in order
+  // Times differ from run to run: they are not part of what equal runs have in common. Written
+  // where there are any.
+  StepSeconds seconds;  // of rank 0
+  StepRates rates;
 };
 
-// {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096}
+// {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096,
+//  "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …}
+// Floats that must agree in every bit are in C's %a, "nan", "inf" or "-inf".
 std::string step_line(const StepRecord& record);
 // The records of a steps.jsonl, for tests and tools. kDataLoss with the line's number.
 Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path);
+// The text of a steps.jsonl without what equal runs need not have in common: seconds, tokens_per_s,
+// gflops and gemm_share. Two runs are equal when these texts are. Lines that are no JSON stay.
+std::string strip_timings(std::string_view steps_text);
+// The same of one record.
+StepRecord without_timings(StepRecord record);
 
 // What a log event writes to trainer_log.jsonl: LLaMA-Factory's LogCallback. Absent fields are
 // omitted.

@@ -30,14 +30,37 @@ json::Value or_null(const std::optional<T>& value) {
   }
 }
 
-json::Object control_callback(const TrainerState& state) {
+json::Object stateful_callbacks(const TrainerState& state) {
   json::Object args{{"should_epoch_stop", false},
                     {"should_evaluate", false},
                     {"should_log", false},
                     {"should_save", state.should_save},
                     {"should_training_stop", state.should_training_stop}};
-  return json::Object{
-      {"TrainerControl", json::Object{{"args", std::move(args)}, {"attributes", json::Object{}}}}};
+  json::Object callbacks;
+  if (state.early_stopping) {
+    callbacks["EarlyStoppingCallback"] = json::Object{
+        {"args", json::Object{{"early_stopping_patience", state.early_stopping->patience},
+                              {"early_stopping_threshold", 0.0}}},
+        {"attributes",
+         json::Object{{"early_stopping_patience_counter", state.early_stopping->counter}}}};
+  }
+  callbacks["TrainerControl"] =
+      json::Object{{"args", std::move(args)}, {"attributes", json::Object{}}};
+  return callbacks;
+}
+
+std::optional<EarlyStoppingState> early_stopping_of(const json::Value& state) {
+  const json::Value* at = &state;
+  for (const char* key : {"stateful_callbacks", "EarlyStoppingCallback"}) {
+    at = json::find(*at, key);
+    if (!at) return std::nullopt;
+  }
+  const auto* args = json::find(*at, "args");
+  const auto* attributes = json::find(*at, "attributes");
+  if (!args || !attributes) return std::nullopt;
+  return EarlyStoppingState{
+      .patience = json::find_integer(*args, "early_stopping_patience").value_or(0),
+      .counter = json::find_integer(*attributes, "early_stopping_patience_counter").value_or(0)};
 }
 
 double per_second(std::int64_t count, double runtime_s) {
@@ -75,7 +98,7 @@ std::string trainer_state_text(const TrainerState& state) {
                             {"num_input_tokens_seen", state.num_input_tokens_seen},
                             {"num_train_epochs", state.num_train_epochs},
                             {"save_steps", steps_value(state.save_steps)},
-                            {"stateful_callbacks", control_callback(state)},
+                            {"stateful_callbacks", stateful_callbacks(state)},
                             {"total_flos", state.total_flos},
                             {"train_batch_size", state.train_batch_size},
                             {"trial_name", nullptr},
@@ -112,6 +135,7 @@ Result<TrainerState> parse_trainer_state(std::string_view text, std::string_view
   state.best_global_step = json::find_integer(value, "best_global_step");
   state.best_metric = json::find_number(value, "best_metric");
   state.best_model_checkpoint = json::find_string(value, "best_model_checkpoint");
+  state.early_stopping = early_stopping_of(value);
   return state;
 }
 
@@ -132,6 +156,23 @@ json::Object eval_log(double epoch, double eval_loss, double runtime_s, std::int
           {"eval_samples_per_second", per_second(samples, runtime_s)},
           {"eval_steps_per_second", per_second(eval_batches, runtime_s)},
           {"step", step}};
+}
+
+const json::Object* find_eval_log(const TrainerState& state, std::int64_t step) {
+  const json::Object* found = nullptr;
+  for (const auto& entry : state.log_history) {
+    const bool evaluation = json::find(entry, "eval_loss") != nullptr;
+    if (evaluation && json::find_integer(entry, "step") == step) found = &entry.get_object();
+  }
+  return found;
+}
+
+std::optional<std::int64_t> last_eval_step(const TrainerState& state) {
+  std::optional<std::int64_t> last;
+  for (const auto& entry : state.log_history) {
+    if (json::find(entry, "eval_loss")) last = json::find_integer(entry, "step");
+  }
+  return last;
 }
 
 void truncate_log_history(TrainerState& state, std::int64_t step) {

@@ -14,6 +14,13 @@
 
 namespace troupe::train {
 
+// The state of transformers' EarlyStoppingCallback.
+struct EarlyStoppingState {
+  std::int64_t patience = 0;
+  std::int64_t counter = 0;  // evaluations in a row without improvement
+  friend bool operator==(const EarlyStoppingState&, const EarlyStoppingState&) = default;
+};
+
 struct TrainerState {
   std::optional<std::int64_t> best_global_step;
   std::optional<double> best_metric;
@@ -31,6 +38,7 @@ struct TrainerState {
   std::int64_t train_batch_size = 0;
   bool should_save = false;  // of the TrainerControl callback's state
   bool should_training_stop = false;
+  std::optional<EarlyStoppingState> early_stopping;
 };
 
 std::string trainer_state_text(const TrainerState& state);
@@ -40,9 +48,16 @@ Result<TrainerState> parse_trainer_state(std::string_view text, std::string_view
 // learning_rate the one that `step` used.
 json::Object train_log(double epoch, double grad_norm, double learning_rate, double loss,
                        std::int64_t step);
-// {epoch, eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, step}
+// {epoch, eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, step}; a step of
+// an evaluation is a batch.
 json::Object eval_log(double epoch, double eval_loss, double runtime_s, std::int64_t samples,
                       std::int64_t eval_batches, std::int64_t step);
+
+// What the evaluation of `step` wrote into log_history; the last one where there are several. Null:
+// there was none.
+const json::Object* find_eval_log(const TrainerState& state, std::int64_t step);
+// The step of the last evaluation in log_history.
+std::optional<std::int64_t> last_eval_step(const TrainerState& state);
 
 // Drops entries of steps after `step`: the run resumes from there.
 void truncate_log_history(TrainerState& state, std::int64_t step);

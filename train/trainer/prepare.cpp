@@ -18,6 +18,7 @@ DataOptions data_options(const TrainConfig& config) {
   options.stage = config.method.stage == Stage::kPretrain ? DataOptions::Stage::kPretrain
                                                           : DataOptions::Stage::kSupervised;
   options.dataset = data.dataset;
+  options.eval_dataset = config.evaluation.eval_dataset;
   options.dataset_dir = data.dataset_dir;
   options.template_name = data.template_name;
   options.cutoff_len = data.cutoff_len;
@@ -26,12 +27,17 @@ DataOptions data_options(const TrainConfig& config) {
   options.train_on_prompt = data.train_on_prompt;
   options.mask_history = data.mask_history;
   options.max_samples = data.max_samples;
-  options.val_size = config.troupe.held_out;
+  options.val_size = config.evaluation.val_size;
+  options.held_out = config.troupe.held_out;
   options.preprocessing_batch_size = data.preprocessing_batch_size;
   options.seed = static_cast<std::uint32_t>(config.training.seed);
   options.default_system = data.default_system;
   options.enable_thinking = data.enable_thinking.value_or(true);
   return options;
+}
+
+bool evaluates(const EvaluationSection& evaluation) {
+  return evaluation.strategy != IntervalStrategy::kNo || evaluation.on_start || evaluation.do_eval;
 }
 
 // Starts where LLaMA-Factory would, but from the newest checkpoint that validates.
@@ -124,6 +130,10 @@ void describe(const DatasetModule& module, std::vector<std::string>& notes) {
     text += fmt::format("; {} samples longer than cutoff_len dropped", report.samples_too_long);
   }
   notes.push_back(std::move(text));
+  if (module.eval) {
+    notes.push_back(fmt::format("evaluation data: {} samples of {} tokens", module.eval->size(),
+                                format_count(static_cast<double>(module.eval->token_count()))));
+  }
   notes.insert(notes.end(), report.warnings.begin(), report.warnings.end());
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
 }
@@ -170,14 +180,24 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
   describe(module, notes);
-  return PreparedRun{.bundle = {.config = config,
-                                .model = std::move(model),
-                                .companions = std::move(companions),
-                                .dataset = std::move(module.train)},
-                     .tokenizer = std::move(module.tokenizer),
-                     .held_out = std::move(module.eval),
-                     .resume_path = resume_path,
-                     .notes = std::move(notes)};
+  PreparedRun prepared{.bundle = {.config = config,
+                                  .model = std::move(model),
+                                  .companions = std::move(companions),
+                                  .dataset = std::move(module.train)},
+                       .tokenizer = std::move(module.tokenizer),
+                       .held_out = std::move(module.held_out),
+                       .resume_path = resume_path,
+                       .notes = std::move(notes)};
+  // A run that is not evaluated ships nothing to evaluate on; val_size keeps its rows from training
+  // all the same, as in LLaMA-Factory.
+  if (evaluates(config.evaluation)) {
+    if (!module.eval) {
+      return error(Code::kInvalidArgument,
+                   "Please make sure eval_dataset be provided or val_size >1e-6");
+    }
+    prepared.bundle.eval = std::move(module.eval);
+  }
+  return prepared;
 }
 
 }  // namespace troupe::train

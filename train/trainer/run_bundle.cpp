@@ -8,7 +8,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31444e4250525454;  // "TTRPBND1"
+constexpr std::uint64_t kMagic = 0x32444e4250525454;  // "TTRPBND2"
 
 class Writer {
  public:
@@ -124,6 +124,8 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
   Writer body;
   body.array(std::span(text.data(), text.size()));
   write_dataset(body, bundle.dataset);
+  body.number(bundle.eval ? 1 : 0);
+  if (bundle.eval) write_dataset(body, *bundle.eval);
   Writer out;
   out.number(kMagic);
   out.number(xxh3_64(body.bytes));
@@ -154,6 +156,7 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
     bundle.companions[std::string(member.key())] = std::string(member.value().as_string());
   }
   bundle.dataset = TROUPE_TRY(read_dataset(in));
+  if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));
   return bundle;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +25,12 @@ struct RunBundle {
   // Name → content of config.json, generation_config.json, the tokenizer's files.
   std::map<std::string, std::string> companions;
   TokenDataset dataset{TokenDataset::Kind::kPretrain, 0};
+  // What is evaluated on; absent where nothing is.
+  std::optional<TokenDataset> eval;
 };
 
 // Layout: u64 magic, u64 XXH3 of what follows, u64 size of the JSON, the JSON, the data set's
-// arrays each behind its u64 element count.
+// arrays each behind its u64 element count, u64 1 and another data set to evaluate on, or u64 0.
 std::vector<std::byte> encode_bundle(const RunBundle& bundle);
 // kDataLoss for bytes that are not as they were encoded.
 Result<RunBundle> decode_bundle(std::span<const std::byte> bytes);

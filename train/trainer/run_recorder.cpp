@@ -1,6 +1,7 @@
 #include "train/trainer/run_recorder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "train/report/loss_plot.h"
 
@@ -19,9 +20,12 @@ Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
   state.num_train_epochs = facts.schedule.epoch_count;
   state.logging_steps = config.training.logging_steps;
   state.save_steps = config.training.save_steps;
+  state.eval_steps = eval_steps_value(config);
   state.train_batch_size = config.training.per_device_train_batch_size;
-  return RunRecorder(files, clock, config, facts, std::move(state), std::move(steps),
-                     std::move(log));
+  RunRecorder recorder(files, clock, config, facts, std::move(state), std::move(steps),
+                       std::move(log));
+  TROUPE_RETURN_IF_ERROR(recorder.remember_unlogged_steps());
+  return recorder;
 }
 
 RunRecorder::RunRecorder(FileSystem& files, const Clock& clock, const TrainConfig& config,
@@ -39,14 +43,40 @@ double RunRecorder::elapsed_s() const {
   return static_cast<double>(clock_->unix_time_us() - facts_.started_unix_us) / 1e6;
 }
 
+double RunRecorder::remaining_s() const {
+  const auto done =
+      static_cast<double>(std::max<std::int64_t>(1, state_.global_step - first_step_));
+  const auto left = static_cast<double>(facts_.schedule.total_steps - state_.global_step);
+  return elapsed_s() / done * left;
+}
+
+Status RunRecorder::remember_unlogged_steps() {
+  // Steps since the last log event, so that a recovered run logs what an undisturbed one does.
+  std::int64_t logged = 0;
+  for (const auto& entry : state_.log_history) {
+    if (json::find(entry, "loss")) logged = json::find_integer(entry, "step").value_or(logged);
+  }
+  const auto lines =
+      TROUPE_TRY(read_steps(*files_, join_path(config_->training.output_dir, kStepsFile)));
+  for (const StepRecord& line : lines) {
+    if (line.step > logged) add_loss(line.loss);
+  }
+  return {};
+}
+
+void RunRecorder::add_loss(double loss) {
+  const bool hidden = config_->training.logging_nan_inf_filter && !std::isfinite(loss);
+  loss_since_log_ += hidden ? loss_since_log_ / static_cast<double>(1 + steps_since_log_) : loss;
+  ++steps_since_log_;
+}
+
 Result<bool> RunRecorder::step(const StepRecord& record) {
   TROUPE_RETURN_IF_ERROR(steps_.append(step_line(record)));
   state_.global_step = record.step;
   state_.epoch = static_cast<double>(record.step) /
                  static_cast<double>(std::max<std::int64_t>(1, facts_.schedule.steps_per_epoch));
   state_.total_flos += facts_.flos_per_token * static_cast<double>(record.tokens);
-  loss_since_log_ += record.loss;
-  ++steps_since_log_;
+  add_loss(record.loss);
   const bool due = (facts_.schedule.logging_interval > 0 &&
                     record.step % facts_.schedule.logging_interval == 0) ||
                    (config_->training.logging_first_step && record.step == 1);
@@ -56,18 +86,30 @@ Result<bool> RunRecorder::step(const StepRecord& record) {
   steps_since_log_ = 0;
   state_.log_history.push_back(
       train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step));
-  const double elapsed = elapsed_s();
-  const auto done = static_cast<double>(record.step - first_step_);
-  const auto left = static_cast<double>(facts_.schedule.total_steps - record.step);
   TrainerLogEntry entry{.current_steps = record.step,
                         .total_steps = facts_.schedule.total_steps,
                         .loss = loss,
                         .learning_rate = record.learning_rate,
                         .epoch = state_.epoch,
-                        .elapsed_s = elapsed,
-                        .remaining_s = elapsed / done * left};
+                        .elapsed_s = elapsed_s(),
+                        .remaining_s = remaining_s()};
   TROUPE_RETURN_IF_ERROR(log_.append(trainer_log_line(entry)));
   return true;
+}
+
+Status RunRecorder::evaluated(const EvalResult& result) {
+  state_.log_history.push_back(eval_log(state_.epoch, result.loss, result.seconds, result.samples,
+                                        result.batches, state_.global_step));
+  return log_.append(trainer_log_line({.current_steps = state_.global_step,
+                                       .total_steps = facts_.schedule.total_steps,
+                                       .eval_loss = result.loss,
+                                       .epoch = state_.epoch,
+                                       .elapsed_s = elapsed_s(),
+                                       .remaining_s = remaining_s()}));
+}
+
+void RunRecorder::set_best(const BestModel& best) {
+  best.store(state_, config_->training.output_dir);
 }
 
 Status RunRecorder::sync() {
@@ -75,11 +117,14 @@ Status RunRecorder::sync() {
   return log_.sync();
 }
 
-Status RunRecorder::finish() {
+Status RunRecorder::finish(std::int64_t final_step) {
   const std::string& directory = config_->training.output_dir;
   const auto lines = TROUPE_TRY(read_steps(*files_, join_path(directory, kStepsFile)));
   double loss_sum = 0;
-  for (const StepRecord& line : lines) loss_sum += line.loss;
+  for (const StepRecord& line : lines) {
+    const bool hidden = config_->training.logging_nan_inf_filter && !std::isfinite(line.loss);
+    if (!hidden) loss_sum += line.loss;
+  }
   TrainResults results{
       .epoch = state_.epoch,
       .total_flos = state_.total_flos,
@@ -96,12 +141,26 @@ Status RunRecorder::finish() {
                                           state_.epoch / results.runtime_s / facts_.world_size;
   }
   TROUPE_RETURN_IF_ERROR(save_metrics(*files_, directory, "train", metrics));
+  TROUPE_RETURN_IF_ERROR(save_evaluation(final_step));
   TROUPE_RETURN_IF_ERROR(write_file_atomically(*files_, join_path(directory, "trainer_state.json"),
                                                trainer_state_text()));
   if (config_->method.plot_loss) {
-    TROUPE_RETURN_IF_ERROR(plot_loss(*files_, directory, state_.log_history, {"loss"}));
+    TROUPE_RETURN_IF_ERROR(
+        plot_loss(*files_, directory, state_.log_history, {"loss", "eval_loss"}));
   }
   return sync();
+}
+
+Status RunRecorder::save_evaluation(std::int64_t final_step) {
+  const json::Object* entry = find_eval_log(state_, final_step);
+  if (!entry) return {};
+  json::Object metrics = *entry;
+  metrics.erase("step");
+  if (config_->method.stage == Stage::kPretrain) {
+    // LLaMA-Factory reports it in pre-training.
+    metrics["eval_perplexity"] = std::exp(json::find_number(metrics, "eval_loss").value_or(0));
+  }
+  return save_metrics(*files_, config_->training.output_dir, "eval", metrics);
 }
 
 }  // namespace troupe::train

@@ -1,6 +1,6 @@
 #pragma once
 // What rank 0 writes about a run while it trains: steps.jsonl, trainer_log.jsonl, the log history
-// of trainer_state.json, and the results at the end.
+// of trainer_state.json, evaluations, and the results at the end.
 
 #include <cstdint>
 #include <optional>
@@ -13,6 +13,8 @@
 #include "train/config/train_config.h"
 #include "train/report/step_log.h"
 #include "train/report/trainer_state.h"
+#include "train/trainer/best_model.h"
+#include "train/trainer/evaluator.h"
 
 namespace troupe::train {
 
@@ -31,21 +33,36 @@ class RunRecorder {
   static Result<RunRecorder> open(FileSystem& files, const Clock& clock, const TrainConfig& config,
                                   const RunFacts& facts, TrainerState state);
 
-  // After every step. Returns whether the step was one to log (logging_steps).
+  // After every step, skipped ones too. Returns whether the step was one to log (logging_steps).
+  // The logged loss is the mean of the steps since the last one logged; with
+  // logging_nan_inf_filter a step whose loss is not finite counts as transformers has it, with a
+  // mean of those before it. steps.jsonl always has the step's own.
   Result<bool> step(const StepRecord& record);
+  // After an evaluation of the parameters as of the last step (0: the initial ones): a line in
+  // trainer_log.jsonl, an entry in log_history. Keep the order log, evaluate, checkpoint.
+  Status evaluated(const EvalResult& result);
+  // What trainer_state.json says of the best model: after evaluated(), and before a checkpoint.
+  void set_best(const BestModel& best);
   // Makes the lines durable, before a checkpoint that stands for them.
   Status sync();
   // trainer_state.json as of the last step.
   std::string trainer_state_text() const { return train::trainer_state_text(state_); }
   const TrainerState& state() const { return state_; }
 
-  // train_results.json, all_results.json, trainer_state.json and, with plot_loss, the plot.
-  Status finish();
+  // train_results.json, all_results.json, trainer_state.json; eval_results.json where `final_step`
+  // was evaluated (the last step, or the one whose parameters load_best_model_at_end brought back);
+  // with plot_loss, the plots.
+  Status finish(std::int64_t final_step);
+  Status finish() { return finish(state_.global_step); }
 
  private:
   RunRecorder(FileSystem& files, const Clock& clock, const TrainConfig& config,
               const RunFacts& facts, TrainerState state, LineFile steps, LineFile log);
+  Status remember_unlogged_steps();
+  void add_loss(double loss);
+  Status save_evaluation(std::int64_t final_step);
   double elapsed_s() const;
+  double remaining_s() const;
 
   FileSystem* files_;
   const Clock* clock_;

@@ -9,6 +9,7 @@
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "train/config/chaos.h"
+#include "train/report/step_timer.h"
 #include "train/trainer/run_state.h"
 
 namespace troupe::train {
@@ -45,6 +46,9 @@ struct StepReport {
   double learning_rate = 0;
   std::int64_t tokens = 0;
   bool logged = false;
+  std::string skipped;
+  StepSeconds seconds;
+  StepRates rates;
 };
 struct CheckpointReport {
   std::int64_t step = 0;

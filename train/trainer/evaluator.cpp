@@ -1,0 +1,153 @@
+#include "train/trainer/evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace troupe::train {
+namespace {
+
+// What a batch's sums are gathered as: two doubles, since counts below 2⁵³ are exact in them.
+constexpr std::size_t kFieldsPerBatch = 2;
+
+bool has_room(const ActivationOptions& have, const ActivationOptions& need) {
+  return have.rows_max >= need.rows_max && have.length_max >= need.length_max;
+}
+
+}  // namespace
+
+EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter) {
+  EvalResult result{.batches = static_cast<std::int64_t>(batches.size())};
+  double finite_sum = 0, all_sum = 0;          // of rows · mean loss
+  std::int64_t finite_rows = 0, all_rows = 0;  // of batches with targets
+  double finite_losses = 0, all_losses = 0;
+  std::int64_t finite_targets = 0;
+  for (const EvalBatch& batch : batches) {
+    result.samples += batch.rows;
+    result.targets += batch.targets;
+    if (batch.targets == 0) continue;
+    const double weighted =
+        batch.loss_sum / static_cast<double>(batch.targets) * static_cast<double>(batch.rows);
+    all_sum += weighted;
+    all_rows += batch.rows;
+    all_losses += batch.loss_sum;
+    if (!std::isfinite(batch.loss_sum)) {
+      ++result.non_finite_batches;
+      continue;
+    }
+    finite_sum += weighted;
+    finite_rows += batch.rows;
+    finite_losses += batch.loss_sum;
+    finite_targets += batch.targets;
+  }
+  const bool filtered = nan_inf_filter && finite_rows > 0;
+  const auto ratio = [](double sum, std::int64_t count) {
+    return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
+  };
+  result.loss = filtered ? ratio(finite_sum, finite_rows) : ratio(all_sum, all_rows);
+  result.loss_per_target =
+      filtered ? ratio(finite_losses, finite_targets) : ratio(all_losses, result.targets);
+  return result;
+}
+
+Result<Evaluator> Evaluator::make(const TokenDataset& dataset, const Options& options) {
+  if (dataset.size() == 0) {
+    return error(Code::kInvalidArgument, "the evaluation data set is empty");
+  }
+  if (options.batch_size < 1) {
+    return error(Code::kInvalidArgument, "per_device_eval_batch_size={}: must be at least 1",
+                 options.batch_size);
+  }
+  return Evaluator(dataset, options);
+}
+
+Evaluator::Evaluator(const TokenDataset& dataset, const Options& options)
+    : dataset_(&dataset), options_(options) {}
+
+std::int64_t Evaluator::batch_count() const {
+  return (dataset_->size() - 1) / options_.batch_size + 1;
+}
+
+std::int64_t Evaluator::rounds(int world_size) const {
+  return (batch_count() - 1) / world_size + 1;
+}
+
+std::int64_t Evaluator::rows_of(std::int64_t batch) const {
+  const std::int64_t begin = batch * options_.batch_size;
+  return std::clamp<std::int64_t>(dataset_->size() - begin, 0, options_.batch_size);
+}
+
+ActivationOptions Evaluator::activation_options() const {
+  return {.rows_max = std::min(options_.batch_size, dataset_->size()),
+          .length_max = longest_collated_length(*dataset_),
+          .training = false};
+}
+
+Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, Model& model, UnitAccess& units,
+                                       Activations& activations) const {
+  const CrossEntropyLoss loss;
+  const std::int64_t rows = rows_of(batch);
+  if (rows == 0) {
+    // Takes part in the gathering of units.
+    const std::int32_t id = 0;
+    const std::int32_t label = kIgnoreLabel;
+    TROUPE_RETURN_IF_ERROR(
+        model.forward({.rows = 1, .length = 1, .ids = {&id, 1}, .labels = {&label, 1}}, units, loss,
+                      activations));
+    return EvalBatch();
+  }
+  std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
+  std::iota(samples.begin(), samples.end(),
+            static_cast<std::uint32_t>(batch * options_.batch_size));
+  const TokenBatch tokens = collate(*dataset_, samples);
+  const LossSum sum = TROUPE_TRY(model.forward({.rows = tokens.rows,
+                                                .length = tokens.length,
+                                                .ids = tokens.ids,
+                                                .labels = tokens.labels,
+                                                .position_ids = tokens.position_ids,
+                                                .segment_ids = tokens.segment_ids},
+                                               units, loss, activations));
+  return EvalBatch{.loss_sum = sum.loss_sum, .targets = sum.target_count, .rows = rows};
+}
+
+Result<EvalResult> Evaluator::run(Model& model, UnitAccess& units, Activations& activations,
+                                  collective::Communicator& ranks, const Clock& clock,
+                                  const Progress& progress) const {
+  const TimePoint begin = clock.now();
+  const ActivationOptions need = activation_options();
+  if (!has_room(activations.options(), need)) {
+    return error(Code::kInvalidArgument,
+                 "evaluation batches of {} rows of {} tokens do not fit activations for {} of {}: "
+                 "lower per_device_eval_batch_size",
+                 need.rows_max, need.length_max, activations.options().rows_max,
+                 activations.options().length_max);
+  }
+  const auto world = static_cast<std::size_t>(ranks.world_size());
+  const std::int64_t round_count = rounds(ranks.world_size());
+  std::vector<double> mine;
+  for (std::int64_t round = 0; round < round_count; ++round) {
+    if (progress) TROUPE_RETURN_IF_ERROR(progress(round, round_count));
+    const std::int64_t batch = round * ranks.world_size() + ranks.rank();
+    const EvalBatch sums = TROUPE_TRY(run_batch(batch, model, units, activations));
+    mine.push_back(sums.loss_sum);
+    mine.push_back(static_cast<double>(sums.targets));
+  }
+  // By rank, each rank's by round.
+  std::vector<double> all(mine.size() * world);
+  const std::vector<std::size_t> counts(world, mine.size());
+  TROUPE_RETURN_IF_ERROR(
+      ranks.all_gather(std::span<const double>(mine), std::span<double>(all), counts));
+  std::vector<EvalBatch> batches(static_cast<std::size_t>(batch_count()));
+  for (std::size_t batch = 0; batch < batches.size(); ++batch) {
+    const std::size_t at = batch % world * mine.size() + batch / world * kFieldsPerBatch;
+    batches[batch] = {.loss_sum = all[at],
+                      .targets = static_cast<std::int64_t>(all[at + 1]),
+                      .rows = rows_of(static_cast<std::int64_t>(batch))};
+  }
+  EvalResult result = combine_eval_batches(batches, options_.nan_inf_filter);
+  result.seconds = std::chrono::duration<double>(clock.now() - begin).count();
+  return result;
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,65 @@
+#include "train/trainer/gemm_rate.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace troupe::train {
+namespace {
+
+constexpr std::int64_t kRows = 512;
+// Beyond these a product's rate grows no more, and its operands need not be larger.
+constexpr std::int64_t kWidthMax = 2048;
+constexpr int kTimedRuns = 4;
+
+struct Shape {
+  std::int64_t m, n, k;
+  double flops() const { return 2.0 * static_cast<double>(m * n) * static_cast<double>(k); }
+};
+
+// Seconds of the fastest of a few runs, after one that warms caches and threads.
+double best_seconds(Operators& operators, const Clock& clock, const Shape& shape,
+                    std::vector<float>& a, std::vector<float>& b, std::vector<float>& c) {
+  const Gemm gemm{.m = shape.m,
+                  .n = shape.n,
+                  .k = shape.k,
+                  .a = a.data(),
+                  .a_stride = shape.k,
+                  .b = b.data(),
+                  .b_stride = shape.k,
+                  .transpose_b = true,  // as weights lie
+                  .c = c.data(),
+                  .c_stride = shape.n};
+  operators.gemm(gemm);
+  double best = 0;
+  for (int run = 0; run < kTimedRuns; ++run) {
+    const TimePoint begin = clock.now();
+    operators.gemm(gemm);
+    const double seconds = std::chrono::duration<double>(clock.now() - begin).count();
+    if (seconds > 0 && (best == 0 || seconds < best)) best = seconds;
+  }
+  return best;
+}
+
+}  // namespace
+
+double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelConfig& config) {
+  const auto width = [](std::int64_t value) {
+    return std::clamp<std::int64_t>(value, 1, kWidthMax);
+  };
+  const std::int64_t hidden = width(config.hidden_size);
+  const std::int64_t inner = width(config.intermediate_size);
+  const std::int64_t widest = std::max(hidden, inner);
+  // Nothing is subnormal or grows: products of such values run at full speed.
+  std::vector<float> a(static_cast<std::size_t>(kRows * widest), 0.5f);
+  std::vector<float> b(static_cast<std::size_t>(widest * widest), 0.25f);
+  std::vector<float> c(static_cast<std::size_t>(kRows * widest));
+  double rate = 0;
+  for (const Shape& shape :
+       {Shape{kRows, inner, hidden}, Shape{kRows, hidden, inner}, Shape{kRows, hidden, hidden}}) {
+    const double seconds = best_seconds(operators, clock, shape, a, b, c);
+    if (seconds > 0) rate = std::max(rate, shape.flops() / seconds);
+  }
+  return rate;
+}
+
+}  // namespace troupe::train

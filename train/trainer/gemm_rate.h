@@ -1,0 +1,20 @@
+#pragma once
+// How fast this machine multiplies matrices, and how many operations a step takes: what a step's
+// arithmetic is compared with.
+
+#include <cstdint>
+
+#include "runtime/base/clock.h"
+#include "train/model/model_config.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+// Floating-point operations per second of the operators' matrix product: the best of several
+// products of the model's own widths (its MLP and attention projections over up to 512 tokens), a
+// few ms to some tens of ms in all. 0 where the clock did not move. All ranks that share a machine
+// should measure at the same time, as they will compute at the same time; the sum over the ranks is
+// what step_rates takes.
+double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelConfig& config);
+
+}  // namespace troupe::train
