@@ -110,10 +110,21 @@ void large(const char* transport, const std::vector<int>& nodes, std::size_t cou
   timed("all_gather", [](Communicator& c, Floats& whole, Floats& shard, const Counts& counts) {
     return c.all_gather(std::span<const float>(shard), std::span(whole), counts);
   });
+  // Half of each rank's buffer changes places, and comes to lie beside what stayed.
+  timed("all_to_all", [](Communicator& c, Floats& whole, Floats&, const Counts& counts) {
+    static Floats received(whole.size());
+    return c.all_to_all(std::span<const float>(whole), std::span(received), counts);
+  });
 }
 
-void latency(const char* name, const std::vector<int>& nodes, Duration spin, bool pin, int rounds) {
-  const double time = with_ranks(nodes, spin, pin, [&](Communicator& c) {
+void latency(const char* name, const std::vector<int>& nodes, Duration spin, bool pin, int rounds,
+             bool in_pairs = false) {
+  const double time = with_ranks(nodes, spin, pin, [&](Communicator& world) {
+    // Pairs of neighbours at once, where there are groups.
+    const int first = world.rank() / 2 * 2;
+    const std::vector<int> pair{first, first + 1};
+    const auto group = in_pairs ? world.subgroup(pair, "pair").value() : nullptr;
+    Communicator& c = in_pairs ? *group : world;
     float value = 1.0f;
     std::vector<double> times;
     for (int block = 0; block < kRepeats; ++block) {
@@ -150,5 +161,7 @@ int main(int argc, char** argv) {
   latency("all_reduce_4_bytes_2_ranks_spin", {0, 0}, std::chrono::milliseconds(10), true, 20'000);
   latency("all_reduce_4_bytes_2_ranks_futex", {0, 0}, Duration{0}, false, 2'000);
   latency("all_reduce_4_bytes_4_ranks_futex", {0, 0, 0, 0}, Duration{0}, false, 2'000);
+  latency("all_reduce_4_bytes_2_pairs_of_4_ranks_futex", {0, 0, 0, 0}, Duration{0}, false, 2'000,
+          true);
   latency("all_reduce_4_bytes_2_ranks_tcp", {0, 1}, Duration{0}, false, 2'000);
 }

@@ -14,8 +14,7 @@ namespace troupe::collective {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x4c4f4345'50555254;  // "TRUPECOL"
-constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kNameBytes = 64;
+constexpr std::uint32_t kVersion = 2;
 
 // The first bytes on every link, in both directions.
 struct Greeting {

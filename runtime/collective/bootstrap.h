@@ -8,6 +8,9 @@
 
 namespace troupe::collective {
 
+// Room for a name and the zero behind it.
+inline constexpr std::size_t kNameBytes = 64;
+
 struct Formed {
   std::vector<Peer> peers;   // by rank
   memory::Segment segment;   // this rank's; invalid without local peers

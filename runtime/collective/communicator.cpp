@@ -30,7 +30,8 @@ std::string_view data_type_name(DataType type) {
 
 std::string_view operation_name(Operation operation) {
   constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                         "barrier"};
+                                         "barrier",    "all_to_all",     "gather"};
+  static_assert(std::size(kNames) == kOperationCount);
   const auto index = static_cast<std::size_t>(operation);
   return index < std::size(kNames) ? kNames[index] : "unknown";
 }
@@ -46,6 +47,23 @@ Status Communicator::check_counts(std::string_view operation, std::span<const st
                  "{}: the counts say {} elements with {} on rank {}, the buffers have {} and {}",
                  operation, total, counts[static_cast<std::size_t>(rank())], rank(), whole, shard);
   return {};
+}
+
+Status Communicator::check_all_to_all(std::span<const std::size_t> counts, std::size_t input,
+                                      std::size_t output) const {
+  const auto ranks = static_cast<std::size_t>(world_size());
+  if (output % ranks != 0)
+    return error(Code::kInvalidArgument,
+                 "all_to_all: an output of {} elements does not divide over {} ranks", output,
+                 ranks);
+  return check_counts("all_to_all", counts, input, output / ranks);
+}
+
+Status Communicator::check_gather(std::span<const std::size_t> counts, std::size_t input,
+                                  std::size_t output, int root) const {
+  // Only the root has a place for all.
+  if (rank() != root) output = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  return check_counts("gather", counts, output, input);
 }
 
 std::size_t even_shard_count(std::size_t count, int world_size, int rank) {

@@ -9,12 +9,20 @@
 // kProtocol naming both sides. One operation at a time per communicator (two threads in it are a
 // bug). Any failure ends the communicator: every later call returns kAborted with the first reason,
 // since the ranks no longer agree where they are; form a new one with the next generation.
-// Errors carry context: operation, sequence, rank, generation, and `peer` (who is missing or was
-// lost).
+// Errors carry context: operation, group, sequence, rank, generation, and `peer` (who is missing or
+// was lost).
+//
+// A mesh of named axes is made of subgroups: communicators over some of the ranks that share their
+// parent's links, threads and fate. The rules above then hold for a communicator and all its
+// subgroups together: one operation at a time among them; there is one order of all operations that
+// every rank follows, leaving out those of groups it is not in; a failure or abort of any ends them
+// all. Groups that have no rank in common do not wait for each other. Errors number ranks as the
+// outermost communicator does.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -50,8 +58,10 @@ enum class Operation : std::uint8_t {
   kAllGather = 2,
   kBroadcast = 3,
   kBarrier = 4,
+  kAllToAll = 5,
+  kGather = 6,
 };
-inline constexpr std::size_t kOperationCount = 5;
+inline constexpr std::size_t kOperationCount = 7;
 std::string_view operation_name(Operation operation);
 
 template <typename T>
@@ -78,7 +88,8 @@ constexpr DataType data_type_of() {
 struct OperationCounters {
   std::uint64_t calls = 0;
   // By the formula, N bytes in all and this rank's shard s: all-reduce sends (N − s) + (n − 1)·s,
-  // reduce-scatter N − s, all-gather (n − 1)·s, broadcast N from the root to each.
+  // reduce-scatter and all-to-all N − s, all-gather (n − 1)·s, broadcast N from the root to each,
+  // gather s from each but the root.
   std::uint64_t algorithm_bytes_sent = 0;
   // What went into links, headers and padding included.
   std::uint64_t wire_bytes_sent = 0;
@@ -113,8 +124,24 @@ class Communicator {
   // data: (count), from the root to all.
   virtual Status broadcast(void* data, std::size_t count, DataType type, int root,
                            Deadline deadline) = 0;
+  // input: (sum of counts), shard r goes to rank r; output: (world_size, counts[rank]), what each
+  // rank sent to this one, in order of rank. They must not overlap.
+  virtual Status all_to_all(const void* input, void* output, std::span<const std::size_t> counts,
+                            DataType type, Deadline deadline) = 0;
+  // input: (counts[rank]), at the root possibly the shard inside output; output: (sum of counts) at
+  // the root, unused elsewhere.
+  virtual Status gather(const void* input, void* output, std::span<const std::size_t> counts,
+                        DataType type, int root, Deadline deadline) = 0;
   // Returns once every rank has entered.
   virtual Status barrier(Deadline deadline) = 0;
+
+  // A communicator over some of the ranks: ranks[i], as this communicator numbers them, is rank i
+  // of the subgroup; this rank is among them. Every member makes the same call, between operations;
+  // nothing is sent. Reductions take the tree over the subgroup's ranks. It may outlive its parent,
+  // and keeps the links open as long as it lives. Counters are its own. `name` is for messages (at
+  // most 63 characters). Errors: kInvalidArgument.
+  virtual Result<std::unique_ptr<Communicator>> subgroup(std::span<const int> ranks,
+                                                         std::string_view name) = 0;
 
   // Makes the current and every later call fail promptly with kAborted and this reason, and lets
   // the peers notice. From any thread; the first reason stays.
@@ -146,6 +173,18 @@ class Communicator {
   Status broadcast(std::span<T> data, int root, When when = {}) {
     return broadcast(data.data(), data.size(), data_type_of<T>(), root, deadline_of(when));
   }
+  template <typename T>
+  Status all_to_all(std::span<const T> input, std::span<T> output,
+                    std::span<const std::size_t> counts, When when = {}) {
+    TROUPE_RETURN_IF_ERROR(check_all_to_all(counts, input.size(), output.size()));
+    return all_to_all(input.data(), output.data(), counts, data_type_of<T>(), deadline_of(when));
+  }
+  template <typename T>
+  Status gather(std::span<const T> input, std::span<T> output, std::span<const std::size_t> counts,
+                int root, When when = {}) {
+    TROUPE_RETURN_IF_ERROR(check_gather(counts, input.size(), output.size(), root));
+    return gather(input.data(), output.data(), counts, data_type_of<T>(), root, deadline_of(when));
+  }
   Status barrier() { return barrier(deadline_of({})); }
 
  protected:
@@ -155,6 +194,10 @@ class Communicator {
   // kInvalidArgument where spans and counts disagree.
   Status check_counts(std::string_view operation, std::span<const std::size_t> counts,
                       std::size_t whole, std::size_t shard) const;
+  Status check_all_to_all(std::span<const std::size_t> counts, std::size_t input,
+                          std::size_t output) const;
+  Status check_gather(std::span<const std::size_t> counts, std::size_t input, std::size_t output,
+                      int root) const;
 };
 
 // Cuts `count` elements into `world_size` shards of whole 64-element blocks, as equal as they come:

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/hash.h"
 #include "runtime/collective/reduce_tree.h"
 #include "runtime/memory/futex.h"
 
@@ -33,14 +34,6 @@ void pause_cpu() {
 #endif
 }
 
-std::string describe(const MessageHeader& header) {
-  return fmt::format(
-      "{} of {} {} (reduction {}, root {}, shards {:016x}), sequence {}, generation {}",
-      operation_name(static_cast<Operation>(header.operation)), header.count,
-      data_type_name(static_cast<DataType>(header.type)), header.op, header.root,
-      header.counts_hash, header.sequence, header.generation);
-}
-
 }  // namespace
 
 Engine::Engine(EngineOptions options, std::vector<Peer> peers, memory::Segment segment,
@@ -50,7 +43,6 @@ Engine::Engine(EngineOptions options, std::vector<Peer> peers, memory::Segment s
       segment_(std::move(segment)),
       slot_(slot),
       wake_event_(std::move(wake_event)),
-      inputs_(static_cast<std::size_t>(options.world_size)),
       monitor_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   TROUPE_CHECK(monitor_event_.valid() && wake_event_.valid());
   for (const Peer& peer : peers_) polls_ |= peer.link->poll_events(false) != 0;
@@ -64,12 +56,35 @@ Engine::~Engine() {
   if (monitor_.joinable()) monitor_.join();
 }
 
-Status Engine::begin(const MessageHeader& header) {
+Group Engine::add_group(std::string name, std::vector<int> ranks) {
+  Group group{0, std::move(name), std::move(ranks), 0, {}};
+  for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+    if (group.ranks[i] == options_.rank) group.rank = static_cast<int>(i);
+    for (Peer& peer : peers_)
+      if (peer.rank == group.ranks[i]) group.peers.push_back(&peer);
+  }
+  TROUPE_CHECK(group.peers.size() + 1 == group.ranks.size(), "group '{}'", group.name);
+  // The first group is that of all ranks.
+  for (int turn = 0; group_names_.contains(group.id); ++turn) {
+    const std::string said = fmt::format("{} {} {}", fmt::join(group.ranks, ","), turn, group.name);
+    group.id = xxh3_64(std::as_bytes(std::span(said)));
+  }
+  group_names_[group.id] = group.name;
+  return group;
+}
+
+Status Engine::begin(const MessageHeader& header, const Group& group) {
   if (aborted_.load(std::memory_order_acquire)) return aborted_status();
   header_ = header;
+  header_.group = group.id;
   reductions_.clear();
   reduced_ = 0;
-  for (Peer& peer : peers_) {
+  active_ = group.peers;
+  group_rank_ = group.rank;
+  inputs_.resize(group.ranks.size());
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    Peer& peer = *active_[i];
+    peer.group_rank = static_cast<int>(i) + (static_cast<int>(i) >= group.rank ? 1 : 0);
     peer.sends.clear();
     peer.receives.clear();
     peer.send_index = peer.send_offset = peer.receive_index = peer.receive_offset = 0;
@@ -108,13 +123,13 @@ Status Engine::run(DataType type, ReduceOp op, bool small, Deadline deadline) {
 
 bool Engine::progress() {
   bool progressed = false;
-  for (Peer& peer : peers_) progressed |= pump_send(peer);
-  for (Peer& peer : peers_) {
-    if (small_) peer.link->flush();
-    progressed |= pump_receive(peer);
+  for (Peer* peer : active_) progressed |= pump_send(*peer);
+  for (Peer* peer : active_) {
+    if (small_) peer->link->flush();
+    progressed |= pump_receive(*peer);
   }
   progressed |= try_reduce();
-  for (Peer& peer : peers_) peer.link->flush();
+  for (Peer* peer : active_) peer->link->flush();
   return progressed;
 }
 
@@ -179,9 +194,20 @@ void Engine::check_header(Peer& peer) {
                  .with("peer", peer.rank);
 }
 
+std::string Engine::describe(const MessageHeader& header) const {
+  const auto known = group_names_.find(header.group);
+  return fmt::format(
+      "{} of {} {} in group '{}' (reduction {}, root {}, shards {:016x}), sequence {}, generation "
+      "{}",
+      operation_name(static_cast<Operation>(header.operation)), header.count,
+      data_type_name(static_cast<DataType>(header.type)),
+      known != group_names_.end() ? known->second : fmt::format("unknown, {:016x}", header.group),
+      header.op, header.root, header.counts_hash, header.sequence, header.generation);
+}
+
 bool Engine::sends_done() const {
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.send_index == peer.sends.size(); });
+  return std::all_of(active_.begin(), active_.end(),
+                     [](const Peer* peer) { return peer->send_index == peer->sends.size(); });
 }
 
 bool Engine::try_reduce() {
@@ -190,28 +216,28 @@ bool Engine::try_reduce() {
     const Reduction& reduction = reductions_[reduced_];
     const std::size_t total = padded(reduction.bytes);
     if (small_ && !sends_done()) return progressed;
-    for (Peer& peer : peers_) {
-      if (peer.receive_index >= peer.receives.size() ||
-          peer.receives[peer.receive_index].reduction != static_cast<int>(reduced_))
+    for (Peer* peer : active_) {
+      if (peer->receive_index >= peer->receives.size() ||
+          peer->receives[peer->receive_index].reduction != static_cast<int>(reduced_))
         return progressed;
-      const auto bytes = peer.link->readable(total);
+      const auto bytes = peer->link->readable(total);
       if (bytes.size() < total) return progressed;
-      inputs_[static_cast<std::size_t>(peer.rank)] = bytes.data();
+      inputs_[static_cast<std::size_t>(peer->group_rank)] = bytes.data();
     }
-    inputs_[static_cast<std::size_t>(options_.rank)] = reduction.own;
+    inputs_[static_cast<std::size_t>(group_rank_)] = reduction.own;
     tree_reduce(inputs_, reduction.out, reduction.bytes / size_of(type_), type_, op_);
     ++reduced_;
     progressed = true;
-    for (Peer& peer : peers_) {
-      peer.link->consume(total);
-      peer.bytes_received += total;
-      ++peer.receive_index;
+    for (Peer* peer : active_) {
+      peer->link->consume(total);
+      peer->bytes_received += total;
+      ++peer->receive_index;
     }
     // The result goes out while it is in the cache, and the room goes back to the senders.
-    for (Peer& peer : peers_) {
-      pump_send(peer);
-      peer.link->flush();
-      pump_receive(peer);
+    for (Peer* peer : active_) {
+      pump_send(*peer);
+      peer->link->flush();
+      pump_receive(*peer);
       if (!failure_.ok()) return true;
     }
   }
@@ -219,9 +245,9 @@ bool Engine::try_reduce() {
 }
 
 bool Engine::complete() const {
-  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    return peer.send_index == peer.sends.size() && peer.receive_index == peer.receives.size() &&
-           !peer.link->unsent();
+  return std::all_of(active_.begin(), active_.end(), [](const Peer* peer) {
+    return peer->send_index == peer->sends.size() && peer->receive_index == peer->receives.size() &&
+           !peer->link->unsent();
   });
 }
 
@@ -258,10 +284,10 @@ Status Engine::idle() {
     if (now < spin_until_ && !deadline_.passed(now)) return {};
   }
   std::uint64_t mask = 0;
-  for (const Peer& peer : peers_) {
-    if (!waits_for(peer)) continue;
-    mask |= wait_bit(peer.rank);
-    if (small_) break;
+  for (const Peer* peer : active_) {
+    if (!waits_for(*peer)) continue;
+    mask |= wait_bit(peer->rank);
+    if (small_ && sends_done()) break;
   }
   observed_word_ = slot_->wake_word.load(std::memory_order_acquire);
   slot_->waiting_for.store(mask, std::memory_order_relaxed);
@@ -276,9 +302,14 @@ void Engine::sleep(Duration at_most) {
     return;
   }
   std::vector<pollfd> entries{{wake_event_.get(), POLLIN, 0}};
-  for (const Peer& peer : peers_)
-    if (waits_for(peer))
+  for (const Peer& peer : peers_) {
+    if (waits_for(peer)) {
       entries.push_back({peer.link->socket(), peer.link->poll_events(sends_open(peer)), 0});
+    } else if (peer.segment.valid() && peer.link->hung_up.load(std::memory_order_relaxed) == 0) {
+      // Whoever empties the mask rings, on its own socket.
+      entries.push_back({peer.link->socket(), POLLIN, 0});
+    }
+  }
   timespec time{0, static_cast<long>(at_most.count())};
   ::ppoll(entries.data(), entries.size(), &time, nullptr);
   for (Peer& peer : peers_) peer.link->drain_doorbell();
@@ -313,13 +344,14 @@ Status Engine::check_lost() {
 
 std::string Engine::missing_ranks() const {
   std::string text;
-  for (const Peer& peer : peers_)
-    if (waits_for(peer)) text += fmt::format("{}{}", text.empty() ? "" : ", ", peer.rank);
+  for (const Peer* peer : active_)
+    if (waits_for(*peer)) text += fmt::format("{}{}", text.empty() ? "" : ", ", peer->rank);
   return text;
 }
 
 Status Engine::fail(Status status, bool at_once) {
   status.with("operation", operation_name(static_cast<Operation>(header_.operation)))
+      .with("group", group_names_[header_.group])
       .with("sequence", header_.sequence)
       .with("rank", options_.rank)
       .with("generation", options_.generation);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,7 +32,8 @@ struct MessageHeader {
   std::uint8_t op;
   std::uint8_t reserved;
   std::uint32_t root;
-  std::uint64_t padding[3];
+  std::uint64_t group;
+  std::uint64_t padding[2];
 };
 static_assert(sizeof(MessageHeader) == kStreamAlignment);
 
@@ -53,6 +55,7 @@ struct Reduction {
 
 struct Peer {
   int rank = 0;
+  int group_rank = 0;  // in the group whose operation is under way
   std::unique_ptr<Link> link;
   memory::Segment segment;  // the peer's, where it is on this node
   MessageHeader received_header{};
@@ -63,9 +66,17 @@ struct Peer {
   std::uint64_t bytes_sent = 0, bytes_received = 0;
 };
 
+// Who takes part in an operation.
+struct Group {
+  std::uint64_t id = 0;  // 0: all ranks
+  std::string name;
+  std::vector<int> ranks;    // of the engine, by group rank
+  int rank = 0;              // this one's in the group
+  std::vector<Peer*> peers;  // the others, in order of group rank
+};
+
 struct EngineOptions {
   int rank;
-  int world_size;
   std::uint64_t generation;
   Duration spin;
 };
@@ -79,11 +90,15 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  std::vector<Peer>& peers() { return peers_; }
   std::vector<Reduction>& reductions() { return reductions_; }
 
-  // Starts the description of an operation: sets its header as every peer's first piece.
-  Status begin(const MessageHeader& header);
+  // A group over some of the engine's ranks, this one among them. All its members get the same id:
+  // it follows from what they say and from how many equal groups came before.
+  Group add_group(std::string name, std::vector<int> ranks);
+
+  // Starts the description of an operation of `group`: sets its header as each member's first
+  // piece. Ranks outside the group are left alone: what they sent belongs to later operations.
+  Status begin(const MessageHeader& header, const Group& group);
   // Carries it out. `small`: the reduction's output may be what is still being sent, and pieces fit
   // the links whole, so peers may be waited for one after the other.
   Status run(DataType type, ReduceOp op, bool small, Deadline deadline);
@@ -99,6 +114,7 @@ class Engine {
   bool sends_open(const Peer& peer) const;
   bool waits_for(const Peer& peer) const;
   void check_header(Peer& peer);
+  std::string describe(const MessageHeader& header) const;
   Status idle();
   Status check_lost();
   void sleep(Duration at_most);
@@ -117,11 +133,15 @@ class Engine {
   UniqueFd wake_event_;  // readable: something happened to this rank itself
   bool polls_ = false;   // sleeps in poll() instead of on the futex
 
+  std::map<std::uint64_t, std::string> group_names_;
+
   // The operation under way.
   MessageHeader header_{};
+  std::vector<Peer*> active_;  // its peers
+  int group_rank_ = 0;
   std::vector<Reduction> reductions_;
   std::size_t reduced_ = 0;
-  std::vector<const std::byte*> inputs_;  // by rank
+  std::vector<const std::byte*> inputs_;  // by group rank
   DataType type_{};
   ReduceOp op_{};
   bool small_ = false;

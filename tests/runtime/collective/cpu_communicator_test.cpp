@@ -9,40 +9,15 @@
 
 #include "runtime/memory/segment.h"
 #include "tests/runtime/collective/conformance.h"
+#include "tests/runtime/collective/ranks.h"
 
 namespace troupe::collective {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-CommunicatorOptions options_for(int rank, int world_size) {
-  CommunicatorOptions options;
-  options.rank = rank;
-  options.world_size = world_size;
-  options.generation = 7;
-  options.name = "test";
-  options.default_timeout = seconds(20);
-  return options;
-}
-
-// Threads as ranks; nodes[rank] as make_local_links takes it.
-void run_threads(const std::vector<int>& nodes, const std::function<void(Communicator&)>& body) {
-  auto links = make_local_links(nodes).value();
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < nodes.size(); ++r) {
-    threads.emplace_back([&, r] {
-      auto c = make_cpu_communicator(
-          options_for(static_cast<int>(r), static_cast<int>(nodes.size())), std::move(links[r]));
-      if (c.ok()) {
-        body(**c);
-      } else {
-        FAIL_CHECK(c.status().to_string());
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-}
+using tests::options_for;
+using tests::run_threads;
 
 tests::RunRanks on_nodes(std::function<int(int rank)> node_of) {
   return [node_of](int world_size, const std::function<void(Communicator&)>& body) {
