@@ -81,7 +81,9 @@ const std::map<std::string, Row, std::less<>>& rows() {
         "checkpoints of Troupe load at any world size already");
     add(Kind::kRefused, "data_types.grad_accum_dtype|communication_data_type", "null|fp32",
         kSingle);
-    add(Kind::kRefused, "fp16.enabled|bf16.enabled", "false|auto", kSingle);
+    add(Kind::kUsed, "bf16.enabled");
+    add(Kind::kRefused, "fp16.enabled", "false|auto",
+        "fp16 and its loss scale are not there; use bf16: true");
     add(Kind::kRefused, "amp.enabled|fp8.enabled|torch_autocast.enabled", "false", kSingle);
     add(Kind::kRefused, "tensorboard.enabled|wandb.enabled|csv_monitor.enabled|comet.enabled",
         "false", kService);

@@ -29,6 +29,16 @@ class KeyRow {
     spec_.fetch = [field](const TrainConfig& config) { return to_value(field(config)); };
     return *this;
   }
+  // A value that is no member of its own: `store` puts it in, `fetch` takes it out.
+  KeyRow& implemented(std::string meaning,
+                      std::function<Status(TrainConfig&, const json::Value&)> store,
+                      std::function<json::Value(const TrainConfig&)> fetch) {
+    spec_.treatment = Treatment::kImplemented;
+    spec_.meaning = std::move(meaning);
+    spec_.store = std::move(store);
+    spec_.fetch = std::move(fetch);
+    return *this;
+  }
   KeyRow& inert(std::string meaning, std::string reason) {
     spec_.treatment = Treatment::kInert;
     spec_.meaning = std::move(meaning);
@@ -101,6 +111,12 @@ class KeyTable {
     rows_.back().allowed = split_words(allowed);
     return row;
   }
+  // One of "a|b|c", null until given.
+  KeyRow optional_choice(std::string name, std::string_view allowed) {
+    auto row = optional(std::move(name), ValueType::kText);
+    rows_.back().allowed = split_words(allowed);
+    return row;
+  }
   // Without a default: null until given.
   KeyRow optional(std::string name, ValueType type) {
     return add(std::move(name), type, nullptr).nullable();
@@ -132,10 +148,12 @@ void add_model_keys(KeyTable& table);
 void add_method_keys(KeyTable& table);
 void add_optimizer_method_keys(KeyTable& table);
 void add_data_keys(KeyTable& table);
+void add_evaluation_keys(KeyTable& table);
 void add_training_keys(KeyTable& table);
 void add_trainer_detail_keys(KeyTable& table);
 void add_launch_keys(KeyTable& table);
 void add_troupe_keys(KeyTable& table);
+void add_sharding_keys(KeyTable& table);
 
 // A member of TrainConfig, for KeyRow::implemented.
 #define TROUPE_FIELD(member) \

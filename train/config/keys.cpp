@@ -18,10 +18,12 @@ std::vector<KeySpec> build_table() {
   add_method_keys(table);
   add_optimizer_method_keys(table);
   add_data_keys(table);
+  add_evaluation_keys(table);
   add_training_keys(table);
   add_trainer_detail_keys(table);
   add_launch_keys(table);
   add_troupe_keys(table);
+  add_sharding_keys(table);
   return table.take();
 }
 
@@ -36,8 +38,10 @@ Result<json::Value> typed_value(const KeySpec& key, const json::Value& value) {
     case ValueType::kText: {
       // YAML reads the bare words no, off, on as booleans.
       if (value.is_bool() && !key.allowed.empty() && !contains(key.allowed, value_text(value))) {
-        const std::string word = value.get_bool() ? "on" : "no";
-        if (contains(key.allowed, word)) return to_value(word);
+        for (const std::string word :
+             {value.get_bool() ? "on" : "no", value.get_bool() ? "yes" : "off"}) {
+          if (contains(key.allowed, word)) return to_value(word);
+        }
       }
       return to_value(TROUPE_TRY(read_text(value)));
     }

@@ -4,19 +4,10 @@
 namespace troupe::train {
 namespace {
 
-constexpr const char* kNoEvaluation = "evaluation during a run is not there yet";
-
 void add_source_keys(KeyTable& t) {
   t.list("dataset").implemented("names in dataset_info.json", TROUPE_FIELD(data.dataset));
   t.text("dataset_dir", "data")
       .implemented("folder of dataset_info.json", TROUPE_FIELD(data.dataset_dir));
-  t.list("eval_dataset")
-      .refused("data sets to evaluate on", kNoEvaluation, "leave eval_dataset out");
-  t.boolean("eval_on_each_dataset", false)
-      .inert("evaluate data sets apart", "there is no evaluation during a run");
-  t.number("val_size", 0)
-      .refused("part of the data kept for evaluation", kNoEvaluation, "leave val_size out")
-      .at_least(0);
   t.optional("max_samples", ValueType::kInteger)
       .implemented("the first N samples of each data set", TROUPE_FIELD(data.max_samples))
       .at_least(1);
@@ -71,8 +62,6 @@ void add_preparation_keys(KeyTable& t) {
   t.boolean("enable_thinking", true)
       .nullable()
       .implemented("thoughts of reasoning models are trained", TROUPE_FIELD(data.enable_thinking));
-  t.optional("eval_num_beams", ValueType::kInteger)
-      .inert("beams when evaluating", "there is no evaluation during a run");
 }
 
 }  // namespace

@@ -37,11 +37,6 @@ void add_troupe_keys(KeyTable& t) {
                    TROUPE_FIELD(troupe.threads_per_worker))
       .at_least(1)
       .at_most(4096);
-  t.choice("troupe.strategy", "ddp",
-           "ddp|no_shard|zero1|zero2|zero3|shard_grad_op|full_shard|hybrid_shard")
-      .implemented("what is sharded over the trainers", TROUPE_FIELD(sharding.strategy))
-      .refuses("no_shard|zero1|zero2|zero3|shard_grad_op|full_shard|hybrid_shard",
-               "sharding comes later", "use troupe.strategy=ddp");
   t.choice("troupe.device", "auto", "auto|cpu|cuda")
       .implemented("where trainers compute", TROUPE_FIELD(troupe.device))
       .refuses("cuda", "training runs on the CPU for now", "use troupe.device=auto");

@@ -10,8 +10,6 @@ void add_task_keys(KeyTable& t) {
       .refuses("rm|ppo|dpo|kto", "reward models and preference optimisation are not trained here",
                "use stage: pt or stage: sft");
   t.boolean("do_train", false).inert("train", "training is what this command does");
-  t.boolean("do_eval", false)
-      .refused("evaluate", "evaluation during a run is not there yet", "leave do_eval out");
   t.boolean("do_predict", false)
       .refused("generate predictions", "prediction is not part of training here",
                "use `troupe generate` on the trained model");
@@ -19,18 +17,10 @@ void add_task_keys(KeyTable& t) {
       .implemented("which parameters are trained", TROUPE_FIELD(method.finetuning_type))
       .refuses("lora|freeze|oft", "only the training of all parameters is there",
                "use finetuning_type: full");
-  t.boolean("pure_bf16", false)
-      .refused("weights and optimizer in bf16", "training is in fp32", "leave pure_bf16 out");
   t.boolean("plot_loss", false)
       .implemented("write training_loss.png", TROUPE_FIELD(method.plot_loss));
-  t.boolean("compute_accuracy", false)
-      .refused("token accuracy when evaluating", "evaluation during a run is not there yet",
-               kLeaveOut);
   t.boolean("disable_shuffling", false)
       .implemented("file order in every epoch", TROUPE_FIELD(data.disable_shuffling));
-  t.optional("early_stopping_steps", ValueType::kInteger)
-      .refused("stop when evaluation no longer improves",
-               "evaluation during a run is not there yet", "use max_steps");
   t.boolean("include_effective_tokens_per_second", false)
       .implemented("report the speed in non-padding tokens",
                    TROUPE_FIELD(method.include_effective_tokens_per_second));

@@ -64,9 +64,9 @@ void add_compute_keys(KeyTable& t) {
                    TROUPE_FIELD(model.disable_gradient_checkpointing));
   t.boolean("use_reentrant_gc", true)
       .inert("PyTorch's flavour of recomputation", "the results are the same");
-  t.boolean("upcast_layernorm", false).inert("norms in fp32", "all computation is fp32 already");
+  t.boolean("upcast_layernorm", false).inert("norms in fp32", "norms are always computed in fp32");
   t.boolean("upcast_lmhead_output", false)
-      .inert("logits in fp32", "all computation is fp32 already");
+      .inert("logits in fp32", "the loss is always computed from fp32 sums");
   t.boolean("enable_liger_kernel", false)
       .inert("fused kernels of another library", "fused kernels are always used");
   t.boolean("use_unsloth", false).refused("Unsloth", kOtherRuntime, kLeaveOut);
@@ -93,7 +93,7 @@ void add_quantization_keys(KeyTable& t) {
       .inert("quantise the scales too", "nothing is quantised without quantization_bit");
   t.optional("quantization_device_map", ValueType::kText)
       .inert("where quantised weights lie", "nothing is quantised without quantization_bit");
-  t.boolean("fp8", false).refused("FP8 training", "training is in fp32", "leave fp8 out");
+  t.boolean("fp8", false).refused("FP8 training", "training is in fp32 or bf16", "use bf16: true");
   t.text("fp8_backend", "auto").inert("FP8 library", "no effect without fp8");
   t.boolean("fp8_enable_fsdp_float8_all_gather", false)
       .inert("gather FP8 weights", "no effect without fp8");

@@ -4,8 +4,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr const char* kNoEvaluation = "evaluation during a run is not there yet";
-
 void add_output_keys(KeyTable& t) {
   t.text("output_dir", "trainer_output")
       .implemented("where everything is written", TROUPE_FIELD(training.output_dir));
@@ -31,8 +29,8 @@ void add_output_keys(KeyTable& t) {
       .implemented("leave NaN losses out of the logged mean (an event is written nevertheless)",
                    TROUPE_FIELD(training.logging_nan_inf_filter));
   t.choice("save_strategy", "steps", "no|steps|epoch|best")
-      .implemented("when to write a checkpoint", TROUPE_FIELD(training.save_strategy))
-      .refuses("best", kNoEvaluation, "use save_strategy: steps");
+      .implemented("when to write a checkpoint; best: when an evaluation was the best so far",
+                   TROUPE_FIELD(training.save_strategy));
   t.number("save_steps", 500)
       .implemented("steps between checkpoints; below 1 a ratio", TROUPE_FIELD(training.save_steps))
       .above(0);
@@ -56,8 +54,6 @@ void add_batch_keys(KeyTable& t) {
                    TROUPE_FIELD(training.per_device_train_batch_size))
       .at_least(1)
       .at_most(1 << 20);
-  t.integer("per_device_eval_batch_size", 8)
-      .inert("sequences of an evaluation batch", "there is no evaluation during a run");
   t.integer("gradient_accumulation_steps", 1)
       .implemented("micro-batches of a step", TROUPE_FIELD(training.gradient_accumulation_steps))
       .at_least(1)
@@ -135,7 +131,8 @@ void add_optimizer_keys(KeyTable& t) {
            "inverse_sqrt|reduce_lr_on_plateau|cosine_with_min_lr|cosine_warmup_with_min_lr|"
            "warmup_stable_decay")
       .implemented("course of the learning rate", TROUPE_FIELD(training.lr_scheduler_type))
-      .refuses("reduce_lr_on_plateau", kNoEvaluation, "use lr_scheduler_type: cosine");
+      .refuses("reduce_lr_on_plateau", "a learning rate never depends on an evaluation",
+               "use lr_scheduler_type: cosine");
   t.object("lr_scheduler_kwargs")
       .implemented("settings of the scheduler", TROUPE_FIELD(training.lr_scheduler_kwargs));
   t.number("warmup_ratio", 0)
@@ -148,41 +145,40 @@ void add_optimizer_keys(KeyTable& t) {
       .at_least(0);
 }
 
-void add_precision_keys(KeyTable& t) {
-  const char* reason = "training is in fp32 for now";
-  t.boolean("bf16", false).refused("compute in bf16", reason, "use bf16: false");
-  t.boolean("fp16", false).refused("compute in fp16", reason, "use fp16: false");
-  t.optional("tf32", ValueType::kBool)
-      .inert("TensorFloat-32 on NVIDIA GPUs", "no such device is used")
-      .refuses("true", reason, "use tf32: false");
-  t.boolean("bf16_full_eval", false).inert("evaluate in bf16", "there is no evaluation");
-  t.boolean("fp16_full_eval", false).inert("evaluate in fp16", "there is no evaluation");
-  t.text("half_precision_backend", "auto").inert("library of half precision", reason);
-  t.text("fp16_opt_level", "O1").inert("Apex level", reason);
-  t.optional("mixed_precision", ValueType::kText)
-      .refused("accelerate's precision", reason, kLeaveOut)
-      .accepts("no");
+// A switch between fp32 and bf16.
+template <typename Field>
+void add_bf16_key(KeyTable& t, const char* name, const char* meaning, Field field) {
+  t.boolean(name, false)
+      .implemented(
+          meaning,
+          [field](TrainConfig& config, const json::Value& value) -> Status {
+            field(config) =
+                TROUPE_TRY(read_bool(value)) ? Precision::kBfloat16 : Precision::kFloat32;
+            return {};
+          },
+          [field](const TrainConfig& config) {
+            return to_value(field(config) == Precision::kBfloat16);
+          });
 }
 
-void add_evaluation_keys(KeyTable& t) {
-  t.choice("eval_strategy", "no", "no|steps|epoch")
-      .refused("when to evaluate", kNoEvaluation, "use eval_strategy: no");
-  t.optional("eval_steps", ValueType::kNumber)
-      .inert("steps between evaluations", "there is no evaluation during a run");
-  t.number("eval_delay", 0).inert("when evaluation begins", "there is no evaluation during a run");
-  t.boolean("eval_on_start", false)
-      .refused("evaluate before the first step", kNoEvaluation, kLeaveOut);
-  t.boolean("load_best_model_at_end", false)
-      .refused("end with the best checkpoint", kNoEvaluation, "use load_best_model_at_end: false");
-  for (const auto* name :
-       {"metric_for_best_model", "greater_is_better", "eval_accumulation_steps",
-        "batch_eval_metrics", "include_for_metrics", "include_inputs_for_metrics",
-        "prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object",
-        "generation_max_length", "generation_num_beams", "generation_config"}) {
-    t.optional(name, ValueType::kAny).inert("evaluation", "there is no evaluation during a run");
-  }
-  t.boolean("predict_with_generate", false)
-      .refused("evaluate by generating", kNoEvaluation, kLeaveOut);
+void add_precision_keys(KeyTable& t) {
+  const char* no_fp16 = "fp16 and its loss scale are not there";
+  add_bf16_key(t, "bf16", "compute in bf16, with fp32 master weights and optimizer state",
+               TROUPE_FIELD(model.compute));
+  add_bf16_key(t, "pure_bf16",
+               "bf16 for parameters and optimizer state too, without fp32 master weights",
+               TROUPE_FIELD(model.state));
+  t.boolean("fp16", false).refused("compute in fp16", no_fp16, "use bf16: true");
+  t.optional("tf32", ValueType::kBool)
+      .inert("TensorFloat-32 on NVIDIA GPUs", "no such device is used")
+      .refuses("true", "no such device is used", "use tf32: false");
+  t.text("half_precision_backend", "auto")
+      .inert("library of half precision", "there is one implementation");
+  t.text("fp16_opt_level", "O1").inert("Apex level", "no effect without fp16");
+  t.optional("mixed_precision", ValueType::kText)
+      .refused("accelerate's precision", "it belongs into a file of accelerate",
+               "use bf16: true, or name the file by troupe.accelerate_config")
+      .accepts("no");
 }
 
 }  // namespace
@@ -192,7 +188,6 @@ void add_training_keys(KeyTable& table) {
   add_batch_keys(table);
   add_optimizer_keys(table);
   add_precision_keys(table);
-  add_evaluation_keys(table);
 }
 
 }  // namespace troupe::train

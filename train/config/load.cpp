@@ -5,6 +5,7 @@
 #include "train/config/deepspeed.h"
 #include "train/config/keys.h"
 #include "train/config/problems.h"
+#include "train/config/resolve.h"
 #include "train/config/rules.h"
 #include "train/config/suggest.h"
 #include "train/config/values.h"
@@ -106,16 +107,6 @@ void store_values(TrainConfig& config, const json::Object& values, Problems& pro
   }
 }
 
-// Defaults that depend on other keys.
-void resolve_defaults(TrainConfig& config, const json::Object& values) {
-  const auto* packing = values.if_contains("packing");
-  if (config.data.neat_packing) {
-    config.data.packing = true;
-  } else if (!packing || packing->is_null()) {
-    config.data.packing = config.method.stage == Stage::kPretrain;
-  }
-}
-
 // Replaces the path or mapping of `deepspeed` by the resolved configuration.
 void resolve_deepspeed_key(LoadedConfig& loaded, json::Object& values, FileSystem& files,
                            std::int64_t gpu_count, Problems& problems) {
@@ -132,6 +123,7 @@ void resolve_deepspeed_key(LoadedConfig& loaded, json::Object& values, FileSyste
   const auto world = resolve_world_size(loaded.config, loaded.launch, gpu_count);
   context.training = loaded.config.training;
   context.world_size = world.value;
+  context.bf16 = loaded.config.model.compute == Precision::kBfloat16;
   context.hidden_size = read_hidden_size(loaded.config.model.model_name_or_path, files);
   auto resolved = resolve_deepspeed(*config, context);
   if (!resolved.ok()) return problems.add("deepspeed", resolved.status());
@@ -154,6 +146,8 @@ Result<LoadedConfig> resolve(SourceDocument source, const Environment& environme
   plain.erase("deepspeed");
   store_values(loaded.config, plain, problems);
   resolve_defaults(loaded.config, values);
+  resolve_precision(loaded.config, values, problems);
+  resolve_activation_checkpointing(loaded, values, "", problems);
   resolve_deepspeed_key(loaded, values, files, options.gpu_count, problems);
   check_combinations(loaded.config, given, problems);
   check_verdicts(given, problems);

@@ -25,11 +25,6 @@ std::string text_of(const json::Object& values, std::string_view key) {
   return value ? value_text(*value) : std::string();
 }
 
-double number_of(const json::Object& values, std::string_view key, double fallback) {
-  const auto* value = values.if_contains({key.data(), key.size()});
-  return value && value->is_number() ? value->to_number<double>() : fallback;
-}
-
 void check_method(const TrainConfig& config, const json::Object& values, Problems& problems) {
   const auto wrong = [&](std::string_view key, std::string_view message) {
     problems.add(Code::kInvalidArgument, key, message);
@@ -63,23 +58,9 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
     problems.add(Code::kInvalidArgument, key, message);
   };
   if (config.data.dataset.empty()) wrong("dataset", "Please specify dataset for training.");
-  const double val_size = number_of(values, "val_size", 0);
-  const auto eval_strategy = text_of(values, "eval_strategy");
-  const bool evaluates =
-      is_true(values, "do_eval") || eval_strategy == "steps" || eval_strategy == "epoch";
-  if (evaluates && val_size <= 1e-6 && !given(values, "eval_dataset")) {
-    wrong(is_true(values, "do_eval") ? "do_eval" : "eval_strategy",
-          "Please make sure eval_dataset be provided or val_size >1e-6");
-  }
-  if (val_size > 1e-6 && given(values, "eval_dataset")) {
-    wrong("val_size", "Cannot specify `val_size` if `eval_dataset` is not None.");
-  }
   if (is_true(values, "streaming")) {
     if (config.training.max_steps <= 0) {
       wrong("streaming", "Please specify `max_steps` in streaming mode.");
-    }
-    if (val_size > 1e-6 && val_size < 1) {
-      wrong("val_size", "Streaming mode should have an integer val size.");
     }
     if (given(values, "max_samples")) {
       wrong("max_samples", "`max_samples` is incompatible with `streaming`.");
@@ -172,6 +153,7 @@ std::vector<std::string> scheduler_settings(std::string_view scheduler) {
 void check_combinations(const TrainConfig& config, const json::Object& values, Problems& problems) {
   check_method(config, values, problems);
   check_data(config, values, problems);
+  check_evaluation(config, values, problems);
   check_scheduler(config, problems);
   check_intervals(config, problems);
   if (config.model.model_name_or_path.empty()) {

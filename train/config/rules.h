@@ -10,6 +10,9 @@ namespace troupe::train {
 // `values` are the canonical values of all keys that were given.
 void check_combinations(const TrainConfig& config, const json::Object& values, Problems& problems);
 
+// Of these, the rules of evaluation.
+void check_evaluation(const TrainConfig& config, const json::Object& values, Problems& problems);
+
 // Folders and files that must exist before a run.
 void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems);
 

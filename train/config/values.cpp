@@ -129,27 +129,6 @@ Status from_value(const json::Value& value, json::Object& out) {
   out = TROUPE_TRY(read_object(value));
   return {};
 }
-Status from_value(const json::Value& value, Stage& out) {
-  const auto text = TROUPE_TRY(read_text(value));
-  if (text != "pt" && text != "sft") return wrong("pt or sft", value);
-  out = text == "pt" ? Stage::kPretrain : Stage::kSupervised;
-  return {};
-}
-Status from_value(const json::Value& value, IntervalStrategy& out) {
-  const auto text = TROUPE_TRY(read_text(value));
-  if (text == "no") {
-    out = IntervalStrategy::kNo;
-  } else if (text == "steps") {
-    out = IntervalStrategy::kSteps;
-  } else if (text == "epoch") {
-    out = IntervalStrategy::kEpoch;
-  } else if (text == "best") {
-    out = IntervalStrategy::kBest;
-  } else {
-    return wrong("no, steps, epoch or best", value);
-  }
-  return {};
-}
 Status from_value(const json::Value& value, ResumeFrom& out) {
   out = {};
   if (value.is_null()) return {};
@@ -181,20 +160,6 @@ json::Value to_value(const std::vector<std::string>& value) {
   return out;
 }
 json::Value to_value(const json::Object& value) { return value; }
-json::Value to_value(Stage value) { return make_text(value == Stage::kPretrain ? "pt" : "sft"); }
-json::Value to_value(IntervalStrategy value) {
-  switch (value) {
-    case IntervalStrategy::kNo:
-      return make_text("no");
-    case IntervalStrategy::kSteps:
-      return make_text("steps");
-    case IntervalStrategy::kEpoch:
-      return make_text("epoch");
-    case IntervalStrategy::kBest:
-      return make_text("best");
-  }
-  return nullptr;
-}
 json::Value to_value(const ResumeFrom& value) {
   switch (value.mode) {
     case ResumeFrom::Mode::kAuto:

@@ -110,7 +110,8 @@ TEST_CASE("what is not supported is refused by name") {
   CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "4 is no stage"));
   CHECK(contains(refused(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})"),
                  "offload comes later"));
-  CHECK(contains(refused(R"({"bf16": {"enabled": true}})"), "bf16.enabled=true is not supported"));
+  CHECK(contains(refused(R"({"bf16": {"enabled": true}})"),
+                 "bf16.enabled=True vs hf bf16|bf16_full_eval=False"));
   CHECK(contains(refused(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
                  "bfloat16 and fp16 modes cannot be simultaneously enabled"));
   CHECK(contains(refused(R"({"scheduler": {"type": "WarmupLR"}})"), "lr_scheduler_type"));

@@ -9,6 +9,10 @@
 namespace troupe::train {
 namespace {
 
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
 TEST_CASE("every row of the table is complete and consistent") {
   std::set<std::string> names;
   const TrainConfig config;
@@ -39,8 +43,14 @@ TEST_CASE("every row of the table is complete and consistent") {
 TEST_CASE("defaults of the fields are those of the table") {
   const TrainConfig config;
   // Resolved from other keys, or with a default that is refused.
-  const std::set<std::string> exceptions = {"finetuning_type",    "output_dir", "packing",
-                                            "model_name_or_path", "deepspeed",  "troupe.chaos"};
+  const std::set<std::string> exceptions = {"finetuning_type",
+                                            "output_dir",
+                                            "packing",
+                                            "model_name_or_path",
+                                            "deepspeed",
+                                            "troupe.chaos",
+                                            "metric_for_best_model",
+                                            "troupe.activation_checkpointing"};
   for (const auto& key : key_table()) {
     if (!key.fetch || exceptions.contains(key.name)) continue;
     CAPTURE(key.name);
@@ -91,8 +101,9 @@ TEST_CASE("verdicts depend on the value") {
   CHECK(verdict("finetuning_type", "lora").note ==
         "finetuning_type=lora is not supported: only the training of all parameters is there; use "
         "finetuning_type: full");
-  CHECK(verdict("bf16", false).treatment == Treatment::kInert);
-  CHECK(verdict("bf16", true).treatment == Treatment::kRefused);
+  CHECK(verdict("bf16", true).treatment == Treatment::kImplemented);
+  CHECK(verdict("fp16", false).treatment == Treatment::kInert);
+  CHECK(contains(verdict("fp16", true).note, "use bf16: true"));
   CHECK(verdict("flash_attn", "sdpa").treatment == Treatment::kInert);
   CHECK(verdict("flash_attn", "fa2").treatment == Treatment::kRefused);
   CHECK(verdict("report_to", json::Array()).treatment == Treatment::kInert);

@@ -37,6 +37,47 @@ TEST_CASE("a configuration travels as JSON and comes back byte for byte") {
   CHECK(again->other.at("preprocessing_num_workers").as_int64() == 16);
 }
 
+TEST_CASE("precision, sharding and evaluation travel") {
+  auto files = tests::good_files();
+  const std::vector<std::string> arguments = {"pure_bf16=true",
+                                              "val_size=0.1",
+                                              "eval_strategy=epoch",
+                                              "save_strategy=best",
+                                              "early_stopping_steps=2",
+                                              "load_best_model_at_end=true",
+                                              "troupe.workers=8",
+                                              "troupe.strategy=hybrid_shard",
+                                              "troupe.mesh=2,4",
+                                              "troupe.deterministic=off",
+                                              "troupe.activation_checkpointing=selective",
+                                              "troupe.reduce_dtype=bf16",
+                                              "troupe.checkpoint_format=sharded",
+                                              "troupe.prefetch_bucket_size=5",
+                                              "troupe.max_live_parameters=6"};
+  const auto loaded =
+      load_train_config_text(tests::kGoodYaml, "x.yaml", arguments, MapEnvironment(), files);
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  const auto value = to_json(loaded->config);
+  const auto again = train_config_from_json(value);
+  REQUIRE_MESSAGE(again.ok(), again.status().to_string());
+  CHECK(json::write(to_json(*again)) == json::write(value));
+  CHECK(again->model.compute == Precision::kBfloat16);
+  CHECK(again->model.state == Precision::kBfloat16);
+  CHECK(again->model.reduce == Precision::kBfloat16);
+  CHECK(again->model.activation_checkpointing == ActivationCheckpointing::kSelective);
+  CHECK(again->sharding.strategy == "hsdp");
+  CHECK(again->sharding.mesh_replicate == 2);
+  CHECK(again->sharding.mesh_shard == 4);
+  CHECK(again->sharding.deterministic == Deterministic::kOff);
+  CHECK(again->sharding.prefetch_bucket_size == 5);
+  CHECK(again->sharding.max_live_parameters == 6);
+  CHECK(again->evaluation.strategy == IntervalStrategy::kEpoch);
+  CHECK(again->evaluation.do_eval);
+  CHECK(again->evaluation.early_stopping_steps == 2);
+  CHECK(again->training.save_strategy == IntervalStrategy::kBest);
+  CHECK(again->training.checkpoint_format == CheckpointFormat::kSharded);
+}
+
 TEST_CASE("a configuration of defaults travels too") {
   const TrainConfig config;
   const auto again = train_config_from_json(to_json(config));

@@ -1,0 +1,82 @@
+#include "train/config/resolve.h"
+
+#include "train/config/keys.h"
+#include "train/config/values.h"
+
+namespace troupe::train {
+namespace {
+
+// The value of a given key, or nothing. Null counts as not given.
+const json::Value* find_given(const json::Object& values, std::string_view key) {
+  const auto* value = values.if_contains({key.data(), key.size()});
+  return value && !value->is_null() ? value : nullptr;
+}
+
+std::optional<bool> given_flag(const json::Object& values, std::string_view key) {
+  const auto* value = find_given(values, key);
+  if (!value || !value->is_bool()) return std::nullopt;
+  return value->get_bool();
+}
+
+}  // namespace
+
+void resolve_defaults(TrainConfig& config, const json::Object& values) {
+  if (config.data.neat_packing) {
+    config.data.packing = true;
+  } else if (!find_given(values, "packing")) {
+    config.data.packing = config.method.stage == Stage::kPretrain;
+  }
+  auto& evaluation = config.evaluation;
+  // As TrainingArguments: a strategy turns do_eval on; "loss" and "eval_loss" are one metric.
+  if (evaluation.strategy != IntervalStrategy::kNo) evaluation.do_eval = true;
+  auto& metric = evaluation.metric_for_best_model;
+  if (metric.empty() || metric == "loss") metric = "eval_loss";
+}
+
+void resolve_precision(TrainConfig& config, const json::Object& values, Problems& problems) {
+  auto& model = config.model;
+  if (model.state == Precision::kBfloat16) {
+    if (given_flag(values, "bf16") == false) {
+      problems.add(Code::kInvalidArgument, "pure_bf16",
+                   "pure_bf16=true and bf16=false disagree: pure_bf16 computes in bf16; leave one "
+                   "of them out");
+    }
+    model.compute = Precision::kBfloat16;
+  }
+  if (given_flag(values, "bf16_full_eval") == true && model.compute != Precision::kBfloat16) {
+    problems.add_named(Code::kUnsupported, "bf16_full_eval",
+                       "bf16_full_eval=true is not supported: an evaluation computes as training "
+                       "does, in fp32 here; use bf16: true, or leave bf16_full_eval out");
+  }
+}
+
+void resolve_activation_checkpointing(LoadedConfig& loaded, const json::Object& values,
+                                      const std::string& fsdp_key, Problems& problems) {
+  constexpr const char* kKey = "troupe.activation_checkpointing";
+  auto& model = loaded.config.model;
+  const auto disabled = given_flag(values, "disable_gradient_checkpointing");
+  const auto disagree = [&](std::string_view other) {
+    problems.add(Code::kInvalidArgument, kKey,
+                 fmt::format("{}={} and {} disagree; leave one of them out", kKey,
+                             value_text(to_value(model.activation_checkpointing)), other));
+  };
+  if (find_given(values, kKey)) {
+    const bool none = model.activation_checkpointing == ActivationCheckpointing::kNone;
+    if (disabled && *disabled != none) {
+      disagree(fmt::format("disable_gradient_checkpointing={}", *disabled));
+    }
+    if (!fsdp_key.empty() && none) disagree(fsdp_key + "=true");
+    return;
+  }
+  model.activation_checkpointing = model.disable_gradient_checkpointing
+                                       ? ActivationCheckpointing::kNone
+                                       : ActivationCheckpointing::kFull;
+  if (fsdp_key.empty() || !model.disable_gradient_checkpointing) return;
+  model.activation_checkpointing = ActivationCheckpointing::kFull;
+  loaded.warnings.push_back(fmt::format(
+      "activations are computed again in the backward pass: {} turns on what "
+      "disable_gradient_checkpointing turns off; troupe.activation_checkpointing decides for both",
+      fsdp_key));
+}
+
+}  // namespace troupe::train
