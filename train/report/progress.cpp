@@ -22,6 +22,14 @@ constexpr int kFallbackColumns = 80;
 // "\r" to the line's start; "\x1b[K" clears to its end.
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
+// "61 GFLOP/s (54 % of GEMM)"; empty without a measurement.
+std::string describe_arithmetic(double gflops, double gemm_share, std::string_view of_what) {
+  if (!(gflops > 0)) return {};
+  std::string text = fmt::format("{:.{}f} GFLOP/s", gflops, gflops < 10 ? 1 : 0);
+  if (gemm_share > 0) text += fmt::format(" ({:.0f} %{})", gemm_share * 100, of_what);
+  return text;
+}
+
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -60,6 +68,10 @@ void ProgressReporter::update(const ProgressUpdate& update) {
   }
   tokens_ += update.tokens;
   last_ = update;
+  logged_seconds_ += update.seconds;
+  const double total = update.seconds.total();
+  logged_work_.gflops += update.rates.gflops * total;
+  logged_work_.gemm_share += update.rates.gemm_share * total;
   window_.push_back({now, update.step, tokens_});
   if (window_.size() > kWindowSteps + 1) window_.pop_front();
   if (!output_.is_terminal()) return;
@@ -70,6 +82,8 @@ void ProgressReporter::update(const ProgressUpdate& update) {
 void ProgressReporter::log() {
   MutexLock lock(mutex_);
   if (!finished_ && !output_.is_terminal()) output_.write(plain_line() + "\n");
+  logged_seconds_ = {};
+  logged_work_ = {};
 }
 
 void ProgressReporter::message(std::string_view line) {
@@ -124,6 +138,10 @@ std::string ProgressReporter::bar(int width) const {
   if (window_.size() > 1) parts.push_back(format_duration(remaining_locked()) + " left");
   if (last_.learning_rate) parts.push_back("lr " + format_scientific(*last_.learning_rate));
   if (tokens_ > 0) parts.push_back(format_count(tokens_per_s_locked()) + " tokens/s");
+  if (auto work = describe_arithmetic(last_.rates.gflops, last_.rates.gemm_share, "");
+      !work.empty()) {
+    parts.push_back(std::move(work));
+  }
   parts.push_back(format_duration(elapsed_locked()));
 
   // The last column stays free: writing it would wrap on some terminals. What does not fit is left
@@ -151,6 +169,13 @@ std::string ProgressReporter::plain_line() const {
   if (last_.loss) line += fmt::format("  loss {}", format_scientific(*last_.loss));
   if (last_.learning_rate) line += fmt::format("  lr {}", format_scientific(*last_.learning_rate));
   if (tokens_ > 0) line += fmt::format("  {} tokens/s", format_count(tokens_per_s_locked()));
+  if (const double total = logged_seconds_.total(); total > 0) {
+    const auto work = describe_arithmetic(logged_work_.gflops / total,
+                                          logged_work_.gemm_share / total, " of GEMM");
+    for (const auto& part : {work, describe_phases(logged_seconds_, true)}) {
+      if (!part.empty()) line += "  " + part;
+    }
+  }
   return line + fmt::format("  {} left  {} elapsed", format_duration(remaining_locked()),
                             format_duration(elapsed_locked()));
 }

@@ -1,8 +1,11 @@
 #pragma once
 // How a run's progress is shown: one line that is redrawn on a terminal, plain lines elsewhere.
 //
-//   [=========>               ]  37/100  loss 2.1345  lr 3.000e-04  12.3k tokens/s  0:01:30 left
-//   0:00:52
+//   [=========>               ]  37/100  loss 2.1345  0:01:30 left  lr 3.000e-04  12.3k tokens/s
+//   61 GFLOP/s (54 %)  0:00:52
+//
+//   step 40/100  loss 2.1345  lr 3.000e-04  12.3k tokens/s  61 GFLOP/s (54 % of GEMM)
+//   fwd 31 % bwd 58 % comm 6 % opt 4 %  0:01:30 left  0:00:52 elapsed       (one line)
 
 #include <cstdint>
 #include <deque>
@@ -12,6 +15,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
+#include "train/report/step_timer.h"
 
 namespace troupe::train {
 
@@ -39,6 +43,10 @@ struct ProgressUpdate {
   std::optional<double> loss;
   std::optional<double> learning_rate;
   std::int64_t tokens = 0;  // trained on in this step, all ranks
+  // Where the step's time went, and its arithmetic; shown where there are any. gemm_share is 0
+  // where no rate was measured.
+  StepSeconds seconds;
+  StepRates rates;
 };
 
 // Thread-safe. `clock` and `output` must outlive it.
@@ -52,7 +60,7 @@ class ProgressReporter {
   // step.
   void update(const ProgressUpdate& update);
   // At every log event (logging_steps): elsewhere than on a terminal, writes a line about the last
-  // update.
+  // update; arithmetic and phases are those of all steps since the last such line.
   void log();
   // Writes a line of someone else (a warning, an event) without spoiling the progress line.
   void message(std::string_view line);
@@ -86,6 +94,9 @@ class ProgressReporter {
   mutable Mutex mutex_;
   ProgressUpdate last_ TROUPE_GUARDED_BY(mutex_);
   std::int64_t tokens_ TROUPE_GUARDED_BY(mutex_) = 0;
+  // Since the last log event: seconds, and the rates times their step's seconds.
+  StepSeconds logged_seconds_ TROUPE_GUARDED_BY(mutex_);
+  StepRates logged_work_ TROUPE_GUARDED_BY(mutex_);
   std::deque<Sample> window_ TROUPE_GUARDED_BY(mutex_);
   std::optional<TimePoint> drawn_ TROUPE_GUARDED_BY(mutex_);
   bool finished_ TROUPE_GUARDED_BY(mutex_) = false;

@@ -2,6 +2,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/memory/unix_socket.h"
+#include "train/report/format.h"
 #include "train/trainer/bundle_transfer.h"
 
 namespace troupe::train {
@@ -173,8 +174,22 @@ void TrainController::on(const StepReport& message) {
                {"grad_norm", message.grad_norm},
                {"lr", message.learning_rate},
                {"tokens", message.tokens},
-               {"logged", message.logged}});
+               {"logged", message.logged},
+               {"skipped", message.skipped},
+               {"seconds", to_json(message.seconds)},
+               {"tokens_per_s", message.rates.tokens_per_s},
+               {"gflops", message.rates.gflops},
+               {"gemm_share", message.rates.gemm_share}});
   feed(StepFinished{message.generation, message.step});
+}
+
+void TrainController::on(const EvaluationReport& message) {
+  tell_driver({{"kind", "evaluation"},
+               {"step", message.step},
+               {"loss", message.loss},
+               {"samples", message.samples},
+               {"seconds", message.seconds},
+               {"best", message.best}});
 }
 
 void TrainController::on(const CheckpointReport& message) {
@@ -249,7 +264,10 @@ void TrainController::carry_out(const EndRun& command) {
   }
 }
 
-void TrainController::tell_driver(const json::Object& line) { send_line(json::write(line) + "\n"); }
+void TrainController::tell_driver(const json::Object& line) {
+  // Losses may be NaN, which JSON alone cannot say.
+  send_line(python_json(line) + "\n");
+}
 
 void TrainController::send_line(const std::string& line) {
   if (!driver_.valid()) {

@@ -83,6 +83,7 @@ class TrainController {
   void carry_out(const RecordEvent& command);
   void carry_out(const EndRun& command);
   void on(const StepReport& message);
+  void on(const EvaluationReport& message);
   void on(const CheckpointReport& message);
   void on(const WarningReport& message);
   template <typename Event>

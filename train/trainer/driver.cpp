@@ -39,6 +39,18 @@ double number_of(const json::Value& line, std::string_view key) {
   return json::find_number(line, key).value_or(0);
 }
 
+StepSeconds seconds_of(const json::Value& line) {
+  const auto* seconds = json::find(line, "seconds");
+  return seconds ? step_seconds_from_json(*seconds) : StepSeconds();
+}
+
+std::string describe_evaluation(const json::Value& line) {
+  return fmt::format("evaluation at step {:.0f}: eval_loss {}  {:.0f} samples in {:.1f} s{}",
+                     number_of(line, "step"), format_scientific(number_of(line, "loss")),
+                     number_of(line, "samples"), number_of(line, "seconds"),
+                     json::find_bool(line, "best").value_or(false) ? "  the best so far" : "");
+}
+
 // The driver's end of the controller's progress lines.
 class ProgressLines {
  public:
@@ -82,7 +94,14 @@ std::optional<RunEnd> ProgressLines::show(const json::Value& line) {
     reporter_->update({.step = step,
                        .loss = number_of(line, "loss"),
                        .learning_rate = number_of(line, "lr"),
-                       .tokens = static_cast<std::int64_t>(number_of(line, "tokens"))});
+                       .tokens = static_cast<std::int64_t>(number_of(line, "tokens")),
+                       .seconds = seconds_of(line),
+                       .rates = {.tokens_per_s = number_of(line, "tokens_per_s"),
+                                 .gflops = number_of(line, "gflops"),
+                                 .gemm_share = number_of(line, "gemm_share")}});
+    if (const auto skipped = text_of(line, "skipped"); !skipped.empty()) {
+      reporter_->message(fmt::format("warning: step {} was skipped: {}", step, skipped));
+    }
     if (json::find_bool(line, "logged").value_or(false)) reporter_->log();
     return std::nullopt;
   }
@@ -97,6 +116,7 @@ std::optional<RunEnd> ProgressLines::show(const json::Value& line) {
   std::string text = text_of(line, "text");
   if (kind == "warning") text = "warning: " + text;
   if (kind == "checkpoint") text = "saved " + text_of(line, "path");
+  if (kind == "evaluation") text = describe_evaluation(line);
   if (text.empty()) return std::nullopt;
   if (reporter_) {
     reporter_->message(text);
@@ -119,7 +139,7 @@ Result<RunEnd> ProgressLines::follow(const std::function<void()>& on_interrupt) 
     }
     if (fds[0].revents != 0) TROUPE_RETURN_IF_ERROR(read_more());
     for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos;) {
-      const auto line = json::parse(std::string_view(buffer_).substr(0, newline), "progress");
+      const auto line = parse_python_json(std::string_view(buffer_).substr(0, newline), "progress");
       buffer_.erase(0, newline + 1);
       if (!line.ok()) return line.status();
       if (auto end = show(*line)) return std::move(*end);

@@ -58,7 +58,10 @@ class TrainerActor::Observer final : public TrainingObserver {
                              .grad_norm = record.grad_norm,
                              .learning_rate = record.learning_rate,
                              .tokens = record.tokens,
-                             .logged = logged});
+                             .logged = logged,
+                             .skipped = record.skipped,
+                             .seconds = record.seconds,
+                             .rates = record.rates});
   }
   void checkpoint_written(std::int64_t step, const std::string& path) override {
     trainer_.tell(CheckpointReport{step, path});

@@ -50,6 +50,14 @@ struct StepReport {
   StepSeconds seconds;
   StepRates rates;
 };
+// An evaluation after `step`, told by rank 0.
+struct EvaluationReport {
+  std::int64_t step = 0;
+  double loss = 0;
+  std::int64_t samples = 0;
+  double seconds = 0;
+  bool best = false;  // the best so far, where the run keeps track
+};
 struct CheckpointReport {
   std::int64_t step = 0;
   std::string path;
@@ -59,8 +67,8 @@ struct WarningReport {
 };
 
 // trainer → controller. What concerns recovery are events of RunState.
-using TrainerMessage = std::variant<StepReport, CheckpointReport, WarningReport, TrainerLoaded,
-                                    TrainerStopped, TrainerFinished, TrainerFailed>;
+using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
+                                    TrainerLoaded, TrainerStopped, TrainerFinished, TrainerFailed>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";      // driver → controller → trainers
