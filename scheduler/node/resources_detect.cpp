@@ -76,6 +76,39 @@ std::vector<std::string> cgroup_directories(FileSystem& files, std::string_view 
   return result;
 }
 
+// A number of a file whose lines are "name number" (memory.stat, meminfo's with colons).
+std::optional<std::int64_t> number_of_line(std::string_view text, std::string_view name) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t line_end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, line_end - at);
+    at = line_end + 1;
+    if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ')
+      return number(line.substr(name.size()));
+  }
+  return std::nullopt;
+}
+
+// What a control group's memory limit leaves. Cached files go when memory is needed.
+std::optional<std::int64_t> left_of_group(FileSystem& files, const std::string& directory) {
+  struct Names {
+    const char *limit, *usage, *cache;
+  };
+  for (const Names& names :
+       {Names{"/memory.max", "/memory.current", "inactive_file"},
+        Names{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"}}) {
+    const auto limit_text = read(files, directory + names.limit);
+    const auto limit = limit_text ? number(*limit_text) : std::nullopt;
+    if (!limit || *limit <= 0) continue;
+    const auto usage_text = read(files, directory + names.usage);
+    const std::int64_t usage = (usage_text ? number(*usage_text) : std::nullopt).value_or(0);
+    const auto statistics = read(files, directory + "/memory.stat");
+    const std::int64_t cache =
+        statistics ? number_of_line(*statistics, names.cache).value_or(0) : 0;
+    return std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, usage - cache));
+  }
+  return std::nullopt;
+}
+
 // CPUs of a quota, rounded up.
 std::optional<std::int64_t> quota_cpus(std::optional<std::int64_t> quota,
                                        std::optional<std::int64_t> period) {
@@ -151,6 +184,22 @@ Result<std::int64_t> detect_memory_bytes(FileSystem& files) {
     }
   }
   return bytes;
+}
+
+Result<AvailableMemory> detect_available_memory(FileSystem& files) {
+  AvailableMemory memory;
+  memory.total_bytes = TROUPE_TRY(detect_memory_bytes(files));
+  const std::string text = TROUPE_TRY(files.read("/proc/meminfo", kSmallFileBytesMax));
+  const auto kilobytes = number_of_line(text, "MemAvailable:");
+  if (!kilobytes) return Status(Code::kDataLoss, "/proc/meminfo has no MemAvailable");
+  memory.available_bytes = *kilobytes * 1024;
+  for (const std::string& directory : cgroup_directories(files, "memory")) {
+    const auto left = left_of_group(files, directory);
+    if (!left || *left >= memory.available_bytes) continue;
+    memory.available_bytes = *left;
+    memory.group_limited = true;
+  }
+  return memory;
 }
 
 int detect_gpu_count(FileSystem& files, const Environment& environment, const Machine& machine) {

@@ -33,6 +33,15 @@ int detect_cpu_count(FileSystem& files, const Machine& machine);
 // The least memory limit (v2: memory.max, v1: memory.limit_in_bytes) or MemTotal, in bytes;
 // kDataLoss when /proc/meminfo does not say.
 Result<std::int64_t> detect_memory_bytes(FileSystem& files);
+// What processes can have now without swapping or being killed.
+struct AvailableMemory {
+  std::int64_t available_bytes = 0;
+  std::int64_t total_bytes = 0;  // as detect_memory_bytes
+  bool group_limited = false;    // a control group's limit is nearer than the machine's memory
+};
+// MemAvailable, or what the nearest limit of a control group leaves: the limit less what the group
+// uses, its file cache apart, where that is less. kDataLoss when /proc/meminfo does not say.
+Result<AvailableMemory> detect_available_memory(FileSystem& files);
 // 0 without /dev/nvidia*. CUDA_VISIBLE_DEVICES limits it: its entries up to the first that is not
 // valid (empty or -1), as the CUDA programming guide has it.
 int detect_gpu_count(FileSystem& files, const Environment& environment, const Machine& machine);

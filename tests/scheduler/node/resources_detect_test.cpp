@@ -87,6 +87,35 @@ TEST_CASE("memory: the machine's, or the least limit") {
   CHECK(detect_memory_bytes(files).status().code() == Code::kDataLoss);
 }
 
+TEST_CASE("available memory: the machine's, or what the nearest limit leaves") {
+  FakeFiles files;
+  CHECK(detect_available_memory(files).status().code() == Code::kDataLoss);
+  files.texts["/proc/meminfo"] = "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n";
+  const auto machine = detect_available_memory(files).value();
+  CHECK(machine.available_bytes == 8192 * 1024);
+  CHECK(machine.total_bytes == 16384 * 1024);
+  CHECK(!machine.group_limited);
+  // A limit that leaves more does not count.
+  files.texts["/sys/fs/cgroup/memory.max"] = "16777216\n";
+  files.texts["/sys/fs/cgroup/memory.current"] = "1000000\n";
+  CHECK(detect_available_memory(files).value().available_bytes == 8192 * 1024);
+  files.texts["/sys/fs/cgroup/memory.current"] = "12000000\n";
+  const auto limited = detect_available_memory(files).value();
+  CHECK(limited.available_bytes == 16777216 - 12000000);
+  CHECK(limited.group_limited);
+  // Cached files can go.
+  files.texts["/sys/fs/cgroup/memory.stat"] = "anon 5\ninactive_file 2000000\nfile 1\n";
+  CHECK(detect_available_memory(files).value().available_bytes == 16777216 - 10000000);
+  // Version 1, further down, and beyond its limit.
+  files.texts["/proc/self/cgroup"] = "4:memory:/run/job\n";
+  files.texts["/sys/fs/cgroup/memory/run/memory.limit_in_bytes"] = "4096\n";
+  files.texts["/sys/fs/cgroup/memory/run/memory.usage_in_bytes"] = "5000\n";
+  CHECK(detect_available_memory(files).value().available_bytes == 0);
+  files.texts["/sys/fs/cgroup/memory/run/memory.stat"] =
+      "inactive_file 9\ntotal_inactive_file 1000\n";
+  CHECK(detect_available_memory(files).value().available_bytes == 96);
+}
+
 TEST_CASE("GPUs: none without devices, by library or by device, CUDA_VISIBLE_DEVICES") {
   FakeFiles files;
   FakeMachine machine;
