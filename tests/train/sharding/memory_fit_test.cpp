@@ -1,0 +1,101 @@
+#include "train/sharding/memory_fit.h"
+
+#include <doctest/doctest.h>
+
+namespace troupe::train {
+namespace {
+
+// About 1 G parameters: 16 GiB of state under DDP.
+PlanRequest request(Strategy strategy, int ranks, std::int64_t rows = 8) {
+  PlanRequest made;
+  made.model.vocab_size = 32000;
+  made.model.hidden_size = 2048;
+  made.model.intermediate_size = 5632;
+  made.model.num_hidden_layers = 22;
+  made.model.num_attention_heads = 32;
+  made.model.num_key_value_heads = 4;
+  made.model.head_dim = 64;
+  made.strategy = strategy;
+  made.mesh = make_mesh(strategy, ranks, ranks, 0, 0).value();
+  made.activations = {.rows_max = rows, .length_max = 2048};
+  made.ranks_on_node = ranks;
+  return made;
+}
+
+NodeMemory memory_of(std::int64_t bytes) {
+  return {.available_bytes = bytes, .total_bytes = bytes + (1 << 30)};
+}
+
+bool offers(const std::vector<FittingChange>& changes, std::string_view settings) {
+  for (const FittingChange& change : changes)
+    if (change.settings.find(settings) != std::string::npos) return true;
+  return false;
+}
+
+TEST_CASE("a run that fits is let through") {
+  const PlanRequest run = request(Strategy::kDdp, 2);
+  CHECK(check_fits(run, memory_of(node_bytes(run))).ok());
+  CHECK(!check_fits(run, memory_of(node_bytes(run) - 1)).ok());
+}
+
+TEST_CASE("the refusal says what is needed, what there is and what would fit") {
+  const PlanRequest run = request(Strategy::kDdp, 2);
+  NodeMemory memory = memory_of(node_bytes(request(Strategy::kZero2, 2)));
+  memory.limit = "the control group's memory.max";
+  const Status refused = check_fits(run, memory);
+  CHECK(refused.code() == Code::kOutOfMemory);
+  CHECK(exit_code(refused.code()) > 0);
+  const std::string& text = refused.message();
+  CAPTURE(text);
+  CHECK(text.find("2 trainers of ") != std::string::npos);
+  CHECK(text.find("with ddp, 8 rows of 2048 tokens") != std::string::npos);
+  CHECK(text.find("the control group's memory.max") != std::string::npos);
+  CHECK(text.find("troupe.strategy=zero2") != std::string::npos);
+  CHECK(text.find("troupe.strategy=zero3") != std::string::npos);
+  CHECK(text.find("troupe.strategy=zero1") == std::string::npos);
+}
+
+TEST_CASE("each change that is offered is enough by itself") {
+  const PlanRequest run = request(Strategy::kZero3, 4, 16);
+  const NodeMemory memory = memory_of(node_bytes(run) * 3 / 4);
+  const auto changes = fitting_changes(run, memory);
+  CHECK(offers(changes, "per_device_train_batch_size="));
+  CHECK(offers(changes, "troupe.workers="));
+  for (const FittingChange& change : changes) CHECK(change.bytes <= memory.available_bytes);
+}
+
+TEST_CASE("smaller micro-batches keep the size of the step") {
+  PlanRequest run = request(Strategy::kZero3, 1, 16);
+  run.reduction.micro_batches = 2;
+  PlanRequest half = run;
+  half.activations.rows_max = 8;
+  half.reduction.micro_batches = 4;
+  const auto changes = fitting_changes(run, memory_of(node_bytes(half)));
+  CHECK(offers(changes, "per_device_train_batch_size=8 gradient_accumulation_steps=4"));
+}
+
+TEST_CASE("recomputation is offered where it is off") {
+  PlanRequest run = request(Strategy::kZero3, 1, 1);
+  CHECK(!offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "checkpointing"));
+  run.activations.recompute = Recompute::kNothing;
+  CHECK(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)),
+               "troupe.activation_checkpointing=full"));
+}
+
+TEST_CASE("where no change is enough by itself, all together, on more machines") {
+  const PlanRequest run = request(Strategy::kDdp, 2);
+  const auto changes = fitting_changes(run, memory_of(std::int64_t{6} << 30));
+  REQUIRE(changes.size() == 1);
+  CAPTURE(changes[0].settings);
+  CHECK(changes[0].settings.find("troupe.strategy=zero3") == 0);
+  CHECK(changes[0].settings.find("machines") != std::string::npos);
+}
+
+TEST_CASE("nothing fits into nothing") {
+  const Status refused = check_fits(request(Strategy::kDdp, 2), memory_of(1 << 20));
+  CHECK(refused.code() == Code::kOutOfMemory);
+  CHECK(refused.message().find("a smaller model") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace troupe::train

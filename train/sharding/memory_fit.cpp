@@ -1,0 +1,180 @@
+#include "train/sharding/memory_fit.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace troupe::train {
+namespace {
+
+constexpr int kMachinesMax = 1024;
+
+std::string gibibytes(std::int64_t bytes) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+bool fits(const PlanRequest& request, const NodeMemory& memory) {
+  return node_bytes(request) <= memory.available_bytes;
+}
+
+// The request for another number of ranks; the mesh is what the strategy makes of it.
+std::optional<PlanRequest> with_ranks(PlanRequest request, Strategy strategy, int ranks_on_node,
+                                      int machines) {
+  const int world = ranks_on_node * machines;
+  auto mesh = make_mesh(strategy, world, ranks_on_node, 0, 0);
+  if (!mesh.ok()) return std::nullopt;
+  request.strategy = strategy;
+  request.mesh = *mesh;
+  request.ranks_on_node = ranks_on_node;
+  return request;
+}
+
+int machines_of(const PlanRequest& request) {
+  const int ranks = std::max(1, request.ranks_on_node);
+  return (request.mesh.size() + ranks - 1) / ranks;
+}
+
+PlanRequest with_rows(PlanRequest request, std::int64_t rows) {
+  const std::int64_t sequences = request.activations.rows_max * request.reduction.micro_batches;
+  request.activations.rows_max = rows;
+  request.reduction.micro_batches = (sequences + rows - 1) / rows;
+  return request;
+}
+
+std::string rows_text(const PlanRequest& request) {
+  return fmt::format("per_device_train_batch_size={} gradient_accumulation_steps={}",
+                     request.activations.rows_max, request.reduction.micro_batches);
+}
+
+// Fewer trainers on the machine take more micro-batches each, so that the step keeps its size.
+std::optional<PlanRequest> with_fewer_ranks(const PlanRequest& request, Strategy strategy,
+                                            int ranks) {
+  auto changed = with_ranks(request, strategy, ranks, machines_of(request));
+  if (!changed) return std::nullopt;
+  changed->reduction.micro_batches =
+      (request.reduction.micro_batches * request.ranks_on_node + ranks - 1) / ranks;
+  return changed;
+}
+
+// Collects what fits.
+class Search {
+ public:
+  Search(const PlanRequest& request, const NodeMemory& memory)
+      : request_(request), memory_(memory) {}
+
+  std::vector<FittingChange> run() {
+    try_strategies();
+    try_recomputation();
+    try_rows();
+    try_fewer_ranks();
+    if (found_.empty()) try_everything();
+    return std::move(found_);
+  }
+
+ private:
+  bool add(const std::optional<PlanRequest>& changed, std::string settings, std::string note = {}) {
+    if (!changed || !fits(*changed, memory_)) return false;
+    found_.push_back({std::move(settings), std::move(note), node_bytes(*changed)});
+    return true;
+  }
+
+  void try_strategies() {
+    const int machines = machines_of(request_);
+    if (request_.mesh.size() == 1) return;
+    for (const Strategy strategy : {Strategy::kZero1, Strategy::kZero2, Strategy::kZero3}) {
+      if (strategy == request_.strategy) continue;
+      add(with_ranks(request_, strategy, request_.ranks_on_node, machines),
+          fmt::format("troupe.strategy={}", row_of(strategy).name));
+    }
+  }
+
+  void try_recomputation() {
+    if (request_.activations.recompute == Recompute::kBlocks) return;
+    PlanRequest changed = request_;
+    changed.activations.recompute = Recompute::kBlocks;
+    add(changed, "troupe.activation_checkpointing=full", "a third more arithmetic");
+  }
+
+  void try_rows() {
+    for (std::int64_t rows = request_.activations.rows_max / 2; rows >= 1; rows /= 2) {
+      const PlanRequest changed = with_rows(request_, rows);
+      if (add(changed, rows_text(changed), "the step keeps its size")) return;
+    }
+  }
+
+  void try_fewer_ranks() {
+    for (int ranks = request_.ranks_on_node / 2; ranks >= 1; ranks /= 2) {
+      const auto changed = with_fewer_ranks(request_, request_.strategy, ranks);
+      if (!changed) continue;
+      const int world = changed->mesh.size();
+      if (add(changed, fmt::format("troupe.workers={} gradient_accumulation_steps={}", world,
+                                   changed->reduction.micro_batches)))
+        return;
+    }
+  }
+
+  // The least that a machine can do with, on one or more of them.
+  void try_everything() {
+    PlanRequest least = with_rows(request_, 1);
+    least.activations.recompute = Recompute::kBlocks;
+    const auto settings = [&](const PlanRequest& changed) {
+      std::string text = fmt::format("troupe.strategy=zero3 {}", rows_text(changed));
+      if (request_.activations.recompute != Recompute::kBlocks)
+        text += " troupe.activation_checkpointing=full";
+      return text;
+    };
+    for (int machines = machines_of(request_); machines <= kMachinesMax; machines *= 2) {
+      const auto changed =
+          with_ranks(least, Strategy::kZero3, std::max(1, request_.ranks_on_node), machines);
+      std::string text = changed ? settings(*changed) : "";
+      if (machines > machines_of(request_))
+        text += fmt::format(" on {} machines (NNODES={})", machines, machines);
+      if (add(changed, text)) return;
+    }
+    const auto alone = with_ranks(least, Strategy::kZero3, 1, kMachinesMax);
+    add(alone, alone ? settings(*alone) + fmt::format(" on {} machines", kMachinesMax) : "");
+  }
+
+  const PlanRequest& request_;
+  const NodeMemory& memory_;
+  std::vector<FittingChange> found_;
+};
+
+}  // namespace
+
+std::int64_t node_bytes(const PlanRequest& request) {
+  // The driver keeps the data set and the block of bytes that it sends.
+  return request.ranks_on_node * plan_memory(request).total() + run_overhead_bytes() +
+         2 * request.dataset_bytes;
+}
+
+std::vector<FittingChange> fitting_changes(const PlanRequest& request, const NodeMemory& memory) {
+  return Search(request, memory).run();
+}
+
+Status check_fits(const PlanRequest& request, const NodeMemory& memory) {
+  if (fits(request, memory)) return {};
+  std::string text = fmt::format(
+      "the run needs {} of this machine's memory ({} trainers of {} with {}, {} rows of {} "
+      "tokens), {} of {} are available{}",
+      gibibytes(node_bytes(request)), request.ranks_on_node,
+      gibibytes(plan_memory(request).total()), describe(request.strategy, request.mesh),
+      request.activations.rows_max, request.activations.length_max,
+      gibibytes(memory.available_bytes), gibibytes(memory.total_bytes),
+      memory.limit.empty() ? "" : " (" + memory.limit + ")");
+  const auto changes = fitting_changes(request, memory);
+  if (changes.empty()) {
+    text += "; a smaller model or a shorter cutoff_len is needed";
+    return Status(Code::kOutOfMemory, text);
+  }
+  text += "; what would fit: ";
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    if (i > 0) text += ", or ";
+    text += fmt::format("{} ({}{}{})", changes[i].settings, gibibytes(changes[i].bytes),
+                        changes[i].note.empty() ? "" : "; ", changes[i].note);
+  }
+  return Status(Code::kOutOfMemory, text);
+}
+
+}  // namespace troupe::train
