@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/check.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/attention.h"
 #include "train/cpu/gemm.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/workspace.h"
+#include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
@@ -19,8 +21,10 @@ constexpr std::int64_t kColumnStrip = 64;
 
 class CpuOperators final : public Operators {
  public:
-  explicit CpuOperators(Arena& arena)
-      : arena_(arena), gemms_(arena.threads()), workspaces_(arena.threads()) {}
+  CpuOperators(Arena& arena, const CpuOptions& options)
+      : arena_(arena), gemms_(arena.threads(), options), workspaces_(arena.threads()) {}
+
+  bool fast_bf16() const override { return gemms_.native_bf16(); }
 
   void upload(const void* host, void* device, std::size_t bytes) override {
     std::memcpy(device, host, bytes);
@@ -125,16 +129,22 @@ class CpuOperators final : public Operators {
                        std::int64_t width) override {
     for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
       kernels::swiglu_backward_rows(gate_up + begin * 2 * width, dact + begin * width,
-                                    act + begin * width, n, width);
+                                    act ? act + begin * width : nullptr, n, width);
     });
   }
 
-  void embedding_forward(const std::int32_t* ids, const float* weight, float* out,
+  void embedding_forward(const std::int32_t* ids, const void* table, DType table_type, float* out,
                          std::int64_t rows, std::int64_t width) override {
+    TROUPE_CHECK(table_type == DType::kF32 || table_type == DType::kBF16);
     for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
-      for (std::int64_t row = begin; row < begin + n; ++row)
-        std::memcpy(out + row * width, weight + ids[row] * width,
-                    static_cast<std::size_t>(width) * sizeof(float));
+      for (std::int64_t row = begin; row < begin + n; ++row) {
+        const std::int64_t from = ids[row] * width, to = row * width;
+        if (table_type == DType::kBF16)
+          float_from_bf16(static_cast<const std::uint16_t*>(table) + from, out + to, width);
+        else
+          std::memcpy(out + to, static_cast<const float*>(table) + from,
+                      static_cast<std::size_t>(width) * sizeof(float));
+      }
     });
   }
 
@@ -182,8 +192,8 @@ class CpuOperators final : public Operators {
 
 }  // namespace
 
-std::unique_ptr<Operators> make_cpu_operators(Arena& arena) {
-  return std::make_unique<CpuOperators>(arena);
+std::unique_ptr<Operators> make_cpu_operators(Arena& arena, const CpuOptions& options) {
+  return std::make_unique<CpuOperators>(arena, options);
 }
 
 }  // namespace troupe::train

@@ -1,136 +1,43 @@
 #include "train/cpu/gemm.h"
 
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <mutex>
-#include <unordered_map>
-#include <vector>
 
 #include "runtime/base/check.h"
-
-// libgomp's, which Debian's oneDNN is built on; sets the calling thread's own limit.
-extern "C" void omp_set_num_threads(int count);
 
 namespace troupe::train {
 namespace {
 
-// Shapes that a model and its batches use come to a few dozen; ragged batches add some each.
-constexpr std::size_t kPrimitivesMax = 4096;
+// Tiles of an operand that are converted before they are multiplied: two tiles of A of full depth
+// for each thread and one of B, so that every thread finds work and what was converted is still in
+// a cache.
+constexpr std::int64_t kStagedElementsOfA = 2 * 256 * 2080;  // a thread
+constexpr std::int64_t kStagedElementsOfB = 768 * 2080;
 
-// What a primitive is compiled for.
-struct ShapeKey {
-  std::array<std::int64_t, 6> dims{};  // m, n, k and the three strides
-  int flags = 0;
-  bool operator==(const ShapeKey&) const = default;
-};
-
-struct ShapeHash {
-  std::size_t operator()(const ShapeKey& key) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(key.flags) + 0x9e3779b97f4a7c15u;
-    for (const std::int64_t dim : key.dims)
-      hash = (hash ^ static_cast<std::uint64_t>(dim)) * 0xff51afd7ed558ccdu, hash ^= hash >> 32;
-    return hash;
-  }
-};
-
-ShapeKey key_of(const Gemm& g) {
-  return {{g.m, g.n, g.k, g.a_stride, g.b_stride, g.c_stride},
-          (g.transpose_a ? 1 : 0) | (g.transpose_b ? 2 : 0) | (g.accumulate ? 4 : 0)};
-}
-
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, std::int64_t stride,
-                          bool transposed) {
-  return {{rows, columns},
-          dnnl::memory::data_type::f32,
-          transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1}};
-}
-
-struct CompiledGemm {
-  dnnl::matmul primitive;
-  dnnl::memory::desc a, b, c, scratchpad;
-};
-
-std::shared_ptr<const CompiledGemm> compile(const dnnl::engine& engine, const Gemm& g) {
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (g.accumulate) {
-    dnnl::post_ops ops;
-    ops.append_sum(1.0f);
-    attributes.set_post_ops(ops);
-  }
-  auto compiled = std::make_shared<CompiledGemm>();
-  compiled->a = matrix(g.m, g.k, g.a_stride, g.transpose_a);
-  compiled->b = matrix(g.k, g.n, g.b_stride, g.transpose_b);
-  compiled->c = matrix(g.m, g.n, g.c_stride, false);
-  const dnnl::matmul::desc description(compiled->a, compiled->b, compiled->c);
-  const dnnl::matmul::primitive_desc primitive(description, attributes, engine);
-  compiled->scratchpad = primitive.scratchpad_desc();
-  compiled->primitive = dnnl::matmul(primitive);
-  return compiled;
-}
-
-// A thread's stream, scratch memory and the memory handles it lends to oneDNN.
-struct SlotState {
-  explicit SlotState(const dnnl::engine& engine) : stream(engine) {}
-  ~SlotState() { std::free(scratch); }
-  SlotState(const SlotState&) = delete;
-  SlotState& operator=(const SlotState&) = delete;
-
-  void* scratch_of(std::size_t bytes) {
-    if (bytes > scratch_bytes) {
-      std::free(scratch);
-      scratch_bytes = (bytes + 4095) / 4096 * 4096;
-      scratch = std::aligned_alloc(4096, scratch_bytes);
-      TROUPE_CHECK(scratch, "no memory for {} bytes of scratch", scratch_bytes);
-    }
-    return scratch;
-  }
-
-  dnnl::stream stream;
-  void* scratch = nullptr;
-  std::size_t scratch_bytes = 0;
-};
-
-void limit_openmp_here() {
-  thread_local bool limited = false;
-  if (!limited) omp_set_num_threads(1);
-  limited = true;
-}
-
-void execute(const dnnl::engine& engine, const CompiledGemm& compiled, const Gemm& g,
-             SlotState& slot) {
-  const dnnl::memory a(compiled.a, engine, const_cast<float*>(g.a));
-  const dnnl::memory b(compiled.b, engine, const_cast<float*>(g.b));
-  const dnnl::memory c(compiled.c, engine, g.c);
-  const dnnl::memory scratch(compiled.scratchpad, engine,
-                             slot.scratch_of(compiled.scratchpad.get_size()));
-  const std::array<dnnl_exec_arg_t, 4> arguments = {{{DNNL_ARG_SRC, a.get()},
-                                                     {DNNL_ARG_WEIGHTS, b.get()},
-                                                     {DNNL_ARG_DST, c.get()},
-                                                     {DNNL_ARG_SCRATCHPAD, scratch.get()}}};
-  const dnnl_status_t status = dnnl_primitive_execute(compiled.primitive.get(), slot.stream.get(),
-                                                      arguments.size(), arguments.data());
-  TROUPE_CHECK(status == dnnl_success, "oneDNN status {} for m={} n={} k={}",
-               static_cast<int>(status), g.m, g.n, g.k);
-}
-
-// The part of a product that computes rows [m0, m0 + m) and columns [n0, n0 + n) from the terms
-// [k0, k0 + k).
+// The part of an fp32 product that computes rows [m0, m0 + m) and columns [n0, n0 + n) from the
+// terms [k0, k0 + k).
 Gemm part_of(const Gemm& g, std::int64_t m0, std::int64_t m, std::int64_t n0, std::int64_t n,
              std::int64_t k0, std::int64_t k) {
   Gemm part = g;
   part.m = m, part.n = n, part.k = k;
-  part.a += g.transpose_a ? k0 * g.a_stride + m0 : m0 * g.a_stride + k0;
-  part.b += g.transpose_b ? n0 * g.b_stride + k0 : k0 * g.b_stride + n0;
+  part.a = static_cast<const float*>(g.a) +
+           (g.transpose_a ? k0 * g.a_stride + m0 : m0 * g.a_stride + k0);
+  part.b = static_cast<const float*>(g.b) +
+           (g.transpose_b ? n0 * g.b_stride + k0 : k0 * g.b_stride + n0);
   part.c += m0 * g.c_stride + n0;
   part.accumulate = g.accumulate || k0 > 0;
   return part;
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+void check_gemm(const Gemm& g) {
+  TROUPE_CHECK(g.m > 0 && g.n > 0 && g.k > 0, "gemm of m={} n={} k={}", g.m, g.n, g.k);
+  const auto fits = [&](DType type) {
+    return type == DType::kF32 || (type == DType::kBF16 && g.arithmetic == Arithmetic::kBf16);
+  };
+  TROUPE_CHECK(fits(g.a_type) && fits(g.b_type), "operands of types {} and {}",
+               dtype_name(g.a_type), dtype_name(g.b_type));
+}
 
 }  // namespace
 
@@ -150,37 +57,22 @@ GemmTiling gemm_tiling(std::int64_t m, std::int64_t n, std::int64_t k) {
   return tiling;
 }
 
-struct GemmEngine::Impl {
-  explicit Impl(int slots_count) : engine(dnnl::engine::kind::cpu, 0) {
-    for (int i = 0; i < slots_count; ++i) slots.push_back(std::make_unique<SlotState>(engine));
-  }
-
-  std::shared_ptr<const CompiledGemm> find(const Gemm& g) {
-    const ShapeKey key = key_of(g);
-    const std::lock_guard lock(mutex);
-    const auto found = compiled.find(key);
-    if (found != compiled.end()) return found->second;
-    if (compiled.size() >= kPrimitivesMax) compiled.clear();
-    return compiled.emplace(key, compile(engine, g)).first->second;
-  }
-
-  dnnl::engine engine;
-  std::vector<std::unique_ptr<SlotState>> slots;
-  std::mutex mutex;
-  std::unordered_map<ShapeKey, std::shared_ptr<const CompiledGemm>, ShapeHash> compiled;
-};
-
-GemmEngine::GemmEngine(int slots) : impl_(std::make_unique<Impl>(slots)) {}
-GemmEngine::~GemmEngine() = default;
-
-void GemmEngine::run_single(const Gemm& gemm, int slot) {
-  limit_openmp_here();
-  execute(impl_->engine, *impl_->find(gemm), gemm, *impl_->slots[static_cast<std::size_t>(slot)]);
-}
+GemmEngine::GemmEngine(int slots, const CpuOptions& options)
+    : compiled_(slots),
+      staged_type_(options.native_bf16 && cpu_multiplies_bf16() ? DType::kBF16 : DType::kF32) {}
 
 void GemmEngine::run(Arena& arena, const Gemm& g) {
-  TROUPE_CHECK(g.m > 0 && g.n > 0 && g.k > 0, "gemm of m={} n={} k={}", g.m, g.n, g.k);
+  check_gemm(g);
   const GemmTiling tiling = gemm_tiling(g.m, g.n, g.k);
+  switch (g.arithmetic) {
+    case Arithmetic::kFp32:
+      return run_fp32(arena, g, tiling);
+    case Arithmetic::kBf16:
+      return run_bf16(arena, g, tiling);
+  }
+}
+
+void GemmEngine::run_fp32(Arena& arena, const Gemm& g, const GemmTiling& tiling) {
   const std::int64_t tile_rows = ceil_div(g.m, tiling.rows);
   arena.parallel_for(tile_rows * ceil_div(g.n, tiling.columns), [&](std::int64_t tile, int slot) {
     const std::int64_t m0 = tile % tile_rows * tiling.rows;
@@ -190,6 +82,51 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
     for (std::int64_t k0 = 0; k0 < g.k; k0 += tiling.depth)
       run_single(part_of(g, m0, m, n0, n, k0, std::min(tiling.depth, g.k - k0)), slot);
   });
+}
+
+// Depth outermost, so that a panel of A and one of B suffice: a tile still adds its pieces in
+// order. A is converted again for each panel of B, unless it fits as a whole.
+void GemmEngine::run_bf16(Arena& arena, const Gemm& g, const GemmTiling& tiling) {
+  staged_a_.begin({g.a, g.a_type, g.a_stride, !g.transpose_a, g.m, g.k, tiling.rows, tiling.depth},
+                  staged_type_, kStagedElementsOfA * arena.threads());
+  staged_b_.begin(
+      {g.b, g.b_type, g.b_stride, g.transpose_b, g.n, g.k, tiling.columns, tiling.depth},
+      staged_type_, kStagedElementsOfB);
+  const std::int64_t blocks_a = ceil_div(g.m, tiling.rows);
+  const std::int64_t blocks_b = ceil_div(g.n, tiling.columns);
+  const std::int64_t panel_a = staged_a_.blocks_per_panel();
+  const std::int64_t panel_b = staged_b_.blocks_per_panel();
+  for (std::int64_t k0 = 0; k0 < g.k; k0 += tiling.depth) {
+    const std::int64_t depth = std::min(tiling.depth, g.k - k0);
+    for (std::int64_t b0 = 0; b0 < blocks_b; b0 += panel_b) {
+      staged_b_.stage(arena, b0, k0, depth);
+      for (std::int64_t a0 = 0; a0 < blocks_a; a0 += panel_a) {
+        if (b0 == 0 || panel_a < blocks_a) staged_a_.stage(arena, a0, k0, depth);
+        const std::int64_t rows = std::min(panel_a, blocks_a - a0);
+        const std::int64_t columns = std::min(panel_b, blocks_b - b0);
+        arena.parallel_for(rows * columns, [&](std::int64_t tile, int slot) {
+          const std::int64_t a = a0 + tile % rows, b = b0 + tile / rows;
+          const OperandPart part_a = staged_a_.part(a), part_b = staged_b_.part(b);
+          compiled_.run({.m = std::min(tiling.rows, g.m - a * tiling.rows),
+                         .n = std::min(tiling.columns, g.n - b * tiling.columns),
+                         .k = depth,
+                         .a = part_a.data,
+                         .a_type = part_a.type,
+                         .a_stride = part_a.stride,
+                         .transpose_a = g.transpose_a,
+                         .b = part_b.data,
+                         .b_type = part_b.type,
+                         .b_stride = part_b.stride,
+                         .transpose_b = g.transpose_b,
+                         .c = g.c + a * tiling.rows * g.c_stride + b * tiling.columns,
+                         .c_stride = g.c_stride,
+                         .accumulate = g.accumulate || k0 > 0,
+                         .arithmetic = g.arithmetic},
+                        slot);
+        });
+      }
+    }
+  }
 }
 
 }  // namespace troupe::train

@@ -1,14 +1,18 @@
 #pragma once
-// fp32 matrix products by oneDNN, one thread a call.
+// Matrix products, fp32 and bf16, cut into tiles and run on an arena.
 //
-// oneDNN never starts threads of its own: every primitive is made and run under a limit of one
-// OpenMP thread. A product is cut into tiles by its shape alone, so its bits depend on the shape
-// and the processor's instruction set, not on the number of threads.
+// A product is cut by its shape alone, so its bits depend on the shape and the processor's
+// instruction set (isa.h), not on the number of threads. Operands that do not have the type of the
+// arithmetic are converted, some tiles at a time, to scratch memory whose layout depends on the
+// shape alone, too.
 
 #include <cstdint>
 #include <memory>
 
 #include "train/cpu/arena.h"
+#include "train/cpu/compiled_gemm.h"
+#include "train/cpu/cpu_options.h"
+#include "train/cpu/staged_operand.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
@@ -21,20 +25,26 @@ struct GemmTiling {
 };
 GemmTiling gemm_tiling(std::int64_t m, std::int64_t n, std::int64_t k);
 
-// Owns the compiled primitives by shape (a bounded number) and a workspace for each slot.
 class GemmEngine {
  public:
-  explicit GemmEngine(int slots);
-  ~GemmEngine();
+  GemmEngine(int slots, const CpuOptions& options);
+
+  // Whether bf16 products use the processor's own instructions; else operands are rounded to bf16
+  // values in fp32.
+  bool native_bf16() const { return staged_type_ == DType::kBF16; }
 
   // The product, tile by tile on the arena.
   void run(Arena& arena, const Gemm& gemm);
-  // The product in this call by the slot's thread: for use inside a tile.
-  void run_single(const Gemm& gemm, int slot);
+  // An fp32 product in this call by the slot's thread: for use inside a tile.
+  void run_single(const Gemm& gemm, int slot) { compiled_.run(gemm, slot); }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void run_fp32(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
+  void run_bf16(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
+
+  CompiledGemms compiled_;
+  DType staged_type_;  // of both operands of a bf16 product as oneDNN gets them
+  StagedOperand staged_a_, staged_b_;
 };
 
 }  // namespace troupe::train

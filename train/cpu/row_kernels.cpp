@@ -31,7 +31,9 @@ void swiglu_rows(const float* gate_up, float* act, std::int64_t rows, std::int64
     const float* __restrict gate = gate_up + row * 2 * width;
     const float* __restrict up = gate + width;
     float* __restrict out = act + row * width;
-    for (std::int64_t i = 0; i < width; ++i) out[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
+    // Rounded as in swiglu_backward_rows.
+    for (std::int64_t i = 0; i < width; ++i)
+      out[i] = gate[i] * (1.0f / (1.0f + fast_exp(-gate[i]))) * up[i];
   }
 }
 
@@ -42,7 +44,7 @@ void swiglu_backward_rows(float* gate_up, const float* dact, float* act, std::in
     float* gate = gate_up + row * 2 * width;
     float* up = gate + width;
     const float* d = dact + row * width;
-    float* out = act + row * width;
+    float* out = act ? act + row * width : nullptr;
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < width; ++i) {
       const float g = gate[i], u = up[i], da = d[i];
@@ -50,7 +52,7 @@ void swiglu_backward_rows(float* gate_up, const float* dact, float* act, std::in
       const float silu = g * sigmoid;
       gate[i] = da * u * (sigmoid * (1.0f + g * (1.0f - sigmoid)));
       up[i] = da * silu;
-      out[i] = silu * u;
+      if (out) out[i] = silu * u;
     }
   }
 }

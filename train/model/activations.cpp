@@ -45,9 +45,9 @@ void Activations::Free::operator()(std::byte* data) const { std::free(data); }
 void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   const std::int64_t tokens = options_.rows_max * options_.length_max;
   const std::int64_t hidden_size = config.hidden_size;
-  const bool keep_all = options_.training && !options_.checkpointing;
+  const bool by_block = options_.training && options_.recompute != Recompute::kBlocks;
   const std::int64_t layers = config.num_hidden_layers;
-  blocks_.resize(static_cast<std::size_t>(keep_all ? layers : 1));
+  blocks_.resize(static_cast<std::size_t>(by_block ? layers : 1));
   for (BlockActivations& block : blocks_) {
     block.rstd_attention = cutter.floats(tokens);
     block.qkv = cutter.floats(tokens * config.qkv_width());
@@ -56,12 +56,20 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     block.middle = cutter.floats(tokens * hidden_size);
     block.rstd_mlp = cutter.floats(tokens);
     block.gate_up = cutter.floats(tokens * 2 * config.intermediate_size);
+    if (!keeps_everything()) continue;
+    block.attention_input = cutter.floats(tokens * hidden_size);
+    block.mlp_input = cutter.floats(tokens * hidden_size);
+    block.mlp_hidden = cutter.floats(tokens * config.intermediate_size);
   }
   streams_.resize(static_cast<std::size_t>(options_.training ? layers + 1 : 2));
   for (float*& stream : streams_) stream = cutter.floats(tokens * hidden_size);
-  normed = cutter.floats(tokens * hidden_size);
   delta = cutter.floats(tokens * hidden_size);
   hidden = cutter.floats(tokens * config.intermediate_size);
+  if (!keeps_everything()) {
+    float* normed = cutter.floats(tokens * hidden_size);
+    for (BlockActivations& block : blocks_)
+      block.attention_input = block.mlp_input = normed, block.mlp_hidden = hidden;
+  }
   if (options_.training) {
     stream_gradient = cutter.floats(tokens * hidden_size);
     attention_gradient = cutter.floats(tokens * config.query_width());

@@ -12,14 +12,20 @@
 
 namespace troupe::train {
 
+// What of a block's forward pass is done again in the backward pass instead of kept. The same bits
+// in all three.
+enum class Recompute {
+  kNothing,         // everything that backward needs is kept
+  kCheapOperators,  // the outputs of norms and of the MLP's activation function
+  kBlocks,          // all: only a block's input is kept; a third more arithmetic
+};
+
 struct ActivationOptions {
   std::int64_t rows_max = 1;    // of a micro-batch
   std::int64_t length_max = 1;  // tokens of a row
   // Forward and backward; else forward only, for which one block's buffers serve all blocks.
   bool training = true;
-  // Full checkpointing: only each block's input is kept, its forward pass is done again in the
-  // backward pass. The same bits, less memory, a third more arithmetic.
-  bool checkpointing = true;
+  Recompute recompute = Recompute::kBlocks;
 };
 
 // What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size.
@@ -31,6 +37,11 @@ struct BlockActivations {
   float* middle = nullptr;          // (N, C): after the attention's residual
   float* rstd_mlp = nullptr;        // (N)
   float* gate_up = nullptr;         // (N, 2·intermediate)
+  // Buffers that all blocks share, with any content by the time of the backward pass, unless
+  // nothing is recomputed.
+  float* attention_input = nullptr;  // (N, C): output of the first norm
+  float* mlp_input = nullptr;        // (N, C): output of the second norm
+  float* mlp_hidden = nullptr;       // (N, intermediate): input of the last product
 };
 
 // The arena cut into buffers. Pointers are memory of the operators' device. Not for use by two
@@ -62,11 +73,16 @@ class Activations {
     return streams_[static_cast<std::size_t>(layer) % streams_.size()];
   }
   // Whether blocks must be run again before their backward pass.
-  bool recomputes() const { return options_.training && options_.checkpointing; }
+  bool recomputes_blocks() const {
+    return options_.training && options_.recompute == Recompute::kBlocks;
+  }
+  // Whether a block's attention_input, mlp_input and mlp_hidden last until its backward pass.
+  bool keeps_everything() const {
+    return options_.training && options_.recompute == Recompute::kNothing;
+  }
 
-  float* normed = nullptr;              // (N, C): output of a norm, input of a product
   float* delta = nullptr;               // (N, C): what a sub-layer adds to the stream
-  float* hidden = nullptr;              // (N, intermediate)
+  float* hidden = nullptr;              // (N, intermediate): gradient of mlp_hidden
   float* stream_gradient = nullptr;     // (N, C), training only, as the two below
   float* attention_gradient = nullptr;  // (N, query width)
   float* qkv_gradient = nullptr;        // (N, qkv width)

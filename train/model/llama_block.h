@@ -11,6 +11,7 @@
 #include "train/model/linear.h"
 #include "train/model/model_config.h"
 #include "train/model/parameter_layout.h"
+#include "train/model/unit_access.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
@@ -28,30 +29,29 @@ class LlamaBlock {
  public:
   LlamaBlock(const ModelConfig& config, const ParameterLayout& layout, Operators& operators);
 
-  // x → y, both (N, C). `unit` is the block's parameter buffer. Keeps what backward needs in
+  // x → y, both (N, C). `unit` holds the block's parameters. Keeps what backward needs in
   // `kept`. Without y it stops where the backward pass has all it needs (recomputation). With a
   // cache, tokens are appended to it (the caller advances it) and attend to all that it holds.
-  void forward(const float* unit, std::int64_t layer, const BatchShape& shape, const float* x,
-               float* y, const BlockActivations& kept, const Activations& scratch,
+  void forward(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
+               const float* x, float* y, const BlockActivations& kept, const Activations& scratch,
                KvCache* cache) const;
 
   // scratch.stream_gradient: gradient of y in, of x out. Adds to the unit's gradient buffer.
   // Destroys kept.gate_up.
-  void backward(const float* unit, float* unit_gradient, const BatchShape& shape, const float* x,
-                const BlockActivations& kept, const Activations& scratch) const;
+  void backward(const UnitParameters& unit, float* unit_gradient, const BatchShape& shape,
+                const float* x, const BlockActivations& kept, const Activations& scratch) const;
 
  private:
   AttentionShape attention_shape(const BatchShape& shape, const Activations& scratch) const;
   void attend(const BatchShape& shape, std::int64_t layer, const BlockActivations& kept,
               const Activations& scratch, KvCache* cache) const;
-  void backward_mlp(const float* unit, float* unit_gradient, std::int64_t tokens,
+  void backward_mlp(const UnitParameters& unit, float* unit_gradient, std::int64_t tokens,
                     const BlockActivations& kept, const Activations& scratch) const;
 
   const ModelConfig& config_;
   Operators& operators_;
   Linear qkv_, output_, gate_up_, down_;
-  std::int64_t attention_norm_ = 0;  // offsets in the unit
-  std::int64_t mlp_norm_ = 0;
+  ParameterRef attention_norm_, mlp_norm_;
 };
 
 }  // namespace troupe::train

@@ -12,27 +12,27 @@ namespace {
 class HeldUnit {
  public:
   static Result<HeldUnit> acquire(UnitAccess& units, int unit, Phase phase) {
-    const std::span<const float> parameters = TROUPE_TRY(units.acquire(unit, phase));
-    return HeldUnit(units, unit, phase, parameters.data());
+    const UnitParameters parameters = TROUPE_TRY(units.acquire(unit, phase));
+    return HeldUnit(units, unit, phase, parameters);
   }
   HeldUnit(HeldUnit&& other) noexcept
       : units_(std::exchange(other.units_, nullptr)),
         unit_(other.unit_),
         phase_(other.phase_),
-        data_(other.data_) {}
+        parameters_(other.parameters_) {}
   HeldUnit& operator=(HeldUnit&&) = delete;
   ~HeldUnit() {
     if (units_) units_->release(unit_, phase_);
   }
-  const float* data() const { return data_; }
+  const UnitParameters& parameters() const { return parameters_; }
 
  private:
-  HeldUnit(UnitAccess& units, int unit, Phase phase, const float* data)
-      : units_(&units), unit_(unit), phase_(phase), data_(data) {}
+  HeldUnit(UnitAccess& units, int unit, Phase phase, const UnitParameters& parameters)
+      : units_(&units), unit_(unit), phase_(phase), parameters_(parameters) {}
   UnitAccess* units_;
   int unit_;
   Phase phase_;
-  const float* data_;
+  UnitParameters parameters_;
 };
 
 int block_unit(std::int64_t layer) { return static_cast<int>(layer) + 1; }
@@ -42,8 +42,8 @@ int block_unit(std::int64_t layer) { return static_cast<int>(layer) + 1; }
 // stream: (N, C) output of the blocks. Gradient pointers are null in forward-only passes.
 struct LlamaModel::Head {
   const float* stream = nullptr;
-  const float* norm_unit = nullptr;
-  const float* output_unit = nullptr;
+  UnitParameters norm_unit;
+  UnitParameters output_unit;
   float* norm_gradient = nullptr;
   float* output_gradient = nullptr;
 };
@@ -55,7 +55,8 @@ LlamaModel::LlamaModel(const ModelConfig& config, Operators& operators)
       block_(config_, layout_, operators),
       output_(layout_,
               {config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"}),
-      final_norm_(layout_.find("model.norm.weight")->offset_elements) {}
+      embedding_(parameter_ref(layout_, "model.embed_tokens.weight")),
+      final_norm_(parameter_ref(layout_, "model.norm.weight")) {}
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators) {
   return std::make_unique<LlamaModel>(config, operators);
@@ -106,12 +107,13 @@ Status LlamaModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
                                   Activations& activations, KvCache* cache) {
   {
     const HeldUnit embedding = TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward));
-    operators_.embedding_forward(activations.ids, embedding.data(), activations.stream(0),
+    operators_.embedding_forward(activations.ids, embedding.parameters().matrix(embedding_),
+                                 embedding.parameters().dtype, activations.stream(0),
                                  shape.tokens(), config_.hidden_size);
   }
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, block_unit(layer), Phase::kForward));
-    block_.forward(unit.data(), layer, shape, activations.stream(layer),
+    block_.forward(unit.parameters(), layer, shape, activations.stream(layer),
                    activations.stream(layer + 1), activations.block(layer), activations, cache);
   }
   return {};
@@ -123,10 +125,10 @@ Status LlamaModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
     const int index = block_unit(layer);
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, index, Phase::kBackward));
     const std::span<float> gradient = TROUPE_TRY(units.gradient(index));
-    if (activations.recomputes())
-      block_.forward(unit.data(), layer, shape, activations.stream(layer), nullptr,
+    if (activations.recomputes_blocks())
+      block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
                      activations.block(layer), activations, nullptr);
-    block_.backward(unit.data(), gradient.data(), shape, activations.stream(layer),
+    block_.backward(unit.parameters(), gradient.data(), shape, activations.stream(layer),
                     activations.block(layer), activations);
     TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
   }
@@ -139,9 +141,9 @@ Status LlamaModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
 void LlamaModel::head_logits(const Head& head, std::int64_t begin, std::int64_t rows,
                              Activations& activations) const {
   const std::int64_t width = config_.hidden_size;
-  operators_.embedding_forward(activations.target_tokens + begin, head.stream,
+  operators_.embedding_forward(activations.target_tokens + begin, head.stream, DType::kF32,
                                activations.head_input, rows, width);
-  operators_.rms_norm_forward(activations.head_input, head.norm_unit + final_norm_,
+  operators_.rms_norm_forward(activations.head_input, head.norm_unit.vector(final_norm_),
                               activations.head_normed, activations.head_rstd, rows, width,
                               static_cast<float>(config_.rms_norm_eps));
   output_.forward(operators_, head.output_unit, activations.head_normed, activations.logits, rows);
@@ -164,12 +166,13 @@ Status LlamaModel::run_head_chunk(const Head& head, std::int64_t begin, std::int
   for (std::size_t i = 0; i < count; ++i) sum.loss_sum += a.host_losses[i];
   sum.target_count += rows;
   if (!gradient) return {};
-  output_.backward_weight(operators_, a.logits, a.head_normed, head.output_gradient, rows);
+  output_.backward_weight(operators_, head.output_unit.arithmetic(), a.logits, a.head_normed,
+                          head.output_gradient, rows);
   output_.backward_input(operators_, head.output_unit, a.logits, a.head_gradient, rows);
   operators_.zero(a.head_input_gradient, rows * width);
-  operators_.rms_norm_backward(a.head_gradient, a.head_input, head.norm_unit + final_norm_,
-                               a.head_rstd, a.head_input_gradient, head.norm_gradient + final_norm_,
-                               rows, width);
+  operators_.rms_norm_backward(a.head_gradient, a.head_input, head.norm_unit.vector(final_norm_),
+                               a.head_rstd, a.head_input_gradient,
+                               head.norm_gradient + final_norm_.offset, rows, width);
   operators_.embedding_backward(a.target_tokens + begin, a.head_input_gradient, a.stream_gradient,
                                 rows, width);
   return {};
@@ -183,8 +186,8 @@ Result<LossSum> LlamaModel::run_head(std::int64_t target_count, UnitAccess& unit
   if (config_.tie_word_embeddings) tied.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, phase)));
   Head head;
   head.stream = activations.stream(config_.num_hidden_layers);
-  head.norm_unit = norm.data();
-  head.output_unit = tied ? tied->data() : norm.data();
+  head.norm_unit = norm.parameters();
+  head.output_unit = tied ? tied->parameters() : norm.parameters();
   if (gradient) {
     head.norm_gradient = TROUPE_TRY(units.gradient(head_unit())).data();
     head.output_gradient = tied ? TROUPE_TRY(units.gradient(0)).data() : head.norm_gradient;
@@ -237,8 +240,8 @@ Status LlamaModel::logits(const MicroBatch& batch, UnitAccess& units, Activation
   std::optional<HeldUnit> tied;
   if (config_.tie_word_embeddings)
     tied.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward)));
-  const Head head{activations.stream(config_.num_hidden_layers), norm.data(),
-                  tied ? tied->data() : norm.data(), nullptr, nullptr};
+  const Head head{activations.stream(config_.num_hidden_layers), norm.parameters(),
+                  tied ? tied->parameters() : norm.parameters(), nullptr, nullptr};
   for (std::int64_t begin = 0; begin < tokens; begin += activations.head_rows) {
     const std::int64_t rows = std::min(activations.head_rows, tokens - begin);
     head_logits(head, begin, rows, activations);
@@ -274,8 +277,8 @@ Status LlamaModel::decode(std::span<const std::int32_t> ids, KvCache& cache, Uni
   std::optional<HeldUnit> tied;
   if (config_.tie_word_embeddings)
     tied.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward)));
-  const Head head{activations.stream(config_.num_hidden_layers), norm.data(),
-                  tied ? tied->data() : norm.data(), nullptr, nullptr};
+  const Head head{activations.stream(config_.num_hidden_layers), norm.parameters(),
+                  tied ? tied->parameters() : norm.parameters(), nullptr, nullptr};
   const auto last = static_cast<std::int32_t>(count - 1);
   operators_.upload(&last, activations.target_tokens, sizeof last);
   head_logits(head, 0, 1, activations);

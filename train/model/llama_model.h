@@ -46,8 +46,9 @@ class LlamaModel final : public Model {
   ParameterLayout layout_;
   Operators& operators_;
   LlamaBlock block_;
-  Linear output_;                // lm_head, or the embedding when tied
-  std::int64_t final_norm_ = 0;  // offset in the head's unit
+  Linear output_;  // lm_head, or the embedding when tied
+  ParameterRef embedding_;
+  ParameterRef final_norm_;
 };
 
 }  // namespace troupe::train

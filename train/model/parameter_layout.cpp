@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "runtime/base/check.h"
+#include "train/tensor/convert.h"
+
 namespace troupe::train {
 namespace {
 
@@ -60,7 +63,8 @@ ParameterLayout::ParameterLayout(const ModelConfig& config) {
 }
 
 void ParameterLayout::begin_unit(std::string name) {
-  units_.push_back({std::move(name), static_cast<int>(parameters_.size()), 0, 0, total_elements_});
+  units_.push_back(
+      {std::move(name), static_cast<int>(parameters_.size()), 0, 0, total_elements_, 0});
 }
 
 void ParameterLayout::add(std::string name, std::vector<std::int64_t> shape) {
@@ -71,6 +75,10 @@ void ParameterLayout::add(std::string name, std::vector<std::int64_t> shape) {
   info.decays = parameter_decays(name);
   info.unit = static_cast<int>(units_.size()) - 1;
   info.offset_elements = unit.elements;
+  if (shape.size() == 1) {
+    info.vector_offset = unit.vector_elements;
+    unit.vector_elements += round_up(info.elements, kParameterAlignElements);
+  }
   info.shape = std::move(shape);
   info.name = std::move(name);
   unit.elements += round_up(info.elements, kParameterAlignElements);
@@ -112,6 +120,25 @@ std::int64_t ParameterLayout::parameter_elements() const {
   std::int64_t sum = 0;
   for (const ParameterInfo& parameter : parameters_) sum += parameter.elements;
   return sum;
+}
+
+std::int64_t ParameterLayout::vector_elements_max() const {
+  std::int64_t most = 0;
+  for (const UnitInfo& unit : units_) most = std::max(most, unit.vector_elements);
+  return most;
+}
+
+void expand_vectors(const ParameterLayout& layout, int unit,
+                    std::span<const std::uint16_t> unit_bf16, std::span<float> vectors) {
+  const UnitInfo& info = layout.units()[static_cast<std::size_t>(unit)];
+  TROUPE_CHECK(static_cast<std::int64_t>(unit_bf16.size()) == info.elements &&
+                   static_cast<std::int64_t>(vectors.size()) == info.vector_elements,
+               "{} and {} elements for {} and {} of unit {}", unit_bf16.size(), vectors.size(),
+               info.elements, info.vector_elements, info.name);
+  for (const ParameterInfo& parameter : layout.parameters(unit))
+    if (parameter.vector_offset >= 0)
+      float_from_bf16(unit_bf16.data() + parameter.offset_elements,
+                      vectors.data() + parameter.vector_offset, parameter.elements);
 }
 
 const ParameterInfo* ParameterLayout::at_flat_offset(std::int64_t offset) const {

@@ -3,8 +3,10 @@
 //
 // A unit — the embedding, one transformer block, or the final norm with the output head — has one
 // flat fp32 buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is
-// padded with zeros to whole tiles of kTileElements. Sharding, reduction, norms and the optimizer
-// work on tiles; the layout depends on the model's configuration alone.
+// padded with zeros to whole tiles of kTileElements. A bf16 copy of a unit has the same offsets in
+// elements; its 1-D parameters, which are computed with in fp32, are copied out beside it.
+// Sharding, reduction, norms and the optimizer work on tiles; the layout depends on the model's
+// configuration alone.
 
 #include <cstdint>
 #include <span>
@@ -30,6 +32,8 @@ struct ParameterInfo {
   int unit = 0;
   std::int64_t offset_elements = 0;  // within the unit
   std::int64_t elements = 0;
+  // Of a 1-D parameter (a norm's weight, a bias) in the unit's fp32 copies of them; −1 for others.
+  std::int64_t vector_offset = -1;
   bool decays = false;  // weight decay applies: see parameter_decays
 };
 
@@ -39,6 +43,8 @@ struct UnitInfo {
   int parameter_count = 0;       // 0 never
   std::int64_t elements = 0;     // whole tiles, padding included
   std::int64_t flat_offset = 0;  // of the unit in the concatenation of all units
+  // Of the unit's 1-D parameters one after another, each aligned as in the unit.
+  std::int64_t vector_elements = 0;
 };
 
 // No decay for names that match bias|layernorm|rmsnorm|(^|\.)norm($|\.)|_norm($|\.), as HF's
@@ -55,6 +61,8 @@ class ParameterLayout {
   // By unit, then by offset.
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   std::span<const ParameterInfo> parameters(int unit) const;
+  // The greatest UnitInfo::vector_elements.
+  std::int64_t vector_elements_max() const;
   // Null where there is none.
   const ParameterInfo* find(std::string_view name) const;
 
@@ -84,5 +92,10 @@ class ParameterLayout {
   std::vector<DecayRange> decay_ranges_;
   std::int64_t total_elements_ = 0;
 };
+
+// The unit's 1-D parameters from its bf16 buffer (whole unit) to fp32: `vectors` has
+// UnitInfo::vector_elements.
+void expand_vectors(const ParameterLayout& layout, int unit,
+                    std::span<const std::uint16_t> unit_bf16, std::span<float> vectors);
 
 }  // namespace troupe::train

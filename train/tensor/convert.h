@@ -21,6 +21,12 @@ inline std::uint16_t float_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+// The same for whole arrays, as fast as memory allows. Elements may lie anywhere.
+void float_from_bf16(const std::uint16_t* source, float* target, std::int64_t count);
+void bf16_from_float(const float* source, std::uint16_t* target, std::int64_t count);
+// Each value rounded to one that bf16 holds, left in fp32. In place: target may be source.
+void round_to_bf16(const float* source, float* target, std::int64_t count);
+
 // IEEE binary16. Exact.
 float f16_to_float(std::uint16_t bits);
 // To nearest, ties to even; too large values become infinite.

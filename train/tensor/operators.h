@@ -2,30 +2,44 @@
 // The operator table: everything a model asks of a device. train/cpu implements it; a CUDA
 // implementation is the same table over device pointers.
 //
-// All tensors are fp32, row-major, in memory of the implementation's device; a `stride` is the
-// distance of two rows in elements. Calls take effect in program order. One thread calls at a time;
-// the implementation parallelises inside. Results do not depend on how many threads it uses: every
-// reduction has a fixed order. Sizes must be positive unless said otherwise. Outputs must not
-// overlap inputs except where "in place" is said.
+// Tensors are fp32 unless they carry a type, row-major, in memory of the implementation's device; a
+// `stride` is the distance of two rows in elements. Calls take effect in program order. One thread
+// calls at a time; the implementation parallelises inside. Results do not depend on how many
+// threads it uses: every reduction has a fixed order. Sizes must be positive unless said otherwise.
+// Outputs must not overlap inputs except where "in place" is said.
 
 #include <cstddef>
 #include <cstdint>
 
+#include "train/tensor/dtype.h"
+
 namespace troupe::train {
+
+// What a product is computed in.
+enum class Arithmetic {
+  kFp32,
+  // Operands are bf16 (an fp32 one is rounded first: to nearest, ties to even), products and sums
+  // are fp32.
+  kBf16,
+};
 
 // C = op(A)·op(B), or C += op(A)·op(B) with `accumulate`.
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
-  // a: (m, k), or (k, m) with transpose_a. b: (k, n), or (n, k) with transpose_b. c: (m, n).
-  const float* a = nullptr;
+  // a: (m, k), or (k, m) with transpose_a. b: (k, n), or (n, k) with transpose_b. c: (m, n) fp32.
+  // Types are kF32, or kBF16 in a product that is computed in bf16.
+  const void* a = nullptr;
+  DType a_type = DType::kF32;
   std::int64_t a_stride = 0;
   bool transpose_a = false;
-  const float* b = nullptr;
+  const void* b = nullptr;
+  DType b_type = DType::kF32;
   std::int64_t b_stride = 0;
   bool transpose_b = false;
   float* c = nullptr;
   std::int64_t c_stride = 0;
   bool accumulate = false;
+  Arithmetic arithmetic = Arithmetic::kFp32;
 };
 
 // Shapes of causal attention with grouped queries. Query row t of a batch row sees the keys
@@ -52,6 +66,10 @@ enum class RopeDirection { kForward, kBackward };
 class Operators {
  public:
   virtual ~Operators() = default;
+
+  // Whether the device computes products in bf16 faster than in fp32. Where it does not, they are
+  // computed with operands that hold rounded values: the same meaning, no gain.
+  virtual bool fast_bf16() const = 0;
 
   // Between host memory and the device's; done when the call returns.
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
@@ -101,14 +119,15 @@ class Operators {
   // act = silu(gate)·up. gate_up: (rows, 2·width), gate first. act: (rows, width).
   virtual void swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
                               std::int64_t width) = 0;
-  // Replaces gate_up by its gradient and writes act again. dact, act: (rows, width); act may be
-  // dact.
+  // Replaces gate_up by its gradient and writes act again, the same bits, unless it is null. dact,
+  // act: (rows, width); act may be dact.
   virtual void swiglu_backward(float* gate_up, const float* dact, float* act, std::int64_t rows,
                                std::int64_t width) = 0;
 
-  // out row i = weight row ids[i]. ids: (rows), within the table. Also a gather of any rows.
-  virtual void embedding_forward(const std::int32_t* ids, const float* weight, float* out,
-                                 std::int64_t rows, std::int64_t width) = 0;
+  // out row i = table row ids[i]. ids: (rows), within the table, whose elements are kF32 or kBF16.
+  // Also a gather of any rows.
+  virtual void embedding_forward(const std::int32_t* ids, const void* table, DType table_type,
+                                 float* out, std::int64_t rows, std::int64_t width) = 0;
   // dweight row ids[i] += dout row i, in order of i. Also a scatter of any rows.
   virtual void embedding_backward(const std::int32_t* ids, const float* dout, float* dweight,
                                   std::int64_t rows, std::int64_t width) = 0;

@@ -45,10 +45,10 @@ void DataParallelUnits::begin_micro_batch(bool first) {
   std::fill(begun_.begin(), begun_.end(), false);
 }
 
-Result<std::span<const float>> DataParallelUnits::acquire(int unit, Phase) {
+Result<UnitParameters> DataParallelUnits::acquire(int unit, Phase) {
   const UnitInfo& info = layout_.units()[static_cast<std::size_t>(unit)];
-  return parameters_.subspan(static_cast<std::size_t>(info.flat_offset),
-                             static_cast<std::size_t>(info.elements));
+  return UnitParameters{reinterpret_cast<const std::byte*>(parameters_.data() + info.flat_offset),
+                        DType::kF32, nullptr};
 }
 
 std::span<float> DataParallelUnits::stored_gradient(int unit) const {

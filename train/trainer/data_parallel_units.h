@@ -27,7 +27,7 @@ class DataParallelUnits final : public UnitAccess {
   // Before each micro-batch of a step: `first` for its first one.
   void begin_micro_batch(bool first);
 
-  Result<std::span<const float>> acquire(int unit, Phase phase) override;
+  Result<UnitParameters> acquire(int unit, Phase phase) override;
   void release(int, Phase) override {}
   Result<std::span<float>> gradient(int unit) override;
   Status gradient_done(int unit) override;

@@ -137,7 +137,7 @@ TEST_CASE("embedding: gather and ordered scatter") {
   const std::vector<std::int32_t> ids = {2, 0, 2, 1};
   const Vector weight = random_vector(3 * 70, 1), dout = random_vector(4 * 70, 2);
   Vector out(4 * 70), dweight(3 * 70);
-  f.operators->embedding_forward(ids.data(), weight.data(), out.data(), 4, 70);
+  f.operators->embedding_forward(ids.data(), weight.data(), DType::kF32, out.data(), 4, 70);
   CHECK(std::equal(out.begin(), out.begin() + 70, weight.begin() + 140));
   f.operators->embedding_backward(ids.data(), dout.data(), dweight.data(), 4, 70);
   for (std::size_t c = 0; c < 70; ++c) {

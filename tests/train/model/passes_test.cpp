@@ -32,25 +32,27 @@ struct Batch {
 
 std::pair<double, std::vector<float>> gradients_of(const ModelConfig& config,
                                                    const MicroBatch& batch, int threads,
-                                                   bool checkpointing) {
+                                                   Recompute recompute) {
   ModelFixture f(config, threads);
   f.initialize(3);
-  Activations activations(config, {batch.rows, batch.length, true, checkpointing}, *f.operators);
+  Activations activations(config, {batch.rows, batch.length, true, recompute}, *f.operators);
   const LossSum sum =
       f.model->forward_backward(batch, f.units, CrossEntropyLoss(), 0.01f, activations).value();
   return {sum.loss_sum, f.gradients};
 }
 
-TEST_CASE("threads and checkpointing do not change a bit") {
+TEST_CASE("threads and what is recomputed do not change a bit") {
   Batch batch(3, 150);
   for (const bool segments : {false, true}) {
     if (segments)
       batch.micro.position_ids = batch.positions, batch.micro.segment_ids = batch.segments;
     for (const bool tied : {false, true}) {
-      const auto one = gradients_of(small_config(tied), batch.micro, 1, false);
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 2, false));
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 1, true));
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 3, true));
+      const auto one = gradients_of(small_config(tied), batch.micro, 1, Recompute::kNothing);
+      CHECK(one == gradients_of(small_config(tied), batch.micro, 2, Recompute::kNothing));
+      CHECK(one == gradients_of(small_config(tied), batch.micro, 1, Recompute::kCheapOperators));
+      CHECK(one == gradients_of(small_config(tied), batch.micro, 2, Recompute::kCheapOperators));
+      CHECK(one == gradients_of(small_config(tied), batch.micro, 1, Recompute::kBlocks));
+      CHECK(one == gradients_of(small_config(tied), batch.micro, 3, Recompute::kBlocks));
     }
   }
 }
@@ -60,7 +62,7 @@ TEST_CASE("packed segments equal samples on their own") {
   const Batch batch(1, 100);
   ModelFixture f(config);
   f.initialize(3);
-  Activations activations(config, {1, 100, false, false}, *f.operators);
+  Activations activations(config, {1, 100, false, Recompute::kNothing}, *f.operators);
   std::vector<float> packed(100 * 500), alone(50 * 500);
   MicroBatch micro = batch.micro;
   micro.position_ids = batch.positions, micro.segment_ids = batch.segments;
@@ -75,7 +77,7 @@ TEST_CASE("decoding with a cache equals the full forward pass") {
   const Batch batch(1, 90);
   ModelFixture f(config, 2);
   f.initialize(5);
-  Activations activations(config, {1, 90, false, false}, *f.operators);
+  Activations activations(config, {1, 90, false, Recompute::kNothing}, *f.operators);
   std::vector<float> full(90 * 500), step(500);
   REQUIRE(f.model->logits(batch.micro, f.units, activations, full).ok());
   KvCache cache(config, 90);
@@ -94,7 +96,7 @@ TEST_CASE("decoding with a cache equals the full forward pass") {
 class CountingUnits final : public UnitAccess {
  public:
   explicit CountingUnits(UnitAccess& inner) : inner_(inner) {}
-  Result<std::span<const float>> acquire(int unit, Phase phase) override {
+  Result<UnitParameters> acquire(int unit, Phase phase) override {
     if (calls_until_failure-- == 0) return error(Code::kAborted, "unit {} is gone", unit);
     ++held;
     return inner_.acquire(unit, phase);
@@ -118,7 +120,7 @@ TEST_CASE("units: every gradient is done once, and a failure releases all") {
   for (const bool tied : {false, true}) {
     ModelFixture f(small_config(tied));
     f.initialize(1);
-    Activations activations(f.model->config(), {1, 20, true, true}, *f.operators);
+    Activations activations(f.model->config(), {1, 20, true, Recompute::kBlocks}, *f.operators);
     bool finished = false;
     for (int n = 0; !finished; ++n) {
       CountingUnits units(f.units);
@@ -136,7 +138,7 @@ TEST_CASE("units: every gradient is done once, and a failure releases all") {
 
 TEST_CASE("batches that do not fit are refused") {
   ModelFixture f(small_config(true));
-  Activations activations(f.model->config(), {2, 20, true, true}, *f.operators);
+  Activations activations(f.model->config(), {2, 20, true, Recompute::kBlocks}, *f.operators);
   const auto code = [&](const MicroBatch& batch) {
     return f.model->forward_backward(batch, f.units, CrossEntropyLoss(), 1.0f, activations)
         .status();
@@ -157,7 +159,7 @@ TEST_CASE("batches that do not fit are refused") {
 TEST_CASE("a batch without targets gives zero loss and zero gradients") {
   ModelFixture f(small_config(true));
   f.initialize(1);
-  Activations activations(f.model->config(), {1, 20, true, false}, *f.operators);
+  Activations activations(f.model->config(), {1, 20, true, Recompute::kNothing}, *f.operators);
   Batch batch(1, 20);
   std::fill(batch.labels.begin(), batch.labels.end(), kIgnoreLabel);
   const LossSum sum =

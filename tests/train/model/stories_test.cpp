@@ -36,7 +36,7 @@ TEST_CASE("stories260K: logits and NLL equal the reference") {
   ModelFixture& f = stories.fixture;
   const auto ids = stories.list<std::int32_t>("eval_ids");
   const auto length = static_cast<std::int64_t>(ids.size());
-  Activations activations(f.model->config(), {1, length, false, false}, *f.operators);
+  Activations activations(f.model->config(), {1, length, false, Recompute::kNothing}, *f.operators);
   const MicroBatch batch{1, length, ids, ids, {}, {}};
 
   const LossSum sum = f.model->forward(batch, f.units, CrossEntropyLoss(), activations).value();

@@ -1,0 +1,56 @@
+// RMS norms over heads that lie side by side in a row.
+
+#include "train/cpu/kernels.h"
+#include "train/tensor/vectorize.h"
+
+namespace troupe::train::kernels {
+
+TROUPE_VECTORIZED
+void head_norm_rows(const float* x, std::int64_t x_stride, const float* weight, float* y,
+                    std::int64_t y_stride, float* rstd, std::int64_t rows, std::int64_t heads,
+                    std::int64_t head_dim, float eps) {
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t head = 0; head < heads; ++head)
+      rms_norm_rows(x + row * x_stride + head * head_dim, weight,
+                    y + row * y_stride + head * head_dim, rstd + row * heads + head, 1, head_dim,
+                    eps);
+}
+
+// With r = rstd and g = dy·w: dx = r·g − x·r³·mean(g·x), in place of dy.
+TROUPE_VECTORIZED
+void head_norm_backward_rows(float* dy, std::int64_t stride, const float* x, std::int64_t x_stride,
+                             const float* weight, const float* rstd, std::int64_t rows,
+                             std::int64_t heads, std::int64_t head_dim) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      float* d = dy + row * stride + head * head_dim;
+      const float* x_head = x + row * x_stride + head * head_dim;
+      const float r = rstd[row * heads + head];
+      float lanes[kLanes] = {};
+      std::int64_t i = 0;
+      for (; i + kLanes <= head_dim; i += kLanes)
+        for (int lane = 0; lane < kLanes; ++lane)
+          lanes[lane] += d[i + lane] * weight[i + lane] * x_head[i + lane];
+      for (int lane = 0; i < head_dim; ++i, ++lane) lanes[lane] += d[i] * weight[i] * x_head[i];
+      const float mean = sum_lanes(lanes) / static_cast<float>(head_dim) * r * r;
+      for (std::int64_t c = 0; c < head_dim; ++c) d[c] = (d[c] * weight[c] - x_head[c] * mean) * r;
+    }
+  }
+}
+
+TROUPE_VECTORIZED
+void head_norm_backward_columns(const float* dy, std::int64_t stride, const float* x,
+                                std::int64_t x_stride, const float* rstd, float* dweight,
+                                std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                                std::int64_t columns) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const float* __restrict d = dy + row * stride + head * head_dim;
+      const float* __restrict x_head = x + row * x_stride + head * head_dim;
+      const float r = rstd[row * heads + head];
+      for (std::int64_t c = 0; c < columns; ++c) dweight[c] += d[c] * (x_head[c] * r);
+    }
+  }
+}
+
+}  // namespace troupe::train::kernels

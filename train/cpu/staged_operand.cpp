@@ -1,0 +1,104 @@
+#include "train/cpu/staged_operand.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "runtime/base/check.h"
+#include "train/tensor/convert.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::int64_t kRowAlignElements = 32;  // a cache line of bf16
+constexpr std::size_t kScratchAlignBytes = 4096;
+
+// Rows whose distance is a multiple of a page fall into the same sets of a cache.
+std::int64_t padded_stride(std::int64_t width) {
+  const std::int64_t stride =
+      (width + kRowAlignElements - 1) / kRowAlignElements * kRowAlignElements;
+  return stride % 1024 == 0 ? stride + kRowAlignElements : stride;
+}
+
+const std::byte* element_at(const void* data, DType type, std::int64_t index) {
+  return static_cast<const std::byte*>(data) +
+         index * static_cast<std::int64_t>(type == DType::kBF16 ? 2 : 4);
+}
+
+void convert_row(const std::byte* source, DType from, std::byte* target, DType to,
+                 std::int64_t count) {
+  if (from == DType::kBF16)
+    float_from_bf16(reinterpret_cast<const std::uint16_t*>(source),
+                    reinterpret_cast<float*>(target), count);
+  else if (to == DType::kBF16)
+    bf16_from_float(reinterpret_cast<const float*>(source),
+                    reinterpret_cast<std::uint16_t*>(target), count);
+  else
+    round_to_bf16(reinterpret_cast<const float*>(source), reinterpret_cast<float*>(target), count);
+}
+
+}  // namespace
+
+void StagedOperand::Free::operator()(std::byte* data) const { std::free(data); }
+
+void StagedOperand::begin(const OperandView& view, DType staged_type, std::int64_t elements_max) {
+  view_ = view;
+  staged_type_ = staged_type;
+  in_place_ = view.type == DType::kBF16 && staged_type == DType::kBF16;
+  panel_ = view.blocks();
+  if (in_place_) return;
+  block_elements_ = view.edge_is_row ? view.block_edge * padded_stride(view.block_depth)
+                                     : view.block_depth * padded_stride(view.block_edge);
+  panel_ = std::clamp<std::int64_t>(elements_max / block_elements_, 1, panel_);
+  const std::size_t bytes =
+      static_cast<std::size_t>(panel_ * block_elements_) * dtype_size(staged_type);
+  if (bytes <= scratch_bytes_) return;
+  scratch_.reset();
+  scratch_bytes_ = (bytes + kScratchAlignBytes - 1) / kScratchAlignBytes * kScratchAlignBytes;
+  scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(kScratchAlignBytes, scratch_bytes_)));
+  TROUPE_CHECK(scratch_, "no memory for {} bytes of scratch", scratch_bytes_);
+}
+
+std::int64_t StagedOperand::edge_of(std::int64_t block) const {
+  return std::min(view_.block_edge, view_.edge - block * view_.block_edge);
+}
+
+std::int64_t StagedOperand::block_stride(std::int64_t block) const {
+  return padded_stride(view_.edge_is_row ? depth_ : edge_of(block));
+}
+
+void StagedOperand::convert(std::int64_t block, std::byte* target) const {
+  const std::int64_t edge0 = block * view_.block_edge, edge = edge_of(block);
+  const std::int64_t rows = view_.edge_is_row ? edge : depth_;
+  const std::int64_t columns = view_.edge_is_row ? depth_ : edge;
+  const std::int64_t origin =
+      view_.edge_is_row ? edge0 * view_.stride + k0_ : k0_ * view_.stride + edge0;
+  const std::int64_t stride = block_stride(block);
+  for (std::int64_t row = 0; row < rows; ++row)
+    convert_row(element_at(view_.data, view_.type, origin + row * view_.stride), view_.type,
+                target + row * stride * static_cast<std::int64_t>(dtype_size(staged_type_)),
+                staged_type_, columns);
+}
+
+void StagedOperand::stage(Arena& arena, std::int64_t first, std::int64_t k0, std::int64_t depth) {
+  first_ = first, k0_ = k0, depth_ = depth;
+  if (in_place_) return;
+  const std::int64_t count = std::min(panel_, view_.blocks() - first);
+  const std::int64_t block_bytes =
+      block_elements_ * static_cast<std::int64_t>(dtype_size(staged_type_));
+  arena.parallel_for(
+      count, [&](std::int64_t i, int) { convert(first + i, scratch_.get() + i * block_bytes); });
+}
+
+OperandPart StagedOperand::part(std::int64_t block) const {
+  if (in_place_) {
+    const std::int64_t edge0 = block * view_.block_edge;
+    return {element_at(view_.data, view_.type,
+                       view_.edge_is_row ? edge0 * view_.stride + k0_ : k0_ * view_.stride + edge0),
+            view_.type, view_.stride};
+  }
+  return {scratch_.get() + (block - first_) * block_elements_ *
+                               static_cast<std::int64_t>(dtype_size(staged_type_)),
+          staged_type_, block_stride(block)};
+}
+
+}  // namespace troupe::train
