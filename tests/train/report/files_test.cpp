@@ -55,7 +55,8 @@ TEST_CASE("JSON as Python writes it, NaN included, and back") {
 
 TEST_CASE("a step's line holds every bit") {
   FaultyFileSystem files;
-  StepRecord record{3, 0.1, 1.0 / 3, 3e-4, 4096, {}};
+  StepRecord record{
+      .step = 3, .loss = 0.1, .grad_norm = 1.0 / 3, .learning_rate = 3e-4, .tokens = 4096};
   record.extra["forward_s"] = 0.5;
   CHECK(
       step_line(record) ==
@@ -75,6 +76,97 @@ TEST_CASE("a step's line holds every bit") {
   CHECK(std::isnan(records[1].loss));
   CHECK(log.append("{").ok());
   CHECK(read_steps(files, "steps.jsonl").status().message() == "steps.jsonl: line 3 is no JSON");
+}
+
+TEST_CASE("a step's line: why it was skipped, losses that are not finite, times apart") {
+  FaultyFileSystem files;
+  StepRecord record{.step = 7,
+                    .loss = -std::nan(""),
+                    .grad_norm = -std::numeric_limits<double>::infinity(),
+                    .learning_rate = 0.5,
+                    .tokens = 100,
+                    .skipped = "the gradient of lm_head.weight on rank 1 is not finite"};
+  record.extra["generation"] = 2;
+  const std::string bare = step_line(record);
+  CHECK(
+      bare ==
+      R"({"step": 7, "loss": "nan", "grad_norm": "-inf", "lr": 0.5, "tokens": 100, "skipped": "the gradient of lm_head.weight on rank 1 is not finite", "generation": 2})");
+  record.seconds = {.data = 0.25, .forward = 0.5, .backward = 1.00000049, .communication = 0.25};
+  record.rates = {.tokens_per_s = 50, .gflops = 12.345, .gemm_share = 0.54321};
+  const std::string timed = step_line(record);
+  CHECK(
+      timed.substr(bare.size() - 1) ==
+      R"(, "seconds": {"data": 0.25, "forward": 0.5, "backward": 1.0, "communication": 0.25, "optimizer": 0.0, "checkpoint": 0.0, "stall": 0.0}, "tokens_per_s": 50.0, "gflops": 12.35, "gemm_share": 0.5432})");
+
+  REQUIRE(write_file_atomically(files, "steps.jsonl", timed + "\n").ok());
+  const auto read = read_steps(files, "steps.jsonl").value();
+  REQUIRE(read.size() == 1);
+  CHECK(std::isnan(read[0].loss));
+  CHECK(read[0].grad_norm == record.grad_norm);
+  CHECK(read[0].skipped == record.skipped);
+  CHECK(read[0].extra == record.extra);
+  CHECK(read[0].seconds.communication == 0.25);
+  CHECK(read[0].seconds.backward == 1);
+  CHECK(read[0].rates.gemm_share == 0.5432);
+  CHECK(step_line(without_timings(read[0])) == bare);
+
+  // Equal runs have equal texts without timings.
+  CHECK(strip_timings(timed + "\n" + timed + "\n") == bare + "\n" + bare + "\n");
+  CHECK(strip_timings(bare + "\n") == bare + "\n");
+  CHECK(strip_timings("{\"torn\n" + timed) == "{\"torn\n" + bare);
+  CHECK(strip_timings("").empty());
+}
+
+TEST_CASE("time belongs to the phase that is current") {
+  ManualClock clock;
+  const auto pass = [&](int milliseconds) {
+    clock.advance(std::chrono::milliseconds(milliseconds));
+  };
+  StepTimer timer(clock);
+  pass(1);
+  timer.enter(StepPhase::kData);
+  pass(2);
+  timer.enter(StepPhase::kBackward);
+  pass(10);
+  {
+    TimedPhase reduce(timer, StepPhase::kCommunication);
+    pass(4);
+  }
+  pass(21);
+  timer.enter(StepPhase::kOptimizer);
+  pass(3);
+  const StepSeconds step = timer.take();
+  CHECK(step.stall == doctest::Approx(0.001));
+  CHECK(step.data == doctest::Approx(0.002));
+  CHECK(step.backward == doctest::Approx(0.031));
+  CHECK(step.communication == doctest::Approx(0.004));
+  CHECK(step.optimizer == doctest::Approx(0.003));
+  CHECK(step.total() == doctest::Approx(0.041));
+  pass(5);  // still the optimizer's, of the next step
+  StepSeconds next = timer.take();
+  CHECK(next.total() == next.optimizer);
+  CHECK(next.optimizer == doctest::Approx(0.005));
+  next += step;
+  CHECK(next.total() == doctest::Approx(0.046));
+  CHECK(describe_phases(step, true) == "data 5 % bwd 76 % comm 10 % opt 7 % stall 2 %");
+  CHECK(describe_phases(step, false) ==
+        "data 5 %, backward 76 %, communication 10 %, optimizer 7 %, stall 2 %");
+  CHECK(describe_phases({}, true).empty());
+  CHECK(step_seconds_from_json(to_json(step)).backward == doctest::Approx(0.031));
+  for (int phase = 0; phase < static_cast<int>(kStepPhaseCount); ++phase) {
+    StepSeconds one;
+    one.of(static_cast<StepPhase>(phase)) = 1;
+    CHECK(one.total() == 1);
+    CHECK(json::find_number(to_json(one), step_phase_name(static_cast<StepPhase>(phase))) == 1);
+  }
+}
+
+TEST_CASE("tokens and arithmetic per second") {
+  const StepSeconds seconds{.forward = 0.5, .backward = 1.5};
+  const StepRates rates = step_rates(1000, 8e9, 1.6e10, seconds);
+  CHECK(rates == StepRates{500, 4, 0.25});
+  CHECK(step_rates(1000, 8e9, 0, seconds) == StepRates{500, 4, 0});
+  CHECK(step_rates(1000, 8e9, 1, {}) == StepRates{});
 }
 
 TEST_CASE("a resumed run drops what it will do again, and a torn line") {
@@ -226,6 +318,27 @@ TEST_CASE("trainer_state.json as transformers writes it, and back") {
   CHECK(trainer_state_text(back) == text);
   truncate_log_history(back, 10);
   CHECK(back.log_history.size() == 1);
+  CHECK(find_eval_log(back, 10) == nullptr);
+  CHECK_FALSE(last_eval_step(back));
+  back.log_history.push_back(eval_log(0.25, 3, 2, 8, 4, 10));
+  back.log_history.push_back(eval_log(0.5, 2, 2, 8, 4, 20));
+  CHECK(last_eval_step(back) == 20);
+  CHECK(json::find_number(*find_eval_log(back, 10), "eval_loss") == 3);
+  CHECK(json::find_number(*find_eval_log(back, 10), "eval_samples_per_second") == 4);
+  CHECK(find_eval_log(back, 15) == nullptr);
+  back.early_stopping = EarlyStoppingState{3, 1};
+  const std::string stopping = trainer_state_text(back);
+  CHECK(stopping.find(R"(    "EarlyStoppingCallback": {
+      "args": {
+        "early_stopping_patience": 3,
+        "early_stopping_threshold": 0.0
+      },
+      "attributes": {
+        "early_stopping_patience_counter": 1
+      }
+    },
+    "TrainerControl": {)") != std::string::npos);
+  CHECK(parse_trainer_state(stopping, "x").value().early_stopping == EarlyStoppingState{3, 1});
   CHECK(!parse_trainer_state("{}", "x").ok());
   CHECK(!parse_trainer_state("[", "x").ok());
 }

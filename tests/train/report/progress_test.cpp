@@ -99,6 +99,43 @@ TEST_CASE("elsewhere: plain lines, one for each log event") {
   CHECK(file.writes.size() == 2);
 }
 
+TEST_CASE("a line says where the time went, over all steps since the last line") {
+  ManualClock clock;
+  FakeTerminal file;
+  file.terminal = false;
+  ProgressReporter progress(clock, file, 10);
+  const auto update = [&](std::int64_t step, const StepSeconds& seconds, double gflops) {
+    clock.advance(kSecond);
+    progress.update({.step = step,
+                     .tokens = 412,
+                     .seconds = seconds,
+                     .rates = {.tokens_per_s = 412, .gflops = gflops, .gemm_share = gflops / 100}});
+  };
+  update(1, {.forward = 0.5, .backward = 0.5}, 80);
+  update(2, {.backward = 2.5, .communication = 0.5}, 40);
+  progress.log();
+  REQUIRE(file.writes.size() == 1);
+  CHECK(file.writes[0] ==
+        "step 2/10  412 tokens/s  50 GFLOP/s (50 % of GEMM)  fwd 12 % bwd 75 % comm 12 %  0:00:08 "
+        "left  0:00:02 elapsed\n");
+  update(3, {.optimizer = 1}, 2.5);
+  progress.log();
+  CHECK(file.writes[1].find("  2.5 GFLOP/s (2 % of GEMM)  opt 100 %  ") != std::string::npos);
+
+  FakeTerminal terminal;
+  terminal.columns = 120;
+  ProgressReporter shown(clock, terminal, 10);
+  clock.advance(kSecond);
+  shown.update({.step = 1,
+                .tokens = 412,
+                .seconds = {.forward = 1},
+                .rates = {.tokens_per_s = 412, .gflops = 61, .gemm_share = 0.54}});
+  CHECK(terminal.writes[0].find("412 tokens/s  61 GFLOP/s (54 %)  0:00:01") != std::string::npos);
+  clock.advance(kSecond);
+  shown.update({.step = 2, .rates = {.gflops = 61}});  // no rate was measured
+  CHECK(terminal.writes[1].find("61 GFLOP/s  ") != std::string::npos);
+}
+
 TEST_CASE("rates follow the last steps and start anew after a recovery") {
   ManualClock clock;
   FakeTerminal terminal;
