@@ -6,8 +6,10 @@
 #include <map>
 
 #include "runtime/base/limits.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_names.h"
-#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/inspect.h"
+#include "train/checkpoint/tensor_reader.h"
 
 namespace troupe::train {
 namespace {
@@ -37,7 +39,6 @@ Result<GoodCheckpoint> validate_foreign(FileSystem& files, const std::string& pa
     return error(Code::kDataLoss, "{} has neither {} nor config.json: it is incomplete", path,
                  kManifestFile);
   }
-  TROUPE_RETURN_IF_ERROR(Weights::load(files, path));
   GoodCheckpoint good;
   good.path = path;
   good.foreign = true;
@@ -78,26 +79,39 @@ Result<std::vector<CheckpointName>> find_checkpoints(FileSystem& files,
   return found;
 }
 
-Result<GoodCheckpoint> validate_checkpoint(FileSystem& files, const std::string& path) {
-  if (!files.exists(path)) return error(Code::kNotFound, "there is no checkpoint {}", path);
+Result<GoodCheckpoint> check_structure(FileSystem& files, const std::string& path,
+                                       const Result<Manifest>& manifest) {
   const std::string name = directory_name(path);
   auto step = checkpoint_step(name);
   if (!step) step = step_after(name, kReplacedPrefix);
-  if (!files.exists(join_path(path, kManifestFile))) {
-    auto good = TROUPE_TRY(validate_foreign(files, path));
-    good.step = step.value_or(0);
-    return good;
-  }
   GoodCheckpoint good;
-  good.path = path;
-  good.manifest = TROUPE_TRY(verify_checkpoint(files, path));
-  good.step = good.manifest.step;
-  good.has_optimizer = good.manifest.has_optimizer;
-  if (step && *step != good.step) {
-    return error(Code::kDataLoss, "{} has the marker of step {}: it is another checkpoint's", path,
-                 good.step);
+  if (manifest.ok()) {
+    good.path = path;
+    good.manifest = *manifest;
+    good.step = manifest->step;
+    good.has_optimizer = manifest->has_optimizer;
+    if (step && *step != good.step) {
+      return error(Code::kDataLoss, "{} has the marker of step {}: it is another checkpoint's",
+                   path, good.step);
+    }
+  } else {
+    if (files.exists(join_path(path, kManifestFile))) return manifest.status();
+    good = TROUPE_TRY(validate_foreign(files, path));
+    good.step = step.value_or(0);
   }
+  TROUPE_RETURN_IF_ERROR(TensorReader::open(files, good));
   return good;
+}
+
+Result<GoodCheckpoint> validate_checkpoint(FileSystem& files, const std::string& path,
+                                           int threads) {
+  if (!files.exists(path)) return error(Code::kNotFound, "there is no checkpoint {}", path);
+  if (!files.exists(join_path(path, kManifestFile))) {
+    return check_structure(files, path, error(Code::kNotFound, "no marker"));
+  }
+  const auto manifest = verify_checkpoint(files, path, threads);
+  if (!manifest) return manifest.status();
+  return check_structure(files, path, manifest);
 }
 
 Result<std::optional<GoodCheckpoint>> newest_good_checkpoint(
@@ -107,7 +121,7 @@ Result<std::optional<GoodCheckpoint>> newest_good_checkpoint(
   for (auto it = names.rbegin(); it != names.rend(); ++it) {
     if (search.step_max && it->step > *search.step_max) continue;
     const std::string path = join_path(output_dir, it->name);
-    auto good = validate_checkpoint(files, path);
+    auto good = validate_checkpoint(files, path, search.threads);
     if (good.ok() && !search.run.empty() && good->manifest.run != search.run) {
       good = error(Code::kFailedPrecondition, "{} is of another run", path);
     }
@@ -132,16 +146,17 @@ std::string refused_message(const std::vector<RefusedCheckpoint>& refused,
 namespace {
 
 Result<std::optional<GoodCheckpoint>> newest_or_error(FileSystem& files,
-                                                      const std::string& output_dir,
+                                                      const ResumeRequest& request,
                                                       std::vector<RefusedCheckpoint>* refused) {
   std::vector<RefusedCheckpoint> local;
   auto& list = refused ? *refused : local;
-  auto good = TROUPE_TRY(newest_good_checkpoint(files, output_dir, &list));
+  auto good = TROUPE_TRY(newest_good_checkpoint(files, request.output_dir, &list,
+                                                {.threads = request.verify_threads}));
   if (!good && !list.empty()) {
     return error(Code::kDataLoss,
                  "no checkpoint of {} can be used: {}. Remove them, name another one by "
                  "resume_from_checkpoint, or set overwrite_output_dir to start anew",
-                 output_dir, refused_message(list, good));
+                 request.output_dir, refused_message(list, good));
   }
   return good;
 }
@@ -163,7 +178,7 @@ Result<std::optional<GoodCheckpoint>> find_resume_point(FileSystem& files,
                                                         std::vector<RefusedCheckpoint>* refused) {
   const std::string& from = request.resume_from_checkpoint;
   if (from == "true" || from == "True") {
-    auto good = TROUPE_TRY(newest_or_error(files, request.output_dir, refused));
+    auto good = TROUPE_TRY(newest_or_error(files, request, refused));
     if (!good) {
       return error(Code::kNotFound, "No valid checkpoint found in output directory ({})",
                    request.output_dir);
@@ -172,7 +187,7 @@ Result<std::optional<GoodCheckpoint>> find_resume_point(FileSystem& files,
   }
   const bool automatic = from.empty() || from == "false" || from == "False";
   if (!automatic) {
-    auto good = validate_checkpoint(files, from);
+    auto good = validate_checkpoint(files, from, request.verify_threads);
     if (!good) return good.status().prefixed("resume_from_checkpoint");
     return std::optional(std::move(*good));
   }
@@ -180,7 +195,7 @@ Result<std::optional<GoodCheckpoint>> find_resume_point(FileSystem& files,
       !files.exists(request.output_dir)) {
     return std::optional<GoodCheckpoint>();
   }
-  auto good = TROUPE_TRY(newest_or_error(files, request.output_dir, refused));
+  auto good = TROUPE_TRY(newest_or_error(files, request, refused));
   if (!good && TROUPE_TRY(holds_something(files, request.output_dir))) {
     return error(Code::kFailedPrecondition,
                  "Output directory already exists and is not empty. Please set "

@@ -51,12 +51,19 @@ struct CheckpointSearch {
   std::string run;
   // Only those up to this step.
   std::optional<std::int64_t> step_max;
+  // With which the bytes are compared.
+  int threads = 1;
 };
 
 // Reads the whole checkpoint and says whether it is as it was written. A directory without marker
 // is accepted as another program's if it has none of our own files, has config.json and weights
-// that open completely.
-Result<GoodCheckpoint> validate_checkpoint(FileSystem& files, const std::string& path);
+// that open completely. `threads`: parts of files that are compared at a time.
+Result<GoodCheckpoint> validate_checkpoint(FileSystem& files, const std::string& path,
+                                           int threads = 1);
+// All of that but the comparison of bytes, for a caller who has done it. `manifest`: of the
+// directory, or why there is none.
+Result<GoodCheckpoint> check_structure(FileSystem& files, const std::string& path,
+                                       const Result<Manifest>& manifest);
 
 // The newest good one, or nothing. `refused` (may be null) gets every newer one with its reason.
 Result<std::optional<GoodCheckpoint>> newest_good_checkpoint(
@@ -74,6 +81,7 @@ struct ResumeRequest {
   std::string resume_from_checkpoint;
   bool do_train = true;
   bool overwrite_output_dir = false;
+  int verify_threads = 1;
 };
 
 // Where a run starts from, by LLaMA-Factory's rule (training-semantics B), but the newest that

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <optional>
 
 #include "runtime/base/json.h"
 
 namespace troupe::train {
 namespace {
-
-// A manifest lists files, a few for each rank: far below this.
-constexpr std::size_t kManifestBytesMax = 16u << 20;
 
 std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
@@ -22,49 +21,114 @@ std::optional<std::uint64_t> parse_hash(std::string_view text) {
   return hash;
 }
 
+std::optional<std::uint64_t> find_size(const json::Value& value, std::string_view key) {
+  const auto number = json::find_integer(value, key);
+  if (!number || *number < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(*number);
+}
+
+json::Object file_to_json(const ManifestFile& file) {
+  json::Object object{{"name", file.name}, {"size", file.size_bytes}};
+  if (file.parts.empty()) {
+    object["xxh3"] = hash_text(file.xxh3);
+  } else {
+    json::Array parts;
+    for (const auto& part : file.parts) {
+      parts.push_back(json::Object{
+          {"offset", part.offset}, {"size", part.size_bytes}, {"xxh3", hash_text(part.xxh3)}});
+    }
+    object["parts"] = std::move(parts);
+  }
+  if (!file.pieces.empty()) {
+    json::Object pieces;
+    for (const auto& [name, begin] : file.pieces) pieces[name] = begin;
+    object["pieces"] = std::move(pieces);
+  }
+  return object;
+}
+
 json::Object to_json(const Manifest& manifest) {
   json::Array files;
-  for (const auto& file : manifest.files) {
-    files.push_back(json::Object{
-        {"name", file.name}, {"size", file.size_bytes}, {"xxh3", hash_text(file.xxh3)}});
-  }
+  for (const auto& file : manifest.files) files.push_back(file_to_json(file));
   json::Array contents{"model"};
   if (manifest.has_optimizer) contents.push_back("optimizer");
-  return json::Object{{"contents", std::move(contents)},
+  json::Object object{{"contents", std::move(contents)},
                       {"files", std::move(files)},
                       {"format", manifest.format},
-                      {"format_version", kCheckpointFormatVersion},
+                      {"format_version", manifest.version},
                       {"run", manifest.run},
                       {"step", manifest.step},
                       {"world_size", manifest.world_size}};
+  if (!manifest.tensors.empty()) {
+    json::Object tensors;
+    for (const auto& [name, tensor] : manifest.tensors) {
+      json::Array shape(tensor.shape.begin(), tensor.shape.end());
+      tensors[name] =
+          json::Object{{"dtype", dtype_name(tensor.dtype)}, {"shape", std::move(shape)}};
+    }
+    object["tensors"] = std::move(tensors);
+  }
+  return object;
 }
 
-std::optional<FileDigest> file_from_json(const json::Value& value) {
-  const auto name = json::find_string(value, "name");
-  const auto size = json::find_integer(value, "size");
-  const auto hash = parse_hash(json::find_string(value, "xxh3").value_or(""));
-  if (!name || name->empty() || name->find('/') != std::string::npos || *name == "..") return {};
-  if (!size || *size < 0 || !hash) return {};
-  return FileDigest{*name, static_cast<std::uint64_t>(*size), *hash};
+// Parts cover the file in order.
+bool parse_parts(const json::Value& value, ManifestFile& file) {
+  if (!value.is_array() || value.get_array().empty()) return false;
+  std::uint64_t end = 0;
+  for (const auto& item : value.get_array()) {
+    const auto offset = find_size(item, "offset");
+    const auto size = find_size(item, "size");
+    const auto hash = parse_hash(json::find_string(item, "xxh3").value_or(""));
+    if (!offset || !size || !hash || *offset != end || *size > file.size_bytes - end) return false;
+    end += *size;
+    file.parts.push_back({*offset, *size, *hash});
+  }
+  return end == file.size_bytes;
 }
 
-Status verify_file(FileSystem& files, const std::string& directory, const FileDigest& digest) {
-  const std::string path = join_path(directory, digest.name);
-  auto mapping = files.map(path);
-  if (!mapping) {
-    if (mapping.status().code() != Code::kNotFound) return mapping.status();
-    return error(Code::kDataLoss, "{} is missing", path);
+bool parse_pieces(const json::Value& value, ManifestFile& file) {
+  if (!value.is_object()) return false;
+  for (const auto& member : value.get_object()) {
+    if (!member.value().is_int64() || member.value().get_int64() < 0) return false;
+    file.pieces.emplace(std::string(member.key()), member.value().get_int64());
   }
-  const auto bytes = (*mapping)->bytes();
-  if (bytes.size() != digest.size_bytes) {
-    return error(Code::kDataLoss, "{} has {} bytes instead of {}", path, bytes.size(),
-                 digest.size_bytes);
+  return true;
+}
+
+std::optional<ManifestFile> file_from_json(const json::Value& value) {
+  ManifestFile file;
+  file.name = json::find_string(value, "name").value_or("");
+  if (file.name.empty() || file.name.find('/') != std::string::npos || file.name == "..") return {};
+  const auto size = find_size(value, "size");
+  if (!size) return {};
+  file.size_bytes = *size;
+  if (const auto* parts = json::find(value, "parts")) {
+    if (!parse_parts(*parts, file)) return {};
+  } else {
+    const auto hash = parse_hash(json::find_string(value, "xxh3").value_or(""));
+    if (!hash) return {};
+    file.xxh3 = *hash;
   }
-  if (xxh3_64(bytes) != digest.xxh3) {
-    return error(Code::kDataLoss, "{} is damaged: its hash is not the one it was written with",
-                 path);
+  const auto* pieces = json::find(value, "pieces");
+  if (pieces && !parse_pieces(*pieces, file)) return {};
+  return file;
+}
+
+std::optional<TensorInfo> tensor_from_json(std::string name, const json::Value& value) {
+  TensorInfo tensor;
+  tensor.name = std::move(name);
+  const auto dtype = dtype_from_name(json::find_string(value, "dtype").value_or(""));
+  const auto* shape = json::find(value, "shape");
+  if (!dtype || !shape || !shape->is_array()) return {};
+  tensor.dtype = *dtype;
+  for (const auto& dimension : shape->get_array()) {
+    if (!dimension.is_int64()) return {};
+    tensor.shape.push_back(dimension.get_int64());
   }
-  return {};
+  const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
+  if (!bytes || *bytes > std::uint64_t(std::numeric_limits<std::int64_t>::max())) return {};
+  tensor.elements = static_cast<std::int64_t>(*bytes / dtype_size(tensor.dtype));
+  return tensor;
 }
 
 }  // namespace
@@ -95,25 +159,34 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& path) 
   const auto world_size = json::find_integer(*value, "world_size");
   const auto* files = json::find(*value, "files");
   const auto* contents = json::find(*value, "contents");
-  if (!step || !world_size || !files || !files->is_array() || !contents || !contents->is_array()) {
+  if (!version || !step || !world_size || !files || !files->is_array() || !contents ||
+      !contents->is_array()) {
     return damaged("a field is missing");
   }
+  manifest.version = static_cast<int>(*version);
   manifest.step = *step;
   manifest.world_size = static_cast<int>(*world_size);
   manifest.format = json::find_string(*value, "format").value_or("");
   manifest.run = json::find_string(*value, "run").value_or("");
   manifest.has_optimizer = contents->get_array().size() > 1;
-  for (const auto& file : files->get_array()) {
-    const auto digest = file_from_json(file);
-    if (!digest) return damaged("an entry of its list of files is no file");
-    manifest.files.push_back(*digest);
+  for (const auto& item : files->get_array()) {
+    auto file = file_from_json(item);
+    if (!file) return damaged("an entry of its list of files is no file");
+    manifest.files.push_back(std::move(*file));
+  }
+  const auto* tensors = json::find(*value, "tensors");
+  if (tensors && !tensors->is_object()) return damaged("its tensors are no object");
+  for (const auto& member : tensors ? tensors->get_object() : json::Object()) {
+    auto tensor = tensor_from_json(std::string(member.key()), member.value());
+    if (!tensor) return damaged("an entry of its tensors is no tensor");
+    manifest.tensors.emplace(tensor->name, std::move(*tensor));
   }
   // What was written is a function of the fields: any other text was changed since.
   if (manifest_text(manifest) != text) return damaged("its hash is not that of its text");
   return manifest;
 }
 
-Result<Manifest> verify_checkpoint(FileSystem& files, const std::string& directory) {
+Result<Manifest> read_manifest(FileSystem& files, const std::string& directory) {
   const std::string path = join_path(directory, kManifestFile);
   const auto text = files.read(path, kManifestBytesMax);
   if (!text) {
@@ -121,12 +194,9 @@ Result<Manifest> verify_checkpoint(FileSystem& files, const std::string& directo
     return error(Code::kNotFound, "{} has no {}: it was not finished", directory, kManifestFile);
   }
   auto manifest = TROUPE_TRY(parse_manifest(*text, path));
-  if (manifest.format != kFormatHf) {
+  if (manifest.format != kFormatHf && manifest.format != kFormatSharded) {
     return error(Code::kUnsupported, "{}: the checkpoint format '{}' is not known to this version",
                  path, manifest.format);
-  }
-  for (const auto& digest : manifest.files) {
-    TROUPE_RETURN_IF_ERROR(verify_file(files, directory, digest));
   }
   return manifest;
 }

@@ -2,43 +2,70 @@
 // The marker of a complete checkpoint, `troupe_checkpoint.json`: written last, it lists every file
 // with size and hash, and guards itself with a hash.
 //
-//   {"contents": ["model", "optimizer"], "files": [{"name", "size", "xxh3"}…], "format": "hf",
-//    "format_version": 1, "run": "…", "step": 500, "world_size": 2, "xxh3": "…"}
+//   {"contents": ["model", "optimizer"],
+//    "files": [{"name": "config.json", "size": 2, "xxh3": "…"},
+//              {"name": "model.safetensors", "size": 900,
+//               "parts": [{"offset": 0, "size": 500, "xxh3": "…"}, {"offset": 500, …}]},
+//              {"name": "optimizer-00001-of-00002.safetensors", "size": 700, "xxh3": "…",
+//               "pieces": {"exp_avg.NAME": 0, …}}…],
+//    "format": "hf", "format_version": 2, "run": "…", "step": 500,
+//    "tensors": {"exp_avg.NAME": {"dtype": "F32", "shape": [64, 32]}, …},
+//    "world_size": 2, "xxh3": "…"}
 //
-// `format` names the layout of the tensors: "hf" is whole tensors in HF form; other layouts (shards
-// by rank) list their files in the same way. Hashes are XXH3-64, 16 hexadecimal digits; the last is
-// that of the text without it. Sizes count bytes.
+// `format` names the layout of the weights: "hf", whole tensors in HF form, or "sharded", pieces by
+// rank. A file that several ranks wrote, or a large one, has hashes of its parts. `pieces` of a
+// file: which of its tensors are pieces, and the element of the whole tensor (row-major) each
+// begins at; `tensors`: what they are pieces of. Version 1 has neither parts nor pieces nor
+// tensors. Hashes are XXH3-64, 16 hexadecimal digits; the last is that of the text without it.
+// Sizes count bytes.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/checkpoint/tensor_piece.h"
 
 namespace troupe::train {
 
 inline constexpr const char* kManifestFile = "troupe_checkpoint.json";
-inline constexpr int kCheckpointFormatVersion = 1;
+inline constexpr int kCheckpointFormatVersion = 2;
 inline constexpr const char* kFormatHf = "hf";
+inline constexpr const char* kFormatSharded = "sharded";
+// A manifest lists files and pieces, a few for each rank and layer: far below this.
+inline constexpr std::size_t kManifestBytesMax = 64u << 20;
+
+// A range of a file's bytes with its hash.
+struct FilePart {
+  std::uint64_t offset = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t xxh3 = 0;
+};
+
+struct ManifestFile : FileDigest {
+  std::vector<FilePart> parts;                 // in order, covering the file; then xxh3 is unused
+  std::map<std::string, std::int64_t> pieces;  // tensor → first element
+};
 
 struct Manifest {
+  int version = kCheckpointFormatVersion;
   std::string format = kFormatHf;
   std::int64_t step = 0;
   int world_size = 1;         // of the run that wrote it; loading does not depend on it
   std::string run;            // the id of that run; may be empty
   bool has_optimizer = true;  // optimizer state, schedule, random state, cursor beside the weights
-  std::vector<FileDigest> files;  // sorted by name
+  std::vector<ManifestFile> files;            // sorted by name
+  std::map<std::string, TensorInfo> tensors;  // those that lie in pieces, by name
 };
 
 // The file's text. Sorts `files`.
 std::string manifest_text(Manifest manifest);
 // kDataLoss where a single bit differs from what was written; kUnsupported for a later version.
 Result<Manifest> parse_manifest(std::string_view text, const std::string& path);
-
-// Reads the marker of `directory` and compares every file's size and bytes with it, reading all of
-// them once. kNotFound without a marker, kDataLoss naming the first file that is not as written.
-Result<Manifest> verify_checkpoint(FileSystem& files, const std::string& directory);
+// Parses the marker of `directory`; kNotFound where there is none, kUnsupported for a format that
+// this version does not know.
+Result<Manifest> read_manifest(FileSystem& files, const std::string& directory);
 
 }  // namespace troupe::train

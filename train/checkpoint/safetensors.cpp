@@ -1,6 +1,7 @@
 #include "train/checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -183,6 +184,64 @@ Status check_length(const std::vector<Entry>& entries, std::uint64_t data_bytes,
                cut->tensor.name, data_bytes, end);
 }
 
+// What the first eight bytes say. `prefix`: as many of them as there are.
+Result<std::uint64_t> header_size(std::span<const std::byte> prefix, std::uint64_t file_bytes,
+                                  const std::string& path) {
+  if (prefix.size() < kPrefixBytes) {
+    return error(Code::kDataLoss, "{}: {} bytes are too few for a safetensors file", path,
+                 prefix.size());
+  }
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, prefix.data(), kPrefixBytes);
+  if (header_bytes > limits::kSafetensorsHeaderBytesMax) {
+    return error(Code::kInvalidArgument,
+                 "{}: a header of {} bytes, the limit is {}; this is no safetensors file", path,
+                 header_bytes, limits::kSafetensorsHeaderBytesMax);
+  }
+  if (header_bytes > file_bytes - kPrefixBytes) {
+    return error(Code::kDataLoss, "{}: the file is cut off in its header ({} of {} bytes)", path,
+                 file_bytes - kPrefixBytes, header_bytes);
+  }
+  return header_bytes;
+}
+
+// Parses the header and checks it against the size of the file.
+Result<SafetensorsHeader> parse_layout(std::string_view text, std::uint64_t file_bytes,
+                                       const std::string& path) {
+  const auto value = TROUPE_TRY(parse_header(text, path));
+  if (!value.is_object()) {
+    return error(Code::kInvalidArgument, "{}: the header is no JSON object", path);
+  }
+  SafetensorsHeader header;
+  std::vector<Entry> entries;
+  for (const auto& member : value.get_object()) {
+    const std::string_view name(member.key());
+    if (name == kMetadataKey) {
+      auto metadata = parse_metadata(member.value());
+      if (!metadata) return metadata.status().prefixed(path);
+      header.metadata = std::move(*metadata);
+      continue;
+    }
+    auto entry = parse_entry(name, member.value());
+    if (!entry) return entry.status().prefixed(path);
+    entries.push_back(std::move(*entry));
+  }
+  header.data_begin = kPrefixBytes + text.size();
+  const auto end = check_tiling(entries);
+  if (!end) return end.status().prefixed(path);
+  if (Status status = check_length(entries, file_bytes - header.data_begin, *end); !status) {
+    return status.prefixed(path);
+  }
+  for (Entry& entry : entries) {
+    header.tensors.push_back({std::move(entry.tensor.name), entry.tensor.dtype,
+                              std::move(entry.tensor.shape), header.data_begin + entry.begin,
+                              header.data_begin + entry.end});
+  }
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return header;
+}
+
 std::string header_text(const std::vector<StoredTensor>& tensors, const Metadata& metadata) {
   const auto quoted = [](std::string_view text) {
     return json::write(json::Value(boost::json::string_view(text.data(), text.size())));
@@ -266,57 +325,35 @@ Result<SafetensorsFile> SafetensorsFile::open(FileSystem& files, const std::stri
 }
 
 Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, std::string path) {
-  if (bytes.size() < kPrefixBytes) {
-    return error(Code::kDataLoss, "{}: {} bytes are too few for a safetensors file", path,
-                 bytes.size());
-  }
-  std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, bytes.data(), kPrefixBytes);
-  if (header_bytes > limits::kSafetensorsHeaderBytesMax) {
-    return error(Code::kInvalidArgument,
-                 "{}: a header of {} bytes, the limit is {}; this is no safetensors file", path,
-                 header_bytes, limits::kSafetensorsHeaderBytesMax);
-  }
-  if (header_bytes > bytes.size() - kPrefixBytes) {
-    return error(Code::kDataLoss, "{}: the file is cut off in its header ({} of {} bytes)", path,
-                 bytes.size() - kPrefixBytes, header_bytes);
-  }
+  const auto header_bytes = TROUPE_TRY(
+      header_size(bytes.first(std::min(bytes.size(), kPrefixBytes)), bytes.size(), path));
   const auto text = bytes.subspan(kPrefixBytes, header_bytes);
-  const auto header =
-      TROUPE_TRY(parse_header({reinterpret_cast<const char*>(text.data()), text.size()}, path));
-  if (!header.is_object()) {
-    return error(Code::kInvalidArgument, "{}: the header is no JSON object", path);
-  }
-
+  auto header = TROUPE_TRY(
+      parse_layout({reinterpret_cast<const char*>(text.data()), text.size()}, bytes.size(), path));
   SafetensorsFile file;
-  std::vector<Entry> entries;
-  for (const auto& member : header.get_object()) {
-    const std::string_view name(member.key());
-    if (name == kMetadataKey) {
-      auto metadata = parse_metadata(member.value());
-      if (!metadata) return metadata.status().prefixed(path);
-      file.metadata_ = std::move(*metadata);
-      continue;
-    }
-    auto entry = parse_entry(name, member.value());
-    if (!entry) return entry.status().prefixed(path);
-    entries.push_back(std::move(*entry));
+  for (auto& entry : header.tensors) {
+    file.tensors_.push_back({std::move(entry.name), entry.dtype, std::move(entry.shape),
+                             bytes.subspan(entry.begin, entry.end - entry.begin)});
   }
-  const auto data = bytes.subspan(kPrefixBytes + header_bytes);
-  const auto end = check_tiling(entries);
-  if (!end) return end.status().prefixed(path);
-  if (Status status = check_length(entries, data.size(), *end); !status) {
-    return status.prefixed(path);
-  }
-
-  for (Entry& entry : entries) {
-    entry.tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
-    file.tensors_.push_back(std::move(entry.tensor));
-  }
-  std::sort(file.tensors_.begin(), file.tensors_.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  file.metadata_ = std::move(header.metadata);
   file.path_ = std::move(path);
   return file;
+}
+
+Result<SafetensorsHeader> SafetensorsHeader::read(ReadableFile& file, const std::string& path) {
+  std::array<std::byte, kPrefixBytes> prefix{};
+  const auto there = std::span(prefix).first(std::min<std::uint64_t>(file.size(), kPrefixBytes));
+  TROUPE_RETURN_IF_ERROR(file.read_at(0, there));
+  const auto header_bytes = TROUPE_TRY(header_size(there, file.size(), path));
+  std::string text(header_bytes, ' ');
+  TROUPE_RETURN_IF_ERROR(file.read_at(kPrefixBytes, std::as_writable_bytes(std::span(text))));
+  return parse_layout(text, file.size(), path);
+}
+
+const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
+  const auto it = std::lower_bound(tensors.begin(), tensors.end(), name,
+                                   [](const auto& tensor, auto key) { return tensor.name < key; });
+  return it != tensors.end() && it->name == name ? &*it : nullptr;
 }
 
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {
@@ -325,31 +362,38 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
   return it != tensors_.end() && it->name == name ? &*it : nullptr;
 }
 
-Result<SafetensorsWriter> SafetensorsWriter::create(FileSystem& files, const std::string& path,
-                                                    std::vector<StoredTensor> tensors,
-                                                    const Metadata& metadata) {
+Result<std::string> make_safetensors_header(std::vector<StoredTensor>& tensors,
+                                            const Metadata& metadata, const std::string& path) {
   std::sort(tensors.begin(), tensors.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   TROUPE_RETURN_IF_ERROR(check_declared(tensors, path));
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return dtype_size(a.dtype) > dtype_size(b.dtype);
   });
-  const std::string header = header_text(tensors, metadata);
-  if (header.size() > limits::kSafetensorsHeaderBytesMax) {
+  const std::string text = header_text(tensors, metadata);
+  if (text.size() > limits::kSafetensorsHeaderBytesMax) {
     return error(Code::kInvalidArgument, "{}: a header of {} bytes, the limit is {}; write shards",
-                 path, header.size(), limits::kSafetensorsHeaderBytesMax);
+                 path, text.size(), limits::kSafetensorsHeaderBytesMax);
   }
+  const std::uint64_t size = text.size();
+  std::string header(kPrefixBytes, '\0');
+  std::memcpy(header.data(), &size, kPrefixBytes);
+  return header + text;
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::create(FileSystem& files, const std::string& path,
+                                                    std::vector<StoredTensor> tensors,
+                                                    const Metadata& metadata) {
+  const auto header = TROUPE_TRY(make_safetensors_header(tensors, metadata, path));
   SafetensorsWriter writer;
   writer.file_ = TROUPE_TRY(files.create(path));
   writer.path_ = path;
   writer.hash_ = std::make_unique<Xxh3Stream>();
-  writer.expected_bytes_ = kPrefixBytes + header.size();
+  writer.expected_bytes_ = header.size();
   for (const auto& tensor : tensors) {
     writer.expected_bytes_ += *tensor_bytes(tensor.dtype, tensor.shape);
   }
   writer.tensors_ = std::move(tensors);
-  const std::uint64_t header_bytes = header.size();
-  TROUPE_RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(&header_bytes, 1))));
   TROUPE_RETURN_IF_ERROR(writer.append(bytes_of(header)));
   return writer;
 }

@@ -47,6 +47,33 @@ using Metadata = std::map<std::string, std::string>;
 // Bytes of `shape` in `dtype`; an error where a dimension is negative or the product overflows.
 Result<std::uint64_t> tensor_bytes(DType dtype, std::span<const std::int64_t> shape);
 
+// Where a tensor lies in a file.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0, end = 0;  // bytes, from the file's beginning
+};
+
+// A file's header, validated against the file's size.
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> tensors;  // sorted by name
+  Metadata metadata;
+  std::uint64_t data_begin = 0;
+
+  // Errors as SafetensorsFile::open.
+  static Result<SafetensorsHeader> read(ReadableFile& file, const std::string& path);
+  // The entry, or nullptr.
+  const SafetensorsEntry* find(std::string_view name) const;
+};
+
+// What stands before the data of a file that holds `tensors`, whose data is not looked at: length
+// and header. Puts them into the order in which their data must follow: wide types first (so that
+// every tensor is aligned), then by name, as the reference implementation does. kInvalidArgument,
+// naming `path`, for a name that stands twice or "__metadata__", or where it gets too long.
+Result<std::string> make_safetensors_header(std::vector<StoredTensor>& tensors,
+                                            const Metadata& metadata, const std::string& path);
+
 // An opened file. Immutable, may be read from any thread; keeps its mapping, and so the spans of
 // its tensors, alive.
 class SafetensorsFile {
@@ -81,8 +108,8 @@ class SafetensorsWriter {
                                           std::vector<StoredTensor> tensors,
                                           const Metadata& metadata);
 
-  // In which the data must be appended: wide types first (so that every tensor is aligned), then by
-  // name, as the reference implementation does. With one type it is the order of names.
+  // In which the data must be appended, see make_safetensors_header. With one type it is the order
+  // of names.
   const std::vector<StoredTensor>& order() const { return tensors_; }
   // The next bytes of the data: any pieces.
   Status append(std::span<const std::byte> data);

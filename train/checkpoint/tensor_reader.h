@@ -5,11 +5,10 @@
 //   auto reader = TensorReader::open(files, good_checkpoint);
 //   reader->read("model.norm.weight", begin, std::span<float>(shard));
 //
-// Files are read, not mapped: beside the caller's memory it takes a buffer of 1 MiB.
+// Files are read, not mapped: beside the caller's memory it takes a few MiB.
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,12 +55,13 @@ class TensorReader {
  private:
   struct Contents;
   explicit TensorReader(std::unique_ptr<const Contents> contents);
+  template <typename Take>
+  Status for_each_range(std::string_view name, std::int64_t begin, std::size_t count,
+                        Take take) const;
+  template <typename T, typename Convert>
+  Status read_converted(std::string_view name, std::int64_t begin, std::span<T> out,
+                        Convert convert) const;
   std::unique_ptr<const Contents> contents_;
 };
-
-// check_weights (weights.h) for what a reader found: TensorReader::weights().
-Status check_weights(const std::vector<TensorInfo>& weights,
-                     const std::vector<ExpectedTensor>& expected,
-                     const std::function<bool(std::string_view)>& ignored = {});
 
 }  // namespace troupe::train

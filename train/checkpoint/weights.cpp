@@ -4,14 +4,12 @@
 #include <array>
 #include <set>
 
-#include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "train/checkpoint/name_list.h"
+#include "train/checkpoint/weight_files.h"
 
 namespace troupe::train {
 namespace {
-
-// Names listed in an error before "and N more".
-constexpr std::size_t kNamesListedMax = 10;
 
 // Files beside the weights that make a directory a model (transformers' and tokenizers' names).
 constexpr std::array kCompanionNames = {
@@ -28,95 +26,20 @@ constexpr std::array kCompanionNames = {
     "chat_template.json",
 };
 
-std::string listed(const std::vector<std::string>& names) {
-  const auto shown = std::min(names.size(), kNamesListedMax);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
-}
-
-// weight_map of an index: tensor → file.
-Result<std::map<std::string, std::string>> read_index(FileSystem& files, const std::string& path) {
-  const auto text = TROUPE_TRY(files.read(path, limits::kSafetensorsHeaderBytesMax));
-  const auto index =
-      TROUPE_TRY(json::parse(text, path, {.bytes_max = limits::kSafetensorsHeaderBytesMax}));
-  const auto* weight_map = json::find(index, "weight_map");
-  if (!weight_map || !weight_map->is_object()) {
-    return error(Code::kInvalidArgument, "{}: no \"weight_map\" object", path);
-  }
-  std::map<std::string, std::string> map;
-  for (const auto& member : weight_map->get_object()) {
-    const std::string name(member.key());
-    if (!member.value().is_string()) {
-      return error(Code::kInvalidArgument, "{}: the file of tensor '{}' is no string", path, name);
-    }
-    const std::string file(member.value().get_string());
-    // A name in this directory: an index must not reach out of it.
-    if (file.empty() || file.find('/') != std::string::npos || file == "..") {
-      return error(Code::kInvalidArgument, "{}: tensor '{}' is said to lie in '{}', no file name",
-                   path, name, file);
-    }
-    map.emplace(name, file);
-  }
-  if (map.empty()) return error(Code::kInvalidArgument, "{}: the weight_map is empty", path);
-  return map;
-}
-
-Status no_weights(FileSystem& files, const std::string& directory) {
-  if (!files.exists(directory)) return error(Code::kNotFound, "no directory {}", directory);
-  if (files.exists(join_path(directory, "pytorch_model.bin")) ||
-      files.exists(join_path(directory, "pytorch_model.bin.index.json"))) {
-    return error(Code::kUnsupported,
-                 "{} holds its weights as torch pickles, which are not read; save the model with "
-                 "safe_serialization=True",
-                 directory);
-  }
-  return error(Code::kNotFound, "{} holds neither {} nor {}", directory, kWeightsFile,
-               kWeightsIndexFile);
-}
-
 }  // namespace
 
 Result<Weights> Weights::load(FileSystem& files, const std::string& directory) {
   Weights weights;
   weights.directory_ = directory;
-  const auto add = [&](SafetensorsFile file) {
-    auto shared = std::make_shared<const SafetensorsFile>(std::move(file));
-    for (const auto& tensor : shared->tensors()) weights.tensors_.emplace(tensor.name, tensor);
-    weights.files_.push_back(std::move(shared));
-  };
-  const std::string single = join_path(directory, kWeightsFile);
-  if (files.exists(single)) {
-    add(TROUPE_TRY(SafetensorsFile::open(files, single)));
-    return weights;
-  }
-  const std::string index_path = join_path(directory, kWeightsIndexFile);
-  if (!files.exists(index_path)) return no_weights(files, directory);
-
-  const auto index = TROUPE_TRY(read_index(files, index_path));
-  std::map<std::string, std::vector<std::string>> tensors_of;
-  for (const auto& [tensor, file] : index) tensors_of[file].push_back(tensor);
-  for (const auto& [name, expected] : tensors_of) {
-    const std::string path = join_path(directory, name);
-    if (!files.exists(path)) {
-      return error(Code::kNotFound, "{} is missing; {} says that it holds {}", path, index_path,
-                   listed(expected));
-    }
-    auto file = TROUPE_TRY(SafetensorsFile::open(files, path));
-    for (const auto& tensor : expected) {
-      if (!file.find(tensor)) {
-        return error(Code::kDataLoss, "{}: the tensor '{}' is missing, which {} places there", path,
-                     tensor, kWeightsIndexFile);
-      }
-    }
-    for (const auto& tensor : file.tensors()) {
-      const auto it = index.find(tensor.name);
-      if (it == index.end() || it->second != name) {
-        return error(Code::kDataLoss, "{}: the tensor '{}' is not placed there by {}", path,
-                     tensor.name, kWeightsIndexFile);
-      }
-    }
-    add(std::move(file));
+  for (const auto& found : TROUPE_TRY(find_weight_files(files, directory))) {
+    const std::string path = join_path(directory, found.name);
+    auto file =
+        std::make_shared<const SafetensorsFile>(TROUPE_TRY(SafetensorsFile::open(files, path)));
+    std::vector<std::string> names;
+    for (const auto& tensor : file->tensors()) names.push_back(tensor.name);
+    TROUPE_RETURN_IF_ERROR(check_placement(found, names, path));
+    for (const auto& tensor : file->tensors()) weights.tensors_.emplace(tensor.name, tensor);
+    weights.files_.push_back(std::move(file));
   }
   return weights;
 }
@@ -147,24 +70,26 @@ std::vector<std::string> Weights::file_names() const {
   return names;
 }
 
-Status check_weights(const Weights& weights, const std::vector<ExpectedTensor>& expected,
+Status check_weights(const std::vector<TensorInfo>& weights,
+                     const std::vector<ExpectedTensor>& expected,
                      const std::function<bool(std::string_view)>& ignored) {
+  std::map<std::string_view, const TensorInfo*> there;
+  for (const auto& tensor : weights) there.emplace(tensor.name, &tensor);
   std::vector<std::string> missing, reshaped, extra;
   std::set<std::string_view> known;
   for (const auto& want : expected) {
     known.insert(want.name);
-    const auto* have = weights.find(want.name);
-    if (!have) {
+    const auto have = there.find(want.name);
+    if (have == there.end()) {
       missing.push_back(want.name);
-    } else if (have->shape != want.shape) {
+    } else if (have->second->shape != want.shape) {
       reshaped.push_back(fmt::format("{} is ({}), the configuration says ({})", want.name,
-                                     fmt::join(have->shape, ", "), fmt::join(want.shape, ", ")));
+                                     fmt::join(have->second->shape, ", "),
+                                     fmt::join(want.shape, ", ")));
     }
   }
-  for (const auto* have : weights.tensors()) {
-    if (!known.contains(have->name) && !(ignored && ignored(have->name))) {
-      extra.push_back(have->name);
-    }
+  for (const auto& [name, tensor] : there) {
+    if (!known.contains(name) && !(ignored && ignored(name))) extra.emplace_back(name);
   }
   if (missing.empty() && reshaped.empty() && extra.empty()) return {};
   std::string text = "the weights do not fit the model's configuration";
@@ -172,6 +97,15 @@ Status check_weights(const Weights& weights, const std::vector<ExpectedTensor>& 
   if (!reshaped.empty()) text += "; other shape: " + listed(reshaped);
   if (!extra.empty()) text += "; not part of the model: " + listed(extra);
   return Status(Code::kInvalidArgument, text);
+}
+
+Status check_weights(const Weights& weights, const std::vector<ExpectedTensor>& expected,
+                     const std::function<bool(std::string_view)>& ignored) {
+  std::vector<TensorInfo> found;
+  for (const auto* tensor : weights.tensors()) {
+    found.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->element_count()});
+  }
+  return check_weights(found, expected, ignored);
 }
 
 Result<std::map<std::string, std::string>> read_companions(FileSystem& files,

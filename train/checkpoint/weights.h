@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "train/checkpoint/safetensors.h"
+#include "train/checkpoint/tensor_piece.h"
 
 namespace troupe::train {
 
@@ -53,6 +54,10 @@ struct ExpectedTensor {
 // what has another shape, and what is there and unknown (the first ten of each). Names for which
 // `ignored` holds (GPT-2's attn.bias buffers, a stored copy of a tied head) may be there.
 Status check_weights(const Weights& weights, const std::vector<ExpectedTensor>& expected,
+                     const std::function<bool(std::string_view)>& ignored = {});
+// The same for TensorReader::weights().
+Status check_weights(const std::vector<TensorInfo>& weights,
+                     const std::vector<ExpectedTensor>& expected,
                      const std::function<bool(std::string_view)>& ignored = {});
 
 // Writes `tensors` into `directory`, which exists: one file, or shards and an index where they take

@@ -235,7 +235,7 @@ TEST_CASE("every single bit of the marker counts") {
     CHECK(!parse_manifest(bad, "m").ok());
   }
   CHECK(!parse_manifest(text + "\n", "m").ok());
-  CHECK(parse_manifest(R"({"format_version": 2})", "m").status().code() == Code::kUnsupported);
+  CHECK(parse_manifest(R"({"format_version": 3})", "m").status().code() == Code::kUnsupported);
 }
 
 TEST_CASE("missing files, missing and foreign markers are named") {
