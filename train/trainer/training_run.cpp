@@ -37,7 +37,9 @@ ActivationOptions activation_options(const RunBundle& bundle) {
   return {.rows_max = bundle.config.training.per_device_train_batch_size,
           .length_max = longest_row(bundle.dataset),
           .training = true,
-          .checkpointing = !bundle.config.model.disable_gradient_checkpointing};
+          .recompute = bundle.config.model.disable_gradient_checkpointing
+                           ? Recompute::kCheapOperators
+                           : Recompute::kBlocks};
 }
 
 // What the forward pass keeps for the backward pass, or a refusal that says what to make smaller.
