@@ -118,9 +118,25 @@ TEST_CASE("directories of files, max_samples, val_size, evaluation sets") {
   options.val_size = 3;
   CHECK(build_dataset(folder.files, options, tokenizer).value().train.size() == 1);
   options.val_size = 4;
-  CHECK_FALSE(build_dataset(folder.files, options, tokenizer).ok());
+  CHECK(build_dataset(folder.files, options, tokenizer).status().message() ==
+        "val_size=4 takes 4 of 4 rows: none is left to train on");
 
   options.val_size = 0;
+  options.held_out = 0.3;  // the rows that val_size would take
+  options.eval_dataset = {"j"};
+  const auto held = build_dataset(folder.files, options, tokenizer).value();
+  CHECK(held.train.size() == 2);
+  CHECK(std::ranges::equal(held.train.ids(0), module.train.ids(0)));
+  REQUIRE(held.held_out);
+  CHECK(held.held_out->size() == 2);
+  CHECK(std::ranges::equal(held.held_out->ids(1), module.eval->ids(1)));
+  CHECK(held.eval->size() == 1);
+  options.eval_dataset.clear();
+  CHECK_FALSE(build_dataset(folder.files, options, tokenizer).value().eval);
+  options.held_out = 4;
+  CHECK(build_dataset(folder.files, options, tokenizer).status().message() ==
+        "troupe.held_out=4 takes 4 of 4 rows: none is left to train on");
+  options.held_out = 0;
   options.dataset = {"d", "j"};
   options.mix_strategy = "interleave_over";
   CHECK(build_dataset(folder.files, options, tokenizer).value().train.size() == 8);
