@@ -19,12 +19,12 @@ constexpr int kRateDigits = 2;
 constexpr int kShareDigits = 4;
 
 // What step_line writes besides StepRecord::extra.
-constexpr std::array<std::string_view, 10> kStepKeys = {
-    "step",    "loss",    "grad_norm",    "lr",     "tokens",
-    "skipped", "seconds", "tokens_per_s", "gflops", "gemm_share"};
+constexpr std::array<std::string_view, 11> kStepKeys = {
+    "step",    "loss",         "grad_norm", "lr",         "tokens",    "skipped",
+    "seconds", "tokens_per_s", "gflops",    "gemm_share", "bytes_sent"};
 // Those among them that differ between equal runs.
-constexpr std::array<std::string_view, 4> kTimingKeys = {"seconds", "tokens_per_s", "gflops",
-                                                         "gemm_share"};
+constexpr std::array<std::string_view, 5> kTimingKeys = {"seconds", "tokens_per_s", "gflops",
+                                                         "gemm_share", "bytes_sent"};
 
 // The lines of `text` that end in a newline, each without it.
 std::vector<std::string_view> complete_lines(std::string_view text) {
@@ -104,6 +104,7 @@ std::string step_line(const StepRecord& record) {
     line["tokens_per_s"] = round_to(record.rates.tokens_per_s, kRateDigits);
     line["gflops"] = round_to(record.rates.gflops, kRateDigits);
     line["gemm_share"] = round_to(record.rates.gemm_share, kShareDigits);
+    line["bytes_sent"] = record.rates.bytes_sent;
   }
   return python_json(line);
 }
@@ -161,7 +162,9 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
     }
     record.rates = {.tokens_per_s = json::find_number(*value, "tokens_per_s").value_or(0),
                     .gflops = json::find_number(*value, "gflops").value_or(0),
-                    .gemm_share = json::find_number(*value, "gemm_share").value_or(0)};
+                    .gemm_share = json::find_number(*value, "gemm_share").value_or(0),
+                    .bytes_sent = static_cast<std::uint64_t>(
+                        json::find_integer(*value, "bytes_sent").value_or(0))};
     for (const auto& member : value->get_object()) {
       const std::string_view key(member.key());
       if (std::ranges::find(kStepKeys, key) == kStepKeys.end()) record.extra.insert(member);

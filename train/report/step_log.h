@@ -61,13 +61,15 @@ struct StepRecord {
 };
 
 // {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096,
-//  "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …}
+//  "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …,
+//  "bytes_sent": …}
 // Floats that must agree in every bit are in C's %a, "nan", "inf" or "-inf".
 std::string step_line(const StepRecord& record);
 // The records of a steps.jsonl, for tests and tools. kDataLoss with the line's number.
 Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path);
 // The text of a steps.jsonl without what equal runs need not have in common: seconds, tokens_per_s,
-// gflops and gemm_share. Two runs are equal when these texts are. Lines that are no JSON stay.
+// gflops, gemm_share and bytes_sent. Two runs are equal when these texts are. Lines that are no
+// JSON stay.
 std::string strip_timings(std::string_view steps_text);
 // The same of one record.
 StepRecord without_timings(StepRecord record);

@@ -84,6 +84,9 @@ struct StepRates {
   double tokens_per_s = 0;
   double gflops = 0;      // 10⁹ floating-point operations per second
   double gemm_share = 0;  // of the rate that matrix products alone reach; 0: not measured
+  // By rank 0 in the step, by the formulas of its collectives; not a rate, but like the others no
+  // part of what equal runs have in common: it depends on the strategy.
+  std::uint64_t bytes_sent = 0;
   friend bool operator==(const StepRates&, const StepRates&) = default;
 };
 // `flops`: of the whole step, all ranks. `gemm_flops_per_s`: all ranks together, 0: not measured.
