@@ -94,6 +94,75 @@ class CpuOperators final : public Operators {
     });
   }
 
+  void layer_norm_forward(const float* x, const float* weight, const float* bias, float* y,
+                          float* mean, float* rstd, std::int64_t rows, std::int64_t width,
+                          float eps) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::layer_norm_rows(x + begin * width, weight, bias, y + begin * width, mean + begin,
+                               rstd + begin, n, width, eps);
+    });
+  }
+
+  void layer_norm_apply(const float* x, const float* weight, const float* bias, const float* mean,
+                        const float* rstd, float* y, std::int64_t rows,
+                        std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::layer_norm_apply_rows(x + begin * width, weight, bias, mean + begin, rstd + begin,
+                                     y + begin * width, n, width);
+    });
+  }
+
+  void layer_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                           const float* rstd, float* dx, float* dweight, float* dbias,
+                           std::int64_t rows, std::int64_t width) override {
+    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::layer_norm_backward_columns(dy + begin, x + begin, mean, rstd, dweight + begin,
+                                           dbias + begin, rows, width, n);
+    });
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      const std::int64_t at = begin * width;
+      kernels::layer_norm_backward_rows(dy + at, x + at, weight, mean + begin, rstd + begin,
+                                        dx + at, n, width);
+    });
+  }
+
+  void head_norm_forward(const float* x, std::int64_t x_stride, const float* weight, float* y,
+                         std::int64_t y_stride, float* rstd, std::int64_t rows, std::int64_t heads,
+                         std::int64_t head_dim, float eps) override {
+    for_rows(rows, heads * head_dim, [&](std::int64_t begin, std::int64_t n) {
+      kernels::head_norm_rows(x + begin * x_stride, x_stride, weight, y + begin * y_stride,
+                              y_stride, rstd + begin * heads, n, heads, head_dim, eps);
+    });
+  }
+
+  void head_norm_backward(float* dy, std::int64_t stride, const float* x, std::int64_t x_stride,
+                          const float* weight, const float* rstd, float* dweight, std::int64_t rows,
+                          std::int64_t heads, std::int64_t head_dim) override {
+    for_columns(head_dim, [&](std::int64_t begin, std::int64_t n) {
+      kernels::head_norm_backward_columns(dy + begin, stride, x + begin, x_stride, rstd,
+                                          dweight + begin, rows, heads, head_dim, n);
+    });
+    for_rows(rows, heads * head_dim, [&](std::int64_t begin, std::int64_t n) {
+      kernels::head_norm_backward_rows(dy + begin * stride, stride, x + begin * x_stride, x_stride,
+                                       weight, rstd + begin * heads, n, heads, head_dim);
+    });
+  }
+
+  void add_bias(float* y, std::int64_t stride, const float* bias, std::int64_t rows,
+                std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      for (std::int64_t row = begin; row < begin + n; ++row)
+        kernels::add(y + row * stride, bias, y + row * stride, width);
+    });
+  }
+
+  void bias_backward(const float* dy, std::int64_t stride, float* dbias, std::int64_t rows,
+                     std::int64_t width) override {
+    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+      kernels::add_column_sums(dy + begin, stride, dbias + begin, rows, n);
+    });
+  }
+
   void rope(float* x, std::int64_t stride, const std::int32_t* positions, const float* cosine,
             const float* sine, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
             RopeDirection direction) override {
@@ -130,6 +199,18 @@ class CpuOperators final : public Operators {
     for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
       kernels::swiglu_backward_rows(gate_up + begin * 2 * width, dact + begin * width,
                                     act ? act + begin * width : nullptr, n, width);
+    });
+  }
+
+  void gelu_forward(const float* x, float* act, std::int64_t count) override {
+    for_elements(count, [&](std::int64_t begin, std::int64_t n) {
+      kernels::gelu(x + begin, act + begin, n);
+    });
+  }
+
+  void gelu_backward(float* x, const float* dact, float* act, std::int64_t count) override {
+    for_elements(count, [&](std::int64_t begin, std::int64_t n) {
+      kernels::gelu_backward(x + begin, dact + begin, act ? act + begin : nullptr, n);
     });
   }
 

@@ -1,19 +1,38 @@
 // RMS norms over heads that lie side by side in a row.
 
+#include <cmath>
+
 #include "train/cpu/kernels.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
 
+namespace {
+
+TROUPE_INLINE float mean_of_squares(const float* x, std::int64_t count) {
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
+  for (int lane = 0; i < count; ++i, ++lane) lanes[lane] += x[i] * x[i];
+  return sum_lanes(lanes) / static_cast<float>(count);
+}
+
+}  // namespace
+
 TROUPE_VECTORIZED
 void head_norm_rows(const float* x, std::int64_t x_stride, const float* weight, float* y,
                     std::int64_t y_stride, float* rstd, std::int64_t rows, std::int64_t heads,
                     std::int64_t head_dim, float eps) {
-  for (std::int64_t row = 0; row < rows; ++row)
-    for (std::int64_t head = 0; head < heads; ++head)
-      rms_norm_rows(x + row * x_stride + head * head_dim, weight,
-                    y + row * y_stride + head * head_dim, rstd + row * heads + head, 1, head_dim,
-                    eps);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const float* from = x + row * x_stride + head * head_dim;
+      float* to = y + row * y_stride + head * head_dim;
+      const float r = 1.0f / std::sqrt(mean_of_squares(from, head_dim) + eps);
+      rstd[row * heads + head] = r;
+      for (std::int64_t c = 0; c < head_dim; ++c) to[c] = (from[c] * r) * weight[c];
+    }
+  }
 }
 
 // With r = rstd and g = dy·w: dx = r·g − x·r³·mean(g·x), in place of dy.

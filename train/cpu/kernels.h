@@ -21,12 +21,44 @@ void rms_norm_backward_rows(const float* dy, const float* x, const float* weight
 void rms_norm_backward_columns(const float* dy, const float* x, const float* rstd, float* dweight,
                                std::int64_t rows, std::int64_t width, std::int64_t columns);
 
+void layer_norm_rows(const float* x, const float* weight, const float* bias, float* y, float* mean,
+                     float* rstd, std::int64_t rows, std::int64_t width, float eps);
+void layer_norm_apply_rows(const float* x, const float* weight, const float* bias,
+                           const float* mean, const float* rstd, float* y, std::int64_t rows,
+                           std::int64_t width);
+// dx += …, these rows only.
+void layer_norm_backward_rows(const float* dy, const float* x, const float* weight,
+                              const float* mean, const float* rstd, float* dx, std::int64_t rows,
+                              std::int64_t width);
+// dweight, dbias[0 … columns) += … over all rows; pointers are at the first column of the strip.
+void layer_norm_backward_columns(const float* dy, const float* x, const float* mean,
+                                 const float* rstd, float* dweight, float* dbias, std::int64_t rows,
+                                 std::int64_t width, std::int64_t columns);
+
+void head_norm_rows(const float* x, std::int64_t x_stride, const float* weight, float* y,
+                    std::int64_t y_stride, float* rstd, std::int64_t rows, std::int64_t heads,
+                    std::int64_t head_dim, float eps);
+// In place of dy, these rows only.
+void head_norm_backward_rows(float* dy, std::int64_t stride, const float* x, std::int64_t x_stride,
+                             const float* weight, const float* rstd, std::int64_t rows,
+                             std::int64_t heads, std::int64_t head_dim);
+// dweight[0 … columns) += … over all rows and heads; pointers are at the first column of the strip.
+void head_norm_backward_columns(const float* dy, std::int64_t stride, const float* x,
+                                std::int64_t x_stride, const float* rstd, float* dweight,
+                                std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                                std::int64_t columns);
+
 void add(const float* a, const float* b, float* out, std::int64_t count);
 void rope_row(float* x, const float* cosine, const float* sine, std::int64_t heads,
               std::int64_t head_dim, float sine_sign);
 void swiglu_rows(const float* gate_up, float* act, std::int64_t rows, std::int64_t width);
 void swiglu_backward_rows(float* gate_up, const float* dact, float* act, std::int64_t rows,
                           std::int64_t width);
+void gelu(const float* x, float* act, std::int64_t count);
+void gelu_backward(float* x, const float* dact, float* act, std::int64_t count);
+// sums[0 … columns) += the rows, in order.
+void add_column_sums(const float* x, std::int64_t stride, float* sums, std::int64_t rows,
+                     std::int64_t columns);
 void add_rows_by_id(const std::int32_t* ids, const float* dout, float* dweight, std::int64_t rows,
                     std::int64_t width, std::int64_t columns);
 

@@ -10,6 +10,7 @@ namespace troupe::train {
 namespace {
 
 constexpr std::int64_t kRowAlignElements = 32;  // a cache line of bf16
+constexpr std::int64_t kRowsPerTask = 32;
 constexpr std::size_t kScratchAlignBytes = 4096;
 
 // Rows whose distance is a multiple of a page fall into the same sets of a cache.
@@ -66,27 +67,32 @@ std::int64_t StagedOperand::block_stride(std::int64_t block) const {
   return padded_stride(view_.edge_is_row ? depth_ : edge_of(block));
 }
 
-void StagedOperand::convert(std::int64_t block, std::byte* target) const {
-  const std::int64_t edge0 = block * view_.block_edge, edge = edge_of(block);
-  const std::int64_t rows = view_.edge_is_row ? edge : depth_;
-  const std::int64_t columns = view_.edge_is_row ? depth_ : edge;
-  const std::int64_t origin =
-      view_.edge_is_row ? edge0 * view_.stride + k0_ : k0_ * view_.stride + edge0;
-  const std::int64_t stride = block_stride(block);
-  for (std::int64_t row = 0; row < rows; ++row)
-    convert_row(element_at(view_.data, view_.type, origin + row * view_.stride), view_.type,
-                target + row * stride * static_cast<std::int64_t>(dtype_size(staged_type_)),
-                staged_type_, columns);
-}
-
+// Rows of memory that all blocks share are read from one end to the other, not block by block.
 void StagedOperand::stage(Arena& arena, std::int64_t first, std::int64_t k0, std::int64_t depth) {
   first_ = first, k0_ = k0, depth_ = depth;
   if (in_place_) return;
   const std::int64_t count = std::min(panel_, view_.blocks() - first);
-  const std::int64_t block_bytes =
-      block_elements_ * static_cast<std::int64_t>(dtype_size(staged_type_));
-  arena.parallel_for(
-      count, [&](std::int64_t i, int) { convert(first + i, scratch_.get() + i * block_bytes); });
+  const std::int64_t rows =
+      view_.edge_is_row ? std::min(count * view_.block_edge, view_.edge - first * view_.block_edge)
+                        : depth;
+  arena.parallel_for((rows + kRowsPerTask - 1) / kRowsPerTask, [&](std::int64_t task, int) {
+    const std::int64_t end = std::min(rows, (task + 1) * kRowsPerTask);
+    for (std::int64_t row = task * kRowsPerTask; row < end; ++row)
+      if (view_.edge_is_row)
+        convert(first + row / view_.block_edge, row % view_.block_edge);
+      else
+        for (std::int64_t i = 0; i < count; ++i) convert(first + i, row);
+  });
+}
+
+void StagedOperand::convert(std::int64_t block, std::int64_t row) const {
+  const std::int64_t edge0 = block * view_.block_edge;
+  const std::int64_t source =
+      view_.edge_is_row ? (edge0 + row) * view_.stride + k0_ : (k0_ + row) * view_.stride + edge0;
+  const std::int64_t target = (block - first_) * block_elements_ + row * block_stride(block);
+  convert_row(element_at(view_.data, view_.type, source), view_.type,
+              scratch_.get() + target * static_cast<std::int64_t>(dtype_size(staged_type_)),
+              staged_type_, view_.edge_is_row ? depth_ : edge_of(block));
 }
 
 OperandPart StagedOperand::part(std::int64_t block) const {

@@ -52,7 +52,8 @@ class StagedOperand {
  private:
   std::int64_t block_stride(std::int64_t block) const;
   std::int64_t edge_of(std::int64_t block) const;
-  void convert(std::int64_t block, std::byte* target) const;
+  // One row of a block, to where it lies in the scratch memory.
+  void convert(std::int64_t block, std::int64_t row) const;
 
   OperandView view_;
   DType staged_type_ = DType::kF32;

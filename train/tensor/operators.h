@@ -99,6 +99,38 @@ class Operators {
                                  const float* rstd, float* dx, float* dweight, std::int64_t rows,
                                  std::int64_t width) = 0;
 
+  // y = (x − mean)·rstd·w + b with rstd = rsqrt(var + eps), var over the width. x, y: (rows,
+  // width), weight, bias: (width), mean, rstd: (rows), kept for backward.
+  virtual void layer_norm_forward(const float* x, const float* weight, const float* bias, float* y,
+                                  float* mean, float* rstd, std::int64_t rows, std::int64_t width,
+                                  float eps) = 0;
+  // y again from x and the forward pass's mean and rstd: the same bits.
+  virtual void layer_norm_apply(const float* x, const float* weight, const float* bias,
+                                const float* mean, const float* rstd, float* y, std::int64_t rows,
+                                std::int64_t width) = 0;
+  // Adds to dx (rows, width), dweight and dbias (width).
+  virtual void layer_norm_backward(const float* dy, const float* x, const float* weight,
+                                   const float* mean, const float* rstd, float* dx, float* dweight,
+                                   float* dbias, std::int64_t rows, std::int64_t width) = 0;
+
+  // RMS norm over each of `heads` heads that lie side by side in a row: x, y: (rows, ≥
+  // heads·head_dim) by their strides; y may be x. weight: (head_dim). rstd: (rows, heads).
+  virtual void head_norm_forward(const float* x, std::int64_t x_stride, const float* weight,
+                                 float* y, std::int64_t y_stride, float* rstd, std::int64_t rows,
+                                 std::int64_t heads, std::int64_t head_dim, float eps) = 0;
+  // Replaces dy, by its stride, by the gradient of x and adds to dweight (head_dim).
+  virtual void head_norm_backward(float* dy, std::int64_t stride, const float* x,
+                                  std::int64_t x_stride, const float* weight, const float* rstd,
+                                  float* dweight, std::int64_t rows, std::int64_t heads,
+                                  std::int64_t head_dim) = 0;
+
+  // y row i += bias. y: (rows, width) by its stride, bias: (width).
+  virtual void add_bias(float* y, std::int64_t stride, const float* bias, std::int64_t rows,
+                        std::int64_t width) = 0;
+  // dbias += Σ rows of dy, in order of the rows.
+  virtual void bias_backward(const float* dy, std::int64_t stride, float* dbias, std::int64_t rows,
+                             std::int64_t width) = 0;
+
   // Rotates in place the `heads` heads that lie side by side in each row of x (rows, ≥
   // heads·head_dim): halves, not interleaved. positions: (rows). cosine, sine: (positions, head_dim
   // / 2).
@@ -123,6 +155,12 @@ class Operators {
   // act: (rows, width); act may be dact.
   virtual void swiglu_backward(float* gate_up, const float* dact, float* act, std::int64_t rows,
                                std::int64_t width) = 0;
+
+  // act = ½x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), HF's gelu_new. x, act: (count).
+  virtual void gelu_forward(const float* x, float* act, std::int64_t count) = 0;
+  // Replaces x by its gradient and writes act again, the same bits, unless it is null. act may be
+  // dact.
+  virtual void gelu_backward(float* x, const float* dact, float* act, std::int64_t count) = 0;
 
   // out row i = table row ids[i]. ids: (rows), within the table, whose elements are kF32 or kBF16.
   // Also a gather of any rows.
