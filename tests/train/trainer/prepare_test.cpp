@@ -1,0 +1,98 @@
+#include "train/trainer/prepare.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/test_data.h"
+
+namespace troupe::train {
+namespace {
+
+// A folder with a model's configuration, whose tokenizer is trained, and a data set of ten rows.
+struct Folder {
+  Folder() {
+    write("dataset_info.json",
+          R"({"d": {"file_name": "d.jsonl", "columns": {"prompt": "text"}},
+              "e": {"file_name": "e.jsonl", "columns": {"prompt": "text"}}})");
+    std::string rows;
+    for (int i = 0; i < 10; ++i) rows += fmt::format("{{\"text\": \"row number {} of it\"}}\n", i);
+    write("d.jsonl", rows);
+    write("e.jsonl", "{\"text\": \"to evaluate on\"}\n{\"text\": \"and another\"}\n");
+    write("model/config.json",
+          R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+              "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 300})");
+    config.model.model_name_or_path = directory.file("model");
+    config.model.train_from_scratch = true;
+    config.method.stage = Stage::kPretrain;
+    config.data.dataset = {"d"};
+    config.data.dataset_dir = directory.path();
+    config.training.output_dir = directory.file("out");
+    config.troupe.train_tokenizer = 280;
+  }
+  void write(const std::string& name, const std::string& text) {
+    REQUIRE(files.create_directories(directory.file("model")).ok());
+    REQUIRE(write_file_atomically(files, directory.file(name), text).ok());
+  }
+  Result<PreparedRun> prepare() {
+    return prepare_run(files, config, [](const std::string&) {});
+  }
+  tests::TemporaryDirectory directory;
+  PosixFileSystem files;
+  TrainConfig config;
+};
+
+TEST_CASE("an evaluation data set travels with the bundle") {
+  Folder folder;
+  folder.config.evaluation.eval_dataset = {"e"};
+  folder.config.evaluation.strategy = IntervalStrategy::kSteps;
+  const auto run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->bundle.dataset.size() == 10);
+  REQUIRE(run->bundle.eval);
+  CHECK(run->bundle.eval->size() == 2);
+  const auto arrived = decode_bundle(encode_bundle(run->bundle)).value();
+  REQUIRE(arrived.eval);
+  CHECK(arrived.eval->size() == 2);
+  CHECK(std::ranges::equal(arrived.eval->ids(1), run->bundle.eval->ids(1)));
+  CHECK(arrived.dataset.size() == 10);
+}
+
+TEST_CASE("val_size takes rows from training; without evaluation nothing to evaluate on travels") {
+  Folder folder;
+  folder.config.evaluation.val_size = 0.25;  // ⌈2.5⌉ rows
+  auto run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->bundle.dataset.size() == 7);
+  CHECK_FALSE(run->bundle.eval);
+  CHECK_FALSE(decode_bundle(encode_bundle(run->bundle)).value().eval);
+  folder.config.evaluation.do_eval = true;
+  folder.config.training.overwrite_output_dir = true;
+  run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->bundle.dataset.size() == 7);
+  CHECK(run->bundle.eval->size() == 3);
+}
+
+TEST_CASE("held_out stays what it was, beside an evaluation data set too, not beside val_size") {
+  Folder folder;
+  folder.config.troupe.held_out = 0.25;
+  folder.config.training.overwrite_output_dir = true;
+  auto run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->held_out->size() == 3);
+  CHECK_FALSE(run->bundle.eval);
+  folder.config.evaluation.eval_dataset = {"e"};
+  folder.config.evaluation.on_start = true;
+  run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->held_out->size() == 3);
+  CHECK(run->bundle.eval->size() == 2);
+  CHECK(run->bundle.dataset.size() == 7);
+  folder.config.evaluation.eval_dataset.clear();
+  CHECK(folder.prepare().status().message().find("eval_dataset be provided") != std::string::npos);
+  folder.config.evaluation.val_size = 2;
+  CHECK(folder.prepare().status().message().find("both keep data from training") !=
+        std::string::npos);
+}
+
+}  // namespace
+}  // namespace troupe::train
