@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,16 +16,35 @@
 namespace troupe::tools {
 namespace {
 
-// A descriptor that becomes readable at Ctrl-C or SIGTERM, instead of the process's end. Threads
-// started later inherit the blocked signals; actor processes are started with none blocked.
-UniqueFd interrupts() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
+// Ctrl-C and SIGTERM as something to read, instead of the process's end. Threads started later
+// inherit the blocked signals; actor processes are started with none blocked.
+class Interrupts {
+ public:
+  void catch_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    signals_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  int fd() const { return signals_.get(); }
+  train::Interrupt take() {
+    signalfd_siginfo info;
+    if (::read(fd(), &info, sizeof info) != sizeof info) return train::Interrupt::kNone;
+    last_ = static_cast<int>(info.ssi_signo);
+    return last_ == SIGTERM ? train::Interrupt::kSaveThenEnd : train::Interrupt::kEnd;
+  }
+  // What the shell is told of a process that such a signal ended.
+  int exit_code() {
+    if (last_ == 0) take();  // seen, and not taken yet
+    return 128 + (last_ != 0 ? last_ : SIGINT);
+  }
+
+ private:
+  UniqueFd signals_;
+  int last_ = 0;
+};
 
 Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
@@ -47,14 +67,15 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                        .output = output,
                                        .cores = cores};
   // Until there is something to take down, Ctrl-C ends the process at once.
-  UniqueFd interrupt;
+  Interrupts interrupts;
   environment.make_cluster = [&](int trainers) {
-    interrupt = interrupts();
-    environment.interrupt_fd = interrupt.get();
-    return make_training_cluster(context, loaded, trainers, interrupt.get(), output);
+    interrupts.catch_signals();
+    environment.interrupt_fd = interrupts.fd();
+    environment.take_interrupt = [&] { return interrupts.take(); };
+    return make_training_cluster(context, loaded, trainers, interrupts.fd(), output);
   };
   const auto summary = train::run_training(loaded, environment);
-  if (summary.status().code() == Code::kCancelled) context.exit_code = 130;
+  if (summary.status().code() == Code::kCancelled) context.exit_code = interrupts.exit_code();
   if (!summary.ok()) return summary.status();
   if (json_wanted) {
     context.out << json::write(json::Object{{"output_dir", summary->output_dir},

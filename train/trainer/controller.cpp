@@ -20,7 +20,8 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
       spec_(std::move(spec)),
       state_({.world_size = spec_.world_size,
               .fruitless_failures_max = spec_.fruitless_failures_max,
-              .restarts_max = spec_.restarts_max}),
+              .restarts_max = spec_.restarts_max,
+              .save_timeout = std::chrono::milliseconds(spec_.wait_timeout_ms)}),
       fired_(spec_.faults.size(), false),
       last_checkpoint_(spec_.resume_path) {
   const auto on_own_thread = [this](void (TrainController::*then)(UniqueFd, bool)) {
@@ -163,6 +164,8 @@ void TrainController::fault_fired(std::int32_t number) {
   }
 }
 
+void TrainController::save_and_stop() { feed(SaveRequested{}); }
+
 void TrainController::stop(Status reason) { feed(StopRequested{std::move(reason)}); }
 
 void TrainController::on(const StepReport& message) {
@@ -227,6 +230,11 @@ void TrainController::carry_out(const AbortGeneration& command) {
     static_cast<void>(trainer.handle.with({.timeout = std::chrono::seconds(10)})
                           .call<&TrainerActor::abort>(command.generation, command.reason));
   }
+}
+
+void TrainController::carry_out(const SaveAndStop&) {
+  // Lost with the process; the next generation's rank 0 is told again.
+  static_cast<void>(trainers_.front().handle.call<&TrainerActor::save_and_stop>());
 }
 
 void TrainController::carry_out(const RecordEvent& command) {

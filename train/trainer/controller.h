@@ -56,13 +56,16 @@ class TrainController {
   void report(std::int32_t rank, TrainerMessage message);
   // From a trainer that is about to strike: the fault will not be planned again.
   void fault_fired(std::int32_t number);
+  // From the driver: a checkpoint after the step under way, then the run's end.
+  void save_and_stop();
   // From the driver: ends the run.
   void stop(Status reason);
 
   static constexpr auto constructor = troupe::constructor<RunSpec>;
   static constexpr auto methods =
       troupe::methods<&TrainController::start, &TrainController::report,
-                      &TrainController::fault_fired, &TrainController::stop>;
+                      &TrainController::fault_fired, &TrainController::save_and_stop,
+                      &TrainController::stop>;
 
  private:
   struct Trainer {
@@ -80,6 +83,7 @@ class TrainController {
   void feed(const RunInput& input);
   void carry_out(const BeginGeneration& command);
   void carry_out(const AbortGeneration& command);
+  void carry_out(const SaveAndStop& command);
   void carry_out(const RecordEvent& command);
   void carry_out(const EndRun& command);
   void on(const StepReport& message);

@@ -15,6 +15,7 @@
 #include "train/trainer/controller.h"
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prepare.h"
+#include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
 namespace {
@@ -54,18 +55,18 @@ std::string describe_evaluation(const json::Value& line) {
 // The driver's end of the controller's progress lines.
 class ProgressLines {
  public:
-  ProgressLines(UniqueFd socket, int interrupt_fd, DriverEnvironment& environment)
-      : socket_(std::move(socket)), interrupt_fd_(interrupt_fd), environment_(environment) {}
+  ProgressLines(UniqueFd socket, DriverEnvironment& environment)
+      : socket_(std::move(socket)), environment_(environment) {}
 
-  // Shows progress until the run has ended. `on_interrupt` is called once.
-  Result<RunEnd> follow(const std::function<void()>& on_interrupt);
+  // Shows progress until the run has ended. `on_interrupt` is called at most once with each wish,
+  // kSaveThenEnd first.
+  Result<RunEnd> follow(const std::function<void(Interrupt)>& on_interrupt);
 
  private:
   std::optional<RunEnd> show(const json::Value& line);
   Result<bool> read_more();
 
   UniqueFd socket_;
-  int interrupt_fd_;
   DriverEnvironment& environment_;
   std::optional<ProgressReporter> reporter_;
   std::string buffer_;
@@ -126,16 +127,22 @@ std::optional<RunEnd> ProgressLines::show(const json::Value& line) {
   return std::nullopt;
 }
 
-Result<RunEnd> ProgressLines::follow(const std::function<void()>& on_interrupt) {
-  bool interrupted = false;
+Result<RunEnd> ProgressLines::follow(const std::function<void(Interrupt)>& on_interrupt) {
+  bool saving = false;
   std::optional<TimePoint> stop_by;
   for (;;) {
-    pollfd fds[2] = {{socket_.get(), POLLIN, 0}, {interrupted ? -1 : interrupt_fd_, POLLIN, 0}};
+    pollfd fds[2] = {{socket_.get(), POLLIN, 0},
+                     {stop_by ? -1 : environment_.interrupt_fd, POLLIN, 0}};
     ::poll(fds, 2, static_cast<int>(kLook.count()));
     if (fds[1].revents != 0) {
-      interrupted = true;
-      stop_by = environment_.clock.now() + kStopTimeout;
-      on_interrupt();
+      const Interrupt wish = environment_.take_interrupt();
+      if (wish == Interrupt::kSaveThenEnd && !saving) {
+        saving = true;
+        on_interrupt(wish);
+      } else if (wish != Interrupt::kNone) {
+        stop_by = environment_.clock.now() + kStopTimeout;
+        on_interrupt(Interrupt::kEnd);
+      }
     }
     if (fds[0].revents != 0) TROUPE_RETURN_IF_ERROR(read_more());
     for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos;) {
@@ -236,9 +243,27 @@ Status report_results(DriverEnvironment& environment, const TrainConfig& config,
   return {};
 }
 
-Status explain_end(const RunEnd& end) {
+// After which command the run goes on from its newest checkpoint.
+std::string how_to_go_on(const TrainingSection& training) {
+  const ResumeFrom::Mode mode = training.resume_from_checkpoint.mode;
+  const bool by_itself = mode == ResumeFrom::Mode::kLatest ||
+                         (mode == ResumeFrom::Mode::kAuto && !training.overwrite_output_dir);
+  return by_itself ? "run the same command to go on"
+                   : "run the same command with resume_from_checkpoint=true to go on";
+}
+
+Status explain_end(const RunEnd& end, const TrainingSection& training) {
   Status status = end.status;
   if (status.ok()) return status;
+  if (const auto step = saved_step_of(status)) {
+    const std::string name = fmt::format("checkpoint-{}", *step);
+    if (end.last_checkpoint == join_path(training.output_dir, name)) {
+      return error(Code::kCancelled, "stopped at step {}, saved {}; {}", *step, name,
+                   how_to_go_on(training));
+    }
+    status =
+        error(Code::kCancelled, "stopped at step {}, but {} could not be written", *step, name);
+  }
   const std::string checkpoint =
       end.last_checkpoint.empty()
           ? std::string("no checkpoint was written")
@@ -277,8 +302,13 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, prepared.bundle));
   TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
 
-  ProgressLines lines(std::move(road.socket), environment.interrupt_fd, environment);
-  const auto followed = lines.follow([&] {
+  ProgressLines lines(std::move(road.socket), environment);
+  const auto followed = lines.follow([&](Interrupt wish) {
+    if (wish == Interrupt::kSaveThenEnd) {
+      say("told to end: saving a checkpoint after this step; told again, the run ends at once");
+      static_cast<void>(controller.call<&TrainController::save_and_stop>());
+      return;
+    }
     say("interrupted: ending the run");
     static_cast<void>(controller.call<&TrainController::stop>(
         error(Code::kCancelled, "interrupted by the user")));
@@ -290,7 +320,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     if (!cleared.ok()) say("warning: " + cleared.to_string());
   }
   const RunEnd end = TROUPE_TRY(followed);
-  TROUPE_RETURN_IF_ERROR(explain_end(end));
+  TROUPE_RETURN_IF_ERROR(explain_end(end, config.training));
   TrainingSummary summary{
       .output_dir = config.training.output_dir,
       .steps = end.last_step,

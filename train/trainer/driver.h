@@ -2,7 +2,8 @@
 // `troupe train`: from a configuration to the files of a finished run.
 //
 // The driver prepares (prepare.h), has a cluster, spawns the controller, hands it the run's data
-// and shows what it tells. Ctrl-C ends the run; the last checkpoint stays.
+// and shows what it tells. The user may end the run, with a checkpoint or as it is; the last
+// checkpoint stays.
 
 #include <functional>
 #include <string>
@@ -30,14 +31,23 @@ struct TrainingCluster {
   std::int64_t cores_per_node = 1;  // of the smallest
 };
 
+// What the user wants of a run that goes on.
+enum class Interrupt {
+  kNone,
+  kEnd,          // at once
+  kSaveThenEnd,  // after the step under way and a checkpoint; wanted again: at once
+};
+
 struct DriverEnvironment {
   FileSystem& files;
   const Clock& clock;
   Random& random;
   ProgressOutput& output;
   std::int64_t cores = 1;  // of this machine
-  // A descriptor that becomes readable when the user wants to stop; -1: none.
+  // A descriptor that becomes readable when the user wants something of the run; -1: none.
   int interrupt_fd = -1;
+  // What it is; takes it away. Must be there where interrupt_fd is.
+  std::function<Interrupt()> take_interrupt;
   // Brings up or joins the cluster, for so many trainers. Called after the configuration and the
   // data were found good.
   std::function<Result<TrainingCluster>(int trainers)> make_cluster;
@@ -51,7 +61,8 @@ struct TrainingSummary {
   double seconds = 0;
 };
 
-// kCancelled after an interrupt; otherwise what ended the run, with the last good checkpoint named.
+// kCancelled after an interrupt, saying whether and where it was saved; otherwise what ended the
+// run, with the last good checkpoint named.
 Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironment& environment);
 
 }  // namespace troupe::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
 
@@ -99,6 +100,7 @@ void RunState::on(const StepFinished& event, TimePoint now) {
   if (!running_ || event.generation != generation_) return;
   last_step_ = event.step;
   fruitless_failures_ = 0;
+  if (save_by_) save_by_ = now + settings_.save_timeout;
   record_recovery(event.step, now);
 }
 
@@ -134,19 +136,34 @@ void RunState::on(const TrainerStopped& event, TimePoint now) {
 void RunState::on(const TrainerFinished& event, TimePoint now) {
   Rank* rank = rank_of(event.rank);
   if (!rank || event.generation != generation_ || rank->phase != RankPhase::kRunning) return;
-  if (!running_) {
-    // Another rank was lost before all had finished: this one takes part in the next generation.
-    rank->phase = RankPhase::kReady;
-    begin_when_ready();
-    return;
-  }
-  rank->phase = RankPhase::kFinished;
-  const bool all = std::all_of(ranks_.begin(), ranks_.end(),
-                               [](const Rank& r) { return r.phase == RankPhase::kFinished; });
-  if (!all) return;
+  if (!leave_in_order(*rank)) return;
   // A death at the very end leaves no step to do again.
   record_recovery(last_step_, now);
   end({});
+}
+
+void RunState::on(const TrainerSaved& event, TimePoint) {
+  Rank* rank = rank_of(event.rank);
+  if (!rank || event.generation != generation_ || rank->phase != RankPhase::kRunning) return;
+  if (event.rank == 0) {
+    last_step_ = std::max(last_step_, event.step);
+    saved_step_ = event.step;
+    // The others need not leave any more.
+    if (!running_) return end(saved_stop(event.step));
+  }
+  if (leave_in_order(*rank)) end(saved_stop(event.step));
+}
+
+bool RunState::leave_in_order(Rank& rank) {
+  if (!running_) {
+    // Another rank was lost before all had finished: this one takes part in the next generation.
+    rank.phase = RankPhase::kReady;
+    begin_when_ready();
+    return false;
+  }
+  rank.phase = RankPhase::kFinished;
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& r) { return r.phase == RankPhase::kFinished; });
 }
 
 void RunState::on(const TrainerFailed& event, TimePoint) {
@@ -168,11 +185,26 @@ void RunState::on(const TimePassed&, TimePoint now) {
               seconds, rank.waits_for.empty() ? "" : ": ", rank.waits_for));
     return;
   }
+  if (save_by_ && now >= *save_by_) {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(settings_.save_timeout).count();
+    end(error(Code::kCancelled,
+              "the run was to save and to stop, and no step was finished for {} s (ddp_timeout)",
+              seconds));
+  }
+}
+
+void RunState::on(const SaveRequested&, TimePoint now) {
+  if (save_by_) return;
+  save_by_ = now + settings_.save_timeout;
+  if (running_) commands_.push_back(SaveAndStop{});
 }
 
 void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }
 
 void RunState::lose_generation(const Status& cause, TimePoint, bool count_again) {
+  // What was lost had nothing left to do.
+  if (saved_step_) return end(saved_stop(*saved_step_));
   const bool first_sign = running_;
   if (running_) {
     running_ = false;
@@ -210,10 +242,12 @@ void RunState::begin_when_ready() {
   resumed_at_step_.reset();
   for (Rank& rank : ranks_) rank.phase = RankPhase::kRunning;
   commands_.push_back(BeginGeneration{generation_});
+  if (save_by_) commands_.push_back(SaveAndStop{});
 }
 
 void RunState::end(Status status) {
   if (ended_) return;
+  if (saved_step_) status = saved_stop(*saved_step_);
   if (running_) {
     running_ = false;
     if (!status.ok()) commands_.push_back(AbortGeneration{generation_, status});

@@ -28,6 +28,9 @@ struct RunSettings {
   std::optional<int> restarts_max;
   // The run ends when a rank is without a process for so long: nothing can take its place.
   Duration respawn_timeout = std::chrono::seconds(60);
+  // A run that was asked to save and to stop ends without having saved when no step is finished for
+  // so long.
+  Duration save_timeout = std::chrono::minutes(30);
 };
 
 // --- events
@@ -72,6 +75,13 @@ struct TrainerFinished {
   int rank = 0;
   std::uint64_t generation = 0;
 };
+// The rank left the generation after the step at which all of it saved a checkpoint, as
+// SaveRequested wants. From rank 0: the checkpoint is complete.
+struct TrainerSaved {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+};
 // The rank cannot go on and a new process could not either: bad input, disk, non-finite loss.
 struct TrainerFailed {
   int rank = 0;
@@ -85,14 +95,17 @@ struct TrainerWaiting {
 };
 // Told about once a second.
 struct TimePassed {};
+// The user wants a checkpoint after the step under way, and then the run's end. A failure before
+// that is recovered from first.
+struct SaveRequested {};
 // The user or the driver ends the run.
 struct StopRequested {
   Status reason;
 };
 
 using RunInput = std::variant<TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded, StepFinished,
-                              TrainerStopped, TrainerFinished, TrainerFailed, TrainerWaiting,
-                              TimePassed, StopRequested>;
+                              TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed,
+                              TrainerWaiting, TimePassed, SaveRequested, StopRequested>;
 
 // --- commands
 // --------------------------------------------------------------------------------------
@@ -106,6 +119,8 @@ struct AbortGeneration {
   std::uint64_t generation = 0;
   Status reason;
 };
+// To rank 0, after any BeginGeneration: save after the step under way, and leave with all others.
+struct SaveAndStop {};
 // A line of events.jsonl. Fields that do not apply are empty.
 struct RecordEvent {
   std::string event;  // death, respawn, reload, resume, recovered
@@ -117,12 +132,13 @@ struct RecordEvent {
   std::optional<std::int64_t> lost_steps;   // recovered only
   std::optional<std::int64_t> recovery_ms;  // recovered only
 };
-// The run has ended; nothing follows.
+// The run has ended; nothing follows. Its status is saved_stop() where it was asked to save and to
+// stop and did.
 struct EndRun {
   Status status;
 };
 
-using RunCommand = std::variant<BeginGeneration, AbortGeneration, RecordEvent, EndRun>;
+using RunCommand = std::variant<BeginGeneration, AbortGeneration, SaveAndStop, RecordEvent, EndRun>;
 
 class RunState {
  public:
@@ -154,15 +170,19 @@ class RunState {
   void on(const StepFinished& event, TimePoint now);
   void on(const TrainerStopped& event, TimePoint now);
   void on(const TrainerFinished& event, TimePoint now);
+  void on(const TrainerSaved& event, TimePoint now);
   void on(const TrainerFailed& event, TimePoint now);
   void on(const TrainerWaiting& event, TimePoint now);
   void on(const TimePassed& event, TimePoint now);
+  void on(const SaveRequested& event, TimePoint now);
   void on(const StopRequested& event, TimePoint now);
 
   Rank* rank_of(int rank);
   // The current generation is lost: everybody leaves it. Counts the failure; may end the run.
   void lose_generation(const Status& cause, TimePoint now, bool count_again);
   void begin_when_ready();
+  // The rank left the generation as it should; true when all have.
+  bool leave_in_order(Rank& rank);
   // After a failure: `step` is the first that is finished again.
   void record_recovery(std::int64_t step, TimePoint now);
   void end(Status status);
@@ -178,6 +198,8 @@ class RunState {
   std::optional<TimePoint> failed_at_;
   std::int64_t step_at_failure_ = 0;
   std::optional<std::int64_t> resumed_at_step_;
+  std::optional<TimePoint> save_by_;        // since SaveRequested
+  std::optional<std::int64_t> saved_step_;  // told by rank 0
   std::vector<RunCommand> commands_;
 };
 

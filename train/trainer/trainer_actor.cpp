@@ -6,6 +6,7 @@
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/run_bundle.h"
+#include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
 namespace {
@@ -68,6 +69,7 @@ class TrainerActor::Observer final : public TrainingObserver {
   }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
   bool stop_requested() override { return trainer_.ending_; }
+  bool save_and_stop_requested() override { return trainer_.save_and_stop_; }
 
  private:
   TrainerActor& trainer_;
@@ -129,6 +131,8 @@ void TrainerActor::abort(std::uint64_t generation, Status reason) {
   if (communicator) communicator->abort(std::move(reason));
 }
 
+void TrainerActor::save_and_stop() { save_and_stop_ = true; }
+
 std::optional<GenerationPlan> TrainerActor::next_plan() {
   MutexLock lock(mutex_);
   // A trainer without work is waited for by its controller, not the other way round: it may idle as
@@ -166,6 +170,9 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
   const bool prepared = status.ok();
   if (prepared) status = train_generation(plan);
   if (status.ok()) return TrainerFinished{setup_.rank, plan.generation};
+  if (const auto step = saved_step_of(status)) {
+    return TrainerSaved{setup_.rank, plan.generation, *step};
+  }
   status.with("rank", setup_.rank);
   if (cancelled_ || (prepared && others_fault(status))) {
     return TrainerStopped{setup_.rank, plan.generation, std::move(status)};
@@ -211,7 +218,7 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   Observer observer(*this, plan);
   Status status = run_->run_generation(*communicator, plan.generation, observer);
   // The others must not wait for a rank that gave up for a reason of its own.
-  if (!status.ok()) communicator->abort(status);
+  if (!status.ok() && !saved_step_of(status)) communicator->abort(status);
   return status;
 }
 

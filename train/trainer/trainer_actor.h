@@ -33,10 +33,13 @@ class TrainerActor {
   void begin(GenerationPlan plan);
   // Leaves a generation at once, wherever the loop is; older and later ones are not touched.
   void abort(std::uint64_t generation, Status reason);
+  // To rank 0: all ranks save after the step under way and leave, in whatever generation.
+  void save_and_stop();
 
   static constexpr auto constructor =
       troupe::constructor<ActorHandle<TrainController>, TrainerSetup>;
-  static constexpr auto methods = troupe::methods<&TrainerActor::begin, &TrainerActor::abort>;
+  static constexpr auto methods =
+      troupe::methods<&TrainerActor::begin, &TrainerActor::abort, &TrainerActor::save_and_stop>;
 
  private:
   class Observer;
@@ -65,6 +68,7 @@ class TrainerActor {
   std::uint64_t aborted_ TROUPE_GUARDED_BY(mutex_) = 0;  // all generations up to this are
   Status abort_reason_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
+  std::atomic<bool> save_and_stop_{false};
   std::atomic<bool> ending_{false};
 
   std::unique_ptr<TrainingRun> run_;  // the loop's

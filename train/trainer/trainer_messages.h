@@ -67,8 +67,9 @@ struct WarningReport {
 };
 
 // trainer → controller. What concerns recovery are events of RunState.
-using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
-                                    TrainerLoaded, TrainerStopped, TrainerFinished, TrainerFailed>;
+using TrainerMessage =
+    std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, TrainerLoaded,
+                 TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";      // driver → controller → trainers

@@ -46,6 +46,9 @@ class TrainingObserver {
   virtual void warning(const std::string& text) = 0;
   // The loop leaves at the next step with kCancelled.
   virtual bool stop_requested() = 0;
+  // Asked of rank 0 once a step: the loop writes a checkpoint after the step under way and leaves
+  // with kCancelled "stopped at step N after saving".
+  virtual bool save_and_stop_requested() = 0;
 };
 
 struct TrainingRunOptions {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/base/random.h"
+#include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
 namespace {
@@ -164,6 +165,124 @@ TEST_CASE("a rank that finds no place ends the run with the reason, after its ti
   CHECK(find<EndRun>(ended)->status.message().find("needs CPU 2") != std::string::npos);
 }
 
+RunState two_running(Duration save_timeout = std::chrono::minutes(30)) {
+  RunState run({.world_size = 2, .save_timeout = save_timeout});
+  run.apply(TrainerAlive{0, 1}, {});
+  run.apply(TrainerAlive{1, 1}, {});
+  run.apply(StepFinished{1, 4}, {});
+  return run;
+}
+
+TEST_CASE("the end after saving is told from other ends") {
+  CHECK(saved_stop(17).code() == Code::kCancelled);
+  CHECK(saved_stop(17).message() == "stopped at step 17 after saving");
+  CHECK(saved_step_of(saved_stop(17)) == 17);
+  CHECK(saved_step_of(saved_stop(0).prefixed("rank 1").with("rank", 1)) == 0);
+  CHECK_FALSE(saved_step_of({}));
+  for (const char* other :
+       {"interrupted", "stopped at step ", "stopped at step x after saving", "stopped at step 3",
+        "stopped at step 99999999999999999999 after saving"}) {
+    CHECK_FALSE(saved_step_of(Status(Code::kCancelled, other)));
+  }
+  CHECK_FALSE(saved_step_of(Status(Code::kAborted, "stopped at step 3 after saving")));
+}
+
+TEST_CASE("a run that is to save and to stop ends in order once all ranks have") {
+  RunState run = two_running();
+  const auto asked = run.apply(SaveRequested{}, {});
+  CHECK(asked.size() == 1);
+  CHECK(find<SaveAndStop>(asked));
+  CHECK(run.apply(SaveRequested{}, {}).empty());
+  CHECK(run.apply(StepFinished{1, 5}, {}).empty());
+  CHECK(run.apply(TrainerSaved{1, 1, 5}, {}).empty());
+  CHECK(run.apply(TrainerSaved{0, 0, 5}, {}).empty());  // of another generation
+  const auto ended = run.apply(TrainerSaved{0, 1, 5}, {});
+  REQUIRE(find<EndRun>(ended));
+  CHECK(saved_step_of(find<EndRun>(ended)->status) == 5);
+  CHECK(run.last_step() == 5);
+  CHECK(run.failures() == 0);
+}
+
+TEST_CASE("what dies after rank 0 has saved changes nothing") {
+  const std::vector<RunInput> mishaps = {
+      TrainerDied{1, 1, "n", killed()}, TrainerStopped{1, 1, killed()}, TrainerGone{0, killed()},
+      TrainerFailed{1, 1, killed()}, StopRequested{error(Code::kCancelled, "interrupted")}};
+  for (std::size_t i = 0; i < mishaps.size(); ++i) {
+    CAPTURE(i);
+    RunState run = two_running();
+    run.apply(SaveRequested{}, {});
+    CHECK(run.apply(TrainerSaved{0, 1, 5}, {}).empty());
+    const auto ended = run.apply(mishaps[i], {});
+    REQUIRE(find<EndRun>(ended));
+    CHECK(saved_step_of(find<EndRun>(ended)->status) == 5);
+    CHECK_FALSE(find<BeginGeneration>(ended));
+  }
+}
+
+TEST_CASE("a death before the save: the next generation saves") {
+  RunState run = two_running();
+  run.apply(SaveRequested{}, {});
+  // Rank 1 has left already; rank 0, which writes, is lost.
+  CHECK(run.apply(TrainerSaved{1, 1, 5}, {}).empty());
+  const auto died = run.apply(TrainerDied{0, 1, "n", killed()}, {});
+  CHECK(find<AbortGeneration>(died));
+  CHECK_FALSE(find<EndRun>(died));
+  const auto again = run.apply(TrainerAlive{0, 2}, {});
+  REQUIRE(find<BeginGeneration>(again));
+  CHECK(find<BeginGeneration>(again)->generation == 2);
+  CHECK(std::holds_alternative<SaveAndStop>(again.back()));
+  run.apply(TrainerSaved{0, 2, 5}, {});
+  const auto ended = run.apply(TrainerSaved{1, 2, 5}, {});
+  REQUIRE(find<EndRun>(ended));
+  CHECK(saved_step_of(find<EndRun>(ended)->status) == 5);
+}
+
+TEST_CASE("rank 0 has saved in a generation that was lost meanwhile: that is enough") {
+  RunState run = two_running();
+  run.apply(SaveRequested{}, {});
+  run.apply(TrainerDied{1, 1, "n", killed()}, {});
+  const auto ended = run.apply(TrainerSaved{0, 1, 5}, {});
+  REQUIRE(find<EndRun>(ended));
+  CHECK(saved_step_of(find<EndRun>(ended)->status) == 5);
+}
+
+TEST_CASE(
+    "a wish before the first generation holds for it; one at the end finds the run complete") {
+  RunState early({.world_size = 1});
+  CHECK(early.apply(SaveRequested{}, {}).empty());
+  CHECK(find<SaveAndStop>(early.apply(TrainerAlive{0, 1}, {})));
+
+  RunState late = two_running();
+  late.apply(SaveRequested{}, {});
+  late.apply(TrainerFinished{0, 1}, {});
+  const auto ended = late.apply(TrainerFinished{1, 1}, {});
+  REQUIRE(find<EndRun>(ended));
+  CHECK(find<EndRun>(ended)->status.ok());
+}
+
+TEST_CASE("a step that does not end in time ends the wait for it") {
+  using std::chrono::seconds;
+  RunState run = two_running(seconds(20));
+  const TimePoint now{};
+  CHECK(run.apply(TimePassed{}, now + seconds(100)).empty());
+  run.apply(SaveRequested{}, now + seconds(100));
+  CHECK(run.apply(TimePassed{}, now + seconds(119)).empty());
+  // The wish may come too late for the step under way: the next one has as long.
+  run.apply(StepFinished{1, 5}, now + seconds(119));
+  CHECK(run.apply(TimePassed{}, now + seconds(138)).empty());
+  const auto ended = run.apply(TimePassed{}, now + seconds(139));
+  REQUIRE(find<EndRun>(ended));
+  CHECK(find<EndRun>(ended)->status.code() == Code::kCancelled);
+  CHECK(find<EndRun>(ended)->status.message().find("20 s (ddp_timeout)") != std::string::npos);
+  CHECK_FALSE(saved_step_of(find<EndRun>(ended)->status));
+
+  RunState second = two_running();
+  second.apply(SaveRequested{}, now);
+  const auto stopped = second.apply(StopRequested{error(Code::kCancelled, "interrupted")}, now);
+  REQUIRE(find<EndRun>(stopped));
+  CHECK(find<EndRun>(stopped)->status.message() == "interrupted");
+}
+
 // Random schedules against a model of well-behaved trainers: whatever dies whenever, generations
 // never overlap, and the run ends.
 TEST_CASE("random schedules: one generation at a time, and the run always ends") {
@@ -177,8 +296,13 @@ TEST_CASE("random schedules: one generation at a time, and the run always ends")
       bool alive = false;
       std::uint64_t generation = 0;  // it steps in; 0: in none
       bool told_to_stop = false;
+      bool told_to_save = false;
     };
     std::map<int, Trainer> trainers;
+    // Half of the runs are to save and to stop at some time.
+    const std::int64_t save_at_event = seed % 2 == 0 ? -1 : random.below(60);
+    std::optional<std::uint64_t> saving;  // the generation whose ranks leave after a save
+    Status end_status;
     std::uint64_t current = 0;
     std::int64_t step = 0;
     int kills_left = 20;
@@ -200,6 +324,9 @@ TEST_CASE("random schedules: one generation at a time, and the run always ends")
           }
         } else if (std::holds_alternative<EndRun>(command)) {
           ended = true;
+          end_status = std::get<EndRun>(command).status;
+        } else if (std::holds_alternative<SaveAndStop>(command)) {
+          trainers[0].told_to_save = true;
         }
       }
     };
@@ -207,6 +334,8 @@ TEST_CASE("random schedules: one generation at a time, and the run always ends")
     int events = 0;
     while (!ended) {
       REQUIRE(++events < 10'000);
+      if (events == save_at_event) carry_out(run.apply(SaveRequested{}, {}));
+      if (ended) break;
       const int rank = static_cast<int>(random.below(static_cast<std::uint64_t>(world)));
       Trainer& trainer = trainers[rank];
       if (!trainer.alive) {
@@ -215,11 +344,19 @@ TEST_CASE("random schedules: one generation at a time, and the run always ends")
       } else if (kills_left > 0 && random.below(8) == 0) {
         --kills_left;
         trainer.alive = false;
+        trainer.told_to_save = false;
         trainer.generation = 0;
         carry_out(run.apply(TrainerDied{rank, trainer.incarnation++, "n", killed()}, {}));
       } else if (trainer.told_to_stop && trainer.generation != 0) {
         const auto generation = std::exchange(trainer.generation, 0);
         carry_out(run.apply(TrainerStopped{rank, generation, killed()}, {}));
+      } else if (trainer.generation == current && current != 0 && saving == current) {
+        trainer.generation = 0;
+        carry_out(run.apply(TrainerSaved{rank, current, step}, {}));
+      } else if (trainer.generation == current && current != 0 && rank == 0 && step < 30 &&
+                 trainer.told_to_save) {
+        saving = current;
+        carry_out(run.apply(StepFinished{current, ++step}, {}));
       } else if (trainer.generation == current && current != 0 && rank == 0 && step < 30) {
         carry_out(run.apply(StepFinished{current, ++step}, {}));
       } else if (step >= 30 && trainer.generation == current && current != 0) {
@@ -228,6 +365,13 @@ TEST_CASE("random schedules: one generation at a time, and the run always ends")
       }
     }
     CHECK(run.ended());
+    if (const auto saved = saved_step_of(end_status)) {
+      CHECK(save_at_event >= 0);
+      CHECK(*saved == step);
+    } else {
+      CHECK(end_status.ok());
+      CHECK(step == 30);
+    }
   }
 }
 
