@@ -15,7 +15,8 @@ namespace troupe::train {
 inline float bf16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
-// To nearest, ties to even; a NaN stays a (quiet) NaN.
+// To nearest, ties to even, too large values become infinite: as PyTorch and the processors'
+// instructions. A NaN stays a NaN, quiet, with its sign and payload (PyTorch's differ by build).
 inline std::uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -45,6 +46,31 @@ TEST_CASE("rounding is to nearest, ties to even") {
   CHECK(float_to_f16(0x1p-25f) == 0);
   CHECK(float_to_f16(0x1.8p-24f) == 2);
   CHECK(float_to_bf16(std::numeric_limits<float>::max()) == 0x7f80);
+}
+
+TEST_CASE("arrays are converted as single values are, wherever they begin") {
+  // Every sign and exponent, with mantissas around the ties; infinities and NaNs with payloads.
+  std::vector<float> values;
+  for (std::uint32_t high = 0; high < 0x10000; high += 3)
+    for (const std::uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      values.push_back(std::bit_cast<float>(high << 16 | low));
+  const auto count = static_cast<std::int64_t>(values.size());
+  for (const std::int64_t begin : {0, 1, 17}) {
+    const std::int64_t n = count - begin;
+    std::vector<std::uint16_t> bits(static_cast<std::size_t>(n));
+    std::vector<float> back(bits.size()), rounded(bits.size());
+    bf16_from_float(values.data() + begin, bits.data(), n);
+    float_from_bf16(bits.data(), back.data(), n);
+    round_to_bf16(values.data() + begin, rounded.data(), n);
+    int wrong = 0;
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      const std::uint16_t expected = float_to_bf16(values[i + static_cast<std::size_t>(begin)]);
+      const auto expected_float = std::bit_cast<std::uint32_t>(bf16_to_float(expected));
+      wrong += bits[i] != expected || std::bit_cast<std::uint32_t>(back[i]) != expected_float ||
+               std::bit_cast<std::uint32_t>(rounded[i]) != expected_float;
+    }
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("buffers: sizes must fit, integers are refused") {
