@@ -49,17 +49,21 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   const std::int64_t layers = config.num_hidden_layers;
   blocks_.resize(static_cast<std::size_t>(by_block ? layers : 1));
   for (BlockActivations& block : blocks_) {
-    block.rstd_attention = cutter.floats(tokens);
-    block.qkv = cutter.floats(tokens * config.qkv_width());
+    block.attention_statistics = cutter.floats(tokens * config.norm_statistics());
+    block.qkv = block.attention_qkv = cutter.floats(tokens * config.qkv_width());
+    if (config.qk_norm)
+      block.head_rstd =
+          cutter.floats(tokens * (config.num_attention_heads + config.num_key_value_heads));
     block.attention = cutter.floats(tokens * config.query_width());
     block.log_sum_exp = cutter.floats(tokens * config.num_attention_heads);
     block.middle = cutter.floats(tokens * hidden_size);
-    block.rstd_mlp = cutter.floats(tokens);
-    block.gate_up = cutter.floats(tokens * 2 * config.intermediate_size);
+    block.mlp_statistics = cutter.floats(tokens * config.norm_statistics());
+    block.mlp_product = cutter.floats(tokens * config.mlp_input_width());
     if (!keeps_everything()) continue;
     block.attention_input = cutter.floats(tokens * hidden_size);
     block.mlp_input = cutter.floats(tokens * hidden_size);
     block.mlp_hidden = cutter.floats(tokens * config.intermediate_size);
+    if (config.qk_norm) block.attention_qkv = cutter.floats(tokens * config.qkv_width());
   }
   streams_.resize(static_cast<std::size_t>(options_.training ? layers + 1 : 2));
   for (float*& stream : streams_) stream = cutter.floats(tokens * hidden_size);
@@ -69,6 +73,10 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     float* normed = cutter.floats(tokens * hidden_size);
     for (BlockActivations& block : blocks_)
       block.attention_input = block.mlp_input = normed, block.mlp_hidden = hidden;
+    if (config.qk_norm) {
+      float* placed = cutter.floats(tokens * config.qkv_width());
+      for (BlockActivations& block : blocks_) block.attention_qkv = placed;
+    }
   }
   if (options_.training) {
     stream_gradient = cutter.floats(tokens * hidden_size);
@@ -78,18 +86,21 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   head_rows = std::min(head_chunk_rows(config.vocab_size), tokens);
   head_input = cutter.floats(head_rows * hidden_size);
   head_normed = cutter.floats(head_rows * hidden_size);
-  head_rstd = cutter.floats(head_rows);
+  head_statistics = cutter.floats(head_rows * config.norm_statistics());
   if (options_.training) {
     head_gradient = cutter.floats(head_rows * hidden_size);
     head_input_gradient = cutter.floats(head_rows * hidden_size);
   }
   logits = cutter.floats(head_rows * config.vocab_size);
   losses = cutter.floats(head_rows);
-  cosine = cutter.floats(options_.length_max * config.head_dim / 2);
-  sine = cutter.floats(options_.length_max * config.head_dim / 2);
+  if (config.positions == PositionKind::kRotary) {
+    cosine = cutter.floats(options_.length_max * config.head_dim / 2);
+    sine = cutter.floats(options_.length_max * config.head_dim / 2);
+  }
   ids = cutter.integers(tokens);
   positions = cutter.integers(tokens);
   first_key = cutter.integers(tokens);
+  if (config.sliding_window) window_first_key = cutter.integers(tokens);
   target_tokens = cutter.integers(tokens);
   targets = cutter.integers(tokens);
 }
@@ -109,11 +120,13 @@ void Activations::attach(const ModelConfig& config, Operators& operators,
   Cutter cutter(memory.data());
   cut(config, cutter);
   TROUPE_CHECK(cutter.used() <= memory.size(), "{} of {} bytes", memory.size(), cutter.used());
-  const auto table = static_cast<std::size_t>(options_.length_max * config.head_dim / 2);
-  std::vector<float> cosines(table), sines(table);
-  fill_rope_tables(config, options_.length_max, cosines, sines);
-  operators.upload(cosines.data(), cosine, table * sizeof(float));
-  operators.upload(sines.data(), sine, table * sizeof(float));
+  if (config.positions == PositionKind::kRotary) {
+    const auto table = static_cast<std::size_t>(options_.length_max * config.head_dim / 2);
+    std::vector<float> cosines(table), sines(table);
+    fill_rope_tables(config, options_.length_max, cosines, sines);
+    operators.upload(cosines.data(), cosine, table * sizeof(float));
+    operators.upload(sines.data(), sine, table * sizeof(float));
+  }
   host_integers.resize(static_cast<std::size_t>(options_.rows_max * options_.length_max));
   host_losses.resize(static_cast<std::size_t>(head_rows));
 }

@@ -28,15 +28,20 @@ struct ActivationOptions {
   Recompute recompute = Recompute::kBlocks;
 };
 
-// What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size.
+// What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size,
+// S what a norm keeps of a row (ModelConfig::norm_statistics).
 struct BlockActivations {
-  float* rstd_attention = nullptr;  // (N)
-  float* qkv = nullptr;             // (N, queries | keys | values), rotated
-  float* attention = nullptr;       // (N, query width)
-  float* log_sum_exp = nullptr;     // (rows, heads, length)
-  float* middle = nullptr;          // (N, C): after the attention's residual
-  float* rstd_mlp = nullptr;        // (N)
-  float* gate_up = nullptr;         // (N, 2·intermediate)
+  float* attention_statistics = nullptr;  // (N·S)
+  float* qkv = nullptr;                   // (N, queries | keys | values) as the products give them
+  float* head_rstd = nullptr;             // (N, query heads), (N, key heads); null without QK norms
+  float* attention = nullptr;             // (N, query width)
+  float* log_sum_exp = nullptr;           // (rows, heads, length)
+  float* middle = nullptr;                // (N, C): after the attention's residual
+  float* mlp_statistics = nullptr;        // (N·S)
+  float* mlp_product = nullptr;           // (N, ModelConfig::mlp_input_width())
+  // (N, queries | keys | values) as attention reads them, normed and rotated: `qkv` itself where
+  // there are no QK norms, else as the buffers below.
+  float* attention_qkv = nullptr;
   // Buffers that all blocks share, with any content by the time of the backward pass, unless
   // nothing is recomputed.
   float* attention_input = nullptr;  // (N, C): output of the first norm
@@ -76,6 +81,10 @@ class Activations {
   bool recomputes_blocks() const {
     return options_.training && options_.recompute == Recompute::kBlocks;
   }
+  // Whether a block's shared buffers must be filled again, and they alone.
+  bool recomputes_cheap_operators() const {
+    return options_.training && options_.recompute == Recompute::kCheapOperators;
+  }
   // Whether a block's attention_input, mlp_input and mlp_hidden last until its backward pass.
   bool keeps_everything() const {
     return options_.training && options_.recompute == Recompute::kNothing;
@@ -91,19 +100,20 @@ class Activations {
   std::int64_t head_rows = 0;
   float* head_input = nullptr;           // (head_rows, C)
   float* head_normed = nullptr;          // (head_rows, C)
-  float* head_rstd = nullptr;            // (head_rows)
+  float* head_statistics = nullptr;      // (head_rows·S)
   float* head_gradient = nullptr;        // (head_rows, C), training only
   float* head_input_gradient = nullptr;  // (head_rows, C), training only
   float* logits = nullptr;               // (head_rows, vocabulary)
   float* losses = nullptr;               // (head_rows)
 
-  float* cosine = nullptr;  // (length_max, head_dim / 2)
+  float* cosine = nullptr;  // (length_max, head_dim / 2), with rotary positions
   float* sine = nullptr;
-  std::int32_t* ids = nullptr;            // (N)
-  std::int32_t* positions = nullptr;      // (N)
-  std::int32_t* first_key = nullptr;      // (N)
-  std::int32_t* target_tokens = nullptr;  // (N): indices of tokens that have a target
-  std::int32_t* targets = nullptr;        // (N): their targets
+  std::int32_t* ids = nullptr;               // (N)
+  std::int32_t* positions = nullptr;         // (N)
+  std::int32_t* first_key = nullptr;         // (N): of the token's segment
+  std::int32_t* window_first_key = nullptr;  // (N): of segment and window; null without windows
+  std::int32_t* target_tokens = nullptr;     // (N): indices of tokens that have a target
+  std::int32_t* targets = nullptr;           // (N): their targets
 
   // Host memory in which the integers above are put together, (N), and losses arrive, (head_rows).
   std::vector<std::int32_t> host_integers;

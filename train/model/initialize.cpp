@@ -36,14 +36,16 @@ double normal_at(std::uint64_t stream, std::uint64_t index) {
 void initialize_parameter(const ParameterInfo& parameter, double initializer_range,
                           std::uint64_t seed, std::int64_t begin, std::span<float> out) {
   TROUPE_CHECK(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= parameter.elements);
-  if (parameter.shape.size() == 1) {
-    std::fill(out.begin(), out.end(), 1.0f);
+  if (parameter.initial.kind != InitialValue::Kind::kNormal) {
+    const bool ones = parameter.initial.kind == InitialValue::Kind::kOnes;
+    std::fill(out.begin(), out.end(), ones ? 1.0f : 0.0f);
     return;
   }
+  const double deviation = initializer_range * parameter.initial.scale;
   const std::uint64_t stream = mix(seed ^ xxh3_64(bytes_of(parameter.name)));
   for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<float>(initializer_range *
-                                normal_at(stream, static_cast<std::uint64_t>(begin) + i));
+    out[i] =
+        static_cast<float>(deviation * normal_at(stream, static_cast<std::uint64_t>(begin) + i));
 }
 
 void initialize_unit(const ParameterLayout& layout, int unit, double initializer_range,

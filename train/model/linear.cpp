@@ -1,53 +1,64 @@
 #include "train/model/linear.h"
 
+#include <utility>
+
 #include "runtime/base/check.h"
 
 namespace troupe::train {
 
-Linear::Linear(const ParameterLayout& layout, std::initializer_list<std::string> names) {
-  for (const std::string& name : names) {
-    const ParameterInfo* parameter = layout.find(name);
-    TROUPE_CHECK(parameter && parameter->shape.size() == 2, "{}", name);
-    inputs_ = parameter->shape[1];
-    const std::int64_t outputs = parameter->shape[0];
-    if (!parts_.empty() &&
-        parts_.back().weight.offset + parts_.back().outputs * inputs_ == parameter->offset_elements)
-      parts_.back().outputs += outputs;
+Linear::Linear(const ParameterLayout& layout, const std::vector<std::string>& modules,
+               bool transposed)
+    : transposed_(transposed) {
+  for (const std::string& module : modules) {
+    const ParameterInfo* weight = layout.find(module + ".weight");
+    TROUPE_CHECK(weight && weight->shape.size() == 2, "{}", module);
+    inputs_ = weight->shape[transposed ? 0 : 1];
+    const std::int64_t outputs = weight->shape[transposed ? 1 : 0];
+    const bool follows =
+        !weights_.empty() && weights_.back().parameter.offset + weights_.back().outputs * inputs_ ==
+                                 weight->offset_elements;
+    if (follows && !transposed)
+      weights_.back().outputs += outputs;
     else
-      parts_.push_back({parameter_ref(layout, name), outputs_, outputs});
+      weights_.push_back({parameter_ref(layout, weight->name), outputs_, outputs});
+    const std::string bias = module + ".bias";
+    if (layout.find(bias)) biases_.push_back({parameter_ref(layout, bias), outputs_, outputs});
     outputs_ += outputs;
   }
 }
 
 void Linear::forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
                      std::int64_t rows) const {
-  for (const Part& part : parts_)
+  for (const Part& part : weights_)
     operators.gemm({.m = rows,
                     .n = part.outputs,
                     .k = inputs_,
                     .a = x,
                     .a_stride = inputs_,
-                    .b = unit.matrix(part.weight),
+                    .b = unit.matrix(part.parameter),
                     .b_type = unit.dtype,
-                    .b_stride = inputs_,
-                    .transpose_b = true,
+                    .b_stride = weight_stride(part),
+                    .transpose_b = !transposed_,
                     .c = y + part.column,
                     .c_stride = outputs_,
                     .arithmetic = unit.arithmetic()});
+  for (const Part& part : biases_)
+    operators.add_bias(y + part.column, outputs_, unit.vector(part.parameter), rows, part.outputs);
 }
 
 void Linear::backward_input(Operators& operators, const UnitParameters& unit, const float* dy,
                             float* dx, std::int64_t rows) const {
   bool accumulate = false;
-  for (const Part& part : parts_) {
+  for (const Part& part : weights_) {
     operators.gemm({.m = rows,
                     .n = inputs_,
                     .k = part.outputs,
                     .a = dy + part.column,
                     .a_stride = outputs_,
-                    .b = unit.matrix(part.weight),
+                    .b = unit.matrix(part.parameter),
                     .b_type = unit.dtype,
-                    .b_stride = inputs_,
+                    .b_stride = weight_stride(part),
+                    .transpose_b = transposed_,
                     .c = dx,
                     .c_stride = inputs_,
                     .accumulate = accumulate,
@@ -58,19 +69,29 @@ void Linear::backward_input(Operators& operators, const UnitParameters& unit, co
 
 void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, const float* dy,
                              const float* x, float* unit_gradient, std::int64_t rows) const {
-  for (const Part& part : parts_)
-    operators.gemm({.m = part.outputs,
-                    .n = inputs_,
-                    .k = rows,
-                    .a = dy + part.column,
-                    .a_stride = outputs_,
-                    .transpose_a = true,
-                    .b = x,
-                    .b_stride = inputs_,
-                    .c = unit_gradient + part.weight.offset,
-                    .c_stride = inputs_,
-                    .accumulate = true,
-                    .arithmetic = arithmetic});
+  for (const Part& part : weights_) {
+    Gemm gemm{.m = part.outputs,
+              .n = inputs_,
+              .k = rows,
+              .a = dy + part.column,
+              .a_stride = outputs_,
+              .transpose_a = true,
+              .b = x,
+              .b_stride = inputs_,
+              .c = unit_gradient + part.parameter.offset,
+              .c_stride = weight_stride(part),
+              .accumulate = true,
+              .arithmetic = arithmetic};
+    if (transposed_) {
+      std::swap(gemm.m, gemm.n);
+      std::swap(gemm.a, gemm.b);
+      std::swap(gemm.a_stride, gemm.b_stride);
+    }
+    operators.gemm(gemm);
+  }
+  for (const Part& part : biases_)
+    operators.bias_backward(dy + part.column, outputs_, unit_gradient + part.parameter.offset, rows,
+                            part.outputs);
 }
 
 }  // namespace troupe::train

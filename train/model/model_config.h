@@ -9,20 +9,35 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
+#include "train/tensor/dtype.h"
 
 namespace troupe::train {
 
-// How rotary frequencies are stretched for longer contexts (`rope_scaling`, `rope_parameters`).
+// How rotary frequencies are stretched for longer contexts (`rope_scaling`, `rope_parameters`), as
+// in transformers' modeling_rope_utils.
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kLlama3 };
+  enum class Kind { kNone, kLinear, kLlama3, kYarn };
   Kind kind = Kind::kNone;
   double factor = 1.0;
+  // Default: max_position_embeddings.
+  std::int64_t original_max_position_embeddings = 0;
+  // llama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
-  std::int64_t original_max_position_embeddings = 8192;
+  // yarn. attention_factor multiplies cosines and sines: given, or from the factor and mscale.
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double attention_factor = 1.0;
+  bool truncate = true;
 };
 
-// A Llama-family decoder. Defaults are those of HF's LlamaConfig where config.json lacks a key.
+enum class NormKind { kRms, kLayer };
+enum class PositionKind { kRotary, kLearned };
+// silu(gate)·up, or the tanh form of GELU (HF's gelu_new) of one product.
+enum class MlpKind { kSwiGlu, kGeluTanh };
+
+// A decoder-only model. Where config.json lacks a key, the default is that of the type's class in
+// transformers 5 (model_family.h); the sizes of the matrices must be there.
 struct ModelConfig {
   std::string model_type = "llama";
   std::int64_t vocab_size = 0;
@@ -30,16 +45,38 @@ struct ModelConfig {
   std::int64_t intermediate_size = 0;
   std::int64_t num_hidden_layers = 0;
   std::int64_t num_attention_heads = 0;
-  std::int64_t num_key_value_heads = 0;  // default: num_attention_heads
-  std::int64_t head_dim = 0;             // default: hidden_size / num_attention_heads
-  std::int64_t max_position_embeddings = 2048;
-  double rms_norm_eps = 1e-6;
+  std::int64_t num_key_value_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t max_position_embeddings = 0;
+
+  NormKind norm = NormKind::kRms;
+  double norm_eps = 1e-6;
+  PositionKind positions = PositionKind::kRotary;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
-  double initializer_range = 0.02;
+  MlpKind mlp = MlpKind::kSwiGlu;
+  bool qkv_bias = false;
+  bool attention_output_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMS norms over each query and key head, before the rotation
+  // Weights of the blocks' products are stored [in, out] (HF's Conv1D) instead of [out, in].
+  bool transposed_weights = false;
   bool tie_word_embeddings = false;
+
+  // Scores are divided by √head_dim, and in layer i by i + 1 (`scale_attn_by_inverse_layer_idx`).
+  bool scale_by_head_dim = true;
+  bool scale_by_inverse_layer = false;
+  // Tokens of the layers that are marked see the last `sliding_window` tokens only.
+  std::optional<std::int64_t> sliding_window;
+  std::vector<bool> windowed_layers;  // (num_hidden_layers); empty: none
+
+  double initializer_range = 0.02;
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
+  // What `dtype` or `torch_dtype` says the weights are stored in.
+  std::optional<DType> dtype;
+  // What the reader of a run should know: keys that are accepted and have no effect here.
+  std::vector<std::string> notes;
   // config.json as it was read, for writing it back with keys that mean nothing here.
   json::Object source;
 
@@ -50,7 +87,7 @@ struct ModelConfig {
   // Parses the text of a config.json.
   static Result<ModelConfig> parse(std::string_view text, std::string_view name);
 
-  // `source` with the keys above set where it lacks them or they were changed. Write it with
+  // `source` with the sizes above set where it lacks them or they were changed. Write it with
   // json::write_indented(…, true), as HF does.
   json::Object to_json() const;
 
@@ -58,6 +95,19 @@ struct ModelConfig {
   std::int64_t key_width() const { return num_key_value_heads * head_dim; }
   // Queries, keys and values side by side.
   std::int64_t qkv_width() const { return query_width() + 2 * key_width(); }
+  // Outputs of the MLP's first products.
+  std::int64_t mlp_input_width() const {
+    return mlp == MlpKind::kSwiGlu ? 2 * intermediate_size : intermediate_size;
+  }
+  // Numbers that a norm keeps of a row for its backward pass.
+  std::int64_t norm_statistics() const { return norm == NormKind::kRms ? 1 : 2; }
+  // What scores are multiplied by.
+  double attention_scale(std::int64_t layer) const;
+  // Tokens that a token of the layer sees, itself included; nothing where it sees all before it.
+  std::optional<std::int64_t> window(std::int64_t layer) const;
+  // Tokens a row may have at most: the rows of a learned position table. Rotary positions have no
+  // such end.
+  std::optional<std::int64_t> length_limit() const;
 };
 
 }  // namespace troupe::train

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "runtime/base/check.h"
+#include "train/model/model_family.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
@@ -36,30 +38,67 @@ bool parameter_decays(std::string_view name) {
 }
 
 ParameterLayout::ParameterLayout(const ModelConfig& config) {
-  const std::int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  const std::int64_t hidden = config.hidden_size;
+  const EndNames names = end_names(config);
   begin_unit("embedding");
-  add("model.embed_tokens.weight", {config.vocab_size, hidden});
+  add(names.token_embedding + ".weight", {config.vocab_size, hidden}, {});
+  if (!names.position_embedding.empty())
+    add(names.position_embedding + ".weight", {config.max_position_embeddings, hidden}, {});
   end_unit();
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    begin_unit(fmt::format("layers.{}", i));
-    const std::string prefix = fmt::format("model.layers.{}.", i);
-    add(prefix + "input_layernorm.weight", {hidden});
-    // Neighbours, so that one product serves the three (and the two of the MLP).
-    add(prefix + "self_attn.q_proj.weight", {config.query_width(), hidden});
-    add(prefix + "self_attn.k_proj.weight", {config.key_width(), hidden});
-    add(prefix + "self_attn.v_proj.weight", {config.key_width(), hidden});
-    add(prefix + "self_attn.o_proj.weight", {hidden, config.query_width()});
-    add(prefix + "post_attention_layernorm.weight", {hidden});
-    add(prefix + "mlp.gate_proj.weight", {intermediate, hidden});
-    add(prefix + "mlp.up_proj.weight", {intermediate, hidden});
-    add(prefix + "mlp.down_proj.weight", {hidden, intermediate});
-    end_unit();
-  }
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) add_block(config, i);
   begin_unit("head");
-  add("model.norm.weight", {hidden});
-  if (!config.tie_word_embeddings) add("lm_head.weight", {config.vocab_size, hidden});
+  add_norm(config, names.final_norm, hidden);
+  if (!config.tie_word_embeddings) add(names.output + ".weight", {config.vocab_size, hidden}, {});
   end_unit();
   collect_decay_ranges();
+}
+
+void ParameterLayout::add_block(const ModelConfig& config, std::int64_t layer) {
+  const std::int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  const BlockNames names = block_names(config, layer);
+  // GPT-2's scheme: what adds to the stream begins smaller the more layers add.
+  InitialValue residual;
+  if (config.transposed_weights)
+    residual.scale = 1.0 / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+  const auto matrix = [&](const std::string& module, std::int64_t out, std::int64_t in,
+                          InitialValue initial = {}) {
+    if (config.transposed_weights) std::swap(out, in);
+    add(module + ".weight", {out, in}, initial);
+  };
+  const auto bias = [&](const std::string& module, std::int64_t width, bool there) {
+    if (there) add(module + ".bias", {width}, {InitialValue::Kind::kZeros});
+  };
+  // Products over one input: neighbours, so that one product serves all.
+  const auto matrices = [&](const std::vector<std::string>& modules,
+                            const std::vector<std::int64_t>& widths, bool biases) {
+    for (std::size_t i = 0; i < modules.size(); ++i) matrix(modules[i], widths[i], hidden);
+    for (std::size_t i = 0; i < modules.size(); ++i) bias(modules[i], widths[i], biases);
+  };
+
+  begin_unit(fmt::format("layers.{}", layer));
+  add_norm(config, names.attention_norm, hidden);
+  if (names.qkv.size() == 1)
+    matrices(names.qkv, {config.qkv_width()}, config.qkv_bias);
+  else
+    matrices(names.qkv, {config.query_width(), config.key_width(), config.key_width()},
+             config.qkv_bias);
+  for (const std::string& norm : {names.query_norm, names.key_norm})
+    if (!norm.empty()) add(norm + ".weight", {config.head_dim}, {InitialValue::Kind::kOnes});
+  matrix(names.attention_output, hidden, config.query_width(), residual);
+  bias(names.attention_output, hidden, config.attention_output_bias);
+  add_norm(config, names.mlp_norm, hidden);
+  matrices(names.mlp_inputs, std::vector(names.mlp_inputs.size(), intermediate), config.mlp_bias);
+  matrix(names.mlp_output, hidden, intermediate, residual);
+  bias(names.mlp_output, hidden, config.mlp_bias);
+  end_unit();
+}
+
+void ParameterLayout::add_norm(const ModelConfig& config, const std::string& module,
+                               std::int64_t width) {
+  add(module + ".weight", {width}, {InitialValue::Kind::kOnes});
+  if (config.norm != NormKind::kLayer) return;
+  parameters_.back().decays = false;
+  add(module + ".bias", {width}, {InitialValue::Kind::kZeros});
 }
 
 void ParameterLayout::begin_unit(std::string name) {
@@ -67,12 +106,13 @@ void ParameterLayout::begin_unit(std::string name) {
       {std::move(name), static_cast<int>(parameters_.size()), 0, 0, total_elements_, 0});
 }
 
-void ParameterLayout::add(std::string name, std::vector<std::int64_t> shape) {
+void ParameterLayout::add(std::string name, std::vector<std::int64_t> shape, InitialValue initial) {
   UnitInfo& unit = units_.back();
   ParameterInfo info;
   info.elements = 1;
   for (const std::int64_t dim : shape) info.elements *= dim;
   info.decays = parameter_decays(name);
+  info.initial = initial;
   info.unit = static_cast<int>(units_.size()) - 1;
   info.offset_elements = unit.elements;
   if (shape.size() == 1) {

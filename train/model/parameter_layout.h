@@ -26,6 +26,14 @@ inline constexpr std::int64_t kTileElements = 16384;
 // 64 bytes.
 inline constexpr std::int64_t kParameterAlignElements = 16;
 
+// What a parameter is before training, by HF's _init_weights.
+struct InitialValue {
+  enum class Kind { kNormal, kOnes, kZeros };
+  Kind kind = Kind::kNormal;
+  // Of kNormal: times the configuration's initializer_range gives the standard deviation.
+  double scale = 1.0;
+};
+
 struct ParameterInfo {
   std::string name;  // as in HF's state dict
   std::vector<std::int64_t> shape;
@@ -35,6 +43,7 @@ struct ParameterInfo {
   // Of a 1-D parameter (a norm's weight, a bias) in the unit's fp32 copies of them; −1 for others.
   std::int64_t vector_offset = -1;
   bool decays = false;  // weight decay applies: see parameter_decays
+  InitialValue initial;
 };
 
 struct UnitInfo {
@@ -48,7 +57,8 @@ struct UnitInfo {
 };
 
 // No decay for names that match bias|layernorm|rmsnorm|(^|\.)norm($|\.)|_norm($|\.), as HF's
-// Trainer.
+// Trainer, which also spares every torch.nn.LayerNorm, whatever its name: ParameterInfo::decays
+// says both.
 bool parameter_decays(std::string_view name);
 
 class ParameterLayout {
@@ -82,8 +92,10 @@ class ParameterLayout {
 
  private:
   void begin_unit(std::string name);
-  void add(std::string name, std::vector<std::int64_t> shape);
   void end_unit();
+  void add(std::string name, std::vector<std::int64_t> shape, InitialValue initial);
+  void add_norm(const ModelConfig& config, const std::string& module, std::int64_t width);
+  void add_block(const ModelConfig& config, std::int64_t layer);
   void collect_decay_ranges();
 
   std::vector<UnitInfo> units_;

@@ -1,0 +1,213 @@
+// config.json of every family: defaults, both spellings, and what is refused.
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "runtime/base/file_system.h"
+#include "tests/support/test_data.h"
+#include "train/model/model_config.h"
+#include "train/model/rope.h"
+
+namespace troupe::train {
+namespace {
+
+json::Value config_of(std::string_view type) {
+  if (type == "gpt2")
+    return json::Value{
+        {"model_type", type}, {"vocab_size", 100}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}};
+  return json::Value{{"model_type", type},     {"vocab_size", 100},
+                     {"hidden_size", 32},      {"intermediate_size", 40},
+                     {"num_hidden_layers", 2}, {"num_attention_heads", 8}};
+}
+
+Result<ModelConfig> with(std::string_view type, std::string_view key, json::Value value) {
+  json::Value config = config_of(type);
+  config.as_object()[key] = std::move(value);
+  return ModelConfig::from_json(config, "config.json");
+}
+
+Code code_with(std::string_view type, std::string_view key, json::Value value) {
+  return with(type, key, std::move(value)).status().code();
+}
+
+TEST_CASE("defaults are those of the classes") {
+  const auto read = [](std::string_view type) {
+    return ModelConfig::from_json(config_of(type), "config.json").value();
+  };
+  const ModelConfig llama = read("llama");
+  CHECK(llama.num_key_value_heads == 8);
+  CHECK(llama.head_dim == 4);
+  CHECK(llama.max_position_embeddings == 2048);
+  CHECK(llama.bos_token_id == 1);
+  CHECK(llama.eos_token_ids == std::vector<std::int64_t>{2});
+  CHECK(!llama.qkv_bias);
+  CHECK(!llama.window(0));
+  CHECK(!llama.length_limit());
+
+  const ModelConfig mistral = read("mistral");
+  CHECK(mistral.window(1) == 4096);
+  CHECK(mistral.max_position_embeddings == 131072);
+  CHECK(with("mistral", "num_key_value_heads", nullptr)->num_key_value_heads == 8);
+  CHECK(!with("mistral", "sliding_window", nullptr)->window(0));
+
+  json::Value value = config_of("qwen2");
+  value.as_object()["num_key_value_heads"] = 4;
+  const ModelConfig qwen2 = ModelConfig::from_json(value, "config.json").value();
+  CHECK(qwen2.qkv_bias);
+  CHECK(!qwen2.attention_output_bias);
+  CHECK(qwen2.eos_token_ids.empty());
+  CHECK(!qwen2.window(1));
+  value.as_object()["model_type"] = "qwen3";
+  const ModelConfig qwen3 = ModelConfig::from_json(value, "config.json").value();
+  CHECK(qwen3.head_dim == 128);
+  CHECK(qwen3.qk_norm);
+  CHECK(!qwen3.qkv_bias);
+
+  const ModelConfig gpt2 = read("gpt2");
+  CHECK(gpt2.intermediate_size == 128);
+  CHECK(gpt2.length_limit() == 1024);
+  CHECK(gpt2.tie_word_embeddings);
+  CHECK(gpt2.eos_token_ids.empty());  // 50256 is no token of so small a vocabulary
+  CHECK(gpt2.norm_statistics() == 2);
+  CHECK(gpt2.attention_scale(1) == doctest::Approx(std::sqrt(1.0 / 8)));
+  REQUIRE(gpt2.notes.size() == 1);
+  CHECK(gpt2.notes[0] ==
+        "attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1: there is no dropout here, training goes "
+        "without it");
+  CHECK(with("gpt2", "scale_attn_by_inverse_layer_idx", true)->attention_scale(1) ==
+        doctest::Approx(std::sqrt(1.0 / 8) / 2));
+  CHECK(with("gpt2", "scale_attn_weights", false)->attention_scale(1) == 1.0);
+}
+
+TEST_CASE("what is written is read as the same model") {
+  for (const char* name : {"llama", "llama_llama3", "llama_linear_bias", "llama_yarn", "mistral",
+                           "qwen2", "qwen2_window", "qwen3", "gpt2", "gpt2_scaled"}) {
+    CAPTURE(std::string(name));
+    PosixFileSystem files;
+    const std::string path =
+        troupe::tests::source_dir() + "/tests/golden/model/" + name + "/config.json";
+    const ModelConfig config = ModelConfig::parse(files.read(path, 1 << 20).value(), path).value();
+    CHECK(config.notes.empty());
+    CHECK(config.dtype == DType::kF32);
+    const json::Object out = config.to_json();
+    const ModelConfig again = ModelConfig::from_json(out, "again").value();
+    CHECK(again.to_json() == out);
+    CHECK(again.num_key_value_heads == config.num_key_value_heads);
+    CHECK(again.head_dim == config.head_dim);
+    CHECK(again.windowed_layers == config.windowed_layers);
+    CHECK(again.intermediate_size == config.intermediate_size);
+    for (const auto& entry : out) CHECK(config.source.contains(entry.key()));
+  }
+}
+
+TEST_CASE("windows of Qwen: by max_window_layers or by layer_types") {
+  json::Value value = config_of("qwen2");
+  json::Object& object = value.as_object();
+  object["num_key_value_heads"] = 4;
+  object["use_sliding_window"] = true;
+  object["max_window_layers"] = 1;
+  object["sliding_window"] = 7;
+  const auto read = [&] { return ModelConfig::from_json(value, "config.json"); };
+  CHECK(!read()->window(0));
+  CHECK(read()->window(1) == 7);
+  object["max_window_layers"] = 0;
+  CHECK(read()->window(0) == 7);
+  object["layer_types"] = json::Array{"sliding_attention", "full_attention"};
+  CHECK(read()->window(0) == 7);
+  CHECK(!read()->window(1));
+  object["layer_types"] = json::Array{"chunked_attention", "full_attention"};
+  CHECK(read().status().code() == Code::kUnsupported);
+  object["layer_types"] = json::Array{"full_attention"};
+  CHECK(read().status().code() == Code::kInvalidArgument);
+  object["layer_types"] = json::Array{"sliding_attention", "full_attention"};
+  object["use_sliding_window"] = false;
+  CHECK(read().status().code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("what cannot be computed is refused by name") {
+  CHECK(with("llama", "model_type", "gpt_neox").status().to_string() ==
+        "config.json: model_type=gpt_neox is not supported; supported: llama, mistral, qwen2, "
+        "qwen3, gpt2");
+  CHECK(with("llama", "hidden_act", "gelu").status().to_string() ==
+        "config.json: hidden_act=gelu is not supported; llama models use silu");
+  CHECK(code_with("mistral", "attention_bias", true) == Code::kUnsupported);
+  CHECK(code_with("qwen3", "mlp_bias", true) == Code::kUnsupported);
+  CHECK(code_with("llama", "sliding_window", 100) == Code::kUnsupported);
+  CHECK(code_with("llama", "attention_dropout", 0.1) == Code::kUnsupported);
+  CHECK(code_with("llama", "partial_rotary_factor", 0.5) == Code::kUnsupported);
+  CHECK(code_with("llama", "quantization_config", json::Object{}) == Code::kUnsupported);
+  CHECK(code_with("gpt2", "quantization_config", json::Object{}) == Code::kUnsupported);
+  CHECK(code_with("gpt2", "activation_function", "relu") == Code::kUnsupported);
+  CHECK(code_with("gpt2", "add_cross_attention", true) == Code::kUnsupported);
+  CHECK(code_with("gpt2", "n_head", 5) == Code::kInvalidArgument);
+  CHECK(code_with("gpt2", "n_embd", "32") == Code::kInvalidArgument);
+  CHECK(code_with("gpt2", "attn_pdrop", "high") == Code::kInvalidArgument);
+  CHECK(code_with("llama", "num_key_value_heads", 3) == Code::kInvalidArgument);
+  CHECK(code_with("llama", "hidden_size", -1) == Code::kInvalidArgument);
+  CHECK(code_with("llama", "hidden_size", "32") == Code::kInvalidArgument);
+  CHECK(code_with("llama", "hidden_size", 36) == Code::kInvalidArgument);
+  CHECK(code_with("llama", "eos_token_id", "two") == Code::kInvalidArgument);
+  CHECK(code_with("llama", "vocab_size", nullptr) == Code::kInvalidArgument);
+  CHECK(!ModelConfig::parse("{", "config.json").ok());
+  CHECK(!ModelConfig::parse("[]", "config.json").ok());
+  CHECK(!ModelConfig::parse(R"({"model_type": "llama"})", "config.json").ok());
+  CHECK(!ModelConfig::parse(R"({"hidden_size": 4})", "config.json").ok());
+}
+
+TEST_CASE("rotary scaling: bad values") {
+  const auto code = [](json::Value value) { return code_with("llama", "rope_scaling", value); };
+  CHECK(with("llama", "rope_scaling", json::Value{{"type", "dynamic"}, {"factor", 2}})
+            .status()
+            .to_string() ==
+        "config.json: rope_scaling: type dynamic is not supported; use default, linear, llama3 or "
+        "yarn");
+  CHECK(code(nullptr) == Code::kOk);
+  CHECK(code(json::Object{}) == Code::kOk);
+  CHECK(code(3) == Code::kInvalidArgument);
+  CHECK(code(json::Value{{"type", "linear"}}) == Code::kInvalidArgument);
+  CHECK(code(json::Value{{"type", "linear"}, {"factor", 0.5}}) == Code::kInvalidArgument);
+  CHECK(code(json::Value{{"type", "llama3"}, {"factor", 2}, {"low_freq_factor", 4}}) ==
+        Code::kInvalidArgument);
+  CHECK(code(json::Value{{"type", "yarn"}, {"factor", 2}, {"beta_fast", 0.5}}) ==
+        Code::kInvalidArgument);
+  CHECK(code(json::Value{{"type", "yarn"}, {"factor", 2}, {"attention_factor", 0}}) ==
+        Code::kInvalidArgument);
+  CHECK(code(json::Value{{"type", "yarn"}, {"factor", 2}, {"truncate", 1}}) ==
+        Code::kInvalidArgument);
+  CHECK(code_with("llama", "rope_theta", 0) == Code::kInvalidArgument);
+}
+
+TEST_CASE("rotary frequencies and yarn's factor equal transformers'") {
+  const std::string path = troupe::tests::source_dir() + "/tests/golden/model/rope.json";
+  PosixFileSystem files;
+  const json::Value golden = json::parse(files.read(path, 1 << 20).value(), path).value();
+  for (const json::Value& one : golden.as_array()) {
+    for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
+      json::Value value = one.at("config");
+      const json::Value parameters = value.at("rope_parameters");
+      CAPTURE(json::write(parameters));
+      if (key == "rope_scaling") {  // transformers 4: the base stands beside the object
+        value.as_object().erase("rope_parameters");
+        value.as_object()["rope_theta"] = parameters.at("rope_theta");
+        value.as_object()[key] = parameters;
+        value.as_object()[key].as_object().erase("rope_theta");
+      }
+      const ModelConfig config = ModelConfig::from_json(value, "config.json").value();
+      const std::vector<float> frequencies = rope_frequencies(config);
+      const auto& expected = one.at("frequencies").as_array();
+      REQUIRE(frequencies.size() == expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        CHECK(frequencies[i] == doctest::Approx(expected[i].to_number<double>()).epsilon(1e-6));
+      const auto scale = one.at("scale").to_number<double>();
+      CHECK(config.rope_scaling.attention_factor == doctest::Approx(scale).epsilon(1e-12));
+      std::vector<float> cosine(64), sine(64);
+      fill_rope_tables(config, 2, cosine, sine);
+      CHECK(cosine[0] == static_cast<float>(scale));
+      CHECK(sine[32] == doctest::Approx(scale * std::sin(frequencies[0])));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::train

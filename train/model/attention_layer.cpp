@@ -1,0 +1,124 @@
+#include "train/model/attention_layer.h"
+
+namespace troupe::train {
+
+AttentionLayer::AttentionLayer(const ModelConfig& config, const ParameterLayout& layout,
+                               const BlockNames& names, Operators& operators)
+    : config_(config),
+      operators_(operators),
+      qkv_(layout, names.qkv, config.transposed_weights),
+      output_(layout, {names.attention_output}, config.transposed_weights) {
+  if (!config.qk_norm) return;
+  query_norm_ = parameter_ref(layout, names.query_norm + ".weight");
+  key_norm_ = parameter_ref(layout, names.key_norm + ".weight");
+}
+
+AttentionShape AttentionLayer::attention_shape(std::int64_t layer, const BatchShape& shape,
+                                               const Activations& scratch) const {
+  AttentionShape s;
+  s.batch = shape.rows;
+  s.query_length = s.key_length = shape.length;
+  s.query_heads = config_.num_attention_heads;
+  s.key_heads = config_.num_key_value_heads;
+  s.head_dim = config_.head_dim;
+  s.query_stride = s.key_stride = config_.qkv_width();
+  s.key_batch_stride = s.key_length * s.key_stride;
+  s.scale = static_cast<float>(config_.attention_scale(layer));
+  if (shape.windowed && config_.window(layer))
+    s.first_key = scratch.window_first_key;
+  else if (shape.segments)
+    s.first_key = scratch.first_key;
+  return s;
+}
+
+void AttentionLayer::rotate(float* qkv, const Activations& scratch, std::int64_t tokens,
+                            RopeDirection direction) const {
+  if (config_.positions != PositionKind::kRotary) return;
+  // Queries and keys stand side by side: one call rotates both.
+  operators_.rope(qkv, config_.qkv_width(), scratch.positions, scratch.cosine, scratch.sine, tokens,
+                  config_.num_attention_heads + config_.num_key_value_heads, config_.head_dim,
+                  direction);
+}
+
+void AttentionLayer::place(const UnitParameters& unit, const BlockActivations& kept,
+                           const Activations& scratch, std::int64_t tokens) const {
+  if (config_.qk_norm) {
+    const std::int64_t stride = config_.qkv_width(), keys = config_.query_width();
+    const std::int64_t values = keys + config_.key_width();
+    const auto eps = static_cast<float>(config_.norm_eps);
+    float* rstd = kept.head_rstd;
+    operators_.head_norm_forward(kept.qkv, stride, unit.vector(query_norm_), kept.attention_qkv,
+                                 stride, rstd, tokens, config_.num_attention_heads,
+                                 config_.head_dim, eps);
+    operators_.head_norm_forward(kept.qkv + keys, stride, unit.vector(key_norm_),
+                                 kept.attention_qkv + keys, stride,
+                                 rstd + tokens * config_.num_attention_heads, tokens,
+                                 config_.num_key_value_heads, config_.head_dim, eps);
+    operators_.copy_rows(kept.qkv + values, stride, kept.attention_qkv + values, stride, tokens,
+                         config_.key_width());
+  }
+  rotate(kept.attention_qkv, scratch, tokens, RopeDirection::kForward);
+}
+
+void AttentionLayer::attend(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
+                            const BlockActivations& kept, const Activations& scratch,
+                            KvCache* cache) const {
+  qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens());
+  place(unit, kept, scratch, shape.tokens());
+  AttentionShape s = attention_shape(layer, shape, scratch);
+  float* keys = kept.attention_qkv + config_.query_width();
+  float* values = keys + config_.key_width();
+  if (cache) {
+    const std::int64_t width = config_.key_width(), at = cache->length() * width;
+    operators_.copy_rows(keys, s.key_stride, cache->keys(layer) + at, width, shape.tokens(), width);
+    operators_.copy_rows(values, s.key_stride, cache->values(layer) + at, width, shape.tokens(),
+                         width);
+    s.key_length = cache->length() + shape.length;
+    s.key_stride = width;
+    s.key_batch_stride = s.key_length * width;
+    keys = cache->keys(layer), values = cache->values(layer);
+  }
+  operators_.attention_forward(s, kept.attention_qkv, keys, values, kept.attention,
+                               kept.log_sum_exp);
+}
+
+void AttentionLayer::project(const UnitParameters& unit, const BlockActivations& kept, float* y,
+                             std::int64_t tokens) const {
+  output_.forward(operators_, unit, kept.attention, y, tokens);
+}
+
+void AttentionLayer::backward_attention(const UnitParameters& unit, float* unit_gradient,
+                                        std::int64_t layer, const BatchShape& shape,
+                                        const BlockActivations& kept, const Activations& scratch,
+                                        const float* dy) const {
+  const std::int64_t tokens = shape.tokens(), stride = config_.qkv_width();
+  output_.backward_weight(operators_, unit.arithmetic(), dy, kept.attention, unit_gradient, tokens);
+  output_.backward_input(operators_, unit, dy, scratch.attention_gradient, tokens);
+  if (config_.qk_norm && scratch.recomputes_cheap_operators()) place(unit, kept, scratch, tokens);
+  const std::int64_t keys = config_.query_width(), values = keys + config_.key_width();
+  const float* qkv = kept.attention_qkv;
+  float* dqkv = scratch.qkv_gradient;
+  operators_.attention_backward(attention_shape(layer, shape, scratch), qkv, qkv + keys,
+                                qkv + values, kept.attention, kept.log_sum_exp,
+                                scratch.attention_gradient, dqkv, dqkv + keys, dqkv + values);
+  rotate(dqkv, scratch, tokens, RopeDirection::kBackward);
+  if (!config_.qk_norm) return;
+  const float* rstd = kept.head_rstd;
+  operators_.head_norm_backward(dqkv, stride, kept.qkv, stride, unit.vector(query_norm_), rstd,
+                                unit_gradient + query_norm_.offset, tokens,
+                                config_.num_attention_heads, config_.head_dim);
+  operators_.head_norm_backward(dqkv + keys, stride, kept.qkv + keys, stride,
+                                unit.vector(key_norm_), rstd + tokens * config_.num_attention_heads,
+                                unit_gradient + key_norm_.offset, tokens,
+                                config_.num_key_value_heads, config_.head_dim);
+}
+
+void AttentionLayer::backward_input(const UnitParameters& unit, float* unit_gradient,
+                                    const BlockActivations& kept, const Activations& scratch,
+                                    float* dx, std::int64_t tokens) const {
+  qkv_.backward_weight(operators_, unit.arithmetic(), scratch.qkv_gradient, kept.attention_input,
+                       unit_gradient, tokens);
+  qkv_.backward_input(operators_, unit, scratch.qkv_gradient, dx, tokens);
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,56 @@
+#pragma once
+// The attention half of a block, without its norm:
+//   Wo·attention(positions(head norms(Wqkv·x)))
+// with biases, norms over heads, rotation and windows where the configuration has them.
+
+#include <cstdint>
+
+#include "train/model/activations.h"
+#include "train/model/batch_shape.h"
+#include "train/model/kv_cache.h"
+#include "train/model/linear.h"
+#include "train/model/model_config.h"
+#include "train/model/model_family.h"
+
+namespace troupe::train {
+
+class AttentionLayer {
+ public:
+  // `names` are those of any block: all have one layout.
+  AttentionLayer(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
+                 Operators& operators);
+
+  // kept.attention_input → kept.attention and what backward needs. With a cache, tokens are
+  // appended to it (the caller advances it) and attend to all that it holds.
+  void attend(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
+              const BlockActivations& kept, const Activations& scratch, KvCache* cache) const;
+  // kept.attention → y (N, C).
+  void project(const UnitParameters& unit, const BlockActivations& kept, float* y,
+               std::int64_t tokens) const;
+
+  // From dy, the gradient of project's result, to scratch.qkv_gradient; adds what dy says of the
+  // output's weights.
+  void backward_attention(const UnitParameters& unit, float* unit_gradient, std::int64_t layer,
+                          const BatchShape& shape, const BlockActivations& kept,
+                          const Activations& scratch, const float* dy) const;
+  // From scratch.qkv_gradient to dx, the gradient of kept.attention_input, which must be there.
+  void backward_input(const UnitParameters& unit, float* unit_gradient,
+                      const BlockActivations& kept, const Activations& scratch, float* dx,
+                      std::int64_t tokens) const;
+
+ private:
+  AttentionShape attention_shape(std::int64_t layer, const BatchShape& shape,
+                                 const Activations& scratch) const;
+  // kept.qkv → kept.attention_qkv: norms and rotation.
+  void place(const UnitParameters& unit, const BlockActivations& kept, const Activations& scratch,
+             std::int64_t tokens) const;
+  void rotate(float* qkv, const Activations& scratch, std::int64_t tokens,
+              RopeDirection direction) const;
+
+  const ModelConfig& config_;
+  Operators& operators_;
+  Linear qkv_, output_;
+  ParameterRef query_norm_, key_norm_;
+};
+
+}  // namespace troupe::train

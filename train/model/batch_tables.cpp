@@ -1,0 +1,90 @@
+#include "train/model/batch_tables.h"
+
+#include <algorithm>
+
+namespace troupe::train {
+namespace {
+
+Status check_fits(const ModelConfig& config, const MicroBatch& batch, std::int64_t past,
+                  const ActivationOptions& options) {
+  TROUPE_RETURN_IF_ERROR(check_micro_batch(config, batch));
+  if (batch.length > options.length_max || batch.tokens() > options.rows_max * options.length_max)
+    return error(Code::kInvalidArgument,
+                 "a micro-batch of {} rows of {} tokens does not fit activations for {} rows of {}",
+                 batch.rows, batch.length, options.rows_max, options.length_max);
+  if (past + batch.length > config.length_limit().value_or(past + batch.length))
+    return error(Code::kInvalidArgument,
+                 "a row of {} tokens is longer than the model's position table of {}; use a "
+                 "shorter cutoff_len",
+                 past + batch.length, *config.length_limit());
+  return {};
+}
+
+}  // namespace
+
+Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& batch,
+                                 std::int64_t past, Operators& operators,
+                                 Activations& activations) {
+  TROUPE_RETURN_IF_ERROR(check_fits(config, batch, past, activations.options()));
+  std::vector<std::int32_t>& host = activations.host_integers;
+  const auto tokens = static_cast<std::size_t>(batch.tokens());
+  const auto length = static_cast<std::size_t>(batch.length);
+  const auto upload = [&](const std::int32_t* from, std::int32_t* to) {
+    operators.upload(from, to, tokens * sizeof(std::int32_t));
+  };
+  upload(batch.ids.data(), activations.ids);
+  for (std::size_t i = 0; i < tokens; ++i)
+    host[i] = batch.position_ids.empty()
+                  ? static_cast<std::int32_t>(past + static_cast<std::int64_t>(i % length))
+                  : batch.position_ids[i];
+  upload(host.data(), activations.positions);
+
+  BatchShape shape{batch.rows, batch.length, !batch.segment_ids.empty(), false};
+  for (std::size_t i = 0; i < tokens; ++i) {
+    const bool begins =
+        shape.segments && (i % length == 0 || batch.segment_ids[i] != batch.segment_ids[i - 1]);
+    if (i % length == 0)
+      host[i] = 0;
+    else
+      host[i] = begins ? static_cast<std::int32_t>(i % length) : host[i - 1];
+  }
+  if (shape.segments) upload(host.data(), activations.first_key);
+  if (!activations.window_first_key) return shape;
+  const std::int64_t window = *config.sliding_window;
+  if (past + batch.length <= window) return shape;
+  for (std::size_t i = 0; i < tokens; ++i) {
+    const std::int64_t first = past + static_cast<std::int64_t>(i % length) - window + 1;
+    host[i] = std::max(host[i], static_cast<std::int32_t>(first));
+  }
+  upload(host.data(), activations.window_first_key);
+  shape.windowed = true;
+  return shape;
+}
+
+std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,
+                             Activations& activations) {
+  std::vector<std::int32_t>& host = activations.host_integers;
+  const auto collect = [&](auto&& value_of, std::int32_t* device) {
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i + 1 < batch.tokens(); ++i) {
+      if ((i + 1) % batch.length == 0) continue;
+      const std::int32_t target = batch.labels[static_cast<std::size_t>(i) + 1];
+      if (target != kIgnoreLabel) host[static_cast<std::size_t>(count++)] = value_of(i, target);
+    }
+    operators.upload(host.data(), device, static_cast<std::size_t>(count) * sizeof(std::int32_t));
+    return count;
+  };
+  collect([](std::int64_t, std::int32_t target) { return target; }, activations.targets);
+  return collect([](std::int64_t i, std::int32_t) { return static_cast<std::int32_t>(i); },
+                 activations.target_tokens);
+}
+
+void prepare_tokens(std::int64_t first, std::int64_t count, Operators& operators,
+                    Activations& activations) {
+  for (std::int64_t i = 0; i < count; ++i)
+    activations.host_integers[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(first + i);
+  operators.upload(activations.host_integers.data(), activations.target_tokens,
+                   static_cast<std::size_t>(count) * sizeof(std::int32_t));
+}
+
+}  // namespace troupe::train

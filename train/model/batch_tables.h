@@ -1,0 +1,26 @@
+#pragma once
+// Puts a micro-batch's integers into the activations. Private to this folder.
+
+#include <cstdint>
+
+#include "train/model/activations.h"
+#include "train/model/batch_shape.h"
+#include "train/model/micro_batch.h"
+
+namespace troupe::train {
+
+// Checks the batch and fills ids, positions and first keys. The rows follow on `past` tokens that
+// are in a cache (then there is one row, without positions and segments of its own).
+// kInvalidArgument for what does not fit the model or the activations.
+Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& batch,
+                                 std::int64_t past, Operators& operators, Activations& activations);
+
+// Compacts the tokens that have a target into target_tokens and targets; returns how many.
+std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,
+                             Activations& activations);
+
+// target_tokens = first, first + 1, … (count).
+void prepare_tokens(std::int64_t first, std::int64_t count, Operators& operators,
+                    Activations& activations);
+
+}  // namespace troupe::train

@@ -1,0 +1,45 @@
+#pragma once
+// One transformer block:
+//   middle = x + attention(norm(x))
+//   y      = middle + mlp(norm(middle))
+
+#include <cstdint>
+
+#include "train/model/activations.h"
+#include "train/model/attention_layer.h"
+#include "train/model/mlp.h"
+#include "train/model/norm.h"
+
+namespace troupe::train {
+
+// All blocks have one layout, so that one object serves them all.
+class DecoderBlock {
+ public:
+  // `config` and `operators` must outlive the object.
+  DecoderBlock(const ModelConfig& config, const ParameterLayout& layout, Operators& operators);
+
+  // x → y, both (N, C). Keeps what backward needs in `kept`. Without y it stops where the backward
+  // pass has all it needs (recomputation). With a cache, tokens are appended to it (the caller
+  // advances it) and attend to all that it holds.
+  void forward(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
+               const float* x, float* y, const BlockActivations& kept, const Activations& scratch,
+               KvCache* cache) const;
+
+  // scratch.stream_gradient: gradient of y in, of x out. Adds to the unit's gradient buffer.
+  // Destroys kept.mlp_product.
+  void backward(const UnitParameters& unit, float* unit_gradient, std::int64_t layer,
+                const BatchShape& shape, const float* x, const BlockActivations& kept,
+                const Activations& scratch) const;
+
+ private:
+  DecoderBlock(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
+               Operators& operators);
+
+  std::int64_t width_;
+  Operators& operators_;
+  Norm attention_norm_, mlp_norm_;
+  AttentionLayer attention_;
+  Mlp mlp_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,136 @@
+#include "train/model/decoder_model.h"
+
+#include "runtime/base/check.h"
+#include "train/model/batch_tables.h"
+#include "train/model/held_unit.h"
+#include "train/model/model_family.h"
+
+namespace troupe::train {
+namespace {
+
+int block_unit(std::int64_t layer) { return static_cast<int>(layer) + 1; }
+
+Status no_labels() { return error(Code::kInvalidArgument, "the micro-batch has no labels"); }
+
+}  // namespace
+
+DecoderModel::DecoderModel(const ModelConfig& config, Operators& operators)
+    : config_(config),
+      layout_(config_),
+      operators_(operators),
+      block_(config_, layout_, operators),
+      head_(config_, layout_, operators) {
+  const EndNames names = end_names(config_);
+  token_embedding_ = parameter_ref(layout_, names.token_embedding + ".weight");
+  if (config_.positions == PositionKind::kLearned)
+    position_embedding_ = parameter_ref(layout_, names.position_embedding + ".weight");
+}
+
+std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators) {
+  return std::make_unique<DecoderModel>(config, operators);
+}
+
+void DecoderModel::embed(const BatchShape& shape, const UnitParameters& unit,
+                         Activations& activations) const {
+  const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
+  float* stream = activations.stream(0);
+  operators_.embedding_forward(activations.ids, unit.matrix(token_embedding_), unit.dtype, stream,
+                               tokens, width);
+  if (config_.positions != PositionKind::kLearned) return;
+  operators_.embedding_forward(activations.positions, unit.matrix(position_embedding_), unit.dtype,
+                               activations.delta, tokens, width);
+  operators_.add(stream, activations.delta, stream, tokens * width);
+}
+
+Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
+                                    Activations& activations, KvCache* cache) {
+  {
+    const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward));
+    embed(shape, unit.parameters(), activations);
+  }
+  for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, block_unit(layer), Phase::kForward));
+    block_.forward(unit.parameters(), layer, shape, activations.stream(layer),
+                   activations.stream(layer + 1), activations.block(layer), activations, cache);
+  }
+  return {};
+}
+
+Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
+                                     Activations& activations) {
+  for (std::int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) {
+    const int index = block_unit(layer);
+    const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, index, Phase::kBackward));
+    const std::span<float> gradient = TROUPE_TRY(units.gradient(index));
+    if (activations.recomputes_blocks())
+      block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
+                     activations.block(layer), activations, nullptr);
+    block_.backward(unit.parameters(), gradient.data(), layer, shape, activations.stream(layer),
+                    activations.block(layer), activations);
+    TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
+  }
+  const std::span<float> gradient = TROUPE_TRY(units.gradient(0));
+  const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
+  operators_.embedding_backward(activations.ids, activations.stream_gradient,
+                                gradient.data() + token_embedding_.offset, tokens, width);
+  if (config_.positions == PositionKind::kLearned)
+    operators_.embedding_backward(activations.positions, activations.stream_gradient,
+                                  gradient.data() + position_embedding_.offset, tokens, width);
+  return units.gradient_done(0);
+}
+
+Result<LossSum> DecoderModel::forward_backward(const MicroBatch& batch, UnitAccess& units,
+                                               const Loss& loss, float scale,
+                                               Activations& activations) {
+  TROUPE_CHECK(activations.options().training, "activations for forward passes only");
+  if (batch.labels.empty()) return no_labels();
+  const BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
+  const std::int64_t targets = prepare_targets(batch, operators_, activations);
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
+  operators_.zero(activations.stream_gradient, shape.tokens() * config_.hidden_size);
+  const LossSum sum = TROUPE_TRY(head_.run(targets, units, loss, scale, true, activations));
+  TROUPE_RETURN_IF_ERROR(backward_blocks(shape, units, activations));
+  return sum;
+}
+
+Result<LossSum> DecoderModel::forward(const MicroBatch& batch, UnitAccess& units, const Loss& loss,
+                                      Activations& activations) {
+  if (batch.labels.empty()) return no_labels();
+  const BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
+  const std::int64_t targets = prepare_targets(batch, operators_, activations);
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
+  return head_.run(targets, units, loss, 1.0f, false, activations);
+}
+
+Status DecoderModel::logits(const MicroBatch& batch, UnitAccess& units, Activations& activations,
+                            std::span<float> out) {
+  const BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
+  if (static_cast<std::int64_t>(out.size()) != shape.tokens() * config_.vocab_size)
+    return error(Code::kInvalidArgument, "{} elements for the logits of {} tokens", out.size(),
+                 shape.tokens());
+  prepare_tokens(0, shape.tokens(), operators_, activations);
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
+  return head_.logits(shape.tokens(), units, activations, out);
+}
+
+Status DecoderModel::decode(std::span<const std::int32_t> ids, KvCache& cache, UnitAccess& units,
+                            Activations& activations, std::span<float> logits) {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  TROUPE_CHECK(cache.capacity() <= activations.options().length_max, "{} of {}", cache.capacity(),
+               activations.options().length_max);
+  if (cache.length() + count > cache.capacity())
+    return error(Code::kInvalidArgument, "{} tokens do not fit a context of {} that holds {}",
+                 count, cache.capacity(), cache.length());
+  if (static_cast<std::int64_t>(logits.size()) != config_.vocab_size)
+    return error(Code::kInvalidArgument, "{} elements for {} logits", logits.size(),
+                 config_.vocab_size);
+  const MicroBatch batch{1, count, ids, {}, {}, {}};
+  const BatchShape shape =
+      TROUPE_TRY(prepare_batch(config_, batch, cache.length(), operators_, activations));
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, &cache));
+  cache.advance(count);
+  prepare_tokens(count - 1, 1, operators_, activations);
+  return head_.logits(1, units, activations, logits);
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,40 @@
+#pragma once
+// A decoder-only model of any family over the operator table.
+
+#include "train/model/decoder_block.h"
+#include "train/model/model.h"
+#include "train/model/output_head.h"
+
+namespace troupe::train {
+
+class DecoderModel final : public Model {
+ public:
+  DecoderModel(const ModelConfig& config, Operators& operators);
+
+  const ModelConfig& config() const override { return config_; }
+  const ParameterLayout& layout() const override { return layout_; }
+  Result<LossSum> forward_backward(const MicroBatch& batch, UnitAccess& units, const Loss& loss,
+                                   float scale, Activations& activations) override;
+  Result<LossSum> forward(const MicroBatch& batch, UnitAccess& units, const Loss& loss,
+                          Activations& activations) override;
+  Status logits(const MicroBatch& batch, UnitAccess& units, Activations& activations,
+                std::span<float> out) override;
+  Status decode(std::span<const std::int32_t> ids, KvCache& cache, UnitAccess& units,
+                Activations& activations, std::span<float> logits) override;
+
+ private:
+  // Embedding and blocks: the result is activations.stream(num_hidden_layers).
+  Status forward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations,
+                        KvCache* cache);
+  Status backward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations);
+  void embed(const BatchShape& shape, const UnitParameters& unit, Activations& activations) const;
+
+  ModelConfig config_;
+  ParameterLayout layout_;
+  Operators& operators_;
+  DecoderBlock block_;
+  OutputHead head_;
+  ParameterRef token_embedding_, position_embedding_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,40 @@
+#pragma once
+// The second half of a block, without its norm: Wdown·activation(Wup·x), where the activation is
+// silu(gate)·up of two products side by side, or GELU of one.
+
+#include <cstdint>
+
+#include "train/model/activations.h"
+#include "train/model/linear.h"
+#include "train/model/model_config.h"
+#include "train/model/model_family.h"
+
+namespace troupe::train {
+
+class Mlp {
+ public:
+  // `names` are those of any block: all have one layout.
+  Mlp(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
+      Operators& operators);
+
+  // kept.mlp_input → kept.mlp_product.
+  void expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens) const;
+  // kept.mlp_product → kept.mlp_hidden → y (N, C).
+  void contract(const UnitParameters& unit, const BlockActivations& kept, float* y,
+                std::int64_t tokens) const;
+
+  // From dy, the gradient of y, to that of mlp_product, which replaces it.
+  void backward_contract(const UnitParameters& unit, float* unit_gradient,
+                         const BlockActivations& kept, const Activations& scratch, const float* dy,
+                         std::int64_t tokens) const;
+  // From there to dx, the gradient of kept.mlp_input, which must be there.
+  void backward_expand(const UnitParameters& unit, float* unit_gradient,
+                       const BlockActivations& kept, float* dx, std::int64_t tokens) const;
+
+ private:
+  const ModelConfig& config_;
+  Operators& operators_;
+  Linear inputs_, output_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,82 @@
+#pragma once
+// The families of models (`model_type`): what config.json and the weights of each look like in HF
+// transformers. The one place that knows their names, keys and class defaults.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::train {
+
+struct ModelConfig;
+
+// Names of config.json's keys.
+struct ConfigKeys {
+  std::string_view hidden_size = "hidden_size";
+  std::string_view intermediate_size = "intermediate_size";
+  std::string_view num_hidden_layers = "num_hidden_layers";
+  std::string_view num_attention_heads = "num_attention_heads";
+  std::string_view max_position_embeddings = "max_position_embeddings";
+  std::string_view norm_eps = "rms_norm_eps";
+  std::string_view activation = "hidden_act";
+};
+
+// What all models of a type have in common. Defaults are those of the type's configuration class in
+// transformers 5.
+struct ModelFamily {
+  std::string_view model_type;
+  std::string_view architecture;  // the class in config.json's `architectures`
+  std::string_view base_prefix;   // of all names but the head's; a file may lack it
+  ConfigKeys keys;
+  std::int64_t max_position_embeddings = 0;
+  double norm_eps = 1e-6;
+  std::optional<std::int64_t> num_key_value_heads;  // else num_attention_heads
+  std::optional<std::int64_t> head_dim;             // else hidden_size / num_attention_heads
+  bool tie_word_embeddings = false;
+  std::optional<std::int64_t> bos_token_id;
+  std::optional<std::int64_t> eos_token_id;
+};
+
+// Null for a type that is not supported.
+const ModelFamily* find_model_family(std::string_view model_type);
+// The family of a configuration: its type is supported.
+const ModelFamily& family_of(const ModelConfig& config);
+// "llama, mistral, …".
+std::string supported_model_types();
+
+// Names of modules, to which ".weight" and ".bias" are added. All are part of a state dict's names
+// as transformers 5 writes them.
+struct BlockNames {
+  std::string attention_norm;
+  // The products that give queries, keys and values: three, or one for all.
+  std::vector<std::string> qkv;
+  // Norms of query and key heads; empty where there are none.
+  std::string query_norm;
+  std::string key_norm;
+  std::string attention_output;
+  std::string mlp_norm;
+  // The MLP's first products: gate and up, or one.
+  std::vector<std::string> mlp_inputs;
+  std::string mlp_output;
+};
+BlockNames block_names(const ModelConfig& config, std::int64_t layer);
+
+struct EndNames {
+  std::string token_embedding;
+  std::string position_embedding;  // empty with rotary positions
+  std::string final_norm;
+  std::string output;  // the token embedding when tied
+};
+EndNames end_names(const ModelConfig& config);
+
+// A parameter's name in files that hold the base model alone (`wte.weight` of the published GPT-2,
+// `layers.0.…`): nothing for the head's.
+std::optional<std::string> base_model_name(const ModelConfig& config, std::string_view name);
+// Whether a tensor that the model does not have may be in a file of weights: a stored copy of a
+// tied head, buffers that older versions saved.
+bool ignored_in_weights(const ModelConfig& config, std::string_view name);
+
+}  // namespace troupe::train

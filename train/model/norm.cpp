@@ -1,0 +1,52 @@
+#include "train/model/norm.h"
+
+namespace troupe::train {
+
+Norm::Norm(const ModelConfig& config, const ParameterLayout& layout, const std::string& module)
+    : kind_(config.norm),
+      width_(config.hidden_size),
+      eps_(static_cast<float>(config.norm_eps)),
+      weight_(parameter_ref(layout, module + ".weight")) {
+  if (kind_ == NormKind::kLayer) bias_ = parameter_ref(layout, module + ".bias");
+}
+
+void Norm::forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
+                   float* statistics, std::int64_t rows) const {
+  if (kind_ == NormKind::kRms)
+    operators.rms_norm_forward(x, unit.vector(weight_), y, statistics, rows, width_, eps_);
+  else
+    operators.layer_norm_forward(x, unit.vector(weight_), unit.vector(bias_), y, statistics + rows,
+                                 statistics, rows, width_, eps_);
+}
+
+void Norm::residual_forward(Operators& operators, const UnitParameters& unit, const float* x,
+                            const float* delta, float* sum, float* y, float* statistics,
+                            std::int64_t rows) const {
+  if (kind_ == NormKind::kRms)
+    return operators.residual_rms_norm_forward(x, delta, unit.vector(weight_), sum, y, statistics,
+                                               rows, width_, eps_);
+  operators.add(x, delta, sum, rows * width_);
+  forward(operators, unit, sum, y, statistics, rows);
+}
+
+void Norm::apply(Operators& operators, const UnitParameters& unit, const float* x,
+                 const float* statistics, float* y, std::int64_t rows) const {
+  if (kind_ == NormKind::kRms)
+    operators.rms_norm_apply(x, unit.vector(weight_), statistics, y, rows, width_);
+  else
+    operators.layer_norm_apply(x, unit.vector(weight_), unit.vector(bias_), statistics + rows,
+                               statistics, y, rows, width_);
+}
+
+void Norm::backward(Operators& operators, const UnitParameters& unit, const float* dy,
+                    const float* x, const float* statistics, float* dx, float* unit_gradient,
+                    std::int64_t rows) const {
+  float* dweight = unit_gradient + weight_.offset;
+  if (kind_ == NormKind::kRms)
+    operators.rms_norm_backward(dy, x, unit.vector(weight_), statistics, dx, dweight, rows, width_);
+  else
+    operators.layer_norm_backward(dy, x, unit.vector(weight_), statistics + rows, statistics, dx,
+                                  dweight, unit_gradient + bias_.offset, rows, width_);
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,43 @@
+#pragma once
+// The norms of the decoder's stream: RMS or layer norm, as the configuration says. All buffers are
+// fp32.
+
+#include <cstdint>
+#include <string>
+
+#include "train/model/model_config.h"
+#include "train/model/parameter_layout.h"
+#include "train/model/unit_access.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+class Norm {
+ public:
+  Norm() = default;
+  // `module`: the norm's name, without ".weight".
+  Norm(const ModelConfig& config, const ParameterLayout& layout, const std::string& module);
+
+  // x, y: (rows, hidden size). statistics: (rows, ModelConfig::norm_statistics()), kept for
+  // backward; one pass must give the same `rows` in all calls.
+  void forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
+               float* statistics, std::int64_t rows) const;
+  // sum = x + delta, y = norm(sum).
+  void residual_forward(Operators& operators, const UnitParameters& unit, const float* x,
+                        const float* delta, float* sum, float* y, float* statistics,
+                        std::int64_t rows) const;
+  // y again, the same bits.
+  void apply(Operators& operators, const UnitParameters& unit, const float* x,
+             const float* statistics, float* y, std::int64_t rows) const;
+  // Adds to dx and to the unit's gradient.
+  void backward(Operators& operators, const UnitParameters& unit, const float* dy, const float* x,
+                const float* statistics, float* dx, float* unit_gradient, std::int64_t rows) const;
+
+ private:
+  NormKind kind_ = NormKind::kRms;
+  std::int64_t width_ = 0;
+  float eps_ = 0;
+  ParameterRef weight_, bias_;
+};
+
+}  // namespace troupe::train

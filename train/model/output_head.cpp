@@ -1,0 +1,96 @@
+#include "train/model/output_head.h"
+
+#include <algorithm>
+
+#include "train/model/model_family.h"
+
+namespace troupe::train {
+
+OutputHead::OutputHead(const ModelConfig& config, const ParameterLayout& layout,
+                       Operators& operators)
+    : config_(config),
+      operators_(operators),
+      unit_(static_cast<int>(layout.units().size()) - 1),
+      norm_(config, layout, end_names(config).final_norm),
+      output_(layout, {end_names(config).output}, false) {}
+
+Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) const {
+  const Phase phase = gradient ? Phase::kBackward : Phase::kForward;
+  HeldUnit own = TROUPE_TRY(HeldUnit::acquire(units, unit_, phase));
+  std::optional<HeldUnit> embedding;
+  if (config_.tie_word_embeddings)
+    embedding.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, phase)));
+  Pass pass(std::move(own), std::move(embedding));
+  if (gradient) {
+    pass.norm_gradient = TROUPE_TRY(units.gradient(unit_)).data();
+    pass.output_gradient =
+        config_.tie_word_embeddings ? TROUPE_TRY(units.gradient(0)).data() : pass.norm_gradient;
+  }
+  return pass;
+}
+
+void OutputHead::chunk_logits(const Pass& pass, std::int64_t begin, std::int64_t rows,
+                              Activations& a) const {
+  operators_.embedding_forward(a.target_tokens + begin, a.stream(config_.num_hidden_layers),
+                               DType::kF32, a.head_input, rows, config_.hidden_size);
+  norm_.forward(operators_, pass.norm(), a.head_input, a.head_normed, a.head_statistics, rows);
+  output_.forward(operators_, pass.output(), a.head_normed, a.logits, rows);
+}
+
+void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
+                                Activations& a) const {
+  const std::int64_t width = config_.hidden_size;
+  output_.backward_weight(operators_, pass.output().arithmetic(), a.logits, a.head_normed,
+                          pass.output_gradient, rows);
+  output_.backward_input(operators_, pass.output(), a.logits, a.head_gradient, rows);
+  operators_.zero(a.head_input_gradient, rows * width);
+  norm_.backward(operators_, pass.norm(), a.head_gradient, a.head_input, a.head_statistics,
+                 a.head_input_gradient, pass.norm_gradient, rows);
+  operators_.embedding_backward(a.target_tokens + begin, a.head_input_gradient, a.stream_gradient,
+                                rows, width);
+}
+
+Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows,
+                             const Loss& loss, float scale, Activations& a, LossSum& sum) const {
+  const auto count = static_cast<std::size_t>(rows);
+  const bool gradient = pass.norm_gradient != nullptr;
+  chunk_logits(pass, begin, rows, a);
+  TROUPE_RETURN_IF_ERROR(loss.evaluate(operators_,
+                                       {a.logits,
+                                        rows,
+                                        config_.vocab_size,
+                                        {a.targets + begin, count},
+                                        {a.target_tokens + begin, count}},
+                                       scale, gradient, {a.losses, count}));
+  operators_.download(a.losses, a.host_losses.data(), count * sizeof(float));
+  for (std::size_t i = 0; i < count; ++i) sum.loss_sum += a.host_losses[i];
+  sum.target_count += rows;
+  if (gradient) chunk_backward(pass, begin, rows, a);
+  return {};
+}
+
+Result<LossSum> OutputHead::run(std::int64_t target_count, UnitAccess& units, const Loss& loss,
+                                float scale, bool gradient, Activations& activations) const {
+  const Pass pass = TROUPE_TRY(begin(units, gradient));
+  LossSum sum;
+  for (std::int64_t at = 0; at < target_count; at += activations.head_rows)
+    TROUPE_RETURN_IF_ERROR(run_chunk(pass, at, std::min(activations.head_rows, target_count - at),
+                                     loss, scale, activations, sum));
+  if (gradient) TROUPE_RETURN_IF_ERROR(units.gradient_done(unit_));
+  return sum;
+}
+
+Status OutputHead::logits(std::int64_t count, UnitAccess& units, Activations& activations,
+                          std::span<float> out) const {
+  const std::int64_t classes = config_.vocab_size;
+  const Pass pass = TROUPE_TRY(begin(units, false));
+  for (std::int64_t at = 0; at < count; at += activations.head_rows) {
+    const std::int64_t rows = std::min(activations.head_rows, count - at);
+    chunk_logits(pass, at, rows, activations);
+    operators_.download(activations.logits, out.data() + at * classes,
+                        static_cast<std::size_t>(rows * classes) * sizeof(float));
+  }
+  return {};
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,61 @@
+#pragma once
+// The end of the model: final norm and logits, in chunks of tokens.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "train/model/activations.h"
+#include "train/model/held_unit.h"
+#include "train/model/linear.h"
+#include "train/model/loss.h"
+#include "train/model/norm.h"
+
+namespace troupe::train {
+
+// Works on the tokens that Activations::target_tokens names, of the last block's output.
+class OutputHead {
+ public:
+  // `config` and `operators` must outlive the object.
+  OutputHead(const ModelConfig& config, const ParameterLayout& layout, Operators& operators);
+
+  // The losses of the first `target_count` tokens. With `gradient`, also adds the gradient of
+  // Σ losses·scale to activations.stream_gradient and to the units' gradients, and says that the
+  // head's gradient is done.
+  Result<LossSum> run(std::int64_t target_count, UnitAccess& units, const Loss& loss, float scale,
+                      bool gradient, Activations& activations) const;
+  // Logits of the first `count` tokens to host memory: (count, vocabulary).
+  Status logits(std::int64_t count, UnitAccess& units, Activations& activations,
+                std::span<float> out) const;
+
+ private:
+  // What a pass holds. Gradients are null in forward-only passes.
+  struct Pass {
+    Pass(HeldUnit own, std::optional<HeldUnit> embedding)
+        : own_unit(std::move(own)), embedding_unit(std::move(embedding)) {}
+    const UnitParameters& norm() const { return own_unit.parameters(); }
+    const UnitParameters& output() const {
+      return (embedding_unit ? *embedding_unit : own_unit).parameters();
+    }
+    HeldUnit own_unit;
+    std::optional<HeldUnit> embedding_unit;  // when tied
+    float* norm_gradient = nullptr;
+    float* output_gradient = nullptr;
+  };
+  Result<Pass> begin(UnitAccess& units, bool gradient) const;
+  // Tokens [begin, begin + rows): logits in activations.logits.
+  void chunk_logits(const Pass& pass, std::int64_t begin, std::int64_t rows,
+                    Activations& activations) const;
+  void chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
+                      Activations& activations) const;
+  Status run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows, const Loss& loss,
+                   float scale, Activations& activations, LossSum& sum) const;
+
+  const ModelConfig& config_;
+  Operators& operators_;
+  int unit_ = 0;
+  Norm norm_;
+  Linear output_;  // lm_head, or the embedding when tied
+};
+
+}  // namespace troupe::train
