@@ -108,13 +108,7 @@ Result<int> read_stage(json::Object& values) {
     return error(Code::kInvalidArgument,
                  "zero_optimization.stage: {} is no stage; one of 0, 1, 2, 3", *stage);
   }
-  if (*stage != 0) {
-    return error(Code::kUnsupported,
-                 "zero_optimization.stage={} is not supported: sharding comes later; use "
-                 "troupe.strategy=ddp (stage 0)",
-                 *stage);
-  }
-  return 0;
+  return static_cast<int>(*stage);
 }
 
 // AdamW is what runs; DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
@@ -131,6 +125,77 @@ Status check_optimizer(json::Object& values) {
       "optimizer.type={}{} is not supported: AdamW in fp32 is the only optimizer; use AdamW, "
       "or leave the optimizer block out",
       name, name == "Adam" ? " with adam_w_mode=false" : "");
+}
+
+// DeepSpeed's own schedules are not there; the nearest of transformers' is named.
+Status check_scheduler(json::Object& values) {
+  if (!find_path(values, "scheduler")) return {};
+  const auto* type = find_path(values, "scheduler.type");
+  if (!type) return error(Code::kInvalidArgument, "scheduler.type: missing");
+  const auto name = value_text(*type);
+  const char* instead = "lr_scheduler_type of the training configuration";
+  if (name == "WarmupLR") instead = "lr_scheduler_type: constant_with_warmup";
+  if (name == "WarmupDecayLR") instead = "lr_scheduler_type: linear";
+  if (name == "WarmupCosineLR") instead = "lr_scheduler_type: cosine_with_min_lr";
+  return error(Code::kUnsupported,
+               "scheduler.type={} is not supported: DeepSpeed's own schedules are not there; leave "
+               "the scheduler block out and use {}",
+               name.substr(0, 40), instead);
+}
+
+// A limit under its name with or without stage3_. "auto" that could not be filled is the default.
+Status read_limit(json::Object& values, const std::string& name, std::int64_t& out) {
+  for (const auto& path : {"zero_optimization.stage3_" + name, "zero_optimization." + name}) {
+    const auto* value = find_path(values, path);
+    if (!value || is_auto(*value)) continue;
+    const auto number = read_integer(*value);
+    if (!number.ok()) return number.status().prefixed(path);
+    if (*number < 0) return error(Code::kInvalidArgument, "{}: {} is below 0", path, *number);
+    out = *number;
+  }
+  return {};
+}
+
+Result<DeepSpeedLimits> read_limits(json::Object& values) {
+  DeepSpeedLimits out;
+  TROUPE_RETURN_IF_ERROR(read_limit(values, "max_live_parameters", out.max_live_parameters));
+  TROUPE_RETURN_IF_ERROR(read_limit(values, "max_reuse_distance", out.max_reuse_distance));
+  TROUPE_RETURN_IF_ERROR(read_limit(values, "prefetch_bucket_size", out.prefetch_bucket_size));
+  TROUPE_RETURN_IF_ERROR(
+      read_limit(values, "param_persistence_threshold", out.param_persistence_threshold));
+  return out;
+}
+
+Result<std::optional<Precision>> read_reduce(json::Object& values) {
+  const auto* value = find_path(values, "communication_data_type");
+  if (!value) return std::optional<Precision>();
+  const auto text = value_text(*value);
+  if (text == "fp32" || text == "float32") return std::optional(Precision::kFloat32);
+  if (text == "bf16" || text == "bfp16" || text == "bfloat16") {
+    return std::optional(Precision::kBfloat16);
+  }
+  return error(Code::kUnsupported,
+               "communication_data_type={} is not supported: fp16 overflows where gradients do "
+               "not; use fp32 or bf16",
+               text.substr(0, 40));
+}
+
+// What a user should know of what follows from the configuration.
+std::vector<std::string> make_notes(const ResolvedDeepSpeed& resolved,
+                                    const TrainingSection& training) {
+  std::vector<std::string> notes;
+  if (resolved.zero_stage == 0) {
+    notes.push_back(
+        "ZeRO stage 0 is data parallelism; its buckets and overlap settings have no effect");
+  }
+  // DeepSpeed's own default is 0.0 or 1.0, depending on its version.
+  const bool given = resolved.values.contains("gradient_clipping");
+  notes.push_back(training.max_grad_norm > 0
+                      ? fmt::format("{}gradients are clipped to max_grad_norm, {}",
+                                    given ? "" : "gradient_clipping is not given: ",
+                                    json::python_float(training.max_grad_norm))
+                      : "gradients are not clipped: max_grad_norm is 0");
+  return notes;
 }
 
 void match_training(Matcher& matcher, const DeepSpeedContext& context) {
@@ -254,8 +319,9 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
                  "bfloat16 and fp16 modes cannot be simultaneously enabled");
   }
   out.zero_stage = TROUPE_TRY(read_stage(out.values));
-  TROUPE_RETURN_IF_ERROR(check_deepspeed_keys(out.values));
+  TROUPE_RETURN_IF_ERROR(deepspeed_keys().check(out.values, [](const auto& path) { return path; }));
   TROUPE_RETURN_IF_ERROR(check_optimizer(out.values));
+  TROUPE_RETURN_IF_ERROR(check_scheduler(out.values));
 
   Matcher matcher(out.values);
   match_training(matcher, context);
@@ -274,16 +340,11 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
                  out.batch.train_batch_size, training.per_device_train_batch_size,
                  training.gradient_accumulation_steps, context.world_size);
   }
-  out.notes.push_back(
-      "ZeRO stage 0 is data parallelism; its buckets and overlap settings have no "
-      "effect");
-  if (!find_path(out.values, "gradient_clipping")) {
-    // DeepSpeed's own default is 0.0 or 1.0, depending on its version.
-    out.notes.push_back(
-        fmt::format("gradient_clipping is not given: gradients are clipped to "
-                    "max_grad_norm, {}",
-                    json::python_float(training.max_grad_norm)));
-  }
+  constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3"};
+  out.strategy = kStrategies[out.zero_stage];
+  if (out.zero_stage == 3) out.limits = TROUPE_TRY(read_limits(out.values));
+  out.reduce = TROUPE_TRY(read_reduce(out.values));
+  out.notes = make_notes(out, training);
   return out;
 }
 

@@ -3,8 +3,8 @@
 //
 // Rules and texts: DeepSpeed's config.py (batch) and transformers' HfTrainerDeepSpeedConfig ("auto"
 // and mismatches); numbers are compared as numbers, so that "8" equals 8 (LLaMA-Factory#1116).
-// ZeRO stage 0 without offload is data parallelism and is what runs; everything that would change
-// the computation otherwise is refused by name.
+// What becomes of every key: deepspeed_keys.h. DeepSpeed's own schedules start a step later than
+// transformers' and warm up over at least two steps, so a scheduler block is refused by its name.
 
 #include <cstdint>
 #include <optional>
@@ -41,15 +41,26 @@ Result<DeepSpeedBatch> resolve_deepspeed_batch(std::optional<std::int64_t> train
 struct DeepSpeedContext {
   TrainingSection training;
   std::int64_t world_size = 1;
-  std::optional<std::int64_t> hidden_size;  // of the model; bucket sizes stay "auto" without it
-  std::optional<std::int64_t> total_steps;  // of the run; likewise for total_num_steps
+  // Of the model. Without it bucket sizes and thresholds that are "auto" have DeepSpeed's defaults.
+  std::optional<std::int64_t> hidden_size;
   bool bf16 = false;
   bool fp16 = false;
+};
+
+// Limits of gathered parameters in elements, of stage 3. Defaults: DeepSpeed's.
+struct DeepSpeedLimits {
+  std::int64_t max_live_parameters = 1'000'000'000;
+  std::int64_t max_reuse_distance = 1'000'000'000;
+  std::int64_t prefetch_bucket_size = 50'000'000;
+  std::int64_t param_persistence_threshold = 100'000;
 };
 
 struct ResolvedDeepSpeed {
   json::Object values;  // every "auto" replaced that can be
   int zero_stage = 0;
+  std::string strategy;                   // of troupe.strategy: ddp, zero1, zero2, zero3
+  std::optional<DeepSpeedLimits> limits;  // with stage 3
+  std::optional<Precision> reduce;        // communication_data_type, where it is given
   DeepSpeedBatch batch;
   std::vector<std::string> notes;  // what a user should know
 };

@@ -1,194 +1,169 @@
 #include "train/config/deepspeed_keys.h"
 
-#include <algorithm>
-#include <map>
-
-#include "train/config/keys.h"
-#include "train/config/suggest.h"
-#include "train/config/values.h"
-
 namespace troupe::train {
 namespace {
 
-enum class Kind {
-  kUsed,     // read by resolve_deepspeed
-  kInert,    // how DeepSpeed does something; no effect on the results
-  kRefused,  // only the listed values, which ask for nothing
-  kSection,  // a mapping with rows of its own
-};
-
-struct Row {
-  Kind kind;
-  std::string nothing;  // kRefused: values that ask for nothing, "a|b"
-  std::string why;      // kRefused
-};
-
-constexpr const char* kLater = "sharding comes later; use troupe.strategy=ddp";
-constexpr const char* kSingle = "training is in fp32 for now";
+constexpr const char* kBatch = "sequences of a step";
+constexpr const char* kBuckets =
+    "gradients and parameters move unit by unit; buckets and overlap do not change the results";
+constexpr const char* kOtherAlgorithm = "gradients are summed unscaled in fp32; leave it out";
+constexpr const char* kQuantised = "nothing is quantised on its way; use false";
 constexpr const char* kService = "no outside service is contacted; leave it out";
+constexpr const char* kNoFp16 = "no effect without fp16.enabled";
 
-// Dotted path → row. Names and defaults: DeepSpeed's configuration reference.
-const std::map<std::string, Row, std::less<>>& rows() {
-  static const auto table = [] {
-    std::map<std::string, Row, std::less<>> t;
-    const auto add = [&](Kind kind, std::string_view names, std::string_view nothing = {},
-                         std::string_view why = {}) {
-      for (const auto& name : split_words(names)) {
-        t[name] = Row{kind, std::string(nothing), std::string(why)};
-      }
-    };
-    add(Kind::kUsed,
-        "train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|"
-        "gradient_clipping|zero_optimization.stage|optimizer.type|optimizer.params.lr|"
-        "optimizer.params.betas|optimizer.params.eps|optimizer.params.weight_decay");
-    add(Kind::kSection,
-        "zero_optimization|fp16|bf16|amp|optimizer|optimizer.params|checkpoint|data_types|"
-        "activation_checkpointing|tensorboard|wandb|csv_monitor|comet|flops_profiler|"
-        "comms_logger|zero_optimization.offload_optimizer|zero_optimization.offload_param|aio|"
-        "elasticity|tensor_parallel|torch_autocast|fp8|compile|autotuning");
-    add(Kind::kInert,
-        "steps_per_print|wall_clock_breakdown|dump_state|memory_breakdown|"
-        "zero_allow_untested_optimizer|zero_force_ds_cpu_optimizer|disable_allgather|"
-        "dataloader_drop_last|"
-        "zero_optimization.contiguous_gradients|zero_optimization.reduce_scatter|"
-        "zero_optimization.allgather_partitions|zero_optimization.reduce_bucket_size|"
-        "zero_optimization.allgather_bucket_size|zero_optimization.overlap_comm|"
-        "zero_optimization.round_robin_gradients|zero_optimization.sub_group_size|"
-        "zero_optimization.stage3_max_live_parameters|"
-        "zero_optimization.stage3_max_reuse_distance|"
-        "zero_optimization.stage3_prefetch_bucket_size|"
-        "zero_optimization.stage3_param_persistence_threshold|"
-        "zero_optimization.stage3_model_persistence_threshold|"
-        "zero_optimization.stage3_gather_16bit_weights_on_model_save|"
-        "zero_optimization.stage3_gather_fp16_weights_on_model_save|"
-        "zero_optimization.ignore_unused_parameters|zero_optimization.load_from_fp32_weights|"
-        "zero_optimization.elastic_checkpoint|zero_optimization.memory_efficient_linear|"
-        "fp16.loss_scale|fp16.loss_scale_window|fp16.initial_scale_power|fp16.hysteresis|"
-        "fp16.consecutive_hysteresis|fp16.min_loss_scale|fp16.auto_cast|fp16.opt_level|"
-        "bf16.check_grad_overflow|bf16.immediate_grad_update|amp.opt_level|"
-        "checkpoint.tag_validation|checkpoint.use_node_local_storage|"
-        "optimizer.params.torch_adam|optimizer.params.adam_w_mode|"
-        "activation_checkpointing.partition_activations|"
-        "activation_checkpointing.cpu_checkpointing|"
-        "activation_checkpointing.contiguous_memory_optimization|"
-        "activation_checkpointing.number_checkpoints|"
-        "activation_checkpointing.synchronize_checkpoint_boundary|"
-        "activation_checkpointing.profile");
-    add(Kind::kRefused, "prescale_gradients", "false", "gradients are summed unscaled");
-    add(Kind::kRefused, "gradient_predivide_factor", "1|1.0", "gradients are summed unscaled");
-    add(Kind::kRefused, "sparse_gradients", "false", "gradients are dense");
-    add(Kind::kRefused, "checkpoint.load_universal", "false",
-        "checkpoints of Troupe load at any world size already");
-    add(Kind::kRefused, "data_types.grad_accum_dtype|communication_data_type", "null|fp32",
-        kSingle);
-    add(Kind::kUsed, "bf16.enabled");
-    add(Kind::kRefused, "fp16.enabled", "false|auto",
-        "fp16 and its loss scale are not there; use bf16: true");
-    add(Kind::kRefused, "amp.enabled|fp8.enabled|torch_autocast.enabled", "false", kSingle);
-    add(Kind::kRefused, "tensorboard.enabled|wandb.enabled|csv_monitor.enabled|comet.enabled",
-        "false", kService);
-    add(Kind::kRefused, "flops_profiler.enabled|comms_logger.enabled|autotuning.enabled", "false",
-        "DeepSpeed's own tools are not there; leave it out");
-    add(Kind::kRefused, "compile.deepcompile", "false", "the model is compiled code already");
-    add(Kind::kRefused, "elasticity.enabled", "false",
-        "the size of a run is troupe.workers; leave it out");
-    add(Kind::kRefused, "tensor_parallel.autotp_size", "0|1",
-        "data parallelism is the only kind there is");
-    add(Kind::kRefused,
-        "zero_optimization.offload_optimizer.device|zero_optimization.offload_param.device", "none",
-        "offload comes later; use device none");
-    add(Kind::kRefused,
-        "zero_optimization.cpu_offload|zero_optimization.cpu_offload_params|"
-        "zero_optimization.cpu_offload_param",
-        "false", "offload comes later; leave it out");
-    add(Kind::kRefused,
-        "zero_optimization.zero_quantized_weights|zero_optimization.zero_quantized_gradients|"
-        "zero_optimization.zero_quantized_nontrainable_weights",
-        "false", "nothing is quantised");
-    add(Kind::kRefused, "zero_optimization.zero_hpz_partition_size", "1", kLater);
-    add(Kind::kRefused, "zero_optimization.mics_shard_size", "-1", kLater);
-    add(Kind::kRefused, "zero_optimization.mics_hierarchical_params_gather", "false", kLater);
-    add(Kind::kRefused, "scheduler", "",
-        "leave it out and use lr_scheduler_type of the training configuration");
-    return t;
-  }();
+void add_batch_keys(ForeignKeys& t) {
+  t.used("train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps", kBatch)
+      .used("gradient_clipping",
+            "global norm that gradients are clipped to; agrees with "
+            "max_grad_norm")
+      .section("optimizer|optimizer.params")
+      .used("optimizer.type", "AdamW, or Adam with adam_w_mode")
+      .used(
+          "optimizer.params.lr|optimizer.params.betas|optimizer.params.eps|"
+          "optimizer.params.weight_decay",
+          "agrees with the training configuration")
+      .used("optimizer.params.adam_w_mode", "decoupled weight decay")
+      .inert("optimizer.params.torch_adam", "there is one implementation of AdamW")
+      .section("scheduler")
+      .open("scheduler.params", "the schedule is not there")
+      .used("scheduler.type", "refused by its name");
+}
+
+void add_zero_keys(ForeignKeys& t) {
+  const auto zero = [](std::string_view names) {
+    std::string out;
+    std::size_t start = 0;
+    while (start <= names.size()) {
+      const auto end = std::min(names.find('|', start), names.size());
+      out += (out.empty() ? "zero_optimization." : "|zero_optimization.") +
+             std::string(names.substr(start, end - start));
+      start = end + 1;
+    }
+    return out;
+  };
+  t.section("zero_optimization")
+      .used(zero("stage"), "what is sharded over the trainers")
+      .used(zero("stage3_max_live_parameters|max_live_parameters"),
+            "gathered parameters at a time, in elements")
+      .used(zero("stage3_max_reuse_distance|max_reuse_distance"),
+            "a unit used again within so many elements stays gathered")
+      .used(zero("stage3_prefetch_bucket_size|prefetch_bucket_size"), "elements gathered ahead")
+      .used(zero("stage3_param_persistence_threshold|param_persistence_threshold"),
+            "units up to so many elements stay gathered")
+      .inert(zero("stage3_model_persistence_threshold|model_persistence_threshold"),
+             "what stays gathered does not change the results; max_live_parameters limits it")
+      .inert(zero("contiguous_gradients|reduce_scatter|allgather_partitions|reduce_bucket_size|"
+                  "allgather_bucket_size|overlap_comm|round_robin_gradients|"
+                  "use_multi_rank_bucket_allreduce|stage3_use_all_reduce_for_fetch_params|"
+                  "stage3_module_granularity_threshold|module_granularity_threshold|"
+                  "use_all_reduce_for_fetch_params|log_trace_cache_warnings"),
+             kBuckets)
+      .inert(zero("sub_group_size"), "the update runs tile by tile; the results are the same")
+      .inert(zero("stage3_gather_16bit_weights_on_model_save|"
+                  "stage3_gather_fp16_weights_on_model_save|gather_16bit_weights_on_model_save"),
+             "the weights are always saved whole")
+      .inert(zero("ignore_unused_parameters|load_from_fp32_weights|elastic_checkpoint|"
+                  "pipeline_loading_checkpoint|memory_efficient_linear"),
+             "how DeepSpeed loads and computes; the results are the same")
+      .open(zero("offload_optimizer|offload_param"), "no effect with device none")
+      .refused(zero("offload_optimizer.device|offload_param.device"), "none",
+               "offload comes later; use device none, or the configuration without offload")
+      .refused(zero("cpu_offload|cpu_offload_params|cpu_offload_param|cpu_offload_use_pin_memory"),
+               "false", "offload comes later; leave it out")
+      .refused(zero("zero_quantized_weights|zero_quantized_gradients|"
+                    "zero_quantized_nontrainable_weights"),
+               "false", kQuantised)
+      .refused(zero("zero_hpz_partition_size"), "1",
+               "secondary shards come later; use 1, or troupe.strategy=hsdp for shards within "
+               "groups")
+      .refused(zero("mics_shard_size"), "-1|0",
+               "use troupe.strategy=hsdp with troupe.mesh=REPLICATE,SHARD for shards within groups")
+      .refused(zero("mics_hierarchical_params_gather"), "false", "leave it out")
+      .refused(zero("legacy_stage1"), "false", "there is one ZeRO-1; leave it out");
+}
+
+void add_precision_keys(ForeignKeys& t) {
+  t.section("bf16|fp16|data_types")
+      .used("bf16.enabled", "compute in bf16; agrees with bf16")
+      .inert("bf16.check_grad_overflow", "gradients are always checked for NaN and Inf")
+      .inert("bf16.immediate_grad_update", "when gradients are added does not change the results")
+      .refused("bf16.bf16_master_weights_and_grads|bf16.bf16_optimizer_states", "false",
+               "use pure_bf16: true for bf16 parameters and optimizer state")
+      .refused("fp16.enabled", "false|auto",
+               "fp16 and its loss scale are not there; use bf16: true")
+      .inert(
+          "fp16.loss_scale|fp16.loss_scale_window|fp16.initial_scale_power|fp16.hysteresis|"
+          "fp16.consecutive_hysteresis|fp16.min_loss_scale|fp16.auto_cast|fp16.opt_level|"
+          "fp16.fp16_master_weights_and_grads",
+          kNoFp16)
+      .used("communication_data_type",
+            "what gradients travel in between trainers (troupe.reduce_dtype)")
+      .one_of("communication_data_type", "fp32|bf16|bfp16|bfloat16|float32|fp16|none")
+      .inert("seq_parallel_communication_data_type", "there is no sequence parallelism")
+      .refused("data_types.grad_accum_dtype", "fp32|float32|none",
+               "gradients are always added in fp32; use fp32")
+      .open("amp|fp8|torch_autocast", "the section is off")
+      .refused("amp.enabled|fp8.enabled|torch_autocast.enabled", "false",
+               "training is in fp32 or bf16; use bf16: true")
+      .refused("prescale_gradients", "false", kOtherAlgorithm)
+      .refused("gradient_predivide_factor", "1", kOtherAlgorithm)
+      .refused("sparse_gradients", "false", "gradients are dense; leave it out");
+}
+
+void add_tool_keys(ForeignKeys& t) {
+  t.inert("steps_per_print|wall_clock_breakdown|dump_state|memory_breakdown",
+          "DeepSpeed's own log; logging_steps decides")
+      .inert(
+          "zero_allow_untested_optimizer|zero_force_ds_cpu_optimizer|disable_allgather|"
+          "dataloader_drop_last",
+          "how DeepSpeed does its part; the results are the same")
+      .section("checkpoint|activation_checkpointing")
+      .inert(
+          "checkpoint.tag_validation|checkpoint.use_node_local_storage|"
+          "checkpoint.parallel_write|checkpoint.writer",
+          "checkpoints are Troupe's own, and always checked")
+      .refused("checkpoint.load_universal", "false",
+               "checkpoints of Troupe load at any world size already; leave it out")
+      .inert(
+          "activation_checkpointing.partition_activations|"
+          "activation_checkpointing.cpu_checkpointing|"
+          "activation_checkpointing.contiguous_memory_optimization|"
+          "activation_checkpointing.number_checkpoints|"
+          "activation_checkpointing.synchronize_checkpoint_boundary|"
+          "activation_checkpointing.profile",
+          "troupe.activation_checkpointing decides; the results are the same")
+      .open("tensorboard|wandb|csv_monitor|comet|flops_profiler|comms_logger|autotuning|elasticity",
+            "the section is off")
+      .open("monitor_config|comms_config", "DeepSpeed does not read it either")
+      .refused("tensorboard.enabled|wandb.enabled|csv_monitor.enabled|comet.enabled", "false",
+               kService)
+      .refused("flops_profiler.enabled|comms_logger.enabled|autotuning.enabled", "false",
+               "DeepSpeed's own tools are not there; leave it out")
+      .refused("elasticity.enabled", "false", "the size of a run is troupe.workers; leave it out")
+      .open("compile", "the model is compiled code already")
+      .refused("compile.deepcompile", "false", "the model is compiled code already; leave it out")
+      .open("aio", "nothing is offloaded to disk")
+      .open("tensor_parallel", "there is no tensor parallelism")
+      .refused("tensor_parallel.autotp_size", "0|1",
+               "tensor parallelism comes later; use 1 and more trainers")
+      .refused("sequence_parallel_size|pipeline", "1|0",
+               "data parallelism is the only kind for now; leave it out");
+}
+
+ForeignKeys build_deepspeed_keys() {
+  ForeignKeys table;
+  add_batch_keys(table);
+  add_zero_keys(table);
+  add_precision_keys(table);
+  add_tool_keys(table);
   return table;
-}
-
-// Sections whose further keys say nothing while the section is off.
-constexpr std::string_view kOpenSections[] = {"tensorboard.",
-                                              "wandb.",
-                                              "csv_monitor.",
-                                              "comet.",
-                                              "aio.",
-                                              "flops_profiler.",
-                                              "comms_logger.",
-                                              "autotuning.",
-                                              "elasticity.",
-                                              "zero_optimization.offload_optimizer.",
-                                              "zero_optimization.offload_param.",
-                                              "tensor_parallel.",
-                                              "torch_autocast.",
-                                              "fp8.",
-                                              "compile.",
-                                              "amp."};
-
-std::vector<std::string> names_under(std::string_view prefix) {
-  std::vector<std::string> out;
-  for (const auto& [path, row] : rows()) {
-    if (!path.starts_with(prefix)) continue;
-    const auto rest = std::string_view(path).substr(prefix.size());
-    if (rest.find('.') == std::string_view::npos) out.emplace_back(rest);
-  }
-  return out;
-}
-
-bool asks_for_nothing(const Row& row, const json::Value& value) {
-  if (value.is_null() || (value.is_object() && value.get_object().empty())) return true;
-  const auto nothing = split_words(row.nothing);
-  auto text = value_text(value);
-  if (const auto flag = read_bool(value); value.is_string() && flag.ok()) {
-    text = *flag ? "true" : "false";
-  }
-  if (std::find(nothing.begin(), nothing.end(), text) != nothing.end()) return true;
-  const auto number = read_number(value);
-  return number.ok() && std::any_of(nothing.begin(), nothing.end(), [&](const auto& word) {
-           const auto other = read_number(json::Value(boost::json::string(word)));
-           return other.ok() && *other == *number;
-         });
-}
-
-Status check_level(const json::Object& level, const std::string& prefix) {
-  for (const auto& member : level) {
-    const std::string name(member.key());
-    const std::string path = prefix + name;
-    if (name.starts_with('_')) continue;
-    const auto found = rows().find(path);
-    if (found == rows().end()) {
-      const bool open = std::any_of(std::begin(kOpenSections), std::end(kOpenSections),
-                                    [&](auto section) { return prefix == section; });
-      if (open) continue;
-      return error(Code::kInvalidArgument, "unknown key '{}'{}", path,
-                   did_you_mean(name, names_under(prefix)));
-    }
-    const Row& row = found->second;
-    if (row.kind == Kind::kSection) {
-      if (member.value().is_null()) continue;
-      if (!member.value().is_object()) {
-        return error(Code::kInvalidArgument, "'{}': expected a mapping, found {}", path,
-                     json::write(member.value()));
-      }
-      TROUPE_RETURN_IF_ERROR(check_level(member.value().get_object(), path + "."));
-    } else if (row.kind == Kind::kRefused && !asks_for_nothing(row, member.value())) {
-      return error(Code::kUnsupported, "{}={} is not supported: {}", path,
-                   value_text(member.value()).substr(0, 80), row.why);
-    }
-  }
-  return {};
 }
 
 }  // namespace
 
-Status check_deepspeed_keys(const json::Object& config) { return check_level(config, ""); }
+const ForeignKeys& deepspeed_keys() {
+  static const ForeignKeys table = build_deepspeed_keys();
+  return table;
+}
 
 }  // namespace troupe::train

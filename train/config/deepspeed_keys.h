@@ -1,17 +1,11 @@
 #pragma once
 // The keys of a DeepSpeed configuration and what happens to each.
 
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "runtime/base/json.h"
-#include "runtime/base/status.h"
+#include "train/config/foreign_keys.h"
 
 namespace troupe::train {
 
-// Everything that is unknown, mistyped or refused in a configuration whose "auto" values are still
-// there; the first of it. Keys that begin with '_' are comments.
-Status check_deepspeed_keys(const json::Object& config);
+// Names and defaults: DeepSpeed's configuration reference and runtime/zero/config.py.
+const ForeignKeys& deepspeed_keys();
 
 }  // namespace troupe::train

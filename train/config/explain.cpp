@@ -71,6 +71,11 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
     ExplainRow row;
     row.key = key.name;
     row.origin = origin_text(loaded, key, row.given);
+    if (const auto from = loaded.resolved_from.find(key.name);
+        !row.given && from != loaded.resolved_from.end()) {
+      row.given = true;
+      row.origin = from->second;
+    }
     const bool ours = key.name.starts_with("troupe.");
     const auto* value = ours ? json::find(*json::find(resolved, "troupe"), key.name.substr(7))
                              : json::find(resolved, key.name);
@@ -92,6 +97,9 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
       "sequences of one step: per_device_train_batch_size × gradient_accumulation_steps × world "
       "size");
   add_environment(rows, loaded.launch);
+  for (const auto& fact : loaded.facts) {
+    rows.push_back({fact.key, fact.value, fact.origin, fact.treatment, fact.note, true});
+  }
   return rows;
 }
 

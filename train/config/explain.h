@@ -19,7 +19,8 @@ struct ExplainRow {
 };
 
 // One row for each key of the table, in its order; after them rows for what follows: the world size
-// and the variables of the environment that were read.
+// and the variables of the environment that were read, and one for each key of DeepSpeed's, FSDP's
+// and accelerate's files.
 std::vector<ExplainRow> explain(const LoadedConfig& loaded);
 
 // The rows as a table for a terminal; only the given keys unless `all`.

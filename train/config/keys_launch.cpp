@@ -67,6 +67,9 @@ void add_troupe_keys(KeyTable& t) {
   t.optional("troupe.sample_prompt", ValueType::kText)
       .implemented("a continuation of this text is printed at the end",
                    TROUPE_FIELD(troupe.sample_prompt));
+  t.optional("troupe.accelerate_config", ValueType::kText)
+      .implemented("accelerate's launch file, as for accelerate launch --config_file",
+                   TROUPE_FIELD(launch.accelerate_config));
   t.integer("troupe.join_timeout_s", 300)
       .implemented("how long node 0 waits for the other nodes, in seconds",
                    TROUPE_FIELD(troupe.join_timeout_s))

@@ -52,9 +52,7 @@ void add_tokenizer_keys(KeyTable& t) {
 
 void add_compute_keys(KeyTable& t) {
   t.choice("flash_attn", "auto", "auto|disabled|sdpa|fa2|fa3")
-      .inert("attention implementation", "one attention kernel, the same result for each choice")
-      .refuses("fa2|fa3", "FlashAttention runs on GPUs in half precision only",
-               "use flash_attn: auto");
+      .inert("attention implementation", "one attention kernel, the same result for each choice");
   t.choice("rope_scaling", "", "|linear|dynamic|yarn|llama3")
       .nullable()
       .refused("stretch RoPE to a longer context", "the context is not extended while training",

@@ -64,18 +64,38 @@ void add_distribution_keys(KeyTable& t) {
       .inert("DDP: nccl, gloo, mpi", "the communicator follows from the devices");
   t.optional("deepspeed", ValueType::kAny)
       .implemented("DeepSpeed configuration: a path or a mapping", TROUPE_FIELD(deepspeed));
-  const char* later = "sharding comes later";
-  const char* use_ddp = "use troupe.strategy=ddp and leave the key out";
   t.optional("fsdp", ValueType::kAny)
-      .refused("shard parameters", later, use_ddp)
-      .accepts("no_shard|no_shard auto_wrap|false");
-  t.object("fsdp_config").inert("FSDP: settings", "no effect without fsdp");
-  t.optional("fsdp_min_num_params", ValueType::kInteger).inert("FSDP", "no effect without fsdp");
+      .implemented(
+          "FSDP: true, or full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2, no_shard",
+          [](TrainConfig& config, const json::Value& value) -> Status {
+            // What is wrong with them is said where they are resolved.
+            config.fsdp.clear();
+            const bool off = value.is_bool() && !value.get_bool();
+            if (!off && !value.is_object() && !value.is_null()) {
+              config.fsdp = TROUPE_TRY(read_text_list(value));
+            }
+            return {};
+          },
+          [](const TrainConfig& config) -> json::Value {
+            if (config.fsdp.empty()) return nullptr;
+            return to_value(config.fsdp);
+          });
+  t.optional("fsdp_config", ValueType::kAny)
+      .implemented("FSDP: settings, a mapping or the path of a JSON file",
+                   TROUPE_FIELD(fsdp_config));
+  const char* units = "units are the embedding, every block and the head; the same results";
+  t.optional("fsdp_min_num_params", ValueType::kInteger).inert("FSDP: what is wrapped", units);
   t.optional("fsdp_transformer_layer_cls_to_wrap", ValueType::kText)
-      .inert("FSDP", "no effect without fsdp");
-  t.optional("parallelism_config", ValueType::kAny).refused("N-d parallelism", later, use_ddp);
+      .inert("FSDP: what is wrapped", units);
+  t.optional("parallelism_config", ValueType::kAny)
+      .implemented(
+          "accelerate's mesh: dp_replicate_size and dp_shard_size (see troupe.mesh)",
+          [](TrainConfig&, const json::Value& value) -> Status {
+            return value.is_null() ? Status() : read_mesh(value).status();
+          },
+          [](const TrainConfig&) -> json::Value { return nullptr; });
   t.optional("tp_size", ValueType::kInteger)
-      .refused("tensor parallelism", later, use_ddp)
+      .refused("tensor parallelism", "tensor parallelism comes later", "use 1 and more trainers")
       .accepts("1");
   t.integer("local_rank", -1).inert("rank on the node", "ranks are given by the launcher");
   t.boolean("use_cpu", false).inert("train on the CPU", "that is what happens");

@@ -40,22 +40,12 @@ Status refuse_unsupported(const Environment& environment) {
       {"USE_MEGATRON_BRIDGE", "Megatron is another runtime"},
       {"USE_KT", "KTransformers is another runtime"},
       {"USE_V1", "LLaMA-Factory's v1 configurations are not read"},
-      {"ACCELERATE_USE_FSDP", "sharding comes later; use troupe.strategy=ddp"},
-      {"ACCELERATE_USE_DEEPSPEED", "give the file by the key deepspeed"},
-      {"ACCELERATE_USE_PARALLELISM_CONFIG", "data parallelism is the only kind there is"},
   };
   for (const auto& entry : kSwitches) {
     if (environment.enabled(entry.name)) {
       return error(Code::kUnsupported, "environment {}={} is not supported: {}; unset it",
                    entry.name, *environment.get(entry.name), entry.why);
     }
-  }
-  const auto precision = text_of(environment, "ACCELERATE_MIXED_PRECISION");
-  if (precision && *precision != "no") {
-    return error(Code::kUnsupported,
-                 "environment ACCELERATE_MIXED_PRECISION={} is not supported: training is in fp32 "
-                 "for now; unset it",
-                 *precision);
   }
   return {};
 }
@@ -100,7 +90,7 @@ WorldSize resolve_world_size(const TrainConfig& config, const LaunchEnvironment&
   if (config.launch.ray_num_workers) return {*config.launch.ray_num_workers, "ray_num_workers"};
   if (launch.nnodes || launch.nproc_per_node) {
     const auto per_node = launch.nproc_per_node.value_or(std::max<std::int64_t>(1, gpu_count));
-    return {launch.node_count() * per_node, "NNODES × NPROC_PER_NODE"};
+    return {launch.node_count() * per_node, launch.processes_from};
   }
   if (gpu_count > 0) return {gpu_count, "GPUs of this machine"};
   return {1, "default"};

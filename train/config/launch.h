@@ -27,12 +27,14 @@ struct LaunchEnvironment {
   std::optional<std::int64_t> max_restarts;    // MAX_RESTARTS: the restart budget of the run
   bool optim_torch = true;                     // OPTIM_TORCH: accepted, without effect
   std::optional<std::string> address;          // TROUPE_ADDRESS, HOST:PORT of a running head
+  // What gave the number of trainers on a node.
+  std::string processes_from = "NNODES × NPROC_PER_NODE";
 
   std::int64_t node_count() const { return nnodes.value_or(1); }
 };
 
 // Errors name the variable. An empty value counts as not set. Variables that ask for what is not
-// there (ACCELERATE_USE_FSDP, USE_MCA, …) are kUnsupported.
+// there (USE_MCA, …) are kUnsupported. accelerate's variables: accelerate.h.
 Result<LaunchEnvironment> read_launch_environment(const Environment& environment);
 
 struct WorldSize {

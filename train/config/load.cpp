@@ -7,6 +7,7 @@
 #include "train/config/problems.h"
 #include "train/config/resolve.h"
 #include "train/config/rules.h"
+#include "train/config/sources.h"
 #include "train/config/suggest.h"
 #include "train/config/values.h"
 
@@ -107,28 +108,17 @@ void store_values(TrainConfig& config, const json::Object& values, Problems& pro
   }
 }
 
-// Replaces the path or mapping of `deepspeed` by the resolved configuration.
-void resolve_deepspeed_key(LoadedConfig& loaded, json::Object& values, FileSystem& files,
-                           std::int64_t gpu_count, Problems& problems) {
-  auto given = values.if_contains("deepspeed");
-  if (!given || given->is_null() || (given->is_string() && given->get_string().empty())) {
-    values.erase("deepspeed");
+// `fsdp_config` may be the path of a JSON file; its content takes its place.
+void read_fsdp_config(json::Object& values, FileSystem& files, Problems& problems) {
+  const auto* given = values.if_contains("fsdp_config");
+  if (!given || given->is_object() || given->is_null()) return;
+  auto config = read_deepspeed(*given, files);
+  if (config.ok()) {
+    values["fsdp_config"] = std::move(*config);
     return;
   }
-  const json::Value source = *given;
-  values.erase("deepspeed");
-  auto config = read_deepspeed(source, files);
-  if (!config.ok()) return problems.add("deepspeed", config.status());
-  DeepSpeedContext context;
-  const auto world = resolve_world_size(loaded.config, loaded.launch, gpu_count);
-  context.training = loaded.config.training;
-  context.world_size = world.value;
-  context.bf16 = loaded.config.model.compute == Precision::kBfloat16;
-  context.hidden_size = read_hidden_size(loaded.config.model.model_name_or_path, files);
-  auto resolved = resolve_deepspeed(*config, context);
-  if (!resolved.ok()) return problems.add("deepspeed", resolved.status());
-  for (auto& note : resolved->notes) loaded.warnings.push_back("deepspeed: " + note);
-  loaded.config.deepspeed = std::move(resolved->values);
+  problems.add("fsdp_config", config.status());
+  values.erase("fsdp_config");
 }
 
 Result<LoadedConfig> resolve(SourceDocument source, const Environment& environment,
@@ -141,14 +131,13 @@ Result<LoadedConfig> resolve(SourceDocument source, const Environment& environme
   auto values = reader.read();
   // A foreign file would only add noise about each of its keys.
   if (foreign_config(loaded.source.values)) return problems.status();
+  read_fsdp_config(values, files, problems);
   const json::Object given = values;
   auto plain = values;
   plain.erase("deepspeed");
   store_values(loaded.config, plain, problems);
   resolve_defaults(loaded.config, values);
-  resolve_precision(loaded.config, values, problems);
-  resolve_activation_checkpointing(loaded, values, "", problems);
-  resolve_deepspeed_key(loaded, values, files, options.gpu_count, problems);
+  resolve_sources(loaded, values, environment, files, options.gpu_count, problems);
   check_combinations(loaded.config, given, problems);
   check_verdicts(given, problems);
   if (options.check_paths) check_paths(loaded.config, files, problems);

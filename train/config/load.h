@@ -2,6 +2,7 @@
 // From a file, overrides, flags and the environment to a TrainConfig.
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/config/foreign_keys.h"
 #include "train/config/launch.h"
 #include "train/config/source.h"
 #include "train/config/train_config.h"
@@ -28,6 +30,12 @@ struct LoadedConfig {
   WorldSize world_size;
   SourceDocument source;              // what was given, with its places, for explain()
   std::vector<std::string> warnings;  // keys let through by ALLOW_EXTRA_ARGS and the like
+
+  // For explain(): what became of the keys of DeepSpeed's, FSDP's and accelerate's files and
+  // variables, and what gave the value of a key that was not given itself (troupe.strategy →
+  // deepspeed.zero_optimization.stage).
+  std::vector<KeyFact> facts;
+  std::map<std::string, std::string, std::less<>> resolved_from;
 };
 
 // `arguments` are those after `troupe train`: a path that ends in .yaml, .yml or .json, then

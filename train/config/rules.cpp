@@ -203,13 +203,11 @@ std::optional<ForeignConfig> foreign_config(const json::Object& values) {
   };
   constexpr Mark kMarks[] = {
       {"distributed_type", "",
-       "this is an accelerate launch configuration; give the training configuration, and the "
-       "number "
-       "of processes as troupe.workers"},
+       "this is an accelerate launch configuration; give the training configuration, and name "
+       "this file by its key troupe.accelerate_config"},
       {"compute_environment", "",
-       "this is an accelerate launch configuration; give the training configuration, and the "
-       "number "
-       "of processes as troupe.workers"},
+       "this is an accelerate launch configuration; give the training configuration, and name "
+       "this file by its key troupe.accelerate_config"},
       {"base_model", "task",
        "this is an AITraining configuration; write it with LLaMA-Factory's keys (base_model → "
        "model_name_or_path, data → dataset, params.epochs → num_train_epochs, …)"},

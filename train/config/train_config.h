@@ -199,6 +199,7 @@ struct LaunchSection {
   std::optional<std::int64_t> ray_num_workers;
   std::optional<std::string> master_addr;
   std::optional<std::int64_t> master_port;
+  std::optional<std::string> accelerate_config;  // troupe.accelerate_config, for the record
 };
 
 struct TrainConfig {
@@ -212,6 +213,10 @@ struct TrainConfig {
   TroupeSection troupe;
   // The DeepSpeed configuration with every "auto" replaced; empty where none is given.
   json::Object deepspeed;
+  // The words of `fsdp` and the settings of `fsdp_config`, for the record; `sharding` is what
+  // follows from them.
+  std::vector<std::string> fsdp;
+  json::Object fsdp_config;
   // Values of accepted keys that have no effect here, as given, so that the record of a run is
   // complete. Never secrets.
   json::Object other;

@@ -97,16 +97,95 @@ TEST_CASE("disagreements are listed in transformers' words, numbers compared as 
   CHECK(refused(R"({"train_batch_size": 64})").find("64 != 2 * 8 * 4") != std::string::npos);
 }
 
+// A configuration whose batch is "auto", with one more section or key.
+std::string with(std::string_view more) {
+  return fmt::format(R"({{"train_micro_batch_size_per_gpu": "auto",
+                          "gradient_accumulation_steps": "auto", {}}})",
+                     more);
+}
+
+TEST_CASE("stages, limits and what gradients travel in") {
+  const auto zero = [](std::string_view inside) {
+    const auto result = resolved(with(fmt::format(R"("zero_optimization": {{{}}})", inside)));
+    REQUIRE_MESSAGE(result.ok(), result.status().to_string());
+    return *result;
+  };
+  CHECK(zero(R"("stage": 0)").strategy == "ddp");
+  CHECK(zero(R"("stage": "1")").strategy == "zero1");
+  CHECK(zero(R"("stage": 2.0, "overlap_comm": true, "reduce_bucket_size": 5e8)").strategy ==
+        "zero2");
+  CHECK_FALSE(zero(R"("stage": 2, "stage3_max_live_parameters": 7)").limits);
+  const auto plain = zero(R"("stage": 3)");
+  CHECK(plain.strategy == "zero3");
+  REQUIRE(plain.limits);
+  CHECK(plain.limits->max_live_parameters == 1'000'000'000);
+  CHECK(plain.limits->max_reuse_distance == 1'000'000'000);
+  CHECK(plain.limits->prefetch_bucket_size == 50'000'000);
+  CHECK(plain.limits->param_persistence_threshold == 100'000);
+  const auto filled = zero(R"("stage": 3, "stage3_max_live_parameters": 7, "max_reuse_distance": 0,
+    "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
+    "stage3_gather_16bit_weights_on_model_save": true, "sub_group_size": 1e9)");
+  CHECK(filled.limits->max_live_parameters == 7);
+  CHECK(filled.limits->max_reuse_distance == 0);
+  CHECK(filled.limits->prefetch_bucket_size == 3686);
+  CHECK(filled.limits->param_persistence_threshold == 640);
+  CHECK(refused(with(R"("zero_optimization": {"stage": 3, "stage3_max_live_parameters": -1})")) ==
+        "zero_optimization.stage3_max_live_parameters: -1 is below 0");
+  CHECK(refused(with(R"("zero_optimization": {"stage": 3, "stage3_max_live_parameters": "x"})"))
+            .find("expected a whole number") != std::string::npos);
+  CHECK_FALSE(resolved(with(R"("steps_per_print": 10)"))->reduce);
+  CHECK(resolved(with(R"("communication_data_type": "bf16")"))->reduce == Precision::kBfloat16);
+  CHECK(resolved(with(R"("communication_data_type": "fp32")"))->reduce == Precision::kFloat32);
+  CHECK(refused(with(R"("communication_data_type": "fp16")")).find("use fp32 or bf16") !=
+        std::string::npos);
+}
+
+TEST_CASE("a key that changes numerics is never without effect") {
+  for (const auto* text :
+       {R"("prescale_gradients": true)", R"("gradient_predivide_factor": 2.0)",
+        R"("sparse_gradients": true)", R"("data_types": {"grad_accum_dtype": "bf16"})",
+        R"("zero_optimization": {"stage": 3, "zero_quantized_weights": true})",
+        R"("zero_optimization": {"stage": 3, "zero_quantized_gradients": true})",
+        R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8})",
+        R"("zero_optimization": {"stage": 3, "mics_shard_size": 8})",
+        R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}})",
+        R"("zero_optimization": {"stage": 2, "cpu_offload": true})",
+        R"("tensor_parallel": {"autotp_size": 2})", R"("amp": {"enabled": true})",
+        R"("bf16": {"enabled": "auto", "bf16_optimizer_states": true})",
+        R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}})",
+        R"("scheduler": {"type": "WarmupDecayLR"})", R"("scheduler": {"type": "WarmupCosineLR"})",
+        R"("scheduler": {"type": "OneCycle"})", R"("scheduler": {"type": "LRRangeTest"})",
+        R"("fp16": {"enabled": true})"}) {
+    CAPTURE(text);
+    const auto result = resolved(with(text));
+    REQUIRE_FALSE(result.ok());
+    CHECK(result.status().code() == Code::kUnsupported);
+    CHECK(result.status().message().find("is not supported: ") != std::string::npos);
+  }
+  for (const auto* text :
+       {R"("prescale_gradients": false, "gradient_predivide_factor": 1.0)",
+        R"("data_types": {"grad_accum_dtype": "fp32"})", R"("data_types": {})",
+        R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 1, "mics_shard_size": -1,
+           "offload_param": {"device": "none", "pin_memory": true}, "offload_optimizer": null})",
+        R"("tensor_parallel": {"autotp_size": 1})", R"("fp16": {"enabled": "auto"})",
+        R"("wandb": {"enabled": false, "project": "x"}, "aio": {"block_size": 1})"}) {
+    CAPTURE(text);
+    const auto result = resolved(with(text));
+    CHECK_MESSAGE(result.ok(), result.status().to_string());
+  }
+}
+
+TEST_CASE("the effective clipping is said") {
+  CHECK(resolved(with(R"("steps_per_print": 10)"))->notes.back() ==
+        "gradient_clipping is not given: gradients are clipped to max_grad_norm, 1.0");
+  CHECK(resolved(with(R"("gradient_clipping": "auto")"))->notes.back() ==
+        "gradients are clipped to max_grad_norm, 1.0");
+}
+
 TEST_CASE("what is not supported is refused by name") {
   const auto contains = [](const std::string& text, std::string_view part) {
     return text.find(part) != std::string::npos;
   };
-  for (const int stage : {1, 2, 3}) {
-    const auto text = refused(fmt::format(R"({{"zero_optimization": {{"stage": {}}}}})", stage));
-    CHECK(text == fmt::format("zero_optimization.stage={} is not supported: sharding comes later; "
-                              "use troupe.strategy=ddp (stage 0)",
-                              stage));
-  }
   CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "4 is no stage"));
   CHECK(contains(refused(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})"),
                  "offload comes later"));

@@ -50,7 +50,8 @@ TEST_CASE("defaults of the fields are those of the table") {
                                             "deepspeed",
                                             "troupe.chaos",
                                             "metric_for_best_model",
-                                            "troupe.activation_checkpointing"};
+                                            "troupe.activation_checkpointing",
+                                            "fsdp_config"};
   for (const auto& key : key_table()) {
     if (!key.fetch || exceptions.contains(key.name)) continue;
     CAPTURE(key.name);
@@ -105,12 +106,12 @@ TEST_CASE("verdicts depend on the value") {
   CHECK(verdict("fp16", false).treatment == Treatment::kInert);
   CHECK(contains(verdict("fp16", true).note, "use bf16: true"));
   CHECK(verdict("flash_attn", "sdpa").treatment == Treatment::kInert);
-  CHECK(verdict("flash_attn", "fa2").treatment == Treatment::kRefused);
+  CHECK(verdict("flash_attn", "fa2").treatment == Treatment::kInert);
   CHECK(verdict("report_to", json::Array()).treatment == Treatment::kInert);
   CHECK(verdict("report_to", json::Array({"none"})).treatment == Treatment::kInert);
   CHECK(verdict("report_to", json::Array({"none", "wandb"})).treatment == Treatment::kRefused);
-  CHECK(verdict("fsdp", "no_shard").treatment == Treatment::kInert);
-  CHECK(verdict("fsdp", "full_shard auto_wrap").treatment == Treatment::kRefused);
+  CHECK(verdict("fsdp", "full_shard auto_wrap").treatment == Treatment::kImplemented);
+  CHECK(verdict("tp_size", 2).treatment == Treatment::kRefused);
   CHECK(verdict("tf32", true).treatment == Treatment::kRefused);
   CHECK(verdict("optim", "adamw_torch_fused").treatment == Treatment::kImplemented);
   CHECK(verdict("optim", "adafactor").treatment == Treatment::kRefused);

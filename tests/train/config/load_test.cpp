@@ -177,12 +177,14 @@ TEST_CASE("paths that do not exist") {
   CHECK(contains(refused(kGoodYaml, {"output_dir=x.yaml"}), "output_dir: 'x.yaml' exists"));
 }
 
-TEST_CASE("deepspeed stage 0 is data parallelism, others are refused with their place") {
+TEST_CASE("deepspeed gives the strategy, and problems have their place") {
   const auto loaded = load(with("deepspeed: ds0.json"), {"troupe.workers=2"});
   REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
   CHECK(loaded->config.deepspeed.at("train_batch_size").as_int64() == 16);
-  CHECK(contains(refused(with("deepspeed: ds3.json")),
-                 "x.yaml:14: deepspeed: zero_optimization.stage=3 is not supported"));
+  CHECK(loaded->config.sharding.strategy == "ddp");
+  CHECK(
+      contains(refused(with("deepspeed: ds3.json")),
+               "x.yaml:14: deepspeed: Either train_batch_size or train_micro_batch_size_per_gpu"));
   CHECK(contains(refused(with("deepspeed: {train_batch_size: 7}")),
                  "Check batch related parameters") == false);
   CHECK(contains(refused(with("deepspeed: {train_batch_size: 7}")),

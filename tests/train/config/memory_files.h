@@ -8,7 +8,7 @@
 
 namespace troupe::train::tests {
 
-class MemoryFiles final : public FileSystem {
+class MemoryFiles : public FileSystem {
  public:
   MemoryFiles() = default;
   explicit MemoryFiles(std::map<std::string, std::string> files) : files_(std::move(files)) {}

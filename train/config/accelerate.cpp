@@ -1,0 +1,305 @@
+#include "train/config/accelerate.h"
+
+#include <algorithm>
+
+#include "runtime/base/limits.h"
+#include "train/config/source.h"
+#include "train/config/suggest.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr const char* kPrefix = "troupe.accelerate_config.";
+
+std::string lowered(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// accelerate's PrecisionType. fp16 and fp8 are refused.
+Result<std::string> read_mixed_precision(const json::Value& value, std::string_view key) {
+  // YAML reads the bare word no as false.
+  auto text = value.is_bool() && !value.get_bool() ? "no" : lowered(value_text(value));
+  if (text == "no" || text == "bf16") return text;
+  if (text == "fp16" || text == "fp8") {
+    return error(Code::kUnsupported,
+                 "{}={} is not supported: training is in fp32 or bf16; use bf16", key, text);
+  }
+  return error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of no, bf16, fp16, fp8",
+               key, text.substr(0, 40));
+}
+
+// DeepSpeed's configuration as accelerate's DeepSpeedPlugin makes it without a file.
+json::Object deepspeed_of_stage(std::int64_t stage) {
+  json::Object zero;
+  zero["stage"] = stage;
+  json::Object out;
+  for (const auto* key : {"train_batch_size", "train_micro_batch_size_per_gpu",
+                          "gradient_accumulation_steps", "gradient_clipping"}) {
+    out[key] = "auto";
+  }
+  json::Object bf16;
+  bf16["enabled"] = "auto";
+  out["bf16"] = std::move(bf16);
+  out["zero_optimization"] = std::move(zero);
+  return out;
+}
+
+// Values of one source by path, whether they stand in a file or in variables.
+class Values {
+ public:
+  Values(const json::Object& values, ShownName shown) : values_(values), shown_(std::move(shown)) {}
+
+  const json::Value* find(std::string_view path) const {
+    const json::Object* level = &values_;
+    while (true) {
+      const auto dot = path.find('.');
+      const auto part = path.substr(0, dot);
+      const auto* value = level->if_contains(boost::json::string_view(part.data(), part.size()));
+      if (!value || value->is_null()) return nullptr;
+      if (dot == std::string_view::npos) return value;
+      level = value->if_object();
+      if (!level) return nullptr;
+      path = path.substr(dot + 1);
+    }
+  }
+  std::string key(const std::string& path) const { return shown_(path); }
+
+  Result<std::optional<Sourced<std::int64_t>>> integer(const std::string& path, std::int64_t least,
+                                                       std::int64_t most) const {
+    const auto* value = find(path);
+    if (!value) return std::optional<Sourced<std::int64_t>>();
+    const auto number = read_integer(*value);
+    if (!number.ok()) return number.status().prefixed(key(path));
+    if (*number < least || *number > most) {
+      return error(Code::kInvalidArgument, "{}: {} is not between {} and {}", key(path), *number,
+                   least, most);
+    }
+    return std::optional(Sourced<std::int64_t>{*number, key(path)});
+  }
+
+  // The part of the settings that file and variables share: DeepSpeed's and the mesh.
+  Status read_deepspeed_part(AccelerateSettings& out) const;
+  Status read_mesh_part(AccelerateSettings& out) const;
+
+ private:
+  const json::Object& values_;
+  ShownName shown_;
+};
+
+Status Values::read_deepspeed_part(AccelerateSettings& out) const {
+  const std::string at = "deepspeed_config.";
+  const auto* file = find(at + "deepspeed_config_file");
+  if (file && lowered(value_text(*file)) != "none") {
+    for (const auto* name : {"zero_stage", "gradient_accumulation_steps", "gradient_clipping"}) {
+      if (!find(at + name)) continue;
+      return error(Code::kInvalidArgument,
+                   "{} is not read where {} is given; put it into that file, or leave one of them "
+                   "out",
+                   key(at + name), key(at + "deepspeed_config_file"));
+    }
+    out.deepspeed = Sourced<json::Value>{*file, key(at + "deepspeed_config_file")};
+    return {};
+  }
+  const auto stage = TROUPE_TRY(integer(at + "zero_stage", 0, 3));
+  // accelerate's default.
+  constexpr std::int64_t kStage = 2;
+  out.deepspeed = Sourced<json::Value>{deepspeed_of_stage(stage ? stage->value : kStage),
+                                       key(at + "zero_stage")};
+  const auto* steps = find(at + "gradient_accumulation_steps");
+  if (steps && lowered(value_text(*steps)) != "auto") {
+    out.gradient_accumulation_steps =
+        TROUPE_TRY(integer(at + "gradient_accumulation_steps", 1, 1 << 20));
+  }
+  const auto* clipping = find(at + "gradient_clipping");
+  if (clipping && lowered(value_text(*clipping)) != "auto" &&
+      lowered(value_text(*clipping)) != "none") {
+    const auto norm = read_number(*clipping);
+    if (!norm.ok()) return norm.status().prefixed(key(at + "gradient_clipping"));
+    if (*norm < 0) {
+      return error(Code::kInvalidArgument, "{}: {} is below 0", key(at + "gradient_clipping"),
+                   *norm);
+    }
+    out.gradient_clipping = Sourced<double>{*norm, key(at + "gradient_clipping")};
+  }
+  return {};
+}
+
+Status Values::read_mesh_part(AccelerateSettings& out) const {
+  const std::string at = "parallelism_config.parallelism_config_";
+  const auto replicate = TROUPE_TRY(integer(at + "dp_replicate_size", 1, 1 << 16));
+  const auto shard = TROUPE_TRY(integer(at + "dp_shard_size", 1, 1 << 16));
+  if (!replicate && !shard) return {};
+  out.mesh = Sourced<MeshAxes>{{replicate ? replicate->value : 1, shard ? shard->value : 1},
+                               shard ? shard->key : replicate->key};
+  return {};
+}
+
+// The launch of a file.
+Status read_launch(const Values& values, AccelerateSettings& out) {
+  constexpr std::int64_t kMost = 1 << 16;
+  const auto* processes = values.find("num_processes");
+  // -1: the launcher says.
+  if (processes && read_integer(*processes).value_or(0) != -1) {
+    out.processes = TROUPE_TRY(values.integer("num_processes", 1, kMost));
+  }
+  out.machines = TROUPE_TRY(values.integer("num_machines", 1, kMost));
+  out.machine_rank = TROUPE_TRY(values.integer("machine_rank", 0, kMost - 1));
+  out.main_port = TROUPE_TRY(values.integer("main_process_port", 1, 65535));
+  if (const auto* address = values.find("main_process_ip")) {
+    out.main_address = Sourced<std::string>{value_text(*address), values.key("main_process_ip")};
+  }
+  const auto machines = out.machines ? out.machines->value : 1;
+  if (out.machine_rank && out.machine_rank->value >= machines) {
+    return error(Code::kInvalidArgument, "{}: {} is not below {}, which is {}",
+                 out.machine_rank->key, out.machine_rank->value, values.key("num_machines"),
+                 machines);
+  }
+  if (out.processes && out.processes->value % machines != 0) {
+    return error(Code::kInvalidArgument,
+                 "{}: {} processes on {} machines: every machine has "
+                 "equally many; use a multiple of {}",
+                 out.processes->key, out.processes->value, machines, machines);
+  }
+  return {};
+}
+
+// accelerate's DistributedType, in capitals. Devices that are not there are refused.
+Result<std::string> read_distributed_type(const Values& values) {
+  const auto* value = values.find("distributed_type");
+  const auto key = values.key("distributed_type");
+  if (!value) {
+    return error(Code::kInvalidArgument,
+                 "A `distributed_type` must be specified in the config file. One of NO, MULTI_GPU, "
+                 "MULTI_CPU, DEEPSPEED, FSDP");
+  }
+  auto type = value->is_bool() && !value->get_bool() ? "NO" : value_text(*value);
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (const auto* known : {"NO", "MULTI_GPU", "MULTI_CPU", "DEEPSPEED", "FSDP"}) {
+    if (type == known) return type;
+  }
+  for (const auto* other : {"MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU",
+                            "MULTI_HPU", "MULTI_NEURON", "XLA", "TPU", "MEGATRON_LM", "TP"}) {
+    if (type != other) continue;
+    return error(Code::kUnsupported,
+                 "{}={} is not supported: no such device or runtime is used; use MULTI_CPU or "
+                 "MULTI_GPU, FSDP or DEEPSPEED",
+                 key, type);
+  }
+  return error(Code::kInvalidArgument,
+               "{}: '{}' is no valid value; one of NO, MULTI_GPU, MULTI_CPU, DEEPSPEED, FSDP", key,
+               type.substr(0, 40));
+}
+
+// Reads a file whose keys are checked.
+Status read_settings(const json::Object& document, AccelerateSettings& out) {
+  const ShownName shown = [](const std::string& path) { return kPrefix + path; };
+  const Values values(document, shown);
+  const auto type = TROUPE_TRY(read_distributed_type(values));
+  TROUPE_RETURN_IF_ERROR(read_launch(values, out));
+  if (type == "NO" && !out.processes) {
+    out.processes = Sourced<std::int64_t>{1, shown("distributed_type")};
+  }
+  if (const auto* precision = values.find("mixed_precision")) {
+    const auto key = shown("mixed_precision");
+    out.mixed_precision =
+        Sourced<std::string>{TROUPE_TRY(read_mixed_precision(*precision, key)), key};
+  }
+  if (type == "FSDP") {
+    const auto* settings = values.find("fsdp_config");
+    if (settings && !settings->is_object()) {
+      return error(Code::kInvalidArgument, "{}: expected a mapping", shown("fsdp_config"));
+    }
+    const FsdpSource source{
+        .shown = [&](const std::string& path) { return shown("fsdp_config." + path); },
+        .origin = out.origin,
+        .words = std::nullopt,
+        .from_environment = false};
+    out.fsdp = TROUPE_TRY(
+        read_fsdp(settings ? settings->get_object() : json::Object(), source, out.facts));
+  }
+  if (type == "DEEPSPEED") TROUPE_RETURN_IF_ERROR(values.read_deepspeed_part(out));
+  for (const auto& [name, wanted] :
+       {std::pair("fsdp_config", "FSDP"), std::pair("deepspeed_config", "DEEPSPEED")}) {
+    const auto* section = values.find(name);
+    if (type == wanted || !section || !section->is_object() || section->get_object().empty()) {
+      continue;
+    }
+    out.notes.push_back(fmt::format("{} is passed over: distributed_type is {}, not {}",
+                                    shown(name), type, wanted));
+  }
+  return values.read_mesh_part(out);
+}
+
+// The keys of a file that count: a section of another distributed_type may hold anything.
+json::Object counting_keys(const json::Object& document) {
+  json::Object out = document;
+  const auto* type = document.if_contains("distributed_type");
+  const auto text = type ? value_text(*type) : std::string();
+  if (text != "DEEPSPEED") out.erase("deepspeed_config");
+  return out;
+}
+
+}  // namespace
+
+Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSystem& files) {
+  const auto text = files.read(path, limits::kConfigBytesMax);
+  if (!text.ok()) return text.status();
+  const auto document = TROUPE_TRY(parse_document(*text, path));
+  AccelerateSettings out;
+  out.origin = path;
+  out.prefix = kPrefix;
+  const ShownName shown = [](const std::string& key) { return kPrefix + key; };
+  const auto counting = counting_keys(document.values);
+  TROUPE_RETURN_IF_ERROR(accelerate_keys().check(counting, shown));
+  TROUPE_RETURN_IF_ERROR(read_settings(document.values, out));
+  auto described = counting;
+  if (out.fsdp) described.erase("fsdp_config");
+  for (auto& fact : accelerate_keys().describe(described, shown, path)) {
+    out.facts.push_back(std::move(fact));
+  }
+  return out;
+}
+
+void merge_launch(const AccelerateSettings& settings, LaunchEnvironment& launch,
+                  Problems& problems) {
+  const auto merge = [&](auto& ours, const auto& theirs, const char* variable) {
+    if (!theirs) return;
+    if (ours && *ours != theirs->value) {
+      problems.add_named(
+          Code::kInvalidArgument, "troupe.accelerate_config",
+          fmt::format("{}={} and {}={} disagree about the launch; make them agree, or leave one of "
+                      "them out",
+                      theirs->key, theirs->value, variable, *ours));
+    } else {
+      ours = theirs->value;
+    }
+  };
+  const bool ranked = launch.nnodes.has_value();
+  merge(launch.nnodes, settings.machines, "NNODES");
+  merge(launch.master_addr, settings.main_address, "MASTER_ADDR");
+  merge(launch.master_port, settings.main_port, "MASTER_PORT");
+  std::optional<std::int64_t> rank;
+  // NODE_RANK counts where there are nodes; machine_rank: 0 stands in every file.
+  if (ranked || launch.node_rank != 0) rank = launch.node_rank;
+  if (settings.machine_rank && (!rank || settings.machine_rank->value != 0)) {
+    merge(rank, settings.machine_rank, "NODE_RANK");
+    launch.node_rank = *rank;
+  }
+  if (settings.processes && settings.processes->value % launch.node_count() == 0) {
+    const Sourced<std::int64_t> per_node{settings.processes->value / launch.node_count(),
+                                         settings.processes->key};
+    merge(launch.nproc_per_node, std::optional(per_node), "NPROC_PER_NODE");
+    launch.processes_from = settings.processes->key;
+  } else if (settings.processes) {
+    problems.add_named(
+        Code::kInvalidArgument, "troupe.accelerate_config",
+        fmt::format("{}={} and NNODES={} disagree about the launch: every machine has equally many "
+                    "trainers",
+                    settings.processes->key, settings.processes->value, launch.node_count()));
+  }
+}
+
+}  // namespace troupe::train

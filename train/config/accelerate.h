@@ -1,0 +1,69 @@
+#pragma once
+// accelerate's launch configuration: its file (key troupe.accelerate_config) and the variables that
+// its launcher sets.
+//
+// Sources: accelerate's ClusterConfig, utils/launch.py, DeepSpeedPlugin, ParallelismConfig. Its
+// sections for another distributed_type than the file's are passed over, as accelerate does.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/environment.h"
+#include "runtime/base/file_system.h"
+#include "train/config/claims.h"
+#include "train/config/foreign_keys.h"
+#include "train/config/fsdp.h"
+#include "train/config/launch.h"
+#include "train/config/values.h"
+
+namespace troupe::train {
+
+// A value and the key or variable that gave it.
+template <typename T>
+struct Sourced {
+  T value{};
+  std::string key;
+};
+
+struct AccelerateSettings {
+  // Where it is from, for messages and --explain: the file's path, or "environment".
+  std::string origin;
+  // Before a key of the file in messages: "troupe.accelerate_config."; empty for variables.
+  std::string prefix;
+
+  std::optional<Sourced<std::string>> mixed_precision;  // "no" or "bf16"; others are refused
+  std::optional<FsdpSettings> fsdp;
+  std::optional<Sourced<json::Value>> deepspeed;  // a path, or a mapping
+  std::optional<Sourced<std::int64_t>> gradient_accumulation_steps;
+  std::optional<Sourced<double>> gradient_clipping;
+  std::optional<Sourced<MeshAxes>> mesh;
+
+  std::optional<Sourced<std::int64_t>> processes;  // on all machines
+  std::optional<Sourced<std::int64_t>> machines;
+  std::optional<Sourced<std::int64_t>> machine_rank;
+  std::optional<Sourced<std::string>> main_address;
+  std::optional<Sourced<std::int64_t>> main_port;
+
+  std::vector<KeyFact> facts;
+  std::vector<std::string> notes;
+};
+
+// The file at `path`, YAML or JSON. Errors begin with its name; kUnsupported where it asks for what
+// is not there.
+Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSystem& files);
+
+// ACCELERATE_…, FSDP_…, PARALLELISM_CONFIG_…. Nothing where none of them says anything.
+Result<std::optional<AccelerateSettings>> read_accelerate_environment(
+    const Environment& environment);
+
+// The launch as the file has it, where the environment is silent; what it says differently is a
+// problem.
+void merge_launch(const AccelerateSettings& settings, LaunchEnvironment& launch,
+                  Problems& problems);
+
+// What becomes of every key of the file but those of fsdp_config (fsdp_keys()).
+const ForeignKeys& accelerate_keys();
+
+}  // namespace troupe::train

@@ -1,0 +1,204 @@
+// What `accelerate launch` puts into the environment.
+#include <algorithm>
+
+#include "train/config/accelerate.h"
+#include "train/config/suggest.h"
+
+namespace troupe::train {
+namespace {
+
+boost::json::string_view as_view(const std::string& text) { return {text.data(), text.size()}; }
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+// A variable's text. Python's None and nothing at all count as not set.
+std::optional<std::string> variable(const Environment& environment, const std::string& name) {
+  const auto value = environment.get(name);
+  if (!value) return std::nullopt;
+  const auto text = std::string(trim(*value));
+  if (text.empty() || upper(text) == "NONE") return std::nullopt;
+  return text;
+}
+
+class EnvironmentReader {
+ public:
+  explicit EnvironmentReader(const Environment& environment) : environment_(environment) {
+    out_.origin = "environment";
+  }
+
+  Result<std::optional<AccelerateSettings>> read() {
+    TROUPE_RETURN_IF_ERROR(refuse_others());
+    TROUPE_RETURN_IF_ERROR(read_precision());
+    TROUPE_RETURN_IF_ERROR(read_sharding());
+    TROUPE_RETURN_IF_ERROR(read_mesh_axes());
+    TROUPE_RETURN_IF_ERROR(read_steps());
+    if (!found_) return std::optional<AccelerateSettings>();
+    return std::optional(std::move(out_));
+  }
+
+ private:
+  void fact(const std::string& name, const std::string& value, std::string note) {
+    found_ = true;
+    out_.facts.push_back({name, value, "environment", Treatment::kImplemented, std::move(note)});
+  }
+
+  Status refuse_others() const {
+    if (!environment_.enabled("ACCELERATE_USE_MEGATRON_LM")) return {};
+    return error(Code::kUnsupported,
+                 "environment ACCELERATE_USE_MEGATRON_LM={} is not supported: Megatron is another "
+                 "runtime; unset it",
+                 *environment_.get("ACCELERATE_USE_MEGATRON_LM"));
+  }
+
+  Status read_precision() {
+    const std::string name = "ACCELERATE_MIXED_PRECISION";
+    const auto text = variable(environment_, name);
+    if (!text) return {};
+    if (*text == "no" || *text == "bf16") {
+      fact(name, *text, "bf16 computes in bf16");
+      out_.mixed_precision = Sourced<std::string>{*text, name};
+      return {};
+    }
+    const bool known = *text == "fp16" || *text == "fp8";
+    return error(known ? Code::kUnsupported : Code::kInvalidArgument,
+                 "environment {}={} is not supported: training is in fp32 or bf16; use bf16", name,
+                 text->substr(0, 40));
+  }
+
+  Status read_sharding() {
+    const bool fsdp = environment_.enabled("ACCELERATE_USE_FSDP");
+    const bool deepspeed = environment_.enabled("ACCELERATE_USE_DEEPSPEED");
+    if (fsdp && deepspeed) {
+      return error(
+          Code::kInvalidArgument,
+          "environment ACCELERATE_USE_FSDP and ACCELERATE_USE_DEEPSPEED are both on; unset "
+          "one of them");
+    }
+    if (fsdp) return read_fsdp_variables();
+    if (deepspeed) return read_deepspeed_variables();
+    return {};
+  }
+
+  Status read_fsdp_variables() {
+    fact("ACCELERATE_USE_FSDP", *environment_.get("ACCELERATE_USE_FSDP"), "shard as FSDP_… say");
+    json::Object settings;
+    for (const auto& path : fsdp_keys().paths()) {
+      if (const auto text = variable(environment_, "FSDP_" + upper(path))) {
+        settings[as_view(path)] = to_value(*text);
+      }
+    }
+    const FsdpSource source{.shown = [](const std::string& path) { return "FSDP_" + upper(path); },
+                            .origin = "environment",
+                            .words = std::nullopt,
+                            .from_environment = true};
+    auto read = read_fsdp(settings, source, out_.facts);
+    if (!read.ok()) return read.status().prefixed("environment");
+    out_.fsdp = std::move(*read);
+    return {};
+  }
+
+  Status read_deepspeed_variables() {
+    fact("ACCELERATE_USE_DEEPSPEED", *environment_.get("ACCELERATE_USE_DEEPSPEED"),
+         "shard as ACCELERATE_DEEPSPEED_… say");
+    for (const auto* name : {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+                             "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"}) {
+      if (const auto device = variable(environment_, name)) {
+        return error(Code::kUnsupported,
+                     "environment {}={} is not supported: offload comes later; use none", name,
+                     *device);
+      }
+    }
+    const std::string file = "ACCELERATE_DEEPSPEED_CONFIG_FILE";
+    const std::string stage = "ACCELERATE_DEEPSPEED_ZERO_STAGE";
+    if (const auto path = variable(environment_, file)) {
+      fact(file, *path, "DeepSpeed's configuration");
+      out_.deepspeed = Sourced<json::Value>{to_value(*path), file};
+      return {};
+    }
+    // accelerate's default.
+    const auto number = variable(environment_, stage).value_or("2");
+    fact(stage, number, "what is sharded over the trainers");
+    json::Object zero;
+    zero["stage"] = to_value(number);
+    json::Object config;
+    config["train_micro_batch_size_per_gpu"] = "auto";
+    config["gradient_clipping"] = "auto";
+    config["zero_optimization"] = std::move(zero);
+    out_.deepspeed = Sourced<json::Value>{std::move(config), stage};
+    return {};
+  }
+
+  Status read_mesh_axes() {
+    const std::string prefix = "PARALLELISM_CONFIG_";
+    MeshAxes mesh;
+    std::string last;
+    for (const auto* axis : {"DP_REPLICATE", "DP_SHARD", "TP", "CP", "SP", "PP", "EP"}) {
+      const auto name = prefix + axis + "_SIZE";
+      const auto text = variable(environment_, name);
+      if (!text) continue;
+      const auto size = read_integer(to_value(*text));
+      if (!size.ok() || *size < 1 || *size > (1 << 16)) {
+        return error(Code::kInvalidArgument, "environment {}: '{}' is no size of an axis", name,
+                     text->substr(0, 40));
+      }
+      std::string plain = axis;
+      std::transform(plain.begin(), plain.end(), plain.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      const auto reason = refused_axis(plain);
+      if (reason && *size > 1) {
+        return error(Code::kUnsupported, "environment {}={} is not supported: {}", name, *size,
+                     *reason);
+      }
+      fact(name, *text, reason ? "1 asks for nothing" : "the mesh (troupe.mesh)");
+      if (reason) continue;
+      (plain == "dp_shard" ? mesh.shard : mesh.replicate) = *size;
+      last = name;
+    }
+    if (last.empty()) return {};
+    mesh.replicate = std::max<std::int64_t>(1, mesh.replicate);
+    mesh.shard = std::max<std::int64_t>(1, mesh.shard);
+    out_.mesh = Sourced<MeshAxes>{mesh, last};
+    return {};
+  }
+
+  Status read_steps() {
+    const std::string steps = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS";
+    if (const auto text = variable(environment_, steps); text && *text != "auto") {
+      const auto number = read_integer(to_value(*text));
+      if (!number.ok() || *number < 1 || *number > (1 << 20)) {
+        return error(Code::kInvalidArgument, "environment {}: '{}' is no number of micro-batches",
+                     steps, text->substr(0, 40));
+      }
+      fact(steps, *text, "micro-batches of a step, where the training configuration does not say");
+      out_.gradient_accumulation_steps = Sourced<std::int64_t>{*number, steps};
+    }
+    const std::string clipping = "ACCELERATE_GRADIENT_CLIPPING";
+    if (const auto text = variable(environment_, clipping); text && *text != "auto") {
+      const auto number = read_number(to_value(*text));
+      if (!number.ok() || *number < 0) {
+        return error(Code::kInvalidArgument, "environment {}: '{}' is no norm", clipping,
+                     text->substr(0, 40));
+      }
+      fact(clipping, *text, "global norm to clip to, where max_grad_norm is not given");
+      out_.gradient_clipping = Sourced<double>{*number, clipping};
+    }
+    return {};
+  }
+
+  const Environment& environment_;
+  AccelerateSettings out_;
+  bool found_ = false;
+};
+
+}  // namespace
+
+Result<std::optional<AccelerateSettings>> read_accelerate_environment(
+    const Environment& environment) {
+  return EnvironmentReader(environment).read();
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,169 @@
+#include "train/config/foreign_keys.h"
+
+#include <algorithm>
+
+#include "train/config/suggest.h"
+#include "train/config/values.h"
+
+namespace troupe::train {
+namespace {
+
+// Longer values help nobody in a message.
+constexpr std::size_t kShownValueMax = 80;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// Whether a value is among the words "a|b", numbers and booleans compared as such.
+bool is_among(std::string_view words, const json::Value& value) {
+  const auto list = split_words(words);
+  const auto has = [&](const std::string& text) {
+    return std::find(list.begin(), list.end(), text) != list.end();
+  };
+  if (has(lower(value_text(value)))) return true;
+  if (const auto flag = read_bool(value); flag.ok() && !value.is_number()) {
+    return has(*flag ? "true" : "false");
+  }
+  const auto number = read_number(value);
+  return number.ok() && std::any_of(list.begin(), list.end(), [&](const auto& word) {
+           const auto other = read_number(to_value(word));
+           return other.ok() && *other == *number;
+         });
+}
+
+bool is_empty(const json::Value& value) {
+  return value.is_null() || (value.is_object() && value.get_object().empty()) ||
+         (value.is_array() && value.get_array().empty());
+}
+
+}  // namespace
+
+void ForeignKeys::add(Kind kind, std::string_view paths, std::string_view nothing,
+                      std::string_view note) {
+  for (const auto& path : split_words(paths)) {
+    rows_[path] = Row{kind, std::string(nothing), std::string(note), {}};
+  }
+}
+
+ForeignKeys& ForeignKeys::used(std::string_view paths, std::string_view meaning) {
+  add(Kind::kUsed, paths, {}, meaning);
+  return *this;
+}
+ForeignKeys& ForeignKeys::inert(std::string_view paths, std::string_view reason) {
+  add(Kind::kInert, paths, {}, reason);
+  return *this;
+}
+ForeignKeys& ForeignKeys::refused(std::string_view paths, std::string_view nothing,
+                                  std::string_view reason) {
+  add(Kind::kRefused, paths, nothing, reason);
+  return *this;
+}
+ForeignKeys& ForeignKeys::section(std::string_view paths) {
+  add(Kind::kSection, paths, {}, {});
+  return *this;
+}
+ForeignKeys& ForeignKeys::open(std::string_view paths, std::string_view reason) {
+  add(Kind::kOpen, paths, {}, reason);
+  return *this;
+}
+ForeignKeys& ForeignKeys::one_of(std::string_view path, std::string_view allowed) {
+  rows_.find(path)->second.allowed = allowed;
+  return *this;
+}
+
+Status ForeignKeys::check(const json::Object& values, const ShownName& shown) const {
+  return check_level(values, "", false, shown);
+}
+
+Status ForeignKeys::check_level(const json::Object& level, const std::string& prefix, bool open,
+                                const ShownName& shown) const {
+  for (const auto& member : level) {
+    const std::string name(member.key());
+    const std::string path = prefix + name;
+    if (name.starts_with('_')) continue;
+    const auto found = rows_.find(path);
+    if (found == rows_.end()) {
+      if (open) continue;
+      return error(Code::kInvalidArgument, "unknown key '{}'{}", shown(path),
+                   did_you_mean(name, names_under(prefix)));
+    }
+    TROUPE_RETURN_IF_ERROR(check_value(found->second, path, member.value(), shown));
+  }
+  return {};
+}
+
+Status ForeignKeys::check_value(const Row& row, const std::string& path, const json::Value& value,
+                                const ShownName& shown) const {
+  const auto text = value_text(value).substr(0, kShownValueMax);
+  if (row.kind == Kind::kSection || row.kind == Kind::kOpen) {
+    if (value.is_null()) return {};
+    if (!value.is_object()) {
+      return error(Code::kInvalidArgument, "'{}': expected a mapping, found {}", shown(path),
+                   json::write(value).substr(0, kShownValueMax));
+    }
+    return check_level(value.get_object(), path + ".", row.kind == Kind::kOpen, shown);
+  }
+  if (row.kind == Kind::kRefused && !is_empty(value) && !is_among(row.nothing, value)) {
+    return error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text, row.note);
+  }
+  if (!row.allowed.empty() && !value.is_null() && !is_among(lower(row.allowed), value)) {
+    const auto words = split_words(row.allowed);
+    return error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of {}{}", shown(path),
+                 text, join_words(words), did_you_mean(text, words));
+  }
+  return {};
+}
+
+std::vector<KeyFact> ForeignKeys::describe(const json::Object& values, const ShownName& shown,
+                                           const std::string& origin) const {
+  std::vector<KeyFact> out;
+  describe_level(values, "", {}, shown, origin, out);
+  return out;
+}
+
+void ForeignKeys::describe_level(const json::Object& level, const std::string& prefix,
+                                 std::string_view reason, const ShownName& shown,
+                                 const std::string& origin, std::vector<KeyFact>& out) const {
+  for (const auto& member : level) {
+    const std::string path = prefix + std::string(member.key());
+    if (std::string_view(member.key().data(), member.key().size()).starts_with('_')) continue;
+    const auto found = rows_.find(path);
+    const bool known = found != rows_.end();
+    const auto kind = known ? found->second.kind : Kind::kInert;
+    const std::string_view note = known ? std::string_view(found->second.note) : reason;
+    if (kind == Kind::kSection || kind == Kind::kOpen) {
+      if (member.value().is_object()) {
+        describe_level(member.value().get_object(), path + ".", note, shown, origin, out);
+      }
+      continue;
+    }
+    KeyFact fact{shown(path), value_text(member.value()), origin, Treatment::kInert,
+                 std::string(note)};
+    if (kind == Kind::kUsed) fact.treatment = Treatment::kImplemented;
+    if (kind == Kind::kRefused) fact.note = "asks for nothing";
+    out.push_back(std::move(fact));
+  }
+}
+
+std::vector<std::string> ForeignKeys::paths() const {
+  std::vector<std::string> out;
+  for (const auto& [path, row] : rows_) {
+    if (row.kind != Kind::kSection && row.kind != Kind::kOpen) out.push_back(path);
+  }
+  return out;
+}
+
+std::vector<std::string> ForeignKeys::names_under(const std::string& prefix) const {
+  std::vector<std::string> out;
+  for (const auto& [path, row] : rows_) {
+    if (!path.starts_with(prefix)) continue;
+    const auto rest = std::string_view(path).substr(prefix.size());
+    if (rest.find('.') == std::string_view::npos) out.emplace_back(rest);
+  }
+  return out;
+}
+
+}  // namespace troupe::train
