@@ -273,6 +273,10 @@ class CpuOperators final : public Operators {
 
 }  // namespace
 
+std::size_t cpu_bf16_scratch_bytes(const Operators& operators, int threads) {
+  return GemmEngine::staging_bytes_max(threads, operators.fast_bf16());
+}
+
 std::unique_ptr<Operators> make_cpu_operators(Arena& arena, const CpuOptions& options) {
   return std::make_unique<CpuOperators>(arena, options);
 }

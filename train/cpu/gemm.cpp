@@ -61,6 +61,11 @@ GemmEngine::GemmEngine(int slots, const CpuOptions& options)
     : compiled_(slots),
       staged_type_(options.native_bf16 && cpu_multiplies_bf16() ? DType::kBF16 : DType::kF32) {}
 
+std::size_t GemmEngine::staging_bytes_max(int slots, bool native_bf16) {
+  return static_cast<std::size_t>(kStagedElementsOfA * slots + kStagedElementsOfB) *
+         dtype_size(native_bf16 ? DType::kBF16 : DType::kF32);
+}
+
 void GemmEngine::run(Arena& arena, const Gemm& g) {
   check_gemm(g);
   const GemmTiling tiling = gemm_tiling(g.m, g.n, g.k);

@@ -29,6 +29,9 @@ class GemmEngine {
  public:
   GemmEngine(int slots, const CpuOptions& options);
 
+  // What converted operands take at most with `slots` threads.
+  static std::size_t staging_bytes_max(int slots, bool native_bf16);
+
   // Whether bf16 products use the processor's own instructions; else operands are rounded to bf16
   // values in fp32.
   bool native_bf16() const { return staged_type_ == DType::kBF16; }

@@ -27,6 +27,14 @@ void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameter
                   std::span<const float> gradients, std::span<float> first_moments,
                   std::span<float> second_moments);
 
+// The same over a state that is kept in bf16 (bit patterns): computed in fp32 from the stored
+// values, as above, then parameter and moments are rounded once each, to nearest, ties to even, as
+// torch.optim.AdamW(fused=True) does with bf16 parameters. The update uses the moments as they are
+// before they are rounded.
+void adamw_update(const AdamWStep& step, bool decays, std::span<std::uint16_t> parameters,
+                  std::span<const float> gradients, std::span<std::uint16_t> first_moments,
+                  std::span<std::uint16_t> second_moments);
+
 // The name under which callers of the optimizer know the ranges.
 using FlatDecayRange = DecayRange;
 
@@ -35,5 +43,8 @@ using FlatDecayRange = DecayRange;
 void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
                   std::span<float> parameters, std::span<const float> gradients,
                   std::span<float> first_moments, std::span<float> second_moments);
+void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
+                  std::span<std::uint16_t> parameters, std::span<const float> gradients,
+                  std::span<std::uint16_t> first_moments, std::span<std::uint16_t> second_moments);
 
 }  // namespace troupe::train

@@ -38,36 +38,25 @@ Status refuse(DType dtype) {
                dtype_name(dtype));
 }
 
-// The branch of float_to_bf16 as a selection: without it the loops do not vectorise.
-TROUPE_INLINE std::uint32_t round_bits(std::uint32_t bits) {
-  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  const std::uint32_t quiet = bits | 0x400000u;
-  return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
-}
-
 }  // namespace
 
 TROUPE_VECTORIZED
 void float_from_bf16(const std::uint16_t* source, float* target, std::int64_t count) {
   const std::uint16_t* __restrict in = source;
   float* __restrict out = target;
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(in[i]) << 16);
+  for (std::int64_t i = 0; i < count; ++i) out[i] = bf16_to_float(in[i]);
 }
 
 TROUPE_VECTORIZED
 void bf16_from_float(const float* source, std::uint16_t* target, std::int64_t count) {
   const float* __restrict in = source;
   std::uint16_t* __restrict out = target;
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = static_cast<std::uint16_t>(round_bits(std::bit_cast<std::uint32_t>(in[i])) >> 16);
+  for (std::int64_t i = 0; i < count; ++i) out[i] = float_to_bf16(in[i]);
 }
 
 TROUPE_VECTORIZED
 void round_to_bf16(const float* source, float* target, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    target[i] =
-        std::bit_cast<float>(round_bits(std::bit_cast<std::uint32_t>(source[i])) & 0xffff0000u);
+  for (std::int64_t i = 0; i < count; ++i) target[i] = bf16_to_float(float_to_bf16(source[i]));
 }
 
 float f16_to_float(std::uint16_t bits) {

@@ -8,19 +8,23 @@
 
 #include "runtime/base/status.h"
 #include "train/tensor/dtype.h"
+#include "train/tensor/vectorize.h"
 
 namespace troupe::train {
 
 // Exact.
-inline float bf16_to_float(std::uint16_t bits) {
+TROUPE_INLINE float bf16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 // To nearest, ties to even, too large values become infinite: as PyTorch and the processors'
 // instructions. A NaN stays a NaN, quiet, with its sign and payload (PyTorch's differ by build).
-inline std::uint16_t float_to_bf16(float value) {
+TROUPE_INLINE std::uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  const std::uint32_t quiet = bits | 0x400000u;
+  // A selection, not a branch: loops over it vectorise.
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<std::uint16_t>((is_nan ? quiet : rounded) >> 16);
 }
 // The same for whole arrays, as fast as memory allows. Elements may lie anywhere.
 void float_from_bf16(const std::uint16_t* source, float* target, std::int64_t count);

@@ -146,6 +146,7 @@ TEST_CASE("an embedding in bf16 is read as fp32") {
 TEST_CASE("whether bf16 is fast follows the processor and the option") {
   Arena arena(1);
   CHECK(!make_cpu_operators(arena, {.native_bf16 = false})->fast_bf16());
+  CHECK(cpu_bf16_scratch_bytes(*make_cpu_operators(arena, {.native_bf16 = false}), 1) < 13u << 20);
   if (make_cpu_operators(arena)->fast_bf16()) CHECK(cpu_isa_level() >= kCpuAvx512Bf16);
 }
 
