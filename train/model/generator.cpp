@@ -3,14 +3,22 @@
 #include <algorithm>
 
 namespace troupe::train {
+namespace {
+
+// A position table has an end that no context can pass.
+std::int64_t capacity_of(const ModelConfig& config, std::int64_t context_max) {
+  return std::min(context_max, config.length_limit().value_or(context_max));
+}
+
+}  // namespace
 
 Generator::Generator(Model& model, Operators& operators, UnitAccess& units,
                      std::int64_t context_max)
     : model_(model),
       units_(units),
-      cache_(model.config(), context_max),
-      activations_(model.config(), {.rows_max = 1, .length_max = context_max, .training = false},
-                   operators),
+      cache_(model.config(), capacity_of(model.config(), context_max)),
+      activations_(model.config(),
+                   {.rows_max = 1, .length_max = cache_.capacity(), .training = false}, operators),
       logits_(static_cast<std::size_t>(model.config().vocab_size)) {}
 
 Result<std::vector<std::int32_t>> Generator::generate(std::span<const std::int32_t> prompt,

@@ -22,7 +22,8 @@ struct GenerateOptions {
 // One sequence at a time. The model and the units must outlive it.
 class Generator {
  public:
-  // context_max: tokens of prompt and answer together. Allocates cache and activations for it.
+  // context_max: tokens of prompt and answer together; less where the model's position table is
+  // shorter. Allocates cache and activations for it.
   Generator(Model& model, Operators& operators, UnitAccess& units, std::int64_t context_max);
 
   // The new tokens. Ends at tokens_max, at a stop id, or when the context is full. kInvalidArgument
