@@ -37,14 +37,19 @@ int machines_of(const PlanRequest& request) {
 
 PlanRequest with_rows(PlanRequest request, std::int64_t rows) {
   const std::int64_t sequences = request.activations.rows_max * request.reduction.micro_batches;
+  request.evaluation_rows = std::min(request.evaluation_rows, rows);
+  rows = std::min(request.activations.rows_max, rows);
   request.activations.rows_max = rows;
   request.reduction.micro_batches = (sequences + rows - 1) / rows;
   return request;
 }
 
 std::string rows_text(const PlanRequest& request) {
-  return fmt::format("per_device_train_batch_size={} gradient_accumulation_steps={}",
-                     request.activations.rows_max, request.reduction.micro_batches);
+  std::string text = fmt::format("per_device_train_batch_size={} gradient_accumulation_steps={}",
+                                 request.activations.rows_max, request.reduction.micro_batches);
+  if (request.evaluation_rows > 0)
+    text += fmt::format(" per_device_eval_batch_size={}", request.evaluation_rows);
+  return text;
 }
 
 // Fewer trainers on the machine take more micro-batches each, so that the step keeps its size.
@@ -97,7 +102,8 @@ class Search {
   }
 
   void try_rows() {
-    for (std::int64_t rows = request_.activations.rows_max / 2; rows >= 1; rows /= 2) {
+    const std::int64_t rows_max = std::max(request_.activations.rows_max, request_.evaluation_rows);
+    for (std::int64_t rows = rows_max / 2; rows >= 1; rows /= 2) {
       const PlanRequest changed = with_rows(request_, rows);
       if (add(changed, rows_text(changed), "the step keeps its size")) return;
     }

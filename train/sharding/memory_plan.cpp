@@ -46,6 +46,13 @@ ReductionOptions reduction_options(const PlanRequest& request) {
   return options;
 }
 
+// One arena serves training and evaluation.
+ActivationOptions activation_options(const PlanRequest& request) {
+  ActivationOptions options = request.activations;
+  options.rows_max = std::max(options.rows_max, request.evaluation_rows);
+  return options;
+}
+
 int heaviest_rank(const ParameterLayout& layout, const Mesh& mesh) {
   const ShardMap shards(layout, mesh.dp_shard);
   int heaviest = 0;
@@ -106,8 +113,8 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   plan.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size;
   plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
-  plan.activations =
-      static_cast<std::int64_t>(Activations::bytes_needed(request.model, request.activations));
+  plan.activations = static_cast<std::int64_t>(
+      Activations::bytes_needed(request.model, activation_options(request)));
   plan.workspaces = workspace_bytes(request);
   plan.rings = ring_bytes(request);
   // The trainer's copy, and its share of the block of bytes in which it came.

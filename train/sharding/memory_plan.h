@@ -27,6 +27,7 @@ struct PlanRequest {
   ComputeOptions compute;      // types of state and products, limits of gathered parameters
   ReductionOptions reduction;  // order, type, micro-batches of a step
   ActivationOptions activations;
+  std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is
   int threads = 1;
   // Trainers on one machine: they share rings, the program's pages and the data set's.
   int ranks_on_node = 1;

@@ -1,0 +1,127 @@
+// `troupe plan`: the real program on configurations that fit and that do not.
+
+#include "runtime/base/file_system.h"
+#include "tests/tools/troupe_program.h"
+
+namespace troupe::tests {
+namespace {
+
+using std::string;
+
+bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
+
+void write_file(const string& path, const string& text) {
+  PosixFileSystem files;
+  auto file = files.create(path).value();
+  REQUIRE(file->write({reinterpret_cast<const std::byte*>(text.data()), text.size()}).ok());
+  REQUIRE(file->close().ok());
+}
+
+// A model's folder with nothing but its configuration, and a data set of one line.
+class PlanHome : public TroupeHome {
+ public:
+  explicit PlanHome(int hidden = 64, int layers = 2) {
+    PosixFileSystem files;
+    REQUIRE(files.create_directories(file("model")).ok());
+    REQUIRE(files.create_directories(file("data")).ok());
+    write_file(file("model/config.json"),
+               fmt::format(R"({{"model_type": "llama", "hidden_size": {}, "intermediate_size": {},
+                  "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "vocab_size": 512, "tie_word_embeddings": true}})",
+                           hidden, 2 * hidden, layers));
+    write_file(file("data/t.jsonl"), "{\"text\": \"the quick brown fox\"}\n");
+    write_file(file("data/dataset_info.json"),
+               R"({"t": {"file_name": "t.jsonl", "columns": {"prompt": "text"}}})");
+  }
+
+  std::vector<string> arguments(const std::vector<string>& more = {}) const {
+    std::vector<string> all = {"plan",
+                               "stage=pt",
+                               "finetuning_type=full",
+                               "model_name_or_path=" + file("model"),
+                               "train_from_scratch=true",
+                               "dataset=t",
+                               "dataset_dir=" + file("data"),
+                               "cutoff_len=32",
+                               "output_dir=" + file("out"),
+                               "troupe.threads_per_worker=1",
+                               "per_device_train_batch_size=2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+// The rows of a world size.
+std::vector<json::Object> plans_of(const json::Value& answer, std::int64_t world_size) {
+  std::vector<json::Object> found;
+  for (const json::Value& plan : answer.as_object().at("plans").as_array())
+    if (plan.at("world_size").as_int64() == world_size) found.push_back(plan.as_object());
+  return found;
+}
+
+TEST_CASE("a table for every strategy at the configured and the doubled world size") {
+  const PlanHome home;
+  const auto result = home.run(home.arguments({"troupe.workers=2", "troupe.strategy=zero2"}));
+  CAPTURE(result.out);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(contains(result.out, "world size 2, as configured\n"));
+  CHECK(contains(result.out, "\nworld size 4\n"));
+  CHECK(contains(result.out, "\n* zero2 "));
+  for (const char* strategy : {"ddp", "zero1", "shard_grad_op", "zero3", "hsdp 2×2"})
+    CHECK(contains(result.out, string("\n  ") + strategy + " "));
+  CHECK(contains(result.out, "2 rows of 32 tokens (cutoff_len: packed rows are that long)"));
+  // Nothing was made.
+  CHECK(!PosixFileSystem().exists(home.file("out")));
+}
+
+TEST_CASE("the same as JSON") {
+  const PlanHome home;
+  const json::Value answer = home.run_json(home.arguments(
+      {"troupe.workers=2", "troupe.strategy=zero3", "gradient_accumulation_steps=3"}));
+  const auto configured = plans_of(answer, 2), doubled = plans_of(answer, 4);
+  CHECK(configured.size() == doubled.size());
+  int marked = 0;
+  for (const json::Object& plan : configured) {
+    CHECK(plan.at("fits").as_bool());
+    if (!plan.at("configured").as_bool()) continue;
+    ++marked;
+    CHECK(plan.at("strategy").as_string() == "zero3");
+    CHECK(plan.at("sent_formula").as_string() == "9Ψ·(N−1)/N");
+    CHECK(plan.at("ranks_on_machine").as_int64() == 2);
+  }
+  CHECK(marked == 1);
+  for (const json::Object& plan : doubled) CHECK(!plan.at("configured").as_bool());
+  CHECK(answer.at("micro_batch").at("per_step").as_int64() == 3);
+}
+
+TEST_CASE("what cannot fit is said with what would, as the last line, and a positive code") {
+  // 13 G parameters: 200 GiB of state, twice.
+  const PlanHome home(8192, 40);
+  const auto result = home.run(home.arguments({"troupe.workers=8", "troupe.strategy=ddp"}));
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 5);
+  CHECK(contains(result.out, "too large"));
+  CHECK(contains(result.err, "8 trainers of "));
+  CHECK(contains(result.err, "are available"));
+  CHECK(contains(result.err, "what would fit: "));
+  // train refuses it, too, before it allocates anything.
+}
+
+TEST_CASE("bad configurations are refused as train refuses them") {
+  const PlanHome home;
+  const auto refused = [&](const std::vector<string>& more, const string& what) {
+    const auto result = home.run(home.arguments(more));
+    CAPTURE(result.err);
+    CHECK(result.exit_code > 0);
+    CHECK(contains(result.err, what));
+  };
+  refused({"troupe.strategy=zero9"}, "zero9");
+  refused({"troupe.workers=3", "troupe.strategy=hsdp", "troupe.mesh=2,2"}, "troupe.mesh=2,2");
+  refused({"dataset=nosuch"}, "nosuch");
+  refused({"model_name_or_path=" + home.file("nosuch")}, "nosuch");
+  refused({"learning_rat=1"}, "learning_rat");
+}
+
+}  // namespace
+}  // namespace troupe::tests

@@ -1,0 +1,93 @@
+#include "train/trainer/run_plan.h"
+
+#include <doctest/doctest.h>
+
+namespace troupe::train {
+namespace {
+
+LoadedConfig loaded_config() {
+  LoadedConfig loaded;
+  loaded.config.training.per_device_train_batch_size = 4;
+  loaded.config.training.gradient_accumulation_steps = 3;
+  loaded.config.troupe.threads_per_worker = 2;
+  loaded.config.sharding.strategy = "zero3";
+  loaded.world_size.value = 4;
+  return loaded;
+}
+
+ModelConfig model_config() {
+  ModelConfig model;
+  model.vocab_size = 512;
+  model.hidden_size = 64;
+  model.intermediate_size = 128;
+  model.num_hidden_layers = 2;
+  model.num_attention_heads = 4;
+  model.num_key_value_heads = 2;
+  model.head_dim = 16;
+  return model;
+}
+
+RunBundle bundle_of(const std::vector<std::int64_t>& lengths) {
+  RunBundle bundle;
+  bundle.dataset = TokenDataset(TokenDataset::Kind::kSupervised, 0);
+  for (const std::int64_t length : lengths) {
+    const std::vector<TokenId> ids(static_cast<std::size_t>(length), 1);
+    bundle.dataset.append(ids, std::vector<std::int32_t>(ids.size(), 1));
+  }
+  return bundle;
+}
+
+TEST_CASE("a plan takes its sizes from the configuration and the data") {
+  const LoadedConfig loaded = loaded_config();
+  const RunBundle bundle = bundle_of({10, 30, 17});
+  const PlanFacts facts = facts_of(bundle, loaded, 16);
+  // Supervised rows are padded to a multiple of eight.
+  CHECK(facts.length_max == 32);
+  CHECK(facts.world_size == 4);
+  CHECK(facts.ranks_on_machine() == 4);
+  CHECK(facts.threads == 2);
+  // Ids, labels, and where each of three samples ends.
+  CHECK(facts.dataset_bytes == 57 * 8 + 3 * 8);
+  const PlanRequest request = plan_request(loaded.config, model_config(), facts).value();
+  CHECK(request.strategy == Strategy::kZero3);
+  CHECK(request.mesh == Mesh{.dp_shard = 4});
+  CHECK(request.activations.rows_max == 4);
+  CHECK(request.activations.length_max == 32);
+  CHECK(request.activations.recompute == Recompute::kBlocks);
+  CHECK(request.reduction.micro_batches == 3);
+  CHECK(request.ranks_on_node == 4);
+  CHECK(request.evaluation_rows == 0);
+}
+
+TEST_CASE("machines share the ranks, evaluation has rows of its own") {
+  LoadedConfig loaded = loaded_config();
+  loaded.launch.nnodes = 2;
+  loaded.config.evaluation.val_size = 0.1;
+  loaded.config.evaluation.per_device_eval_batch_size = 16;
+  loaded.config.model.compute = Precision::kBfloat16;
+  const PlanFacts facts = facts_of(bundle_of({10}), loaded, 16);
+  CHECK(facts.ranks_on_machine() == 2);
+  const PlanRequest request = plan_request(loaded.config, model_config(), facts).value();
+  CHECK(request.ranks_on_node == 2);
+  CHECK(request.evaluation_rows == 16);
+  CHECK(request.compute.compute == DType::kBF16);
+  CHECK(request.compute.state == DType::kF32);
+  // Twice as many trainers on as many machines.
+  const PlanRequest doubled =
+      plan_request(loaded.config, model_config(), facts, Strategy::kHybridShard, 8).value();
+  CHECK(doubled.mesh == Mesh{.dp_replicate = 2, .dp_shard = 4});
+  CHECK(doubled.ranks_on_node == 4);
+}
+
+TEST_CASE("a mesh that does not fit the world is refused") {
+  LoadedConfig loaded = loaded_config();
+  loaded.config.sharding.strategy = "hsdp";
+  loaded.config.sharding.mesh_replicate = 3;
+  loaded.config.sharding.mesh_shard = 2;
+  const PlanFacts facts = facts_of(bundle_of({10}), loaded, 16);
+  CHECK(plan_request(loaded.config, model_config(), facts).status().code() ==
+        Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace troupe::train

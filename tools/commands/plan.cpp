@@ -1,0 +1,257 @@
+#include "tools/commands/plan.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "scheduler/node/resources_detect.h"
+#include "tools/commands/table.h"
+#include "train/report/format.h"
+#include "train/trainer/run_plan.h"
+
+namespace troupe::tools {
+namespace {
+
+using train::MemoryPlan;
+using train::PlanRequest;
+
+constexpr std::uint64_t kModelConfigBytesMax = 16u << 20;
+
+// Everything the command knows before it calculates.
+struct Question {
+  train::LoadedConfig loaded;
+  train::ModelConfig model;
+  train::PlanFacts facts;
+  train::NodeMemory memory;
+  // Trainers run on this machine: its memory decides.
+  bool here = true;
+  PlanRequest configured;
+};
+
+// One line of the table.
+struct Row {
+  PlanRequest request;
+  MemoryPlan plan;
+  std::int64_t machine_bytes = 0;
+  bool configured = false;
+  bool fits = true;
+};
+
+Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& context) {
+  Question question;
+  question.loaded =
+      TROUPE_TRY(train::load_train_config(arguments, context.environment, context.files));
+  const std::string path =
+      join_path(question.loaded.config.model.model_name_or_path, "config.json");
+  const auto text = TROUPE_TRY(context.files.read(path, kModelConfigBytesMax));
+  question.model = TROUPE_TRY(train::ModelConfig::parse(text, path));
+  const int cores = scheduler::detect_cpu_count(context.files, scheduler::SystemMachine());
+  question.facts = TROUPE_TRY(train::facts_of(context.files, question.loaded, cores));
+  question.memory = TROUPE_TRY(memory_here(context.files));
+  question.here = !train::resolve_address(question.loaded.config, question.loaded.launch);
+  question.configured =
+      TROUPE_TRY(train::plan_request(question.loaded.config, question.model, question.facts));
+  return question;
+}
+
+Row row_of(const Question& question, PlanRequest request, bool configured) {
+  Row row{.request = std::move(request), .configured = configured};
+  row.plan = train::plan_memory(row.request);
+  row.machine_bytes = train::node_bytes(row.request);
+  row.fits = row.machine_bytes <= question.memory.available_bytes;
+  return row;
+}
+
+// Shard groups that one machine holds all of are as good as no groups: two of them show what a
+// hybrid strategy costs.
+Result<PlanRequest> request_of(const Question& question, const train::StrategyRow& strategy,
+                               int world) {
+  PlanRequest request = TROUPE_TRY(train::plan_request(question.loaded.config, question.model,
+                                                       question.facts, strategy.strategy, world));
+  if (strategy.hybrid && request.mesh.dp_replicate == 1 && world >= 4 && world % 2 == 0) {
+    request.mesh =
+        TROUPE_TRY(train::make_mesh(strategy.strategy, world, request.ranks_on_node, 2, world / 2));
+  }
+  return request;
+}
+
+Result<std::vector<Row>> rows_of(const Question& question, int world) {
+  std::vector<Row> rows;
+  for (const train::StrategyRow& strategy : train::strategy_table()) {
+    const bool configured =
+        world == question.facts.world_size && strategy.strategy == question.configured.strategy;
+    PlanRequest request =
+        configured ? question.configured : TROUPE_TRY(request_of(question, strategy, world));
+    rows.push_back(row_of(question, std::move(request), configured));
+  }
+  return rows;
+}
+
+std::string bytes(double count) { return train::format_bytes(static_cast<std::uint64_t>(count)); }
+std::string bytes(std::int64_t count) { return bytes(static_cast<double>(count)); }
+
+std::vector<std::string> cells_of(const Row& row) {
+  const MemoryPlan& plan = row.plan;
+  return {(row.configured ? "* " : "  ") + describe(row.request.strategy, row.request.mesh),
+          bytes(plan.parameters),
+          bytes(plan.gradients),
+          bytes(plan.optimizer),
+          bytes(plan.gathered),
+          bytes(plan.activations),
+          bytes(plan.rest()),
+          bytes(plan.total()),
+          bytes(row.machine_bytes),
+          bytes(train::plan_traffic(row.request).total()),
+          row.fits ? "" : "too large"};
+}
+
+// Numbers stand under each other by their last digit.
+void print_table(const std::vector<Row>& rows, std::ostream& out) {
+  std::vector<std::vector<std::string>> lines = {{"  strategy", "parameters", "gradients",
+                                                  "optimizer", "gathered", "activations", "rest",
+                                                  "per trainer", "machine", "sent a step", ""}};
+  for (const Row& row : rows) lines.push_back(cells_of(row));
+  for (std::size_t column = 1; column + 1 < lines[0].size(); ++column) {
+    std::size_t width = 0;
+    for (const auto& line : lines) width = std::max(width, line[column].size());
+    for (auto& line : lines) line[column].insert(0, width - line[column].size(), ' ');
+  }
+  Table table(lines[0]);
+  for (std::size_t i = 1; i < lines.size(); ++i) table.add(lines[i]);
+  table.print(out);
+}
+
+std::string precision_of(const train::ComputeOptions& compute) {
+  if (compute.state == train::DType::kBF16) return "pure bf16";
+  return compute.compute == train::DType::kBF16 ? "bf16 with fp32 parameters" : "fp32";
+}
+
+std::string_view recompute_name(train::Recompute recompute) {
+  switch (recompute) {
+    case train::Recompute::kNothing:
+      return "everything is kept for the backward pass";
+    case train::Recompute::kCheapOperators:
+      return "cheap operators are done again";
+    case train::Recompute::kBlocks:
+      return "blocks are done again in the backward pass";
+  }
+  return "";
+}
+
+void print_facts(const Question& question, std::ostream& out) {
+  const PlanRequest& request = question.configured;
+  const train::ModelConfig& model = question.model;
+  const train::ParameterLayout layout(model);
+  out << fmt::format(
+      "{}: {} parameters ({} layers, hidden size {}, vocabulary {}), {}\n", model.model_type,
+      train::format_count(static_cast<double>(layout.parameter_elements())),
+      model.num_hidden_layers, model.hidden_size, model.vocab_size, precision_of(request.compute));
+  out << fmt::format("micro-batches of {} rows of {} tokens ({}), {} a step; {}\n",
+                     request.activations.rows_max, request.activations.length_max,
+                     question.facts.length_from, request.reduction.micro_batches,
+                     recompute_name(request.activations.recompute));
+  out << fmt::format("{} of {} available here{}; {} trainers on a machine, threads each: {}\n",
+                     bytes(question.memory.available_bytes), bytes(question.memory.total_bytes),
+                     question.memory.limit.empty() ? "" : " (" + question.memory.limit + ")",
+                     request.ranks_on_node, request.threads);
+}
+
+void print_rest(const Row& row, std::ostream& out) {
+  const MemoryPlan& plan = row.plan;
+  out << fmt::format(
+      "\n* as configured; its rest: {} gradients on their way, {} workspaces, {} rings between "
+      "trainers, {} data set, {} program\nmachine: {} trainers and {} beside them\n",
+      bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.rings), bytes(plan.dataset),
+      bytes(plan.runtime), row.request.ranks_on_node,
+      bytes(row.machine_bytes - row.request.ranks_on_node * plan.total()));
+}
+
+json::Object json_of(const Row& row) {
+  const MemoryPlan& plan = row.plan;
+  const train::TrafficPlan traffic = train::plan_traffic(row.request);
+  const train::TrafficFormula formula = train::traffic_formula(row.request);
+  return {{"strategy", std::string(train::row_of(row.request.strategy).name)},
+          {"world_size", row.request.mesh.size()},
+          {"mesh", json::Array{row.request.mesh.dp_replicate, row.request.mesh.dp_shard}},
+          {"configured", row.configured},
+          {"fits", row.fits},
+          {"per_rank_bytes", json::Object{{"parameters", plan.parameters},
+                                          {"gradients", plan.gradients},
+                                          {"optimizer", plan.optimizer},
+                                          {"gathered", plan.gathered},
+                                          {"activations", plan.activations},
+                                          {"reduction", plan.reduction},
+                                          {"workspaces", plan.workspaces},
+                                          {"rings", plan.rings},
+                                          {"dataset", plan.dataset},
+                                          {"runtime", plan.runtime},
+                                          {"total", plan.total()}}},
+          {"ranks_on_machine", row.request.ranks_on_node},
+          {"machine_bytes", row.machine_bytes},
+          {"sent_bytes_per_step", traffic.total()},
+          {"sent_formula", formula.text},
+          {"sent_formula_bytes", formula.bytes}};
+}
+
+json::Object json_of(const Question& question, const std::vector<Row>& rows) {
+  const PlanRequest& request = question.configured;
+  const train::ParameterLayout layout(question.model);
+  json::Array plans;
+  for (const Row& row : rows) plans.push_back(json_of(row));
+  return {{"parameters", layout.parameter_elements()},
+          {"elements", layout.total_elements()},
+          {"micro_batch", json::Object{{"rows", request.activations.rows_max},
+                                       {"length", request.activations.length_max},
+                                       {"length_from", question.facts.length_from},
+                                       {"per_step", request.reduction.micro_batches}}},
+          {"threads", request.threads},
+          {"memory", json::Object{{"available_bytes", question.memory.available_bytes},
+                                  {"total_bytes", question.memory.total_bytes},
+                                  {"limit", question.memory.limit}}},
+          {"plans", std::move(plans)}};
+}
+
+Status plan(std::vector<std::string> arguments, CommandContext& context) {
+  const bool json_wanted = std::erase(arguments, "--json") > 0;
+  const Question question = TROUPE_TRY(ask(arguments, context));
+  const int world = question.facts.world_size;
+  auto rows = TROUPE_TRY(rows_of(question, world));
+  const auto doubled = TROUPE_TRY(rows_of(question, 2 * world));
+  if (json_wanted) {
+    rows.insert(rows.end(), doubled.begin(), doubled.end());
+    context.out << json::write(json_of(question, rows)) << "\n";
+  } else {
+    for (const std::string& warning : question.loaded.warnings)
+      context.err << "warning: " << warning << "\n";
+    print_facts(question, context.out);
+    context.out << fmt::format("\nworld size {}, as configured\n", world);
+    print_table(rows, context.out);
+    context.out << fmt::format("\nworld size {}\n", 2 * world);
+    print_table(doubled, context.out);
+    for (const Row& row : rows)
+      if (row.configured) print_rest(row, context.out);
+  }
+  context.out << std::flush;
+  return question.here ? check_fits(question.configured, question.memory) : Status();
+}
+
+}  // namespace
+
+Result<train::NodeMemory> memory_here(FileSystem& files) {
+  const auto found = TROUPE_TRY(scheduler::detect_available_memory(files));
+  return train::NodeMemory{
+      .available_bytes = found.available_bytes,
+      .total_bytes = found.total_bytes,
+      .limit = found.group_limited ? "what the memory limit of its control group leaves" : ""};
+}
+
+void add_plan_command(CLI::App& app, CommandContext& context) {
+  auto arguments = std::make_shared<std::vector<std::string>>();
+  Command(app, context, "plan", "Says what memory and traffic a training run will need.")
+      .pass_through(*arguments)
+      .example("troupe plan examples/train/pretrain_tiny.yaml")
+      .example("troupe plan x.yaml troupe.strategy=zero3 troupe.workers=4")
+      .example("troupe plan x.yaml --json")
+      .run([arguments, &context] { return plan(*arguments, context); });
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,115 @@
+#include "train/trainer/run_plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "train/data/dataset_info.h"
+#include "train/data/records.h"
+#include "train/trainer/sharding_setup.h"
+
+namespace troupe::train {
+namespace {
+
+PlanFacts launch_facts(const LoadedConfig& loaded, std::int64_t cores) {
+  PlanFacts facts;
+  facts.world_size = static_cast<int>(loaded.world_size.value);
+  facts.machines = static_cast<int>(std::max<std::int64_t>(1, loaded.launch.node_count()));
+  facts.cores = cores;
+  facts.threads =
+      static_cast<int>(resolve_threads_per_worker(loaded.config, cores, facts.ranks_on_machine()));
+  return facts;
+}
+
+// A token is about four bytes of text and four of memory; labels are as much again.
+Result<std::int64_t> data_file_bytes(FileSystem& files, const DataSection& data) {
+  std::int64_t sum = 0;
+  for (const auto& attributes :
+       TROUPE_TRY(read_dataset_info(files, data.dataset_dir, data.dataset))) {
+    const auto found =
+        TROUPE_TRY(find_data_files(files, join_path(data.dataset_dir, attributes.file_name)));
+    for (const std::string& path : found.paths)
+      sum += static_cast<std::int64_t>(TROUPE_TRY(files.size(path)));
+  }
+  return sum;
+}
+
+bool evaluates(const TrainConfig& config) {
+  return !config.evaluation.eval_dataset.empty() || config.evaluation.val_size > 0;
+}
+
+PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, const PlanFacts& facts,
+                       Strategy strategy, const Mesh& mesh) {
+  const int ranks = std::min(facts.ranks_on_machine(), mesh.size());
+  const bool overlaps = ranks * (facts.threads + 1) <= facts.cores;
+  const EngineOptions engine = engine_options(config, model, strategy, overlaps);
+  PlanRequest request;
+  request.model = model;
+  request.strategy = strategy;
+  request.mesh = mesh;
+  request.compute = engine.compute;
+  request.reduction = engine.reduction;
+  request.activations = {.rows_max = config.training.per_device_train_batch_size,
+                         .length_max = facts.length_max,
+                         .training = true,
+                         .recompute = recompute_of(config)};
+  if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
+  request.threads = facts.threads;
+  request.ranks_on_node = ranks;
+  request.dataset_bytes = facts.dataset_bytes;
+  return request;
+}
+
+}  // namespace
+
+Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::int64_t cores) {
+  const DataSection& data = loaded.config.data;
+  PlanFacts facts = launch_facts(loaded, cores);
+  const std::int64_t text_bytes = TROUPE_TRY(data_file_bytes(files, data));
+  const bool labelled = loaded.config.method.stage != Stage::kPretrain;
+  facts.dataset_bytes = labelled ? 2 * text_bytes : text_bytes;
+  facts.length_max = data.cutoff_len;
+  facts.length_from =
+      data.packing ? "cutoff_len: packed rows are that long" : "cutoff_len: rows may be shorter";
+  return facts;
+}
+
+PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t cores) {
+  PlanFacts facts = launch_facts(loaded, cores);
+  const TokenDataset* evaluation = bundle.eval ? &*bundle.eval : nullptr;
+  facts.length_max = activation_options(loaded.config, bundle.dataset, evaluation).length_max;
+  facts.length_from = "the longest row of the data set";
+  facts.dataset_bytes = memory_bytes(bundle.dataset);
+  if (evaluation) facts.dataset_bytes += memory_bytes(*evaluation);
+  return facts;
+}
+
+Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
+                                 const PlanFacts& facts) {
+  const Strategy strategy = TROUPE_TRY(strategy_of(config));
+  const Mesh mesh = TROUPE_TRY(mesh_of(config, facts.world_size, facts.ranks_on_machine()));
+  return request_of(config, model, facts, strategy, mesh);
+}
+
+Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
+                                 const PlanFacts& facts, Strategy strategy, int world_size) {
+  PlanFacts changed = facts;
+  changed.world_size = world_size;
+  changed.threads =
+      static_cast<int>(resolve_threads_per_worker(config, facts.cores, changed.ranks_on_machine()));
+  const Mesh mesh = TROUPE_TRY(make_mesh(strategy, world_size, changed.ranks_on_machine(), 0, 0));
+  return request_of(config, model, changed, strategy, mesh);
+}
+
+std::int64_t memory_bytes(const TokenDataset& dataset) {
+  const bool labelled = dataset.kind() != TokenDataset::Kind::kPretrain;
+  std::int64_t bytes = dataset.token_count() * (labelled ? 8 : 4) + dataset.size() * 8;
+  const bool packed = dataset.kind() == TokenDataset::Kind::kPacked ||
+                      dataset.kind() == TokenDataset::Kind::kNeatPacked;
+  if (!packed) return bytes;
+  for (std::int64_t sample = 0; sample < dataset.size(); ++sample)
+    bytes += static_cast<std::int64_t>(dataset.part_lengths(sample).size()) * 4 + 8;
+  return bytes;
+}
+
+}  // namespace troupe::train

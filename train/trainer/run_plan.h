@@ -1,0 +1,48 @@
+#pragma once
+// What a run will need, from its configuration: for `troupe plan`, and for the refusal of a run
+// that cannot fit before anything is started.
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "train/config/load.h"
+#include "train/model/model_config.h"
+#include "train/sharding/memory_fit.h"
+#include "train/trainer/run_bundle.h"
+
+namespace troupe::train {
+
+// What a plan needs to know besides the configuration.
+struct PlanFacts {
+  int world_size = 1;
+  int machines = 1;
+  int threads = 1;         // of a trainer
+  std::int64_t cores = 1;  // of a machine
+  std::int64_t length_max = 1;
+  std::string length_from;  // where the length is from, for people
+  std::int64_t dataset_bytes = 0;
+
+  int ranks_on_machine() const { return (world_size + machines - 1) / machines; }
+};
+
+// From the configuration alone. Rows have cutoff_len tokens at most, and exactly with packing; the
+// data set is counted as large as its files. kNotFound and its like where the data set is not
+// there.
+Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::int64_t cores);
+// From the data of a run that is about to begin.
+PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t cores);
+
+// kInvalidArgument where strategy and mesh do not fit the world.
+Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
+                                 const PlanFacts& facts);
+// The same for another strategy and world: the mesh is what the strategy makes of it, the number of
+// trainers on a machine stays.
+Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
+                                 const PlanFacts& facts, Strategy strategy, int world_size);
+
+// Bytes of the arrays of a data set.
+std::int64_t memory_bytes(const TokenDataset& dataset);
+
+}  // namespace troupe::train
