@@ -41,13 +41,12 @@
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/communicator.h"
-#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/tensor_piece.h"
 #include "train/checkpoint/weights.h"
 
 namespace troupe::train {
-
-enum class CheckpointLayout { kHf, kSharded };
 
 struct SaverOptions {
   std::string output_dir;
@@ -110,7 +109,8 @@ class CheckpointSaver {
 
   // Collective. Waits for this rank's writing (at most write_timeout), tells all ranks the outcome;
   // when it returns, the pieces' memory may change. An error is the communicator's; a save that
-  // failed is a dropped one (SealReport::outcome), and training goes on.
+  // failed is a dropped one (SealReport::outcome), and training goes on. Where the disk did not
+  // answer in time the memory may change, too, but must stay mapped as long as the saver lives.
   Result<SealReport> seal();
 
   // Rank 0: what became of sealed saves, oldest first, once each is committed or failed. Nothing

@@ -6,54 +6,13 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
+#include "train/checkpoint/weight_shards.h"
 #include "train/checkpoint/weights.h"
 
 namespace troupe::train {
 namespace {
 
 constexpr std::string_view kTemporarySuffix = ".tmp";
-
-struct Shard {
-  std::string name;
-  std::vector<StoredTensor> tensors;
-};
-
-// Greedy in the order of names, as huggingface_hub's split_torch_state_dict_into_shards does: a
-// tensor that does not fit opens the next shard; one above the limit has a shard to itself.
-std::vector<Shard> split(std::vector<StoredTensor> tensors, std::uint64_t shard_bytes_max) {
-  std::vector<Shard> shards(1);
-  std::uint64_t bytes = 0;
-  for (auto& tensor : tensors) {
-    if (!shards.back().tensors.empty() && bytes + tensor.data.size() > shard_bytes_max) {
-      shards.emplace_back();
-      bytes = 0;
-    }
-    bytes += tensor.data.size();
-    shards.back().tensors.push_back(std::move(tensor));
-  }
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    shards[i].name = shards.size() == 1
-                         ? std::string(kWeightsFile)
-                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-  }
-  return shards;
-}
-
-std::string index_text(const std::vector<Shard>& shards) {
-  json::Object weight_map;
-  std::uint64_t bytes = 0, parameters = 0;
-  for (const auto& shard : shards) {
-    for (const auto& tensor : shard.tensors) {
-      weight_map[tensor.name] = shard.name;
-      bytes += tensor.data.size();
-      parameters += static_cast<std::uint64_t>(tensor.element_count());
-    }
-  }
-  json::Object index;
-  index["metadata"] = json::Object{{"total_parameters", parameters}, {"total_size", bytes}};
-  index["weight_map"] = std::move(weight_map);
-  return json::write_indented(index, true) + "\n";
-}
 
 // "model.safetensors", its index, or "model-00001-of-00002.safetensors".
 bool is_weights_file(std::string_view name) {
@@ -72,7 +31,7 @@ std::string temporary(const std::string& directory, const std::string& name) {
 
 // Writes all files under temporary names.
 Result<std::vector<FileDigest>> write_temporaries(FileSystem& files, const std::string& directory,
-                                                  const std::vector<Shard>& shards) {
+                                                  const std::vector<WeightShard>& shards) {
   std::vector<FileDigest> digests;
   for (const auto& shard : shards) {
     auto digest = TROUPE_TRY(write_safetensors(files, temporary(directory, shard.name),
@@ -81,32 +40,69 @@ Result<std::vector<FileDigest>> write_temporaries(FileSystem& files, const std::
     digests.push_back(std::move(digest));
   }
   if (shards.size() > 1) {
-    auto digest = TROUPE_TRY(
-        write_synced_file(files, temporary(directory, kWeightsIndexFile), index_text(shards)));
+    auto digest = TROUPE_TRY(write_synced_file(files, temporary(directory, kWeightsIndexFile),
+                                               weight_index_text(shards)));
     digest.name = kWeightsIndexFile;
     digests.push_back(std::move(digest));
   }
   return digests;
 }
 
-// Puts the new files in place. One file replaces the old one at once. Shards take the names of old
-// shards one by one: the old index goes first, so that meanwhile nothing looks complete, and the
-// new one comes last.
-Status put_in_place(FileSystem& files, const std::string& directory,
-                    const std::vector<FileDigest>& digests) {
+}  // namespace
+
+std::vector<WeightShard> split_weights(std::vector<StoredTensor> tensors,
+                                       std::uint64_t shard_bytes_max) {
+  std::vector<WeightShard> shards(1);
+  std::uint64_t bytes = 0;
+  for (auto& tensor : tensors) {
+    const auto size = tensor_bytes(tensor.dtype, tensor.shape).value_or(0);
+    if (!shards.back().tensors.empty() && bytes + size > shard_bytes_max) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += size;
+    shards.back().tensors.push_back(std::move(tensor));
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    shards[i].name = shards.size() == 1
+                         ? std::string(kWeightsFile)
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+  }
+  return shards;
+}
+
+std::string weight_index_text(const std::vector<WeightShard>& shards) {
+  json::Object weight_map;
+  std::uint64_t bytes = 0, parameters = 0;
+  for (const auto& shard : shards) {
+    for (const auto& tensor : shard.tensors) {
+      weight_map[tensor.name] = shard.name;
+      bytes += tensor_bytes(tensor.dtype, tensor.shape).value_or(0);
+      parameters += static_cast<std::uint64_t>(tensor.element_count());
+    }
+  }
+  json::Object index;
+  index["metadata"] = json::Object{{"total_parameters", parameters}, {"total_size", bytes}};
+  index["weight_map"] = std::move(weight_map);
+  return json::write_indented(index, true) + "\n";
+}
+
+// One file replaces the old one at once. Shards take the names of old shards one by one: the old
+// index goes first, so that meanwhile nothing looks complete, and the new one comes last.
+Status put_weights_in_place(FileSystem& files, const std::string& directory,
+                            const std::vector<std::string>& names,
+                            const std::function<std::string(const std::string&)>& temporary) {
   const std::string index = join_path(directory, kWeightsIndexFile);
-  if (digests.size() > 1 && files.exists(index)) {
+  if (names.size() > 1 && files.exists(index)) {
     TROUPE_RETURN_IF_ERROR(files.remove(index));
     TROUPE_RETURN_IF_ERROR(files.sync_directory(directory));
   }
-  for (const auto& digest : digests) {
-    if (digest.name == kWeightsIndexFile) TROUPE_RETURN_IF_ERROR(files.sync_directory(directory));
-    TROUPE_RETURN_IF_ERROR(
-        files.rename(temporary(directory, digest.name), join_path(directory, digest.name)));
+  for (const auto& name : names) {
+    if (name == kWeightsIndexFile) TROUPE_RETURN_IF_ERROR(files.sync_directory(directory));
+    TROUPE_RETURN_IF_ERROR(files.rename(temporary(name), join_path(directory, name)));
   }
   TROUPE_RETURN_IF_ERROR(files.sync_directory(directory));
-  std::set<std::string> current;
-  for (const auto& digest : digests) current.insert(digest.name);
+  const std::set<std::string> current(names.begin(), names.end());
   bool removed = false;
   for (const auto& entry : TROUPE_TRY(files.list(directory))) {
     // Weights of an earlier save, or what a save that was killed left under temporary names.
@@ -118,8 +114,6 @@ Status put_in_place(FileSystem& files, const std::string& directory,
   }
   return removed ? files.sync_directory(directory) : Status();
 }
-
-}  // namespace
 
 Result<FileDigest> write_synced_file(FileSystem& files, const std::string& path,
                                      std::string_view content) {
@@ -143,10 +137,14 @@ Result<std::vector<FileDigest>> save_weights(FileSystem& files, const std::strin
     return error(Code::kInvalidArgument, "{}: the tensor '{}' was given twice", directory,
                  twice->name);
   }
-  const auto shards = split(std::move(tensors), shard_bytes_max);
+  const auto shards = split_weights(std::move(tensors), shard_bytes_max);
   const auto save = [&]() -> Result<std::vector<FileDigest>> {
     auto digests = TROUPE_TRY(write_temporaries(files, directory, shards));
-    TROUPE_RETURN_IF_ERROR(put_in_place(files, directory, digests));
+    std::vector<std::string> names;
+    for (const auto& digest : digests) names.push_back(digest.name);
+    TROUPE_RETURN_IF_ERROR(
+        put_weights_in_place(files, directory, names,
+                             [&](const std::string& name) { return temporary(directory, name); }));
     return digests;
   };
   auto digests = save();
