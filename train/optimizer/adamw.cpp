@@ -52,7 +52,7 @@ void update_elements(const Factors& f, float* __restrict p, const float* __restr
   }
 }
 
-TROUPE_VECTORIZED
+TROUPE_VECTORIZED_WORDS
 void update_elements(const Factors& f, std::uint16_t* __restrict p, const float* __restrict g,
                      std::uint16_t* __restrict m, std::uint16_t* __restrict v, std::int64_t count) {
   const Factors k = f;

@@ -40,21 +40,21 @@ Status refuse(DType dtype) {
 
 }  // namespace
 
-TROUPE_VECTORIZED
+TROUPE_VECTORIZED_WORDS
 void float_from_bf16(const std::uint16_t* source, float* target, std::int64_t count) {
   const std::uint16_t* __restrict in = source;
   float* __restrict out = target;
   for (std::int64_t i = 0; i < count; ++i) out[i] = bf16_to_float(in[i]);
 }
 
-TROUPE_VECTORIZED
+TROUPE_VECTORIZED_WORDS
 void bf16_from_float(const float* source, std::uint16_t* target, std::int64_t count) {
   const float* __restrict in = source;
   std::uint16_t* __restrict out = target;
   for (std::int64_t i = 0; i < count; ++i) out[i] = float_to_bf16(in[i]);
 }
 
-TROUPE_VECTORIZED
+TROUPE_VECTORIZED_WORDS
 void round_to_bf16(const float* source, float* target, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) target[i] = bf16_to_float(float_to_bf16(source[i]));
 }

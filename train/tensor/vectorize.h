@@ -23,6 +23,16 @@
 #define TROUPE_VECTORIZED
 #endif
 
+// For loops over 16-bit elements: AVX-512's word instructions come with x86-64-v4, which GCC alone
+// dispatches on.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&                   \
+    !defined(TROUPE_NO_TARGET_CLONES)
+#define TROUPE_VECTORIZED_WORDS __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define TROUPE_VECTORIZED_WORDS TROUPE_VECTORIZED
+#endif
+
 #define TROUPE_INLINE inline __attribute__((always_inline))
 
 namespace troupe::train {
