@@ -8,6 +8,7 @@
 #include "train/cpu/attention.h"
 #include "train/cpu/gemm.h"
 #include "train/cpu/kernels.h"
+#include "train/cpu/strip_sums.h"
 #include "train/cpu/workspace.h"
 #include "train/tensor/convert.h"
 
@@ -16,8 +17,6 @@ namespace {
 
 // Tiles of element-wise work: large enough to hide the cost of handing one out.
 constexpr std::int64_t kElementsPerTile = 1 << 15;
-// Columns a thread adds up down all rows; two cache lines keep neighbours apart.
-constexpr std::int64_t kColumnStrip = 64;
 
 class CpuOperators final : public Operators {
  public:
@@ -263,7 +262,7 @@ class CpuOperators final : public Operators {
   }
   template <typename F>
   void for_columns(std::int64_t width, F&& fn) {
-    for_ranges(width, kColumnStrip, fn);
+    for_ranges(width, kernels::kColumnStrip, fn);
   }
 
   Arena& arena_;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "train/cpu/kernels.h"
+#include "train/cpu/strip_sums.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
@@ -62,14 +63,16 @@ void head_norm_backward_columns(const float* dy, std::int64_t stride, const floa
                                 std::int64_t x_stride, const float* rstd, float* dweight,
                                 std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
                                 std::int64_t columns) {
+  StripSums sums(dweight, columns);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t head = 0; head < heads; ++head) {
-      const float* __restrict d = dy + row * stride + head * head_dim;
-      const float* __restrict x_head = x + row * x_stride + head * head_dim;
+      const float* d = dy + row * stride + head * head_dim;
+      const float* x_head = x + row * x_stride + head * head_dim;
       const float r = rstd[row * heads + head];
-      for (std::int64_t c = 0; c < columns; ++c) dweight[c] += d[c] * (x_head[c] * r);
+      sums.add(columns, [=](std::int64_t c) { return d[c] * (x_head[c] * r); });
     }
   }
+  sums.store(dweight, columns);
 }
 
 }  // namespace troupe::train::kernels

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "train/cpu/kernels.h"
+#include "train/cpu/strip_sums.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
@@ -89,24 +90,27 @@ TROUPE_VECTORIZED
 void layer_norm_backward_columns(const float* dy, const float* x, const float* mean,
                                  const float* rstd, float* dweight, float* dbias, std::int64_t rows,
                                  std::int64_t width, std::int64_t columns) {
+  StripSums weights(dweight, columns), biases(dbias, columns);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const float* __restrict dy_row = dy + row * width;
-    const float* __restrict x_row = x + row * width;
+    const float* dy_row = dy + row * width;
+    const float* x_row = x + row * width;
     const float m = mean[row], r = rstd[row];
-    for (std::int64_t c = 0; c < columns; ++c) {
-      dweight[c] += dy_row[c] * ((x_row[c] - m) * r);
-      dbias[c] += dy_row[c];
-    }
+    weights.add(columns, [=](std::int64_t c) { return dy_row[c] * ((x_row[c] - m) * r); });
+    biases.add(columns, [=](std::int64_t c) { return dy_row[c]; });
   }
+  weights.store(dweight, columns);
+  biases.store(dbias, columns);
 }
 
 TROUPE_VECTORIZED
 void add_column_sums(const float* x, std::int64_t stride, float* sums, std::int64_t rows,
                      std::int64_t columns) {
+  StripSums strip(sums, columns);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const float* __restrict source = x + row * stride;
-    for (std::int64_t c = 0; c < columns; ++c) sums[c] += source[c];
+    const float* source = x + row * stride;
+    strip.add(columns, [=](std::int64_t c) { return source[c]; });
   }
+  strip.store(sums, columns);
 }
 
 }  // namespace troupe::train::kernels

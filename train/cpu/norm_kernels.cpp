@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "train/cpu/kernels.h"
+#include "train/cpu/strip_sums.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
@@ -86,11 +87,14 @@ void rms_norm_backward_rows(const float* dy, const float* x, const float* weight
 TROUPE_VECTORIZED
 void rms_norm_backward_columns(const float* dy, const float* x, const float* rstd, float* dweight,
                                std::int64_t rows, std::int64_t width, std::int64_t columns) {
+  StripSums sums(dweight, columns);
   for (std::int64_t row = 0; row < rows; ++row) {
     const float* dy_row = dy + row * width;
     const float* x_row = x + row * width;
-    for (std::int64_t c = 0; c < columns; ++c) dweight[c] += dy_row[c] * (x_row[c] * rstd[row]);
+    const float r = rstd[row];
+    sums.add(columns, [=](std::int64_t c) { return dy_row[c] * (x_row[c] * r); });
   }
+  sums.store(dweight, columns);
 }
 
 }  // namespace troupe::train::kernels
