@@ -131,6 +131,17 @@ std::optional<TensorInfo> tensor_from_json(std::string name, const json::Value& 
   return tensor;
 }
 
+bool parse_tensors(const json::Value& value, Manifest& manifest) {
+  if (!value.is_object()) return false;
+  for (const auto& member : value.get_object()) {
+    const std::string name(member.key());
+    auto tensor = tensor_from_json(name, member.value());
+    if (!tensor) return false;
+    manifest.tensors.emplace(name, std::move(*tensor));
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string manifest_text(Manifest manifest) {
@@ -175,12 +186,7 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& path) 
     manifest.files.push_back(std::move(*file));
   }
   const auto* tensors = json::find(*value, "tensors");
-  if (tensors && !tensors->is_object()) return damaged("its tensors are no object");
-  for (const auto& member : tensors ? tensors->get_object() : json::Object()) {
-    auto tensor = tensor_from_json(std::string(member.key()), member.value());
-    if (!tensor) return damaged("an entry of its tensors is no tensor");
-    manifest.tensors.emplace(tensor->name, std::move(*tensor));
-  }
+  if (tensors && !parse_tensors(*tensors, manifest)) return damaged("its tensors are none");
   // What was written is a function of the fields: any other text was changed since.
   if (manifest_text(manifest) != text) return damaged("its hash is not that of its text");
   return manifest;

@@ -116,8 +116,11 @@ struct TensorReader::Contents {
       TROUPE_RETURN_IF_ERROR(check_placement(*placed, names, path));
     }
     const ManifestFile* entry = nullptr;
-    for (const auto& known : manifest ? manifest->files : std::vector<ManifestFile>()) {
-      if (known.name == name) entry = &known;
+    if (manifest) {
+      const auto& known = manifest->files;
+      const auto it = std::find_if(known.begin(), known.end(),
+                                   [&](const auto& listed) { return listed.name == name; });
+      if (it != known.end()) entry = &*it;
     }
     return add_file(manifest, entry, header, file, path, into);
   }

@@ -161,7 +161,10 @@ SaverOptions test_options(CheckpointLayout layout) {
 
 std::int64_t check_newest(FileSystem& files, std::int64_t scale, int world_size,
                           std::vector<RefusedCheckpoint>* refused) {
-  const auto good = newest_good_checkpoint(files, "out", refused).value();
+  std::vector<RefusedCheckpoint> local;
+  auto& list = refused ? *refused : local;
+  const auto good = newest_good_checkpoint(files, "out", &list).value();
+  for (const auto& one : local) MESSAGE(one.reason.to_string());
   if (!good) return -1;
   const auto reader = TensorReader::open(files, *good).value();
   TestState(good->step, scale).check(reader, world_size);
