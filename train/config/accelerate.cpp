@@ -30,22 +30,6 @@ Result<std::string> read_mixed_precision(const json::Value& value, std::string_v
                key, text.substr(0, 40));
 }
 
-// DeepSpeed's configuration as accelerate's DeepSpeedPlugin makes it without a file.
-json::Object deepspeed_of_stage(std::int64_t stage) {
-  json::Object zero;
-  zero["stage"] = stage;
-  json::Object out;
-  for (const auto* key : {"train_batch_size", "train_micro_batch_size_per_gpu",
-                          "gradient_accumulation_steps", "gradient_clipping"}) {
-    out[key] = "auto";
-  }
-  json::Object bf16;
-  bf16["enabled"] = "auto";
-  out["bf16"] = std::move(bf16);
-  out["zero_optimization"] = std::move(zero);
-  return out;
-}
-
 // Values of one source by path, whether they stand in a file or in variables.
 class Values {
  public:
@@ -242,7 +226,32 @@ json::Object counting_keys(const json::Object& document) {
   return out;
 }
 
+// A path that leads nowhere from the working directory may be meant from the file's own.
+void find_deepspeed_file(const std::string& path, FileSystem& files, AccelerateSettings& out) {
+  if (!out.deepspeed || !out.deepspeed->value.is_string()) return;
+  const auto name = value_text(out.deepspeed->value);
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos || name.starts_with('/') || files.exists(name)) return;
+  const auto beside = join_path(path.substr(0, slash), name);
+  if (files.exists(beside)) out.deepspeed->value = to_value(beside);
+}
+
 }  // namespace
+
+json::Object deepspeed_of_stage(json::Value stage) {
+  json::Object zero;
+  zero["stage"] = std::move(stage);
+  json::Object out;
+  for (const auto* key : {"train_batch_size", "train_micro_batch_size_per_gpu",
+                          "gradient_accumulation_steps", "gradient_clipping"}) {
+    out[key] = "auto";
+  }
+  json::Object bf16;
+  bf16["enabled"] = "auto";
+  out["bf16"] = std::move(bf16);
+  out["zero_optimization"] = std::move(zero);
+  return out;
+}
 
 Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSystem& files) {
   const auto text = files.read(path, limits::kConfigBytesMax);
@@ -255,6 +264,7 @@ Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSys
   const auto counting = counting_keys(document.values);
   TROUPE_RETURN_IF_ERROR(accelerate_keys().check(counting, shown));
   TROUPE_RETURN_IF_ERROR(read_settings(document.values, out));
+  find_deepspeed_file(path, files, out);
   auto described = counting;
   if (out.fsdp) described.erase("fsdp_config");
   for (auto& fact : accelerate_keys().describe(described, shown, path)) {

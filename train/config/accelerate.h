@@ -50,13 +50,16 @@ struct AccelerateSettings {
   std::vector<std::string> notes;
 };
 
-// The file at `path`, YAML or JSON. Errors begin with its name; kUnsupported where it asks for what
-// is not there.
+// The file at `path`, YAML or JSON; a DeepSpeed file that it names is looked for from the working
+// directory, then beside it. kUnsupported where it asks for what is not there.
 Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSystem& files);
 
 // ACCELERATE_…, FSDP_…, PARALLELISM_CONFIG_…. Nothing where none of them says anything.
 Result<std::optional<AccelerateSettings>> read_accelerate_environment(
     const Environment& environment);
+
+// DeepSpeed's configuration as accelerate's DeepSpeedPlugin makes it where no file is named.
+json::Object deepspeed_of_stage(json::Value stage);
 
 // The launch as the file has it, where the environment is silent; what it says differently is a
 // problem.

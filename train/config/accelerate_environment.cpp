@@ -122,13 +122,7 @@ class EnvironmentReader {
     // accelerate's default.
     const auto number = variable(environment_, stage).value_or("2");
     fact(stage, number, "what is sharded over the trainers");
-    json::Object zero;
-    zero["stage"] = to_value(number);
-    json::Object config;
-    config["train_micro_batch_size_per_gpu"] = "auto";
-    config["gradient_clipping"] = "auto";
-    config["zero_optimization"] = std::move(zero);
-    out_.deepspeed = Sourced<json::Value>{std::move(config), stage};
+    out_.deepspeed = Sourced<json::Value>{deepspeed_of_stage(to_value(number)), stage};
     return {};
   }
 

@@ -146,6 +146,12 @@ void add_tool_keys(ForeignKeys& t) {
       .open("tensor_parallel", "there is no tensor parallelism")
       .refused("tensor_parallel.autotp_size", "0|1",
                "tensor parallelism comes later; use 1 and more trainers")
+      .refused(
+          "hybrid_engine|progressive_layer_drop|curriculum_learning|data_efficiency|"
+          "compression_training|quantize_training|weight_quantization|eigenvalue|msamp|"
+          "zero_optimization.zenflow",
+          "", "another method of training; leave it out")
+      .refused("nebula", "", "checkpoints are Troupe's own; leave it out")
       .refused("sequence_parallel_size|pipeline", "1|0",
                "data parallelism is the only kind for now; leave it out");
 }

@@ -34,7 +34,12 @@ bool is_among(std::string_view words, const json::Value& value) {
          });
 }
 
+// Null, nothing inside, or a section that is off.
 bool is_empty(const json::Value& value) {
+  if (const auto* section = value.if_object()) {
+    const auto* enabled = section->if_contains("enabled");
+    if (enabled && !read_bool(*enabled).value_or(true)) return true;
+  }
   return value.is_null() || (value.is_object() && value.get_object().empty()) ||
          (value.is_array() && value.get_array().empty());
 }

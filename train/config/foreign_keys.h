@@ -33,8 +33,8 @@ class ForeignKeys {
   // Each call adds rows for the paths "a|b.c|…".
   ForeignKeys& used(std::string_view paths, std::string_view meaning);
   ForeignKeys& inert(std::string_view paths, std::string_view reason);
-  // `nothing` holds the values "a|b" that ask for nothing; null and empty mappings always do. The
-  // reason ends with what to do instead.
+  // `nothing` holds the values "a|b" that ask for nothing; null, empty mappings and such with
+  // enabled: false always do. The reason ends with what to do instead.
   ForeignKeys& refused(std::string_view paths, std::string_view nothing, std::string_view reason);
   // Mappings with rows of their own.
   ForeignKeys& section(std::string_view paths);

@@ -113,7 +113,7 @@ class Reader {
     const auto& configured = *by_config;
     if (!named) {
       if (configured) return *configured;
-      return Claim{source_.shown(source_.words ? "" : "sharding_strategy"), to_value("zero3"),
+      return Claim{source_.shown(source_.words ? "" : "sharding_strategy"), "zero3",
                    source_.words ? "true" : "FULL_SHARD"};
     }
     const auto& word = source_.words->strategy;

@@ -13,7 +13,8 @@ void add_seed_keys(KeyTable& t) {
       .implemented("seed of the data order (default: seed)", TROUPE_FIELD(training.data_seed))
       .at_least(0)
       .at_most(4294967295.0);
-  t.boolean("full_determinism", false).inert("the same bits in each run", "that is always so");
+  t.boolean("full_determinism", false)
+      .inert("the same bits in each run", "that is so unless troupe.deterministic is off");
   t.boolean("ignore_data_skip", false)
       .refused("begin the epoch anew after resuming", "it would train some samples twice",
                "use ignore_data_skip: false");

@@ -136,7 +136,7 @@ Result<LoadedConfig> resolve(SourceDocument source, const Environment& environme
   auto plain = values;
   plain.erase("deepspeed");
   store_values(loaded.config, plain, problems);
-  resolve_defaults(loaded.config, values);
+  resolve_defaults(loaded, values);
   resolve_sources(loaded, values, environment, files, options.gpu_count, problems);
   check_combinations(loaded.config, given, problems);
   check_verdicts(given, problems);

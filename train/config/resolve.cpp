@@ -20,7 +20,8 @@ std::optional<bool> given_flag(const json::Object& values, std::string_view key)
 
 }  // namespace
 
-void resolve_defaults(TrainConfig& config, const json::Object& values) {
+void resolve_defaults(LoadedConfig& loaded, const json::Object& values) {
+  auto& config = loaded.config;
   if (config.data.neat_packing) {
     config.data.packing = true;
   } else if (!find_given(values, "packing")) {
@@ -31,6 +32,12 @@ void resolve_defaults(TrainConfig& config, const json::Object& values) {
   if (evaluation.strategy != IntervalStrategy::kNo) evaluation.do_eval = true;
   auto& metric = evaluation.metric_for_best_model;
   if (metric.empty() || metric == "loss") metric = "eval_loss";
+  if (evaluation.val_size > 1e-6 && !evaluation.do_eval && !evaluation.on_start) {
+    loaded.warnings.push_back(fmt::format(
+        "val_size={} keeps data back that nothing evaluates on: eval_strategy is no and "
+        "do_eval is false",
+        evaluation.val_size));
+  }
 }
 
 void resolve_precision(TrainConfig& config, const json::Object& values, Problems& problems) {

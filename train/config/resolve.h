@@ -7,7 +7,7 @@
 namespace troupe::train {
 
 // packing by stage, neat_packing; what an evaluation compares; do_eval where there is a strategy.
-void resolve_defaults(TrainConfig& config, const json::Object& values);
+void resolve_defaults(LoadedConfig& loaded, const json::Object& values);
 
 // bf16, pure_bf16. `values` are the canonical values of the keys that were given.
 void resolve_precision(TrainConfig& config, const json::Object& values, Problems& problems);

@@ -37,6 +37,10 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   if (config.method.stage != Stage::kSupervised && config.data.neat_packing) {
     wrong("neat_packing", "`neat_packing` cannot be set as True except SFT.");
   }
+  if (is_true(values, "full_determinism") && config.sharding.deterministic == Deterministic::kOff) {
+    wrong("full_determinism",
+          "full_determinism=true and troupe.deterministic=off disagree; leave one of them out");
+  }
   if (config.data.train_on_prompt && config.data.mask_history) {
     wrong("mask_history", "`train_on_prompt` is incompatible with `mask_history`.");
   }

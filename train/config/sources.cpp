@@ -85,6 +85,8 @@ class SourceResolver {
       auto settings = read_accelerate_file(value_text(*path), files_);
       if (settings.ok()) {
         accelerate_.push_back(std::move(*settings));
+      } else if (settings.status().message().starts_with(kFile)) {
+        problems_.add_named(settings.status().code(), kFile, settings.status().message());
       } else {
         problems_.add(kFile, settings.status());
       }

@@ -60,6 +60,7 @@ Status from_value(const json::Value& value, ResumeFrom& out);
 Status from_value(const json::Value& value, std::vector<ChaosFault>& out);
 
 json::Value to_value(bool value);
+json::Value to_value(const char*) = delete;  // it would be a bool
 json::Value to_value(std::int64_t value);
 json::Value to_value(double value);
 json::Value to_value(const std::string& value);
