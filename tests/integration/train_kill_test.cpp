@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "runtime/base/random.h"
 #include "tests/integration/tiny_run.h"
@@ -184,7 +185,7 @@ TEST_CASE("kill -9 of the driver: its processes notice by themselves within a se
   check_same_result(tiny.file("orphaned"), tiny.file("long"));
 }
 
-TEST_CASE("Ctrl-C ends the run with 130 and leaves nothing; so does SIGTERM") {
+TEST_CASE("Ctrl-C ends the run with 130 and leaves nothing") {
   const auto& tiny = shared().tiny;
   const auto interrupted = [&](int signal, bool whole_group) {
     BackgroundCommand run(tiny.train_arguments("interrupted", Shared::kLong), tiny.options());
@@ -196,7 +197,81 @@ TEST_CASE("Ctrl-C ends the run with 130 and leaves nothing; so does SIGTERM") {
   };
   interrupted(SIGINT, true);  // as a terminal does
   interrupted(SIGINT, false);
-  interrupted(SIGTERM, false);
+}
+
+// The step N of "stopped at step N".
+std::string stopped_at(const std::string& output) {
+  const std::string before = "stopped at step ";
+  const auto at = output.find(before);
+  REQUIRE_MESSAGE(at != std::string::npos, output);
+  const auto begin = at + before.size();
+  return output.substr(begin, output.find_first_not_of("0123456789", begin) - begin);
+}
+
+TEST_CASE("SIGTERM: a checkpoint after the step under way and an end in order; the run goes on") {
+  const auto& tiny = shared().tiny;
+  Settings settings = {{"max_steps", "200"}, {"save_steps", "150"}, {"overwrite_output_dir", ""}};
+  {
+    BackgroundCommand run(tiny.train_arguments("told", settings), tiny.options());
+    REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+    ::kill(run.pid(), SIGTERM);
+    CHECK(run.wait(seconds(30)) == 143);
+    const std::string step = stopped_at(run.output());
+    CHECK(run.output().find("stopped at step " + step + ", saved checkpoint-" + step +
+                            "; run the same command to go on") != std::string::npos);
+    CHECK(exists(tiny.file("told/checkpoint-" + step + "/model.safetensors")));
+    CHECK(std::to_string(steps_of(tiny.file("told")).size()) == step);
+    CHECK(event_names(tiny.file("told")).empty());
+    tiny.check_nothing_left();
+  }
+  const auto result = tiny.must_train("told", settings);
+  CHECK(result.err.find("going on from") != std::string::npos);
+  check_same_result(tiny.file("told"), tiny.file("long"));
+
+  // Where the same command would begin anew, another one is named.
+  settings["overwrite_output_dir"] = "true";
+  BackgroundCommand run(tiny.train_arguments("told", settings), tiny.options());
+  REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+  ::kill(run.pid(), SIGTERM);
+  CHECK(run.wait(seconds(30)) == 143);
+  CHECK(run.output().find("with resume_from_checkpoint=true") != std::string::npos);
+  tiny.check_nothing_left();
+}
+
+TEST_CASE("SIGTERM while a trainer is dead: it is recovered from, saved and ended") {
+  const auto& tiny = shared().tiny;
+  BackgroundCommand run(tiny.train_arguments("recovered", Shared::kLong), tiny.options());
+  REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+  const auto victims = trainers(run_id(run.output()), 1);
+  REQUIRE(victims.size() == 1);
+  ::kill(victims[0], SIGKILL);
+  ::kill(run.pid(), SIGTERM);
+  CHECK(run.wait(seconds(30)) == 143);
+  CHECK(run.output().find("saved checkpoint-" + stopped_at(run.output())) != std::string::npos);
+  tiny.check_nothing_left();
+}
+
+TEST_CASE("SIGTERM to a run that makes no steps: a second signal or ddp_timeout ends it") {
+  const auto& tiny = shared().tiny;
+  const auto told = [&](std::optional<int> second, const Settings& more, int exit_code) {
+    Settings settings = Shared::kLong;
+    settings.insert(more.begin(), more.end());
+    BackgroundCommand run(tiny.train_arguments("stuck", settings), tiny.options());
+    REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+    const auto stuck = trainers(run_id(run.output()), 1);
+    REQUIRE(stuck.size() == 1);
+    ::kill(stuck[0], SIGSTOP);
+    ::kill(run.pid(), SIGTERM);
+    CHECK(run.wait_for_output("told to end", seconds(30)));
+    if (second) ::kill(run.pid(), *second);
+    CHECK(run.wait(seconds(30)) == exit_code);
+    tiny.check_nothing_left();
+    return run.output();
+  };
+  CHECK(told(SIGTERM, {}, 143).find("interrupted") != std::string::npos);
+  CHECK(told(SIGINT, {}, 130).find("interrupted") != std::string::npos);
+  CHECK(told({}, {{"ddp_timeout", "2"}}, 143).find("no step was finished for 2 s") !=
+        std::string::npos);
 }
 
 TEST_CASE("Ctrl-C while the data are read ends the run at once") {
@@ -217,16 +292,18 @@ TEST_CASE("Ctrl-C while the data are read ends the run at once") {
   tiny.check_nothing_left();
 }
 
-TEST_CASE("Ctrl-C while node 0 waits for other nodes") {
+TEST_CASE("Ctrl-C or SIGTERM while node 0 waits for other nodes") {
   const TinyRun tiny;
-  BackgroundCommand run(
-      tiny.train_arguments("alone"),
-      tiny.options(
-          {{"USE_RAY", "1"}, {"NNODES", "2"}, {"NODE_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}}));
-  REQUIRE(run.wait_for_output("1 of 2 nodes", seconds(30)));
-  ::kill(-run.pid(), SIGINT);
-  CHECK(run.wait(seconds(5)) == 130);
-  tiny.check_nothing_left();
+  for (const int signal : {SIGINT, SIGTERM}) {
+    BackgroundCommand run(
+        tiny.train_arguments("alone"),
+        tiny.options(
+            {{"USE_RAY", "1"}, {"NNODES", "2"}, {"NODE_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}}));
+    REQUIRE(run.wait_for_output("1 of 2 nodes", seconds(30)));
+    ::kill(-run.pid(), signal);
+    CHECK(run.wait(seconds(5)) == 128 + signal);
+    tiny.check_nothing_left();
+  }
 }
 
 TEST_CASE("Ctrl-C before the trainers run ends the run too") {
