@@ -29,7 +29,9 @@ struct RunSpec {
   std::string output_dir;
   std::string resume_path;
   std::int32_t world_size = 1;
+  std::int32_t ranks_per_node = 1;
   std::int32_t threads = 1;
+  bool overlaps = false;
   bool own_core = false;
   double cpus_per_trainer = 1;
   std::int64_t started_unix_us = 0;

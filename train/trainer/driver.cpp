@@ -15,6 +15,7 @@
 #include "train/trainer/controller.h"
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prepare.h"
+#include "train/trainer/run_plan.h"
 #include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
@@ -169,6 +170,10 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.threads = threads;
   spec.own_core =
       cluster.embedded && cluster.node_count == 1 && world_size * threads <= environment.cores;
+  const auto ranks_per_node = static_cast<std::int32_t>(
+      (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count));
+  spec.ranks_per_node = ranks_per_node;
+  spec.overlaps = ranks_per_node * (threads + 1) <= cluster.cores_per_node;
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
@@ -281,6 +286,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
+  if (environment.memory) {
+    const PlanFacts facts = facts_of(prepared.bundle, loaded, environment.cores);
+    TROUPE_RETURN_IF_ERROR(check_fits(
+        TROUPE_TRY(plan_request(config, prepared.bundle.model, facts)), *environment.memory));
+  }
   const int world_size = static_cast<int>(loaded.world_size.value);
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
   const std::int64_t local_workers =

@@ -6,6 +6,7 @@
 // checkpoint stays.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "runtime/base/status.h"
 #include "train/config/load.h"
 #include "train/report/progress.h"
+#include "train/sharding/memory_fit.h"
 
 namespace troupe::train {
 
@@ -44,6 +46,9 @@ struct DriverEnvironment {
   Random& random;
   ProgressOutput& output;
   std::int64_t cores = 1;  // of this machine
+  // Of this machine, where trainers run on it: a run that does not fit is refused. Nothing: not
+  // checked.
+  std::optional<NodeMemory> memory;
   // A descriptor that becomes readable when the user wants something of the run; -1: none.
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.

@@ -4,9 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "train/checkpoint/weights.h"
 #include "train/cpu/cpu_operators.h"
-#include "train/trainer/training_state_io.h"
+#include "train/trainer/state_io.h"
 
 namespace troupe::train {
 
@@ -27,9 +26,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::open(FileSystem& files, const 
   auto model = make_model(config, *operators);
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(tokenizer), std::move(arena),
                                                       std::move(operators), std::move(model)));
-  const auto weights = TROUPE_TRY(Weights::load(files, folder));
   TROUPE_RETURN_IF_ERROR(
-      read_parameters(weights, config, loaded->model_->layout(), loaded->parameters_));
+      read_model(files, folder, config, loaded->model_->layout(), loaded->parameters_));
   return loaded;
 }
 

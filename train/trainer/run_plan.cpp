@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "train/cpu/arena.h"
+#include "train/cpu/cpu_operators.h"
 #include "train/data/dataset_info.h"
 #include "train/data/records.h"
 #include "train/trainer/sharding_setup.h"
@@ -38,6 +40,13 @@ bool evaluates(const TrainConfig& config) {
   return !config.evaluation.eval_dataset.empty() || config.evaluation.val_size > 0;
 }
 
+// What bf16 products take here for their operands.
+std::int64_t staging_bytes(const ComputeOptions& compute, int threads) {
+  if (compute.compute != DType::kBF16) return 0;
+  Arena arena(1);
+  return static_cast<std::int64_t>(cpu_bf16_scratch_bytes(*make_cpu_operators(arena), threads));
+}
+
 PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, const PlanFacts& facts,
                        Strategy strategy, const Mesh& mesh) {
   const int ranks = std::min(facts.ranks_on_machine(), mesh.size());
@@ -55,6 +64,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
                          .recompute = recompute_of(config)};
   if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
   request.threads = facts.threads;
+  request.staging_bytes = staging_bytes(engine.compute, facts.threads);
   request.ranks_on_node = ranks;
   request.dataset_bytes = facts.dataset_bytes;
   return request;

@@ -5,6 +5,7 @@
 
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
+#include "train/trainer/cpu_agreement.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/saved_stop.h"
 
@@ -63,6 +64,13 @@ class TrainerActor::Observer final : public TrainingObserver {
                              .skipped = record.skipped,
                              .seconds = record.seconds,
                              .rates = record.rates});
+  }
+  void evaluated(const EvalResult& result, std::int64_t step, bool best) override {
+    trainer_.tell(EvaluationReport{.step = step,
+                                   .loss = result.loss,
+                                   .samples = result.samples,
+                                   .seconds = result.seconds,
+                                   .best = best});
   }
   void checkpoint_written(std::int64_t step, const std::string& path) override {
     trainer_.tell(CheckpointReport{step, path});
@@ -137,10 +145,10 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
   MutexLock lock(mutex_);
   // A trainer without work is waited for by its controller, not the other way round: it may idle as
   // long as it likes, and looks about now and then.
-  while (!ending_ && (plans_.empty() || !bundle_)) {
+  while (!ending_ && (plans_.empty() || !(bundle_ || run_))) {
     changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)),
                         [&]() TROUPE_NO_ANALYSIS { return ending_ || !plans_.empty(); });
-    if (!plans_.empty() && !bundle_ && !ending_) {
+    if (!plans_.empty() && !(bundle_ || run_) && !ending_) {
       changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)),
                           [&]() TROUPE_NO_ANALYSIS { return ending_ || bundle_; });
     }
@@ -166,32 +174,34 @@ void TrainerActor::loop() {
 }
 
 TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
-  Status status = prepare();
-  const bool prepared = status.ok();
-  if (prepared) status = train_generation(plan);
+  Status status = train_generation(plan);
   if (status.ok()) return TrainerFinished{setup_.rank, plan.generation};
   if (const auto step = saved_step_of(status)) {
     return TrainerSaved{setup_.rank, plan.generation, *step};
   }
   status.with("rank", setup_.rank);
-  if (cancelled_ || (prepared && others_fault(status))) {
+  if (cancelled_ || others_fault(status)) {
     return TrainerStopped{setup_.rank, plan.generation, std::move(status)};
   }
   return TrainerFailed{setup_.rank, plan.generation, std::move(status)};
 }
 
-Status TrainerActor::prepare() {
+Status TrainerActor::prepare(collective::Communicator& communicator) {
+  TROUPE_RETURN_IF_ERROR(agree_on_cpu(communicator));
   if (run_) return {};
   std::optional<RunBundle> bundle;
   {
     MutexLock lock(mutex_);
     bundle = TROUPE_TRY(decode_bundle({bundle_->data(), bundle_->size()}));
+    bundle_.reset();
   }
   run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(*bundle),
                                         {.run = setup_.run,
                                          .rank = setup_.rank,
                                          .world_size = setup_.world_size,
+                                         .ranks_per_node = setup_.ranks_per_node,
                                          .threads = setup_.threads,
+                                         .overlaps = setup_.overlaps,
                                          .resume_path = setup_.resume_path,
                                          .started_unix_us = setup_.started_unix_us}));
   // Beyond this process's death the node keeps the state's memory.
@@ -216,7 +226,8 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
     communicator_ = communicator;
   }
   Observer observer(*this, plan);
-  Status status = run_->run_generation(*communicator, plan.generation, observer);
+  Status status = prepare(*communicator);
+  if (status.ok()) status = run_->run_generation(*communicator, plan.generation, observer);
   // The others must not wait for a rank that gave up for a reason of its own.
   if (!status.ok() && !saved_step_of(status)) communicator->abort(status);
   return status;

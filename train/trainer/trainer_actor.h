@@ -48,7 +48,7 @@ class TrainerActor {
   std::optional<GenerationPlan> next_plan();
   // Trains the generation; the message that tells how it ended.
   TrainerMessage train(const GenerationPlan& plan);
-  Status prepare();
+  Status prepare(collective::Communicator& communicator);
   Status train_generation(const GenerationPlan& plan);
   void tell(TrainerMessage message);
 

@@ -19,7 +19,10 @@ struct TrainerSetup {
   std::string run;
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
+  std::int32_t ranks_per_node = 1;
   std::int32_t threads = 1;
+  // There is a core for each rank's communication beside its threads.
+  bool overlaps = false;
   // Every rank of this node has a core to itself: waits may spin.
   bool own_core = false;
   std::string resume_path;

@@ -3,33 +3,41 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint32_t kStateVersion = 1;
+constexpr std::uint32_t kStateVersion = 2;
+constexpr std::size_t kPageBytes = 4096;
 
-memory::SegmentLayout segment_layout(const ParameterLayout& layout) {
-  const auto bytes = static_cast<std::size_t>(layout.total_elements()) * sizeof(float);
+memory::SegmentLayout segment_layout(const RankLayout& layout, DType state) {
+  const auto bytes = [&](Region region, std::size_t size) {
+    return static_cast<std::size_t>(layout.elements(region)) * size;
+  };
   memory::SegmentLayout result("trainer state", kStateVersion);
   result.add("record", sizeof(CommitRecord))
-      .add("parameters", bytes, 4096)
-      .add("gradients", bytes, 4096)
-      .add("exp_avg", bytes, 4096)
-      .add("exp_avg_sq", bytes, 4096);
+      .add("parameters", bytes(Region::kParameters, dtype_size(state)), kPageBytes)
+      .add("gradients", bytes(Region::kGradients, sizeof(float)), kPageBytes)
+      .add("exp_avg", bytes(Region::kOptimizer, dtype_size(state)), kPageBytes)
+      .add("exp_avg_sq", bytes(Region::kOptimizer, dtype_size(state)), kPageBytes);
   return result;
 }
 
 }  // namespace
 
-Result<TrainingState> TrainingState::create(const ParameterLayout& layout,
+Result<TrainingState> TrainingState::create(const RankLayout& layout, DType state,
                                             const std::string& name) {
-  memory::SegmentLayout regions = segment_layout(layout);
+  memory::SegmentLayout regions = segment_layout(layout, state);
   auto segment =
       TROUPE_TRY(memory::Segment::create(name, regions.size_bytes(), memory::Populate::kNow));
   regions.write_header(segment);
-  return TrainingState(std::move(regions), std::move(segment));
+  return TrainingState(state, std::move(regions), std::move(segment));
 }
 
-std::span<float> TrainingState::floats(std::string_view region) {
-  const auto bytes = layout_.region(segment_, region);
-  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+StateBuffers TrainingState::buffers() {
+  const auto gradients = layout_.region(segment_, "gradients");
+  return {
+      .state = state_,
+      .parameters = layout_.region(segment_, "parameters"),
+      .gradients = {reinterpret_cast<float*>(gradients.data()), gradients.size() / sizeof(float)},
+      .exp_avg = layout_.region(segment_, "exp_avg"),
+      .exp_avg_sq = layout_.region(segment_, "exp_avg_sq")};
 }
 
 CommitRecord& TrainingState::record() {

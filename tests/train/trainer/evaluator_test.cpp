@@ -10,11 +10,10 @@
 #include "runtime/base/json.h"
 #include "runtime/collective/cpu_communicator.h"
 #include "tests/support/test_data.h"
-#include "train/checkpoint/weights.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/trainer/gemm_rate.h"
-#include "train/trainer/training_state_io.h"
+#include "train/trainer/state_io.h"
 
 namespace troupe::train {
 namespace {
@@ -26,10 +25,9 @@ struct Golden {
     PosixFileSystem files;
     document = json::parse(files.read(folder + "evaluation/golden.json", 1 << 20).value(), "golden")
                    .value();
-    const std::string model = folder + "model/llama";
+    model = folder + "model/llama";
     config =
         ModelConfig::parse(files.read(model + "/config.json", 1 << 20).value(), "config").value();
-    weights.emplace(Weights::load(files, model).value());
     const auto integers = [](const json::Value& list) {
       std::vector<std::int32_t> out;
       for (const auto& number : list.as_array()) out.push_back(number.to_number<std::int32_t>());
@@ -41,7 +39,7 @@ struct Golden {
   }
   json::Value document;
   ModelConfig config;
-  std::optional<Weights> weights;
+  std::string model;
   TokenDataset dataset{TokenDataset::Kind::kSupervised, 0};
 };
 
@@ -81,7 +79,8 @@ struct Rank {
         operators(make_cpu_operators(arena)),
         model(make_model(golden.config, *operators)),
         parameters(static_cast<std::size_t>(model->layout().total_elements())) {
-    REQUIRE(read_parameters(*golden.weights, golden.config, model->layout(), parameters).ok());
+    PosixFileSystem files;
+    REQUIRE(read_model(files, golden.model, golden.config, model->layout(), parameters).ok());
   }
   Result<EvalResult> run(const Golden& golden, const Evaluator& evaluator,
                          collective::Communicator& ranks, const Evaluator::Progress& progress) {

@@ -1,0 +1,173 @@
+#pragma once
+// Runs of a tiny model with all ranks in one process, as threads.
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/random.h"
+#include "runtime/collective/cpu_communicator.h"
+#include "tests/support/test_data.h"
+#include "train/checkpoint/checkpoint_finder.h"
+#include "train/report/step_log.h"
+#include "train/trainer/training_run.h"
+
+namespace troupe::train::tests {
+
+inline ModelConfig tiny_model() {
+  auto config = ModelConfig::parse(R"({
+      "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64,
+      "max_position_embeddings": 64, "tie_word_embeddings": true})",
+                                   "config.json");
+  return std::move(config).value();
+}
+
+inline RunBundle bundle_for(const std::string& output_dir, std::int64_t batch,
+                            std::int64_t accumulation) {
+  RunBundle bundle;
+  bundle.model = tiny_model();
+  bundle.companions["config.json"] = json::write(bundle.model.to_json());
+  auto& config = bundle.config;
+  config.model.train_from_scratch = true;
+  config.method.stage = Stage::kPretrain;
+  config.data.packing = true;
+  config.training.output_dir = output_dir;
+  config.training.per_device_train_batch_size = batch;
+  config.training.gradient_accumulation_steps = accumulation;
+  config.training.max_steps = 12;
+  config.training.learning_rate = 1e-2;
+  config.training.weight_decay = 0.1;
+  config.training.logging_steps = 4;
+  config.training.save_steps = 5;
+  TokenDataset dataset(TokenDataset::Kind::kPretrain, 0);
+  SeededRandom random(3);
+  for (int sample = 0; sample < 40; ++sample) {
+    std::vector<TokenId> ids(16);
+    // A pattern that can be learned: the next token is the last one plus a step
+    // of the sample.
+    TokenId id = static_cast<TokenId>(random.below(60));
+    for (auto& token : ids) token = id = static_cast<TokenId>((id + 1 + sample % 3) % 63 + 1);
+    dataset.append(ids);
+  }
+  bundle.dataset = std::move(dataset);
+  return bundle;
+}
+
+// Counts phases; stops a rank at a step as a death would, by aborting its
+// communicator.
+class TestObserver final : public TrainingObserver {
+ public:
+  void loaded(std::int64_t step) override { loaded_step = step; }
+  void phase(std::int64_t, ChaosPhase phase) override { ++phases[static_cast<int>(phase)]; }
+  void step_finished(const StepRecord& record, bool) override {
+    if (record.step == abort_after) communicator->abort(error(Code::kUnavailable, "test"));
+  }
+  void evaluated(const EvalResult& result, std::int64_t, bool) override {
+    eval_losses.push_back(result.loss);
+  }
+  void checkpoint_written(std::int64_t step, const std::string&) override { saved = step; }
+  void warning(const std::string& text) override { warnings.push_back(text); }
+  bool stop_requested() override { return false; }
+  bool save_and_stop_requested() override { return save_and_stop; }
+
+  std::int64_t loaded_step = -1;
+  std::int64_t saved = -1;
+  std::int64_t abort_after = -1;
+  bool save_and_stop = false;
+  collective::Communicator* communicator = nullptr;
+  std::map<int, int> phases;
+  std::vector<double> eval_losses;
+  std::vector<std::string> warnings;
+};
+
+struct Ranks {
+  std::vector<std::unique_ptr<TrainingRun>> runs;
+  std::vector<TestObserver> observers;
+  PosixFileSystem files;
+  SystemClock clock;
+};
+
+// A run for tests: what differs from the default one.
+struct RunChange {
+  int world = 2;
+  int threads = 1;
+  std::int64_t batch = 2;
+  std::int64_t accumulation = 1;
+  std::string resume = "";
+  bool overlaps = false;
+  std::function<void(RunBundle&)> change = {};
+};
+
+inline std::unique_ptr<Ranks> make_ranks(const std::string& output_dir, const RunChange& change) {
+  auto ranks = std::make_unique<Ranks>();
+  ranks->observers.resize(static_cast<std::size_t>(change.world));
+  for (int rank = 0; rank < change.world; ++rank) {
+    RunBundle bundle = bundle_for(output_dir, change.batch, change.accumulation);
+    if (change.change) change.change(bundle);
+    ranks->runs.push_back(TrainingRun::create(ranks->files, ranks->clock, Logger::discard(),
+                                              std::move(bundle),
+                                              {.run = "test",
+                                               .rank = rank,
+                                               .world_size = change.world,
+                                               .threads = change.threads,
+                                               .overlaps = change.overlaps,
+                                               .resume_path = change.resume})
+                              .value());
+  }
+  return ranks;
+}
+
+inline std::vector<Status> run_generation(Ranks& ranks, std::uint64_t generation) {
+  const auto world = ranks.runs.size();
+  auto links = collective::make_local_links(std::vector<int>(world, 0)).value();
+  std::vector<Status> results(world);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto communicator = collective::make_cpu_communicator({.rank = static_cast<int>(rank),
+                                                             .world_size = static_cast<int>(world),
+                                                             .generation = generation},
+                                                            std::move(links[rank]));
+      if (!communicator.ok()) {
+        results[rank] = communicator.status();
+        return;
+      }
+      ranks.observers[rank].communicator = communicator->get();
+      results[rank] =
+          ranks.runs[rank]->run_generation(**communicator, generation, ranks.observers[rank]);
+      if (!results[rank].ok()) (*communicator)->abort(results[rank]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return results;
+}
+
+inline std::string file(const std::string& path) {
+  PosixFileSystem files;
+  return files.read(path, 1 << 20).value_or("(absent)");
+}
+
+inline void train(const std::string& output_dir, const RunChange& change) {
+  auto ranks = make_ranks(output_dir, change);
+  for (const Status& status : run_generation(*ranks, 1)) {
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  }
+}
+
+// What equal runs have in common, to the last bit.
+inline std::string step_lines(const std::string& output_dir) {
+  return strip_timings(file(output_dir + "/steps.jsonl"));
+}
+
+inline std::vector<StepRecord> steps(const std::string& output_dir) {
+  PosixFileSystem files;
+  return read_steps(files, output_dir + "/steps.jsonl").value();
+}
+
+}  // namespace troupe::train::tests

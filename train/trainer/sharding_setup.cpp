@@ -1,0 +1,107 @@
+#include "train/trainer/sharding_setup.h"
+
+#include <algorithm>
+
+namespace troupe::train {
+namespace {
+
+DType dtype_of(Precision precision) {
+  return precision == Precision::kBfloat16 ? DType::kBF16 : DType::kF32;
+}
+
+ReductionOrder order_of(Deterministic deterministic) {
+  switch (deterministic) {
+    case Deterministic::kStrategy:
+      return ReductionOrder::kStrategy;
+    case Deterministic::kAcrossWorldSizes:
+      return ReductionOrder::kAcrossWorldSizes;
+    case Deterministic::kOff:
+      return ReductionOrder::kOff;
+  }
+  return ReductionOrder::kStrategy;
+}
+
+}  // namespace
+
+DType state_dtype(const TrainConfig& config) { return dtype_of(config.model.state); }
+DType compute_dtype(const TrainConfig& config) {
+  // bf16 parameters are never widened for products.
+  return state_dtype(config) == DType::kBF16 ? DType::kBF16 : dtype_of(config.model.compute);
+}
+
+Result<Strategy> strategy_of(const TrainConfig& config) {
+  if (const auto strategy = strategy_from_name(config.sharding.strategy)) return *strategy;
+  return error(Code::kInvalidArgument, "troupe.strategy={} is no strategy",
+               config.sharding.strategy);
+}
+
+Result<Mesh> mesh_of(const TrainConfig& config, int world_size, int ranks_per_node) {
+  return make_mesh(TROUPE_TRY(strategy_of(config)), world_size, ranks_per_node,
+                   static_cast<int>(config.sharding.mesh_replicate),
+                   static_cast<int>(config.sharding.mesh_shard));
+}
+
+EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model, Strategy strategy,
+                             bool overlaps) {
+  const ShardingSection& sharding = config.sharding;
+  EngineOptions options;
+  options.reduction = {.order = order_of(sharding.deterministic),
+                       .micro_batches = config.training.gradient_accumulation_steps,
+                       .reduce = dtype_of(config.model.reduce),
+                       .tied = model.tie_word_embeddings,
+                       .overlaps = overlaps};
+  options.compute = {.state = state_dtype(config),
+                     .compute = compute_dtype(config),
+                     .tied = model.tie_word_embeddings};
+  GatherLimits& limits = options.compute.limits;
+  limits.reshard_after_forward = row_of(strategy).reshards_after_forward;
+  limits.max_live = sharding.max_live_parameters;
+  limits.max_reuse_distance = sharding.max_reuse_distance;
+  limits.persistence_threshold = sharding.param_persistence_threshold;
+  limits.prefetch = sharding.prefetch_bucket_size;
+  // Without a core for it, gathering early gains nothing and costs memory.
+  if (!overlaps) limits.prefetch = 0;
+  return options;
+}
+
+Recompute recompute_of(const TrainConfig& config) {
+  switch (config.model.activation_checkpointing) {
+    case ActivationCheckpointing::kNone:
+      return Recompute::kNothing;
+    case ActivationCheckpointing::kFull:
+      return Recompute::kBlocks;
+    case ActivationCheckpointing::kSelective:
+      return Recompute::kCheapOperators;
+  }
+  return Recompute::kBlocks;
+}
+
+ActivationOptions activation_options(const TrainConfig& config, const TokenDataset& dataset,
+                                     const TokenDataset* evaluation) {
+  ActivationOptions options{.rows_max = config.training.per_device_train_batch_size,
+                            .length_max = longest_collated_length(dataset),
+                            .training = true,
+                            .recompute = recompute_of(config)};
+  if (evaluation) {
+    options.rows_max = std::max(options.rows_max, config.evaluation.per_device_eval_batch_size);
+    options.length_max = std::max(options.length_max, longest_collated_length(*evaluation));
+  }
+  return options;
+}
+
+SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size) {
+  SamplerOptions options{.sample_count = samples,
+                         .world_size = world_size,
+                         .per_device_batch_size = config.training.per_device_train_batch_size,
+                         .gradient_accumulation_steps = config.training.gradient_accumulation_steps,
+                         .seed = static_cast<std::uint32_t>(config.training.order_seed()),
+                         .shuffle = !config.data.disable_shuffling,
+                         .drop_last = config.training.dataloader_drop_last};
+  if (config.sharding.deterministic == Deterministic::kAcrossWorldSizes) {
+    options.gradient_accumulation_steps *= world_size;
+    options.world_size = 1;
+  }
+  return options;
+}
+
+}  // namespace troupe::train

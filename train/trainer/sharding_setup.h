@@ -1,0 +1,37 @@
+#pragma once
+// From a run's configuration to the options of the sharding engine, its activations and its data.
+
+#include <cstdint>
+
+#include "runtime/base/status.h"
+#include "train/config/train_config.h"
+#include "train/data/sampler.h"
+#include "train/data/token_dataset.h"
+#include "train/model/activations.h"
+#include "train/model/model_config.h"
+#include "train/sharding/engine.h"
+
+namespace troupe::train {
+
+// What parameters and moments are kept in, and what products are computed in.
+DType state_dtype(const TrainConfig& config);
+DType compute_dtype(const TrainConfig& config);
+
+// kInvalidArgument where strategy and mesh do not fit the world.
+Result<Strategy> strategy_of(const TrainConfig& config);
+Result<Mesh> mesh_of(const TrainConfig& config, int world_size, int ranks_per_node);
+
+// `overlaps`: communication has a core for itself.
+EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model, Strategy strategy,
+                             bool overlaps);
+
+Recompute recompute_of(const TrainConfig& config);
+// Of training; rows and length also hold what is evaluated.
+ActivationOptions activation_options(const TrainConfig& config, const TokenDataset& dataset,
+                                     const TokenDataset* evaluation);
+
+// The order of the samples. Across world sizes a step's micro-batches are those that one rank would
+// have with accumulation · world_size of them.
+SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size);
+
+}  // namespace troupe::train

@@ -1,0 +1,224 @@
+#include "train/trainer/state_io.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "runtime/base/check.h"
+#include "train/checkpoint/checkpoint_finder.h"
+#include "train/checkpoint/manifest.h"
+#include "train/model/initialize.h"
+#include "train/model/model_family.h"
+#include "train/sharding/tensor_ranges.h"
+#include "train/tensor/convert.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::uint64_t kManifestBytesMax = 64u << 20;
+
+// A region, its buffer, and the prefix of its tensors' names.
+struct Part {
+  Region region;
+  std::span<std::byte> buffer;
+  std::string prefix;
+};
+
+std::vector<Part> parts_of(const StateBuffers& buffers, bool moments) {
+  std::vector<Part> parts{{Region::kParameters, buffers.parameters, ""}};
+  if (moments) {
+    parts.push_back({Region::kOptimizer, buffers.exp_avg, "exp_avg."});
+    parts.push_back({Region::kOptimizer, buffers.exp_avg_sq, "exp_avg_sq."});
+  }
+  return parts;
+}
+
+// The manifest is read, not verified: rank 0 has verified the checkpoint before it was chosen.
+Result<GoodCheckpoint> trusted_checkpoint(FileSystem& files, const StateSource& source) {
+  GoodCheckpoint good{.path = source.path, .has_optimizer = source.moments, .foreign = true};
+  const std::string path = join_path(source.path, kManifestFile);
+  if (!files.exists(path)) return good;
+  good.manifest = TROUPE_TRY(parse_manifest(TROUPE_TRY(files.read(path, kManifestBytesMax)), path));
+  good.step = good.manifest.step;
+  good.foreign = false;
+  return good;
+}
+
+Result<TensorReader> open_source(FileSystem& files, const StateSource& source) {
+  if (!source.checkpoint) return TensorReader::open_model(files, source.path);
+  return TensorReader::open(files, TROUPE_TRY(trusted_checkpoint(files, source)));
+}
+
+// Reads tensors by the model's names, whichever of their names the files have.
+class StateReader {
+ public:
+  static Result<StateReader> open(FileSystem& files, const StateSource& source,
+                                  const ModelConfig& config, const ParameterLayout& layout) {
+    StateReader reader(config, TROUPE_TRY(open_source(files, source)));
+    std::vector<ExpectedTensor> expected;
+    for (const auto& parameter : layout.parameters())
+      expected.push_back({reader.stored_name(parameter.name), parameter.shape});
+    TROUPE_RETURN_IF_ERROR(
+        check_weights(reader.tensors_.weights(), expected,
+                      [&](std::string_view name) { return ignored_in_weights(config, name); }));
+    return reader;
+  }
+
+  Status read(const std::string& prefix, std::string_view name, std::int64_t begin,
+              std::span<std::byte> out, DType dtype) const {
+    const std::string stored = prefix.empty() ? stored_name(name) : prefix + std::string(name);
+    if (dtype == DType::kBF16) {
+      return tensors_.read_bf16(stored, begin,
+                                {reinterpret_cast<std::uint16_t*>(out.data()), out.size() / 2});
+    }
+    return tensors_.read(stored, begin, {reinterpret_cast<float*>(out.data()), out.size() / 4});
+  }
+
+ private:
+  StateReader(const ModelConfig& config, TensorReader tensors)
+      : config_(&config), tensors_(std::move(tensors)) {}
+
+  std::string stored_name(std::string_view name) const {
+    if (!tensors_.find(name)) {
+      const auto other = base_model_name(*config_, name);
+      if (other && tensors_.find(*other)) return *other;
+    }
+    return std::string(name);
+  }
+
+  const ModelConfig* config_;
+  TensorReader tensors_;
+};
+
+Status read_ranges(const StateReader& reader, const Part& part, const RankLayout& layout,
+                   DType dtype) {
+  const std::size_t size = dtype_size(dtype);
+  std::memset(part.buffer.data(), 0, part.buffer.size());
+  for (const TensorRange& range : held_ranges(layout, part.region)) {
+    TROUPE_RETURN_IF_ERROR(
+        reader.read(part.prefix, range.parameter->name, range.begin,
+                    part.buffer.subspan(static_cast<std::size_t>(range.offset) * size,
+                                        static_cast<std::size_t>(range.end - range.begin) * size),
+                    dtype));
+  }
+  return {};
+}
+
+// Rank 0 reads unit by unit, everybody takes what it holds.
+Status read_for_all(const StateReader* reader, const Part& part, const RankLayout& layout,
+                    DType dtype, collective::Communicator& world) {
+  const std::size_t size = dtype_size(dtype);
+  std::vector<std::byte> whole;
+  for (int unit = 0; unit < layout.units(); ++unit) {
+    whole.assign(static_cast<std::size_t>(layout.unit_elements(unit)) * size, std::byte{0});
+    if (reader) {
+      for (const ParameterInfo& parameter : layout.layout().parameters(unit)) {
+        TROUPE_RETURN_IF_ERROR(reader->read(
+            part.prefix, parameter.name, 0,
+            std::span(whole).subspan(static_cast<std::size_t>(parameter.offset_elements) * size,
+                                     static_cast<std::size_t>(parameter.elements) * size),
+            dtype));
+      }
+    }
+    TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(whole), 0));
+    const ElementRange held = layout.sharded(part.region)
+                                  ? layout.owned(unit)
+                                  : ElementRange{0, layout.unit_elements(unit)};
+    if (held.size() == 0) continue;
+    std::memcpy(part.buffer.data() +
+                    static_cast<std::size_t>(layout.offset(part.region, unit, held.begin)) * size,
+                whole.data() + static_cast<std::size_t>(held.begin) * size,
+                static_cast<std::size_t>(held.size()) * size);
+  }
+  return {};
+}
+
+// Whether all ranks can open the source; rank 0's failure is everybody's.
+Result<bool> all_can(bool mine, collective::Communicator& world) {
+  std::int32_t everybody = mine ? 1 : 0;
+  TROUPE_RETURN_IF_ERROR(world.all_reduce(std::span(&everybody, 1), collective::ReduceOp::kMin));
+  return everybody == 1;
+}
+
+std::vector<TensorPiece> pieces_of(const RankLayout& layout, const Part& part, DType dtype) {
+  const std::size_t size = dtype_size(dtype);
+  std::vector<TensorPiece> pieces;
+  for (const TensorRange& range : saved_ranges(layout, part.region)) {
+    pieces.push_back(
+        {.name = part.prefix + range.parameter->name,
+         .dtype = dtype,
+         .shape = range.parameter->shape,
+         .begin = range.begin,
+         .end = range.end,
+         .data = part.buffer.subspan(static_cast<std::size_t>(range.offset) * size,
+                                     static_cast<std::size_t>(range.end - range.begin) * size)});
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
+                  const RankLayout& layout, const StateBuffers& buffers,
+                  collective::Communicator& world) {
+  auto reader = StateReader::open(files, source, config, layout.layout());
+  if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
+  const bool everybody_sees = TROUPE_TRY(all_can(reader.ok(), world));
+  if (!source.moments) {
+    std::memset(buffers.exp_avg.data(), 0, buffers.exp_avg.size());
+    std::memset(buffers.exp_avg_sq.data(), 0, buffers.exp_avg_sq.size());
+  }
+  for (const Part& part : parts_of(buffers, source.moments)) {
+    if (everybody_sees) {
+      TROUPE_RETURN_IF_ERROR(read_ranges(*reader, part, layout, buffers.state));
+    } else {
+      TROUPE_RETURN_IF_ERROR(
+          read_for_all(world.rank() == 0 ? &*reader : nullptr, part, layout, buffers.state, world));
+    }
+  }
+  return {};
+}
+
+Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
+                  const ParameterLayout& layout, std::span<float> parameters) {
+  const auto reader = TROUPE_TRY(StateReader::open(files, {.path = folder}, config, layout));
+  for (const ParameterInfo& parameter : layout.parameters()) {
+    TROUPE_RETURN_IF_ERROR(reader.read("", parameter.name, 0,
+                                       std::as_writable_bytes(parameters.subspan(
+                                           static_cast<std::size_t>(layout.flat_offset(parameter)),
+                                           static_cast<std::size_t>(parameter.elements))),
+                                       DType::kF32));
+  }
+  return {};
+}
+
+void initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
+                      const StateBuffers& buffers) {
+  for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
+    std::memset(buffer.data(), 0, buffer.size());
+  std::vector<float> values;
+  for (const TensorRange& range : held_ranges(layout, Region::kParameters)) {
+    const auto count = static_cast<std::size_t>(range.end - range.begin);
+    values.resize(count);
+    initialize_parameter(*range.parameter, config.initializer_range, seed, range.begin, values);
+    const std::size_t size = dtype_size(buffers.state);
+    const auto target =
+        buffers.parameters.subspan(static_cast<std::size_t>(range.offset) * size, count * size);
+    const Status converted = convert_from_float(values, buffers.state, target);
+    TROUPE_CHECK(converted.ok(), "{}", converted.to_string());
+  }
+}
+
+std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers) {
+  return pieces_of(layout, parts_of(buffers, false).front(), buffers.state);
+}
+
+std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers) {
+  const auto parts = parts_of(buffers, true);
+  auto pieces = pieces_of(layout, parts[1], buffers.state);
+  auto second = pieces_of(layout, parts[2], buffers.state);
+  pieces.insert(pieces.end(), second.begin(), second.end());
+  return pieces;
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,43 @@
+#pragma once
+// A rank's state out of a checkpoint or a model's folder, and into one.
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/collective/communicator.h"
+#include "train/checkpoint/tensor_piece.h"
+#include "train/checkpoint/tensor_reader.h"
+#include "train/model/model_config.h"
+#include "train/sharding/rank_layout.h"
+#include "train/sharding/sharded_optimizer.h"
+
+namespace troupe::train {
+
+// Where a state comes from. The same on all ranks.
+struct StateSource {
+  std::string path;         // a checkpoint, or a model's folder
+  bool checkpoint = false;  // else weights alone
+  bool moments = false;     // of a checkpoint: AdamW's, too
+};
+
+// Fills this rank's parameters (and moments; zeroed where there are none). Collective: every rank
+// reads its own ranges; where some rank does not see the files, rank 0 reads for all and broadcasts
+// unit by unit. kDataLoss where tensors are missing or have another shape than the model's.
+Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
+                  const RankLayout& layout, const StateBuffers& buffers,
+                  collective::Communicator& world);
+
+// The weights of a model's folder, whole and in fp32: (layout.total_elements()).
+Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
+                  const ParameterLayout& layout, std::span<float> parameters);
+
+// Initial weights by the model's rule, seeded. Local: every rank makes its own.
+void initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
+                      const StateBuffers& buffers);
+
+// What this rank adds to a checkpoint: views of the buffers.
+std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers);
+std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers);
+
+}  // namespace troupe::train

@@ -1,0 +1,35 @@
+#pragma once
+// What a rank's training loop tells, and asks, while it runs.
+
+#include <cstdint>
+#include <string>
+
+#include "train/config/chaos.h"
+#include "train/report/step_log.h"
+#include "train/trainer/evaluator.h"
+
+namespace troupe::train {
+
+// Called on the loop's thread.
+class TrainingObserver {
+ public:
+  virtual ~TrainingObserver() = default;
+  // The state of `step` is loaded on this rank (0: the initial weights).
+  virtual void loaded(std::int64_t step) = 0;
+  // The loop reaches a phase of a step: where injected faults strike.
+  virtual void phase(std::int64_t step, ChaosPhase phase) = 0;
+  // Rank 0 only: the step is finished on all ranks. `logged`: it was one of logging_steps.
+  virtual void step_finished(const StepRecord& record, bool logged) = 0;
+  // Rank 0 only: the parameters after `step` were evaluated. `best`: better than all before.
+  virtual void evaluated(const EvalResult& result, std::int64_t step, bool best) = 0;
+  virtual void checkpoint_written(std::int64_t step, const std::string& path) = 0;
+  // For the user: a warning that does not end the run.
+  virtual void warning(const std::string& text) = 0;
+  // The loop leaves at the next step with kCancelled.
+  virtual bool stop_requested() = 0;
+  // Asked of rank 0 once a step: the loop writes a checkpoint after the step under way and leaves
+  // with kCancelled "stopped at step N after saving".
+  virtual bool save_and_stop_requested() = 0;
+};
+
+}  // namespace troupe::train

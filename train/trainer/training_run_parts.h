@@ -1,0 +1,44 @@
+#pragma once
+// The parts of a TrainingRun. Internal to training_run.cpp and training_load.cpp.
+
+#include "train/trainer/training_run.h"
+
+namespace troupe::train {
+
+// What is made once.
+struct TrainingRun::Fixed {
+  FileSystem& files;
+  const Clock& clock;
+  Logger log;
+  RunBundle bundle;
+  TrainingRunOptions options;
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Operators> operators;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Activations> activations;
+  std::unique_ptr<RankLayout> layout;
+  EngineOptions engine_options;
+  TrainingState state;
+  Sampler sampler;
+  Schedule schedule;
+  RunSchedule facts;
+  BestModel best;
+  EvaluationPlan evaluation;
+  std::optional<Evaluator> evaluator;
+
+  const TrainConfig& config() const { return bundle.config; }
+  const std::string& output_dir() const { return config().training.output_dir; }
+  bool leads() const { return options.rank == 0; }
+};
+
+// What lives as long as a generation.
+struct TrainingRun::Generation {
+  collective::Communicator& world;
+  std::uint64_t number;
+  TrainingObserver& observer;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<CheckpointSaver> saver;
+  std::uint64_t saver_bytes = 0;  // sent for saves in the midst of a step
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,206 @@
+#include "train/trainer/training_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/trainer/gradient_probe.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::int64_t kSkippedInARowMax = 10;
+
+MicroBatch view(const TokenBatch& batch) {
+  return {.rows = batch.rows,
+          .length = batch.length,
+          .ids = batch.ids,
+          .labels = batch.labels,
+          .position_ids = batch.position_ids,
+          .segment_ids = batch.segment_ids};
+}
+
+// A micro-batch for a rank that has none left in the last turn: it takes part in the collectives of
+// the passes and adds nothing.
+TokenBatch empty_batch() {
+  return {.rows = 1,
+          .length = 1,
+          .ids = {0},
+          .labels = {kIgnoreLabel},
+          .position_ids = {},
+          .segment_ids = {}};
+}
+
+std::string layer_of(const ParameterLayout& layout, const ParameterInfo& parameter) {
+  return layout.units()[static_cast<std::size_t>(parameter.unit)].name;
+}
+
+}  // namespace
+
+template <typename Work>
+auto TrainingStep::timed(double& seconds, Work&& work) {
+  const TimePoint began = tools_.clock.now();
+  auto result = work();
+  seconds += std::chrono::duration<double>(tools_.clock.now() - began).count();
+  return result;
+}
+
+TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t turn) const {
+  const auto leaf = static_cast<std::size_t>(tools_.engine.reducer().leaf(turn, data_rank()));
+  if (leaf >= plan.batches.size() || plan.batches[leaf].empty()) return empty_batch();
+  return collate(tools_.dataset, plan.batches[leaf]);
+}
+
+Result<double> TrainingStep::one_pass(const TokenBatch& batch, UnitAccess& units, float scale,
+                                      StepSeconds& seconds) {
+  const CrossEntropyLoss cross_entropy;
+  const LossSum loss = TROUPE_TRY(
+      tools_.model.forward_backward(view(batch), units, cross_entropy, scale, tools_.activations));
+  const PassSeconds pass = tools_.engine.units().end_pass();
+  seconds.forward += pass.forward;
+  seconds.backward += pass.backward;
+  seconds.communication += pass.communication_forward + pass.communication_backward;
+  return loss.loss_sum;
+}
+
+Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
+                               std::vector<double>& losses) {
+  tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
+  const std::int64_t turns = tools_.engine.reducer().turns();
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const TokenBatch batch = timed(record.seconds.data, [&] { return batch_of(plan, turn); });
+    tools_.engine.begin_turn(turn);
+    losses.push_back(TROUPE_TRY(one_pass(batch, tools_.engine.units(), scale_, record.seconds)));
+    tools_.observer.phase(record.step, ChaosPhase::kBackward);
+  }
+  return {};
+}
+
+Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
+  CommitRecord& state = tools_.record;
+  StepRecord record{.step = state.step + 1,
+                    .learning_rate = tools_.schedule.learning_rate(state.updates())};
+  tools_.observer.phase(record.step, ChaosPhase::kBegin);
+  // Every rank knows every rank's samples, so the step's counts need no communication.
+  std::int64_t targets = 0;
+  for (const auto& samples : plan.batches) {
+    targets += target_count(tools_.dataset, samples);
+    record.tokens += collated_tokens(tools_.dataset, samples);
+  }
+  targets = std::max<std::int64_t>(1, targets);
+  scale_ = static_cast<float>(1.0 / static_cast<double>(targets));
+  tools_.observer.phase(record.step, ChaosPhase::kForward);
+  std::vector<double> losses;
+  TROUPE_RETURN_IF_ERROR(pass_over(plan, record, losses));
+  tools_.observer.phase(record.step, ChaosPhase::kCommunication);
+  TROUPE_RETURN_IF_ERROR(
+      timed(record.seconds.communication, [&] { return tools_.engine.finish_gradients(); }));
+  StepOutcome outcome = TROUPE_TRY(sum_up(plan, std::move(record), losses));
+  outcome.record.loss /= static_cast<double>(targets);
+
+  StepRecord& done = outcome.record;
+  const GradientNorm norm =
+      TROUPE_TRY(timed(done.seconds.optimizer, [&] { return tools_.engine.optimizer().norm(); }));
+  done.grad_norm = norm.norm;
+  TROUPE_RETURN_IF_ERROR(timed(done.seconds.checkpoint, tools_.before_update));
+  tools_.observer.phase(done.step, ChaosPhase::kOptimizer);
+  if (norm.first_non_finite_tile || !std::isfinite(done.loss)) {
+    done.skipped = TROUPE_TRY(find_non_finite(plan));
+    ++state.skipped;
+    ++state.skipped_in_a_row;
+  } else {
+    TROUPE_RETURN_IF_ERROR(update(norm, done));
+    state.skipped_in_a_row = 0;
+  }
+  state.step = done.step;
+  state.grad_norm = norm.norm;
+  if (state.skipped_in_a_row >= kSkippedInARowMax) {
+    return error(Code::kFailedPrecondition,
+                 "{} steps in a row were skipped, the last one, {}, because {}; lower "
+                 "learning_rate, or look for damaged data or weights",
+                 state.skipped_in_a_row, done.step, done.skipped);
+  }
+  return outcome;
+}
+
+// Losses of all micro-batches, added in the order of the micro-batches: the same bits under every
+// strategy and, with equal micro-batches, at every world size.
+Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record,
+                                         const std::vector<double>& losses) {
+  collective::Communicator& world = tools_.engine.communicators().world();
+  const auto ranks = static_cast<std::size_t>(world.world_size());
+  const std::size_t width = losses.size() + 1;
+  std::vector<double> mine = losses;
+  mine.push_back(world.rank() == 0 && tools_.observer.save_and_stop_requested() ? 1.0 : 0.0);
+  std::vector<double> all(ranks * width);
+  const std::vector<std::size_t> counts(ranks, width);
+  TROUPE_RETURN_IF_ERROR(timed(record.seconds.communication, [&] {
+    return world.all_gather(std::span<const double>(mine), std::span<double>(all), counts);
+  }));
+  std::vector<double> by_leaf(plan.batches.size(), 0.0);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const int data = tools_.layout.mesh().data_rank_of(static_cast<int>(rank));
+    for (std::size_t turn = 0; turn < losses.size(); ++turn) {
+      const auto leaf = static_cast<std::size_t>(
+          tools_.engine.reducer().leaf(static_cast<std::int64_t>(turn), data));
+      if (leaf < by_leaf.size()) by_leaf[leaf] = all[rank * width + turn];
+    }
+  }
+  for (const double loss : by_leaf) record.loss += loss;
+  return StepOutcome{.record = std::move(record), .save_and_stop = all[width - 1] != 0.0};
+}
+
+Status TrainingStep::update(const GradientNorm& norm, StepRecord& record) {
+  const TrainingSection& training = tools_.config.training;
+  return timed(record.seconds.optimizer, [&] {
+    tools_.engine.optimizer().update(
+        {.learning_rate = record.learning_rate,
+         .beta1 = training.adam_beta1,
+         .beta2 = training.adam_beta2,
+         .epsilon = training.adam_epsilon,
+         .weight_decay = training.weight_decay,
+         .step = tools_.record.updates() + 1,
+         .gradient_scale = clip_coefficient(norm.norm, training.max_grad_norm)});
+    return tools_.engine.parameters_changed(true);
+  });
+}
+
+Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
+  const ParameterLayout& layout = tools_.model.layout();
+  collective::Communicator& world = tools_.engine.communicators().world();
+  // What this rank found first: micro-batch, whether its loss is finite, and a parameter or −1.
+  std::int64_t finding[3] = {-1, 1, -1};
+  tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
+  for (std::int64_t turn = 0; turn < tools_.engine.reducer().turns(); ++turn) {
+    tools_.engine.begin_turn(turn);
+    GradientProbe probe(tools_.engine, layout);
+    StepSeconds ignored;
+    const double loss = TROUPE_TRY(one_pass(batch_of(plan, turn), probe, scale_, ignored));
+    const std::int64_t leaf = tools_.engine.reducer().leaf(turn, data_rank());
+    if ((std::isfinite(loss) && !probe.found()) || (finding[0] >= 0 && finding[0] < leaf)) continue;
+    finding[0] = leaf;
+    finding[1] = std::isfinite(loss) ? 1 : 0;
+    finding[2] = probe.found().value_or(-1);
+  }
+  TROUPE_RETURN_IF_ERROR(tools_.engine.finish_gradients());
+  const auto ranks = static_cast<std::size_t>(world.world_size());
+  std::vector<std::int64_t> all(3 * ranks);
+  const std::vector<std::size_t> counts(ranks, 3);
+  TROUPE_RETURN_IF_ERROR(world.all_gather(std::span<const std::int64_t>(finding),
+                                          std::span<std::int64_t>(all), counts));
+  std::size_t first = ranks;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (all[3 * rank] >= 0 && (first == ranks || all[3 * rank] < all[3 * first])) first = rank;
+  }
+  if (first == ranks) return std::string("the sum of the gradients over the ranks is not finite");
+  std::string text;
+  if (all[3 * first + 1] == 0) text = "the loss";
+  if (all[3 * first + 2] >= 0) {
+    const ParameterInfo& parameter =
+        layout.parameters()[static_cast<std::size_t>(all[3 * first + 2])];
+    text += fmt::format("{}the gradient of {} ({})", text.empty() ? "" : " and ", parameter.name,
+                        layer_of(layout, parameter));
+  }
+  return fmt::format("{} of micro-batch {} on rank {} is not finite", text, all[3 * first], first);
+}
+
+}  // namespace troupe::train

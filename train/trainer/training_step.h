@@ -1,0 +1,71 @@
+#pragma once
+// One optimizer step of one rank: batches, passes over the model, reduction, norm, update.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "train/config/train_config.h"
+#include "train/data/sampler.h"
+#include "train/data/token_dataset.h"
+#include "train/model/model.h"
+#include "train/optimizer/schedule.h"
+#include "train/report/step_log.h"
+#include "train/sharding/engine.h"
+#include "train/trainer/training_observer.h"
+#include "train/trainer/training_state.h"
+
+namespace troupe::train {
+
+struct StepOutcome {
+  StepRecord record;
+  // Rank 0 was asked to save and to stop after this step; all ranks know it at once.
+  bool save_and_stop = false;
+};
+
+// What a step works with. Everything is the caller's.
+struct StepTools {
+  const TrainConfig& config;
+  const TokenDataset& dataset;
+  Model& model;
+  Activations& activations;
+  const RankLayout& layout;
+  const Schedule& schedule;
+  const Clock& clock;
+  Engine& engine;
+  CommitRecord& record;
+  TrainingObserver& observer;
+  // Before parameters and moments change: a save that reads them must be through.
+  std::function<Status()> before_update;
+};
+
+class TrainingStep {
+ public:
+  explicit TrainingStep(const StepTools& tools) : tools_(tools) {}
+
+  // The next step, on the samples of `plan`. Collective. Gradients or a loss that are not finite:
+  // nothing is updated, the record says why; after ten such steps in a row kFailedPrecondition.
+  Result<StepOutcome> run(const StepPlan& plan);
+
+ private:
+  struct Losses;
+  Status pass_over(const StepPlan& plan, StepRecord& record, std::vector<double>& losses);
+  Result<double> one_pass(const TokenBatch& batch, UnitAccess& units, float scale,
+                          StepSeconds& seconds);
+  Result<StepOutcome> sum_up(const StepPlan& plan, StepRecord record,
+                             const std::vector<double>& losses);
+  Status update(const GradientNorm& norm, StepRecord& record);
+  // Who and what is not finite: the passes are done once more, looking at every local gradient.
+  Result<std::string> find_non_finite(const StepPlan& plan);
+  TokenBatch batch_of(const StepPlan& plan, std::int64_t turn) const;
+  int data_rank() const { return tools_.layout.mesh().data_rank_of(tools_.layout.rank()); }
+  template <typename Work>
+  auto timed(double& seconds, Work&& work);
+
+  StepTools tools_;
+  float scale_ = 1.0f;  // 1 / targets of the step
+};
+
+}  // namespace troupe::train
