@@ -25,7 +25,7 @@ void gelu(const float* x, float* act, std::int64_t count) {
 // d/dx x·s = s + x·s·(1 − s)·d(2u)/dx.
 TROUPE_VECTORIZED
 void gelu_backward(float* x, const float* dact, float* act, std::int64_t count) {
-#pragma GCC ivdep
+  TROUPE_INDEPENDENT_LOOP
   for (std::int64_t i = 0; i < count; ++i) {
     const float v = x[i], s = gate(v), da = dact[i];
     const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * v * v);

@@ -45,7 +45,7 @@ void swiglu_backward_rows(float* gate_up, const float* dact, float* act, std::in
     float* up = gate + width;
     const float* d = dact + row * width;
     float* out = act ? act + row * width : nullptr;
-#pragma GCC ivdep
+    TROUPE_INDEPENDENT_LOOP
     for (std::int64_t i = 0; i < width; ++i) {
       const float g = gate[i], u = up[i], da = d[i];
       const float sigmoid = 1.0f / (1.0f + fast_exp(-g));

@@ -33,6 +33,13 @@
 #define TROUPE_VECTORIZED_WORDS TROUPE_VECTORIZED
 #endif
 
+// Before a loop whose iterations touch nothing of one another's, which the compiler cannot see.
+#if defined(__clang__)
+#define TROUPE_INDEPENDENT_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define TROUPE_INDEPENDENT_LOOP _Pragma("GCC ivdep")
+#endif
+
 #define TROUPE_INLINE inline __attribute__((always_inline))
 
 namespace troupe::train {
