@@ -8,11 +8,14 @@
 #include "tools/commands/head.h"
 #include "tools/commands/help.h"
 #include "tools/commands/logs.h"
+#include "tools/commands/merge.h"
 #include "tools/commands/nodes.h"
+#include "tools/commands/plan.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
 #include "tools/commands/tokenizer.h"
 #include "tools/commands/train.h"
+#include "tools/commands/verify.h"
 #include "tools/commands/version.h"
 #include "tools/commands/worker.h"
 
@@ -28,8 +31,11 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
 
   // In the order in which --help shows them. A new command: its file, and a line here.
   add_train_command(app, context);
+  add_plan_command(app, context);
   add_generate_command(app, context);
   add_tokenizer_command(app, context);
+  add_merge_command(app, context);
+  add_verify_command(app, context);
   add_head_command(app, context);
   add_worker_command(app, context);
   add_status_command(app, context);
