@@ -13,7 +13,7 @@ bool contains(const string& text, const string& part) { return text.find(part) !
 void write_file(const string& path, const string& text) {
   PosixFileSystem files;
   auto file = files.create(path).value();
-  REQUIRE(file->write({reinterpret_cast<const std::byte*>(text.data()), text.size()}).ok());
+  REQUIRE(file->append(text).ok());
   REQUIRE(file->close().ok());
 }
 

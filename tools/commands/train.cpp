@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "tools/commands/plan.h"
 #include "tools/commands/train_cluster.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
@@ -66,6 +67,10 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                        .random = context.random,
                                        .output = output,
                                        .cores = cores};
+  // On a cluster that runs already, trainers are elsewhere.
+  if (!train::resolve_address(loaded.config, loaded.launch)) {
+    environment.memory = TROUPE_TRY(memory_here(context.files));
+  }
   // Until there is something to take down, Ctrl-C ends the process at once.
   Interrupts interrupts;
   environment.make_cluster = [&](int trainers) {

@@ -13,17 +13,16 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::int64_t kMiB = 1 << 20;
-
-// What a trainer's process takes beside all that is counted. Measured as the PSS of trainers of
-// models of 0.2 to 60 M parameters, by kind of mapping, minus the rest of the plan (Debian 12,
-// x86-64, oneDNN 2.6, glibc's malloc).
-constexpr std::int64_t kPrivateBytes = 3 * kMiB;      // heap, stacks, relocated data
-constexpr std::int64_t kTrainerCodeBytes = 6 * kMiB;  // touched pages of oneDNN: trainers share
-constexpr std::int64_t kProgramCodeBytes = 5 * kMiB;  // of the program and others: all share
-constexpr std::int64_t kOtherProcesses = 2;           // driver and controller share them, too
-constexpr std::int64_t kThreadBytes = kMiB / 4;       // stack and malloc arena of a thread
-constexpr std::int64_t kOverheadBytes = 40 * kMiB;    // driver and controller, data set apart
+// What a trainer's process takes beside all that is counted. Measured as the PSS, by kind of
+// mapping, of one, two and four trainers on a machine, of models of 0.1 to 60 M parameters, minus
+// the rest of the plan (Debian 12, x86-64, oneDNN 2.6, glibc's malloc). Anonymous memory does not
+// depend on the number of trainers; of pages of files each process has its share.
+constexpr std::int64_t kPrivateBytes = 4'500'000;       // heap, stacks, relocated data
+constexpr std::int64_t kThreadBytes = 256 << 10;        // another thread's stack and malloc arena
+constexpr std::int64_t kTrainerCodeBytes = 3'700'000;   // pages that trainers alone use: oneDNN
+constexpr std::int64_t kProgramCodeBytes = 22'000'000;  // of the program and other libraries
+constexpr std::int64_t kOtherProcesses = 2;             // driver and controller map them, too
+constexpr std::int64_t kOverheadBytes = 40 << 20;       // driver and controller, data set apart
 
 // Rows of queries that attention works on at once (train/cpu/attention.cpp), scores and their
 // gradients.
@@ -68,7 +67,7 @@ std::int64_t workspace_bytes(const PlanRequest& request) {
   const std::int64_t depth = std::min(kGemmDepth, widest);
   const std::int64_t gemm = (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
   const std::int64_t attention = kAttentionRows * request.activations.length_max;
-  return request.threads * 4 * (gemm + attention);
+  return request.threads * 4 * (gemm + attention) + request.staging_bytes;
 }
 
 // A ring each way with every peer of the machine. Each is mapped twice by both ends, so that half
@@ -117,8 +116,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
       Activations::bytes_needed(request.model, activation_options(request)));
   plan.workspaces = workspace_bytes(request);
   plan.rings = ring_bytes(request);
-  // The trainer's copy, and its share of the block of bytes in which it came.
-  plan.dataset = request.dataset_bytes + request.dataset_bytes / std::max(1, request.ranks_on_node);
+  plan.dataset = request.dataset_bytes;
   plan.runtime = runtime_bytes(request);
   return plan;
 }

@@ -29,6 +29,7 @@ struct PlanRequest {
   ActivationOptions activations;
   std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is
   int threads = 1;
+  std::int64_t staging_bytes = 0;  // converted operands of bf16 products, of all threads
   // Trainers on one machine: they share rings, the program's pages and the data set's.
   int ranks_on_node = 1;
   std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them

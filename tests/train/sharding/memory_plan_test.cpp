@@ -112,8 +112,11 @@ TEST_CASE("what grows with batch, threads and data") {
   CHECK(plan_memory(more).workspaces == 2 * plan.workspaces);
   CHECK(plan_memory(more).runtime > plan.runtime);
   more = base;
+  more.staging_bytes = 5000;
+  CHECK(plan_memory(more).workspaces == plan.workspaces + 5000);
+  more = base;
   more.dataset_bytes = 1000;
-  CHECK(plan_memory(more).dataset == plan.dataset + 1500);
+  CHECK(plan_memory(more).dataset == plan.dataset + 1000);
   more = base;
   more.activations.recompute = Recompute::kNothing;
   CHECK(plan_memory(more).activations > plan.activations);
