@@ -7,6 +7,10 @@
 #include "tests/support/faulty_file_system.h"
 #include "train/report/format.h"
 
+// fontconfig, under cairo, keeps its configuration until the process ends.
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libfontconfig\n"; }
+
 namespace troupe::train {
 namespace {
 
