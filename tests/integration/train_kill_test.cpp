@@ -208,18 +208,20 @@ std::string stopped_at(const std::string& output) {
   return output.substr(begin, output.find_first_not_of("0123456789", begin) - begin);
 }
 
-TEST_CASE("SIGTERM: a checkpoint after the step under way and an end in order; the run goes on") {
-  const auto& tiny = shared().tiny;
+// Tells a run to end, sees what it leaves, and that the same command goes on to the same end.
+void check_told(const TinyRun& tiny, const Settings& more) {
   Settings settings = {{"max_steps", "200"}, {"save_steps", "150"}, {"overwrite_output_dir", ""}};
+  settings.insert(more.begin(), more.end());
+  std::filesystem::remove_all(tiny.file("told"));
   {
     BackgroundCommand run(tiny.train_arguments("told", settings), tiny.options());
-    REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+    REQUIRE_MESSAGE(run.wait_for_output("step 3/200 ", seconds(30)), run.output());
     ::kill(run.pid(), SIGTERM);
     CHECK(run.wait(seconds(30)) == 143);
     const std::string step = stopped_at(run.output());
     CHECK(run.output().find("stopped at step " + step + ", saved checkpoint-" + step +
                             "; run the same command to go on") != std::string::npos);
-    CHECK(exists(tiny.file("told/checkpoint-" + step + "/model.safetensors")));
+    CHECK(exists(tiny.file("told/checkpoint-" + step)));
     CHECK(std::to_string(steps_of(tiny.file("told")).size()) == step);
     CHECK(event_names(tiny.file("told")).empty());
     tiny.check_nothing_left();
@@ -227,10 +229,15 @@ TEST_CASE("SIGTERM: a checkpoint after the step under way and an end in order; t
   const auto result = tiny.must_train("told", settings);
   CHECK(result.err.find("going on from") != std::string::npos);
   check_same_result(tiny.file("told"), tiny.file("long"));
+}
+
+TEST_CASE("SIGTERM: a checkpoint after the step under way and an end in order; the run goes on") {
+  const auto& tiny = shared().tiny;
+  check_told(tiny, {});
+  check_told(tiny, {{"troupe.strategy", "zero3"}, {"troupe.checkpoint_format", "sharded"}});
 
   // Where the same command would begin anew, another one is named.
-  settings["overwrite_output_dir"] = "true";
-  BackgroundCommand run(tiny.train_arguments("told", settings), tiny.options());
+  BackgroundCommand run(tiny.train_arguments("told", Shared::kLong), tiny.options());
   REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
   ::kill(run.pid(), SIGTERM);
   CHECK(run.wait(seconds(30)) == 143);
