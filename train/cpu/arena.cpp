@@ -5,10 +5,20 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
+#include <atomic>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/check.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define TROUPE_SEES_THREADS_ONLY
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TROUPE_SEES_THREADS_ONLY
+#endif
+#endif
 
 namespace troupe::train {
 
@@ -31,6 +41,21 @@ Arena::Arena(int threads) : threads_(threads) {
 
 Arena::~Arena() = default;
 
+#if defined(TROUPE_SEES_THREADS_ONLY)
+// The distribution's TBB is not instrumented: the thread sanitizer does not see how it hands out
+// work and takes every tile for a race. Under it, threads of the standard library run the tiles.
+void Arena::run(std::int64_t tile_count, void (*call)(void*, std::int64_t, int), void* context) {
+  std::atomic<std::int64_t> next{0};
+  const auto work = [&](int slot) {
+    for (std::int64_t tile = next++; tile < tile_count; tile = next++) call(context, tile, slot);
+  };
+  std::vector<std::thread> threads;
+  for (int slot = 1; slot < threads_ && slot < tile_count; ++slot) threads.emplace_back(work, slot);
+  work(0);
+  for (std::thread& thread : threads) thread.join();
+}
+#else
+
 void Arena::run(std::int64_t tile_count, void (*call)(void*, std::int64_t, int), void* context) {
   if (!impl_ || tile_count <= 1) {
     for (std::int64_t tile = 0; tile < tile_count; ++tile) call(context, tile, 0);
@@ -47,5 +72,6 @@ void Arena::run(std::int64_t tile_count, void (*call)(void*, std::int64_t, int),
         tbb::simple_partitioner());
   });
 }
+#endif
 
 }  // namespace troupe::train
