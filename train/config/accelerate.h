@@ -16,7 +16,8 @@
 #include "train/config/foreign_keys.h"
 #include "train/config/fsdp.h"
 #include "train/config/launch.h"
-#include "train/config/values.h"
+#include "train/config/mesh.h"
+#include "train/config/problems.h"
 
 namespace troupe::train {
 

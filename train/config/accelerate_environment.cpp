@@ -3,6 +3,7 @@
 
 #include "train/config/accelerate.h"
 #include "train/config/suggest.h"
+#include "train/config/values.h"
 
 namespace troupe::train {
 namespace {

@@ -1,5 +1,6 @@
 // Our keys of sharding, precision and checkpoints.
 #include "train/config/key_builder.h"
+#include "train/config/mesh.h"
 
 namespace troupe::train {
 namespace {
@@ -57,15 +58,6 @@ void add_limit_keys(KeyTable& t) {
 }
 
 }  // namespace
-
-std::string canonical_strategy(std::string_view name) {
-  // Synonyms of train/sharding's table.
-  if (name == "no_shard" || name == "zero0") return "ddp";
-  if (name == "fsdp" || name == "full_shard") return "zero3";
-  if (name == "hybrid_shard") return "hsdp";
-  if (name == "hybrid_shard_zero2") return "hsdp_zero2";
-  return std::string(name);
-}
 
 void add_sharding_keys(KeyTable& t) {
   add_strategy_keys(t);

@@ -1,5 +1,6 @@
 // The remaining keys of Hugging Face's TrainingArguments: seeds, loading, launch, hub, debugging.
 #include "train/config/key_builder.h"
+#include "train/config/mesh.h"
 
 namespace troupe::train {
 namespace {

@@ -25,6 +25,21 @@ std::string text_of(const json::Object& values, std::string_view key) {
   return value ? value_text(*value) : std::string();
 }
 
+// DeepSpeed's stage 3, with LLaMA-Factory's texts.
+void check_zero3(const TrainConfig& config, const json::Object& values, Problems& problems) {
+  const json::Value deepspeed = config.deepspeed;
+  const auto* zero = json::find(deepspeed, "zero_optimization");
+  const auto* stage = zero ? json::find(*zero, "stage") : nullptr;
+  if (!stage || read_integer(*stage).value_or(0) != 3) return;
+  const auto incompatible = [&](std::string_view key, std::string_view message) {
+    if (is_true(values, key)) problems.add(Code::kInvalidArgument, key, message);
+  };
+  incompatible("pure_bf16", "`pure_bf16` is incompatible with DeepSpeed ZeRO-3.");
+  incompatible("predict_with_generate",
+               "`predict_with_generate` is incompatible with DeepSpeed ZeRO-3.");
+  incompatible("use_unsloth", "Unsloth is incompatible with DeepSpeed ZeRO-3.");
+}
+
 void check_method(const TrainConfig& config, const json::Object& values, Problems& problems) {
   const auto wrong = [&](std::string_view key, std::string_view message) {
     problems.add(Code::kInvalidArgument, key, message);
@@ -156,6 +171,7 @@ std::vector<std::string> scheduler_settings(std::string_view scheduler) {
 
 void check_combinations(const TrainConfig& config, const json::Object& values, Problems& problems) {
   check_method(config, values, problems);
+  check_zero3(config, values, problems);
   check_data(config, values, problems);
   check_evaluation(config, values, problems);
   check_scheduler(config, problems);

@@ -1,11 +1,11 @@
 #include "train/config/sources.h"
 
-#include "runtime/base/limits.h"
 #include "train/config/accelerate.h"
 #include "train/config/claims.h"
 #include "train/config/deepspeed.h"
 #include "train/config/deepspeed_keys.h"
 #include "train/config/fsdp.h"
+#include "train/config/mesh.h"
 #include "train/config/resolve.h"
 #include "train/config/values.h"
 
@@ -261,7 +261,6 @@ class SourceResolver {
         loaded_.facts.push_back(std::move(fact));
       }
     }
-    if (deepspeed->zero_stage == 3) zero3_ = true;
     if (config_.deepspeed.empty()) config_.deepspeed = std::move(deepspeed->values);
   }
 
@@ -301,11 +300,8 @@ class SourceResolver {
   }
 
   void settle_strategy() {
-    const bool groups = mesh_.replicate > 1 && mesh_.shard > 1;
     for (auto claim : fsdp_claims_) {
-      // FSDP within groups that are replicated is what hybrid means.
-      if (groups && claim.value == "zero3") claim.value = "hsdp";
-      if (groups && claim.value == "shard_grad_op") claim.value = "hsdp_zero2";
+      claim.value = to_value(fsdp_strategy_on(mesh_, value_text(claim.value)));
       claims_.add(kStrategy, std::move(claim));
     }
     auto& strategy = config_.sharding.strategy;
@@ -314,38 +310,19 @@ class SourceResolver {
       resolved("troupe.strategy", claim->key);
       check_mesh(*claim);
     } else if (!mesh_key_.empty()) {
-      strategy = groups ? "hsdp" : mesh_.shard > 1 ? "zero3" : "ddp";
+      strategy = strategy_of_mesh(mesh_);
       resolved("troupe.strategy", mesh_key_);
-    }
-    if (!zero3_) return;
-    if (config_.model.state == Precision::kBfloat16) {
-      problems_.add(Code::kInvalidArgument, "pure_bf16",
-                    "`pure_bf16` is incompatible with DeepSpeed ZeRO-3.");
-    }
-    const auto on = [&](const char* key) {
-      const auto* value = given(key);
-      return value && value->is_bool() && value->get_bool();
-    };
-    if (on("predict_with_generate")) {
-      problems_.add(Code::kInvalidArgument, "predict_with_generate",
-                    "`predict_with_generate` is incompatible with DeepSpeed ZeRO-3.");
-    }
-    if (on("use_unsloth")) {
-      problems_.add(Code::kInvalidArgument, "use_unsloth",
-                    "Unsloth is incompatible with DeepSpeed ZeRO-3.");
     }
   }
 
   // A mesh that the strategy does not have.
   void check_mesh(const Claim& claim) {
-    if (mesh_key_.empty() || claim.value == "hsdp" || claim.value == "hsdp_zero2") return;
-    const bool fits = claim.value == "ddp" ? mesh_.shard == 1 : mesh_.replicate == 1;
-    if (fits) return;
+    const auto other = other_mesh_of(value_text(claim.value), mesh_);
+    if (mesh_key_.empty() || !other) return;
     disagree(mesh_key_, fmt::format("{}={},{} and {}={} disagree: the mesh of {} is {}; use "
                                     "troupe.strategy=hsdp for shard groups that are replicated",
                                     mesh_key_, mesh_.replicate, mesh_.shard, claim.key, claim.shown,
-                                    value_text(claim.value),
-                                    claim.value == "ddp" ? "REPLICATE,1" : "1,SHARD"));
+                                    value_text(claim.value), *other));
   }
 
   void settle_limits() {
@@ -401,7 +378,6 @@ class SourceResolver {
   MeshAxes mesh_;
   std::string mesh_key_;
   std::optional<DeepSpeedLimits> deepspeed_limits_;
-  bool zero3_ = false;  // by a DeepSpeed configuration
 };
 
 }  // namespace

@@ -28,22 +28,6 @@ Result<std::vector<std::string>> read_text_list(const json::Value& value);
 // A mapping, or a text of JSON that holds one.
 Result<json::Object> read_object(const json::Value& value);
 
-// A mesh of data-parallel axes: "2,4" or [2, 4] (replicate, shard), or by name: {dp_replicate: 2,
-// dp_shard: 4}, "dp_replicate=2,dp_shard=4". An axis of another kind above 1 (tp, cp, sp, pp, ep)
-// is kUnsupported and named. 0: not given.
-struct MeshAxes {
-  std::int64_t replicate = 0;
-  std::int64_t shard = 0;
-  friend bool operator==(const MeshAxes&, const MeshAxes&) = default;
-};
-Result<MeshAxes> read_mesh(const json::Value& value);
-// Why an axis of that name above 1 is refused, or nothing where it is no such axis. Also with the
-// ending "_size".
-std::optional<std::string> refused_axis(std::string_view name);
-
-// train/sharding's name of a strategy for any of its names: fsdp and full_shard are zero3, …
-std::string canonical_strategy(std::string_view name);
-
 Status from_value(const json::Value& value, bool& out);
 Status from_value(const json::Value& value, std::int64_t& out);
 Status from_value(const json::Value& value, double& out);

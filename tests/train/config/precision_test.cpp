@@ -1,7 +1,7 @@
 // Precision, activation checkpointing and the other plain keys under troupe.
 
 #include "tests/train/config/load_helpers.h"
-#include "train/config/values.h"
+#include "train/config/mesh.h"
 
 namespace troupe::train {
 namespace {

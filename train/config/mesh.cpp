@@ -1,4 +1,6 @@
-// The mesh as users write it.
+#include "train/config/mesh.h"
+
+#include "train/config/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {
@@ -98,6 +100,36 @@ Result<MeshAxes> read_mesh(const json::Value& value) {
   if (mesh.replicate == 0 && mesh.shard > 0) mesh.replicate = 1;
   if (mesh.shard == 0 && mesh.replicate > 0) mesh.shard = 1;
   return mesh;
+}
+
+std::string canonical_strategy(std::string_view name) {
+  // Synonyms of train/sharding's table.
+  if (name == "no_shard" || name == "zero0") return "ddp";
+  if (name == "fsdp" || name == "full_shard") return "zero3";
+  if (name == "hybrid_shard") return "hsdp";
+  if (name == "hybrid_shard_zero2") return "hsdp_zero2";
+  return std::string(name);
+}
+
+std::string strategy_of_mesh(const MeshAxes& mesh) {
+  if (mesh.shard <= 1) return "ddp";
+  return mesh.replicate > 1 ? "hsdp" : "zero3";
+}
+
+std::string fsdp_strategy_on(const MeshAxes& mesh, std::string_view strategy) {
+  if (mesh.replicate > 1 && mesh.shard > 1) {
+    if (strategy == "zero3") return "hsdp";
+    if (strategy == "shard_grad_op") return "hsdp_zero2";
+  }
+  return std::string(strategy);
+}
+
+std::optional<std::string> other_mesh_of(std::string_view strategy, const MeshAxes& mesh) {
+  if (strategy == "hsdp" || strategy == "hsdp_zero2") return std::nullopt;
+  if (strategy == "ddp") {
+    return mesh.shard > 1 ? std::optional<std::string>("REPLICATE,1") : std::nullopt;
+  }
+  return mesh.replicate > 1 ? std::optional<std::string>("1,SHARD") : std::nullopt;
 }
 
 }  // namespace troupe::train
