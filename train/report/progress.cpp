@@ -172,7 +172,7 @@ std::string ProgressReporter::plain_line() const {
   if (const double total = logged_seconds_.total(); total > 0) {
     const auto work = describe_arithmetic(logged_work_.gflops / total,
                                           logged_work_.gemm_share / total, " of GEMM");
-    for (const auto& part : {work, describe_phases(logged_seconds_, true)}) {
+    for (const auto& part : {work, describe_phases(logged_seconds_)}) {
       if (!part.empty()) line += "  " + part;
     }
   }

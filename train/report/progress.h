@@ -15,7 +15,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
-#include "train/report/step_timer.h"
+#include "train/report/step_seconds.h"
 
 namespace troupe::train {
 

@@ -15,7 +15,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
-#include "train/report/step_timer.h"
+#include "train/report/step_seconds.h"
 
 namespace troupe::train {
 

@@ -11,11 +11,13 @@ Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
                                       const TrainConfig& config, const RunFacts& facts,
                                       TrainerState state) {
   const std::string& directory = config.training.output_dir;
-  auto steps = TROUPE_TRY(
-      LineFile::open_at_step(files, join_path(directory, kStepsFile), "step", state.global_step));
-  auto log = TROUPE_TRY(LineFile::open_at_step(files, join_path(directory, kTrainerLogFile),
-                                               "current_steps", state.global_step));
-  truncate_log_history(state, state.global_step);
+  // Before the first step there may be an evaluation, which a run that begins anew makes again.
+  const std::int64_t kept = state.global_step > 0 ? state.global_step : -1;
+  auto steps =
+      TROUPE_TRY(LineFile::open_at_step(files, join_path(directory, kStepsFile), "step", kept));
+  auto log = TROUPE_TRY(
+      LineFile::open_at_step(files, join_path(directory, kTrainerLogFile), "current_steps", kept));
+  truncate_log_history(state, kept);
   state.max_steps = facts.schedule.total_steps;
   state.num_train_epochs = facts.schedule.epoch_count;
   state.logging_steps = config.training.logging_steps;

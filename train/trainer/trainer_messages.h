@@ -9,7 +9,7 @@
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "train/config/chaos.h"
-#include "train/report/step_timer.h"
+#include "train/report/step_seconds.h"
 #include "train/trainer/run_state.h"
 
 namespace troupe::train {

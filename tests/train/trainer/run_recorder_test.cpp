@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/support/faulty_file_system.h"
@@ -143,6 +144,16 @@ TEST_CASE("a recovered run's history is that of an undisturbed one") {
   CHECK(second.state().log_history == undisturbed.state().log_history);
   CHECK(run.text("steps.jsonl") == oracle.text("steps.jsonl"));
   CHECK(run.text("trainer_log.jsonl").find("eval_loss") == std::string::npos);
+}
+
+TEST_CASE("a run that begins again evaluates its first parameters again, and says so once") {
+  Run run;
+  REQUIRE(run.open().evaluated(result_of(5)).ok());
+  RunRecorder again = run.open();
+  REQUIRE(again.evaluated(result_of(5)).ok());
+  const std::string log = run.text("trainer_log.jsonl");
+  CHECK(std::ranges::count(log, '\n') == 1);
+  CHECK(again.state().log_history.size() == 1);
 }
 
 TEST_CASE(
