@@ -99,9 +99,10 @@ class CheckpointSaver {
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   // Collective, at a step boundary; one save at a time (a failed check otherwise). The memory of
-  // all pieces must stay unchanged until seal() returned. kInvalidArgument where pieces are wrong
-  // in themselves, overlap or leave holes: on all ranks, naming rank and tensor; nothing was
-  // started then. Other errors are the communicator's: the run's generation ended.
+  // all pieces must stay unchanged until seal() returned or the saver is gone. kInvalidArgument
+  // where pieces are wrong in themselves, overlap or leave holes: on all ranks, naming rank and
+  // tensor; nothing was started then. Other errors are the communicator's: the run's generation
+  // ended.
   Status start(SaveContents contents);
 
   // Between start() and seal().

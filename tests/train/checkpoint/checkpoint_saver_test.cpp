@@ -311,8 +311,8 @@ TEST_CASE("a save that is not sealed is abandoned, and the next one is not hinde
   for (int i = 0; i < 20; ++i) {
     run_ranks(2, [&](collective::Communicator& communicator) {
       const SystemClock clock;
-      CheckpointSaver saver(files, communicator, clock, test_options(), Logger::discard());
       const TestState state(1, 40);
+      CheckpointSaver saver(files, communicator, clock, test_options(), Logger::discard());
       REQUIRE(saver.start(state.contents(communicator.rank(), 2)).ok());
     });
     CHECK(check_newest(files) == -1);
