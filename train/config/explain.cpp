@@ -27,14 +27,16 @@ void add_fact(std::vector<ExplainRow>& rows, std::string key, std::string value,
                   std::move(note), true});
 }
 
-void add_environment(std::vector<ExplainRow>& rows, const LaunchEnvironment& launch) {
+void add_environment(std::vector<ExplainRow>& rows, const LoadedConfig& loaded) {
+  const auto& launch = loaded.launch;
   const auto add = [&](const char* name, const auto& value, const char* note) {
-    if (value) add_fact(rows, name, fmt::format("{}", *value), "environment", note);
+    if (!value) return;
+    const auto from = loaded.resolved_from.find(name);
+    add_fact(rows, name, fmt::format("{}", *value),
+             from == loaded.resolved_from.end() ? "environment" : from->second, note);
   };
   add("NNODES", launch.nnodes, "nodes of the run");
-  if (launch.nnodes) {
-    add_fact(rows, "NODE_RANK", std::to_string(launch.node_rank), "environment", "this node");
-  }
+  if (launch.nnodes) add("NODE_RANK", std::optional(launch.node_rank), "this node");
   add("NPROC_PER_NODE", launch.nproc_per_node, "trainers of each node");
   add("MASTER_ADDR", launch.master_addr, "address of node 0");
   add("MASTER_PORT", launch.master_port, "port of node 0");
@@ -96,7 +98,7 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
       "derived",
       "sequences of one step: per_device_train_batch_size × gradient_accumulation_steps × world "
       "size");
-  add_environment(rows, loaded.launch);
+  add_environment(rows, loaded);
   for (const auto& fact : loaded.facts) {
     rows.push_back({fact.key, fact.value, fact.origin, fact.treatment, fact.note, true});
   }

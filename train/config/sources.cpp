@@ -46,7 +46,7 @@ class SourceResolver {
   void resolve(const Environment& environment) {
     read_accelerate(environment);
     for (const auto& settings : accelerate_) {
-      merge_launch(settings, loaded_.launch, problems_);
+      merge(settings);
       claim_steps(settings);
       for (const auto& fact : settings.facts) loaded_.facts.push_back(fact);
       for (const auto& note : settings.notes) loaded_.warnings.push_back(note);
@@ -97,6 +97,19 @@ class SourceResolver {
     } else if (*settings) {
       accelerate_.push_back(std::move(**settings));
     }
+  }
+
+  void merge(const AccelerateSettings& settings) {
+    const auto before = loaded_.launch;
+    merge_launch(settings, loaded_.launch, problems_);
+    const auto note = [&](const char* name, bool was_set, const auto& source) {
+      if (!was_set && source) loaded_.resolved_from[name] = source->key;
+    };
+    note("NNODES", before.nnodes.has_value(), settings.machines);
+    note("NODE_RANK", before.nnodes.has_value(), settings.machine_rank);
+    note("NPROC_PER_NODE", before.nproc_per_node.has_value(), settings.processes);
+    note("MASTER_ADDR", before.master_addr.has_value(), settings.main_address);
+    note("MASTER_PORT", before.master_port.has_value(), settings.main_port);
   }
 
   // gradient_accumulation_steps and max_grad_norm: accelerate's count where ours are not given.

@@ -160,6 +160,12 @@ TEST_CASE("explain says what became of every key, and where values are from") {
     if (fact.given) CHECK_MESSAGE(!fact.note.empty(), fact.key);
   }
   CHECK(debug);
+  for (const auto& fact : explain(accepted(load_with(
+           "troupe: {accelerate_config: acc.yaml}", {}, {},
+           {{"acc.yaml", "distributed_type: MULTI_CPU\nnum_machines: 1\nnum_processes: 3"}})))) {
+    if (fact.key == "NNODES") CHECK(fact.origin == "troupe.accelerate_config.num_machines");
+    if (fact.key == "NPROC_PER_NODE") CHECK(fact.value == "3");
+  }
 }
 
 }  // namespace
