@@ -29,7 +29,10 @@ class PlanHome : public TroupeHome {
                   "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "vocab_size": 512, "tie_word_embeddings": true}})",
                            hidden, 2 * hidden, layers));
-    write_file(file("data/t.jsonl"), "{\"text\": \"the quick brown fox\"}\n");
+    string lines;
+    for (int i = 0; i < 100; ++i)
+      lines += fmt::format("{{\"text\": \"fox number {} jumps over the lazy dog\"}}\n", i);
+    write_file(file("data/t.jsonl"), lines);
     write_file(file("data/dataset_info.json"),
                R"({"t": {"file_name": "t.jsonl", "columns": {"prompt": "text"}}})");
   }
@@ -105,6 +108,14 @@ TEST_CASE("what cannot fit is said with what would, as the last line, and a posi
   CHECK(contains(result.err, "8 trainers of "));
   CHECK(contains(result.err, "are available"));
   CHECK(contains(result.err, "what would fit: "));
+  // train refuses it as well, before there are trainers.
+  auto arguments = home.arguments({"troupe.workers=8", "troupe.train_tokenizer=270"});
+  arguments[0] = "train";
+  const auto refused = home.run(arguments);
+  CAPTURE(refused.err);
+  CHECK(refused.exit_code == 5);
+  CHECK(contains(refused.err, "what would fit: "));
+  CHECK(!PosixFileSystem().exists(home.file("out/logs")));
   // train refuses it, too, before it allocates anything.
 }
 

@@ -168,7 +168,8 @@ void print_rest(const Row& row, std::ostream& out) {
 json::Object json_of(const Row& row) {
   const MemoryPlan& plan = row.plan;
   const train::TrafficPlan traffic = train::plan_traffic(row.request);
-  const train::TrafficFormula formula = train::traffic_formula(row.request);
+  const train::Formula state = train::state_formula(row.request);
+  const train::Formula formula = train::traffic_formula(row.request);
   return {{"strategy", std::string(train::row_of(row.request.strategy).name)},
           {"world_size", row.request.mesh.size()},
           {"mesh", json::Array{row.request.mesh.dp_replicate, row.request.mesh.dp_shard}},
@@ -185,6 +186,9 @@ json::Object json_of(const Row& row) {
                                           {"dataset", plan.dataset},
                                           {"runtime", plan.runtime},
                                           {"total", plan.total()}}},
+          {"state_bytes", plan.state()},
+          {"state_formula", state.text},
+          {"state_formula_bytes", state.bytes},
           {"ranks_on_machine", row.request.ranks_on_node},
           {"machine_bytes", row.machine_bytes},
           {"sent_bytes_per_step", traffic.total()},

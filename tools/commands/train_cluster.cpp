@@ -27,11 +27,13 @@ Result<std::int64_t> cpus_here(CommandContext& context) {
   return whole_cpus(TROUPE_TRY(node_resources(context, {})));
 }
 
-// Nodes that can take trainers, and the CPUs of the smallest.
+// Nodes that can take trainers, the CPUs of the smallest, and what the one with least memory offers
+// where it is known how many trainers it will have.
 Status measure(train::TrainingCluster& cluster) {
   const auto nodes = TROUPE_TRY(cluster.cluster.nodes());
   cluster.node_count = 0;
   cluster.cores_per_node = 0;
+  cluster.memory.reset();
   // With NNODES each machine gets its share of the ranks, as torchrun deals them out.
   const bool deal_out = !cluster.nodes.empty();
   if (deal_out) cluster.nodes.resize(1);
@@ -42,7 +44,17 @@ Status measure(train::TrainingCluster& cluster) {
     const std::int64_t cpus = whole_cpus(node.total);
     cluster.cores_per_node =
         cluster.cores_per_node == 0 ? cpus : std::min(cluster.cores_per_node, cpus);
+    const std::int64_t memory =
+        scheduler::amount_of(node.total, scheduler::kMemory) / wire::kResourceUnit;
+    if (memory > 0 && (!cluster.memory || memory < cluster.memory->available_bytes)) {
+      cluster.memory =
+          train::NodeMemory{.available_bytes = memory,
+                            .total_bytes = memory,
+                            .limit = fmt::format("what node {} offers", node.node_id.brief())};
+    }
   }
+  // Where the head packs the trainers is not known beforehand.
+  if (!deal_out && cluster.node_count > 1) cluster.memory.reset();
   if (cluster.node_count == 0) {
     return error(
         Code::kResourceExhausted,

@@ -162,7 +162,7 @@ std::vector<FittingChange> fitting_changes(const PlanRequest& request, const Nod
 Status check_fits(const PlanRequest& request, const NodeMemory& memory) {
   if (fits(request, memory)) return {};
   std::string text = fmt::format(
-      "the run needs {} of this machine's memory ({} trainers of {} with {}, {} rows of {} "
+      "the run needs {} of a machine's memory ({} trainers of {} with {}, {} rows of {} "
       "tokens), {} of {} are available{}",
       gibibytes(node_bytes(request)), request.ranks_on_node,
       gibibytes(plan_memory(request).total()), describe(request.strategy, request.mesh),

@@ -84,6 +84,9 @@ std::int64_t runtime_bytes(const PlanRequest& request) {
          request.threads * kThreadBytes;
 }
 
+// "Ψ", "2Ψ".
+std::string times_psi(std::int64_t count) { return count == 1 ? "Ψ" : fmt::format("{}Ψ", count); }
+
 // Whole gradients grow over the micro-batches and leave once.
 bool reduces_once(const PlanRequest& request) {
   return request.reduction.order == ReductionOrder::kOff &&
@@ -121,6 +124,21 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   return plan;
 }
 
+Formula state_formula(const PlanRequest& request) {
+  const StrategyRow& row = row_of(request.strategy);
+  const auto elements = static_cast<double>(ParameterLayout(request.model).total_elements());
+  const std::int64_t state = size_of_type(request.compute.state);
+  std::int64_t whole = 0, sharded = 0;  // bytes of an element
+  (row.shards_parameters ? sharded : whole) += state;
+  (row.shards_gradients ? sharded : whole) += size_of_type(DType::kF32);
+  (row.shards_optimizer ? sharded : whole) += 2 * state;
+  std::string text = whole > 0 ? fmt::format("{}Ψ", whole) : "";
+  if (whole > 0 && sharded > 0) text += " + ";
+  if (sharded > 0) text += fmt::format("{}Ψ/{}", sharded, row.hybrid ? "n" : "N");
+  return {text, elements * (static_cast<double>(whole) +
+                            static_cast<double>(sharded) / request.mesh.dp_shard)};
+}
+
 TrafficPlan plan_traffic(const PlanRequest& request) {
   const ParameterLayout layout(request.model);
   const StrategyRow& row = row_of(request.strategy);
@@ -152,7 +170,7 @@ TrafficPlan plan_traffic(const PlanRequest& request) {
   return plan;
 }
 
-TrafficFormula traffic_formula(const PlanRequest& request) {
+Formula traffic_formula(const PlanRequest& request) {
   const StrategyRow& row = row_of(request.strategy);
   const Mesh& mesh = request.mesh;
   const auto elements = static_cast<double>(ParameterLayout(request.model).total_elements());
@@ -163,17 +181,17 @@ TrafficFormula traffic_formula(const PlanRequest& request) {
   if (!row.shards_parameters) {
     // The sums, or the parameters that were updated with them, go to everybody.
     const DType last = row.shards_optimizer ? request.compute.state : DType::kF32;
-    return {fmt::format("{}Ψ·(N−1)/N", reductions + 1),
+    return {times_psi(reductions + 1) + "·(N−1)/N",
             reduced + elements * (world - 1) / world * size_of_type(last)};
   }
   const std::int64_t gathers = row.reshards_after_forward ? 2 * turns : turns;
   const double gathered =
       elements * (group - 1) / group * size_of_type(request.compute.compute) * gathers;
   const double shared = 4 * elements * (mesh.dp_replicate - 1) / world;
-  const std::string text =
-      mesh.dp_replicate == 1
-          ? fmt::format("{}Ψ·(N−1)/N", reductions + gathers)
-          : fmt::format("{}Ψ·(N−1)/N + {}Ψ·(n−1)/n + Ψ·(R−1)/N", reductions, gathers);
+  const std::string text = mesh.dp_replicate == 1
+                               ? times_psi(reductions + gathers) + "·(N−1)/N"
+                               : fmt::format("{}·(N−1)/N + {}·(n−1)/n + Ψ·(R−1)/N",
+                                             times_psi(reductions), times_psi(gathers));
   return {text, reduced + gathered + shared};
 }
 

@@ -57,6 +57,14 @@ struct MemoryPlan {
 // Of the rank that owns most.
 MemoryPlan plan_memory(const PlanRequest& request);
 
+// What the ZeRO paper says of the state, with Ψ the elements of all units: bytes of parameters,
+// gradients and moments, in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the shard group).
+struct Formula {
+  std::string text;  // "8Ψ + 8Ψ/N"
+  double bytes = 0;
+};
+Formula state_formula(const PlanRequest& request);
+
 // Bytes that a rank sends in one optimizer step, headers and scalars not counted.
 struct TrafficPlan {
   double gradients = 0;            // reduced, and shared among those who keep them whole
@@ -70,11 +78,7 @@ TrafficPlan plan_traffic(const PlanRequest& request);
 // The textbook's figure beside it, with Ψ the elements of all units, N the world size, M the
 // micro-batches of a rank and step: DDP, ZeRO-1 and ZeRO-2 send (M + 1)·Ψ·(N − 1)/N elements,
 // ZeRO-3 3·M·Ψ·(N − 1)/N. Shard groups gather over their own n ranks.
-struct TrafficFormula {
-  std::string text;  // "2Ψ·(N−1)/N"
-  double bytes = 0;
-};
-TrafficFormula traffic_formula(const PlanRequest& request);
+Formula traffic_formula(const PlanRequest& request);
 
 // Bytes that the machine needs beside its trainers: driver, controller, head and node.
 std::int64_t run_overhead_bytes();

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/memory/segment.h"
+#include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/byte_model.h"
 #include "train/report/format.h"
@@ -257,6 +258,21 @@ std::string how_to_go_on(const TrainingSection& training) {
                    : "run the same command with resume_from_checkpoint=true to go on";
 }
 
+// The newest checkpoint of the run that is complete. A save goes on beside the steps: the last one
+// may have been finished and not told any more. Its bytes are not read again.
+std::string newest_checkpoint(FileSystem& files, const RunSpec& spec, const RunEnd& end) {
+  const auto names = find_checkpoints(files, spec.output_dir);
+  if (!names.ok()) return end.last_checkpoint;
+  for (auto it = names->rbegin(); it != names->rend(); ++it) {
+    const std::string path = join_path(spec.output_dir, it->name);
+    if (path == end.last_checkpoint) break;
+    const auto manifest = read_manifest(files, path);
+    if (manifest.ok() && manifest->run == spec.run && check_structure(files, path, manifest).ok())
+      return path;
+  }
+  return end.last_checkpoint;
+}
+
 Status explain_end(const RunEnd& end, const TrainingSection& training) {
   Status status = end.status;
   if (status.ok()) return status;
@@ -287,12 +303,15 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   for (const auto& note : prepared.notes) say(note);
 
   if (environment.memory) {
-    const PlanFacts facts = facts_of(prepared.bundle, loaded, environment.cores);
-    TROUPE_RETURN_IF_ERROR(check_fits(
-        TROUPE_TRY(plan_request(config, prepared.bundle.model, facts)), *environment.memory));
+    TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, loaded.launch.node_count(),
+                                          environment.cores, *environment.memory));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
+  if (cluster.memory) {
+    TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, cluster.node_count,
+                                          cluster.cores_per_node, *cluster.memory));
+  }
   const std::int64_t local_workers =
       (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count);
   const int threads =
@@ -329,7 +348,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     const Status cleared = clear_unfinished_saves(environment.files, config.training.output_dir);
     if (!cleared.ok()) say("warning: " + cleared.to_string());
   }
-  const RunEnd end = TROUPE_TRY(followed);
+  RunEnd end = TROUPE_TRY(followed);
+  if (!end.status.ok()) end.last_checkpoint = newest_checkpoint(environment.files, spec, end);
   TROUPE_RETURN_IF_ERROR(explain_end(end, config.training));
   TrainingSummary summary{
       .output_dir = config.training.output_dir,

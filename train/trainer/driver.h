@@ -31,6 +31,9 @@ struct TrainingCluster {
   std::vector<NodeId> nodes;
   std::int64_t node_count = 1;
   std::int64_t cores_per_node = 1;  // of the smallest
+  // What the smallest of other machines' nodes offers, where it is known: a run that does not fit
+  // is refused.
+  std::optional<NodeMemory> memory;
 };
 
 // What the user wants of a run that goes on.

@@ -13,10 +13,10 @@
 namespace troupe::train {
 namespace {
 
-PlanFacts launch_facts(const LoadedConfig& loaded, std::int64_t cores) {
+PlanFacts launch_facts(const LoadedConfig& loaded, std::int64_t machines, std::int64_t cores) {
   PlanFacts facts;
   facts.world_size = static_cast<int>(loaded.world_size.value);
-  facts.machines = static_cast<int>(std::max<std::int64_t>(1, loaded.launch.node_count()));
+  facts.machines = static_cast<int>(std::max<std::int64_t>(1, machines));
   facts.cores = cores;
   facts.threads =
       static_cast<int>(resolve_threads_per_worker(loaded.config, cores, facts.ranks_on_machine()));
@@ -74,7 +74,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
 
 Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::int64_t cores) {
   const DataSection& data = loaded.config.data;
-  PlanFacts facts = launch_facts(loaded, cores);
+  PlanFacts facts = launch_facts(loaded, loaded.launch.node_count(), cores);
   const std::int64_t text_bytes = TROUPE_TRY(data_file_bytes(files, data));
   const bool labelled = loaded.config.method.stage != Stage::kPretrain;
   facts.dataset_bytes = labelled ? 2 * text_bytes : text_bytes;
@@ -84,8 +84,9 @@ Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::i
   return facts;
 }
 
-PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t cores) {
-  PlanFacts facts = launch_facts(loaded, cores);
+PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
+                   std::int64_t cores) {
+  PlanFacts facts = launch_facts(loaded, machines, cores);
   const TokenDataset* evaluation = bundle.eval ? &*bundle.eval : nullptr;
   facts.length_max = activation_options(loaded.config, bundle.dataset, evaluation).length_max;
   facts.length_from = "the longest row of the data set";
@@ -109,6 +110,12 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
       static_cast<int>(resolve_threads_per_worker(config, facts.cores, changed.ranks_on_machine()));
   const Mesh mesh = TROUPE_TRY(make_mesh(strategy, world_size, changed.ranks_on_machine(), 0, 0));
   return request_of(config, model, changed, strategy, mesh);
+}
+
+Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
+                      std::int64_t cores, const NodeMemory& memory) {
+  const PlanFacts facts = facts_of(bundle, loaded, machines, cores);
+  return check_fits(TROUPE_TRY(plan_request(loaded.config, bundle.model, facts)), memory);
 }
 
 std::int64_t memory_bytes(const TokenDataset& dataset) {

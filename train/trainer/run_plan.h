@@ -31,8 +31,9 @@ struct PlanFacts {
 // data set is counted as large as its files. kNotFound and its like where the data set is not
 // there.
 Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::int64_t cores);
-// From the data of a run that is about to begin.
-PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t cores);
+// From the data of a run that is about to begin, on so many machines of so many cores.
+PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
+                   std::int64_t cores);
 
 // kInvalidArgument where strategy and mesh do not fit the world.
 Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
@@ -41,6 +42,11 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 // trainers on a machine stays.
 Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
                                  const PlanFacts& facts, Strategy strategy, int world_size);
+
+// Whether the trainers of a run that is about to begin fit into the memory of each of so many
+// machines: check_fits() of all that.
+Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
+                      std::int64_t cores, const NodeMemory& memory);
 
 // Bytes of the arrays of a data set.
 std::int64_t memory_bytes(const TokenDataset& dataset);

@@ -62,6 +62,20 @@ TEST_CASE("state by the formulas of ZeRO in fp32") {
   check_near(plan_memory(hybrid(Strategy::kHybridShard, 2, 4)).state(), 16 * parameters / 4);
 }
 
+TEST_CASE("the formula says what the plan comes to") {
+  CHECK(state_formula(request(Strategy::kDdp, 4)).text == "16Ψ");
+  CHECK(state_formula(request(Strategy::kZero1, 4)).text == "8Ψ + 8Ψ/N");
+  CHECK(state_formula(request(Strategy::kZero2, 4)).text == "4Ψ + 12Ψ/N");
+  CHECK(state_formula(request(Strategy::kZero3, 4)).text == "16Ψ/N");
+  CHECK(state_formula(hybrid(Strategy::kHybridShard, 2, 2)).text == "16Ψ/n");
+  for (const StrategyRow& row : strategy_table()) {
+    PlanRequest each = request(row.strategy, 4);
+    check_near(plan_memory(each).state(), state_formula(each).bytes);
+    each.compute.state = each.compute.compute = DType::kBF16;
+    check_near(plan_memory(each).state(), state_formula(each).bytes);
+  }
+}
+
 TEST_CASE("pure bf16 halves parameters and moments, gradients stay fp32") {
   PlanRequest bf16 = request(Strategy::kZero3, 4);
   bf16.compute.state = bf16.compute.compute = DType::kBF16;

@@ -40,7 +40,7 @@ RunBundle bundle_of(const std::vector<std::int64_t>& lengths) {
 TEST_CASE("a plan takes its sizes from the configuration and the data") {
   const LoadedConfig loaded = loaded_config();
   const RunBundle bundle = bundle_of({10, 30, 17});
-  const PlanFacts facts = facts_of(bundle, loaded, 16);
+  const PlanFacts facts = facts_of(bundle, loaded, 1, 16);
   // Supervised rows are padded to a multiple of eight.
   CHECK(facts.length_max == 32);
   CHECK(facts.world_size == 4);
@@ -65,7 +65,7 @@ TEST_CASE("machines share the ranks, evaluation has rows of its own") {
   loaded.config.evaluation.val_size = 0.1;
   loaded.config.evaluation.per_device_eval_batch_size = 16;
   loaded.config.model.compute = Precision::kBfloat16;
-  const PlanFacts facts = facts_of(bundle_of({10}), loaded, 16);
+  const PlanFacts facts = facts_of(bundle_of({10}), loaded, loaded.launch.node_count(), 16);
   CHECK(facts.ranks_on_machine() == 2);
   const PlanRequest request = plan_request(loaded.config, model_config(), facts).value();
   CHECK(request.ranks_on_node == 2);
@@ -84,9 +84,25 @@ TEST_CASE("a mesh that does not fit the world is refused") {
   loaded.config.sharding.strategy = "hsdp";
   loaded.config.sharding.mesh_replicate = 3;
   loaded.config.sharding.mesh_shard = 2;
-  const PlanFacts facts = facts_of(bundle_of({10}), loaded, 16);
+  const PlanFacts facts = facts_of(bundle_of({10}), loaded, loaded.launch.node_count(), 16);
   CHECK(plan_request(loaded.config, model_config(), facts).status().code() ==
         Code::kInvalidArgument);
+}
+
+TEST_CASE("a run is checked against the memory of each machine") {
+  const LoadedConfig loaded = loaded_config();
+  RunBundle bundle = bundle_of({10});
+  bundle.model = model_config();
+  const PlanFacts facts = facts_of(bundle, loaded, 2, 16);
+  const auto needed = node_bytes(plan_request(loaded.config, bundle.model, facts).value());
+  const auto check = [&](std::int64_t machines, std::int64_t bytes) {
+    return check_run_fits(bundle, loaded, machines, 16,
+                          {.available_bytes = bytes, .total_bytes = bytes});
+  };
+  CHECK(check(2, needed).ok());
+  CHECK(check(2, needed - 1).code() == Code::kOutOfMemory);
+  // The same trainers on one machine need more of it.
+  CHECK(check(1, needed).code() == Code::kOutOfMemory);
 }
 
 }  // namespace
