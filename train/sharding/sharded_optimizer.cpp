@@ -67,14 +67,22 @@ Result<GradientNorm> ShardedOptimizer::norm() {
   return combine_tile_sums(by_tile);
 }
 
+template <typename T>
+void ShardedOptimizer::update_tile(const AdamWStep& step, const Tile& tile) {
+  adamw_update(step, layout_.layout().decay_ranges(), tile.flat,
+               tile_of<T>(buffers_.parameters, tile.parameters),
+               std::span<const float>(buffers_.gradients.subspan(index(tile.gradients), kTile)),
+               tile_of<T>(buffers_.exp_avg, tile.optimizer),
+               tile_of<T>(buffers_.exp_avg_sq, tile.optimizer));
+}
+
 void ShardedOptimizer::update(const AdamWStep& step) {
-  const auto& ranges = layout_.layout().decay_ranges();
   parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t i) {
-    const Tile& tile = tiles_[index(i)];
-    const auto gradients = buffers_.gradients.subspan(index(tile.gradients), kTile);
-    adamw_update(step, ranges, tile.flat, tile_of<float>(buffers_.parameters, tile.parameters),
-                 gradients, tile_of<float>(buffers_.exp_avg, tile.optimizer),
-                 tile_of<float>(buffers_.exp_avg_sq, tile.optimizer));
+    if (buffers_.state == DType::kBF16) {
+      update_tile<std::uint16_t>(step, tiles_[index(i)]);
+    } else {
+      update_tile<float>(step, tiles_[index(i)]);
+    }
   });
 }
 

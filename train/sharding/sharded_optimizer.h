@@ -46,6 +46,9 @@ class ShardedOptimizer {
     std::int64_t parameters = 0, gradients = 0, optimizer = 0;  // offsets in the regions
   };
 
+  template <typename T>
+  void update_tile(const AdamWStep& step, const Tile& tile);
+
   const RankLayout& layout_;
   const MeshCommunicators& communicators_;
   const ParallelFor parallel_for_;

@@ -93,6 +93,11 @@ ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& optio
 
 bool ShardedUnits::resident() const { return is_resident(layout_, options_); }
 
+const std::byte* ShardedUnits::resident_at(int unit) const {
+  return parameters_.data() +
+         index(layout_.offset(Region::kParameters, unit, 0)) * dtype_size(options_.state);
+}
+
 std::span<std::byte> ShardedUnits::arena_at(std::int64_t offset, int unit) {
   const std::size_t size = dtype_size(options_.compute);
   return {arena_.get() + index(offset) * size, index(layout_.unit_elements(unit)) * size};
@@ -151,10 +156,7 @@ auto ShardedUnits::timed(Work&& work) {
 
 Status ShardedUnits::refresh() {
   if (resident()) {
-    for (int unit = 0; unit < layout_.units(); ++unit)
-      expand(unit, parameters_.data() +
-                       index(layout_.offset(Region::kParameters, unit, layout_.owned(unit).begin)) *
-                           dtype_size(options_.state));
+    for (int unit = 0; unit < layout_.units(); ++unit) expand(unit, resident_at(unit));
     return {};
   }
   for (const int unit : training_.persistent())
@@ -223,8 +225,7 @@ Result<UnitParameters> ShardedUnits::acquire(int unit, Phase phase) {
   UnitParameters parameters;
   parameters.dtype = options_.compute;
   if (resident()) {
-    parameters.data = parameters_.data() + index(layout_.offset(Region::kParameters, unit, 0)) *
-                                               dtype_size(options_.state);
+    parameters.data = resident_at(unit);
   } else {
     parameters.data = arena_at(schedule().offset_at(at_++, unit), unit).data();
   }

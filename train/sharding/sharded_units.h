@@ -69,6 +69,7 @@ class ShardedUnits final : public UnitAccess {
 
  private:
   bool resident() const;
+  const std::byte* resident_at(int unit) const;
   const GatherSchedule& schedule() const { return pass_ == Pass::kTraining ? training_ : forward_; }
   Status enter(UnitEvent event);
   CommunicationQueue::Ticket submit_gather(int unit, std::int64_t offset);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/model/flops.h"
 #include "train/trainer/saved_stop.h"
@@ -135,6 +135,11 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
     saver.save_total_limit = static_cast<int>(*limit);
   generation.saver =
       std::make_unique<CheckpointSaver>(f.files, communicator, f.clock, saver, f.log);
+  if (f.leads() && compute_dtype(f.config()) == DType::kBF16 && !f.operators->fast_bf16()) {
+    observer.warning(
+        "this processor has no bf16 arithmetic: bf16 is computed with rounded fp32 operands and is "
+        "slower than fp32 (bf16: false)");
+  }
   observer.loaded(step());
   TROUPE_RETURN_IF_ERROR(loop(generation));
   return finish(generation);
