@@ -200,9 +200,11 @@ TEST_CASE("an output directory with results is not overwritten unasked") {
 
 TEST_CASE("a learning rate at which the loss explodes ends the run, the last checkpoint named") {
   const TinyRun tiny;
-  const auto result = tiny.train("refused", {{"learning_rate", "1e30"}});
+  const auto result =
+      tiny.train("refused", {{"learning_rate", "1e30"}, {"max_steps", "40"}, {"save_steps", "40"}});
   check_refused(tiny, result, Code::kFailedPrecondition,
-                {"step 2", "not finite", "lower learning_rate", "no checkpoint was written"});
+                {"step 3 was skipped", "not finite", "10 steps in a row were skipped",
+                 "lower learning_rate", "no checkpoint was written"});
   CHECK_FALSE(exists(tiny.file("refused/model.safetensors")));
 }
 
