@@ -219,20 +219,4 @@ Result<CheckpointState> read_checkpoint_state(FileSystem& files, const GoodCheck
   return state;
 }
 
-Result<LoadedCheckpoint> load_checkpoint(FileSystem& files, const GoodCheckpoint& checkpoint) {
-  LoadedCheckpoint loaded;
-  loaded.source = checkpoint;
-  loaded.weights = TROUPE_TRY(Weights::load(files, checkpoint.path));
-  if (checkpoint.has_optimizer) {
-    loaded.optimizer =
-        TROUPE_TRY(SafetensorsFile::open(files, join_path(checkpoint.path, kOptimizerFile)));
-  }
-  auto state = TROUPE_TRY(read_checkpoint_state(files, checkpoint));
-  loaded.scheduler = std::move(state.scheduler);
-  loaded.rng_state = std::move(state.rng_state);
-  loaded.cursor = std::move(state.cursor);
-  loaded.trainer_state = std::move(state.trainer_state);
-  return loaded;
-}
-
 }  // namespace troupe::train

@@ -11,8 +11,6 @@
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/checkpoint/manifest.h"
-#include "train/checkpoint/safetensors.h"
-#include "train/checkpoint/weights.h"
 
 namespace troupe::train {
 
@@ -99,16 +97,5 @@ struct CheckpointState {
 };
 
 Result<CheckpointState> read_checkpoint_state(FileSystem& files, const GoodCheckpoint& checkpoint);
-
-// A checkpoint's contents, opened. Spans live as long as the object.
-struct LoadedCheckpoint {
-  GoodCheckpoint source;
-  Weights weights;
-  std::optional<SafetensorsFile> optimizer;  // exp_avg.NAME, exp_avg_sq.NAME, step
-  json::Value scheduler, rng_state, cursor;  // null where absent
-  std::string trainer_state;                 // text of trainer_state.json; empty where absent
-};
-
-Result<LoadedCheckpoint> load_checkpoint(FileSystem& files, const GoodCheckpoint& checkpoint);
 
 }  // namespace troupe::train

@@ -11,10 +11,9 @@ namespace troupe::train {
 namespace {
 
 constexpr std::size_t kCopyBytes = 4u << 20;
-constexpr std::string_view kMergeSuffix = ".tmp";
 
 std::string unfinished(const std::string& directory, const std::string& name) {
-  return join_path(directory, name) + std::string(kMergeSuffix);
+  return join_path(directory, name) + std::string(kUnfinishedSuffix);
 }
 
 // Copies a tensor's bytes from the reader to the writer.

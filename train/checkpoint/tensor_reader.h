@@ -28,7 +28,9 @@ class TensorReader {
   // A checkpoint that validate_checkpoint() accepted. Reads headers, not data. kDataLoss where the
   // pieces of a tensor overlap or do not cover it, naming tensor, elements and files.
   static Result<TensorReader> open(FileSystem& files, const GoodCheckpoint& checkpoint);
-  // The weights of a model's directory (weights.h); errors as Weights::load.
+  // The weights of a model's directory; model.safetensors goes before shards, as in transformers.
+  // Errors name the file and the tensor: kNotFound where there are no weights or a shard is
+  // missing, kDataLoss where a file is cut off or the index and the shards disagree.
   static Result<TensorReader> open_model(FileSystem& files, const std::string& directory);
 
   TensorReader(TensorReader&&) noexcept;

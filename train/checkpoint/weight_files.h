@@ -16,7 +16,8 @@ struct WeightFile {
   std::optional<std::vector<std::string>> tensors;
 };
 
-// model.safetensors goes before shards, as in transformers. Errors as Weights::load.
+// model.safetensors goes before shards, as in transformers. kNotFound where there are no weights or
+// a shard is missing.
 Result<std::vector<WeightFile>> find_weight_files(FileSystem& files, const std::string& directory);
 
 // Whether a file holds what the index places in it and nothing else. `found` is sorted; `path` is

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/file_system.h"
@@ -11,6 +12,9 @@
 #include "train/checkpoint/safetensors.h"
 
 namespace troupe::train {
+
+// Weights that are being written into a directory, and are not to be taken for finished ones.
+inline constexpr std::string_view kUnfinishedSuffix = ".tmp";
 
 struct WeightShard {
   std::string name;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <set>
 
 #include "runtime/base/limits.h"
@@ -27,48 +28,6 @@ constexpr std::array kCompanionNames = {
 };
 
 }  // namespace
-
-Result<Weights> Weights::load(FileSystem& files, const std::string& directory) {
-  Weights weights;
-  weights.directory_ = directory;
-  for (const auto& found : TROUPE_TRY(find_weight_files(files, directory))) {
-    const std::string path = join_path(directory, found.name);
-    auto file =
-        std::make_shared<const SafetensorsFile>(TROUPE_TRY(SafetensorsFile::open(files, path)));
-    std::vector<std::string> names;
-    for (const auto& tensor : file->tensors()) names.push_back(tensor.name);
-    TROUPE_RETURN_IF_ERROR(check_placement(found, names, path));
-    for (const auto& tensor : file->tensors()) weights.tensors_.emplace(tensor.name, tensor);
-    weights.files_.push_back(std::move(file));
-  }
-  return weights;
-}
-
-const StoredTensor* Weights::find(std::string_view name) const {
-  const auto it = tensors_.find(name);
-  return it == tensors_.end() ? nullptr : &it->second;
-}
-
-std::vector<const StoredTensor*> Weights::tensors() const {
-  std::vector<const StoredTensor*> all;
-  for (const auto& [name, tensor] : tensors_) all.push_back(&tensor);
-  return all;
-}
-
-bool Weights::add_alias(const std::string& alias, std::string_view name) {
-  const auto it = tensors_.find(name);
-  if (it == tensors_.end() || tensors_.contains(alias)) return false;
-  StoredTensor tensor = it->second;
-  tensor.name = alias;
-  tensors_.emplace(alias, std::move(tensor));
-  return true;
-}
-
-std::vector<std::string> Weights::file_names() const {
-  std::vector<std::string> names;
-  for (const auto& file : files_) names.push_back(file->path().substr(file->path().rfind('/') + 1));
-  return names;
-}
 
 Status check_weights(const std::vector<TensorInfo>& weights,
                      const std::vector<ExpectedTensor>& expected,
@@ -99,13 +58,14 @@ Status check_weights(const std::vector<TensorInfo>& weights,
   return Status(Code::kInvalidArgument, text);
 }
 
-Status check_weights(const Weights& weights, const std::vector<ExpectedTensor>& expected,
-                     const std::function<bool(std::string_view)>& ignored) {
-  std::vector<TensorInfo> found;
-  for (const auto* tensor : weights.tensors()) {
-    found.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->element_count()});
-  }
-  return check_weights(found, expected, ignored);
+Result<FileDigest> write_synced_file(FileSystem& files, const std::string& path,
+                                     std::string_view content) {
+  auto file = TROUPE_TRY(files.create(path));
+  TROUPE_RETURN_IF_ERROR(file->append(content));
+  TROUPE_RETURN_IF_ERROR(file->sync());
+  TROUPE_RETURN_IF_ERROR(file->close());
+  return FileDigest{std::filesystem::path(path).filename().string(), content.size(),
+                    xxh3_64(bytes_of(content))};
 }
 
 Result<std::map<std::string, std::string>> read_companions(FileSystem& files,

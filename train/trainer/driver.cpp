@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "runtime/memory/segment.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
-#include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/byte_model.h"
 #include "train/report/format.h"
 #include "train/trainer/bundle_transfer.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "train/checkpoint/checkpoint_finder.h"
+#include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
 #include "train/data/build_dataset.h"
 #include "train/data/load_conversations.h"
@@ -165,7 +166,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   auto model = TROUPE_TRY(ModelConfig::parse(found->second, join_path(folder, "config.json")));
   if (!config.model.train_from_scratch) {
     // Opened here only to find damage before anything is started.
-    TROUPE_RETURN_IF_ERROR(Weights::load(files, folder));
+    TROUPE_RETURN_IF_ERROR(TensorReader::open_model(files, folder));
   }
   auto tokenizer = TROUPE_TRY(load_tokenizer(files, config, companions, say));
   if (tokenizer.vocab_size() > model.vocab_size) {

@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
-#include "train/checkpoint/checkpoint_writer.h"
 #include "train/trainer/gemm_rate.h"
 #include "train/trainer/training_run_parts.h"
 

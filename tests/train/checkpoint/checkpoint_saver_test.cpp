@@ -5,6 +5,7 @@
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/test_data.h"
 #include "tests/train/checkpoint/ranks.h"
+#include "tests/train/checkpoint/whole_files.h"
 #include "train/checkpoint/checkpoint_finder.h"
 
 namespace troupe::train {

@@ -7,7 +7,7 @@
 #include "runtime/base/random.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/train/checkpoint/ranks.h"
-#include "train/checkpoint/checkpoint_writer.h"
+#include "tests/train/checkpoint/whole_files.h"
 #include "train/checkpoint/inspect.h"
 #include "train/checkpoint/merge.h"
 
@@ -194,19 +194,15 @@ TEST_CASE("what is asked for wrongly is an error") {
 TEST_CASE("checkpoints of version 1 load: whole moments in one file, no parts") {
   FaultyFileSystem files;
   const TestState state(4);
-  CheckpointContents contents;
-  contents.step = 4;
-  contents.run = "run";
+  WholeState whole;
+  whole.step = 4;
   for (const auto& [name, tensor] : state.weights()) {
-    contents.weights.push_back({name, tensor.dtype, tensor.shape, tensor.data});
+    whole.weights.push_back({name, tensor.dtype, tensor.shape, tensor.data});
   }
   for (const auto& [name, tensor] : state.optimizer()) {
-    contents.optimizer.push_back({name, tensor.dtype, tensor.shape, tensor.data});
+    whole.optimizer.push_back({name, tensor.dtype, tensor.shape, tensor.data});
   }
-  contents.cursor = {{"sample", 4}};
-  CheckpointWriter writer(files, "out", {}, Logger::discard());
-  REQUIRE(writer.write(contents).ok());
-  rewrite_manifest(files, "out/checkpoint-4", [](Manifest& manifest) { manifest.version = 1; });
+  REQUIRE(save_whole(files, whole).ok());
   CHECK(files.read("out/checkpoint-4/troupe_checkpoint.json", 1 << 20)
             .value()
             .find("\"format_version\": 1") != std::string::npos);
