@@ -19,6 +19,7 @@
 #include "runtime/base/status.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/tensor_piece.h"
+#include "train/checkpoint/weights.h"
 
 namespace troupe::train {
 
