@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/weights.h"
 #include "train/model/initialize.h"
 #include "train/model/model_family.h"
 #include "train/sharding/tensor_ranges.h"
@@ -157,6 +158,14 @@ std::vector<TensorPiece> pieces_of(const RankLayout& layout, const Part& part, D
 }
 
 }  // namespace
+
+Status broadcast_text(collective::Communicator& world, std::string& text) {
+  auto size = static_cast<std::int64_t>(text.size());
+  TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(&size, 1), 0));
+  text.resize(static_cast<std::size_t>(size));
+  if (text.empty()) return {};
+  return world.broadcast(std::span(text.data(), text.size()), 0);
+}
 
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
                   const RankLayout& layout, const StateBuffers& buffers,

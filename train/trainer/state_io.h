@@ -21,6 +21,9 @@ struct StateSource {
   bool moments = false;     // of a checkpoint: AdamW's, too
 };
 
+// Rank 0's text becomes everybody's.
+Status broadcast_text(collective::Communicator& world, std::string& text);
+
 // Fills this rank's parameters (and moments; zeroed where there are none). Collective: every rank
 // reads its own ranges; where some rank does not see the files, rank 0 reads for all and broadcasts
 // unit by unit. kDataLoss where tensors are missing or have another shape than the model's.

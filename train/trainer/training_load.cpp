@@ -18,7 +18,6 @@ struct Progress {
   BestModelState best;
   std::int64_t checkpoint = 0;
   std::int64_t moments = 0;
-  std::uint64_t path_bytes = 0;
 };
 static_assert(std::is_trivially_copyable_v<Progress>);
 
@@ -97,13 +96,10 @@ Status TrainingRun::agree(collective::Communicator& world, StateSource& source) 
                     .cursor = cursor_,
                     .best = best_.state(),
                     .checkpoint = source.checkpoint,
-                    .moments = source.moments,
-                    .path_bytes = source.path.size()};
+                    .moments = source.moments};
   TROUPE_RETURN_IF_ERROR(
       world.broadcast(std::span(reinterpret_cast<std::byte*>(&progress), sizeof progress), 0));
-  source.path.resize(progress.path_bytes);
-  if (progress.path_bytes > 0)
-    TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(source.path.data(), source.path.size()), 0));
+  TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
   source.checkpoint = progress.checkpoint != 0;
   source.moments = progress.moments != 0;
   record.step = progress.step;

@@ -14,6 +14,8 @@ namespace {
 
 // How long the end of a run waits for the last checkpoint's commit.
 constexpr auto kCommitTimeout = std::chrono::minutes(10);
+// How long a generation that is lost waits for a commit under way.
+constexpr auto kLastCommit = std::chrono::seconds(2);
 
 // What the forward pass keeps for the backward pass, or a refusal that says what to make smaller.
 Result<std::unique_ptr<Activations>> make_activations(const RunBundle& bundle,
@@ -141,8 +143,12 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
         "slower than fp32 (bf16: false)");
   }
   observer.loaded(step());
-  TROUPE_RETURN_IF_ERROR(loop(generation));
-  return finish(generation);
+  const Status looped = loop(generation);
+  if (looped.ok()) return finish(generation);
+  // A checkpoint that all ranks have written is good, whatever ended the generation.
+  if (!generation.saver->started() && generation.saver->wait(Deadline::after(kLastCommit)).ok())
+    report_saves(generation);
+  return looped;
 }
 
 // --- the loop
@@ -240,10 +246,13 @@ Status TrainingRun::finish(Generation& generation) {
   TROUPE_RETURN_IF_ERROR(settle_saves(generation));
   std::int64_t final_step = step();
   if (f.config().evaluation.load_best_model_at_end && best_.best_checkpoint_step()) {
+    // That step was evaluated, or it would not be the best.
     final_step = *best_.best_checkpoint_step();
-    const StateSource source{
-        .path = join_path(f.output_dir(), fmt::format("checkpoint-{}", final_step)),
-        .checkpoint = true};
+    evaluated_step_ = final_step;
+    StateSource source{.checkpoint = true};
+    // A run that was resumed from another folder may have its best model there.
+    if (f.leads()) source.path = recorder_->state().best_model_checkpoint.value_or("");
+    TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, source.path));
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state.buffers(),
                                       generation.world));
     TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(false));
@@ -264,7 +273,7 @@ bool TrainingRun::checkpoint_due(const StepPlan& plan, bool last) const {
     case IntervalStrategy::kBest:
       return best_.save_due(step());
     case IntervalStrategy::kEpoch:
-      return plan.last_of_epoch;
+      return last || plan.last_of_epoch;
     case IntervalStrategy::kSteps:
       return last || step() % fixed_->facts.save_interval == 0;
   }
