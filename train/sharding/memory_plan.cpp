@@ -67,7 +67,8 @@ std::int64_t workspace_bytes(const PlanRequest& request) {
   const std::int64_t depth = std::min(kGemmDepth, widest);
   const std::int64_t gemm = (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
   const std::int64_t attention = kAttentionRows * request.activations.length_max;
-  return request.threads * 4 * (gemm + attention) + request.staging_bytes;
+  return request.threads * 4 * (gemm + attention) + request.staging_bytes +
+         request.save_buffer_bytes;
 }
 
 // A ring each way with every peer of the machine. Each is mapped twice by both ends, so that half

@@ -29,7 +29,8 @@ struct PlanRequest {
   ActivationOptions activations;
   std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is
   int threads = 1;
-  std::int64_t staging_bytes = 0;  // converted operands of bf16 products, of all threads
+  std::int64_t staging_bytes = 0;      // converted operands of bf16 products, of all threads
+  std::int64_t save_buffer_bytes = 0;  // what checkpoints are written through
   // Trainers on one machine: they share rings, the program's pages and the data set's.
   int ranks_on_node = 1;
   std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them
@@ -43,7 +44,7 @@ struct MemoryPlan {
   std::int64_t gathered = 0;   // units materialised for use, in the type of the products
   std::int64_t reduction = 0;  // local gradients on their way, partial sums
   std::int64_t activations = 0;
-  std::int64_t workspaces = 0;  // of the threads: attention scores, packed operands
+  std::int64_t workspaces = 0;  // of the threads: attention scores, packed operands, saves
   std::int64_t rings = 0;       // shared memory between the ranks of a machine
   std::int64_t dataset = 0;
   std::int64_t runtime = 0;  // the program: code, libraries, threads, heap

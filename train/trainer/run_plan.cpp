@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "train/checkpoint/part_writer.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/data/dataset_info.h"
@@ -65,6 +66,8 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
   request.threads = facts.threads;
   request.staging_bytes = staging_bytes(engine.compute, facts.threads);
+  if (config.training.save_strategy != IntervalStrategy::kNo)
+    request.save_buffer_bytes = kWriteBufferBytes;
   request.ranks_on_node = ranks;
   request.dataset_bytes = facts.dataset_bytes;
   return request;

@@ -57,6 +57,10 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
   CHECK(request.reduction.micro_batches == 3);
   CHECK(request.ranks_on_node == 4);
   CHECK(request.evaluation_rows == 0);
+  CHECK(request.save_buffer_bytes > 0);
+  LoadedConfig unsaved = loaded;
+  unsaved.config.training.save_strategy = IntervalStrategy::kNo;
+  CHECK(plan_request(unsaved.config, model_config(), facts).value().save_buffer_bytes == 0);
 }
 
 TEST_CASE("machines share the ranks, evaluation has rows of its own") {
