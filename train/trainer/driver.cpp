@@ -18,6 +18,7 @@
 #include "train/trainer/prepare.h"
 #include "train/trainer/run_plan.h"
 #include "train/trainer/saved_stop.h"
+#include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
 namespace {
@@ -191,6 +192,11 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   return spec;
 }
 
+std::string precision_text(const TrainConfig& config) {
+  if (state_dtype(config) == DType::kBF16) return "bf16, parameters and moments too";
+  return compute_dtype(config) == DType::kBF16 ? "bf16 with fp32 master parameters" : "fp32";
+}
+
 Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
                                    const char* purpose) {
   return cluster.client()->connect_to(controller.id(), purpose,
@@ -321,8 +327,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
                     environment.cores));
   }
   const RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads);
-  say(fmt::format("{}: {} trainers ({}), {} threads each", spec.run, world_size,
-                  loaded.world_size.from, threads));
+  const Strategy strategy = TROUPE_TRY(strategy_of(config));
+  const Mesh mesh = TROUPE_TRY(mesh_of(config, world_size, spec.ranks_per_node));
+  say(fmt::format("{}: {} trainers ({}), {} thread{} each, {} in {}", spec.run, world_size,
+                  loaded.world_size.from, threads, threads == 1 ? "" : "s",
+                  describe(strategy, mesh), precision_text(config)));
 
   ActorOptions options{.name = "controller/" + spec.run, .num_cpus = 0, .run = spec.run};
   if (!cluster.nodes.empty()) options.node_affinity = cluster.nodes.front();
