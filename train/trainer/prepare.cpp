@@ -139,6 +139,17 @@ void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
 }
 
+// A learned position table ends; a longer row would stop the run at its step.
+Status check_lengths(const ModelConfig& model, const TokenDataset& dataset) {
+  const auto limit = model.length_limit();
+  const std::int64_t longest = longest_collated_length(dataset);
+  if (!limit || longest <= *limit) return {};
+  return error(Code::kInvalidArgument,
+               "rows have up to {} tokens, the model's position table has {}; use cutoff_len: {}",
+               longest, *limit, *limit / 8 * 8)
+      .with("key", "cutoff_len");
+}
+
 Status check_writable(FileSystem& files, const std::string& directory) {
   if (const Status made = files.create_directories(directory); !made.ok()) {
     return made.prefixed("output_dir cannot be written");
@@ -178,8 +189,11 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
         .with("file", join_path(folder, "config.json"));
   }
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
+  TROUPE_RETURN_IF_ERROR(check_lengths(model, module.train));
+  if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
+  notes.insert(notes.end(), model.notes.begin(), model.notes.end());
   describe(module, notes);
   PreparedRun prepared{.bundle = {.config = config,
                                   .model = std::move(model),
