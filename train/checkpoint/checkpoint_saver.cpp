@@ -88,6 +88,7 @@ class CheckpointSaver::Implementation {
   // Which ranks see rank 0's output directory; empty: not known yet.
   std::vector<bool> sees_;
   std::shared_ptr<SaveJob> job_;
+  std::optional<WriteBuffer> buffer_;  // the worker's, since the first save
   // Rank 0: what became of the pieces that other ranks sent.
   Status shipped_outcome_;
   std::vector<std::vector<std::uint64_t>> shipped_hashes_;
@@ -198,7 +199,8 @@ Status CheckpointSaver::Implementation::start(SaveContents contents, SaveTarget 
   job_ = std::make_shared<SaveJob>(files_, clock_, options_, target, suffix, rank_,
                                    std::move(contents), std::move(plan));
   const bool writes = sees_.empty() || sees_[static_cast<std::size_t>(rank_)];
-  worker_.post([job = job_, writes] { job->write(writes); });
+  if (!buffer_) buffer_.emplace();
+  worker_.post([this, job = job_, writes] { job->write(writes, *buffer_); });
   Status shipped = ship();
   if (!shipped) give_up();
   return shipped;
@@ -207,12 +209,13 @@ Status CheckpointSaver::Implementation::start(SaveContents contents, SaveTarget 
 Status CheckpointSaver::Implementation::ship() {
   shipped_outcome_ = {};
   shipped_hashes_.assign(world_, {});
+  std::optional<WriteBuffer> memory;  // the worker uses its own meanwhile
   std::optional<PlannedFileWriter> writer;
   std::vector<std::byte> buffer;
   for (std::size_t rank = 0; rank < sees_.size(); ++rank) {
     if (sees_[rank]) continue;
     if (is_root() && !writer) {
-      writer.emplace(job_->make_writer());
+      writer.emplace(job_->make_writer(memory.emplace()));
       shipped_outcome_ = job_->create_directory();
     }
     TROUPE_RETURN_IF_ERROR(ship_rank(rank, writer ? &*writer : nullptr, buffer));

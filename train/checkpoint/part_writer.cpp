@@ -18,13 +18,15 @@ static_assert(kHugePageBytes % PositionalFile::kBlockBytes == 0);
 
 }  // namespace
 
-PartWriter::PartWriter(const std::atomic<bool>& cancelled)
-    : cancelled_(cancelled),
-      buffer_(static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, kWriteBufferBytes))) {
-  TROUPE_CHECK(buffer_ != nullptr);
+WriteBuffer::WriteBuffer()
+    : memory_(static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, kWriteBufferBytes))) {
+  TROUPE_CHECK(memory_ != nullptr);
   // Advice: a write that passes the cache holds on to each page of it.
-  static_cast<void>(::madvise(buffer_.get(), kWriteBufferBytes, MADV_HUGEPAGE));
+  static_cast<void>(::madvise(memory_.get(), kWriteBufferBytes, MADV_HUGEPAGE));
 }
+
+PartWriter::PartWriter(WriteBuffer& buffer, const std::atomic<bool>& cancelled)
+    : buffer_(buffer), cancelled_(cancelled) {}
 
 void PartWriter::begin(PositionalFile& file, std::uint64_t offset) {
   file_ = &file;
@@ -36,7 +38,7 @@ void PartWriter::begin(PositionalFile& file, std::uint64_t offset) {
 Status PartWriter::append(std::span<const std::byte> data) {
   while (!data.empty()) {
     const auto size = std::min({data.size(), kHashBytes, kWriteBufferBytes - end_});
-    std::byte* const place = buffer_.get() + end_;
+    std::byte* const place = buffer_.data() + end_;
     std::memcpy(place, data.data(), size);
     hash_->update({place, size});
     end_ += size;
@@ -49,7 +51,7 @@ Status PartWriter::append(std::span<const std::byte> data) {
 Status PartWriter::flush() {
   if (cancelled_) return error(Code::kCancelled, "the save was given up");
   const auto size = end_ - begin_;
-  if (size > 0) TROUPE_RETURN_IF_ERROR(file_->write_at(offset_, {buffer_.get() + begin_, size}));
+  if (size > 0) TROUPE_RETURN_IF_ERROR(file_->write_at(offset_, {buffer_.data() + begin_, size}));
   offset_ += size;
   begin_ = end_ = 0;
   return {};

@@ -19,11 +19,24 @@ namespace troupe::train {
 // 1.7 GB/s at 0.15 s of processor time per GB, hashing included; 256 KiB 0.25 s).
 inline constexpr std::size_t kWriteBufferBytes = 4u << 20;
 
+// The memory, kept from save to save: its pages cost as much to get as a good part of the writing.
+class WriteBuffer {
+ public:
+  WriteBuffer();
+  std::byte* data() const { return memory_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;  // kWriteBufferBytes
+};
+
 // One part after another; one thread.
 class PartWriter {
  public:
-  // Writing stops with kCancelled once `cancelled`, which must outlive the writer, is true.
-  explicit PartWriter(const std::atomic<bool>& cancelled);
+  // Both must outlive the writer. Writing stops with kCancelled once `cancelled` is true.
+  PartWriter(WriteBuffer& buffer, const std::atomic<bool>& cancelled);
 
   // A part begins at `offset` of `file`.
   void begin(PositionalFile& file, std::uint64_t offset);
@@ -34,11 +47,8 @@ class PartWriter {
  private:
   Status flush();
 
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
+  WriteBuffer& buffer_;
   const std::atomic<bool>& cancelled_;
-  std::unique_ptr<std::byte, Free> buffer_;
   PositionalFile* file_ = nullptr;
   std::unique_ptr<Xxh3Stream> hash_;
   std::uint64_t offset_ = 0;  // in the file, of what the buffer begins with

@@ -10,8 +10,8 @@
 namespace troupe::train {
 
 PlannedFileWriter::PlannedFileWriter(FileSystem& files, std::string directory, const SavePlan& plan,
-                                     const std::atomic<bool>& cancelled)
-    : files_(files), directory_(std::move(directory)), plan_(plan), writer_(cancelled) {}
+                                     WriteBuffer& buffer, const std::atomic<bool>& cancelled)
+    : files_(files), directory_(std::move(directory)), plan_(plan), writer_(buffer, cancelled) {}
 
 Status PlannedFileWriter::begin(const PlannedPart& part) {
   if (index_ != part.file) {
@@ -55,13 +55,13 @@ std::span<const std::byte> SaveJob::bytes_of_segment(const PlannedPart& part,
   return source.subspan(segment.offset, segment.size_bytes);
 }
 
-void SaveJob::write(bool writes_pieces) {
+void SaveJob::write(bool writes_pieces, WriteBuffer& buffer) {
   const auto begin = clock_.now();
-  outcome_ = write_all(writes_pieces);
+  outcome_ = write_all(writes_pieces, buffer);
   write_seconds_ = std::chrono::duration<double>(clock_.now() - begin).count();
 }
 
-Status SaveJob::write_all(bool writes_pieces) {
+Status SaveJob::write_all(bool writes_pieces, WriteBuffer& buffer) {
   if (cancelled_) return error(Code::kCancelled, "the save was given up");
   if (rank_ == 0) {
     transaction_.emplace(TROUPE_TRY(
@@ -70,7 +70,7 @@ Status SaveJob::write_all(bool writes_pieces) {
   } else if (writes_pieces) {
     TROUPE_RETURN_IF_ERROR(create_directory());
   }
-  return writes_pieces ? write_pieces() : Status();
+  return writes_pieces ? write_pieces(buffer) : Status();
 }
 
 // The files that hold no tensors.
@@ -93,10 +93,10 @@ Status SaveJob::write_beside() {
   return {};
 }
 
-Status SaveJob::write_pieces() {
+Status SaveJob::write_pieces(WriteBuffer& buffer) {
   const RankPlan& mine = plan_->ranks[static_cast<std::size_t>(rank_)];
   if (mine.parts.empty()) return {};
-  auto writer = make_writer();
+  auto writer = make_writer(buffer);
   for (const auto& part : mine.parts) {
     TROUPE_RETURN_IF_ERROR(writer.begin(part));
     const auto segments = std::span(mine.segments).subspan(part.first_segment, part.segment_count);

@@ -23,7 +23,7 @@ namespace troupe::train {
 class PlannedFileWriter {
  public:
   PlannedFileWriter(FileSystem& files, std::string directory, const SavePlan& plan,
-                    const std::atomic<bool>& cancelled);
+                    WriteBuffer& buffer, const std::atomic<bool>& cancelled);
 
   // Parts come by file.
   Status begin(const PlannedPart& part);
@@ -59,7 +59,9 @@ class SaveJob {
   std::span<const std::byte> bytes_of_segment(const PlannedPart& part,
                                               const PlannedSegment& segment) const;
   // A writer for what other ranks sent here.
-  PlannedFileWriter make_writer() const { return {files_, directory_, *plan_, cancelled_}; }
+  PlannedFileWriter make_writer(WriteBuffer& buffer) const {
+    return {files_, directory_, *plan_, buffer, cancelled_};
+  }
   Status create_directory() { return files_.create_directories(directory_); }
 
   // The writing stops soon; from any thread.
@@ -67,7 +69,7 @@ class SaveJob {
 
   // On the saver's thread: writes what is this rank's and, at rank 0, all files beside the tensors.
   // `writes_pieces` is false where the pieces were sent to rank 0 instead.
-  void write(bool writes_pieces);
+  void write(bool writes_pieces, WriteBuffer& buffer);
   // Once write() is done.
   const Status& outcome() const { return outcome_; }
   const std::vector<std::uint64_t>& hashes() const { return hashes_; }  // by RankPlan::parts
@@ -81,9 +83,9 @@ class SaveJob {
   void drop();
 
  private:
-  Status write_all(bool writes_pieces);
+  Status write_all(bool writes_pieces, WriteBuffer& buffer);
   Status write_beside();
-  Status write_pieces();
+  Status write_pieces(WriteBuffer& buffer);
   std::vector<ManifestFile> manifest_files(
       const std::vector<std::vector<std::uint64_t>>& hashes) const;
 
