@@ -7,7 +7,6 @@
 
 #include "runtime/base/limits.h"
 #include "train/checkpoint/name_list.h"
-#include "train/checkpoint/weight_files.h"
 
 namespace troupe::train {
 namespace {
