@@ -22,7 +22,7 @@ constexpr std::int64_t kThreadBytes = 256 << 10;        // another thread's stac
 constexpr std::int64_t kTrainerCodeBytes = 3'700'000;   // pages that trainers alone use: oneDNN
 constexpr std::int64_t kProgramCodeBytes = 22'000'000;  // of the program and other libraries
 constexpr std::int64_t kOtherProcesses = 2;             // driver and controller map them, too
-constexpr std::int64_t kOverheadBytes = 40 << 20;       // driver and controller, data set apart
+constexpr std::int64_t kOverheadBytes = 20 << 20;       // driver and controller, data set apart
 
 // Rows of queries that attention works on at once (train/cpu/attention.cpp), scores and their
 // gradients.

@@ -81,7 +81,8 @@ TrafficPlan plan_traffic(const PlanRequest& request);
 // ZeRO-3 3·M·Ψ·(N − 1)/N. Shard groups gather over their own n ranks.
 Formula traffic_formula(const PlanRequest& request);
 
-// Bytes that the machine needs beside its trainers: driver, controller, head and node.
+// Bytes that the machine needs beside its trainers, the data set apart: the driver, which is head
+// and node, too, and the controller.
 std::int64_t run_overhead_bytes();
 
 }  // namespace troupe::train
