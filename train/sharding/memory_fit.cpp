@@ -10,8 +10,10 @@ namespace {
 
 constexpr int kMachinesMax = 1024;
 
-std::string gibibytes(std::int64_t bytes) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
+std::string readable(std::int64_t bytes) {
+  const auto count = static_cast<double>(bytes);
+  return bytes < std::int64_t{4} << 30 ? fmt::format("{:.0f} MiB", count / (1 << 20))
+                                       : fmt::format("{:.1f} GiB", count / (1 << 30));
 }
 
 bool fits(const PlanRequest& request, const NodeMemory& memory) {
@@ -164,11 +166,10 @@ Status check_fits(const PlanRequest& request, const NodeMemory& memory) {
   std::string text = fmt::format(
       "the run needs {} of a machine's memory ({} trainers of {} with {}, {} rows of {} "
       "tokens), {} of {} are available{}",
-      gibibytes(node_bytes(request)), request.ranks_on_node,
-      gibibytes(plan_memory(request).total()), describe(request.strategy, request.mesh),
-      request.activations.rows_max, request.activations.length_max,
-      gibibytes(memory.available_bytes), gibibytes(memory.total_bytes),
-      memory.limit.empty() ? "" : " (" + memory.limit + ")");
+      readable(node_bytes(request)), request.ranks_on_node, readable(plan_memory(request).total()),
+      describe(request.strategy, request.mesh), request.activations.rows_max,
+      request.activations.length_max, readable(memory.available_bytes),
+      readable(memory.total_bytes), memory.limit.empty() ? "" : " (" + memory.limit + ")");
   const auto changes = fitting_changes(request, memory);
   if (changes.empty()) {
     text += "; a smaller model or a shorter cutoff_len is needed";
@@ -177,7 +178,7 @@ Status check_fits(const PlanRequest& request, const NodeMemory& memory) {
   text += "; what would fit: ";
   for (std::size_t i = 0; i < changes.size(); ++i) {
     if (i > 0) text += ", or ";
-    text += fmt::format("{} ({}{}{})", changes[i].settings, gibibytes(changes[i].bytes),
+    text += fmt::format("{} ({}{}{})", changes[i].settings, readable(changes[i].bytes),
                         changes[i].note.empty() ? "" : "; ", changes[i].note);
   }
   return Status(Code::kOutOfMemory, text);
