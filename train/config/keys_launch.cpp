@@ -44,7 +44,7 @@ void add_troupe_keys(KeyTable& t) {
       .implemented("faults to inject: kill@step=40,rank=1;…", TROUPE_FIELD(troupe.chaos));
   t.optional("troupe.max_restarts", ValueType::kInteger)
       .implemented(
-          "deaths without a finished step between them before giving up (default: "
+          "deaths without a new step between them before giving up (default: "
           "MAX_RESTARTS, else 3)",
           TROUPE_FIELD(troupe.max_restarts))
       .at_least(0)

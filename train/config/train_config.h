@@ -185,7 +185,7 @@ struct TroupeSection {
   std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
   std::string device = "auto";                     // auto, cpu
   std::vector<ChaosFault> chaos;
-  std::optional<std::int64_t> max_restarts;  // deaths in a row without a finished step; default 3
+  std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
   std::optional<std::string> address;        // HOST:PORT of a running head
   // Where the model's folder has no tokenizer: the size of the vocabulary of one to train.
   std::optional<std::int64_t> train_tokenizer;

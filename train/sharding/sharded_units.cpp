@@ -241,6 +241,8 @@ void ShardedUnits::release(int unit, Phase phase) {
     return;
   }
   ++at_;
+  // An evaluation is one forward pass after the other.
+  if (pass_ == Pass::kForwardOnly && at_ == schedule().steps().size()) at_ = 0;
 }
 
 Result<std::span<float>> ShardedUnits::gradient(int unit) {

@@ -58,6 +58,7 @@ class ShardedUnits final : public UnitAccess {
   Status publish();
 
   enum class Pass { kTraining, kForwardOnly };
+  // kForwardOnly begins again by itself after each whole pass.
   void begin_pass(Pass pass);
   // After the last release of a pass: its times.
   PassSeconds end_pass();

@@ -99,7 +99,11 @@ void RunState::on(const TrainerLoaded& event, TimePoint) {
 void RunState::on(const StepFinished& event, TimePoint now) {
   if (!running_ || event.generation != generation_) return;
   last_step_ = event.step;
-  fruitless_failures_ = 0;
+  // Steps done again are no progress: a step that always kills would be tried for ever.
+  if (event.step > farthest_step_) {
+    farthest_step_ = event.step;
+    fruitless_failures_ = 0;
+  }
   if (save_by_) save_by_ = now + settings_.save_timeout;
   record_recovery(event.step, now);
 }
@@ -227,7 +231,7 @@ void RunState::lose_generation(const Status& cause, TimePoint, bool count_again)
                                            *settings_.restarts_max)));
   } else if (fruitless_failures_ >= settings_.fruitless_failures_max) {
     end(Status(cause).prefixed(
-        fmt::format("{} failures in a row without a finished step between them; the last one",
+        fmt::format("{} failures in a row without a new step between them; the last one",
                     fruitless_failures_)));
   }
 }

@@ -22,7 +22,7 @@ namespace troupe::train {
 
 struct RunSettings {
   int world_size = 1;
-  // The run ends when so many generations in a row were lost without a finished step.
+  // The run ends when so many generations in a row were lost without a step further than any before.
   int fruitless_failures_max = 3;
   // MAX_RESTARTS: the run ends at the failure after so many, whatever was finished between.
   std::optional<int> restarts_max;
@@ -194,7 +194,8 @@ class RunState {
   bool ended_ = false;
   std::int64_t last_step_ = 0;
   int failures_ = 0;            // generations lost
-  int fruitless_failures_ = 0;  // in a row, without a finished step
+  std::int64_t farthest_step_ = 0;  // that any generation finished
+  int fruitless_failures_ = 0;      // in a row, without a step beyond it
   std::optional<TimePoint> failed_at_;
   std::int64_t step_at_failure_ = 0;
   std::optional<std::int64_t> resumed_at_step_;

@@ -112,7 +112,24 @@ TEST_CASE(
   CHECK(!find<EndRun>(die()));
   const auto last = die();
   REQUIRE(find<EndRun>(last));
-  CHECK(find<EndRun>(last)->status.message().find("without a finished step") != std::string::npos);
+  CHECK(find<EndRun>(last)->status.message().find("without a new step") != std::string::npos);
+}
+
+TEST_CASE("a step that always kills ends the run, though steps before it are finished again") {
+  RunState run({.world_size = 1});
+  std::uint64_t incarnation = 1;
+  run.apply(TrainerAlive{0, incarnation}, {});
+  for (int death = 1;; ++death) {
+    run.apply(StepFinished{run.generation(), 1}, {});
+    run.apply(StepFinished{run.generation(), 2}, {});
+    const auto commands = run.apply(TrainerDied{0, incarnation, "n", killed()}, {});
+    if (find<EndRun>(commands)) {
+      CHECK(death == 3);
+      break;
+    }
+    REQUIRE(death < 10);
+    run.apply(TrainerAlive{0, ++incarnation}, {});
+  }
 }
 
 TEST_CASE("deaths of several ranks at once are one failure") {

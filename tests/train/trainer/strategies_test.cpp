@@ -1,5 +1,6 @@
 // Whole runs under every strategy: equal models, equal losses, exchangeable
 // checkpoints, PyTorch's losses.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/train/trainer/run_fixture.h"
@@ -253,6 +254,45 @@ void write_damaged_model(const Golden& golden, const std::string& folder) {
   std::memcpy(weights.data() + 8 + header_bytes + begin + kDamagedToken * width * sizeof infinite,
               &infinite, sizeof infinite);
   REQUIRE(write_file_atomically(files, folder + "/model.safetensors", weights).ok());
+}
+
+TEST_CASE("evaluation, the best model and early stopping are the same under every strategy") {
+  for (const int world : {2, 4}) {
+    troupe::tests::TemporaryDirectory dir;
+    std::string expected;
+    for (const Named& named : strategies(world)) {
+      CAPTURE(named.strategy);
+      auto ranks = make_ranks(dir.file(named.strategy),
+                              {.world = world, .batch = 1, .change = [&](RunBundle& bundle) {
+                                 under(named, 12)(bundle);
+                                 bundle.eval = bundle.dataset;
+                                 auto& config = bundle.config;
+                                 config.training.save_strategy = IntervalStrategy::kSteps;
+                                 config.training.save_steps = 2;
+                                 config.training.save_total_limit = 2;
+                                 auto& evaluation = config.evaluation;
+                                 evaluation.strategy = IntervalStrategy::kSteps;
+                                 evaluation.eval_steps = 2;
+                                 evaluation.per_device_eval_batch_size = 3;
+                                 evaluation.load_best_model_at_end = true;
+                                 evaluation.early_stopping_steps = 2;
+                                 // Too fast to go on getting better.
+                                 config.training.learning_rate = 0.2;
+                               }});
+      for (const Status& status : run_generation(*ranks, 1))
+        REQUIRE_MESSAGE(status.ok(), status.to_string());
+      const auto& losses = ranks->observers[0].eval_losses;
+      REQUIRE(losses.size() >= 3);
+      const auto best = std::min_element(losses.begin(), losses.end());
+      PosixFileSystem files;
+      const std::string kept = dir.file(named.strategy + "/checkpoint-" +
+                                        std::to_string(2 * (best - losses.begin() + 1)));
+      CHECK(model_of(dir.file(named.strategy)) == model_of(kept));
+      if (expected.empty()) expected = model_of(dir.file(named.strategy));
+      CHECK(model_of(dir.file(named.strategy)) == expected);
+      CHECK(files.exists(dir.file(named.strategy + "/eval_results.json")));
+    }
+  }
 }
 
 TEST_CASE("a step whose gradients are not finite is skipped by all, and named") {
