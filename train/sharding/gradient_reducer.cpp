@@ -12,6 +12,11 @@ namespace {
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
+// A shard group of one member holds everything, too.
+bool holds_whole_gradients(const RankLayout& layout) {
+  return !layout.sharded(Region::kGradients) || layout.mesh().dp_shard == 1;
+}
+
 // Elements of this rank's parts of all units, and where each begins.
 std::int64_t reduced_elements(const RankLayout& layout, std::vector<std::int64_t>* offsets) {
   std::int64_t sum = 0;
@@ -33,7 +38,7 @@ ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const Reductio
   ReductionBuffers buffers;
   const bool across = options.order == ReductionOrder::kAcrossWorldSizes;
   const bool narrow = options.reduce == DType::kBF16 && layout.mesh().size() > 1;
-  const bool whole = !layout.sharded(Region::kGradients);
+  const bool whole = holds_whole_gradients(layout);
   const bool in_place_always =
       whole && !across && !narrow &&
       (options.order == ReductionOrder::kOff || options.micro_batches == 1);
@@ -112,7 +117,7 @@ void GradientReducer::begin_turn(std::int64_t turn) {
 }
 
 bool GradientReducer::lands_in_place() const {
-  if (layout_.sharded(Region::kGradients) || !narrow_.empty()) return false;
+  if (!holds_whole_gradients(layout_) || !narrow_.empty()) return false;
   if (options_.order == ReductionOrder::kAcrossWorldSizes) return false;
   return first() || options_.order == ReductionOrder::kOff;
 }

@@ -4,8 +4,8 @@
 // Orders of sums:
 //   kStrategy          each micro-batch's gradient is summed over the ranks by the fixed tree, the
 //                      sums of the micro-batches are added in their order: the same bits under
-//                      every strategy of a world size (hybrid ones where both sides of the mesh are
-//                      powers of two, see Mesh::data_rank_of).
+//                      every strategy of a world size (hybrid ones where dp_replicate is a power of
+//                      two, see Mesh::data_rank_of).
 //   kAcrossWorldSizes  the fixed tree over all micro-batches of the step (gradient_tree.h): the
 //                      same bits at every world size.
 //   kOff               whole gradients are summed over the micro-batches first and reduced once:
