@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "train/tensor/convert.h"
+
 namespace troupe::train {
 namespace {
 
@@ -18,17 +20,20 @@ struct Shape {
 
 // Seconds of the fastest of a few runs, after one that warms caches and threads.
 double best_seconds(Operators& operators, const Clock& clock, const Shape& shape,
-                    std::vector<float>& a, std::vector<float>& b, std::vector<float>& c) {
+                    Arithmetic arithmetic, std::vector<float>& a, const void* b,
+                    std::vector<float>& c) {
   const Gemm gemm{.m = shape.m,
                   .n = shape.n,
                   .k = shape.k,
                   .a = a.data(),
                   .a_stride = shape.k,
-                  .b = b.data(),
+                  .b = b,
+                  .b_type = arithmetic == Arithmetic::kBf16 ? DType::kBF16 : DType::kF32,
                   .b_stride = shape.k,
                   .transpose_b = true,  // as weights lie
                   .c = c.data(),
-                  .c_stride = shape.n};
+                  .c_stride = shape.n,
+                  .arithmetic = arithmetic};
   operators.gemm(gemm);
   double best = 0;
   for (int run = 0; run < kTimedRuns; ++run) {
@@ -42,7 +47,8 @@ double best_seconds(Operators& operators, const Clock& clock, const Shape& shape
 
 }  // namespace
 
-double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelConfig& config) {
+double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelConfig& config,
+                         Arithmetic arithmetic) {
   const auto width = [](std::int64_t value) {
     return std::clamp<std::int64_t>(value, 1, kWidthMax);
   };
@@ -52,11 +58,14 @@ double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelCo
   // Nothing is subnormal or grows: products of such values run at full speed.
   std::vector<float> a(static_cast<std::size_t>(kRows * widest), 0.5f);
   std::vector<float> b(static_cast<std::size_t>(widest * widest), 0.25f);
+  const std::vector<std::uint16_t> narrow(b.size(), float_to_bf16(0.25f));
+  const void* weights = arithmetic == Arithmetic::kBf16 ? static_cast<const void*>(narrow.data())
+                                                        : static_cast<const void*>(b.data());
   std::vector<float> c(static_cast<std::size_t>(kRows * widest));
   double rate = 0;
   for (const Shape& shape :
        {Shape{kRows, inner, hidden}, Shape{kRows, hidden, inner}, Shape{kRows, hidden, hidden}}) {
-    const double seconds = best_seconds(operators, clock, shape, a, b, c);
+    const double seconds = best_seconds(operators, clock, shape, arithmetic, a, weights, c);
     if (seconds > 0) rate = std::max(rate, shape.flops() / seconds);
   }
   return rate;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/hash.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/weights.h"
@@ -105,38 +106,72 @@ Status read_ranges(const StateReader& reader, const Part& part, const RankLayout
   return {};
 }
 
-// Rank 0 reads unit by unit, everybody takes what it holds.
+// Rank 0 reads tensor by tensor, everybody takes what it holds.
 Status read_for_all(const StateReader* reader, const Part& part, const RankLayout& layout,
                     DType dtype, collective::Communicator& world) {
   const std::size_t size = dtype_size(dtype);
+  std::memset(part.buffer.data(), 0, part.buffer.size());
+  const auto held = held_ranges(layout, part.region);
+  auto mine = held.begin();
   std::vector<std::byte> whole;
-  for (int unit = 0; unit < layout.units(); ++unit) {
-    whole.assign(static_cast<std::size_t>(layout.unit_elements(unit)) * size, std::byte{0});
+  for (const ParameterInfo& parameter : layout.layout().parameters()) {
+    whole.resize(static_cast<std::size_t>(parameter.elements) * size);
     if (reader) {
-      for (const ParameterInfo& parameter : layout.layout().parameters(unit)) {
-        TROUPE_RETURN_IF_ERROR(reader->read(
-            part.prefix, parameter.name, 0,
-            std::span(whole).subspan(static_cast<std::size_t>(parameter.offset_elements) * size,
-                                     static_cast<std::size_t>(parameter.elements) * size),
-            dtype));
-      }
+      TROUPE_RETURN_IF_ERROR(reader->read(part.prefix, parameter.name, 0, whole, dtype));
     }
     TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(whole), 0));
-    const ElementRange held = layout.sharded(part.region)
-                                  ? layout.owned(unit)
-                                  : ElementRange{0, layout.unit_elements(unit)};
-    if (held.size() == 0) continue;
-    std::memcpy(part.buffer.data() +
-                    static_cast<std::size_t>(layout.offset(part.region, unit, held.begin)) * size,
-                whole.data() + static_cast<std::size_t>(held.begin) * size,
-                static_cast<std::size_t>(held.size()) * size);
+    for (; mine != held.end() && mine->parameter == &parameter; ++mine) {
+      std::memcpy(part.buffer.data() + static_cast<std::size_t>(mine->offset) * size,
+                  whole.data() + static_cast<std::size_t>(mine->begin) * size,
+                  static_cast<std::size_t>(mine->end - mine->begin) * size);
+    }
   }
   return {};
 }
 
-// Whether all ranks can open the source; rank 0's failure is everybody's.
-Result<bool> all_can(bool mine, collective::Communicator& world) {
-  std::int32_t everybody = mine ? 1 : 0;
+// Some blocks of a file, evenly spread: other weights differ everywhere.
+Status append_samples(FileSystem& files, const std::string& path, std::string& text) {
+  constexpr std::uint64_t kBlock = 4096, kBlocks = 16;
+  const auto file = TROUPE_TRY(files.open_readable(path));
+  const std::uint64_t size = file->size();
+  for (std::uint64_t i = 0; i < kBlocks && size > 0; ++i) {
+    const std::uint64_t at = size > kBlock ? (size - kBlock) / (kBlocks - 1) * i : 0;
+    std::string block(static_cast<std::size_t>(std::min(kBlock, size)), '\0');
+    TROUPE_RETURN_IF_ERROR(file->read_at(at, std::as_writable_bytes(std::span(block))));
+    text += block;
+    if (size <= kBlock) break;
+  }
+  return {};
+}
+
+// What tells a source from another one at the same path of another machine: a checkpoint's marker,
+// which has the run and the hashes of all files; else names, sizes and samples of the files.
+Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path) {
+  const std::string marker = join_path(path, kManifestFile);
+  std::string text;
+  if (files.exists(marker)) {
+    text = TROUPE_TRY(files.read(marker, kManifestBytesMax));
+  } else {
+    auto entries = TROUPE_TRY(files.list(path));
+    std::sort(entries.begin(), entries.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+    for (const auto& entry : entries) {
+      if (!entry.name.ends_with(".safetensors") && !entry.name.ends_with(".json")) continue;
+      text += fmt::format("{} {}\n", entry.name, entry.size_bytes);
+      TROUPE_RETURN_IF_ERROR(append_samples(files, join_path(path, entry.name), text));
+    }
+  }
+  return xxh3_64(std::as_bytes(std::span(text)));
+}
+
+// Whether all ranks have the source that rank 0 has.
+Result<bool> all_see(FileSystem& files, const std::string& path, bool opened,
+                     collective::Communicator& world) {
+  const auto mine = fingerprint(files, path);
+  std::int64_t leader = mine.ok() ? static_cast<std::int64_t>(*mine) : 0;
+  TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(&leader, 1), 0));
+  std::int32_t everybody =
+      opened && mine.ok() && static_cast<std::int64_t>(*mine) == leader ? 1 : 0;
   TROUPE_RETURN_IF_ERROR(world.all_reduce(std::span(&everybody, 1), collective::ReduceOp::kMin));
   return everybody == 1;
 }
@@ -172,7 +207,7 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
                   collective::Communicator& world) {
   auto reader = StateReader::open(files, source, config, layout.layout());
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
-  const bool everybody_sees = TROUPE_TRY(all_can(reader.ok(), world));
+  const bool everybody_sees = TROUPE_TRY(all_see(files, source.path, reader.ok(), world));
   if (!source.moments) {
     std::memset(buffers.exp_avg.data(), 0, buffers.exp_avg.size());
     std::memset(buffers.exp_avg_sq.data(), 0, buffers.exp_avg_sq.size());

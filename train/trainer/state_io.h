@@ -25,8 +25,9 @@ struct StateSource {
 Status broadcast_text(collective::Communicator& world, std::string& text);
 
 // Fills this rank's parameters (and moments; zeroed where there are none). Collective: every rank
-// reads its own ranges; where some rank does not see the files, rank 0 reads for all and broadcasts
-// unit by unit. kDataLoss where tensors are missing or have another shape than the model's.
+// reads its own ranges; where some rank does not see the files that rank 0 sees, rank 0 reads for
+// all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
+// than the model's.
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
                   const RankLayout& layout, const StateBuffers& buffers,
                   collective::Communicator& world);

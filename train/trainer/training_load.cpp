@@ -5,6 +5,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/trainer/gemm_rate.h"
+#include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
 
 namespace troupe::train {
@@ -12,10 +13,10 @@ namespace {
 
 // What rank 0 knows of the source and the others must.
 struct Progress {
-  std::int64_t step = 0;
-  std::int64_t skipped = 0;
+  CommitRecord record;
   SampleCursor cursor;
   BestModelState best;
+  std::int64_t evaluated_step = -1;
   std::int64_t checkpoint = 0;
   std::int64_t moments = 0;
 };
@@ -54,9 +55,10 @@ Result<StateSource> TrainingRun::choose_source(std::uint64_t generation) {
     from = TROUPE_TRY(
         newest_good_checkpoint(f.files, f.output_dir(), &refused, {.run = f.options.run}));
     if (const auto text = refused_message(refused, from); !text.empty()) f.log.warning("{}", text);
-  } else if (f.options.resume_path.empty() && f.config().training.overwrite_output_dir) {
-    TROUPE_RETURN_IF_ERROR(remove_all_checkpoints(f.files, f.output_dir()));
   }
+  // Whatever the generation: the first may have ended before it came here.
+  if (!from && f.options.resume_path.empty() && f.config().training.overwrite_output_dir)
+    TROUPE_RETURN_IF_ERROR(remove_all_checkpoints(f.files, f.output_dir()));
   if (!from && !f.options.resume_path.empty())
     from = TROUPE_TRY(validate_checkpoint(f.files, f.options.resume_path));
   if (from) {
@@ -72,9 +74,16 @@ Status TrainingRun::read_progress(const GoodCheckpoint& good) {
   const auto state = TROUPE_TRY(read_checkpoint_state(f.files, good));
   if (!good.has_optimizer)
     f.log.warning("{} has no optimizer state: the optimizer starts anew", good.path);
-  f.state.record().step = good.step;
-  if (state.scheduler.is_object())
-    f.state.record().skipped = json::find_integer(state.scheduler, "skipped_steps").value_or(0);
+  CommitRecord& record = f.state.record();
+  record.step = good.step;
+  const bool kept = state.scheduler.is_object();
+  const auto number = [&](const char* key, std::int64_t otherwise) {
+    return kept ? json::find_integer(state.scheduler, key).value_or(otherwise) : otherwise;
+  };
+  record.skipped = number("skipped_steps", 0);
+  record.skipped_in_a_row = number("skipped_steps_in_a_row", 0);
+  // Moments that begin anew are corrected from the begin.
+  record.moment_updates = good.has_optimizer ? number("moment_updates", record.updates()) : 0;
   if (!state.cursor.is_null()) {
     cursor_ = TROUPE_TRY(SampleCursor::from_json(state.cursor));
   } else {
@@ -86,15 +95,16 @@ Status TrainingRun::read_progress(const GoodCheckpoint& good) {
     restored_ = TROUPE_TRY(parse_trainer_state(state.trainer_state, good.path));
   restored_.global_step = good.step;
   best_.restore(restored_);
+  if (find_eval_log(restored_, good.step)) evaluated_step_ = good.step;
   return {};
 }
 
 Status TrainingRun::agree(collective::Communicator& world, StateSource& source) {
   CommitRecord& record = fixed_->state.record();
-  Progress progress{.step = record.step,
-                    .skipped = record.skipped,
+  Progress progress{.record = record,
                     .cursor = cursor_,
                     .best = best_.state(),
+                    .evaluated_step = evaluated_step_.value_or(-1),
                     .checkpoint = source.checkpoint,
                     .moments = source.moments};
   TROUPE_RETURN_IF_ERROR(
@@ -102,8 +112,8 @@ Status TrainingRun::agree(collective::Communicator& world, StateSource& source) 
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
   source.checkpoint = progress.checkpoint != 0;
   source.moments = progress.moments != 0;
-  record.step = progress.step;
-  record.skipped = progress.skipped;
+  record = progress.record;
+  if (progress.evaluated_step >= 0) evaluated_step_ = progress.evaluated_step;
   cursor_ = progress.cursor;
   best_.set_state(progress.best);
   return {};
@@ -111,9 +121,12 @@ Status TrainingRun::agree(collective::Communicator& world, StateSource& source) 
 
 Status TrainingRun::measure_gemms(collective::Communicator& world) {
   // Once a process: the machine does not change.
-  if (gemm_flops_per_s_here_ == 0)
+  if (gemm_flops_per_s_here_ == 0) {
+    const bool bf16 = compute_dtype(fixed_->config()) == DType::kBF16;
     gemm_flops_per_s_here_ =
-        measure_gemm_rate(*fixed_->operators, fixed_->clock, fixed_->bundle.model);
+        measure_gemm_rate(*fixed_->operators, fixed_->clock, fixed_->bundle.model,
+                          bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
+  }
   gemm_flops_per_s_ = gemm_flops_per_s_here_;
   return world.all_reduce(std::span(&gemm_flops_per_s_, 1), collective::ReduceOp::kSum);
 }

@@ -144,11 +144,16 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
   }
   observer.loaded(step());
   const Status looped = loop(generation);
-  if (looped.ok()) return finish(generation);
+  const Status ended = looped.ok() ? finish(generation) : looped;
+  if (ended.ok()) return ended;
+  // The others must not wait for a rank that gave up for a reason of its own, nor this one's
+  // communication for them.
+  if (!saved_step_of(ended)) communicator.abort(ended);
   // A checkpoint that all ranks have written is good, whatever ended the generation.
-  if (!generation.saver->started() && generation.saver->wait(Deadline::after(kLastCommit)).ok())
-    report_saves(generation);
-  return looped;
+  if (!generation.saver->started())
+    static_cast<void>(generation.saver->wait(Deadline::after(kLastCommit)));
+  report_saves(generation);
+  return ended;
 }
 
 // --- the loop
@@ -182,6 +187,8 @@ Status TrainingRun::loop(Generation& generation) {
         generation.engine->communicators().algorithm_bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
     record.seconds.stall = std::max(0.0, spent - record.seconds.total());
+    // What starting a save took after the last step belongs to the step that it held up.
+    record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);
     TROUPE_RETURN_IF_ERROR(finish_step(generation, plan, outcome));
     if (outcome.save_and_stop) {
       TROUPE_RETURN_IF_ERROR(seal_save(generation));
@@ -230,7 +237,8 @@ Status TrainingRun::evaluate(Generation& generation) {
                          if (!generation.observer.stop_requested()) return {};
                          return error(Code::kCancelled, "the run was told to stop");
                        }));
-  const bool best = best_.evaluated(result, step());
+  // As in transformers, the initial parameters are no candidate and cost no patience.
+  const bool best = step() > 0 && best_.evaluated(result, step());
   evaluated_step_ = step();
   if (!f.leads()) return {};
   generation.observer.evaluated(result, step(), best);
@@ -245,22 +253,39 @@ Status TrainingRun::finish(Generation& generation) {
   TROUPE_RETURN_IF_ERROR(seal_save(generation));
   TROUPE_RETURN_IF_ERROR(settle_saves(generation));
   std::int64_t final_step = step();
-  if (f.config().evaluation.load_best_model_at_end && best_.best_checkpoint_step()) {
-    // That step was evaluated, or it would not be the best.
-    final_step = *best_.best_checkpoint_step();
-    evaluated_step_ = final_step;
-    StateSource source{.checkpoint = true};
-    // A run that was resumed from another folder may have its best model there.
-    if (f.leads()) source.path = recorder_->state().best_model_checkpoint.value_or("");
-    TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, source.path));
-    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state.buffers(),
-                                      generation.world));
-    TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(false));
-  }
+  if (f.config().evaluation.load_best_model_at_end)
+    TROUPE_RETURN_IF_ERROR(load_best_model(generation, final_step));
   if (f.evaluation.due_at_end(final_step, evaluated_step_))
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
   TROUPE_RETURN_IF_ERROR(generation.saver->save_model(save_contents(true)));
   return f.leads() ? recorder_->finish(final_step) : Status();
+}
+
+// Rank 0 decides: what became of commits is known to it alone. Without a good checkpoint of the
+// best model the final one stays, as in transformers.
+Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_step) {
+  Fixed& f = *fixed_;
+  StateSource source{.checkpoint = true};
+  std::int64_t best_step = -1;
+  if (f.leads() && best_.best_checkpoint_step()) {
+    // A run that was resumed from another folder may have its best model there.
+    source.path = recorder_->state().best_model_checkpoint.value_or("");
+    best_step = *best_.best_checkpoint_step();
+    if (const auto good = validate_checkpoint(f.files, source.path); !good.ok()) {
+      generation.observer.warning(
+          fmt::format("the best model, {}, cannot be loaded, the final one is kept: {}",
+                      source.path, good.status().to_string()));
+      source.path.clear();
+    }
+  }
+  TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, source.path));
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&best_step, 1), 0));
+  if (source.path.empty()) return {};
+  TROUPE_RETURN_IF_ERROR(
+      load_state(f.files, source, f.bundle.model, *f.layout, f.state.buffers(), generation.world));
+  // That step was evaluated, or it would not be the best.
+  evaluated_step_ = final_step = best_step;
+  return generation.engine->parameters_changed(false);
 }
 
 // --- saving
@@ -289,7 +314,10 @@ SaveContents TrainingRun::save_contents(bool final_model) {
   if (final_model) return contents;
   if (!f.config().training.save_only_model)
     contents.optimizer = moment_pieces(*f.layout, f.state.buffers());
-  contents.scheduler = json::Object{{"last_step", record.step}, {"skipped_steps", record.skipped}};
+  contents.scheduler = json::Object{{"last_step", record.step},
+                                    {"skipped_steps", record.skipped},
+                                    {"skipped_steps_in_a_row", record.skipped_in_a_row},
+                                    {"moment_updates", record.moment_updates}};
   contents.rng_state = json::Object{{"seed", f.config().training.seed}};
   contents.cursor = cursor_.to_json();
   for (const std::int64_t step : best_.protected_steps()) contents.protected_steps.insert(step);
@@ -302,13 +330,17 @@ SaveContents TrainingRun::save_contents(bool final_model) {
 }
 
 Status TrainingRun::start_save(Generation& generation) {
+  const TimePoint began = fixed_->clock.now();
   best_.saving(step());
   if (fixed_->leads()) {
     // The lines of the steps before stand for the checkpoint.
     if (const Status synced = recorder_->sync(); !synced.ok())
       generation.observer.warning(synced.to_string());
   }
-  return generation.saver->start(save_contents(false));
+  TROUPE_RETURN_IF_ERROR(generation.saver->start(save_contents(false)));
+  generation.save_start_seconds =
+      std::chrono::duration<double>(fixed_->clock.now() - began).count();
+  return {};
 }
 
 Status TrainingRun::seal_save(Generation& generation) {
@@ -335,6 +367,9 @@ void TrainingRun::report_saves(Generation& generation) {
       generation.observer.checkpoint_written(
           checkpoint_step(path.substr(path.rfind('/') + 1)).value_or(-1), path);
     } else {
+      // No checkpoint of the best model: the one before is kept from rotation again.
+      if (const auto step = saved->status().context("step"))
+        best_.save_failed(std::atoll(std::string(*step).c_str()));
       generation.observer.warning(saved->status().to_string());
     }
   }

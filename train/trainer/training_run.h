@@ -87,6 +87,8 @@ class TrainingRun {
   Status finish_step(Generation& generation, const StepPlan& plan, const StepOutcome& outcome);
   Status evaluate(Generation& generation);
   Status finish(Generation& generation);
+  // Sets `final_step` to the step whose parameters the run ends with.
+  Status load_best_model(Generation& generation, std::int64_t& final_step);
   double step_flops(const StepPlan& plan) const;
 
   // --- saving

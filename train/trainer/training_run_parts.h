@@ -39,6 +39,7 @@ struct TrainingRun::Generation {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CheckpointSaver> saver;
   std::uint64_t saver_bytes = 0;  // sent for saves in the midst of a step
+  double save_start_seconds = 0;  // of a save that was started after the last step
 };
 
 }  // namespace troupe::train

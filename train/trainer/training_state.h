@@ -22,9 +22,10 @@ struct CommitRecord {
   std::int64_t step = 0;     // steps done, skipped ones included
   std::int64_t skipped = 0;  // of them: gradients were not finite, nothing was updated
   std::int64_t skipped_in_a_row = 0;
+  std::int64_t moment_updates = 0;  // of AdamW's moments: what bias correction counts
   std::uint64_t generation = 0;
   double grad_norm = 0;  // of that step, before clipping
-  // Updates of the optimizer so far: what bias correction and the schedule count.
+  // Updates of the parameters so far: what the schedule counts.
   std::int64_t updates() const { return step - skipped; }
 };
 static_assert(std::is_trivially_copyable_v<CommitRecord>);

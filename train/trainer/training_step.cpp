@@ -158,7 +158,7 @@ Status TrainingStep::update(const GradientNorm& norm, StepRecord& record) {
          .beta2 = training.adam_beta2,
          .epsilon = training.adam_epsilon,
          .weight_decay = training.weight_decay,
-         .step = tools_.record.updates() + 1,
+         .step = ++tools_.record.moment_updates,
          .gradient_scale = clip_coefficient(norm.norm, training.max_grad_norm)});
     return tools_.engine.parameters_changed(true);
   });

@@ -251,10 +251,10 @@ TEST_CASE("the rate of matrix products is measured, and is none without a clock"
   config.hidden_size = 96;
   config.intermediate_size = 256;
   SystemClock clock;
-  const double rate = measure_gemm_rate(*operators, clock, config);
+  const double rate = measure_gemm_rate(*operators, clock, config, Arithmetic::kFp32);
   CHECK(rate > 1e7);
   CHECK(rate < 1e14);
-  CHECK(measure_gemm_rate(*operators, ManualClock(), config) == 0);
+  CHECK(measure_gemm_rate(*operators, ManualClock(), config, Arithmetic::kBf16) == 0);
 }
 
 }  // namespace

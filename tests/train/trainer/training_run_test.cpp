@@ -92,6 +92,30 @@ TEST_CASE("a new run resumes a checkpoint at another world size") {
   }
 }
 
+TEST_CASE("an optimizer that starts anew corrects its moments from the begin") {
+  troupe::tests::TemporaryDirectory dir;
+  // One sample over and over and one rate, so that a step depends on parameters and moments alone.
+  const auto change = [&](std::int64_t steps, const std::string& from) {
+    return [=](RunBundle& bundle) {
+      TokenDataset dataset(TokenDataset::Kind::kPretrain, 0);
+      for (int i = 0; i < 40; ++i) dataset.append(std::vector<TokenId>(16, 5));
+      bundle.dataset = std::move(dataset);
+      bundle.config.training.lr_scheduler_type = "constant";
+      bundle.config.training.max_steps = steps;
+      bundle.config.training.save_only_model = true;
+      if (from.empty()) return;
+      bundle.config.model.train_from_scratch = false;
+      bundle.config.model.model_name_or_path = from;
+    };
+  };
+  train(dir.file("first"), {.change = change(5, "")});
+  const std::string weights = dir.file("first/checkpoint-5");
+  train(dir.file("resumed"), {.resume = weights, .change = change(6, "")});
+  train(dir.file("begun"), {.change = change(1, weights)});
+  CHECK(steps(dir.file("resumed")).back().step == 6);
+  CHECK(file(dir.file("resumed/model.safetensors")) == file(dir.file("begun/model.safetensors")));
+}
+
 TEST_CASE("the outputs of a run are complete") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("out"), {.world = 2, .threads = 1, .batch = 2});
