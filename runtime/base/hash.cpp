@@ -4,6 +4,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <xxhash.h>
+#if defined(__x86_64__)
+// The same functions by the widest instructions that the processor has.
+#include <xxh_x86dispatch.h>
+#endif
 
 #include "runtime/base/check.h"
 

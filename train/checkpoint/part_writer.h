@@ -17,7 +17,7 @@ namespace troupe::train {
 
 // Large enough that a write costs the processor nearly nothing per byte (measured: 4 MiB at a time
 // 1.7 GB/s at 0.15 s of processor time per GB, hashing included; 256 KiB 0.25 s).
-inline constexpr std::size_t kWriteBufferBytes = 4u << 20;
+inline constexpr std::size_t kWriteBufferBytes = 2u << 20;
 
 // The memory, kept from save to save: its pages cost as much to get as a good part of the writing.
 class WriteBuffer {
