@@ -10,7 +10,7 @@
 namespace troupe::train {
 namespace {
 
-// Copied and hashed together: stays in the second-level cache.
+// Copied and hashed together: stays in the first-level cache.
 constexpr std::size_t kHashBytes = 16u << 10;
 constexpr std::size_t kHugePageBytes = 2u << 20;
 static_assert(kWriteBufferBytes % kHugePageBytes == 0);
