@@ -57,7 +57,7 @@ void add_distribution_keys(KeyTable& t) {
       .implemented("deadline in seconds for one wait of a communicator; a death is noticed at once",
                    TROUPE_FIELD(training.ddp_timeout_s))
       .at_least(1)
-      .at_most(1e12);
+      .at_most(1e9);  // 31 years; a Duration's nanoseconds end at 292
   const char* ddp = "gradients are reduced in fixed tiles; the results are the same";
   t.optional("ddp_find_unused_parameters", ValueType::kBool).inert("DDP: search the graph", ddp);
   t.optional("ddp_bucket_cap_mb", ValueType::kNumber).inert("DDP: bucket size", ddp);

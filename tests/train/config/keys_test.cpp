@@ -88,6 +88,10 @@ TEST_CASE("values are read in the type of the key") {
   CHECK(read("bf16", "maybe") == "expected true or false, found \"maybe\"");
   CHECK(read("per_device_train_batch_size", 0) == "0 is too small: at least 1 is asked for");
   CHECK(read("warmup_ratio", 1.5) == "1.5 is too large: at most 1 is asked for");
+  // A wait's deadline counts nanoseconds in 64 bits.
+  CHECK(read("ddp_timeout", 1e9) == "1000000000");
+  CHECK(read("ddp_timeout", 9.3e9) == "9300000000 is too large: at most 1000000000 is asked for");
+  CHECK(read("ddp_timeout", 0) == "0 is too small: at least 1 is asked for");
   CHECK(read("save_steps", 0) == "0 is too small: more than 0 is asked for");
   CHECK(read("stage", "stf") ==
         "'stf' is no valid value; one of pt, sft, rm, ppo, dpo, kto; did you mean 'sft'?");
