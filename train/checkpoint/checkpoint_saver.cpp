@@ -377,8 +377,9 @@ Status CheckpointSaver::Implementation::save_model(SaveContents contents) {
   Status outcome = wait(Deadline::after(options_.write_timeout));
   if (outcome.ok()) outcome = *placed;
   const std::int64_t failed_here = !outcome.ok();
-  const auto failed =
-      exchange_numbers(communicator_, {&failed_here, 1}, std::vector<std::size_t>(world_, 1));
+  // Rank 0 places files meanwhile.
+  const auto failed = exchange_numbers(communicator_, {&failed_here, 1},
+                                       std::vector<std::size_t>(world_, 1), disk_deadline());
   if (!outcome.ok()) post_drop();
   job_.reset();
   if (!failed) return failed.status();
