@@ -11,6 +11,8 @@ namespace {
 constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
 // A driver that does not read its progress for so long is as good as gone.
 constexpr auto kDriverTimeout = std::chrono::seconds(5);
+// By then the head has told of a process that died.
+constexpr auto kUnservedPatience = std::chrono::seconds(2);
 constexpr std::size_t kUnsentMax = 10'000;
 
 }  // namespace
@@ -103,14 +105,35 @@ Status TrainController::start() {
       context_.executor().post([this, rank, info] { actor_changed(static_cast<int>(rank), info); });
     });
   }
+  feed(TrainersPlaced{});
   clock_thread_ = std::thread([this] {
     MutexLock lock(clock_mutex_);
     while (!clock_changed_.wait_until(clock_mutex_, Deadline::after(std::chrono::seconds(1)),
                                       [this]() TROUPE_NO_ANALYSIS { return clock_stops_; })) {
-      context_.executor().post([this] { feed(TimePassed{}); });
+      context_.executor().post([this, at = clock_.now()] { tick(at); });
     }
   });
   return {};
+}
+
+void TrainController::tick(TimePoint at) {
+  for (std::size_t rank = 0; rank < trainers_.size() && !state_.ended(); ++rank) {
+    Trainer& trainer = trainers_[rank];
+    if (!trainer.unserved_since || at - *trainer.unserved_since < kUnservedPatience) continue;
+    trainer.unserved_since = at;  // again where the killing fails
+    kill_and_restart(static_cast<int>(rank), "it did not take the run's data");
+  }
+  // Handing out data may take this thread long: what was posted before the tick has been handled,
+  // what came later must not seem late.
+  feed(TimePassed{}, at);
+}
+
+void TrainController::kill_and_restart(int rank, const std::string& reason) {
+  const Status killed = context_.kill(trainers_[static_cast<std::size_t>(rank)].handle,
+                                      {.allow_restart = true, .reason = reason});
+  if (!killed.ok()) {
+    context_.log().warning("ending the trainer of rank {}: {}", rank, killed.to_string());
+  }
 }
 
 void TrainController::actor_changed(int rank, const wire::ActorInfo& info) {
@@ -124,6 +147,7 @@ void TrainController::actor_changed(int rank, const wire::ActorInfo& info) {
       (info.generation > trainer.alive || info.state == wire::ActorState::kRestarting || gone);
   if (alive_died) {
     trainer.died = trainer.alive;
+    trainer.unserved_since.reset();
     feed(TrainerDied{rank, trainer.alive, trainer.node, info.death});
   } else if (info.state == wire::ActorState::kRestarting && info.generation > trainer.died) {
     // It never came alive: its constructor failed or it was killed before.
@@ -140,8 +164,11 @@ void TrainController::actor_changed(int rank, const wire::ActorInfo& info) {
   trainer.alive = info.generation;
   trainer.node = info.node_id.brief();
   if (const Status given = give_bundle(rank); !given.ok()) {
-    // Most likely it died meanwhile, which the head will tell.
+    // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
+    // successor may take them, and the failure counts.
     context_.log().warning("rank {} did not get the run's data: {}", rank, given.to_string());
+    trainer.unserved_since = clock_.now();
+    feed(TrainerWaiting{rank, fmt::format("it did not get the run's data: {}", given.to_string())});
     return;
   }
   feed(TrainerAlive{rank, info.generation});
@@ -206,8 +233,10 @@ void TrainController::on(const WarningReport& message) {
   tell_driver({{"kind", "warning"}, {"text", message.text}});
 }
 
-void TrainController::feed(const RunInput& input) {
-  for (const RunCommand& command : state_.apply(input, clock_.now())) {
+void TrainController::feed(const RunInput& input) { feed(input, clock_.now()); }
+
+void TrainController::feed(const RunInput& input, TimePoint now) {
+  for (const RunCommand& command : state_.apply(input, now)) {
     std::visit([this](const auto& c) { carry_out(c); }, command);
   }
 }
@@ -232,6 +261,11 @@ void TrainController::carry_out(const AbortGeneration& command) {
     static_cast<void>(trainer.handle.with({.timeout = std::chrono::seconds(10)})
                           .call<&TrainerActor::abort>(command.generation, command.reason));
   }
+}
+
+void TrainController::carry_out(const KillTrainer& command) {
+  context_.log().warning("rank {} is killed: {}", command.rank, command.reason);
+  kill_and_restart(command.rank, command.reason);
 }
 
 void TrainController::carry_out(const SaveAndStop&) {

@@ -76,15 +76,22 @@ class TrainController {
     std::uint64_t alive = 0;  // generation of the actor's process that was told alive, 0: none
     std::uint64_t died = 0;   // of the last process whose death was told
     std::string node;
+    // Since its process that lives did not take the run's data.
+    std::optional<TimePoint> unserved_since;
   };
 
   void take_bundle(UniqueFd socket, bool same_node);
   void take_driver(UniqueFd socket, bool same_node);
   void actor_changed(int rank, const wire::ActorInfo& info);
   Status give_bundle(int rank);
+  // Once a second, on the actor's thread, in order with what else came; `at`: when it was posted.
+  void tick(TimePoint at);
+  void kill_and_restart(int rank, const std::string& reason);
   void feed(const RunInput& input);
+  void feed(const RunInput& input, TimePoint now);
   void carry_out(const BeginGeneration& command);
   void carry_out(const AbortGeneration& command);
+  void carry_out(const KillTrainer& command);
   void carry_out(const SaveAndStop& command);
   void carry_out(const RecordEvent& command);
   void carry_out(const EndRun& command);
@@ -113,7 +120,7 @@ class TrainController {
   std::vector<bool> fired_;
   std::string last_checkpoint_;
 
-  // Posts TimePassed once a second until the controller ends.
+  // Posts tick() once a second until the controller ends.
   Mutex clock_mutex_;
   CondVar clock_changed_;
   bool clock_stops_ TROUPE_GUARDED_BY(clock_mutex_) = false;

@@ -23,13 +23,19 @@ RunState::Rank* RunState::rank_of(int rank) {
   return &ranks_[static_cast<std::size_t>(rank)];
 }
 
-void RunState::on(const TrainerAlive& event, TimePoint) {
+void RunState::on(const TrainersPlaced&, TimePoint now) {
+  for (Rank& rank : ranks_) {
+    if (rank.phase == RankPhase::kAbsent && !rank.absent_since) rank.absent_since = now;
+  }
+}
+
+void RunState::on(const TrainerAlive& event, TimePoint now) {
   Rank* rank = rank_of(event.rank);
   if (!rank || event.incarnation <= rank->incarnation) return;
   // A process that came before its predecessor's death was reported: that death is told later, with
   // an older incarnation, and must still count. Treat it as told now.
   if (rank->phase == RankPhase::kRunning) {
-    lose_generation(error(Code::kActorDied, "rank {} was replaced", event.rank), {}, false);
+    lose_generation(error(Code::kActorDied, "rank {} was replaced", event.rank), now, false, true);
     if (ended_) return;
   }
   rank->incarnation = event.incarnation;
@@ -66,7 +72,7 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
     step_at_failure_ = last_step_;
   }
   Status cause = event.cause;
-  lose_generation(cause.with("rank", event.rank), now, died_again);
+  lose_generation(cause.with("rank", event.rank), now, died_again, true);
 }
 
 void RunState::on(const TrainerGone& event, TimePoint) {
@@ -133,7 +139,7 @@ void RunState::on(const TrainerStopped& event, TimePoint now) {
     failed_at_ = now;
     step_at_failure_ = last_step_;
   }
-  lose_generation(event.cause, now, false);
+  lose_generation(event.cause, now, false, false);
   if (!ended_) begin_when_ready();
 }
 
@@ -180,22 +186,60 @@ void RunState::on(const TrainerWaiting& event, TimePoint) {
 }
 
 void RunState::on(const TimePassed&, TimePoint now) {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
-    if (!rank.absent_since || now - *rank.absent_since < settings_.respawn_timeout) continue;
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(settings_.respawn_timeout).count();
-    end(error(Code::kUnavailable, "rank {} died and could not be started again for {} s{}{}", i,
-              seconds, rank.waits_for.empty() ? "" : ": ", rank.waits_for));
-    return;
-  }
-  if (save_by_ && now >= *save_by_) {
+  end_for_absent_rank(now);
+  if (!ended_) end_late_leaving(now);
+  if (!ended_ && save_by_ && now >= *save_by_) {
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(settings_.save_timeout).count();
     end(error(Code::kCancelled,
               "the run was to save and to stop, and no step was finished for {} s (ddp_timeout)",
               seconds));
   }
+}
+
+void RunState::end_for_absent_rank(TimePoint now) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (!rank.absent_since || now - *rank.absent_since < settings_.respawn_timeout) continue;
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(settings_.respawn_timeout).count();
+    const char* what = rank.died_before ? "died and could not be started again for"
+                                        : "was placed and could not be started for";
+    end(error(Code::kUnavailable, "rank {} {} {} s{}{}", i, what, seconds,
+              rank.waits_for.empty() ? "" : ": ", rank.waits_for));
+    return;
+  }
+}
+
+void RunState::end_late_leaving(TimePoint now) {
+  if (running_ || !lost_at_) return;
+  if (verdict_ && now - *lost_at_ >= settings_.last_word_timeout) return end(Status(*verdict_));
+  const auto late = running_ranks();
+  if (late.empty()) return;
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(settings_.leave_timeout).count();
+  if (!killed_at_) {
+    if (now - *lost_at_ < settings_.leave_timeout) return;
+    killed_at_ = now;
+    for (const int rank : late) {
+      commands_.push_back(KillTrainer{
+          rank, fmt::format("it did not leave generation {} for {} s after that was lost",
+                            generation_, seconds)});
+    }
+  } else if (now - *killed_at_ >= settings_.respawn_timeout) {
+    end(error(Code::kDeadlineExceeded,
+              "rank{} {} did not leave generation {} for {} s after that was lost, and did not end "
+              "when killed: look at the node",
+              late.size() == 1 ? "" : "s", fmt::join(late, ", "), generation_, seconds));
+  }
+}
+
+std::vector<int> RunState::running_ranks() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < settings_.world_size; ++rank) {
+    if (ranks_[static_cast<std::size_t>(rank)].phase == RankPhase::kRunning) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 void RunState::on(const SaveRequested&, TimePoint now) {
@@ -206,14 +250,17 @@ void RunState::on(const SaveRequested&, TimePoint now) {
 
 void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }
 
-void RunState::lose_generation(const Status& cause, TimePoint, bool count_again) {
+void RunState::lose_generation(const Status& cause, TimePoint now, bool count_again,
+                               bool is_cause) {
   // What was lost had nothing left to do.
   if (saved_step_) return end(saved_stop(*saved_step_));
   const bool first_sign = running_;
   if (running_) {
     running_ = false;
+    lost_at_ = now;
     commands_.push_back(AbortGeneration{generation_, cause});
   }
+  if (verdict_ && is_cause) return end(limit_reached(cause));
   // Deaths of several ranks in one generation are one failure; a process that dies again before its
   // generation could begin is another.
   if (!first_sign && !count_again) return;
@@ -224,25 +271,38 @@ void RunState::lose_generation(const Status& cause, TimePoint, bool count_again)
   for (Rank& rank : ranks_) {
     if (rank.phase == RankPhase::kFinished) rank.phase = RankPhase::kReady;
   }
+  Status verdict = limit_reached(cause);
+  if (verdict.ok()) return;
+  if (is_cause) return end(std::move(verdict));
+  verdict_ = std::move(verdict);
+}
+
+Status RunState::limit_reached(const Status& cause) const {
   if (settings_.restarts_max && failures_ > *settings_.restarts_max) {
-    end(
-        Status(cause).prefixed(fmt::format("the run may be restarted {} times (MAX_RESTARTS) and "
-                                           "failed once more",
-                                           *settings_.restarts_max)));
-  } else if (fruitless_failures_ >= settings_.fruitless_failures_max) {
-    end(Status(cause).prefixed(
-        fmt::format("{} failures in a row without a new step between them; the last one",
-                    fruitless_failures_)));
+    return Status(cause).prefixed(
+        fmt::format("the run may be restarted {} times (MAX_RESTARTS) and failed once more",
+                    *settings_.restarts_max));
   }
+  if (fruitless_failures_ >= settings_.fruitless_failures_max) {
+    return Status(cause).prefixed(fmt::format(
+        "{} failures in a row without a new step between them; the last one", fruitless_failures_));
+  }
+  return {};
 }
 
 void RunState::begin_when_ready() {
   if (running_ || ended_) return;
+  if (verdict_) {
+    if (running_ranks().empty()) end(Status(*verdict_));
+    return;
+  }
   const bool ready = std::all_of(ranks_.begin(), ranks_.end(),
                                  [](const Rank& r) { return r.phase == RankPhase::kReady; });
   if (!ready) return;
   ++generation_;
   running_ = true;
+  lost_at_.reset();
+  killed_at_.reset();
   resumed_at_step_.reset();
   for (Rank& rank : ranks_) rank.phase = RankPhase::kRunning;
   commands_.push_back(BeginGeneration{generation_});

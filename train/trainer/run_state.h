@@ -22,12 +22,20 @@ namespace troupe::train {
 
 struct RunSettings {
   int world_size = 1;
-  // The run ends when so many generations in a row were lost without a step further than any before.
+  // The run ends when so many generations in a row were lost without a step further than any
+  // before.
   int fruitless_failures_max = 3;
   // MAX_RESTARTS: the run ends at the failure after so many, whatever was finished between.
   std::optional<int> restarts_max;
-  // The run ends when a rank is without a process for so long: nothing can take its place.
+  // The run ends when a rank is without a process for so long, after its place was found or after
+  // its process died: nothing can take its place.
   Duration respawn_timeout = std::chrono::seconds(60);
+  // A rank that has not left a lost generation after so long is killed. Longer than a rank may
+  // wait for its disk (SaverOptions::write_timeout), which nothing interrupts.
+  Duration leave_timeout = std::chrono::minutes(11);
+  // How long a run that is to end because ranks lost their peers waits for the word of the rank
+  // that knows why. It comes within seconds or not at all.
+  Duration last_word_timeout = std::chrono::seconds(10);
   // A run that was asked to save and to stop ends without having saved when no step is finished for
   // so long.
   Duration save_timeout = std::chrono::minutes(30);
@@ -36,6 +44,8 @@ struct RunSettings {
 // --- events
 // ----------------------------------------------------------------------------------------
 
+// Every rank has its place: their first processes are on their way.
+struct TrainersPlaced {};
 // The rank's process answers calls. `incarnation` is its actor's generation number.
 struct TrainerAlive {
   int rank = 0;
@@ -103,9 +113,10 @@ struct StopRequested {
   Status reason;
 };
 
-using RunInput = std::variant<TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded, StepFinished,
-                              TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed,
-                              TrainerWaiting, TimePassed, SaveRequested, StopRequested>;
+using RunInput =
+    std::variant<TrainersPlaced, TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded,
+                 StepFinished, TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed,
+                 TrainerWaiting, TimePassed, SaveRequested, StopRequested>;
 
 // --- commands
 // --------------------------------------------------------------------------------------
@@ -118,6 +129,11 @@ struct BeginGeneration {
 struct AbortGeneration {
   std::uint64_t generation = 0;
   Status reason;
+};
+// End the rank's process, and start another: it does not leave a lost generation.
+struct KillTrainer {
+  int rank = 0;
+  std::string reason;
 };
 // To rank 0, after any BeginGeneration: save after the step under way, and leave with all others.
 struct SaveAndStop {};
@@ -138,7 +154,8 @@ struct EndRun {
   Status status;
 };
 
-using RunCommand = std::variant<BeginGeneration, AbortGeneration, SaveAndStop, RecordEvent, EndRun>;
+using RunCommand =
+    std::variant<BeginGeneration, AbortGeneration, KillTrainer, SaveAndStop, RecordEvent, EndRun>;
 
 class RunState {
  public:
@@ -159,10 +176,11 @@ class RunState {
     RankPhase phase = RankPhase::kAbsent;
     std::uint64_t incarnation = 0;  // of the living process, or the last one
     bool died_before = false;
-    std::optional<TimePoint> absent_since;  // since its death; not before its first process
+    std::optional<TimePoint> absent_since;  // since it was placed, or its death
     std::string waits_for;
   };
 
+  void on(const TrainersPlaced& event, TimePoint now);
   void on(const TrainerAlive& event, TimePoint now);
   void on(const TrainerDied& event, TimePoint now);
   void on(const TrainerGone& event, TimePoint now);
@@ -178,9 +196,16 @@ class RunState {
   void on(const StopRequested& event, TimePoint now);
 
   Rank* rank_of(int rank);
-  // The current generation is lost: everybody leaves it. Counts the failure; may end the run.
-  void lose_generation(const Status& cause, TimePoint now, bool count_again);
+  // The current generation is lost: everybody leaves it. Counts the failure; may end the run, at
+  // once where this is the cause, not what followed from another rank's failure.
+  void lose_generation(const Status& cause, TimePoint now, bool count_again, bool is_cause);
+  // ok: the run goes on after its failures so far, of which `cause` was the last.
+  Status limit_reached(const Status& cause) const;
   void begin_when_ready();
+  // The ranks that still are in the generation, running or lost.
+  std::vector<int> running_ranks() const;
+  void end_for_absent_rank(TimePoint now);
+  void end_late_leaving(TimePoint now);
   // The rank left the generation as it should; true when all have.
   bool leave_in_order(Rank& rank);
   // After a failure: `step` is the first that is finished again.
@@ -193,9 +218,14 @@ class RunState {
   bool running_ = false;  // the generation has begun and is not lost
   bool ended_ = false;
   std::int64_t last_step_ = 0;
-  int failures_ = 0;            // generations lost
+  int failures_ = 0;                // generations lost
   std::int64_t farthest_step_ = 0;  // that any generation finished
   int fruitless_failures_ = 0;      // in a row, without a step beyond it
+  // Since the generation was lost, and since ranks were killed that did not leave it.
+  std::optional<TimePoint> lost_at_;
+  std::optional<TimePoint> killed_at_;
+  // Ends the run once all have left the lost generation, unless one of them tells a better cause.
+  std::optional<Status> verdict_;
   std::optional<TimePoint> failed_at_;
   std::int64_t step_at_failure_ = 0;
   std::optional<std::int64_t> resumed_at_step_;

@@ -3,10 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "runtime/base/check.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
-#include "train/trainer/run_bundle.h"
 #include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
@@ -16,6 +16,8 @@ namespace {
 constexpr auto kMeetTimeout = std::chrono::seconds(60);
 // How long a rank spins before it sleeps, where it has a core for itself.
 constexpr auto kSpin = std::chrono::microseconds(20);
+// How long the peers of a rank that failed wait until the controller has heard why.
+constexpr auto kCauseToldTimeout = std::chrono::seconds(5);
 
 // Ends of a generation after which another one may succeed: a peer or the way to it was lost.
 bool others_fault(const Status& status) {
@@ -163,14 +165,31 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
 
 void TrainerActor::loop() {
   while (const auto plan = next_plan()) {
-    TrainerMessage outcome = train(*plan);
-    {
-      MutexLock lock(mutex_);
-      running_ = 0;
-      communicator_.reset();
-    }
-    tell(std::move(outcome));
+    leave(train(*plan));
   }
+}
+
+void TrainerActor::leave(TrainerMessage outcome) {
+  std::shared_ptr<collective::Communicator> communicator;
+  {
+    MutexLock lock(mutex_);
+    running_ = 0;
+    communicator = std::move(communicator_);
+    communicator_.reset();
+  }
+  const auto abort = [&](const Status& cause) {
+    if (communicator) communicator->abort(cause);
+  };
+  if (const auto* failed = std::get_if<TrainerFailed>(&outcome)) {
+    // Before its peers tell that they lost this rank, which explains nothing.
+    const Status cause = failed->cause;
+    static_cast<void>(controller_.call<&TrainController::report>(setup_.rank, std::move(outcome))
+                          .get(kCauseToldTimeout));
+    return abort(cause);
+  }
+  // The others must not wait for a rank that gave up.
+  if (const auto* stopped = std::get_if<TrainerStopped>(&outcome)) abort(stopped->cause);
+  tell(std::move(outcome));
 }
 
 TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
@@ -180,7 +199,13 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     return TrainerSaved{setup_.rank, plan.generation, *step};
   }
   status.with("rank", setup_.rank);
-  if (cancelled_ || others_fault(status)) {
+  bool can_begin_again = run_ != nullptr;
+  if (!can_begin_again) {
+    // The data are used up by a start that failed; no others will come.
+    MutexLock lock(mutex_);
+    can_begin_again = bundle_.has_value();
+  }
+  if (can_begin_again && (cancelled_ || others_fault(status))) {
     return TrainerStopped{setup_.rank, plan.generation, std::move(status)};
   }
   return TrainerFailed{setup_.rank, plan.generation, std::move(status)};
@@ -189,13 +214,8 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
 Status TrainerActor::prepare(collective::Communicator& communicator) {
   TROUPE_RETURN_IF_ERROR(agree_on_cpu(communicator));
   if (run_) return {};
-  std::optional<RunBundle> bundle;
-  {
-    MutexLock lock(mutex_);
-    bundle = TROUPE_TRY(decode_bundle({bundle_->data(), bundle_->size()}));
-    bundle_.reset();
-  }
-  run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(*bundle),
+  RunBundle bundle = TROUPE_TRY(take_bundle());
+  run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(bundle),
                                         {.run = setup_.run,
                                          .rank = setup_.rank,
                                          .world_size = setup_.world_size,
@@ -206,6 +226,17 @@ Status TrainerActor::prepare(collective::Communicator& communicator) {
                                          .started_unix_us = setup_.started_unix_us}));
   // Beyond this process's death the node keeps the state's memory.
   return context_.keep_segment("state", run_->state_segment().fd());
+}
+
+Result<RunBundle> TrainerActor::take_bundle() {
+  // Decoding may take long, and abort() needs the lock.
+  std::optional<memory::Segment> segment;
+  {
+    MutexLock lock(mutex_);
+    segment = std::exchange(bundle_, std::nullopt);
+  }
+  TROUPE_CHECK(segment, "a generation began without the run's data");
+  return decode_bundle({segment->data(), segment->size()});
 }
 
 Status TrainerActor::train_generation(const GenerationPlan& plan) {
@@ -228,8 +259,6 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   Observer observer(*this, plan);
   Status status = prepare(*communicator);
   if (status.ok()) status = run_->run_generation(*communicator, plan.generation, observer);
-  // The others must not wait for a rank that gave up for a reason of its own.
-  if (!status.ok() && !saved_step_of(status)) communicator->abort(status);
   return status;
 }
 

@@ -15,6 +15,7 @@
 #include "actors/handle.h"
 #include "runtime/base/mutex.h"
 #include "train/trainer/peer_links.h"
+#include "train/trainer/run_bundle.h"
 #include "train/trainer/trainer_messages.h"
 #include "train/trainer/training_run.h"
 
@@ -49,6 +50,9 @@ class TrainerActor {
   // Trains the generation; the message that tells how it ended.
   TrainerMessage train(const GenerationPlan& plan);
   Status prepare(collective::Communicator& communicator);
+  Result<RunBundle> take_bundle();
+  // The end of the generation in work: tells how it ended, and lets the peers notice a failure.
+  void leave(TrainerMessage outcome);
   Status train_generation(const GenerationPlan& plan);
   void tell(TrainerMessage message);
 

@@ -172,7 +172,7 @@ TEST_CASE("a rank that finds no place ends the run with the reason, after its ti
   RunState run({.world_size = 2, .respawn_timeout = std::chrono::seconds(10)});
   TimePoint now{};
   run.apply(TrainerAlive{0, 1}, now);
-  CHECK(run.apply(TimePassed{}, now + std::chrono::hours(1)).empty());  // rank 1 never lived yet
+  CHECK(run.apply(TimePassed{}, now + std::chrono::hours(1)).empty());  // rank 1 waits for a node
   run.apply(TrainerAlive{1, 1}, now);
   run.apply(TrainerDied{1, 1, "n", killed()}, now);
   run.apply(TrainerWaiting{1, "needs CPU 2"}, now);
@@ -180,6 +180,122 @@ TEST_CASE("a rank that finds no place ends the run with the reason, after its ti
   const auto ended = run.apply(TimePassed{}, now + std::chrono::seconds(10));
   REQUIRE(find<EndRun>(ended));
   CHECK(find<EndRun>(ended)->status.message().find("needs CPU 2") != std::string::npos);
+}
+
+TEST_CASE("a rank that was placed and gets no first process ends the run after the same time") {
+  using std::chrono::seconds;
+  RunState run({.world_size = 2, .respawn_timeout = seconds(10)});
+  const TimePoint placed{seconds(3600)};  // until then it may have waited for nodes
+  run.apply(TimePassed{}, placed);
+  CHECK(run.apply(TrainersPlaced{}, placed).empty());
+  run.apply(TrainerAlive{0, 1}, placed + seconds(1));
+  run.apply(TrainerWaiting{1, "it did not get the run's data"}, placed + seconds(2));
+  CHECK(run.apply(TimePassed{}, placed + seconds(9)).empty());
+  const auto ended = run.apply(TimePassed{}, placed + seconds(10));
+  REQUIRE(find<EndRun>(ended));
+  const Status& status = find<EndRun>(ended)->status;
+  CHECK(status.code() == Code::kUnavailable);
+  CHECK(status.message() ==
+        "rank 1 was placed and could not be started for 10 s: it did not get the run's data");
+
+  RunState good({.world_size = 2, .respawn_timeout = seconds(10)});
+  good.apply(TrainersPlaced{}, placed);
+  good.apply(TrainerAlive{0, 1}, placed);
+  // Its process died instead of coming alive: the next one has as long.
+  good.apply(TrainerDied{1, 1, "n", killed()}, placed + seconds(8));
+  CHECK(good.apply(TimePassed{}, placed + seconds(17)).empty());
+  CHECK(find<BeginGeneration>(good.apply(TrainerAlive{1, 2}, placed + seconds(17))));
+  // A tick that was posted before is handled after.
+  CHECK(good.apply(TimePassed{}, placed + seconds(16)).empty());
+  CHECK(good.apply(TimePassed{}, placed + seconds(1000)).empty());
+}
+
+TEST_CASE("a rank that does not leave a lost generation is killed, and its successor takes part") {
+  using std::chrono::minutes;
+  using std::chrono::seconds;
+  const auto lost = [](RunState& run) {
+    for (int rank = 0; rank < 3; ++rank) run.apply(TrainerAlive{rank, 1}, {});
+    run.apply(StepFinished{1, 5}, {});
+    CHECK(run.apply(TimePassed{}, TimePoint(minutes(500))).empty());
+    run.apply(TrainerStopped{1, 1, error(Code::kAborted, "peer")}, TimePoint(minutes(500)));
+    run.apply(TrainerDied{2, 1, "n", killed()}, TimePoint(minutes(500)));
+    run.apply(TrainerAlive{2, 2}, TimePoint(minutes(501)));
+    // A save's write may last ten minutes.
+    CHECK(run.apply(TimePassed{}, TimePoint(minutes(511) - seconds(1))).empty());
+    const auto late = run.apply(TimePassed{}, TimePoint(minutes(511)));
+    REQUIRE(late.size() == 1);
+    REQUIRE(find<KillTrainer>(late));
+    CHECK(find<KillTrainer>(late)->rank == 0);
+    CHECK(find<KillTrainer>(late)->reason.find("generation 1 for 660 s") != std::string::npos);
+    CHECK(run.apply(TimePassed{}, TimePoint(minutes(511) + seconds(59))).empty());
+  };
+  SUBCASE("it dies") {
+    RunState run({.world_size = 3});
+    lost(run);
+    CHECK_FALSE(find<EndRun>(run.apply(TrainerDied{0, 1, "n", killed()}, TimePoint(minutes(511)))));
+    CHECK(run.failures() == 1);
+    REQUIRE(find<BeginGeneration>(run.apply(TrainerAlive{0, 2}, TimePoint(minutes(511)))));
+    CHECK(run.apply(TimePassed{}, TimePoint(minutes(900))).empty());
+    // The next loss has its own time.
+    run.apply(TrainerStopped{0, 2, error(Code::kAborted, "peer")}, TimePoint(minutes(900)));
+    CHECK(run.apply(TimePassed{}, TimePoint(minutes(910))).empty());
+    CHECK(run.apply(TimePassed{}, TimePoint(minutes(911))).size() == 2);
+  }
+  SUBCASE("it leaves after all") {
+    RunState run({.world_size = 3});
+    lost(run);
+    CHECK(find<BeginGeneration>(run.apply(TrainerStopped{0, 1, killed()}, {})));
+  }
+  SUBCASE("not even that ends it") {
+    RunState run({.world_size = 3});
+    lost(run);
+    const auto ended = run.apply(TimePassed{}, TimePoint(minutes(512)));
+    REQUIRE(find<EndRun>(ended));
+    const Status& status = find<EndRun>(ended)->status;
+    CHECK(status.code() == Code::kDeadlineExceeded);
+    CHECK(status.message().find("rank 0 did not leave generation 1 for 660 s") == 0);
+  }
+}
+
+TEST_CASE("at the limit of failures, who lost its peers does not hide why") {
+  using std::chrono::seconds;
+  const Status peer = error(Code::kAborted, "rank 1 closed its connection");
+  const auto stopped = [&] {
+    RunState run({.world_size = 3, .restarts_max = 0});
+    for (int rank = 0; rank < 3; ++rank) run.apply(TrainerAlive{rank, 1}, {});
+    const auto commands = run.apply(TrainerStopped{0, 1, peer}, {});
+    CHECK(find<AbortGeneration>(commands));
+    CHECK_FALSE(find<EndRun>(commands));
+    return run;
+  };
+  const auto end_of = [](const std::vector<RunCommand>& commands) {
+    const auto* ended = find<EndRun>(commands);
+    return ended ? ended->status.message() : std::string();
+  };
+  const char* budget = "the run may be restarted 0 times (MAX_RESTARTS) and failed once more: ";
+  SUBCASE("a failure") {
+    RunState run = stopped();
+    CHECK(end_of(run.apply(TrainerFailed{1, 1, error(Code::kResourceExhausted, "disk full")},
+                           {})) == "disk full");
+  }
+  SUBCASE("a death") {
+    RunState run = stopped();
+    CHECK(end_of(run.apply(TrainerDied{1, 1, "n", killed()}, {})) == budget + killed().message());
+    CHECK(run.failures() == 1);
+  }
+  SUBCASE("all have left and none knows better") {
+    RunState run = stopped();
+    CHECK(run.apply(TrainerStopped{2, 1, error(Code::kAborted, "aborted")}, {}).empty());
+    const auto ended = run.apply(TrainerStopped{1, 1, error(Code::kAborted, "aborted")}, {});
+    CHECK_FALSE(find<BeginGeneration>(ended));
+    CHECK(end_of(ended) == budget + peer.message());
+  }
+  SUBCASE("one does not leave") {
+    RunState run = stopped();
+    CHECK(run.apply(TrainerFinished{2, 1}, {}).empty());
+    CHECK(run.apply(TimePassed{}, TimePoint(seconds(9))).empty());
+    CHECK(end_of(run.apply(TimePassed{}, TimePoint(seconds(10)))) == budget + peer.message());
+  }
 }
 
 RunState two_running(Duration save_timeout = std::chrono::minutes(30)) {
