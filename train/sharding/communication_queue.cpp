@@ -55,10 +55,16 @@ class ThreadedQueue final : public CommunicationQueue {
 
  private:
   Status wait_for(Ticket ticket) TROUPE_REQUIRES(mutex_) {
-    const bool done = changed_.wait_until(mutex_, Deadline::after(limit_),
-                                          [&]() TROUPE_NO_ANALYSIS { return done_ >= ticket; });
-    if (done || !failure_.ok()) return failure_;
-    return error(Code::kDeadlineExceeded, "collective {} did not end in time", done_ + 1);
+    while (done_ < ticket) {
+      // The limit is one piece's, however many are queued.
+      const Ticket before = done_;
+      if (!changed_.wait_until(mutex_, Deadline::after(limit_),
+                               [&]() TROUPE_NO_ANALYSIS { return done_ > before; })) {
+        if (!failure_.ok()) return failure_;
+        return error(Code::kDeadlineExceeded, "collective {} did not end in time", before + 1);
+      }
+    }
+    return failure_;
   }
 
   void loop() {

@@ -19,8 +19,8 @@ class CommunicationQueue {
 
   virtual ~CommunicationQueue() = default;
   virtual Ticket submit(std::function<Status()> work) = 0;
-  // Until the piece and all before it have run; kDeadlineExceeded after the queue's limit, which
-  // only a bug reaches: collectives end by their own deadlines.
+  // Until the piece and all before it have run; kDeadlineExceeded where none of them ends within
+  // the queue's limit, which only a bug reaches: collectives end by their own deadlines.
   virtual Status wait(Ticket ticket) = 0;
   // Until everything has run.
   virtual Status drain() = 0;
@@ -31,7 +31,7 @@ class CommunicationQueue {
 // Runs work inside submit(): right where there is no core to spare.
 std::unique_ptr<CommunicationQueue> make_inline_queue();
 // Runs work on a thread of its own, which ends with the queue after the piece under way. `limit`:
-// of one wait.
+// of one piece that is waited for.
 std::unique_ptr<CommunicationQueue> make_threaded_queue(Duration limit);
 
 }  // namespace troupe::train
