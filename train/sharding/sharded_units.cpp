@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "train/tensor/convert.h"
@@ -129,8 +130,8 @@ Status ShardedUnits::materialise(int unit, std::span<std::byte> target) {
     if (options_.state == options_.compute) {
       std::memcpy(to.data(), from.data(), from.size());
     } else {
-      TROUPE_RETURN_IF_ERROR(convert_from_float(
-          {reinterpret_cast<const float*>(from.data()), index(own.size())}, DType::kBF16, to));
+      bf16_from_float(reinterpret_cast<const float*>(from.data()),
+                      reinterpret_cast<std::uint16_t*>(to.data()), own.size());
     }
   }
   if (sharded && communicators_.shard()) {
@@ -146,12 +147,22 @@ CommunicationQueue::Ticket ShardedUnits::submit_gather(int unit, std::int64_t of
 }
 
 template <typename Work>
-auto ShardedUnits::timed(Work&& work) {
+auto ShardedUnits::timed(double& seconds, Work&& work) {
   const TimePoint began = clock_.now();
   auto result = work();
-  const double spent = std::chrono::duration<double>(clock_.now() - began).count();
-  (in_backward_ ? seconds_.communication_backward : seconds_.communication_forward) += spent;
+  seconds += std::chrono::duration<double>(clock_.now() - began).count();
   return result;
+}
+
+template <typename Work>
+auto ShardedUnits::in_pass(Work&& work) {
+  return timed(in_backward_ ? seconds_.communication_backward : seconds_.communication_forward,
+               work);
+}
+
+template <typename Work>
+Status ShardedUnits::between_passes(Work&& work) {
+  return timed(seconds_between_passes_, work);
 }
 
 Status ShardedUnits::refresh() {
@@ -159,9 +170,13 @@ Status ShardedUnits::refresh() {
     for (int unit = 0; unit < layout_.units(); ++unit) expand(unit, resident_at(unit));
     return {};
   }
-  for (const int unit : training_.persistent())
-    tickets_[index(unit)] = submit_gather(unit, training_.offset_at(0, unit));
-  return queue_.drain();
+  const auto gather = [&] {
+    for (const int unit : training_.persistent())
+      tickets_[index(unit)] = submit_gather(unit, training_.offset_at(0, unit));
+    return queue_.drain();
+  };
+  const bool gathers = layout_.sharded(Region::kParameters) && communicators_.shard();
+  return gathers ? between_passes(gather) : gather();
 }
 
 Status ShardedUnits::publish() {
@@ -169,17 +184,23 @@ Status ShardedUnits::publish() {
       !communicators_.shard()) {
     return {};
   }
-  for (int unit = 0; unit < layout_.units(); ++unit) {
-    const std::size_t size = dtype_size(options_.state);
-    const auto whole =
-        parameters_.subspan(index(layout_.offset(Region::kParameters, unit, 0)) * size,
-                            index(layout_.unit_elements(unit)) * size);
-    queue_.submit([this, unit, whole] {
-      return all_gather_units(*communicators_.shard(), whole, options_.state, layout_.owned(unit),
-                              layout_.owned_counts(unit));
-    });
-  }
-  return queue_.drain();
+  return between_passes([&] {
+    for (int unit = 0; unit < layout_.units(); ++unit) {
+      const std::size_t size = dtype_size(options_.state);
+      const auto whole =
+          parameters_.subspan(index(layout_.offset(Region::kParameters, unit, 0)) * size,
+                              index(layout_.unit_elements(unit)) * size);
+      queue_.submit([this, unit, whole] {
+        return all_gather_units(*communicators_.shard(), whole, options_.state, layout_.owned(unit),
+                                layout_.owned_counts(unit));
+      });
+    }
+    return queue_.drain();
+  });
+}
+
+double ShardedUnits::take_communication_seconds() {
+  return std::exchange(seconds_between_passes_, 0);
 }
 
 void ShardedUnits::begin_pass(Pass pass) {
@@ -213,7 +234,7 @@ Status ShardedUnits::enter(UnitEvent event) {
   const GatherStep& step = schedule().steps()[at_];
   TROUPE_CHECK(step.event == event, "unit {} is used where unit {} was expected", event.unit,
                step.event.unit);
-  return timed([&] {
+  return in_pass([&] {
     for (const int unit : step.gathers)
       tickets_[index(unit)] = submit_gather(unit, schedule().offset_at(at_, unit));
     return event.acquire ? queue_.wait(tickets_[index(event.unit)]) : Status();
@@ -246,11 +267,11 @@ void ShardedUnits::release(int unit, Phase phase) {
 }
 
 Result<std::span<float>> ShardedUnits::gradient(int unit) {
-  return timed([&] { return reducer_.local(unit); });
+  return in_pass([&] { return reducer_.local(unit); });
 }
 
 Status ShardedUnits::gradient_done(int unit) {
-  return timed([&] { return reducer_.reduce(unit); });
+  return in_pass([&] { return reducer_.reduce(unit); });
 }
 
 }  // namespace troupe::train

@@ -57,6 +57,10 @@ class ShardedUnits final : public UnitAccess {
   // Collective; before refresh().
   Status publish();
 
+  // Seconds that refresh() and publish() have waited for other ranks since the last call: what of
+  // an update is communication. Casts alone do not count.
+  double take_communication_seconds();
+
   enum class Pass { kTraining, kForwardOnly };
   // kForwardOnly begins again by itself after each whole pass.
   void begin_pass(Pass pass);
@@ -79,7 +83,11 @@ class ShardedUnits final : public UnitAccess {
   std::span<std::byte> arena_at(std::int64_t offset, int unit);
   std::span<float> vectors_of(int unit);
   template <typename Work>
-  auto timed(Work&& work);
+  auto timed(double& seconds, Work&& work);
+  template <typename Work>
+  auto in_pass(Work&& work);
+  template <typename Work>
+  Status between_passes(Work&& work);
 
   const RankLayout& layout_;
   const ComputeOptions options_;
@@ -99,6 +107,7 @@ class ShardedUnits final : public UnitAccess {
   std::vector<std::size_t> vector_offsets_;  // by unit
 
   PassSeconds seconds_;
+  double seconds_between_passes_ = 0;
   bool in_backward_ = false;
   TimePoint phase_began_{};
 };

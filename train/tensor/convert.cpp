@@ -26,6 +26,11 @@ void encode_all(std::span<const float> source, std::span<std::byte> target, Enco
   }
 }
 
+// Whether 16-bit elements lie where processors like them: the loops over whole arrays take those.
+bool is_aligned(const std::byte* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignof(std::uint16_t) == 0;
+}
+
 Status check_sizes(std::size_t bytes, DType dtype, std::size_t elements) {
   if (bytes == elements * dtype_size(dtype)) return {};
   return error(Code::kInvalidArgument, "{} bytes hold no {} elements of {}", bytes, elements,
@@ -92,7 +97,12 @@ Status convert_to_float(std::span<const std::byte> source, DType dtype, std::spa
       if (!target.empty()) std::memcpy(target.data(), source.data(), source.size());
       return {};
     case DType::kBF16:
-      decode_all<std::uint16_t>(source, target, bf16_to_float);
+      if (is_aligned(source.data())) {
+        float_from_bf16(reinterpret_cast<const std::uint16_t*>(source.data()), target.data(),
+                        static_cast<std::int64_t>(target.size()));
+      } else {
+        decode_all<std::uint16_t>(source, target, bf16_to_float);
+      }
       return {};
     case DType::kF16:
       decode_all<std::uint16_t>(source, target, f16_to_float);
@@ -112,7 +122,12 @@ Status convert_from_float(std::span<const float> source, DType dtype, std::span<
       if (!source.empty()) std::memcpy(target.data(), source.data(), target.size());
       return {};
     case DType::kBF16:
-      encode_all<std::uint16_t>(source, target, float_to_bf16);
+      if (is_aligned(target.data())) {
+        bf16_from_float(source.data(), reinterpret_cast<std::uint16_t*>(target.data()),
+                        static_cast<std::int64_t>(source.size()));
+      } else {
+        encode_all<std::uint16_t>(source, target, float_to_bf16);
+      }
       return {};
     case DType::kF16:
       encode_all<std::uint16_t>(source, target, float_to_f16);

@@ -48,6 +48,23 @@ TEST_CASE("rounding is to nearest, ties to even") {
   CHECK(float_to_bf16(std::numeric_limits<float>::max()) == 0x7f80);
 }
 
+TEST_CASE("bytes are converted the same at odd addresses") {
+  const std::vector<float> values = {1.0f,      -2.5f, 1.01171875f,
+                                     0x1p-130f, 3e38f, std::numeric_limits<float>::quiet_NaN()};
+  for (const std::size_t begin : {0u, 1u}) {
+    std::vector<std::byte> bytes(2 * values.size() + 2);
+    const auto stored = std::span(bytes).subspan(begin, 2 * values.size());
+    REQUIRE(convert_from_float(values, DType::kBF16, stored).ok());
+    std::vector<float> back(values.size());
+    REQUIRE(convert_to_float(stored, DType::kBF16, back).ok());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      CAPTURE(i);
+      CHECK(std::bit_cast<std::uint32_t>(back[i]) ==
+            std::bit_cast<std::uint32_t>(bf16_to_float(float_to_bf16(values[i]))));
+    }
+  }
+}
+
 TEST_CASE("arrays are converted as single values are, wherever they begin") {
   // Every sign and exponent, with mantissas around the ties; infinities and NaNs with payloads.
   std::vector<float> values;
