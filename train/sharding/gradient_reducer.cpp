@@ -4,11 +4,18 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/collective/reduce_tree.h"
 #include "train/tensor/convert.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train {
 namespace {
+
+using collective::Bfloat16;
+static_assert(sizeof(Bfloat16) == sizeof(std::uint16_t));
+
+// Elements of bf16 parts that are widened and summed at once: in the nearest cache.
+constexpr std::size_t kSumElements = 1024;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -32,6 +39,30 @@ void add_elements(float* __restrict sum, const float* __restrict x, std::int64_t
   for (std::int64_t i = 0; i < count; ++i) sum[i] += x[i];
 }
 
+std::span<Bfloat16> as_bfloat16(std::span<std::uint16_t> values) {
+  return {reinterpret_cast<Bfloat16*>(values.data()), values.size()};
+}
+
+void widen(std::span<const std::uint16_t> source, std::span<float> target) {
+  float_from_bf16(source.data(), target.data(), static_cast<std::int64_t>(source.size()));
+}
+
+// The sum of `parts` (members, sum.size()) by the communicators' tree, in fp32 and left so.
+void sum_parts(std::span<const std::uint16_t> parts, std::size_t members, std::span<float> sum) {
+  std::vector<float> wide(members * kSumElements);
+  std::vector<const std::byte*> inputs;
+  for (std::size_t member = 0; member < members; ++member)
+    inputs.push_back(reinterpret_cast<const std::byte*>(&wide[member * kSumElements]));
+  for (std::size_t begin = 0; begin < sum.size(); begin += kSumElements) {
+    const std::size_t count = std::min(kSumElements, sum.size() - begin);
+    for (std::size_t member = 0; member < members; ++member)
+      widen(parts.subspan(member * sum.size() + begin, count),
+            std::span(wide).subspan(member * kSumElements, count));
+    collective::tree_reduce(inputs, reinterpret_cast<std::byte*>(&sum[begin]), count,
+                            collective::DataType::kFloat32, collective::ReduceOp::kSum);
+  }
+}
+
 }  // namespace
 
 ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const ReductionOptions& options) {
@@ -40,8 +71,7 @@ ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const Reductio
   const bool narrow = options.reduce == DType::kBF16 && layout.mesh().size() > 1;
   const bool whole = holds_whole_gradients(layout);
   const bool in_place_always =
-      whole && !across && !narrow &&
-      (options.order == ReductionOrder::kOff || options.micro_batches == 1);
+      whole && !across && (options.order == ReductionOrder::kOff || options.micro_batches == 1);
   std::int64_t largest = 0, largest_other = 0;
   for (int unit = 0; unit < layout.units(); ++unit) {
     largest = std::max(largest, layout.unit_elements(unit));
@@ -54,12 +84,17 @@ ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const Reductio
     buffers.other_count = options.overlaps ? 2 : 1;
   }
   if (narrow) buffers.narrow = largest;
-  if (!across) return buffers;
-  if (layout.mesh().size() > 1) {
-    for (int unit = 0; unit < layout.units(); ++unit)
-      buffers.exchange =
-          std::max(buffers.exchange, layout.reduced(unit).size() * layout.mesh().size());
+  const Mesh& mesh = layout.mesh();
+  std::int64_t from_group = 0, from_all = 0;
+  for (int unit = 0; unit < layout.units(); ++unit) {
+    from_group = std::max(from_group, layout.owned(unit).size() * mesh.dp_shard);
+    from_all = std::max(from_all, layout.reduced(unit).size() * mesh.size());
   }
+  if (!across) {
+    if (narrow && mesh.dp_shard > 1 && mesh.dp_replicate > 1) buffers.received = from_group;
+    return buffers;
+  }
+  if (mesh.size() > 1) (narrow ? buffers.received : buffers.exchange) = from_all;
   const int depth = GradientTree(options.micro_batches * layout.mesh().size()).depth();
   // The lowest level is the region itself, the newest leaf is added from where it arrived.
   buffers.stack = std::max(0, depth - 2) * reduced_elements(layout, nullptr);
@@ -80,11 +115,13 @@ GradientReducer::GradientReducer(const RankLayout& layout, const ReductionOption
       scratch_in_use_(index(layout.units()), 0),
       heights_(index(layout.units()), 0) {
   TROUPE_CHECK(static_cast<std::int64_t>(gradients.size()) == layout.elements(Region::kGradients));
+  TROUPE_CHECK(options.reduce == DType::kF32 || options.reduce == DType::kBF16);
   const ReductionBuffers buffers = ReductionBuffers::plan(layout, options);
   first_scratch_.values.resize(index(buffers.first_unit));
   other_scratch_.resize(index(buffers.other_count));
   for (Scratch& scratch : other_scratch_) scratch.values.resize(index(buffers.other_units));
   narrow_.resize(index(buffers.narrow));
+  received_.resize(index(buffers.received));
   exchange_.resize(index(buffers.exchange));
   const std::int64_t level_elements = reduced_elements(layout, &stack_offsets_);
   if (level_elements > 0) {
@@ -117,7 +154,7 @@ void GradientReducer::begin_turn(std::int64_t turn) {
 }
 
 bool GradientReducer::lands_in_place() const {
-  if (!holds_whole_gradients(layout_) || !narrow_.empty()) return false;
+  if (!holds_whole_gradients(layout_)) return false;
   if (options_.order == ReductionOrder::kAcrossWorldSizes) return false;
   return first() || options_.order == ReductionOrder::kOff;
 }
@@ -171,10 +208,9 @@ Status GradientReducer::sum_over_ranks(int unit, std::span<float> local, bool in
                                        bool last) {
   const ElementRange reduced = layout_.reduced(unit);
   const std::span<float> stored = region(unit, reduced);
-  std::span<const float> sum = local.subspan(index(reduced.begin), index(reduced.size()));
+  const std::span<const float> sum = local.subspan(index(reduced.begin), index(reduced.size()));
   if (!narrow_.empty()) {
-    const auto result = local.subspan(index(reduced.begin), index(reduced.size()));
-    TROUPE_RETURN_IF_ERROR(reduce_scatter_narrow(unit, local, result));
+    TROUPE_RETURN_IF_ERROR(reduce_scatter_narrow(unit, local));
   } else if (in_place && first && last && communicators_.replicate() && !communicators_.shard()) {
     // Everybody wants everything at once.
     return communicators_.replicate()->all_reduce(local);
@@ -207,27 +243,45 @@ Status GradientReducer::reduce_scatter(int unit, std::span<float> local) {
   return {};
 }
 
-Status GradientReducer::reduce_scatter_narrow(int unit, std::span<const float> local,
-                                              std::span<float> result) {
-  using collective::Bfloat16;
-  static_assert(sizeof(Bfloat16) == sizeof(std::uint16_t));
-  const auto narrow = std::span(narrow_).first(local.size());
-  TROUPE_RETURN_IF_ERROR(convert_from_float(local, DType::kBF16, std::as_writable_bytes(narrow)));
-  const auto all = std::span(reinterpret_cast<Bfloat16*>(narrow.data()), narrow.size());
-  const ElementRange own = layout_.owned(unit), reduced = layout_.reduced(unit);
-  const auto owned = all.subspan(index(own.begin), index(own.size()));
+// The gradient as it travels.
+std::span<Bfloat16> GradientReducer::narrowed(std::span<const float> local) {
+  bf16_from_float(local.data(), narrow_.data(), static_cast<std::int64_t>(local.size()));
+  return as_bfloat16(std::span(narrow_).first(local.size()));
+}
+
+Status GradientReducer::reduce_scatter_narrow(int unit, std::span<float> local) {
+  if (communicators_.shard() && communicators_.replicate()) return reduce_group_narrow(unit, local);
+  const std::span<Bfloat16> all = narrowed(local);
+  const ElementRange reduced = layout_.reduced(unit);
+  const auto sum = all.subspan(index(reduced.begin), index(reduced.size()));
   if (communicators_.shard()) {
-    TROUPE_RETURN_IF_ERROR(communicators_.shard()->reduce_scatter(
-        std::span<const Bfloat16>(all), owned, layout_.owned_counts(unit)));
-  }
-  if (communicators_.replicate()) {
+    TROUPE_RETURN_IF_ERROR(communicators_.shard()->reduce_scatter(std::span<const Bfloat16>(all),
+                                                                  sum, layout_.owned_counts(unit)));
+  } else if (communicators_.replicate()) {
     TROUPE_RETURN_IF_ERROR(communicators_.replicate()->reduce_scatter(
-        std::span<const Bfloat16>(owned), all.subspan(index(reduced.begin), index(reduced.size())),
-        layout_.reduced_counts(unit)));
+        std::span<const Bfloat16>(all), sum, layout_.reduced_counts(unit)));
   }
-  return convert_to_float(
-      std::as_bytes(narrow.subspan(index(reduced.begin), index(reduced.size()))), DType::kBF16,
-      result);
+  widen(std::span(narrow_).subspan(index(reduced.begin), sum.size()),
+        local.subspan(index(reduced.begin), sum.size()));
+  return {};
+}
+
+// Rounded where it leaves a rank and once it is complete, not between group and replicas: a
+// communicator would round the group's sum.
+Status GradientReducer::reduce_group_narrow(int unit, std::span<float> local) {
+  const ElementRange own = layout_.owned(unit), reduced = layout_.reduced(unit);
+  const auto members = index(layout_.mesh().dp_shard);
+  const auto received = std::span(received_).first(index(own.size()) * members);
+  TROUPE_RETURN_IF_ERROR(
+      communicators_.shard()->all_to_all(std::span<const Bfloat16>(narrowed(local)),
+                                         as_bfloat16(received), layout_.owned_counts(unit)));
+  const auto owned = local.subspan(index(own.begin), index(own.size()));
+  sum_parts(received, members, owned);
+  const auto sum = local.subspan(index(reduced.begin), index(reduced.size()));
+  TROUPE_RETURN_IF_ERROR(communicators_.replicate()->reduce_scatter(
+      std::span<const float>(owned), sum, layout_.reduced_counts(unit)));
+  round_to_bf16(sum.data(), sum.data(), reduced.size());
+  return {};
 }
 
 void GradientReducer::add(std::span<float> sum, std::span<const float> x) {
@@ -249,19 +303,37 @@ Status GradientReducer::share_with_replicas(int unit) {
 
 // --- the tree over all micro-batches
 
-Status GradientReducer::combine_leaves(int unit, std::span<const float> local, std::int64_t turn) {
+Status GradientReducer::exchange_leaves(int unit, std::span<const float> local) {
+  collective::Communicator& all = *communicators_.by_data_rank();
+  const std::size_t size = index(layout_.reduced(unit).size() * world_size_);
+  const std::vector<std::size_t> counts = layout_.reduced_counts_by_data_rank(unit);
+  if (narrow_.empty()) return all.all_to_all(local, std::span(exchange_).first(size), counts);
+  return all.all_to_all(std::span<const Bfloat16>(narrowed(local)),
+                        as_bfloat16(std::span(received_).first(size)), counts);
+}
+
+Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::int64_t turn) {
   const auto part = index(layout_.reduced(unit).size());
-  std::span<const float> parts = local;
-  if (communicators_.by_data_rank()) {
-    const auto received = std::span(exchange_).first(part * index(world_size_));
-    TROUPE_RETURN_IF_ERROR(communicators_.by_data_rank()->all_to_all(
-        local, received, layout_.reduced_counts_by_data_rank(unit)));
-    parts = received;
+  const bool alone = !communicators_.by_data_rank();
+  const bool narrow = options_.reduce == DType::kBF16;
+  if (!alone) {
+    TROUPE_RETURN_IF_ERROR(exchange_leaves(unit, local));
+  } else if (narrow) {
+    round_to_bf16(local.data(), local.data(), static_cast<std::int64_t>(local.size()));
   }
   for (int sender = 0; sender < world_size_; ++sender) {
     const std::int64_t position = turn * world_size_ + sender;
     if (position >= tree_->leaves()) break;
-    push_leaf(unit, parts.subspan(index(sender) * part, part), position);
+    const std::size_t begin = index(sender) * part;
+    std::span<const float> leaf = local;
+    if (!alone && narrow) {
+      // The local gradient has been sent: its place is free.
+      widen(std::span(received_).subspan(begin, part), local.first(part));
+      leaf = local.first(part);
+    } else if (!alone) {
+      leaf = std::span(exchange_).subspan(begin, part);
+    }
+    push_leaf(unit, leaf, position);
   }
   return {};
 }

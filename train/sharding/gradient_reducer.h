@@ -10,7 +10,11 @@
 //                      same bits at every world size.
 //   kOff               whole gradients are summed over the micro-batches first and reduced once:
 //                      fewer bytes, equal to tolerance.
-// Sums are in fp32 always; with a bf16 reduction what travels is rounded to bf16.
+// Sums are in fp32 always. With a bf16 reduction each local gradient is rounded to bf16 before it
+// travels. Except in across-world order the sum over all ranks is rounded again, once: where shard
+// groups are replicated, a group's sums go to the replicas in fp32 for that. So the orders promise
+// the same bits with bf16 as with fp32. One rank alone sends nothing: it rounds in across-world
+// order only, for the sake of the other world sizes.
 
 #include <cstdint>
 #include <optional>
@@ -46,12 +50,14 @@ struct ReductionBuffers {
   std::int64_t other_units = 0;  // local gradient of another unit, each
   int other_count = 0;           // how many of these
   std::int64_t narrow = 0;       // bf16: what travels
-  std::int64_t exchange = 0;     // parts received from all ranks
+  std::int64_t received = 0;     // bf16: parts received from all ranks, or from the shard group
+  std::int64_t exchange = 0;     // the same in fp32
   std::int64_t stack = 0;        // partial sums of the tree, all levels
 
   static ReductionBuffers plan(const RankLayout& layout, const ReductionOptions& options);
   std::int64_t bytes() const {
-    return 4 * (first_unit + other_units * other_count + exchange + stack) + 2 * narrow;
+    return 4 * (first_unit + other_units * other_count + exchange + stack) +
+           2 * (narrow + received);
   }
 };
 
@@ -93,8 +99,11 @@ class GradientReducer {
 
   Status sum_over_ranks(int unit, std::span<float> local, bool in_place, bool first, bool last);
   Status reduce_scatter(int unit, std::span<float> local);
-  Status reduce_scatter_narrow(int unit, std::span<const float> local, std::span<float> result);
-  Status combine_leaves(int unit, std::span<const float> local, std::int64_t turn);
+  Status reduce_scatter_narrow(int unit, std::span<float> local);
+  Status reduce_group_narrow(int unit, std::span<float> local);
+  std::span<collective::Bfloat16> narrowed(std::span<const float> local);
+  Status combine_leaves(int unit, std::span<float> local, std::int64_t turn);
+  Status exchange_leaves(int unit, std::span<const float> local);
   Status share_with_replicas(int unit);
   void add(std::span<float> sum, std::span<const float> x);
   void push_leaf(int unit, std::span<const float> leaf, std::int64_t position);
@@ -120,6 +129,7 @@ class GradientReducer {
 
   // Used by the queue's thread alone.
   std::vector<std::uint16_t> narrow_;
+  std::vector<std::uint16_t> received_;
   std::vector<float> exchange_;
   std::vector<std::vector<float>> stack_;    // levels above the region itself
   std::vector<std::int64_t> stack_offsets_;  // by unit, in a level

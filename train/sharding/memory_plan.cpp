@@ -91,15 +91,19 @@ std::string times_psi(std::int64_t count) { return count == 1 ? "Ψ" : fmt::form
 // Whole gradients grow over the micro-batches and leave once.
 bool reduces_once(const PlanRequest& request) {
   return request.reduction.order == ReductionOrder::kOff &&
-         !row_of(request.strategy).shards_gradients && request.reduction.reduce == DType::kF32;
+         (!row_of(request.strategy).shards_gradients || request.mesh.dp_shard == 1);
 }
 
-// Bytes of an element of a gradient that is reduced. Leaves of the tree over all micro-batches
-// travel as they are.
-std::int64_t reduced_size(const PlanRequest& request) {
-  return request.reduction.order == ReductionOrder::kAcrossWorldSizes
-             ? size_of_type(DType::kF32)
-             : size_of_type(request.reduction.reduce);
+// Bytes that a rank sends on the mean of an element that is reduced: (N − 1)/N elements. A shard
+// group's sums go to the replicas in fp32; leaves of the tree over all micro-batches to their owner
+// at once.
+double reduction_bytes(const PlanRequest& request) {
+  const auto size = static_cast<double>(size_of_type(request.reduction.reduce));
+  const double world = request.mesh.size(), group = request.mesh.dp_shard;
+  const bool two_stages = request.reduction.order != ReductionOrder::kAcrossWorldSizes &&
+                          group > 1 && request.mesh.dp_replicate > 1;
+  if (!two_stages) return size * (world - 1) / world;
+  return size * (group - 1) / group + 4 * (request.mesh.dp_replicate - 1) / world;
 }
 
 }  // namespace
@@ -149,7 +153,7 @@ TrafficPlan plan_traffic(const PlanRequest& request) {
   const auto turns = static_cast<double>(request.reduction.micro_batches);
   TrafficPlan plan;
   const double reductions = reduces_once(request) ? 1 : turns;
-  plan.gradients = reductions * elements * (world - 1) / world * reduced_size(request) +
+  plan.gradients = reductions * elements * reduction_bytes(request) +
                    4 * elements * (mesh.dp_replicate - 1) / world;
   if (row.shards_parameters) {
     std::vector<std::int64_t> sizes;
@@ -178,7 +182,7 @@ Formula traffic_formula(const PlanRequest& request) {
   const double world = mesh.size(), group = mesh.dp_shard;
   const std::int64_t turns = request.reduction.micro_batches;
   const std::int64_t reductions = reduces_once(request) ? 1 : turns;
-  const double reduced = elements * (world - 1) / world * reduced_size(request) * reductions;
+  const double reduced = elements * reduction_bytes(request) * static_cast<double>(reductions);
   if (!row.shards_parameters) {
     // The sums, or the parameters that were updated with them, go to everybody.
     const DType last = row.shards_optimizer ? request.compute.state : DType::kF32;

@@ -130,7 +130,14 @@ class Rank {
       REQUIRE(engine->finish_gradients().ok());
       outcome.norm = engine->optimizer().norm().value().norm;
       engine->optimizer().update({.learning_rate = 1e-2, .weight_decay = 0.1, .step = step});
+      engine->units().take_communication_seconds();
       REQUIRE(engine->parameters_changed(true).ok());
+      const double waited = engine->units().take_communication_seconds();
+      const bool publishes =
+          layout_.sharded(Region::kOptimizer) && !layout_.sharded(Region::kParameters);
+      if (setting_.mesh.dp_shard == 1) CHECK(waited == 0);
+      if (publishes && setting_.mesh.dp_shard > 1) CHECK(waited > 0);
+      CHECK(engine->units().take_communication_seconds() == 0);
       outcome.bytes_sent = engine->communicators().algorithm_bytes_sent() - before;
     }
     collect(*engine, outcome);
@@ -264,6 +271,30 @@ TEST_CASE("the tree over micro-batches gives the same bits at every world size")
   }
 }
 
+TEST_CASE("the tree over micro-batches gives the same bits at every world size in bf16, too") {
+  const auto setting = [&](Strategy strategy, Mesh mesh) {
+    return Setting{.strategy = strategy,
+                   .mesh = mesh,
+                   .micro_batches = 7,
+                   .order = ReductionOrder::kAcrossWorldSizes,
+                   .reduce = DType::kBF16,
+                   .overlaps = true};
+  };
+  const Outcome alone = train(setting(Strategy::kDdp, {}));
+  Setting exact = setting(Strategy::kDdp, {});
+  exact.reduce = DType::kF32;
+  const Outcome wide = train(exact);
+  CHECK_FALSE(same(alone, wide));
+  CHECK(alone.norm == doctest::Approx(wide.norm).epsilon(0.02));
+  for (const int world : {2, 3, 4}) {
+    for (const auto& [strategy, mesh] : strategies(world)) {
+      CAPTURE(describe(strategy, mesh));
+      CAPTURE(world);
+      CHECK(same(alone, train(setting(strategy, mesh))));
+    }
+  }
+}
+
 TEST_CASE("without determinism whole gradients are reduced once, to the same values") {
   const Outcome strict = train({.strategy = Strategy::kDdp, .mesh = {.dp_replicate = 2}});
   for (const auto& [strategy, mesh] : strategies(2)) {
@@ -271,6 +302,50 @@ TEST_CASE("without determinism whole gradients are reduced once, to the same val
         train({.strategy = strategy, .mesh = mesh, .order = ReductionOrder::kOff});
     CHECK(loose.norm == doctest::Approx(strict.norm).epsilon(1e-5));
   }
+}
+
+TEST_CASE("bf16 reduction without determinism sends whole gradients once, too") {
+  for (const bool overlaps : {false, true}) {
+    const auto setting = [&](Strategy strategy, Mesh mesh, std::int64_t micro_batches) {
+      return Setting{.strategy = strategy,
+                     .mesh = mesh,
+                     .micro_batches = micro_batches,
+                     .order = ReductionOrder::kOff,
+                     .reduce = DType::kBF16,
+                     .overlaps = overlaps};
+    };
+    const Outcome strict =
+        train({.strategy = Strategy::kDdp, .mesh = {.dp_replicate = 2}, .micro_batches = 8});
+    const Outcome once = train(setting(Strategy::kDdp, {.dp_replicate = 2}, 2));
+    const Outcome often = train(setting(Strategy::kDdp, {.dp_replicate = 2}, 8));
+    CHECK(often.bytes_sent == once.bytes_sent);
+    CHECK(often.norm == doctest::Approx(strict.norm).epsilon(0.02));
+    const Outcome zero1 = train(setting(Strategy::kZero1, {.dp_shard = 2}, 8));
+    CHECK(same(zero1, often));
+    const Outcome sharded = train(setting(Strategy::kZero2, {.dp_shard = 2}, 8));
+    CHECK(sharded.bytes_sent > zero1.bytes_sent);
+  }
+}
+
+TEST_CASE("bf16 reduction rounds once, in groups that are replicated as elsewhere") {
+  const auto setting = [](Strategy strategy, Mesh mesh, bool overlaps) {
+    return Setting{.strategy = strategy,
+                   .mesh = mesh,
+                   .micro_batches = 8,
+                   .reduce = DType::kBF16,
+                   .overlaps = overlaps};
+  };
+  const Outcome ddp = train(setting(Strategy::kDdp, {.dp_replicate = 4}, false));
+  auto all = strategies(4);
+  all.emplace_back(Strategy::kHybridShard, Mesh{.dp_replicate = 4, .dp_shard = 1});
+  all.emplace_back(Strategy::kHybridShard, Mesh{.dp_replicate = 1, .dp_shard = 4});
+  for (const auto& [strategy, mesh] : all) {
+    CAPTURE(describe(strategy, mesh));
+    CHECK(same(ddp, train(setting(strategy, mesh, true))));
+  }
+  // Groups that are no power of two, too.
+  CHECK(same(train(setting(Strategy::kZero3, {.dp_shard = 6}, false)),
+             train(setting(Strategy::kHybridShard, {.dp_replicate = 2, .dp_shard = 3}, false))));
 }
 
 TEST_CASE("bf16 compute and reduction give the same bits under all strategies, near fp32's") {

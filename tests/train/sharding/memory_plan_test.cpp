@@ -201,6 +201,34 @@ TEST_CASE("without determinism whole gradients travel once a step") {
   off.reduction.order = ReductionOrder::kOff;
   CHECK(sent(off) == doctest::Approx(2));
   CHECK(traffic_formula(off).text == "2Ψ·(N−1)/N");
+  // In bf16 they do, too: sums at half the bytes, shared in fp32. A shard group of one holds whole
+  // gradients, larger ones do not.
+  off.reduction.reduce = DType::kBF16;
+  CHECK(sent(off) == doctest::Approx(1.5));
+  PlanRequest replicated = hybrid(Strategy::kHybridShard, 4, 1, 8);
+  replicated.reduction.order = ReductionOrder::kOff;
+  CHECK(sent(replicated) == doctest::Approx(2));
+  CHECK(plan_memory(replicated).reduction == 0);
+  PlanRequest grouped = hybrid(Strategy::kHybridShardZero2, 2, 2, 8);
+  const double every_time = plan_traffic(grouped).gradients;
+  grouped.reduction.order = ReductionOrder::kOff;
+  CHECK(plan_traffic(grouped).gradients == every_time);
+}
+
+TEST_CASE("bf16 reduction halves what travels, leaves of the tree included") {
+  PlanRequest wide = request(Strategy::kZero3, 4, 8);
+  for (const auto order : {ReductionOrder::kStrategy, ReductionOrder::kAcrossWorldSizes}) {
+    wide.reduction.order = order;
+    PlanRequest narrow = wide;
+    narrow.reduction.reduce = DType::kBF16;
+    CHECK(2 * plan_traffic(narrow).gradients == doctest::Approx(plan_traffic(wide).gradients));
+  }
+  // Groups' sums go to their replicas in fp32.
+  PlanRequest groups = hybrid(Strategy::kHybridShard, 2, 4);
+  groups.reduction.reduce = DType::kBF16;
+  const double elements = static_cast<double>(psi());
+  CHECK(plan_traffic(groups).gradients ==
+        doctest::Approx(elements * (2 * 3.0 / 4 + 4 * 1.0 / 8 + 4 * 1.0 / 8)));
 }
 
 TEST_CASE("untied models gather the embedding once") {
