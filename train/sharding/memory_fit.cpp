@@ -20,11 +20,27 @@ bool fits(const PlanRequest& request, const NodeMemory& memory) {
   return node_bytes(request) <= memory.available_bytes;
 }
 
-// The request for another number of ranks; the mesh is what the strategy makes of it.
+// A given mesh keeps its shard groups where whole ones make up the world; else the mesh is what the
+// strategy makes of it.
+Result<Mesh> mesh_with_ranks(const PlanRequest& request, Strategy strategy, int ranks_on_node,
+                             int world) {
+  const int shard = request.mesh.dp_shard;
+  if (request.mesh_given && row_of(strategy).hybrid && world % shard == 0)
+    return make_mesh(strategy, world, ranks_on_node, world / shard, shard);
+  return make_mesh(strategy, world, ranks_on_node, 0, 0);
+}
+
+// What has to be said about the mesh for a changed request: where one is given it must follow.
+std::string mesh_text(const PlanRequest& changed, const PlanRequest& request) {
+  if (!request.mesh_given || changed.mesh == request.mesh) return {};
+  return fmt::format(" troupe.mesh={},{}", changed.mesh.dp_replicate, changed.mesh.dp_shard);
+}
+
+// The request for another number of ranks.
 std::optional<PlanRequest> with_ranks(PlanRequest request, Strategy strategy, int ranks_on_node,
                                       int machines) {
   const int world = ranks_on_node * machines;
-  auto mesh = make_mesh(strategy, world, ranks_on_node, 0, 0);
+  const auto mesh = mesh_with_ranks(request, strategy, ranks_on_node, world);
   if (!mesh.ok()) return std::nullopt;
   request.strategy = strategy;
   request.mesh = *mesh;
@@ -91,8 +107,10 @@ class Search {
     if (request_.mesh.size() == 1) return;
     for (const Strategy strategy : {Strategy::kZero1, Strategy::kZero2, Strategy::kZero3}) {
       if (strategy == request_.strategy) continue;
-      add(with_ranks(request_, strategy, request_.ranks_on_node, machines),
-          fmt::format("troupe.strategy={}", row_of(strategy).name));
+      const auto changed = with_ranks(request_, strategy, request_.ranks_on_node, machines);
+      if (!changed) continue;
+      add(changed, fmt::format("troupe.strategy={}{}", row_of(strategy).name,
+                               mesh_text(*changed, request_)));
     }
   }
 
@@ -116,8 +134,9 @@ class Search {
       const auto changed = with_fewer_ranks(request_, request_.strategy, ranks);
       if (!changed) continue;
       const int world = changed->mesh.size();
-      if (add(changed, fmt::format("troupe.workers={} gradient_accumulation_steps={}", world,
-                                   changed->reduction.micro_batches)))
+      if (add(changed,
+              fmt::format("troupe.workers={} gradient_accumulation_steps={}{}", world,
+                          changed->reduction.micro_batches, mesh_text(*changed, request_))))
         return;
     }
   }
@@ -127,7 +146,8 @@ class Search {
     PlanRequest least = with_rows(request_, 1);
     least.activations.recompute = Recompute::kBlocks;
     const auto settings = [&](const PlanRequest& changed) {
-      std::string text = fmt::format("troupe.strategy=zero3 {}", rows_text(changed));
+      std::string text = fmt::format("troupe.strategy=zero3{} {}", mesh_text(changed, request_),
+                                     rows_text(changed));
       if (request_.activations.recompute != Recompute::kBlocks)
         text += " troupe.activation_checkpointing=full";
       return text;

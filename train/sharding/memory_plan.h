@@ -24,7 +24,8 @@ struct PlanRequest {
   ModelConfig model;
   Strategy strategy = Strategy::kDdp;
   Mesh mesh;
-  ComputeOptions compute;      // types of state and products, limits of gathered parameters
+  bool mesh_given = false;  // by the user (troupe.mesh); else it is what the strategy makes of it
+  ComputeOptions compute;   // types of state and products, limits of gathered parameters
   ReductionOptions reduction;  // order, type, micro-batches of a step
   ActivationOptions activations;
   std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is

@@ -66,8 +66,8 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
   request.threads = facts.threads;
   request.staging_bytes = staging_bytes(engine.compute, facts.threads);
-  if (config.training.save_strategy != IntervalStrategy::kNo)
-    request.save_buffer_bytes = kWriteBufferBytes;
+  // Whatever save_strategy says: the model is written at the end, a checkpoint when told to leave.
+  request.save_buffer_bytes = kWriteBufferBytes;
   request.ranks_on_node = ranks;
   request.dataset_bytes = facts.dataset_bytes;
   return request;
@@ -102,7 +102,9 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
                                  const PlanFacts& facts) {
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const Mesh mesh = TROUPE_TRY(mesh_of(config, facts.world_size, facts.ranks_on_machine()));
-  return request_of(config, model, facts, strategy, mesh);
+  PlanRequest request = request_of(config, model, facts, strategy, mesh);
+  request.mesh_given = config.sharding.mesh_replicate > 0;
+  return request;
 }
 
 Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,

@@ -91,6 +91,30 @@ TEST_CASE("where no change is enough by itself, all together, on more machines")
   CHECK(changes[0].settings.find("machines") != std::string::npos);
 }
 
+TEST_CASE("a given mesh keeps its shard groups, or the change says the new one") {
+  PlanRequest run = request(Strategy::kHybridShard, 8, 16);
+  run.mesh = make_mesh(Strategy::kHybridShard, 8, 8, 4, 2).value();
+  run.mesh_given = true;
+  PlanRequest fewer = run;
+  fewer.mesh = make_mesh(Strategy::kHybridShard, 4, 4, 2, 2).value();
+  fewer.ranks_on_node = 4;
+  fewer.reduction.micro_batches *= 2;
+  const auto changes = fitting_changes(run, memory_of(node_bytes(fewer)));
+  CHECK(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)),
+               "troupe.strategy=zero3 troupe.mesh=1,8"));
+  CHECK(offers(changes, "troupe.workers=4 gradient_accumulation_steps=2 troupe.mesh=2,2"));
+  for (const FittingChange& change : changes)
+    if (change.settings.find("troupe.workers=4") == 0) CHECK(change.bytes == node_bytes(fewer));
+  // Shard groups of four do not fit into two trainers.
+  PlanRequest wide = request(Strategy::kHybridShard, 4, 16);
+  wide.mesh_given = true;
+  const auto narrower = fitting_changes(wide, memory_of(node_bytes(wide) - 1));
+  CHECK(offers(narrower, "troupe.workers=2 gradient_accumulation_steps=2 troupe.mesh=1,2"));
+  // Where none is given there is nothing to say.
+  run.mesh_given = false;
+  CHECK_FALSE(offers(fitting_changes(run, memory_of(node_bytes(fewer))), "troupe.mesh"));
+}
+
 TEST_CASE("nothing fits into nothing") {
   const Status refused = check_fits(request(Strategy::kDdp, 2), memory_of(1 << 20));
   CHECK(refused.code() == Code::kOutOfMemory);

@@ -58,9 +58,12 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
   CHECK(request.ranks_on_node == 4);
   CHECK(request.evaluation_rows == 0);
   CHECK(request.save_buffer_bytes > 0);
+  CHECK_FALSE(request.mesh_given);
+  // The final model is written in any case.
   LoadedConfig unsaved = loaded;
   unsaved.config.training.save_strategy = IntervalStrategy::kNo;
-  CHECK(plan_request(unsaved.config, model_config(), facts).value().save_buffer_bytes == 0);
+  CHECK(plan_request(unsaved.config, model_config(), facts).value().save_buffer_bytes ==
+        request.save_buffer_bytes);
 }
 
 TEST_CASE("machines share the ranks, evaluation has rows of its own") {
@@ -91,6 +94,8 @@ TEST_CASE("a mesh that does not fit the world is refused") {
   const PlanFacts facts = facts_of(bundle_of({10}), loaded, loaded.launch.node_count(), 16);
   CHECK(plan_request(loaded.config, model_config(), facts).status().code() ==
         Code::kInvalidArgument);
+  loaded.config.sharding.mesh_replicate = 2;
+  CHECK(plan_request(loaded.config, model_config(), facts).value().mesh_given);
 }
 
 TEST_CASE("a run is checked against the memory of each machine") {
