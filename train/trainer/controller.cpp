@@ -8,6 +8,7 @@
 namespace troupe::train {
 namespace {
 
+// Also of a trainer's answer where it takes over a descriptor and nothing is copied.
 constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
 // A driver that does not read its progress for so long is as good as gone.
 constexpr auto kDriverTimeout = std::chrono::seconds(5);
@@ -178,8 +179,9 @@ Status TrainController::give_bundle(int rank) {
   const auto& handle = trainers_[static_cast<std::size_t>(rank)].handle;
   const auto connection = TROUPE_TRY(
       context_.connect_to(handle.id(), kBundlePurpose, Deadline::after(kTrainerConnectTimeout)));
-  return send_bundle(connection.socket.get(), connection.same_node, *bundle_,
-                     Deadline::after(kBundleTimeout));
+  return send_bundle(
+      connection.socket.get(), connection.same_node, *bundle_,
+      Deadline::after(connection.same_node ? kTrainerConnectTimeout : kBundleTimeout));
 }
 
 void TrainController::report(std::int32_t rank, TrainerMessage message) {
