@@ -151,7 +151,9 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
 
 Status TrainingStep::update(const GradientNorm& norm, StepRecord& record) {
   const TrainingSection& training = tools_.config.training;
-  return timed(record.seconds.optimizer, [&] {
+  ShardedUnits& units = tools_.engine.units();
+  units.take_communication_seconds();
+  const Status updated = timed(record.seconds.optimizer, [&] {
     tools_.engine.optimizer().update(
         {.learning_rate = record.learning_rate,
          .beta1 = training.adam_beta1,
@@ -162,6 +164,10 @@ Status TrainingStep::update(const GradientNorm& norm, StepRecord& record) {
          .gradient_scale = clip_coefficient(norm.norm, training.max_grad_norm)});
     return tools_.engine.parameters_changed(true);
   });
+  const double waited = units.take_communication_seconds();
+  record.seconds.optimizer -= waited;
+  record.seconds.communication += waited;
+  return updated;
 }
 
 Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
