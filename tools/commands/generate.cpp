@@ -8,7 +8,7 @@
 namespace troupe::tools {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   std::string model;
   std::string prompt;
   std::uint64_t tokens = 128;
@@ -19,7 +19,7 @@ struct Options {
   std::uint64_t threads = 0;
 };
 
-Status generate(const Options& options, CommandContext& context) {
+Status generate(const GenerateOptions& options, CommandContext& context) {
   if (options.model.empty()) {
     return error(Code::kInvalidArgument, "give the model's folder: --model DIR");
   }
@@ -43,7 +43,7 @@ Status generate(const Options& options, CommandContext& context) {
 }  // namespace
 
 void add_generate_command(CLI::App& app, CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateOptions>();
   Command(app, context, "generate", "Continues a text with a model.")
       .option("--model", options->model, "DIR", "folder with config.json, weights and tokenizer")
       .option("--prompt", options->prompt, "TEXT", "the text to continue")

@@ -11,7 +11,7 @@
 namespace troupe::tools {
 namespace {
 
-struct Options {
+struct MergeOptions {
   std::string directory;
   std::string out;
 };
@@ -35,7 +35,7 @@ Result<train::GoodCheckpoint> choose(CommandContext& context, const std::string&
   return std::move(*good);
 }
 
-Status merge(const Options& options, CommandContext& context) {
+Status merge(const MergeOptions& options, CommandContext& context) {
   const auto checkpoint = TROUPE_TRY(choose(context, options.directory));
   const auto merged = TROUPE_TRY(train::merge_checkpoint(context.files, checkpoint, options.out));
   context.out << fmt::format("{} of step {}: {} tensors, {} in {}\n", checkpoint.path,
@@ -47,7 +47,7 @@ Status merge(const Options& options, CommandContext& context) {
 }  // namespace
 
 void add_merge_command(CLI::App& app, CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MergeOptions>();
   Command(app, context, "merge",
           "Makes a model in Hugging Face form of a checkpoint, with configuration and tokenizer.")
       .argument("dir", options->directory,

@@ -9,7 +9,7 @@
 namespace troupe::tools {
 namespace {
 
-struct Options {
+struct TokenizerCommandOptions {
   std::vector<std::string> words;
   std::vector<std::string> files;
   std::string out;
@@ -17,7 +17,7 @@ struct Options {
 };
 
 // Each file is one text.
-Status train_tokenizer(const Options& options, CommandContext& context) {
+Status train_tokenizer(const TokenizerCommandOptions& options, CommandContext& context) {
   if (options.files.empty()) {
     return error(Code::kInvalidArgument, "give the texts to learn from: --text FILE[,FILE…]");
   }
@@ -45,7 +45,7 @@ Status train_tokenizer(const Options& options, CommandContext& context) {
   return {};
 }
 
-Status run(const Options& options, CommandContext& context) {
+Status run(const TokenizerCommandOptions& options, CommandContext& context) {
   if (options.words != std::vector<std::string>{"train"}) {
     return error(Code::kInvalidArgument,
                  "what to do with the tokenizer: 'troupe tokenizer train --text FILE --out DIR'");
@@ -56,7 +56,7 @@ Status run(const Options& options, CommandContext& context) {
 }  // namespace
 
 void add_tokenizer_command(CLI::App& app, CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizerCommandOptions>();
   Command(app, context, "tokenizer", "Trains a byte-level BPE tokenizer (tokenizer.json).")
       .option("action", options->words, "ACTION", "train")
       .option("--text", options->files, "FILE", "a text to learn from; may be given several times")

@@ -16,7 +16,7 @@ namespace {
 // Tensors named with a damage before "and N more".
 constexpr std::size_t kTensorsShownMax = 4;
 
-struct Options {
+struct VerifyOptions {
   std::string directory;
   std::uint64_t threads = 0;
   bool json = false;
@@ -68,7 +68,7 @@ void print(CommandContext& context, const train::CheckpointInspection& inspectio
   }
 }
 
-Status verify(const Options& options, CommandContext& context) {
+Status verify(const VerifyOptions& options, CommandContext& context) {
   FileSystem& files = context.files;
   const std::string& directory = options.directory;
   if (!files.exists(directory)) return error(Code::kNotFound, "there is no {}", directory);
@@ -98,7 +98,7 @@ Status verify(const Options& options, CommandContext& context) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   Command(app, context, "verify", "Checks checkpoints: what is good, what is damaged and where.")
       .argument("dir", options->directory, "a checkpoint, or an output directory: then all of its")
       .option("--threads", options->threads, "N", "read at a time; default: all cores")

@@ -12,9 +12,10 @@
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
-namespace {
 
-constexpr std::size_t kStagingBytes = 1u << 20;
+// Named, because TensorReader::Contents has them: a type of an unnamed namespace cannot be in a
+// class that a header declares.
+namespace tensor_places {
 
 // Elements [begin, end) of a tensor, stored from `offset` of a file on.
 struct StoredRange {
@@ -30,6 +31,14 @@ struct TensorPlaces {
 };
 
 using PlaceMap = std::map<std::string, TensorPlaces, std::less<>>;
+
+}  // namespace tensor_places
+
+namespace {
+
+using namespace tensor_places;
+
+constexpr std::size_t kStagingBytes = 1u << 20;
 
 TensorInfo info_of(const SafetensorsEntry& entry) {
   const auto elements = (entry.end - entry.begin) / dtype_size(entry.dtype);

@@ -21,7 +21,7 @@ void add_seed_keys(KeyTable& t) {
                "use ignore_data_skip: false");
 }
 
-void add_loading_keys(KeyTable& t) {
+void add_data_loading_keys(KeyTable& t) {
   const char* reason = "how data reach the trainer does not change them";
   t.integer("dataloader_num_workers", 0).inert("processes that load data", reason);
   t.boolean("dataloader_pin_memory", true).inert("page-locked batches", reason);
@@ -153,7 +153,7 @@ void add_logging_and_hub_keys(KeyTable& t) {
 
 void add_trainer_detail_keys(KeyTable& table) {
   add_seed_keys(table);
-  add_loading_keys(table);
+  add_data_loading_keys(table);
   add_loss_keys(table);
   add_distribution_keys(table);
   add_backend_keys(table);

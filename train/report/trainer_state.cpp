@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kHistoryLossDigits = 4;
 constexpr int kRuntimeDigits = 4;
-constexpr int kRateDigits = 3;
+constexpr int kResultRateDigits = 3;
 
 // 500 for 500.0: transformers keeps whole numbers of steps as integers.
 json::Value steps_value(double steps) {
@@ -64,7 +64,7 @@ std::optional<EarlyStoppingState> early_stopping_of(const json::Value& state) {
 }
 
 double per_second(std::int64_t count, double runtime_s) {
-  return runtime_s > 0 ? round_to(static_cast<double>(count) / runtime_s, kRateDigits) : 0.0;
+  return runtime_s > 0 ? round_to(static_cast<double>(count) / runtime_s, kResultRateDigits) : 0.0;
 }
 
 // json.dump(…, indent=4): the same text as with 2, every level twice as deep.

@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/collective/reduce_tree.h"
+#include "train/sharding/index.h"
 #include "train/tensor/convert.h"
 #include "train/tensor/vectorize.h"
 
@@ -16,8 +17,6 @@ static_assert(sizeof(Bfloat16) == sizeof(std::uint16_t));
 
 // Elements of bf16 parts that are widened and summed at once: in the nearest cache.
 constexpr std::size_t kSumElements = 1024;
-
-std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 // A shard group of one member holds everything, too.
 bool holds_whole_gradients(const RankLayout& layout) {

@@ -3,11 +3,10 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "train/sharding/index.h"
 
 namespace troupe::train {
 namespace {
-
-std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 constexpr auto kTile = static_cast<std::size_t>(kTileElements);
 

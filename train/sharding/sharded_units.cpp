@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "train/sharding/index.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
 
 using collective::Bfloat16;
-
-std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 std::vector<std::int64_t> unit_sizes(const RankLayout& layout) {
   std::vector<std::int64_t> sizes;
