@@ -153,7 +153,7 @@ void add_tool_keys(ForeignKeys& t) {
           "", "another method of training; leave it out")
       .refused("nebula", "", "checkpoints are Troupe's own; leave it out")
       .refused("sequence_parallel_size|pipeline", "1|0",
-               "data parallelism is the only kind for now; leave it out");
+               "pipeline and sequence parallelism come later; leave it out");
 }
 
 ForeignKeys build_deepspeed_keys() {

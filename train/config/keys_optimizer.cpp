@@ -47,7 +47,7 @@ void add_optimizer_method_keys(KeyTable& t) {
     t.optional(name, ValueType::kText).inert("SwanLab", "no effect without use_swanlab").secret();
   }
 
-  const char* reason = "data parallelism is the only kind there is";
+  const char* reason = "tensor, pipeline and context parallelism come later";
   t.boolean("use_mca", false).refused("Megatron core", reason, "leave use_mca out");
   for (const auto* name :
        {"tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",

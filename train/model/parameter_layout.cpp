@@ -162,12 +162,6 @@ std::int64_t ParameterLayout::parameter_elements() const {
   return sum;
 }
 
-std::int64_t ParameterLayout::vector_elements_max() const {
-  std::int64_t most = 0;
-  for (const UnitInfo& unit : units_) most = std::max(most, unit.vector_elements);
-  return most;
-}
-
 void expand_vectors(const ParameterLayout& layout, int unit,
                     std::span<const std::uint16_t> unit_bf16, std::span<float> vectors) {
   const UnitInfo& info = layout.units()[static_cast<std::size_t>(unit)];

@@ -71,8 +71,6 @@ class ParameterLayout {
   // By unit, then by offset.
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   std::span<const ParameterInfo> parameters(int unit) const;
-  // The greatest UnitInfo::vector_elements.
-  std::int64_t vector_elements_max() const;
   // Null where there is none.
   const ParameterInfo* find(std::string_view name) const;
 

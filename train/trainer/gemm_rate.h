@@ -12,9 +12,9 @@ namespace troupe::train {
 
 // Floating-point operations per second of the operators' matrix product: the best of several
 // products in `arithmetic` of the model's own widths (its MLP and attention projections over up to
-// 512 tokens), a few ms to some tens of ms in all. 0 where the clock did not move. All ranks that
-// share a machine should measure at the same time, as they will compute at the same time; the sum
-// over the ranks is what step_rates takes.
+// 512 tokens), about 10 ms for each after a first run of it. 0 where the clock did not move. All
+// ranks that share a machine should measure at the same time, as they will compute at the same
+// time; the sum over the ranks is what step_rates takes.
 double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelConfig& config,
                          Arithmetic arithmetic);
 

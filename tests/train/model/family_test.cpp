@@ -49,21 +49,6 @@ void randomize(ModelFixture& f) {
         x += static_cast<float>(0.4 * random.unit() - 0.2);
 }
 
-struct Batch {
-  Batch(std::int64_t rows, std::int64_t length) {
-    SeededRandom random(7);
-    for (std::int64_t i = 0; i < rows * length; ++i) {
-      ids.push_back(static_cast<std::int32_t>(random.below(kVocabulary)));
-      labels.push_back(random.below(4) == 0 ? kIgnoreLabel : ids.back());
-      positions.push_back(static_cast<std::int32_t>(i % length % 50));
-      segments.push_back(static_cast<std::int32_t>(i % length / 50));
-    }
-    micro = {rows, length, ids, labels, {}, {}};
-  }
-  std::vector<std::int32_t> ids, labels, positions, segments;
-  MicroBatch micro;
-};
-
 std::pair<double, std::vector<float>> gradients_of(const ModelConfig& config,
                                                    const MicroBatch& batch, int threads,
                                                    Recompute recompute) {
@@ -86,7 +71,7 @@ std::pair<double, std::vector<float>> gradients_of(const ModelConfig& config,
 }
 
 TEST_CASE("every family: threads and what is recomputed do not change a bit") {
-  Batch batch(3, 120);
+  Batch batch(3, 120, kVocabulary);
   for (const char* type : kTypes) {
     CAPTURE(std::string(type));
     const ModelConfig config = config_of(type);
@@ -104,7 +89,7 @@ TEST_CASE("every family: threads and what is recomputed do not change a bit") {
 }
 
 TEST_CASE("every family: decoding with a cache equals the full forward pass") {
-  const Batch batch(1, 90);
+  const Batch batch(1, 90, kVocabulary);
   for (const char* type : kTypes) {
     CAPTURE(std::string(type));
     const ModelConfig config = config_of(type);
@@ -127,7 +112,7 @@ TEST_CASE("every family: decoding with a cache equals the full forward pass") {
 }
 
 TEST_CASE("every family: packed segments equal samples on their own") {
-  const Batch batch(1, 100);
+  const Batch batch(1, 100, kVocabulary);
   for (const char* type : kTypes) {
     CAPTURE(std::string(type));
     const ModelConfig config = config_of(type);
@@ -146,7 +131,7 @@ TEST_CASE("every family: packed segments equal samples on their own") {
 }
 
 TEST_CASE("every family: bf16 units give nearly the fp32 gradients") {
-  const Batch batch(2, 60);
+  const Batch batch(2, 60, kVocabulary);
   for (const char* type : kTypes) {
     CAPTURE(std::string(type));
     const ModelConfig config = config_of(type);
@@ -220,7 +205,7 @@ TEST_CASE("GPT-2: rows end with the position table, and training starts as HF st
   const ModelConfig config = config_of("gpt2");
   ModelFixture f(config);
   f.initialize(1);
-  const Batch batch(1, 161);
+  const Batch batch(1, 161, kVocabulary);
   Activations activations(config, {.rows_max = 1, .length_max = 161}, *f.operators);
   CHECK(f.model->forward_backward(batch.micro, f.units, CrossEntropyLoss(), 1.0f, activations)
             .status()

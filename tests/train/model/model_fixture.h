@@ -12,6 +12,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
+#include "runtime/base/random.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/model/initialize.h"
@@ -57,6 +58,22 @@ inline double relative_error(std::span<const float> a, std::span<const float> b)
   }
   return difference / greatest;
 }
+
+// Random tokens of a vocabulary, some without a label; positions and segments of parts of 50.
+struct Batch {
+  Batch(std::int64_t rows, std::int64_t length, std::uint64_t vocabulary) {
+    SeededRandom random(7);
+    for (std::int64_t i = 0; i < rows * length; ++i) {
+      ids.push_back(static_cast<std::int32_t>(random.below(vocabulary)));
+      labels.push_back(random.below(4) == 0 ? kIgnoreLabel : ids.back());
+      positions.push_back(static_cast<std::int32_t>(i % length % 50));
+      segments.push_back(static_cast<std::int32_t>(i % length / 50));
+    }
+    micro = {rows, length, ids, labels, {}, {}};
+  }
+  std::vector<std::int32_t> ids, labels, positions, segments;
+  MicroBatch micro;
+};
 
 struct ModelFixture {
   explicit ModelFixture(const ModelConfig& config, int threads = 1)

@@ -15,20 +15,7 @@ ModelConfig small_config(bool tied) {
   return ModelConfig::parse(text, "config.json").value();
 }
 
-struct Batch {
-  Batch(std::int64_t rows, std::int64_t length) {
-    SeededRandom random(7);
-    for (std::int64_t i = 0; i < rows * length; ++i) {
-      ids.push_back(static_cast<std::int32_t>(random.below(500)));
-      labels.push_back(random.below(4) == 0 ? kIgnoreLabel : ids.back());
-      positions.push_back(static_cast<std::int32_t>(i % length % 50));
-      segments.push_back(static_cast<std::int32_t>(i % length / 50));
-    }
-    micro = {rows, length, ids, labels, {}, {}};
-  }
-  std::vector<std::int32_t> ids, labels, positions, segments;
-  MicroBatch micro;
-};
+constexpr std::uint64_t kVocabulary = 500;
 
 std::pair<double, std::vector<float>> gradients_of(const ModelConfig& config,
                                                    const MicroBatch& batch, int threads,
@@ -42,7 +29,7 @@ std::pair<double, std::vector<float>> gradients_of(const ModelConfig& config,
 }
 
 TEST_CASE("threads and what is recomputed do not change a bit") {
-  Batch batch(3, 150);
+  Batch batch(3, 150, kVocabulary);
   for (const bool segments : {false, true}) {
     if (segments)
       batch.micro.position_ids = batch.positions, batch.micro.segment_ids = batch.segments;
@@ -59,7 +46,7 @@ TEST_CASE("threads and what is recomputed do not change a bit") {
 
 TEST_CASE("packed segments equal samples on their own") {
   const ModelConfig config = small_config(true);
-  const Batch batch(1, 100);
+  const Batch batch(1, 100, kVocabulary);
   ModelFixture f(config);
   f.initialize(3);
   Activations activations(config, {1, 100, false, Recompute::kNothing}, *f.operators);
@@ -74,7 +61,7 @@ TEST_CASE("packed segments equal samples on their own") {
 
 TEST_CASE("decoding with a cache equals the full forward pass") {
   const ModelConfig config = small_config(false);
-  const Batch batch(1, 90);
+  const Batch batch(1, 90, kVocabulary);
   ModelFixture f(config, 2);
   f.initialize(5);
   Activations activations(config, {1, 90, false, Recompute::kNothing}, *f.operators);
@@ -116,7 +103,7 @@ class CountingUnits final : public UnitAccess {
 };
 
 TEST_CASE("units: every gradient is done once, and a failure releases all") {
-  const Batch batch(1, 20);
+  const Batch batch(1, 20, kVocabulary);
   for (const bool tied : {false, true}) {
     ModelFixture f(small_config(tied));
     f.initialize(1);
@@ -143,7 +130,7 @@ TEST_CASE("batches that do not fit are refused") {
     return f.model->forward_backward(batch, f.units, CrossEntropyLoss(), 1.0f, activations)
         .status();
   };
-  const Batch batch(2, 20), large(2, 30);
+  const Batch batch(2, 20, kVocabulary), large(2, 30, kVocabulary);
   CHECK(code(batch.micro).ok());
   CHECK(code(large.micro).code() == Code::kInvalidArgument);
   MicroBatch wrong = batch.micro;
@@ -160,7 +147,7 @@ TEST_CASE("a batch without targets gives zero loss and zero gradients") {
   ModelFixture f(small_config(true));
   f.initialize(1);
   Activations activations(f.model->config(), {1, 20, true, Recompute::kNothing}, *f.operators);
-  Batch batch(1, 20);
+  Batch batch(1, 20, kVocabulary);
   std::fill(batch.labels.begin(), batch.labels.end(), kIgnoreLabel);
   const LossSum sum =
       f.model->forward_backward(batch.micro, f.units, CrossEntropyLoss(), 1.0f, activations)
