@@ -204,23 +204,4 @@ std::string trainer_log_line(const TrainerLogEntry& entry) {
   return python_json(line);
 }
 
-std::string event_line(const RunEvent& event, std::int64_t unix_time_us) {
-  json::Object line{{"time", format_unix_time_us(unix_time_us)},
-                    {"event", event.event},
-                    {"generation", event.generation},
-                    {"rank", event.rank},
-                    {"node", event.node},
-                    {"step", event.step}};
-  const bool recovered = event.event == "recovered";
-  TROUPE_CHECK(
-      recovered == event.lost_steps.has_value() && recovered == event.recovery_ms.has_value(),
-      "lost_steps and recovery_ms belong to 'recovered' and to nothing else, not to '{}'",
-      event.event);
-  if (recovered) {
-    line["lost_steps"] = *event.lost_steps;
-    line["recovery_ms"] = *event.recovery_ms;
-  }
-  return python_json(line);
-}
-
 }  // namespace troupe::train

@@ -1,5 +1,6 @@
 #pragma once
-// Files of lines that grow with the run: steps.jsonl, trainer_log.jsonl, events.jsonl.
+// Files of lines that grow with the run: steps.jsonl, trainer_log.jsonl, events.jsonl (whose lines
+// are in run_event.h).
 //
 // A line is written with one append. After a crash the last may be torn; opening for a resumed run
 // drops it, and the lines of steps after the one resumed from, so that each step stands once.
@@ -15,13 +16,13 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
+#include "train/report/run_event.h"
 #include "train/report/step_seconds.h"
 
 namespace troupe::train {
 
 inline constexpr const char* kStepsFile = "steps.jsonl";
 inline constexpr const char* kTrainerLogFile = "trainer_log.jsonl";
-inline constexpr const char* kEventsFile = "events.jsonl";
 
 // Appends lines to a file. Not thread-safe.
 class LineFile {
@@ -91,20 +92,5 @@ struct TrainerLogEntry {
 // Field order, omission and rounding of LLaMA-Factory: loss 4 decimals, percentage and throughput
 // 2, times H:MM:SS.
 std::string trainer_log_line(const TrainerLogEntry& entry);
-
-// One line of events.jsonl.
-struct RunEvent {
-  std::string event;  // death, respawn, reload, resume, recovered
-  std::int64_t generation = 0;
-  int rank = 0;
-  std::string node;
-  std::int64_t step = 0;
-  // Of `recovered` only; a failed check on others.
-  std::optional<std::int64_t> lost_steps;
-  std::optional<double> recovery_ms;
-};
-
-// {"time": "2026-02-06T19:00:00.123456Z", "event": …, "generation", "rank", "node", "step"}
-std::string event_line(const RunEvent& event, std::int64_t unix_time_us);
 
 }  // namespace troupe::train

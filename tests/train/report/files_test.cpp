@@ -216,17 +216,6 @@ TEST_CASE("trainer_log.jsonl has LLaMA-Factory's fields in its order") {
       R"({"current_steps": 10, "total_steps": 30, "eval_loss": 2.5, "lr": 1e-05, "epoch": 0.5, "percentage": 33.33, "elapsed_time": "0:01:01", "remaining_time": "0:02:03", "throughput": 162.6, "total_tokens": 10000})");
 }
 
-TEST_CASE("events: only `recovered` has its two figures") {
-  RunEvent event{"death", 1, 0, "a1", 40, {}, {}};
-  CHECK(
-      event_line(event, 1'770'404'400'000'000) ==
-      R"({"time": "2026-02-06T19:00:00.000000Z", "event": "death", "generation": 1, "rank": 0, "node": "a1", "step": 40})");
-  event.event = "recovered";
-  event.lost_steps = 2;
-  event.recovery_ms = 812.5;
-  CHECK(event_line(event, 0).ends_with(R"("step": 40, "lost_steps": 2, "recovery_ms": 812.5})"));
-}
-
 TEST_CASE("trainer_state.json as transformers writes it, and back") {
   TrainerState state;
   state.epoch = 0.5;
