@@ -235,6 +235,8 @@ void TrainController::on(const WarningReport& message) {
   tell_driver({{"kind", "warning"}, {"text", message.text}});
 }
 
+void TrainController::on(const PaceReport&) {}
+
 void TrainController::feed(const RunInput& input) { feed(input, clock_.now()); }
 
 void TrainController::feed(const RunInput& input, TimePoint now) {

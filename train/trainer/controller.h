@@ -99,6 +99,7 @@ class TrainController {
   void on(const EvaluationReport& message);
   void on(const CheckpointReport& message);
   void on(const WarningReport& message);
+  void on(const PaceReport& message);
   template <typename Event>
   void on(const Event& event) {
     feed(event);

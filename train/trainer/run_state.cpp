@@ -30,12 +30,13 @@ void RunState::on(const TrainersPlaced&, TimePoint now) {
 }
 
 void RunState::on(const TrainerAlive& event, TimePoint now) {
-  Rank* rank = rank_of(event.rank);
+  Rank* rank = rank_of(event.trainer);
   if (!rank || event.incarnation <= rank->incarnation) return;
   // A process that came before its predecessor's death was reported: that death is told later, with
   // an older incarnation, and must still count. Treat it as told now.
   if (rank->phase == RankPhase::kRunning) {
-    lose_generation(error(Code::kActorDied, "rank {} was replaced", event.rank), now, false, true);
+    lose_generation(error(Code::kActorDied, "rank {} was replaced", event.trainer), now, false,
+                    true);
     if (ended_) return;
   }
   rank->incarnation = event.incarnation;
@@ -43,17 +44,18 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
   rank->absent_since.reset();
   rank->waits_for.clear();
   if (rank->died_before) {
-    commands_.push_back(RecordEvent{.event = "respawn",
-                                    .generation = generation_,
-                                    .rank = event.rank,
-                                    .step = last_step_,
-                                    .text = fmt::format("rank {} has a new process", event.rank)});
+    commands_.push_back(
+        RecordEvent{.event = "respawn",
+                    .generation = generation_,
+                    .rank = event.trainer,
+                    .step = last_step_,
+                    .text = fmt::format("rank {} has a new process", event.trainer)});
   }
   begin_when_ready();
 }
 
 void RunState::on(const TrainerDied& event, TimePoint now) {
-  Rank* rank = rank_of(event.rank);
+  Rank* rank = rank_of(event.trainer);
   if (!rank || event.incarnation < rank->incarnation) return;
   const bool died_again = rank->phase == RankPhase::kAbsent && rank->died_before;
   rank->incarnation = event.incarnation;
@@ -63,21 +65,25 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
   commands_.push_back(
       RecordEvent{.event = "death",
                   .generation = generation_,
-                  .rank = event.rank,
+                  .rank = event.trainer,
                   .node = event.node,
                   .step = last_step_,
-                  .text = fmt::format("rank {} died: {}", event.rank, event.cause.to_string())});
+                  .text = fmt::format("rank {} died: {}", event.trainer, event.cause.to_string())});
   if (!failed_at_) {
     failed_at_ = now;
     step_at_failure_ = last_step_;
   }
   Status cause = event.cause;
-  lose_generation(cause.with("rank", event.rank), now, died_again, true);
+  lose_generation(cause.with("rank", event.trainer), now, died_again, true);
 }
+
+void RunState::on(const PostMortem&, TimePoint) {}
+
+void RunState::on(const TrainerFormed&, TimePoint) {}
 
 void RunState::on(const TrainerGone& event, TimePoint) {
   Status cause = event.cause;
-  end(cause.with("rank", event.rank));
+  end(cause.with("rank", event.trainer));
 }
 
 void RunState::on(const TrainerLoaded& event, TimePoint) {

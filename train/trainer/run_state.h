@@ -44,30 +44,63 @@ struct RunSettings {
 // --- events
 // ----------------------------------------------------------------------------------------
 
-// Every rank has its place: their first processes are on their way.
+// Trainers are processes' places: an actor each, numbered from 0. The first world_size of them
+// begin with the rank of their number, the others are spares. Which rank a trainer has may change
+// (trainer_of()); what trainers tell of a generation comes with the rank they had in it.
+
+// Every trainer has its place: their first processes are on their way.
 struct TrainersPlaced {};
-// The rank's process answers calls. `incarnation` is its actor's generation number.
+// The trainer's process answers calls and has the run's data. `incarnation` is its actor's
+// generation number.
 struct TrainerAlive {
-  int rank = 0;
+  int trainer = 0;
   std::uint64_t incarnation = 0;
+  std::string node;  // where it runs; spares serve ranks of their own node only
 };
-// The rank's process is gone; another one will come.
+// The trainer's process is gone; another one will come.
 struct TrainerDied {
-  int rank = 0;
+  int trainer = 0;
   std::uint64_t incarnation = 0;
   std::string node;
   Status cause;
 };
-// The rank's process is gone for good (its node is lost and nothing can take its place).
+// What the memory of a process that died says (train/progress). Where it is expected
+// (RunSettings::post_mortem_timeout), the events of the death wait for it; nothing else does.
+struct PostMortem {
+  int trainer = 0;
+  std::uint64_t incarnation = 0;
+  std::optional<TimePoint> last_sign;  // of life; nothing: not known
+  std::string doing;                   // "step 41, backward of unit 3"; empty: not known
+};
+// The trainer's process is gone for good (its node is lost and nothing can take its place).
 struct TrainerGone {
-  int rank = 0;
+  int trainer = 0;
   Status cause;
 };
-// The rank loaded a checkpoint (or the initial weights: step 0) in this generation.
+// The rank has met all others: the generation's communicator is there.
+struct TrainerFormed {
+  int rank = 0;
+  std::uint64_t generation = 0;
+};
+// Where a rank's parameters and optimizer state are from.
+enum class LoadedFrom : std::uint8_t {
+  kInitial = 0,     // the model's weights, or none: step 0
+  kMemory = 1,      // this process's own, or what an earlier process of the rank left
+  kCheckpoint = 2,  // read from a checkpoint
+};
+// The rank has the parameters and the optimizer state as of `step` in this generation.
 struct TrainerLoaded {
   int rank = 0;
   std::uint64_t generation = 0;
-  std::int64_t step = 0;
+  std::int64_t step = 0;  // steps done
+  LoadedFrom how = LoadedFrom::kInitial;
+  // kMemory: the rank finished an optimizer phase that was left behind; `step` counts it.
+  bool finished_step = false;
+  // The step that was under way when the generation before was lost and begins again; 0: none.
+  std::int64_t recomputes = 0;
+  // Not kMemory after a failure: why memory was not enough ("rank 1's memory is gone with its
+  // node's keeper").
+  std::string reason;
 };
 // An optimizer step was finished by the whole generation (told by rank 0).
 struct StepFinished {
@@ -114,9 +147,9 @@ struct StopRequested {
 };
 
 using RunInput =
-    std::variant<TrainersPlaced, TrainerAlive, TrainerDied, TrainerGone, TrainerLoaded,
-                 StepFinished, TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed,
-                 TrainerWaiting, TimePassed, SaveRequested, StopRequested>;
+    std::variant<TrainersPlaced, TrainerAlive, TrainerDied, PostMortem, TrainerGone, TrainerFormed,
+                 TrainerLoaded, StepFinished, TrainerStopped, TrainerFinished, TrainerSaved,
+                 TrainerFailed, TrainerWaiting, TimePassed, SaveRequested, StopRequested>;
 
 // --- commands
 // --------------------------------------------------------------------------------------
@@ -183,7 +216,9 @@ class RunState {
   void on(const TrainersPlaced& event, TimePoint now);
   void on(const TrainerAlive& event, TimePoint now);
   void on(const TrainerDied& event, TimePoint now);
+  void on(const PostMortem& event, TimePoint now);
   void on(const TrainerGone& event, TimePoint now);
+  void on(const TrainerFormed& event, TimePoint now);
   void on(const TrainerLoaded& event, TimePoint now);
   void on(const StepFinished& event, TimePoint now);
   void on(const TrainerStopped& event, TimePoint now);

@@ -17,7 +17,7 @@ namespace troupe::train {
 // How a trainer is set up, for all its generations.
 struct TrainerSetup {
   std::string run;
-  std::int32_t rank = 0;
+  std::int32_t rank = 0;  // to begin with, -1: a spare; each GenerationPlan says it anew
   std::int32_t world_size = 1;
   std::int32_t ranks_per_node = 1;
   std::int32_t threads = 1;
@@ -68,11 +68,31 @@ struct CheckpointReport {
 struct WarningReport {
   std::string text;
 };
+// How long the rank itself worked on its last steps; told by every rank every kPaceSteps steps.
+struct PaceReport {
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;   // the last of them
+  std::int64_t steps = 0;  // how many
+  StepSeconds seconds;     // of all of them together
+};
+inline constexpr std::int64_t kPaceSteps = 10;
+
+// Where a trainer is: what TrainerActor::status() answers at once, from any state. A controller
+// that was started again asks for it.
+//   TrainerStatus TrainerActor::status() const;
+struct TrainerStatus {
+  // Of the newest plan that begin() brought, whatever became of it; 0: none yet.
+  std::uint64_t generation = 0;
+  std::int32_t rank = -1;      // in that plan; -1: none yet
+  bool in_generation = false;  // it has not left it: waits for its turn, meets, loads or steps
+  bool has_bundle = false;     // it took the run's data
+  std::int64_t step = 0;       // steps done, 0 before anything was loaded
+};
 
 // trainer → controller. What concerns recovery are events of RunState.
-using TrainerMessage =
-    std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, TrainerLoaded,
-                 TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed>;
+using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
+                                    TrainerLoaded, TrainerStopped, TrainerFinished, TrainerSaved,
+                                    TrainerFailed, TrainerFormed, PaceReport>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";      // driver → controller → trainers
