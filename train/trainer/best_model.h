@@ -14,6 +14,7 @@
 #include "runtime/base/status.h"
 #include "train/config/derived.h"
 #include "train/config/train_config.h"
+#include "train/report/best_model_state.h"
 #include "train/report/trainer_state.h"
 #include "train/trainer/evaluator.h"
 
@@ -45,16 +46,6 @@ struct EvaluationPlan {
 EvaluationPlan plan_evaluation(const TrainConfig& config, const RunSchedule& schedule);
 // The value for trainer_state.json's "eval_steps".
 double eval_steps_value(const TrainConfig& config);
-
-// What BestModel remembers; plain numbers, so that rank 0 can broadcast it as bytes.
-struct BestModelState {
-  double best_metric = 0;             // where best_step >= 0
-  std::int64_t best_step = -1;        // best_global_step; -1: none yet
-  std::int64_t checkpoint_step = -1;  // of best_model_checkpoint; -1: not saved
-  std::int64_t misses = 0;            // evaluations in a row without improvement
-  friend bool operator==(const BestModelState&, const BestModelState&) = default;
-};
-static_assert(std::is_trivially_copyable_v<BestModelState>);
 
 class BestModel {
  public:

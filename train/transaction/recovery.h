@@ -1,0 +1,34 @@
+#pragma once
+// What a new generation does with the memory it finds: a pure decision from all ranks' positions.
+//
+// Every rank of the new generation takes it by itself from the same positions, gathered when the
+// ranks have met. By then every process of the old generation is dead or has left it.
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "train/transaction/step_transaction.h"
+
+namespace troupe::train {
+
+struct RecoveryDecision {
+  enum class Kind : std::uint8_t {
+    kLoad,     // some rank's memory is empty: all load a checkpoint or the initial state
+    kDiscard,  // the step under way was decided nowhere: all compute step + 1 again
+    kFinish,   // step + 1 was decided somewhere: those behind finish its optimizer phase
+  };
+  Kind kind = Kind::kLoad;
+  std::int64_t step = 0;  // steps done by those that are behind
+  int record_rank = -1;   // kFinish: the first that has the record of step + 1
+  int empty_rank = -1;    // kLoad: the first rank whose memory is empty
+  // kLoad: not empty where no run of the protocol gives such positions; a sentence.
+  std::string broken;
+};
+RecoveryDecision decide_recovery(std::span<const RankPosition> positions);
+
+// Whether a rank at `position` is to commit and finish step + 1 by this decision; it may be past
+// it.
+bool is_behind(const RecoveryDecision& decision, const RankPosition& position);
+
+}  // namespace troupe::train

@@ -1,0 +1,161 @@
+#pragma once
+// A step as a transaction: the step record of one rank in memory that survives its process, and the
+// undo log of the optimizer phase.
+//
+// A rank's record goes COMPUTING(k) → PREPARED(k) → COMMITTED(k) → COMPUTING(k + 1). Parameters and
+// moments change only between COMMITTED and the next COMPUTING, chunk by chunk: a chunk's old bytes
+// are saved, the chunk is updated, the chunk is marked done. A process that attaches to the memory
+// after a kill at any instant can finish the phase: chunks that were half written are restored,
+// those that are not done are updated, and the update is a pure function of what the chunk held,
+// the reduced gradients and the record. tests/models/step_commit.pml checks the protocol.
+//
+// Knows no tensors, no communicators, no actors: memory comes in as bytes, so that the simulator
+// runs it as it is. A process that is killed has executed a prefix of each thread's program:
+// release stores keep the compiler to it, and whoever reads has seen the process's exit.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "train/data/sampler.h"
+#include "train/report/best_model_state.h"
+
+namespace troupe::train {
+
+// What is known of a step once it is decided: with the tensors, everything that the next one needs.
+struct CommitRecord {
+  std::int64_t step = 0;     // steps done, skipped ones included
+  std::int64_t skipped = 0;  // of them: gradients were not finite, nothing was updated
+  std::int64_t skipped_in_a_row = 0;
+  std::int64_t moment_updates = 0;  // of AdamW's moments: what bias correction counts
+  double grad_norm = 0;             // of that step, before clipping
+  double loss = 0;
+  double learning_rate = 0;
+  std::int64_t tokens = 0;              // of all ranks
+  std::int64_t last_of_epoch = 0;       // 1: it ends an epoch
+  SampleCursor cursor;                  // where the next step's samples begin
+  std::array<char, 256> skipped_why{};  // empty: it was not skipped; cut to this length
+  // Updates of the parameters so far: what the schedule counts.
+  std::int64_t updates() const { return step - skipped; }
+  bool skips() const { return skipped_why[0] != 0; }
+  std::string_view why() const { return skipped_why.data(); }
+  void set_why(std::string_view why);
+};
+static_assert(std::is_trivially_copyable_v<CommitRecord>);
+
+// What was done after the last steps: logged, evaluated, saved. No part of a transaction: what is
+// missing of it is done again.
+struct Aftermath {
+  std::int64_t finished_step = -1;  // everything that follows a step was done for this one
+  std::int64_t evaluated_step = -1;
+  std::int64_t saving_step = -1;  // a checkpoint of it was begun, and is not known to be complete
+  std::int64_t final_model = 0;   // 1: the best model is being loaded over the last one
+  BestModelState best;
+  // Rank 0's reports.
+  double total_flos = 0;
+  double loss_since_log = 0;
+  std::int64_t steps_since_log = 0;
+};
+static_assert(std::is_trivially_copyable_v<Aftermath>);
+
+enum class CommitPhase : std::uint32_t { kComputing = 0, kPrepared = 1, kCommitted = 2 };
+std::string_view commit_phase_name(CommitPhase phase);
+
+// Where a rank's memory stands: what recovery decides from.
+struct RankPosition {
+  std::uint32_t loaded =
+      0;  // 1: the tensors are those of `step`; else nothing below means anything
+  CommitPhase phase = CommitPhase::kComputing;  // of step + 1
+  std::int64_t step = 0;                        // steps done
+  friend bool operator==(const RankPosition&, const RankPosition&) = default;
+};
+static_assert(std::is_trivially_copyable_v<RankPosition>);
+
+// The shared part of the memory: fixed layout, one writer.
+struct TransactionMemory {
+  std::atomic<std::uint64_t> state;       // 0: nothing is loaded; else 1 + (step·4 + phase)
+  std::atomic<std::uint64_t> generation;  // that wrote last
+  std::atomic<std::uint64_t> aftermaths_written;
+  CommitRecord records[2];  // of step k in records[k mod 2]
+  Aftermath aftermaths[2];  // the n-th in aftermaths[n mod 2]
+};
+
+class StepTransaction {
+ public:
+  struct Layout {
+    std::int64_t chunks = 0;
+    std::size_t chunk_bytes_max = 0;  // of all that the update of a chunk changes
+    int undo_slots = 1;               // chunks that are updated at once
+    std::size_t marks_bytes() const;
+    std::size_t undo_bytes() const;
+  };
+  // `memory`, `marks` and `undo` lie in surviving memory, aligned to 64 bytes, zeroed when new, and
+  // outlive the object.
+  StepTransaction(TransactionMemory& memory, const Layout& layout, std::span<std::byte> marks,
+                  std::span<std::byte> undo);
+
+  RankPosition position() const;
+  // Of the last finished step.
+  const CommitRecord& record() const;
+  // Of the step that is committed and not finished; a bug in any other phase.
+  const CommitRecord& committed() const;
+  const Aftermath& aftermath() const;
+  void set_aftermath(const Aftermath& aftermath);
+
+  // --- in a step's order; called out of order they are bugs
+  void begin_generation(std::uint64_t generation);
+  // Before the tensors are overwritten with those of another step.
+  void unload();
+  // The tensors are those of record.step now.
+  void load(const CommitRecord& record);
+  // The reduced gradients are complete.
+  void prepare();
+  // record.step is the step under way. From any phase: recovery commits ranks that had prepared.
+  void commit(const CommitRecord& record);
+  // Back to COMPUTING; not from COMMITTED.
+  void discard();
+  // All chunks are done: the step stands.
+  void finish();
+
+  // --- the optimizer phase
+  // What the update of a chunk changes.
+  using Parts = std::span<const std::span<std::byte>>;
+  // Restores what a killed process left half written.
+  void restore(
+      const std::function<std::vector<std::span<std::byte>>(std::int64_t chunk)>& parts_of);
+  bool done(std::int64_t chunk) const;
+  // Saves the parts, runs `update`, marks the chunk done. A slot is used by one thread at a time.
+  // `moment` is told "saved", "written", "done".
+  template <typename Update, typename Moment>
+  void run(int slot, std::int64_t chunk, Parts parts, Update&& update, Moment&& moment) {
+    save(slot, chunk, parts);
+    moment(std::string_view("saved"));
+    update();
+    moment(std::string_view("written"));
+    mark_done(chunk);
+    moment(std::string_view("done"));
+  }
+
+ private:
+  struct SlotHeader;
+  std::uint64_t under_way() const { return static_cast<std::uint64_t>(position().step) + 1; }
+  void set(std::int64_t step, CommitPhase phase);
+  SlotHeader& header(int slot) const;
+  std::byte* saved(int slot) const;
+  void save(int slot, std::int64_t chunk, Parts parts);
+  void mark_done(std::int64_t chunk);
+  std::atomic<std::uint64_t>& mark(std::int64_t chunk) const;
+
+  TransactionMemory& memory_;
+  const Layout layout_;
+  std::span<std::byte> marks_;
+  std::span<std::byte> undo_;
+};
+
+}  // namespace troupe::train
