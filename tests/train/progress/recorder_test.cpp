@@ -208,7 +208,8 @@ TEST_CASE("Several threads tell points at once: none is lost, none is mixed up")
   // A reader at the same time sees whole points only.
   std::thread reader([&] {
     while (!done.load()) {
-      for (const auto& entry : read_progress(memory.record()).value().entries) {
+      const ProgressSnapshot snapshot = read_progress(memory.record()).value();
+      for (const auto& entry : snapshot.entries) {
         if (entry.kind == PointKind::kStage) continue;
         const std::string name(8 + 4 * entry.number, static_cast<char>('a' + entry.number));
         if (entry.operation != name) FAIL_CHECK(entry.operation);
