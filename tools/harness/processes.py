@@ -1,0 +1,100 @@
+"""Processes as /proc shows them. Nothing is asked of the program itself."""
+
+import os
+import signal
+import time
+
+MARK = "TROUPE_HARNESS_MARK"
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:  # it ended meanwhile, or is not ours
+        return b""
+
+
+def arguments(pid):
+    return _read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")[:-1]
+
+
+def state(pid):
+    """One letter: R, S, D, T (stopped), Z (ended, not reaped); '' where there is no such process."""
+    text = _read(f"/proc/{pid}/stat")
+    return text[text.rfind(b")") + 2 : text.rfind(b")") + 3].decode()
+
+
+def marked(mark):
+    """The processes that run with this mark in their environment."""
+    wanted = f"{MARK}={mark}".encode()
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [
+        pid
+        for pid in pids
+        if wanted in _read(f"/proc/{pid}/environ").split(b"\0") and state(pid) not in ("", "Z")
+    ]
+
+
+def actors(mark, kind):
+    """pid -> rank of the workplace's actor processes of a class; rank -1: it has none."""
+    found = {}
+    for pid in marked(mark):
+        words = arguments(pid)
+        if "--actor" not in words or words[words.index("--actor") + 1] != kind:
+            continue
+        rank = words[words.index("--rank") + 1] if "--rank" in words else "-1"
+        found[pid] = int(rank)
+    return found
+
+
+def trainers(mark):
+    return actors(mark, "TrainerActor")
+
+
+def cpu_s(pid):
+    """Processor time of all its threads, in ticks of 10 ms."""
+    text = _read(f"/proc/{pid}/stat")
+    fields = text[text.rfind(b")") + 2 :].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0
+
+
+def busiest(pids, count, over_s):
+    """The `count` processes that use most processor time in the next `over_s` seconds. Ranks
+    compute, spares wait: so they are told apart without asking anybody."""
+    before = {pid: cpu_s(pid) for pid in pids}
+    time.sleep(over_s)
+    used = {pid: cpu_s(pid) - before[pid] for pid in pids if state(pid) not in ("", "Z")}
+    return sorted(used, key=used.get, reverse=True)[:count]
+
+
+def pss_kib(pid):
+    """Its share of what is resident; 0 where it has ended."""
+    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1])
+    return 0
+
+
+def send(pid, number):
+    """Whether the process was there to be told."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def end_all(mark, timeout_s=10):
+    """Kills what is left of a workplace. The number of processes that had to be."""
+    ended = set()
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        left = [pid for pid in marked(mark) if pid != os.getpid()]
+        if not left:
+            return len(ended)
+        for pid in left:
+            send(pid, signal.SIGKILL)
+            ended.add(pid)
+        time.sleep(0.02)
+    raise RuntimeError(f"processes {left} do not end")

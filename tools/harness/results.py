@@ -1,0 +1,61 @@
+"""Whether two runs are equal: the model to the last bit, and every step's loss and norm."""
+
+import hashlib
+import json
+import os
+
+# What equal runs need not have in common (train/report/step_log.h).
+_TIMINGS = {"seconds", "tokens_per_s", "gflops", "gemm_share", "bytes_sent"}
+
+
+def model_hash(folder):
+    digest = hashlib.sha256()
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def steps(folder):
+    """The lines of steps.jsonl without times, as they stand."""
+    with open(os.path.join(folder, "steps.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return [{key: value for key, value in line.items() if key not in _TIMINGS} for line in lines]
+
+
+def differences(folder, other):
+    """What differs between the runs that wrote to the folders, in words; empty: nothing."""
+    found = []
+    mine, theirs = steps(folder), steps(other)
+    numbers = [line["step"] for line in mine]
+    if numbers != list(range(1, len(numbers) + 1)):
+        wrong = next(i for i, step in enumerate(numbers, 1) if step != i)
+        found.append(f"line {wrong} of steps.jsonl is of step {numbers[wrong - 1]}")
+    if len(mine) != len(theirs):
+        found.append(f"{len(mine)} steps instead of {len(theirs)}")
+    for line, expected in zip(mine, theirs):
+        if line != expected:
+            found.append(f"step {expected['step']}: {line} instead of {expected}")
+            break
+    if model_hash(folder) != model_hash(other):
+        found.append("model.safetensors differs")
+    return found
+
+
+def events(folder, kind=None):
+    """The lines of events.jsonl; none where nothing happened."""
+    path = os.path.join(folder, "events.jsonl")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file if line.endswith("\n")]
+    return [line for line in lines if kind is None or line["event"] == kind]
+
+
+# The event that names a rank which is stopped or stuck.
+NAMED_EVENTS = ("stuck",)
+
+
+def recomputed_steps(event):
+    """Of a `recovered` event: finished or half-finished steps that were computed again."""
+    return event.get("recomputed_steps", event["lost_steps"])
