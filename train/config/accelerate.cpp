@@ -4,7 +4,7 @@
 
 #include "runtime/base/limits.h"
 #include "train/config/source.h"
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "train/config/keys.h"
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 #include "train/config/yaml.h"
 
 namespace troupe::train {

@@ -6,7 +6,7 @@
 #include "train/config/deepspeed_keys.h"
 #include "train/config/keys.h"
 #include "train/config/source.h"
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

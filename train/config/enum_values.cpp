@@ -11,7 +11,8 @@ struct Word {
   std::string_view text;
 };
 
-constexpr Word<Stage> kStageWords[] = {{Stage::kPretrain, "pt"}, {Stage::kSupervised, "sft"}};
+constexpr Word<TrainingStage> kStageWords[] = {{TrainingStage::kPretrain, "pt"},
+                                               {TrainingStage::kSupervised, "sft"}};
 
 constexpr Word<IntervalStrategy> kIntervalWords[] = {
     {IntervalStrategy::kNo, "no"},
@@ -69,7 +70,7 @@ json::Value word_of(const Word<E> (&words)[N], E value) {
 
 }  // namespace
 
-Status from_value(const json::Value& value, Stage& out) {
+Status from_value(const json::Value& value, TrainingStage& out) {
   return read_word(kStageWords, value, out);
 }
 Status from_value(const json::Value& value, IntervalStrategy& out) {
@@ -88,7 +89,7 @@ Status from_value(const json::Value& value, CheckpointFormat& out) {
   return read_word(kFormatWords, value, out);
 }
 
-json::Value to_value(Stage value) { return word_of(kStageWords, value); }
+json::Value to_value(TrainingStage value) { return word_of(kStageWords, value); }
 json::Value to_value(IntervalStrategy value) { return word_of(kIntervalWords, value); }
 json::Value to_value(ActivationCheckpointing value) { return word_of(kCheckpointingWords, value); }
 json::Value to_value(Precision value) { return word_of(kPrecisionWords, value); }

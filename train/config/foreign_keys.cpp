@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

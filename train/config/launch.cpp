@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe::train {
 namespace {

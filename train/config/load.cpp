@@ -8,7 +8,7 @@
 #include "train/config/resolve.h"
 #include "train/config/rules.h"
 #include "train/config/sources.h"
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

@@ -1,6 +1,6 @@
 #include "train/config/mesh.h"
 
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

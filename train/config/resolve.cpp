@@ -25,7 +25,7 @@ void resolve_defaults(LoadedConfig& loaded, const json::Object& values) {
   if (config.data.neat_packing) {
     config.data.packing = true;
   } else if (!find_given(values, "packing")) {
-    config.data.packing = config.method.stage == Stage::kPretrain;
+    config.data.packing = config.method.stage == TrainingStage::kPretrain;
   }
   auto& evaluation = config.evaluation;
   // As TrainingArguments: a strategy turns do_eval on; "loss" and "eval_loss" are one metric.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/suggest.h"
 #include "train/config/keys.h"
-#include "train/config/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {
@@ -49,7 +49,7 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   if (is_true(values, "bf16") && is_true(values, "fp16")) {
     wrong("fp16", "bf16 and fp16 cannot both be true");
   }
-  if (config.method.stage != Stage::kSupervised && config.data.neat_packing) {
+  if (config.method.stage != TrainingStage::kSupervised && config.data.neat_packing) {
     wrong("neat_packing", "`neat_packing` cannot be set as True except SFT.");
   }
   if (is_true(values, "full_determinism") && config.sharding.deterministic == Deterministic::kOff) {

@@ -11,14 +11,14 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
-#include "train/config/chaos.h"
+#include "train/chaos/fault.h"
 
 namespace troupe::train {
 
 // The sections are named …Section because the model and the data have configuration types of their
 // own (train/model, train/data).
 
-enum class Stage { kPretrain, kSupervised };  // "pt", "sft"
+enum class TrainingStage { kPretrain, kSupervised };  // "pt", "sft"
 
 // "no", "steps", "epoch"; "best" (of save_strategy only): when an evaluation was the best so far.
 enum class IntervalStrategy { kNo, kSteps, kEpoch, kBest };
@@ -95,7 +95,7 @@ enum class CheckpointFormat {
 };
 
 struct MethodSection {
-  Stage stage = Stage::kSupervised;
+  TrainingStage stage = TrainingStage::kSupervised;
   std::string finetuning_type = "full";
   bool plot_loss = false;
   bool include_effective_tokens_per_second = false;
@@ -184,7 +184,7 @@ struct TroupeSection {
   std::optional<std::int64_t> workers;             // world size; see resolve_world_size
   std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
   std::string device = "auto";                     // auto, cpu
-  std::vector<ChaosFault> chaos;
+  std::vector<Fault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
   std::optional<std::string> address;        // HOST:PORT of a running head
   // Where the model's folder has no tokenizer: the size of the vocabulary of one to train.

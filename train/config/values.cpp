@@ -143,10 +143,10 @@ Status from_value(const json::Value& value, ResumeFrom& out) {
   out.path = text_of(value);
   return {};
 }
-Status from_value(const json::Value& value, std::vector<ChaosFault>& out) {
+Status from_value(const json::Value& value, std::vector<Fault>& out) {
   out.clear();
   if (value.is_null()) return {};
-  out = TROUPE_TRY(parse_chaos(TROUPE_TRY(read_text(value))));
+  out = TROUPE_TRY(parse_faults(TROUPE_TRY(read_text(value))));
   return {};
 }
 
@@ -173,6 +173,6 @@ json::Value to_value(const ResumeFrom& value) {
   }
   return nullptr;
 }
-json::Value to_value(const std::vector<ChaosFault>& value) { return make_text(chaos_text(value)); }
+json::Value to_value(const std::vector<Fault>& value) { return make_text(faults_text(value)); }
 
 }  // namespace troupe::train

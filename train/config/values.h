@@ -11,7 +11,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 #include "train/config/train_config.h"
 
 namespace troupe::train {
@@ -34,14 +34,14 @@ Status from_value(const json::Value& value, double& out);
 Status from_value(const json::Value& value, std::string& out);
 Status from_value(const json::Value& value, std::vector<std::string>& out);
 Status from_value(const json::Value& value, json::Object& out);
-Status from_value(const json::Value& value, Stage& out);
+Status from_value(const json::Value& value, TrainingStage& out);
 Status from_value(const json::Value& value, IntervalStrategy& out);
 Status from_value(const json::Value& value, ActivationCheckpointing& out);
 Status from_value(const json::Value& value, Precision& out);
 Status from_value(const json::Value& value, Deterministic& out);
 Status from_value(const json::Value& value, CheckpointFormat& out);
 Status from_value(const json::Value& value, ResumeFrom& out);
-Status from_value(const json::Value& value, std::vector<ChaosFault>& out);
+Status from_value(const json::Value& value, std::vector<Fault>& out);
 
 json::Value to_value(bool value);
 json::Value to_value(const char*) = delete;  // it would be a bool
@@ -50,14 +50,14 @@ json::Value to_value(double value);
 json::Value to_value(const std::string& value);
 json::Value to_value(const std::vector<std::string>& value);
 json::Value to_value(const json::Object& value);
-json::Value to_value(Stage value);
+json::Value to_value(TrainingStage value);
 json::Value to_value(IntervalStrategy value);
 json::Value to_value(ActivationCheckpointing value);
 json::Value to_value(Precision value);
 json::Value to_value(Deterministic value);
 json::Value to_value(CheckpointFormat value);
 json::Value to_value(const ResumeFrom& value);
-json::Value to_value(const std::vector<ChaosFault>& value);
+json::Value to_value(const std::vector<Fault>& value);
 
 template <typename T>
 Status from_value(const json::Value& value, std::optional<T>& out) {

@@ -16,8 +16,8 @@ namespace {
 DataOptions data_options(const TrainConfig& config) {
   const auto& data = config.data;
   DataOptions options;
-  options.stage = config.method.stage == Stage::kPretrain ? DataOptions::Stage::kPretrain
-                                                          : DataOptions::Stage::kSupervised;
+  options.stage = config.method.stage == TrainingStage::kPretrain ? DataOptions::Stage::kPretrain
+                                                                  : DataOptions::Stage::kSupervised;
   options.dataset = data.dataset;
   options.eval_dataset = config.evaluation.eval_dataset;
   options.dataset_dir = data.dataset_dir;

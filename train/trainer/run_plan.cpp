@@ -79,7 +79,7 @@ Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::i
   const DataSection& data = loaded.config.data;
   PlanFacts facts = launch_facts(loaded, loaded.launch.node_count(), cores);
   const std::int64_t text_bytes = TROUPE_TRY(data_file_bytes(files, data));
-  const bool labelled = loaded.config.method.stage != Stage::kPretrain;
+  const bool labelled = loaded.config.method.stage != TrainingStage::kPretrain;
   facts.dataset_bytes = labelled ? 2 * text_bytes : text_bytes;
   facts.length_max = data.cutoff_len;
   facts.length_from =

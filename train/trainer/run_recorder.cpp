@@ -9,10 +9,13 @@ namespace troupe::train {
 
 Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
                                       const TrainConfig& config, const RunFacts& facts,
-                                      TrainerState state) {
+                                      TrainerState state,
+                                      const std::optional<RecorderPosition>& position) {
   const std::string& directory = config.training.output_dir;
   // Before the first step there may be an evaluation, which a run that begins anew makes again.
-  const std::int64_t kept = state.global_step > 0 ? state.global_step : -1;
+  const std::int64_t kept = position                ? position->kept_step
+                            : state.global_step > 0 ? state.global_step
+                                                    : -1;
   auto steps =
       TROUPE_TRY(LineFile::open_at_step(files, join_path(directory, kStepsFile), "step", kept));
   auto log = TROUPE_TRY(
@@ -26,7 +29,12 @@ Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
   state.train_batch_size = config.training.per_device_train_batch_size;
   RunRecorder recorder(files, clock, config, facts, std::move(state), std::move(steps),
                        std::move(log));
-  TROUPE_RETURN_IF_ERROR(recorder.remember_unlogged_steps());
+  if (position) {
+    recorder.unlogged_ = position->unlogged;
+    recorder.state_.epoch = recorder.epoch_of(recorder.state_.global_step);
+  } else {
+    TROUPE_RETURN_IF_ERROR(recorder.remember_unlogged_steps());
+  }
   return recorder;
 }
 
@@ -66,27 +74,36 @@ Status RunRecorder::remember_unlogged_steps() {
   return {};
 }
 
+double RunRecorder::epoch_of(std::int64_t step) const {
+  return static_cast<double>(step) /
+         static_cast<double>(std::max<std::int64_t>(1, facts_.schedule.steps_per_epoch));
+}
+
+void RunRecorder::add_history(json::Object entry) {
+  if (on_history_) on_history_(entry);
+  state_.log_history.push_back(std::move(entry));
+}
+
 void RunRecorder::add_loss(double loss) {
   const bool hidden = config_->training.logging_nan_inf_filter && !std::isfinite(loss);
-  loss_since_log_ += hidden ? loss_since_log_ / static_cast<double>(1 + steps_since_log_) : loss;
-  ++steps_since_log_;
+  unlogged_.loss +=
+      hidden ? unlogged_.loss / static_cast<double>(1 + unlogged_.steps) : loss;
+  ++unlogged_.steps;
 }
 
 Result<bool> RunRecorder::step(const StepRecord& record) {
   TROUPE_RETURN_IF_ERROR(steps_.append(step_line(record)));
   state_.global_step = record.step;
-  state_.epoch = static_cast<double>(record.step) /
-                 static_cast<double>(std::max<std::int64_t>(1, facts_.schedule.steps_per_epoch));
+  state_.epoch = epoch_of(record.step);
   state_.total_flos += facts_.flos_per_token * static_cast<double>(record.tokens);
   add_loss(record.loss);
   const bool due = (facts_.schedule.logging_interval > 0 &&
                     record.step % facts_.schedule.logging_interval == 0) ||
                    (config_->training.logging_first_step && record.step == 1);
   if (!due) return false;
-  const double loss = loss_since_log_ / static_cast<double>(steps_since_log_);
-  loss_since_log_ = 0;
-  steps_since_log_ = 0;
-  state_.log_history.push_back(
+  const double loss = unlogged_.loss / static_cast<double>(unlogged_.steps);
+  unlogged_ = {};
+  add_history(
       train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step));
   TrainerLogEntry entry{.current_steps = record.step,
                         .total_steps = facts_.schedule.total_steps,
@@ -100,7 +117,7 @@ Result<bool> RunRecorder::step(const StepRecord& record) {
 }
 
 Status RunRecorder::evaluated(const EvalResult& result) {
-  state_.log_history.push_back(eval_log(state_.epoch, result.loss, result.seconds, result.samples,
+  add_history(eval_log(state_.epoch, result.loss, result.seconds, result.samples,
                                         result.batches, state_.global_step));
   return log_.append(trainer_log_line({.current_steps = state_.global_step,
                                        .total_steps = facts_.schedule.total_steps,
@@ -158,7 +175,7 @@ Status RunRecorder::save_evaluation(std::int64_t final_step) {
   if (!entry) return {};
   json::Object metrics = *entry;
   metrics.erase("step");
-  if (config_->method.stage == Stage::kPretrain) {
+  if (config_->method.stage == TrainingStage::kPretrain) {
     // LLaMA-Factory reports it in pre-training.
     metrics["eval_perplexity"] = std::exp(json::find_number(metrics, "eval_loss").value_or(0));
   }

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe::train {
 namespace {

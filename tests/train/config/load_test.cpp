@@ -43,7 +43,7 @@ TEST_CASE("a good configuration becomes typed fields") {
   const auto& config = loaded->config;
   CHECK(config.model.model_name_or_path == "tiny");
   CHECK(config.model.train_from_scratch);
-  CHECK(config.method.stage == Stage::kPretrain);
+  CHECK(config.method.stage == TrainingStage::kPretrain);
   CHECK(config.data.dataset == std::vector<std::string>{"text"});
   CHECK(config.data.dataset_dir == "data");
   CHECK(config.data.packing);

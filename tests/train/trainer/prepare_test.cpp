@@ -22,7 +22,7 @@ struct Folder {
               "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 300})");
     config.model.model_name_or_path = directory.file("model");
     config.model.train_from_scratch = true;
-    config.method.stage = Stage::kPretrain;
+    config.method.stage = TrainingStage::kPretrain;
     config.data.dataset = {"d"};
     config.data.dataset_dir = directory.path();
     config.training.output_dir = directory.file("out");

@@ -35,7 +35,7 @@ inline RunBundle bundle_for(const std::string& output_dir, std::int64_t batch,
   bundle.companions["config.json"] = json::write(bundle.model.to_json());
   auto& config = bundle.config;
   config.model.train_from_scratch = true;
-  config.method.stage = Stage::kPretrain;
+  config.method.stage = TrainingStage::kPretrain;
   config.data.packing = true;
   config.training.output_dir = output_dir;
   config.training.per_device_train_batch_size = batch;

@@ -23,7 +23,7 @@ struct Run {
     config.training.output_dir = "out";
     config.training.logging_steps = 2;
     config.evaluation.eval_steps = 4;
-    config.method.stage = Stage::kPretrain;
+    config.method.stage = TrainingStage::kPretrain;
     facts.schedule = {
         .steps_per_epoch = 4, .total_steps = 8, .logging_interval = 2, .effective_batch_size = 3};
     facts.started_unix_us = clock.unix_time_us();
@@ -100,7 +100,7 @@ TEST_CASE("a run without evaluation has no results of one; fine-tuning has no pe
   CHECK_FALSE(run.files.exists("out/eval_results.json"));
 
   Run tuned;
-  tuned.config.method.stage = Stage::kSupervised;
+  tuned.config.method.stage = TrainingStage::kSupervised;
   RunRecorder other = tuned.open();
   tuned.step(other, 1, 1);
   REQUIRE(other.evaluated(result_of(2)).ok());

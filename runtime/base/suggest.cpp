@@ -1,8 +1,8 @@
-#include "train/config/suggest.h"
+#include "runtime/base/suggest.h"
 
 #include <algorithm>
 
-namespace troupe::train {
+namespace troupe {
 namespace {
 
 // Longer words are not compared: no key is as long, and the cost is quadratic.
@@ -85,4 +85,4 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-}  // namespace troupe::train
+}  // namespace troupe

@@ -1,12 +1,12 @@
 #pragma once
-// The nearest known word to a misspelt one.
+// The nearest known word to a misspelt one, and lists of words in texts.
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace troupe::train {
+namespace troupe {
 
 // The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours; case
 // and '-' against '_' cost nothing), if it is near enough to be meant: a third of the word's
@@ -24,4 +24,4 @@ std::vector<std::string> split_words(std::string_view text, char separator = '|'
 // Without leading and trailing white space.
 std::string_view trim(std::string_view text);
 
-}  // namespace troupe::train
+}  // namespace troupe
