@@ -30,6 +30,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/collective/operation_observer.h"
 
 namespace troupe::collective {
 
@@ -148,6 +149,9 @@ class Communicator {
   virtual void abort(Status reason) = 0;
   // Between operations or from the thread that runs them.
   virtual Counters counters() const = 0;
+  // Who is told of the operations of this communicator, its subgroups and those it is one of; null:
+  // nobody. Between operations. `observer` outlives them.
+  virtual void observe(OperationObserver* observer) = 0;
 
   // The typed forms. Without a deadline: default_timeout() from now.
   using When = std::optional<Deadline>;

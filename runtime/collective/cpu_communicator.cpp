@@ -45,6 +45,7 @@ class CpuCommunicator final : public Communicator {
   Duration default_timeout() const override { return shared_->options.default_timeout; }
   void abort(Status reason) override { engine_.abort(std::move(reason)); }
   Counters counters() const override { return counters_; }
+  void observe(OperationObserver* observer) override { engine_.observe(observer); }
   Result<std::unique_ptr<Communicator>> subgroup(std::span<const int> ranks,
                                                  std::string_view name) override;
 
@@ -71,6 +72,11 @@ class CpuCommunicator final : public Communicator {
                ReduceOp op, int root);
   Status finish(Operation operation, DataType type, ReduceOp op, bool small, Deadline deadline,
                 std::uint64_t algorithm_bytes);
+  // What observers call the group.
+  std::string_view group_name() const {
+    return group_.id == 0 ? std::string_view() : std::string_view(group_.name);
+  }
+  void ends(Operation operation, bool ok);
   void set_shards(std::span<const std::size_t> counts, DataType type);
   // The exchange all the sharded operations are made of. source: (all), out: this rank's shard;
   // gathered: (all) or null where shards stay with their owners; reduce: false for a gather alone.
@@ -113,6 +119,9 @@ Status check_root(std::string_view operation, int root, int world_size) {
 
 Status CpuCommunicator::begin(Operation operation, std::size_t count, std::size_t counts_hash,
                               DataType type, ReduceOp op, int root) {
+  // It may throw: nothing is begun yet.
+  if (OperationObserver* observer = engine_.observer())
+    observer->begins(operation, group_name(), sequence_ + 1, count * size_of(type));
   TROUPE_CHECK(!shared_->busy.exchange(true),
                "two threads in communicator '{}' or its subgroups at once", group_.name);
   MessageHeader header{};
@@ -130,8 +139,14 @@ Status CpuCommunicator::begin(Operation operation, std::size_t count, std::size_
     status.with("operation", operation_name(operation))
         .with("group", group_.name)
         .with("sequence", sequence_);
+    ends(operation, false);
   }
   return status;
+}
+
+void CpuCommunicator::ends(Operation operation, bool ok) {
+  if (OperationObserver* observer = engine_.observer())
+    observer->ends(operation, group_name(), sequence_, ok);
 }
 
 Status CpuCommunicator::finish(Operation operation, DataType type, ReduceOp op, bool small,
@@ -145,6 +160,7 @@ Status CpuCommunicator::finish(Operation operation, DataType type, ReduceOp op, 
     counter.wire_bytes_received += std::exchange(peer->bytes_received, 0);
   }
   shared_->busy.store(false);
+  ends(operation, status.ok());
   return status;
 }
 

@@ -18,6 +18,8 @@ namespace {
 constexpr Duration kSleepMax = std::chrono::milliseconds(50);
 // How long a rank that lost a peer keeps its other links open.
 constexpr Duration kNoticeTime = std::chrono::milliseconds(50);
+// The observer is told of moved bytes when they are so many.
+constexpr std::uint64_t kMovedBytes = 1 << 20;
 // The clock is read once in so many idle turns.
 constexpr int kTurnsPerClock = 64;
 constexpr std::byte kZeros[kStreamAlignment] = {};
@@ -104,6 +106,13 @@ Status Engine::run(DataType type, ReduceOp op, bool small, Deadline deadline) {
   armed_ = false;
   failure_ = {};
   hangups_seen_ = 0;
+  moved_bytes_ = 0;
+  Status status = carry_out();
+  tell_moved();
+  return status;
+}
+
+Status Engine::carry_out() {
   for (;;) {
     // Read before the attempt: what a peer published before it hung up is still taken.
     const std::uint32_t hangups = hangups_.load(std::memory_order_acquire);
@@ -113,12 +122,18 @@ Status Engine::run(DataType type, ReduceOp op, bool small, Deadline deadline) {
     hangups_seen_ = hangups;
     if (progressed) {
       idle_turns_ = 0;
+      if (moved_bytes_ >= kMovedBytes) tell_moved();
     } else {
       TROUPE_RETURN_IF_ERROR(idle());
     }
   }
   if (armed_) slot_->waiting_for.store(0, std::memory_order_relaxed);
   return {};
+}
+
+void Engine::tell_moved() {
+  if (observer_ && moved_bytes_ != 0) observer_->moved(moved_bytes_);
+  moved_bytes_ = 0;
 }
 
 bool Engine::progress() {
@@ -152,6 +167,7 @@ bool Engine::pump_send(Peer& peer) {
       progressed = true;
       peer.send_offset += sent;
       peer.bytes_sent += sent;
+      moved_bytes_ += sent;
     }
     peer.send_offset = 0;
     ++peer.send_index;
@@ -175,6 +191,7 @@ bool Engine::pump_receive(Peer& peer) {
       progressed = true;
       peer.receive_offset += got;
       peer.bytes_received += got;
+      moved_bytes_ += got;
     }
     peer.receive_offset = 0;
     if (peer.receive_index++ == 0) {
@@ -231,6 +248,7 @@ bool Engine::try_reduce() {
     for (Peer* peer : active_) {
       peer->link->consume(total);
       peer->bytes_received += total;
+      moved_bytes_ += total;
       ++peer->receive_index;
     }
     // The result goes out while it is in the cache, and the room goes back to the senders.
@@ -263,6 +281,7 @@ Status Engine::idle() {
   if (aborted_.load(std::memory_order_acquire)) return aborted_status();
   if (hangups_seen_ != 0 || polls_) TROUPE_RETURN_IF_ERROR(check_lost());
   if (armed_) {
+    tell_moved();
     sleep(std::min(kSleepMax, deadline_.remaining()));
     slot_->waiting_for.store(0, std::memory_order_relaxed);
     armed_ = false;

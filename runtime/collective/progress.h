@@ -103,8 +103,12 @@ class Engine {
   // the links whole, so peers may be waited for one after the other.
   Status run(DataType type, ReduceOp op, bool small, Deadline deadline);
   void abort(Status reason);
+  // Between operations.
+  void observe(OperationObserver* observer) { observer_ = observer; }
+  OperationObserver* observer() const { return observer_; }
 
  private:
+  Status carry_out();
   bool progress();
   bool pump_send(Peer& peer);
   bool pump_receive(Peer& peer);
@@ -118,6 +122,7 @@ class Engine {
   Status idle();
   Status check_lost();
   void sleep(Duration at_most);
+  void tell_moved();
   std::string missing_ranks() const;
   Status fail(Status status, bool at_once);
   Status aborted_status();
@@ -134,6 +139,8 @@ class Engine {
   bool polls_ = false;   // sleeps in poll() instead of on the futex
 
   std::map<std::uint64_t, std::string> group_names_;
+  OperationObserver* observer_ = nullptr;
+  std::uint64_t moved_bytes_ = 0;  // that the observer does not know of
 
   // The operation under way.
   MessageHeader header_{};
