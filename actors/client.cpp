@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "scheduler/client/ask_node.h"
+
 namespace troupe::detail {
 namespace {
 
@@ -167,15 +169,44 @@ Result<RawConnection> ActorClient::connect_to(ActorId actor_id, const std::strin
   if (info.state == wire::ActorState::kDead) {
     return error(Code::kActorDied, "the actor to connect to is dead: {}", info.death.to_string());
   }
-  const auto& environment = *options_.environment;
   RawConnection connection;
-  connection.same_node = !environment.node_id.empty() && environment.node_id == info.node_id &&
-                         !info.endpoint.local_name.empty();
-  net::Address address{info.endpoint.host, info.endpoint.port, {}};
-  if (connection.same_node) address.local_name = info.endpoint.local_name;
-  connection.socket = TROUPE_TRY(net::connect_blocking(
-      address, fmt::format("actor/{}/{}", actor_id, purpose), environment.token, deadline));
+  const net::Address address = node_address(info, connection.same_node);
+  connection.socket =
+      TROUPE_TRY(net::connect_blocking(address, fmt::format("actor/{}/{}", actor_id, purpose),
+                                       options_.environment->token, deadline));
   return connection;
+}
+
+net::Address ActorClient::node_address(const wire::ActorInfo& info, bool& same_node) const {
+  const NodeId here = options_.environment->node_id;
+  same_node = !here.empty() && here == info.node_id && !info.endpoint.local_name.empty();
+  net::Address address{info.endpoint.host, info.endpoint.port, {}};
+  if (same_node) address.local_name = info.endpoint.local_name;
+  return address;
+}
+
+Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std::string& name,
+                                                     std::uint64_t offset, std::size_t bytes_max,
+                                                     Deadline deadline) {
+  const auto info = TROUPE_TRY(wait_for_actor(
+      actor_id, "", deadline,
+      [](const wire::ActorInfo& i) {
+        return !i.node_id.empty() || i.state == wire::ActorState::kDead;
+      },
+      "reading a segment"));
+  if (info.node_id.empty()) {
+    return error(Code::kNotFound, "actor {} never ran: {}", actor_id.brief(),
+                 info.death.to_string());
+  }
+  bool same_node = false;
+  const net::Address address = node_address(info, same_node);
+  auto answer = TROUPE_TRY(scheduler::ask_node(
+      *options_.environment->loop, address, options_.environment->token,
+      wire::ReadSegment{1, options_.job_id, name, offset, bytes_max}, deadline));
+  auto* piece = std::get_if<wire::SegmentBytes>(&answer);
+  if (piece == nullptr) return error(Code::kProtocol, "the node's answer is no segment");
+  TROUPE_RETURN_IF_ERROR(piece->status.with("segment", name));
+  return std::move(*piece);
 }
 
 void ActorClient::close() {

@@ -21,6 +21,7 @@
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/wire/control_messages.h"
 
 namespace troupe {
 
@@ -85,6 +86,11 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   // (ActorContext::accept_connections). Waits for the actor to run.
   Result<RawConnection> connect_to(ActorId actor_id, const std::string& purpose, Deadline deadline);
 
+  // A piece of a segment that the actor's node keeps for this job (ActorContext::read_segment).
+  Result<wire::SegmentBytes> read_segment(ActorId actor_id, const std::string& name,
+                                          std::uint64_t offset, std::size_t bytes_max,
+                                          Deadline deadline);
+
   // Ends every call with kCancelled; afterwards nothing is called back.
   void close();
 
@@ -95,6 +101,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                          Deadline deadline,
                                          std::function<bool(const wire::ActorInfo&)> enough,
                                          const char* what);
+  // The port of the node that `info` names; its local socket where this process is there too.
+  net::Address node_address(const wire::ActorInfo& info, bool& same_node) const;
 
   const ClientOptions options_;
   Mutex mutex_;

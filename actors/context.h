@@ -35,6 +35,7 @@ class HostServices {
   virtual std::stop_token stop_token() const = 0;
   virtual void request_exit() = 0;
   virtual Status keep_segment(const std::string& name, int fd) = 0;
+  virtual Result<UniqueFd> attach_segment(const std::string& name, Deadline deadline) = 0;
 };
 
 }  // namespace detail
@@ -117,9 +118,33 @@ class ActorContext {
   void request_exit() { host_.request_exit(); }
   // Saves the state now (actors with save() and load()), whatever the policy. Actor's thread.
   Status save_now() { return host_.save_now(); }
-  // Asks the node to keep a shared-memory segment (a memfd) beyond this process, under a name; the
-  // descriptor stays the caller's. A later one of the same name replaces it; fd -1 forgets it.
+
+  // --- memory that outlives the process: segments that the node keeps for the job ---
+  // Puts a shared-memory segment (a memfd) under a name that is the job's on this node; this
+  // process owns it, and the descriptor stays the caller's. A later one of the same name replaces
+  // it; fd -1 forgets it. What another process that runs owns stays as it is. The node drops a
+  // job's segments when no actor of the job runs on it or may come back.
   Status keep_segment(const std::string& name, int fd) { return host_.keep_segment(name, fd); }
+  // Takes over the job's segment of this name, whichever actor's process put it. While the process
+  // group of the owner before is ending it waits, so memory goes on only when nothing of that runs
+  // any more. kNotFound: there is none on this node (dropped, or the node's memory was lost).
+  // kFailedPrecondition: the owner runs and is not ending; end it first. kDeadlineExceeded: it has
+  // not ended in time. Any thread but the loop's; waits.
+  Result<UniqueFd> attach_segment(const std::string& name, Deadline deadline) {
+    return host_.attach_segment(name, deadline);
+  }
+  // At most `bytes_max` bytes (64 KiB at most) from `offset` of a segment that this job has on the
+  // node where `actor_id` runs, or ran last. Whoever owns it, and whether the owner runs, is
+  // stopped or has died; torn where the owner writes meanwhile. kNotFound: none of this name there.
+  // Any thread but the loop's; waits.
+  Result<wire::Bytes> read_segment(ActorId actor_id, const std::string& name, std::size_t bytes_max,
+                                   Deadline deadline, std::uint64_t offset = 0) {
+    auto piece = client_->read_segment(actor_id, name, offset, bytes_max, deadline);
+    if (!piece.ok()) return piece.status();
+    return std::move(piece->bytes);
+  }
+
+  // --- the actor's thread ---
   // Work for the actor's own thread, between its calls.
   Executor& executor() { return *executor_; }
 

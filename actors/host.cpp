@@ -10,6 +10,7 @@
 
 #include "actors/call_server.h"
 #include "actors/saved_state.h"
+#include "actors/segment_attacher.h"
 #include "runtime/process/host_channel.h"
 
 namespace troupe::detail {
@@ -62,6 +63,10 @@ class Host final : public HostServices {
   Status keep_segment(const std::string& name, int fd) override {
     return node_.send(wire::HostKeepSegment{name, fd < 0}, fd);
   }
+  Result<UniqueFd> attach_segment(const std::string& name, Deadline deadline) override {
+    TROUPE_CHECK(!loop_.in_loop_thread());
+    return attacher_.attach(name, deadline);
+  }
 
  private:
   struct Started {
@@ -92,6 +97,7 @@ class Host final : public HostServices {
   net::LoopThread thread_;
   net::EventLoop& loop_;
   process::HostChannel node_;
+  SegmentAttacher attacher_{[this](const wire::HostMessage& m) { return node_.send(m); }};
   const std::shared_ptr<Mailbox> mailbox_;
   std::stop_source stop_;
   Promise<Started> start_;
@@ -130,6 +136,8 @@ void Host::on_message(wire::HostMessage message, UniqueFd fd) {
   } else if (std::get_if<wire::HostStop>(&message)) {
     mailbox_->stop();
     stop_.request_stop();
+  } else if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) {
+    attacher_.answered(*reply, std::move(fd));
   }
 }
 

@@ -21,6 +21,7 @@ constexpr int kDescriptorsMax = 16;
 bool has_descriptor(const wire::HostMessage& message) {
   if (const auto* start = std::get_if<wire::HostStart>(&message)) return start->has_saved_state;
   if (const auto* keep = std::get_if<wire::HostKeepSegment>(&message)) return !keep->drop;
+  if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) return reply->status.ok();
   return std::holds_alternative<wire::HostConnection>(message) ||
          std::holds_alternative<wire::HostSavedState>(message);
 }

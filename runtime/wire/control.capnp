@@ -34,6 +34,8 @@ struct ControlMessage {
     actorList @24 :ActorList;
     eventList @25 :EventList;
     logText @26 :LogText;
+    readSegment @27 :ReadSegment;
+    segmentBytes @28 :SegmentBytes;
   }
 }
 
@@ -89,6 +91,7 @@ struct StopActor {
   generation @1 :UInt64;
   graceMs @2 :Int64;
   reason @3 :Text;
+  comesBack @4 :Bool;
 }
 
 struct ShutdownNode {
@@ -205,4 +208,19 @@ struct LogText {
   requestId @0 :UInt64;
   status @1 :T.Status;
   text @2 :Text;
+}
+
+struct ReadSegment {
+  requestId @0 :UInt64;
+  jobId @1 :T.Id;
+  name @2 :Text;
+  offset @3 :UInt64;
+  bytesMax @4 :UInt64;
+}
+
+struct SegmentBytes {
+  requestId @0 :UInt64;
+  status @1 :T.Status;
+  sizeBytes @2 :UInt64;
+  bytes @3 :Data;
 }

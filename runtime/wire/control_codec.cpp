@@ -67,6 +67,7 @@ void write(schema::StopActor::Builder out, const StopActor& m) {
   out.setGeneration(m.generation);
   out.setGraceMs(m.grace_ms);
   out.setReason(text(m.reason));
+  out.setComesBack(m.comes_back);
 }
 
 void write(schema::ShutdownNode::Builder out, const ShutdownNode& m) {
@@ -179,6 +180,21 @@ void write(schema::LogText::Builder out, const LogText& m) {
   out.setText(text(m.text));
 }
 
+void write(schema::ReadSegment::Builder out, const ReadSegment& m) {
+  out.setRequestId(m.request_id);
+  write(out.initJobId(), m.job_id);
+  out.setName(text(m.name));
+  out.setOffset(m.offset);
+  out.setBytesMax(m.bytes_max);
+}
+
+void write(schema::SegmentBytes::Builder out, const SegmentBytes& m) {
+  out.setRequestId(m.request_id);
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+  out.setSizeBytes(m.size_bytes);
+  out.setBytes(data(m.bytes));
+}
+
 // --- and back ------------------------------------------------------------------------------------
 
 RunningActor read(schema::RunningActor::Reader in) {
@@ -231,7 +247,8 @@ StopActor read(schema::StopActor::Reader in) {
   return {.actor_id = read_id<ActorId>(in.getActorId()),
           .generation = in.getGeneration(),
           .grace_ms = in.getGraceMs(),
-          .reason = text(in.getReason())};
+          .reason = text(in.getReason()),
+          .comes_back = in.getComesBack()};
 }
 
 ShutdownNode read(schema::ShutdownNode::Reader in) { return {.reason = text(in.getReason())}; }
@@ -332,6 +349,21 @@ LogText read(schema::LogText::Reader in) {
       .request_id = in.getRequestId(), .status = read(in.getStatus()), .text = text(in.getText())};
 }
 
+ReadSegment read(schema::ReadSegment::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .job_id = read_id<JobId>(in.getJobId()),
+          .name = text(in.getName()),
+          .offset = in.getOffset(),
+          .bytes_max = in.getBytesMax()};
+}
+
+SegmentBytes read(schema::SegmentBytes::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .status = read(in.getStatus()),
+          .size_bytes = in.getSizeBytes(),
+          .bytes = data(in.getBytes())};
+}
+
 // Every message of the family, once: M(the schema's number, name).
 #define TROUPE_CONTROL_MESSAGES(M)          \
   M(CLIENT_HELLO, ClientHello)              \
@@ -360,7 +392,9 @@ LogText read(schema::LogText::Reader in) {
   M(NODE_LIST, NodeList)                    \
   M(ACTOR_LIST, ActorList)                  \
   M(EVENT_LIST, EventList)                  \
-  M(LOG_TEXT, LogText)
+  M(LOG_TEXT, LogText)                      \
+  M(READ_SEGMENT, ReadSegment)              \
+  M(SEGMENT_BYTES, SegmentBytes)
 
 struct Put {
   schema::ControlMessage::Builder root;

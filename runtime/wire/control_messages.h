@@ -71,6 +71,8 @@ struct StopActor {
   // The actor may finish what it does for so long; then SIGKILL. 0: at once.
   std::int64_t grace_ms = 0;
   std::string reason;
+  // Another process of it will be started: what the node keeps of it stays.
+  bool comes_back = false;
 };
 
 // The node stops its actors and ends.
@@ -159,6 +161,17 @@ struct ReadLogs {
   std::uint64_t bytes_max = 64 << 10;
 };
 
+// A piece of a segment that a node keeps for a job, whoever owns it and whether the owner runs, is
+// stopped or is dead. Sent to the node's own port, as ReadLogs. At most
+// limits::kSegmentReadBytesMax at once.
+struct ReadSegment {
+  std::uint64_t request_id = 0;
+  JobId job_id;
+  std::string name;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes_max = 64 << 10;
+};
+
 // --- head → client -------------------------------------------------------------------------------
 
 // The answer to every request that returns nothing but success or failure.
@@ -190,11 +203,21 @@ struct LogText {
   std::string text;
 };
 
+// The answer to ReadSegment: what the bytes are at the moment of reading, torn where the owner
+// writes meanwhile. Fewer where the segment ends.
+struct SegmentBytes {
+  std::uint64_t request_id = 0;
+  Status status;
+  std::uint64_t size_bytes = 0;  // of the whole segment
+  Bytes bytes;
+};
+
 using ControlMessage =
     std::variant<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
                  ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
                  WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
-                 ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText>;
+                 ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText,
+                 ReadSegment, SegmentBytes>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

@@ -14,6 +14,8 @@ struct HostMessage {
     hostFailed @4 :HostFailed;
     hostSavedState @5 :HostSavedState;
     hostKeepSegment @6 :HostKeepSegment;
+    hostAttachSegment @7 :HostAttachSegment;
+    hostAttachReply @8 :HostAttachReply;
   }
 }
 
@@ -52,4 +54,15 @@ struct HostSavedState {
 struct HostKeepSegment {
   name @0 :Text;
   drop @1 :Bool;
+}
+
+struct HostAttachSegment {
+  requestId @0 :UInt64;
+  name @1 :Text;
+  timeoutMs @2 :Int64;
+}
+
+struct HostAttachReply {
+  requestId @0 :UInt64;
+  status @1 :T.Status;
 }

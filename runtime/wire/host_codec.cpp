@@ -47,6 +47,17 @@ void write(schema::HostKeepSegment::Builder out, const HostKeepSegment& m) {
   out.setDrop(m.drop);
 }
 
+void write(schema::HostAttachSegment::Builder out, const HostAttachSegment& m) {
+  out.setRequestId(m.request_id);
+  out.setName(text(m.name));
+  out.setTimeoutMs(m.timeout_ms);
+}
+
+void write(schema::HostAttachReply::Builder out, const HostAttachReply& m) {
+  out.setRequestId(m.request_id);
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+}
+
 HostStart read(schema::HostStart::Reader in) {
   return {.spec = read(in.getSpec()),
           .generation = in.getGeneration(),
@@ -78,15 +89,26 @@ HostKeepSegment read(schema::HostKeepSegment::Reader in) {
   return {.name = text(in.getName()), .drop = in.getDrop()};
 }
 
+HostAttachSegment read(schema::HostAttachSegment::Reader in) {
+  return {
+      .request_id = in.getRequestId(), .name = text(in.getName()), .timeout_ms = in.getTimeoutMs()};
+}
+
+HostAttachReply read(schema::HostAttachReply::Reader in) {
+  return {.request_id = in.getRequestId(), .status = read(in.getStatus())};
+}
+
 // Every message of the family, once: M(the schema's number, name).
-#define TROUPE_HOST_MESSAGES(M)       \
-  M(HOST_START, HostStart)            \
-  M(HOST_CONNECTION, HostConnection)  \
-  M(HOST_STOP, HostStop)              \
-  M(HOST_READY, HostReady)            \
-  M(HOST_FAILED, HostFailed)          \
-  M(HOST_SAVED_STATE, HostSavedState) \
-  M(HOST_KEEP_SEGMENT, HostKeepSegment)
+#define TROUPE_HOST_MESSAGES(M)             \
+  M(HOST_START, HostStart)                  \
+  M(HOST_CONNECTION, HostConnection)        \
+  M(HOST_STOP, HostStop)                    \
+  M(HOST_READY, HostReady)                  \
+  M(HOST_FAILED, HostFailed)                \
+  M(HOST_SAVED_STATE, HostSavedState)       \
+  M(HOST_KEEP_SEGMENT, HostKeepSegment)     \
+  M(HOST_ATTACH_SEGMENT, HostAttachSegment) \
+  M(HOST_ATTACH_REPLY, HostAttachReply)
 
 struct Put {
   schema::HostMessage::Builder root;

@@ -48,15 +48,29 @@ struct HostFailed {
 struct HostSavedState {
   std::uint64_t generation = 0;
 };
-// host → node, with one descriptor: a named segment to keep for the actor's next process.
-// An empty descriptor list with `drop` forgets it.
+// host → node, with one descriptor: a segment to keep for the job on this node, under a name. The
+// process that puts it is its owner. A name whose owner is another process that runs is not taken.
+// Without a descriptor and with `drop`: forget it.
 struct HostKeepSegment {
   std::string name;
   bool drop = false;
 };
+// host → node: take over the job's segment of this name. The node answers when the process group of
+// the owner before is gone, or says why not. Asked again with the same number it answers once more.
+struct HostAttachSegment {
+  std::uint64_t request_id = 0;
+  std::string name;
+  std::int64_t timeout_ms = 0;  // how long the node may wait
+};
+// node → host, with one descriptor where the status is ok: the segment; the process owns it now.
+struct HostAttachReply {
+  std::uint64_t request_id = 0;
+  Status status;
+};
 
-using HostMessage = std::variant<HostStart, HostConnection, HostStop, HostReady, HostFailed,
-                                 HostSavedState, HostKeepSegment>;
+using HostMessage =
+    std::variant<HostStart, HostConnection, HostStop, HostReady, HostFailed, HostSavedState,
+                 HostKeepSegment, HostAttachSegment, HostAttachReply>;
 
 Bytes encode(const HostMessage& message);
 Result<HostMessage> decode_host(std::span<const std::byte> frame);

@@ -214,8 +214,8 @@ void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t g
     changed(actor);
     const auto node = nodes_.find(actor.info.node_id);
     if (node != nodes_.end() && node->second.peer != 0) {
-      send(node->second.peer,
-           wire::StopActor{actor.spec.actor_id, actor.info.generation, grace_ms, reason});
+      send(node->second.peer, wire::StopActor{actor.spec.actor_id, actor.info.generation, grace_ms,
+                                              reason, actor.restart_after_stop});
     }
     return;  // else the node is told when it comes back
   }

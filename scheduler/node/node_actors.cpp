@@ -58,7 +58,7 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.phase = Phase::kSpawning;
   actor.host = actor.log = next_host_++;
   actor.pid = 0;
-  actor.stopping = actor.killed = actor.constructor_failed = false;
+  actor.stopping = actor.killed = actor.ends_for_good = actor.constructor_failed = false;
   actor.kill_at.reset();
   actor.exit = {};
   actor.cause = {};
@@ -82,10 +82,6 @@ void NodeState::on(node_event::Spawned& event) {
   start.node_id = config_.node.node_id;
   start.has_saved_state = actor->saved_state != kNoFd;
   commands_.push_back(node_command::TellHost{actor->host, std::move(start), actor->saved_state});
-  for (const auto& [name, fd] : actor->segments) {
-    commands_.push_back(
-        node_command::TellHost{actor->host, wire::HostKeepSegment{name, false}, fd});
-  }
   for (Waiting& waiting : actor->waiting) {
     commands_.push_back(
         node_command::TellHost{actor->host, std::move(waiting.connection), waiting.fd});
@@ -119,6 +115,9 @@ void NodeState::on(node_event::FromHost& event) {
     save(*actor, event.fd);
   } else if (auto* keep = std::get_if<wire::HostKeepSegment>(&event.message)) {
     keep_segment(*actor, *keep, event.fd);
+  } else if (const auto* request = std::get_if<wire::HostAttachSegment>(&event.message)) {
+    close(event.fd);
+    attach(*actor, *request);
   } else {
     close(event.fd);
   }
@@ -127,16 +126,6 @@ void NodeState::on(node_event::FromHost& event) {
 void NodeState::save(Actor& actor, FdHandle fd) {
   if (fd == kNoFd) return;
   close(std::exchange(actor.saved_state, fd));
-}
-
-void NodeState::keep_segment(Actor& actor, const wire::HostKeepSegment& keep, FdHandle fd) {
-  const auto found = actor.segments.find(keep.name);
-  if (found != actor.segments.end()) {
-    close(found->second);
-    actor.segments.erase(found);
-  }
-  if (keep.drop || fd == kNoFd || actor.segments.size() >= config_.segments_max) return close(fd);
-  actor.segments[keep.name] = fd;
 }
 
 void NodeState::on(node_event::ChannelEnded& event) {
@@ -168,6 +157,7 @@ void NodeState::on(node_event::ConnectionArrived& event) {
 
 void NodeState::from_head(wire::StopActor& message) {
   if (Actor* actor = find(message.actor_id, message.generation)) {
+    actor->ends_for_good = !message.comes_back;
     const std::int64_t grace_ms = std::clamp<std::int64_t>(message.grace_ms, 0, kGraceMsMax);
     return stop(*actor, std::chrono::milliseconds(grace_ms), message.reason);
   }
@@ -228,24 +218,22 @@ void NodeState::gone(Actor& actor) {
     actor.next.reset();
     return spawn(actor, std::move(next));
   }
-  const bool comes_back = actor.spec.restart.max_restarts != 0 && !actor.constructor_failed;
+  const bool comes_back =
+      actor.spec.restart.max_restarts != 0 && !actor.constructor_failed && !actor.ends_for_good;
+  job_may_have_ended_ = true;
   if (comes_back) {
     const std::int64_t back_off_ms =
         std::clamp<std::int64_t>(actor.spec.restart.backoff_max_ms, 0, kGraceMsMax);
     actor.keep_until = now_ + std::chrono::milliseconds(back_off_ms) + config_.keep_segments;
   } else {
-    drop_segments(actor);
+    drop_saved_state(actor);
     drop_waiting(actor);
   }
   ended_.push_back(id);
   if (ended_.size() > config_.ended_actors_max) forget(actors_.find(ended_.front()));
 }
 
-void NodeState::drop_segments(Actor& actor) {
-  close(std::exchange(actor.saved_state, kNoFd));
-  for (const auto& [name, fd] : actor.segments) close(fd);
-  actor.segments.clear();
-}
+void NodeState::drop_saved_state(Actor& actor) { close(std::exchange(actor.saved_state, kNoFd)); }
 
 void NodeState::drop_waiting(Actor& actor) {
   for (const Waiting& waiting : actor.waiting) close(waiting.fd);
@@ -255,7 +243,8 @@ void NodeState::drop_waiting(Actor& actor) {
 void NodeState::forget(Actors::iterator entry) {
   if (entry == actors_.end()) return;
   Actor& actor = entry->second;
-  drop_segments(actor);
+  job_may_have_ended_ = true;
+  drop_saved_state(actor);
   drop_waiting(actor);
   if (actor.log != 0) commands_.push_back(node_command::ForgetHost{actor.log});
   std::erase(ended_, entry->first);
@@ -271,7 +260,8 @@ void NodeState::tick_actors() {
     }
     if (actor.keep_until && *actor.keep_until <= now_) {
       actor.keep_until.reset();
-      drop_segments(actor);
+      job_may_have_ended_ = true;
+      drop_saved_state(actor);
       drop_waiting(actor);
     }
   }

@@ -9,10 +9,11 @@
 #include <set>
 #include <utility>
 
+#include "scheduler/node/daemon_log.h"
 #include "scheduler/node/head_link.h"
 #include "scheduler/node/host_process.h"
 #include "scheduler/node/images.h"
-#include "scheduler/node/log_service.h"
+#include "scheduler/node/node_service.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -47,6 +48,8 @@ class Daemon final : public NodeDaemon {
   NodeConfig config() const;
   Status check_target(const std::string& target) const;
   void accept(net::AcceptedSocket accepted);
+  Result<std::string> logs_of(ActorId actor_id, std::size_t bytes_max) const;
+  Result<int> segment_of(JobId job_id, const std::string& name) const;
   void apply(NodeEvent event);
   void drain();
   void arm();
@@ -65,6 +68,7 @@ class Daemon final : public NodeDaemon {
   void carry_out(node_command::CloseFd& command) { held_.erase(command.fd); }
   void carry_out(node_command::ForgetHost& command) { logs_.erase(command.host); }
   void carry_out(node_command::Registered& command);
+  void carry_out(node_command::Warn& command) { log_.warning("{}", command.text); }
   void carry_out(node_command::EndNode& command);
 
   net::EventLoop& loop_;
@@ -79,7 +83,7 @@ class Daemon final : public NodeDaemon {
   std::unique_ptr<net::Listener> listener_;
   std::unique_ptr<HeadLink> link_;
   std::string head_trouble_;  // why there is no connection, as last told
-  std::unique_ptr<LogService> log_service_;
+  std::unique_ptr<NodeService> service_;
   std::map<HostId, std::unique_ptr<HostProcess>> hosts_;
   std::map<HostId, std::shared_ptr<ActorLog>> logs_;
   std::map<FdHandle, UniqueFd> held_;
@@ -113,8 +117,9 @@ Status Daemon::listen() {
       loop_, listen, options_.token, random_, log_,
       [this](net::AcceptedSocket accepted) { accept(std::move(accepted)); },
       [this](const std::string& target) { return check_target(target); }));
-  info_.endpoint.host = listener_->address().host;
-  info_.endpoint.port = listener_->address().port;
+  const net::Address& reached_at = options_.advertised.value_or(listener_->address());
+  info_.endpoint.host = reached_at.host;
+  info_.endpoint.port = reached_at.port;
   return {};
 }
 
@@ -145,16 +150,28 @@ Status Daemon::start() {
               },
           .on_message =
               [this](wire::ControlMessage m) { apply(node_event::FromHead{std::move(m)}); }});
-  log_service_ = std::make_unique<LogService>(
-      loop_, [this](ActorId actor_id, std::size_t bytes_max) -> Result<std::string> {
-        if (actor_id.empty()) return own_log_->text(bytes_max);
-        const auto host = state_->log_of(actor_id);
-        if (host && logs_.contains(*host)) return logs_.at(*host)->text(bytes_max);
-        return error(Code::kNotFound, "node {} keeps no output of actor {}", info_.name,
-                     actor_id.brief());
-      });
+  service_ = std::make_unique<NodeService>(
+      loop_, NodeService::Sources{
+                 .logs = [this](ActorId actor_id, std::size_t b) { return logs_of(actor_id, b); },
+                 .segment = [this](JobId job_id,
+                                   const std::string& name) { return segment_of(job_id, name); }});
   apply(node_event::Tick{});
   return {};
+}
+
+Result<std::string> Daemon::logs_of(ActorId actor_id, std::size_t bytes_max) const {
+  if (actor_id.empty()) return own_log_->text(bytes_max);
+  const auto host = state_->log_of(actor_id);
+  if (host && logs_.contains(*host)) return logs_.at(*host)->text(bytes_max);
+  return error(Code::kNotFound, "node {} keeps no output of actor {}", info_.name,
+               actor_id.brief());
+}
+
+Result<int> Daemon::segment_of(JobId job_id, const std::string& name) const {
+  const auto handle = state_->segment(job_id, name);
+  const auto held = handle ? held_.find(*handle) : held_.end();
+  if (held != held_.end()) return held->second.get();
+  return error(Code::kNotFound, "node {} keeps no segment '{}' of this job", info_.name, name);
 }
 
 void Daemon::stop() {
@@ -162,7 +179,7 @@ void Daemon::stop() {
   if (timer_) loop_.cancel(*timer_);
   timer_.reset();
   listener_.reset();
-  log_service_.reset();
+  service_.reset();
   link_.reset();
   for (auto& [id, host] : hosts_) (void)process::kill_group(host->pid(), SIGKILL);
   hosts_.clear();
@@ -180,7 +197,7 @@ Status Daemon::check_target(const std::string& target) const {
 
 void Daemon::accept(net::AcceptedSocket accepted) {
   if (accepted.target == "node") {
-    return log_service_->serve(std::move(accepted.socket), accepted.peer);
+    return service_->serve(std::move(accepted.socket), accepted.peer);
   }
   const auto actor_id = actor_of(accepted.target);
   if (!actor_id.ok()) return;

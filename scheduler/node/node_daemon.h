@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/log.h"
@@ -24,6 +25,8 @@ struct NodeOptions {
   std::string name;                // host name; the head makes it unique
   std::string host = "127.0.0.1";  // numeric address: to bind, and for others to connect to
   std::uint16_t port = 0;          // 0: a free one
+  // Where others connect to instead, where something passes connections on to this node.
+  std::optional<net::Address> advertised;
   net::Address head;
   net::Token token;
   wire::Resources resources;

@@ -119,6 +119,10 @@ struct ForgetHost {
 struct Registered {
   std::string name;
 };
+// A line for the daemon's log.
+struct Warn {
+  std::string text;
+};
 // Nothing runs any more: the node ends; ok where it was asked to.
 struct EndNode {
   Status status;
@@ -130,6 +134,6 @@ using NodeCommand =
     std::variant<node_command::ConnectHead, node_command::DropHead, node_command::SendHead,
                  node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
                  node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
-                 node_command::Registered, node_command::EndNode>;
+                 node_command::Registered, node_command::Warn, node_command::EndNode>;
 
 }  // namespace troupe::scheduler

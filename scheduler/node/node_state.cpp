@@ -37,6 +37,8 @@ std::vector<NodeCommand> NodeState::apply(NodeEvent event, TimePoint now) {
   if (!ended_self_) {
     tick_actors();
     tick_head();
+    settle_attaches();
+    drop_segments_of_ended_jobs();
     end_when_empty();
   }
   return std::exchange(commands_, {});
@@ -55,6 +57,7 @@ std::optional<TimePoint> NodeState::next_deadline() const {
     consider(contact_ + heartbeat_timeout_);
   }
   if (!registered_ && !end_status_) consider(give_up_at_);
+  for (const Attach& attach : attaches_) consider(attach.until);
   for (const auto& [id, actor] : actors_) {
     if (!actor.killed) consider(actor.kill_at);
     consider(actor.keep_until);
@@ -216,6 +219,7 @@ void NodeState::on(node_event::ShutDown& event) {
   }
   for (auto& [id, actor] : actors_) {
     actor.next.reset();
+    actor.ends_for_good = true;
     stop(actor, config_.shutdown_grace, event.reason);
   }
 }
@@ -223,6 +227,7 @@ void NodeState::on(node_event::ShutDown& event) {
 void NodeState::end_when_empty() {
   if (!end_status_ || !by_host_.empty()) return;
   while (!actors_.empty()) forget(actors_.begin());
+  drop_segments_of_ended_jobs();
   if (registered_ && !std::exchange(said_farewell_, true)) {
     wire::NodeInfo info = config_.node;
     info.state = wire::NodeState::kDead;
@@ -277,6 +282,17 @@ std::optional<std::string> NodeState::broken_invariant() const {
     if (actor.can_be_told() && !actor.waiting.empty()) return label + ": connections wait";
   }
   if (processes != by_host_.size()) return "a process without an actor";
+  for (const auto& [key, segment] : segments_) {
+    const bool used = std::any_of(actors_.begin(), actors_.end(), [&](const auto& entry) {
+      const Actor& actor = entry.second;
+      return actor.spec.job_id == key.first && (actor.has_process() || actor.keep_until);
+    });
+    if (!used) return key.second + ": a segment of a job that has nothing here";
+  }
+  for (const Attach& attach : attaches_) {
+    if (!by_host_.contains(attach.host)) return attach.key.second + ": nobody waits for it";
+    if (!segments_.contains(attach.key)) return attach.key.second + ": awaited and not there";
+  }
   return std::nullopt;
 }
 

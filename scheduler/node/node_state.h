@@ -33,9 +33,11 @@ struct NodeConfig {
   std::size_t hand_overs_max = 64;  // per actor
   // What actors may take to finish when the node shuts down.
   Duration shutdown_grace = std::chrono::seconds(2);
-  // How long the segments of an actor without a process are kept, after its longest back-off.
-  Duration keep_segments = std::chrono::seconds(10);
-  std::size_t segments_max = 64;       // per actor
+  // How long an actor without a process may come back, besides its longest back-off: its saved
+  // state is kept so long, and the segments of its job.
+  Duration keep_segments = std::chrono::seconds(30);
+  std::size_t segments_max = 1024;     // per job
+  std::size_t attaches_max = 64;       // of one process, waiting
   std::size_t ended_actors_max = 200;  // whose output can still be read
 };
 
@@ -52,6 +54,8 @@ class NodeState {
   // The process whose output answers for the actor: the one that runs, or ran last.
   std::optional<HostId> log_of(ActorId actor_id) const;
   bool registered() const { return registered_; }
+  // The segment that is kept for the job under this name.
+  std::optional<FdHandle> segment(JobId job_id, const std::string& name) const;
   // Processes that are not gone.
   std::size_t process_count() const { return by_host_.size(); }
   // What must always be true, as a sentence when it is not.
@@ -72,21 +76,35 @@ class NodeState {
     std::int64_t pid = 0;
     bool stopping = false;
     bool killed = false;
+    bool ends_for_good = false;  // the head wants no other process of it
     std::optional<TimePoint> kill_at;
     wire::ExitStatus exit;
     Status cause;
     bool constructor_failed = false;
     std::optional<wire::StartActor> next;  // starts when the process before it is gone
     FdHandle saved_state = kNoFd;
-    std::map<std::string, FdHandle> segments;
     std::deque<Waiting> waiting;
     HostId log = 0;
-    std::optional<TimePoint> keep_until;  // without a process: when its segments go
+    std::optional<TimePoint> keep_until;  // without a process: may come back so long
 
     bool has_process() const { return phase != Phase::kNone; }
     bool can_be_told() const {
       return (phase == Phase::kStarting || phase == Phase::kReady) && !killed;
     }
+    // Whether its process is on its way out, by itself or by us.
+    bool ending() const { return killed || stopping || kill_at || phase == Phase::kEnded; }
+  };
+  using SegmentKey = std::pair<JobId, std::string>;
+  struct KeptSegment {
+    FdHandle fd = kNoFd;
+    HostId owner = 0;  // may be gone
+  };
+  // A process waits for a segment whose owner is on its way out.
+  struct Attach {
+    HostId host = 0;
+    std::uint64_t request_id = 0;
+    SegmentKey key;
+    TimePoint until;
   };
   using Actors = std::map<ActorId, Actor>;
 
@@ -123,11 +141,19 @@ class NodeState {
   void kill(Actor& actor);
   void gone(Actor& actor);
   void save(Actor& actor, FdHandle fd);
-  void keep_segment(Actor& actor, const wire::HostKeepSegment& keep, FdHandle fd);
-  void drop_segments(Actor& actor);
+  void drop_saved_state(Actor& actor);
   void drop_waiting(Actor& actor);
   void forget(Actors::iterator actor);
   void close(FdHandle fd);
+
+  // node_segments.cpp: memory that outlives processes
+  void keep_segment(const Actor& actor, const wire::HostKeepSegment& keep, FdHandle fd);
+  void drop_segment(std::map<SegmentKey, KeptSegment>::iterator segment);
+  void attach(const Actor& actor, const wire::HostAttachSegment& request);
+  bool answer(const Attach& attach);
+  void settle_attaches();
+  void drop_segments_of_ended_jobs();
+
   Actor* find(HostId host);
   Actor* find(ActorId actor_id, std::uint64_t generation);
 
@@ -137,6 +163,9 @@ class NodeState {
   Actors actors_;
   std::map<HostId, ActorId> by_host_;  // processes that are not gone
   std::deque<ActorId> ended_;          // actors without a process, oldest first
+  std::map<SegmentKey, KeptSegment> segments_;
+  std::vector<Attach> attaches_;
+  bool job_may_have_ended_ = false;
   HostId next_host_ = 1;
 
   bool connected_ = false;

@@ -1,13 +1,11 @@
 #include "tools/commands/logs.h"
 
 #include <algorithm>
-#include <future>
-#include <memory>
 #include <variant>
 
 #include "runtime/base/json.h"
-#include "runtime/net/connection.h"
 #include "runtime/wire/control_messages.h"
+#include "scheduler/client/ask_node.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
 
@@ -83,41 +81,15 @@ Result<LogSource> find_source(const std::string& word, const std::vector<wire::N
 // Asks the node itself, on its own port.
 Result<std::string> read_logs(ClusterConnection& cluster, const LogSource& source,
                               std::uint64_t bytes) {
-  const auto where = fmt::format("node {} at {}", source.node, source.endpoint.to_string());
-  auto socket = net::connect_blocking(net::Address{source.endpoint.host, source.endpoint.port, {}},
-                                      "node", cluster.place.token.token, cluster.deadline);
-  if (!socket.ok()) return socket.status().prefixed(where);
-  auto answer = std::make_shared<std::promise<Result<std::string>>>();
-  auto answered = answer->get_future();
-  auto connection = net::make_connection(cluster.thread->loop(), std::move(*socket), where);
-  cluster.thread->loop().post([connection, answer, source, bytes] {
-    const auto done = std::make_shared<bool>(false);
-    const auto finish = [answer, done](Result<std::string> result) {
-      if (!std::exchange(*done, true)) answer->set_value(std::move(result));
-    };
-    connection->start({.on_frame =
-                           [finish](std::span<const std::byte> frame) {
-                             auto message = wire::decode_control(frame);
-                             auto* text =
-                                 message.ok() ? std::get_if<wire::LogText>(&*message) : nullptr;
-                             if (!text) {
-                               finish(error(Code::kProtocol, "the node's answer is no log text"));
-                             } else if (!text->status.ok()) {
-                               finish(text->status);
-                             } else {
-                               finish(std::move(text->text));
-                             }
-                           },
-                       .on_close = [finish](Status why) { finish(std::move(why)); }});
-    const Status sent = connection->send(wire::encode(wire::ReadLogs{1, source.actor_id, bytes}));
-    if (!sent.ok()) finish(sent);
-  });
-  const bool in_time = answered.wait_for(cluster.deadline.remaining()) == std::future_status::ready;
-  connection->close();
-  if (!in_time) return error(Code::kDeadlineExceeded, "{} did not answer in time", where);
-  auto result = answered.get();
-  if (!result.ok()) return result.status().prefixed(where);
-  return result;
+  const auto where = fmt::format("node {}", source.node);
+  auto answer = scheduler::ask_node(
+      cluster.thread->loop(), {source.endpoint.host, source.endpoint.port, {}},
+      cluster.place.token.token, wire::ReadLogs{1, source.actor_id, bytes}, cluster.deadline);
+  if (!answer.ok()) return answer.status().prefixed(where);
+  auto* text = std::get_if<wire::LogText>(&*answer);
+  if (text == nullptr) return error(Code::kProtocol, "{}: the answer is no log text", where);
+  if (!text->status.ok()) return text->status.prefixed(where);
+  return std::move(text->text);
 }
 
 Status show_logs(CommandContext& context, const LogFlags& flags) {

@@ -39,6 +39,7 @@ struct Program {
       std::snprintf(reinterpret_cast<char*>(segment->data()), 16, "generation %d",
                     static_cast<int>(start.generation));
       (void)channel.send(wire::HostSavedState{start.generation}, segment->fd());
+      (void)channel.send(wire::HostAttachSegment{1, "weights", 5000});
       (void)channel.send(wire::HostKeepSegment{"weights", false}, segment->fd());
     }
     std::printf("%s run %s token %zu\n", type.c_str(), start.spec.run.c_str(), start.token.size());
@@ -53,10 +54,10 @@ struct Program {
     } else if (const auto* connection = std::get_if<wire::HostConnection>(&message)) {
       const std::string answer = "hello " + connection->target + "\n";
       (void)!::write(fd.get(), answer.data(), answer.size());
-    } else if (const auto* keep = std::get_if<wire::HostKeepSegment>(&message)) {
+    } else if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) {
       char text[16] = {};
-      (void)!::pread(fd.get(), text, sizeof text - 1, 0);
-      std::printf("kept %s: %s\n", keep->name.c_str(), text);
+      if (fd.valid()) (void)!::pread(fd.get(), text, sizeof text - 1, 0);
+      std::printf("attached: %s\n", reply->status.ok() ? text : reply->status.to_string().c_str());
       std::fflush(stdout);
     } else if (std::get_if<wire::HostStop>(&message)) {
       std::printf("asked to stop\n");

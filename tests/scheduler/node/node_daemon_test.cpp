@@ -218,7 +218,7 @@ TEST_CASE("the next process gets what the one before it saved") {
   start.generation = 2;
   const auto again = f.run(start);
   REQUIRE(eventually([&] {
-    return f.logs(start.spec.actor_id).find("kept weights: generation 1\n") != std::string::npos;
+    return f.logs(start.spec.actor_id).find("attached: generation 1\n") != std::string::npos;
   }));
   ::kill(static_cast<pid_t>(again.pid), SIGKILL);
   CHECK(f.exited().log_tail.find("saved: generation 1\n") != std::string::npos);

@@ -2,136 +2,14 @@
 
 #include <doctest/doctest.h>
 
-#include <set>
-
 #include "runtime/base/random.h"
+#include "tests/scheduler/node/node_driver.h"
 
-namespace troupe::scheduler {
+namespace troupe::scheduler::tests {
 namespace {
 
 using namespace std::chrono_literals;
-
-// Drives a state with a clock of its own and keeps account of what it was told.
-struct Driver {
-  ManualClock clock;
-  NodeConfig config = [] {
-    NodeConfig c;
-    c.node.node_id = NodeId{1, 2};
-    c.node.name = "n";
-    return c;
-  }();
-  NodeState state{config, clock.now()};
-  std::set<FdHandle> open;
-  FdHandle next_fd = 1;
-  std::vector<NodeCommand> last;
-  std::set<HostId> spawning, running, being_killed, ended;
-
-  void apply(NodeEvent event) {
-    last = state.apply(std::move(event), clock.now());
-    for (const auto& command : last) account(command);
-    const auto broken = state.broken_invariant();
-    REQUIRE_MESSAGE(!broken, *broken);
-    const auto due = state.next_deadline();
-    REQUIRE((!due || *due > clock.now()));
-  }
-  void account(const NodeCommand& command) {
-    if (const auto* c = std::get_if<node_command::CloseFd>(&command)) {
-      REQUIRE(open.erase(c->fd) == 1);
-    } else if (const auto* s = std::get_if<node_command::SpawnHost>(&command)) {
-      REQUIRE(spawning.insert(s->host).second);
-    } else if (const auto* t = std::get_if<node_command::TellHost>(&command)) {
-      REQUIRE((t->fd == kNoFd || open.contains(t->fd)));
-      REQUIRE(running.contains(t->host));
-    } else if (const auto* k = std::get_if<node_command::KillGroup>(&command)) {
-      REQUIRE((running.contains(k->host) || ended.contains(k->host)));
-      being_killed.insert(k->host);
-    } else if (const auto* r = std::get_if<node_command::ReportExit>(&command)) {
-      REQUIRE(!running.contains(r->log));
-      REQUIRE(!ended.contains(r->log));
-    }
-  }
-  FdHandle fd() {
-    open.insert(next_fd);
-    return next_fd++;
-  }
-  void advance(Duration by) {
-    clock.advance(by);
-    apply(node_event::Tick{});
-  }
-  template <typename T>
-  const T* said() const {
-    for (const auto& command : last) {
-      const auto* send = std::get_if<node_command::SendHead>(&command);
-      if (send == nullptr) continue;
-      if (const auto* message = std::get_if<T>(&send->message)) return message;
-    }
-    return nullptr;
-  }
-  template <typename T>
-  const T* told() const {
-    for (const auto& command : last) {
-      const auto* tell = std::get_if<node_command::TellHost>(&command);
-      if (tell == nullptr) continue;
-      if (const auto* message = std::get_if<T>(&tell->message)) return message;
-    }
-    return nullptr;
-  }
-  template <typename T>
-  const T* did() const {
-    for (const auto& command : last) {
-      if (const auto* c = std::get_if<T>(&command)) return c;
-    }
-    return nullptr;
-  }
-  void join(std::int64_t interval_ms = 0, std::int64_t timeout_ms = 0) {
-    apply(node_event::HeadUp{});
-    REQUIRE(said<wire::RegisterNode>());
-    wire::RegisterNodeReply reply;
-    reply.heartbeat_interval_ms = interval_ms;
-    reply.heartbeat_timeout_ms = timeout_ms;
-    apply(node_event::FromHead{reply});
-    REQUIRE(state.registered());
-  }
-  wire::StartActor start_message(std::uint64_t n, std::uint64_t generation) const {
-    wire::StartActor start;
-    start.spec.actor_id = ActorId{1, n};
-    start.spec.restart.max_restarts = 1;
-    start.generation = generation;
-    return start;
-  }
-  HostId spawned() {
-    REQUIRE(!spawning.empty());
-    const HostId host = *spawning.begin();
-    spawning.erase(host);
-    running.insert(host);
-    apply(node_event::Spawned{host, 100 + static_cast<std::int64_t>(host)});
-    return host;
-  }
-  HostId run(std::uint64_t n, std::uint64_t generation = 1) {
-    apply(node_event::FromHead{start_message(n, generation)});
-    REQUIRE(did<node_command::SpawnHost>());
-    const HostId host = spawned();
-    CHECK(said<wire::ActorStarted>());
-    CHECK(told<wire::HostStart>());
-    apply(node_event::FromHost{host, wire::HostReady{}});
-    CHECK(said<wire::ActorReady>());
-    return host;
-  }
-  void leader_ends(HostId host) {
-    running.erase(host);
-    ended.insert(host);
-    apply(node_event::LeaderEnded{host, {.exit_code = 0, .signal = 9}});
-  }
-  void group_goes(HostId host) {
-    ended.erase(host);
-    being_killed.erase(host);
-    apply(node_event::GroupGone{host});
-  }
-  void end(HostId host) {
-    leader_ends(host);
-    group_goes(host);
-  }
-};
+using Driver = NodeDriver;
 
 TEST_CASE("an exit is reported when the whole group is gone") {
   Driver d;
@@ -179,23 +57,19 @@ TEST_CASE("a newer generation waits for the end of the one before") {
   CHECK(d.did<node_command::SpawnHost>()->generation == 2);
 }
 
-TEST_CASE("segments go to the next process, and end with the actor") {
+TEST_CASE("saved state goes to the next process, and ends with the actor") {
   Driver d;
   d.join();
   const HostId host = d.run(1);
   d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
   d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
-  d.apply(node_event::FromHost{host, wire::HostKeepSegment{"a", false}, d.fd()});
-  d.apply(node_event::FromHost{host, wire::HostKeepSegment{"b", false}, d.fd()});
-  d.apply(node_event::FromHost{host, wire::HostKeepSegment{"b", true}});
-  CHECK(d.open == std::set<FdHandle>{2, 3});
+  CHECK(d.open == std::set<FdHandle>{2});
   d.end(host);
   d.apply(node_event::FromHead{d.start_message(1, 2)});
   const HostId again = d.spawned();
   CHECK(d.told<wire::HostStart>()->has_saved_state);
-  CHECK(d.told<wire::HostKeepSegment>()->name == "a");
   d.end(again);
-  CHECK(d.open.size() == 2);
+  CHECK(d.open.size() == 1);
   d.advance(5min);
   CHECK(d.open.empty());
 }
@@ -302,7 +176,7 @@ void random_step(Driver& d, SeededRandom& random, std::map<std::uint64_t, std::u
     return *it;
   };
   const std::uint64_t n = 1 + random.below(4);
-  switch (random.below(14)) {
+  switch (random.below(16)) {
     case 0:
     case 1:
       d.apply(node_event::FromHead{d.start_message(n, ++last[n])});
@@ -340,6 +214,14 @@ void random_step(Driver& d, SeededRandom& random, std::map<std::uint64_t, std::u
       break;
     case 9:
       if (!d.running.empty()) d.apply(node_event::FromHost{any(d.running), wire::HostReady{}});
+      break;
+    case 14:
+    case 15:
+      if (!d.running.empty()) {
+        const wire::HostAttachSegment request{random.below(3), std::to_string(n),
+                                              static_cast<std::int64_t>(random.below(5000))};
+        d.apply(node_event::FromHost{any(d.running), request});
+      }
       break;
     case 10:
       d.apply(node_event::ConnectionArrived{ActorId{1, n}, d.fd(), {}});
@@ -395,4 +277,4 @@ TEST_CASE("random schedules break no invariant and leak no descriptor") {
 }
 
 }  // namespace
-}  // namespace troupe::scheduler
+}  // namespace troupe::scheduler::tests

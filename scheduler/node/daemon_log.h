@@ -1,0 +1,27 @@
+#pragma once
+// The daemon's own lines: passed on, and the last ones remembered for who asks the node.
+
+#include <string>
+#include <string_view>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mutex.h"
+#include "runtime/process/output.h"
+
+namespace troupe::scheduler {
+
+// Thread-safe.
+class DaemonLog {
+ public:
+  // An empty sink: standard error.
+  explicit DaemonLog(LogSink sink) : sink_(std::move(sink)) {}
+  void write(LogLevel level, std::string_view line);
+  std::string text(std::size_t bytes_max);
+
+ private:
+  const LogSink sink_;
+  Mutex mutex_;
+  process::LogTail tail_ TROUPE_GUARDED_BY(mutex_);
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,103 @@
+#include "scheduler/node/node_service.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/limits.h"
+
+namespace troupe::scheduler {
+namespace {
+
+// The oldest goes when there are more; it may ask again.
+constexpr std::size_t kConnectionsMax = 64;
+
+// By the descriptor, without mapping it: whatever its owner does meanwhile.
+Status read_piece(int fd, const wire::ReadSegment& request, wire::SegmentBytes& answer) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return errno_status(errno, "read segment", request.name);
+  answer.size_bytes = static_cast<std::uint64_t>(status.st_size);
+  if (request.offset >= answer.size_bytes) return {};
+  const std::uint64_t wanted = std::min({request.bytes_max, answer.size_bytes - request.offset,
+                                         std::uint64_t{limits::kSegmentReadBytesMax}});
+  answer.bytes.resize(wanted);
+  std::size_t have = 0;
+  while (have < wanted) {
+    const ssize_t count = ::pread(fd, answer.bytes.data() + have, wanted - have,
+                                  static_cast<off_t>(request.offset + have));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno_status(errno, "read segment", request.name);
+    if (count == 0) break;
+    have += static_cast<std::size_t>(count);
+  }
+  answer.bytes.resize(have);
+  return {};
+}
+
+}  // namespace
+
+NodeService::~NodeService() {
+  alive_.reset();
+  for (auto& [id, connection] : connections_) connection->close();
+}
+
+void NodeService::serve(UniqueFd socket, const std::string& peer) {
+  if (connections_.size() >= kConnectionsMax) {
+    connections_.begin()->second->close();
+    connections_.erase(connections_.begin());
+  }
+  const std::uint64_t id = next_++;
+  auto connection = net::make_connection(loop_, std::move(socket), peer);
+  connections_[id] = connection;
+  const std::weak_ptr<bool> alive = alive_;
+  connection->start({.on_frame =
+                         [this, id, alive](std::span<const std::byte> frame) {
+                           if (!alive.expired()) received(id, frame);
+                         },
+                     .on_close =
+                         [this, id, alive](Status) {
+                           if (!alive.expired()) connections_.erase(id);
+                         }});
+}
+
+wire::ControlMessage NodeService::answer(const wire::ReadLogs& request) const {
+  auto text = sources_.logs(request.actor_id, request.bytes_max);
+  wire::LogText answer;
+  answer.request_id = request.request_id;
+  answer.status = text.status();
+  if (text.ok()) answer.text = std::move(*text);
+  return answer;
+}
+
+wire::ControlMessage NodeService::answer(const wire::ReadSegment& request) const {
+  wire::SegmentBytes answer;
+  answer.request_id = request.request_id;
+  const auto fd = sources_.segment(request.job_id, request.name);
+  answer.status = fd.ok() ? read_piece(*fd, request, answer) : fd.status();
+  return answer;
+}
+
+void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  const auto connection = found->second;
+  const auto message = wire::decode_control(frame);
+  std::optional<wire::ControlMessage> reply;
+  if (message.ok()) {
+    if (const auto* logs = std::get_if<wire::ReadLogs>(&*message)) reply = answer(*logs);
+    if (const auto* segment = std::get_if<wire::ReadSegment>(&*message)) reply = answer(*segment);
+  }
+  if (!reply) {
+    connections_.erase(found);
+    connection->close();
+    return;
+  }
+  (void)connection->send(wire::encode(*reply));
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,42 @@
+#pragma once
+// Answers ReadLogs and ReadSegment on the node's own port (target "node").
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/net/connection.h"
+#include "runtime/wire/control_messages.h"
+
+namespace troupe::scheduler {
+
+// Loop thread only.
+class NodeService {
+ public:
+  struct Sources {
+    // The output of an actor, or the daemon's own where the id is empty.
+    std::function<Result<std::string>(ActorId, std::size_t bytes_max)> logs;
+    // The descriptor of a kept segment; it stays the owner's.
+    std::function<Result<int>(JobId, const std::string& name)> segment;
+  };
+  NodeService(net::EventLoop& loop, Sources sources) : loop_(loop), sources_(std::move(sources)) {}
+  ~NodeService();
+  NodeService(const NodeService&) = delete;
+  NodeService& operator=(const NodeService&) = delete;
+
+  void serve(UniqueFd socket, const std::string& peer);
+
+ private:
+  void received(std::uint64_t id, std::span<const std::byte> frame);
+  wire::ControlMessage answer(const wire::ReadLogs& request) const;
+  wire::ControlMessage answer(const wire::ReadSegment& request) const;
+
+  net::EventLoop& loop_;
+  const Sources sources_;
+  std::uint64_t next_ = 1;
+  std::map<std::uint64_t, std::shared_ptr<net::Connection>> connections_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,136 @@
+#pragma once
+// A node's state machine under a test's hand, with a clock of its own and account of every process
+// and descriptor.
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <vector>
+
+#include "scheduler/node/node_state.h"
+
+namespace troupe::scheduler::tests {
+
+// Drives a state with a clock of its own and keeps account of what it was told.
+struct NodeDriver {
+  ManualClock clock;
+  NodeConfig config = [] {
+    NodeConfig c;
+    c.node.node_id = NodeId{1, 2};
+    c.node.name = "n";
+    return c;
+  }();
+  NodeState state{config, clock.now()};
+  std::set<FdHandle> open;
+  FdHandle next_fd = 1;
+  std::vector<NodeCommand> last;
+  std::set<HostId> spawning, running, being_killed, ended;
+
+  void apply(NodeEvent event) {
+    last = state.apply(std::move(event), clock.now());
+    for (const auto& command : last) account(command);
+    const auto broken = state.broken_invariant();
+    REQUIRE_MESSAGE(!broken, *broken);
+    const auto due = state.next_deadline();
+    REQUIRE((!due || *due > clock.now()));
+  }
+  void account(const NodeCommand& command) {
+    if (const auto* c = std::get_if<node_command::CloseFd>(&command)) {
+      REQUIRE(open.erase(c->fd) == 1);
+    } else if (const auto* s = std::get_if<node_command::SpawnHost>(&command)) {
+      REQUIRE(spawning.insert(s->host).second);
+    } else if (const auto* t = std::get_if<node_command::TellHost>(&command)) {
+      REQUIRE((t->fd == kNoFd || open.contains(t->fd)));
+      REQUIRE(running.contains(t->host));
+    } else if (const auto* k = std::get_if<node_command::KillGroup>(&command)) {
+      REQUIRE((running.contains(k->host) || ended.contains(k->host)));
+      being_killed.insert(k->host);
+    } else if (const auto* r = std::get_if<node_command::ReportExit>(&command)) {
+      REQUIRE(!running.contains(r->log));
+      REQUIRE(!ended.contains(r->log));
+    }
+  }
+  FdHandle fd() {
+    open.insert(next_fd);
+    return next_fd++;
+  }
+  void advance(Duration by) {
+    clock.advance(by);
+    apply(node_event::Tick{});
+  }
+  template <typename T>
+  const T* said() const {
+    for (const auto& command : last) {
+      const auto* send = std::get_if<node_command::SendHead>(&command);
+      if (send == nullptr) continue;
+      if (const auto* message = std::get_if<T>(&send->message)) return message;
+    }
+    return nullptr;
+  }
+  template <typename T>
+  const T* told() const {
+    for (const auto& command : last) {
+      const auto* tell = std::get_if<node_command::TellHost>(&command);
+      if (tell == nullptr) continue;
+      if (const auto* message = std::get_if<T>(&tell->message)) return message;
+    }
+    return nullptr;
+  }
+  template <typename T>
+  const T* did() const {
+    for (const auto& command : last) {
+      if (const auto* c = std::get_if<T>(&command)) return c;
+    }
+    return nullptr;
+  }
+  void join(std::int64_t interval_ms = 0, std::int64_t timeout_ms = 0) {
+    apply(node_event::HeadUp{});
+    REQUIRE(said<wire::RegisterNode>());
+    wire::RegisterNodeReply reply;
+    reply.heartbeat_interval_ms = interval_ms;
+    reply.heartbeat_timeout_ms = timeout_ms;
+    apply(node_event::FromHead{reply});
+    REQUIRE(state.registered());
+  }
+  wire::StartActor start_message(std::uint64_t n, std::uint64_t generation) const {
+    wire::StartActor start;
+    start.spec.actor_id = ActorId{1, n};
+    start.spec.restart.max_restarts = 1;
+    start.generation = generation;
+    return start;
+  }
+  HostId spawned() {
+    REQUIRE(!spawning.empty());
+    const HostId host = *spawning.begin();
+    spawning.erase(host);
+    running.insert(host);
+    apply(node_event::Spawned{host, 100 + static_cast<std::int64_t>(host)});
+    return host;
+  }
+  HostId run(std::uint64_t n, std::uint64_t generation = 1) {
+    apply(node_event::FromHead{start_message(n, generation)});
+    REQUIRE(did<node_command::SpawnHost>());
+    const HostId host = spawned();
+    CHECK(said<wire::ActorStarted>());
+    CHECK(told<wire::HostStart>());
+    apply(node_event::FromHost{host, wire::HostReady{}});
+    CHECK(said<wire::ActorReady>());
+    return host;
+  }
+  void leader_ends(HostId host) {
+    running.erase(host);
+    ended.insert(host);
+    apply(node_event::LeaderEnded{host, {.exit_code = 0, .signal = 9}});
+  }
+  void group_goes(HostId host) {
+    ended.erase(host);
+    being_killed.erase(host);
+    apply(node_event::GroupGone{host});
+  }
+  void end(HostId host) {
+    leader_ends(host);
+    group_goes(host);
+  }
+};
+
+}  // namespace troupe::scheduler::tests
