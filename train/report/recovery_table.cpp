@@ -200,14 +200,12 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
       RunEvent failure = event;
       pending.name(failure);
       add_failure(recovery, failure);
-    } else if (event.event == events::kRespawn) {
-      auto& recovery = open(event);
-      add_once(recovery.respawned, event.rank);
-      take_parts(recovery, event);
-    } else if (event.event == events::kSpare) {
-      auto& recovery = open(event);
-      add_once(recovery.spares, event.rank);
-      take_parts(recovery, event);
+    } else if (event.event == events::kRespawn && current) {
+      add_once(current->respawned, event.rank);
+      take_parts(*current, event);
+    } else if (event.event == events::kSpare && current) {
+      add_once(current->spares, event.rank);
+      take_parts(*current, event);
     } else if (event.event == events::kReload && current) {
       read_again(*current, event);
       take_parts(*current, event);

@@ -49,12 +49,13 @@ struct RunEvent {
   std::string path;                     // of a checkpoint
   std::string fault;                    // the injected fault's name; empty: from outside
 
-  // Of `recovered`, where it is known; single events may tell their own part before. Milliseconds
-  // that follow each other; together they are recovery_ms.
+  // Of `recovered`, where it is known; single events may tell their own part before. Milliseconds;
+  // the parts follow each other, in the order in which they came about, and together they are
+  // recovery_ms.
   std::optional<double> detected_after_ms;       // from the fault until it was noticed
-  std::optional<double> respawn_ms;              // until the rank had a process again, or a spare
-  std::optional<double> attach_ms;               // until that had the rank's memory
-  std::optional<double> reform_ms;               // until the ranks had met and decided
+  std::optional<double> respawn_ms;              // until every rank had a process again, or a spare
+  std::optional<double> attach_ms;               // until every rank had its memory
+  std::optional<double> reform_ms;               // until the ranks had met
   std::optional<double> first_step_ms;           // until the first step stood
   std::optional<double> recovery_ms;             // from the fault until the first step stood
   std::optional<std::int64_t> recomputed_steps;  // computed again, in whole or in part

@@ -21,8 +21,8 @@ const std::string kIndent(14, ' ');
 
 // The events of one run: from its `start` to the next.
 struct Chapter {
-  std::span<const RunEvent> events;
-  std::int64_t number = 0;  // of all
+  std::vector<RunEvent> events;  // by time: some are written when more is known of them
+  std::int64_t number = 0;       // of all
   std::int64_t count = 1;
 };
 
@@ -42,8 +42,14 @@ Result<Chapter> chapter_of(const StorySources& sources) {
   if (begins.empty()) return Chapter{};  // it has not come to its first event
   const auto part = [&](std::size_t i) {
     const std::size_t end = i + 1 < begins.size() ? begins[i + 1] : events.size();
-    return Chapter{events.subspan(begins[i], end - begins[i]), static_cast<std::int64_t>(i),
-                   std::ssize(begins)};
+    Chapter chapter{{events.begin() + static_cast<std::ptrdiff_t>(begins[i]),
+                     events.begin() + static_cast<std::ptrdiff_t>(end)},
+                    static_cast<std::int64_t>(i),
+                    std::ssize(begins)};
+    std::stable_sort(
+        chapter.events.begin() + 1, chapter.events.end(),
+        [](const RunEvent& a, const RunEvent& b) { return a.unix_time_us < b.unix_time_us; });
+    return chapter;
   };
   if (sources.run.empty()) return part(begins.size() - 1);
   bool named = false;

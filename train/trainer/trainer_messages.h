@@ -95,8 +95,14 @@ using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointRepo
                                     TrainerFailed, TrainerFormed, PaceReport>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
-inline constexpr const char* kBundlePurpose = "bundle";      // driver → controller → trainers
-inline constexpr const char* kProgressPurpose = "progress";  // controller → driver: lines of JSON
+inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers
+// controller → driver: lines of JSON, whose "kind" says what they are: step, evaluation,
+// checkpoint, warning, event, end. The driver connects again when a connection ends without `end`:
+// the controller's process was replaced. A new connection begins with what the driver may have
+// missed: `end` in any case where the run has ended, otherwise a `snapshot` {"step", "total_steps",
+// "last_checkpoint"} of where the run is. Lines may come twice. An `event` carries "line", the
+// object that stands in events.jsonl, and "text", a sentence for people.
+inline constexpr const char* kProgressPurpose = "progress";
 inline constexpr const char* kCommunicatorPurpose = "comm";  // trainer ↔ trainer
 
 }  // namespace troupe::train

@@ -147,8 +147,9 @@ TEST_CASE("two at once are two faults and one recovery") {
                     .recovery_ms = 60,
                     .recomputed_steps = 0,
                     .lost_steps = 0})
+      // The process that takes the spare's place is nobody's recovery.
       .add(20'090, {.event = "respawn", .rank = -1})
-      .end(26'000, 100);
+      .add(26'000, {.event = "end", .step = 100, .code = 0});
   const auto story = events.story();
   REQUIRE(story.recoveries.size() == 2);
   CHECK(story.recoveries[0].ranks == std::vector{0, 1});
@@ -169,6 +170,25 @@ TEST_CASE("two at once are two faults and one recovery") {
         std::string::npos);
   CHECK(text.find("Nothing was computed again; no finished step was lost. It cost 60 ms.") !=
         std::string::npos);
+}
+
+TEST_CASE("a death that is told when its memory was read stands where it happened") {
+  Events events;
+  events.start()
+      .add(1'090, {.event = "respawn", .rank = 1, .respawn_ms = 88})
+      .add(1'150, {.event = "recovered", .step = 5, .recovery_ms = 150})
+      .add(1'000, killed(1, 4))
+      .add(1'400, {.event = "respawn", .rank = 1})
+      .add(3'000, killed(0, 9))
+      .add(3'100, {.event = "recovered", .step = 10, .recovery_ms = 100})
+      .end(60'000, 100);
+  const auto story = events.story();
+  REQUIRE(story.recoveries.size() == 2);
+  CHECK(story.recoveries[0].ranks == std::vector{1});
+  CHECK(story.recoveries[0].begun_unix_us == at_ms(1'000));
+  CHECK(story.recoveries[0].respawned == std::vector{1});
+  CHECK(story.recoveries[1].ranks == std::vector{0});
+  CHECK(story.recoveries[1].begun_unix_us == at_ms(3'000));
 }
 
 TEST_CASE("a rank that was stopped is named, with those who waited, and counts once") {
