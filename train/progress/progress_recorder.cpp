@@ -63,6 +63,17 @@ void ProgressRecorder::reach(const Point& point) {
   if (PointObserver* observer = observer_.load(std::memory_order_acquire)) observer->reached(point);
 }
 
+// An observer that throws keeps out of what would have begun.
+void ProgressRecorder::reach_into(const Point& point, std::atomic<std::uint32_t>& under_way) {
+  under_way.fetch_add(1, std::memory_order_release);
+  try {
+    reach(point);
+  } catch (...) {
+    under_way.fetch_sub(1, std::memory_order_release);
+    throw;
+  }
+}
+
 void ProgressRecorder::stage(std::int64_t step, Stage stage) {
   record_.step.store(step, std::memory_order_relaxed);
   record_.stage.store(static_cast<std::uint32_t>(stage), std::memory_order_relaxed);
@@ -95,13 +106,12 @@ void ProgressRecorder::collective(std::string_view name, std::uint64_t sequence,
     store_name(record_.collective, name);
     store_name(record_.collective_group, group);
     record_.collective_sequence.store(sequence, std::memory_order_relaxed);
-    record_.in_collective.fetch_add(1, std::memory_order_release);
   } else {
     record_.in_collective.fetch_sub(1, std::memory_order_release);
   }
   Point here = point(begins ? PointKind::kCollective : PointKind::kCollectiveEnd, name, sequence);
   here.group = group;
-  reach(here);
+  begins ? reach_into(here, record_.in_collective) : reach(here);
 }
 
 void ProgressRecorder::chunk(std::uint64_t number, std::string_view moment) {
@@ -111,11 +121,11 @@ void ProgressRecorder::chunk(std::uint64_t number, std::string_view moment) {
 void ProgressRecorder::file(std::string_view name, bool begins) {
   if (begins) {
     store_name(record_.file, name);
-    record_.in_file.fetch_add(1, std::memory_order_release);
   } else {
     record_.in_file.fetch_sub(1, std::memory_order_release);
   }
-  reach(point(begins ? PointKind::kFile : PointKind::kFileEnd, name));
+  const Point here = point(begins ? PointKind::kFile : PointKind::kFileEnd, name);
+  begins ? reach_into(here, record_.in_file) : reach(here);
 }
 
 void ProgressRecorder::moved(std::uint64_t bytes) {

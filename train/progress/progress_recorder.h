@@ -19,7 +19,8 @@ namespace troupe::train {
 // The loop's thread calls stage(), unit(), gradient(), operation(); collectives, files and chunks
 // may be told from any thread, and take step, stage and unit from what the loop told last. One
 // clock reading and a few stores each; no allocation, no lock. A point is written before the
-// observer is asked: where a fault strikes, the record tells.
+// observer is asked: where a fault strikes, the record tells. What an observer throws leaves
+// through the call; a collective or file operation has not begun then.
 class ProgressRecorder {
  public:
   // Takes the record over for this process: what it says to be under way is not any more, the ring
@@ -54,6 +55,7 @@ class ProgressRecorder {
   // A point here and now.
   Point point(PointKind kind, std::string_view operation = {}, std::uint64_t number = 0) const;
   void reach(const Point& point);
+  void reach_into(const Point& point, std::atomic<std::uint32_t>& under_way);
   std::int64_t now_ns() const;
 
   ProgressRecord& record_;
