@@ -11,6 +11,8 @@ namespace troupe::train {
 namespace {
 
 constexpr std::string_view kNotKnown = "-";
+// A generation that was lost though nobody died.
+constexpr std::string_view kConnection = "connection";
 // Decimals of milliseconds in JSON: microseconds mean nothing here.
 constexpr int kMillisecondDigits = 3;
 constexpr int kGoodputDigits = 6;
@@ -22,7 +24,7 @@ bool is_failure(const RunEvent& event) {
 // A few words for what `event` was: the injected fault, a signal, an exit code.
 std::string name_of_failure(const RunEvent& event) {
   if (!event.fault.empty()) return event.fault;
-  if (event.event != events::kDeath) return event.event;
+  if (event.event != events::kDeath && event.event != events::kRecovered) return event.event;
   const auto word = [&](std::string_view begins) -> std::string {
     const auto at = event.cause.find(begins);
     if (at == std::string::npos) return {};
@@ -34,7 +36,7 @@ std::string name_of_failure(const RunEvent& event) {
   for (const std::string_view begins : {"SIG", "signal ", "exit code "}) {
     if (auto name = word(begins); !name.empty()) return name;
   }
-  return event.event;
+  return event.event == events::kDeath ? event.event : std::string(kConnection);
 }
 
 void add_once(std::vector<int>& ranks, int rank) {
@@ -112,7 +114,8 @@ void name_failures(Recovery& recovery) {
     if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
   }
   recovery.failures = std::max<std::int64_t>(1, std::ssize(own));
-  recovery.fault = names.empty() ? "connection" : fmt::format("{}", fmt::join(names, ", "));
+  recovery.fault =
+      names.empty() ? std::string(kConnection) : fmt::format("{}", fmt::join(names, ", "));
 }
 
 // What struck and has not shown yet in a death or in a lost generation.
@@ -216,6 +219,11 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
       // A generation can be lost without a death: a connection that was cut.
       auto others = pending.take_all();
       if (recovery.causes.empty()) recovery.causes = std::move(others);
+      // The event of a death may come later, when the dead rank's memory was read.
+      if (recovery.causes.empty() && !event.cause.empty()) {
+        recovery.causes.push_back({.event = event.event, .rank = event.rank, .cause = event.cause});
+        add_once(recovery.ranks, event.rank);
+      }
       finish(recovery, event);
       name_failures(recovery);
       recoveries.push_back(std::move(recovery));
@@ -304,7 +312,8 @@ std::string recovery_line(const Recovery& recovery) {
   part("first step", recovery.first_step_ms);
   if (!parts.empty()) text += fmt::format(": {}", fmt::join(parts, ", "));
   if (recovery.reloaded && recovery.reloaded_step >= 0) {
-    text += fmt::format("; went back to step {}", recovery.reloaded_step);
+    text += fmt::format("; memory was lost, went back to step {}", recovery.reloaded_step);
+    if (!recovery.reloaded_path.empty()) text += fmt::format(" ({})", recovery.reloaded_path);
   }
   if (recovery.recomputed_steps) {
     text += fmt::format("; {} recomputed", count_of(*recovery.recomputed_steps, "step"));

@@ -100,12 +100,12 @@ void read_end(RunStory& story, const Chapter& chapter, const StorySources& sourc
     story.end = *sources.driver_end;
     story.outcome = outcome_of_end(story.end);
     story.ended_unix_us = sources.driver_ended_unix_us;
-  } else if (newest && sources.driver == StorySources::Driver::kRuns) {
+  } else if (newest && sources.driver == DriverState::kRuns) {
     story.outcome = RunOutcome::kRunning;
     story.ended_unix_us = sources.now_unix_us;
   } else {
-    story.outcome = !newest || sources.driver == StorySources::Driver::kGone ? RunOutcome::kVanished
-                                                                             : RunOutcome::kUnknown;
+    story.outcome = !newest || sources.driver == DriverState::kGone ? RunOutcome::kVanished
+                                                                    : RunOutcome::kUnknown;
     if (!chapter.events.empty()) story.ended_unix_us = chapter.events.back().unix_time_us;
   }
 }
@@ -183,6 +183,8 @@ void tell_failure(Entry& entry, const RunEvent& event) {
   } else if (event.event == events::kKeeper) {
     entry.say(fmt::format("The keeper{} died, and with it the memory of the node's ranks.{}",
                           event.node.empty() ? "" : " of node " + event.node, because(event)));
+  } else if (event.event == events::kRecovered) {
+    entry.say("The ranks lost each other. " + sentence(event.cause));
   } else if (event.event == events::kFault) {
     entry.say(fmt::format("The fault '{}' struck{}.{}", event.fault,
                           event.rank < 0 ? "" : fmt::format(" rank {}", event.rank),

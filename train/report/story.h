@@ -14,6 +14,7 @@
 #include "runtime/base/status.h"
 #include "train/report/recovery_table.h"
 #include "train/report/run_event.h"
+#include "train/report/run_registry.h"
 #include "train/report/step_log.h"
 
 namespace troupe::train {
@@ -29,8 +30,7 @@ struct StorySources {
   // The newest checkpoint that is there and complete; empty: none.
   std::string newest_checkpoint;
   // What is known of the driver's process, besides the events.
-  enum class Driver { kUnknown, kRuns, kGone };
-  Driver driver = Driver::kUnknown;
+  DriverState driver = DriverState::kUnknown;
   std::int64_t driver_pid = 0;
   std::int64_t driver_started_unix_us = 0;
   // What the driver itself noted about its end; it may have ended without the controller's word.

@@ -9,8 +9,6 @@
 namespace troupe::train {
 namespace {
 
-using Driver = StorySources::Driver;
-
 // 2026-02-06 19:00:00 UTC and so many milliseconds.
 std::int64_t at_ms(std::int64_t ms) { return 1'770'404'400'000'000 + ms * 1000; }
 
@@ -340,13 +338,13 @@ TEST_CASE("without an end, the driver's process tells: it runs, it is gone, or n
   auto sources = events.sources();
   sources.steps = {{.step = 1, .loss = 5}, {.step = 57, .loss = 2.5}};
   sources.driver_pid = 4321;
-  sources.driver = Driver::kRuns;
+  sources.driver = DriverState::kRuns;
   auto story = read_story(sources).value();
   CHECK(story.outcome == RunOutcome::kRunning);
   CHECK(tell(story).find("It is running (process 4321): step 57 of 100, loss 2.5000, 0:01:00 so "
                          "far.\nIt is recovering, since 2.0 s.\n") != std::string::npos);
 
-  sources.driver = Driver::kGone;
+  sources.driver = DriverState::kGone;
   sources.newest_checkpoint = "out/a/checkpoint-50";
   story = read_story(sources).value();
   CHECK(story.outcome == RunOutcome::kVanished);
@@ -356,7 +354,7 @@ TEST_CASE("without an end, the driver's process tells: it runs, it is gone, or n
                          "resume_from_checkpoint=true goes on from out/a/checkpoint-50.\n") !=
         std::string::npos);
 
-  sources.driver = Driver::kUnknown;
+  sources.driver = DriverState::kUnknown;
   story = read_story(sources).value();
   CHECK(story.outcome == RunOutcome::kUnknown);
   CHECK(tell(story).find("and nothing says that it has ended") != std::string::npos);
@@ -425,7 +423,7 @@ TEST_CASE("no events, no table") {
   CHECK(recovery_table({}, 0).empty());
   StorySources sources;
   sources.output_dir = "out/a";
-  sources.driver = Driver::kRuns;
+  sources.driver = DriverState::kRuns;
   const auto story = read_story(sources).value();
   CHECK(story.outcome == RunOutcome::kRunning);
   CHECK(tell(story) ==
