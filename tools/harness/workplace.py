@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import uuid
 
@@ -24,7 +26,7 @@ MODELS = {
                 num_key_value_heads=6, vocab_size=32000),
 }
 # (cutoff_len, per_device_train_batch_size): steps of the length that the model's name promises.
-SHAPES = {"tiny": (256, 8), "small": (128, 4), "15m": (256, 4)}
+SHAPES = {"tiny": (256, 4), "small": (128, 4), "15m": (256, 4)}
 
 # Settings of the caller's shell that would make a run part of something else.
 _FOREIGN = ("TROUPE_ADDRESS", "MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "USE_RAY", "MAX_RESTARTS")
@@ -50,6 +52,8 @@ class Workplace:
         self._keep = keep
 
     def __enter__(self):
+        # Ended from outside, it is taken down all the same.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self
 
     def __exit__(self, *_):

@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""What a kill costs a training run, Troupe beside its peers: wall time of the disturbed run minus
+that of the undisturbed one. The same model and batches (15.2 M parameters, 4 × 256 tokens a rank,
+fp32, two ranks with one thread each), a checkpoint every 10 steps, `kill -9` of rank 1 when it has
+finished step 17.
+
+    tools/bench compare-recovery [--json] [--repeats N] [--peer-repeats N] [--steps N]
+
+The peers are installed from PyPI (tools/peers/requirements.txt) into $TROUPE_PEERS_VENV, or
+build/peers/venv; one that cannot be had is a failure. Everything runs in namespaces of its own,
+with loopback alone, and ends with them. Bars: at most a tenth of torchrun's, a fifteenth of Ray
+Train's.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from harness import processes
+from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness.lines import LineWatch
+from harness.run import Run
+from harness.workplace import ROOT, Workplace, build
+
+PEERS = os.path.join(ROOT, "tools/peers")
+SAVE_EVERY, KILL_AFTER = 10, 17
+# Wall times of equal runs differ by so much: a smaller difference is not divided by.
+NOISE_S = 0.1
+INSIDE = "--inside-namespaces"
+# A fresh environment is 6 GB to fetch.
+INSTALL_TIMEOUT_S = 900
+
+
+def peers_python(figures):
+    """The Python of the peers' environment, made where it is missing."""
+    venv = os.environ.get("TROUPE_PEERS_VENV") or os.path.join(ROOT, "build/peers/venv")
+    python = os.path.join(os.path.abspath(venv), "bin/python")
+    check = [python, "-c", "import ray.train.torch, torch, transformers"]
+    if os.path.exists(python) and subprocess.run(check, capture_output=True, check=False).returncode == 0:
+        return python
+    figures.note(f"installing the peers into {venv}: some minutes")
+    for command in ([sys.executable, "-m", "venv", venv],
+                    [python, "-m", "pip", "install", "--quiet", "-r", os.path.join(PEERS, "requirements.txt")],
+                    check):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise Fault(f"the peers cannot be installed: {' '.join(command)}:\n{done.stderr.strip()[-2000:]}")
+    return python
+
+
+def into_namespaces(arguments):
+    """Becomes this program in namespaces of its own: no network but loopback (Ray listens on the
+    machine's address otherwise), and processes that end with it."""
+    unshare = shutil.which("unshare")
+    if not unshare:
+        raise Fault("unshare is missing (package util-linux)")
+    flags = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        flags = ["--user", "--map-root-user", *flags]
+    if subprocess.run([unshare, *flags, "true"], capture_output=True, check=False).returncode != 0:
+        raise Fault("namespaces cannot be made here: run it as root, or allow user namespaces")
+    os.execv(unshare, [unshare, *flags, sys.executable, os.path.abspath(__file__), INSIDE, *arguments])
+
+
+def loopback_up():
+    """`ip link set lo up`."""
+    get_flags, set_flags, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(control, get_flags, request))[1]
+        fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", flags | up))
+
+
+class PeerRun:
+    """A peer's job, known by the lines that its ranks write."""
+
+    def __init__(self, place, name, command, timeout_s):
+        self._folder = place.file(name)
+        os.makedirs(self._folder)
+        self._events = os.path.join(self._folder, "events")
+        self._log = place.file(name + ".log")
+        self.name = name
+        self._command = [word.format(events=self._events, folder=self._folder) for word in command]
+        self._place = place
+        self._timeout_s = timeout_s
+        self._changed = threading.Condition()
+        self._steps = []  # (rank, pid, step) in the order in which they came
+
+    def _on_line(self, _, line, __):
+        event = json.loads(line)
+        with self._changed:
+            self._steps.append((event["rank"], event["pid"], event["step"]))
+            self._changed.notify_all()
+
+    def wall_s(self, steps, kill):
+        """From the command to its end; `kill`: rank 1 after step KILL_AFTER."""
+        watch = LineWatch([self._events], self._on_line)
+        environment = {**self._place.environment(), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0",
+                       "PATH": os.path.dirname(self._command[0]) + ":" + os.environ["PATH"]}
+        started = time.monotonic()
+        with open(self._log, "wb") as log:
+            process = subprocess.Popen(self._command, env=environment, cwd=self._folder, stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        victim = self._kill_when_due(process, started) if kill else None
+        try:
+            process.wait(max(1, started + self._timeout_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise Fault(f"{self.name} did not end within {self._timeout_s:.0f} s; {self.last_words()}") from None
+        wall = time.monotonic() - started
+        watch.close()
+        processes.end_all(self._place.mark)
+        self._check(process.returncode, steps, victim)
+        return wall
+
+    def _kill_when_due(self, process, started):
+        def victims():
+            return [pid for rank, pid, step in self._steps if rank == 1 and step == KILL_AFTER]
+
+        with self._changed:
+            while not victims():
+                if process.poll() is not None or time.monotonic() > started + self._timeout_s:
+                    raise Fault(f"{self.name}: step {KILL_AFTER} was not seen; {self.last_words()}")
+                self._changed.wait(0.2)
+            pid = victims()[0]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def _check(self, code, steps, victim):
+        """It must have trained to its end, in another process where one was killed."""
+        last = {rank: (pid, step) for rank, pid, step in self._steps}
+        if code != 0 or [last.get(rank, (0, 0))[1] for rank in (0, 1)] != [steps, steps]:
+            raise Fault(f"{self.name} ended with code {code} at {last}; {self.last_words()}")
+        if victim is not None and last[1][0] == victim:
+            raise Fault(f"{self.name}: rank 1 was not replaced")
+
+    def steps_again(self):
+        """Steps of rank 1 that were done more than once."""
+        mine = [step for rank, _, step in self._steps if rank == 1]
+        return len(mine) - len(set(mine))
+
+    def last_words(self):
+        with open(self._log, encoding="utf-8", errors="replace") as file:
+            return "its last words:\n    " + "\n    ".join(file.read().strip().splitlines()[-8:])
+
+
+def troupe_settings(place, steps):
+    return place.settings("15m", steps, save_strategy="steps", save_steps=SAVE_EVERY, save_total_limit=2,
+                          troupe__workers=2, troupe__strategy="ddp")
+
+
+def troupe_wall_s(place, bin_folder, steps, kill, name, timeout_s):
+    run = Run(place, bin_folder, name, troupe_settings(place, steps)).start()
+    if kill:
+        if not run.wait_for_step(KILL_AFTER, timeout_s):
+            raise Fault(f"{name} ended before step {KILL_AFTER}; {run.last_words()}")
+        pid = next(pid for pid, rank in run.ranks().items() if rank == 1)
+        os.kill(pid, signal.SIGKILL)
+    run.finish(timeout_s)
+    if kill and not run.events("recovered"):
+        raise Fault(f"{name}: nothing was recovered from; {run.last_words()}")
+    return run
+
+
+def cost_of_troupe(figures, options, bin_folder):
+    plain, killed = [], []
+    with Workplace() as place:
+        for i in range(options.repeats):
+            plain.append(troupe_wall_s(place, bin_folder, options.steps, False, f"plain-{i}", options.timeout))
+            killed.append(troupe_wall_s(place, bin_folder, options.steps, True, f"killed-{i}", options.timeout))
+        for run in killed:
+            for difference in run.differences(plain[0]):
+                figures.note(f"troupe: {difference}")
+        equal = all(not run.differences(plain[0]) for run in killed)
+    figures.bar("Troupe: the disturbed run's weights are the undisturbed one's", equal)
+    return report(figures, "Troupe", [run.wall_s for run in plain], [run.wall_s for run in killed])
+
+
+def cost_of_peer(figures, options, what, command):
+    plain, killed, again = [], [], 0
+    for i in range(options.peer_repeats):
+        with Workplace() as place:
+            plain.append(PeerRun(place, "plain", command, options.timeout).wall_s(options.steps, False))
+            run = PeerRun(place, "killed", command, options.timeout)
+            killed.append(run.wall_s(options.steps, True))
+            again = run.steps_again()
+    cost = report(figures, what, plain, killed)
+    figures.add(f"{what}: steps done again", again, "steps")
+    return cost
+
+
+def report(figures, what, plain, killed):
+    cost = median([b - a for a, b in zip(plain, killed)])
+    figures.add(f"{what}: undisturbed run", median(plain), "s")
+    figures.add(f"{what}: disturbed run", median(killed), "s")
+    figures.add(f"{what}: what the kill costs", cost, "s")
+    return cost
+
+
+def warm_up(python):
+    """Reads the peers' libraries from disk once, so that the first run is not charged for it."""
+    subprocess.run([python, "-c", "import ray.train.torch, torch, transformers.models.llama"],
+                   capture_output=True, timeout=120, check=False)
+
+
+def compare(figures, options, python, bin_folder):
+    bin_of_peers = os.path.dirname(python)
+    job = ["{events}", "{folder}", str(options.steps), str(SAVE_EVERY)]
+    peers = {
+        "torchrun elastic, DDP": (10, [os.path.join(bin_of_peers, "torchrun"), "--standalone", "--nproc-per-node=2",
+                                       "--max-restarts=3", os.path.join(PEERS, "elastic_ddp.py"), *job]),
+        "Ray Train": (15, [python, os.path.join(PEERS, "ray_train.py"), *job]),
+    }
+    ours = cost_of_troupe(figures, options, bin_folder)
+    warm_up(python)
+    for what, (times, command) in peers.items():
+        theirs = cost_of_peer(figures, options, what, command)
+        ratio = theirs / max(ours, NOISE_S)
+        figures.add(f"{what}: times what it costs Troupe", ratio, "")
+        figures.bar(f"a kill costs Troupe at most 1/{times} of what it costs {what}", ratio >= times)
+
+
+def main():
+    arguments = sys.argv[1:]
+    inside = arguments[:1] == [INSIDE]
+    parser = argparse.ArgumentParser(prog="tools/bench compare-recovery", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser.add_argument("--repeats", type=int, default=3, help="pairs of runs of Troupe (3)")
+    parser.add_argument("--peer-repeats", type=int, default=1, help="pairs of runs of each peer (1)")
+    parser.add_argument("--steps", type=int, default=25, help="of a run (25)")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds that a run may take (180)")
+    options = parser.parse_args(arguments[1:] if inside else arguments)
+    figures = Figures("compare-recovery", options.json)
+    try:
+        if options.steps < KILL_AFTER + 3:
+            raise Fault(f"--steps must be at least {KILL_AFTER + 3}")
+        python = peers_python(figures)
+        bin_folder = build("troupe")
+        if not inside:
+            into_namespaces(arguments)
+        loopback_up()
+        compare(figures, options, python, bin_folder)
+    except Fault as fault:
+        print(f"bench: {fault}", file=sys.stderr)
+        return BAR_NOT_MET
+    return figures.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
