@@ -23,6 +23,7 @@ struct WorkerFlags {
   std::optional<std::string> address;
   std::string interface;
   std::optional<std::uint16_t> port;
+  std::optional<std::string> advertise;
   TokenOptions token;
   NodeFlags node;
   std::optional<double> timeout_s;
@@ -68,6 +69,9 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
   options.token = std::move(place.token.token);
   options.host = choice.address;
   options.port = flags_.port.value_or(0);
+  if (flags_.advertise) {
+    options.advertised = TROUPE_TRY(parse_address(*flags_.advertise, "--advertise"));
+  }
   options.join_timeout = timeout;
   if (flags_.timeout_s) options.orphan_timeout = timeout;
   return options;
@@ -136,7 +140,9 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
               "the head (default: TROUPE_ADDRESS, else the head started last on this machine)")
       .option("--interface", flags->interface, "NAME",
               "the network interface to listen on (default: the one that leads to the head)")
-      .option("--port", flags->port, "PORT", "the port to listen on (default: a free one)");
+      .option("--port", flags->port, "PORT", "the port to listen on (default: a free one)")
+      .option("--advertise", flags->advertise, "HOST:PORT",
+              "where others reach this node, where that is not where it listens");
   declare_token_options(command, flags->token);
   declare_node_flags(command, flags->node);
   command
