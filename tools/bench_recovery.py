@@ -93,8 +93,8 @@ def report(figures, what, spares, values):
 def report_parts(figures, what, recovered):
     for part in PARTS:
         values = [event[part] for event in recovered if part in event]
-        if len(values) != len(recovered):
-            raise Fault(f"{what}: events.jsonl does not tell {part} of every recovery")
+        if not values:
+            raise Fault(f"{what}: events.jsonl tells {part} of no recovery")
         figures.add(f"{what}: {part[:-3].replace('_', ' ')}, median", median(values), "ms")
         figures.add(f"{what}: {part[:-3].replace('_', ' ')}, max", max(values), "ms")
 

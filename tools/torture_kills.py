@@ -82,7 +82,8 @@ def together(figures, place, bin_folder, options):
 
 
 def _stop_one(run, killer, step_s):
-    """Stops a rank. Seconds until it is named, replaced, and the next step is finished."""
+    """Stops a rank. Seconds until it is named, with what it was doing and who waits for it (None: it
+    was not), until it is replaced, and until the next step is finished."""
     killer.all_there()
     ranks = run.ranks()
     pid = killer.random.choice(killer.ranks())
@@ -91,9 +92,13 @@ def _stop_one(run, killer, step_s):
     processes.send(pid, signal.SIGSTOP)
     rank = ranks[pid]
 
-    def told(*kinds):
-        return next((when - at for event, when in run.events()[before:]
+    def event(*kinds):
+        return next(((event, when - at) for event, when in run.events()[before:]
                      if event["event"] in kinds and event["rank"] == rank), None)
+
+    def told(*kinds):
+        found = event(*kinds)
+        return found and found[1]
 
     run.wait(lambda: told("respawn") is not None, RECOVERY_TIMEOUT_S, f"another process for rank {rank}")
     # A step may have been finished while the rank was stopped behind it.
@@ -101,7 +106,9 @@ def _stop_one(run, killer, step_s):
                          for step, when in run.step_at.items()), RECOVERY_TIMEOUT_S, "the next step")
     step = min(when - at for when in run.step_at.values() if when - at > told("respawn"))
     killer.killed_by_others += 1
-    return told(*results.NAMED_EVENTS), told("respawn"), step
+    hang = event(results.NAMED_EVENT)
+    says = hang and hang[0].get("doing") and hang[0].get("waited_for_by")
+    return hang[1] if says else None, told("respawn"), step
 
 
 def stops(figures, place, bin_folder, options):
@@ -127,6 +134,6 @@ def stops(figures, place, bin_folder, options):
     figures.add(f"{what}: until it is replaced, median", median(replaced), "s")
     figures.add(f"{what}: until it is replaced, longest", max(replaced), "s")
     figures.add(f"{what}: until the next step is finished, longest", max(stepped), "s")
-    figures.bar(f"{what}: named and replaced within 3.5 s",
+    figures.bar(f"{what}: named, with what it did and who waits, and replaced within 3.5 s",
                 len(known) == len(named) and max(known) <= 3.5 and max(replaced) <= 3.5)
     judge(figures, run, reference, killer, what)

@@ -64,8 +64,7 @@ class Killer:
         return self.run.wait_for_step(self.run.last_step() + count, timeout_s)
 
     def random_moment(self, step_s):
-        """Somewhere within a step."""
-        time.sleep(self.random.random() * step_s)
+        self.run.random_moment(self.random, step_s)
 
     @property
     def killed(self):

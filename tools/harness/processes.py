@@ -25,6 +25,11 @@ def state(pid):
     return text[text.rfind(b")") + 2 : text.rfind(b")") + 3].decode()
 
 
+def parent(pid):
+    text = _read(f"/proc/{pid}/stat")
+    return int(text[text.rfind(b")") + 4 :].split()[0]) if text else 0
+
+
 def marked(mark):
     """The processes that run with this mark in their environment."""
     wanted = f"{MARK}={mark}".encode()
@@ -98,3 +103,22 @@ def end_all(mark, timeout_s=10):
             ended.add(pid)
         time.sleep(0.02)
     raise RuntimeError(f"processes {left} do not end")
+
+
+def memfd_bytes(pids):
+    """Memory behind the shared-memory files that the processes hold, each counted once."""
+    held = {}
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for name in names:
+            path = f"/proc/{pid}/fd/{name}"
+            try:
+                if os.readlink(path).startswith("/memfd:"):
+                    facts = os.stat(path)
+                    held[facts.st_ino] = facts.st_blocks * 512
+            except OSError:
+                continue
+    return sum(held.values())

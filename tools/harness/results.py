@@ -53,9 +53,9 @@ def events(folder, kind=None):
 
 
 # The event that names a rank which is stopped or stuck.
-NAMED_EVENTS = ("stuck",)
+NAMED_EVENT = "hang"
 
 
 def recomputed_steps(event):
     """Of a `recovered` event: finished or half-finished steps that were computed again."""
-    return event.get("recomputed_steps", event["lost_steps"])
+    return event["recomputed_steps"]

@@ -91,6 +91,10 @@ class Run:
     def wait_for_step(self, step, timeout_s):
         return self.wait(lambda: max(self.step_at, default=0) >= step, timeout_s, f"step {step}")
 
+    def random_moment(self, random, step_s):
+        """Somewhere within a step."""
+        time.sleep(random.random() * step_s)
+
     def finish(self, timeout_s):
         """Waits for its end, which must be good."""
         self.wait(lambda: False, timeout_s, "its end")

@@ -1,0 +1,98 @@
+"""A cluster on loopback: a head and a worker that come back by themselves (--watch)."""
+
+import json
+import os
+import subprocess
+import time
+
+from . import processes
+from .figures import Fault
+
+_READY_S = 20
+_ASK_S = 5
+
+
+class Cluster:
+    """with Cluster(place, bin, cpus) as cluster: its processes have the workplace's mark."""
+
+    def __init__(self, place, bin_folder, cpus):
+        self._place = place
+        self._program = os.path.join(bin_folder, "troupe")
+        self._cpus = cpus
+        self.address = None
+
+    def __enter__(self):
+        head = self._start("head", "--address", "127.0.0.1", "--json", "--watch", out=subprocess.PIPE)
+        line = head.stdout.readline()
+        if not line:
+            raise Fault(f"the head did not start: {self._last_words('head')}")
+        place = json.loads(line)
+        self.address = f"{place['address']}:{place['port']}"
+        self._start("worker", "--address", self.address, "--num-cpus", str(self._cpus), "--watch")
+        self.wait_for(lambda: self.node_pids(), "a worker node")
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self._ask("stop")
+        except Fault:
+            pass  # it does not answer: what is left is killed with the workplace
+        processes.end_all(self._place.mark)
+
+    def _start(self, *words, out=subprocess.DEVNULL):
+        with open(self._place.file(words[0] + ".log"), "ab") as log:
+            return subprocess.Popen([self._program, *words], env=self._place.environment(), stdin=subprocess.DEVNULL,
+                                    stdout=out, stderr=log, text=True, start_new_session=True)
+
+    def _last_words(self, name):
+        with open(self._place.file(name + ".log"), encoding="utf-8", errors="replace") as file:
+            return file.read()[-2000:]
+
+    def _ask(self, *words):
+        try:
+            done = subprocess.run([self._program, *words, "--address", self.address], env=self._place.environment(),
+                                  capture_output=True, text=True, timeout=_ASK_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise Fault(f"troupe {words[0]} did not answer within {_ASK_S} s") from None
+        if done.returncode != 0:
+            raise Fault(f"troupe {' '.join(words)}: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def wait_for(self, condition, what, timeout_s=_READY_S):
+        """Until condition() holds; questions that are not answered meanwhile are asked again."""
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                if value := condition():
+                    return value
+                seen = "not so"
+            except Fault as fault:
+                seen = str(fault)
+            if time.monotonic() > until:
+                raise Fault(f"{what} was not there within {timeout_s} s: {seen}")
+            # Each question is a process of its own: few of them, beside a run that is measured.
+            time.sleep(0.1)
+
+    # --- what it says of itself
+
+    def actors(self):
+        return json.loads(self._ask("actors", "--json"))["actors"]
+
+    def node_pids(self):
+        """The daemons of the living nodes."""
+        nodes = json.loads(self._ask("nodes", "--json"))["nodes"]
+        return [node["pid"] for node in nodes if node["state"] == "alive"]
+
+    # --- what is there
+
+    def process(self, role):
+        """The process that does the work of `troupe head` or `troupe worker`: not the one that
+        watches it, which is its parent."""
+        pids = [pid for pid in processes.marked(self._place.mark) if processes.arguments(pid)[1:2] == [role]]
+        workers = [pid for pid in pids if processes.parent(pid) in pids]
+        if len(pids) != 2 or len(workers) != 1:
+            raise Fault(f"'troupe {role}' and who watches it should be two processes, not {pids}")
+        return workers[0]
+
+    def controllers(self):
+        return list(processes.actors(self._place.mark, "TrainController"))
