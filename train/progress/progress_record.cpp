@@ -9,6 +9,7 @@
 
 #include "runtime/base/check.h"
 #include "train/progress/record_words.h"
+#include "train/progress/step_phases.h"
 
 namespace troupe::train {
 namespace {
@@ -156,6 +157,11 @@ std::optional<ProgressSnapshot> read_progress(const ProgressRecord& record) {
   out.collective = load_name(record.collective);
   out.collective_group = load_name(record.collective_group);
   out.file = load_name(record.file);
+  for (std::size_t i = 0; i < kStepPhases.size(); ++i)
+    out.seconds.*kStepPhases[i].seconds =
+        static_cast<double>(record.phase_ns[i].load(std::memory_order_relaxed)) / 1e9;
+  out.timed_steps = record.timed_steps.load(std::memory_order_relaxed);
+  out.timed_step = record.timed_step.load(std::memory_order_relaxed);
   const std::uint64_t written = record.entries.load(std::memory_order_acquire);
   out.changes = written + record.moves.load(std::memory_order_relaxed);
   const std::uint64_t shown = std::min<std::uint64_t>(written, kProgressRing);

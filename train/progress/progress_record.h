@@ -16,12 +16,16 @@
 #include <vector>
 
 #include "train/progress/point.h"
+#include "train/report/step_seconds.h"
 
 namespace troupe::train {
 
 inline constexpr std::size_t kProgressRing = 64;
 // Longer names are cut.
 inline constexpr std::size_t kOperationNameBytes = 24;
+
+// Phases of a step whose seconds are summed up: those of StepSeconds.
+inline constexpr std::size_t kStepPhaseCount = sizeof(StepSeconds) / sizeof(double);
 
 // A name in words that are read and written one by one. Zeros behind the name.
 using ProgressName = std::array<std::atomic<std::uint64_t>, kOperationNameBytes / 8>;
@@ -64,9 +68,14 @@ struct ProgressRecord {
   ProgressName collective;
   ProgressName collective_group;
   ProgressName file;
+  // Seconds of all finished steps by phase, as StepSeconds lists them, how many steps that were,
+  // and the last one.
+  std::atomic<std::int64_t> phase_ns[kStepPhaseCount];
+  std::atomic<std::uint64_t> timed_steps;
+  std::atomic<std::int64_t> timed_step;
   ProgressEntry ring[kProgressRing];
 };
-static_assert(sizeof(ProgressRecord) == 184 + kProgressRing * sizeof(ProgressEntry));
+static_assert(sizeof(ProgressRecord) == 256 + kProgressRing * sizeof(ProgressEntry));
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
@@ -95,6 +104,10 @@ struct ProgressSnapshot {
   // Likewise.
   std::string file;
   bool in_file = false;
+  // Of all steps that the record has seen the end of.
+  StepSeconds seconds;
+  std::uint64_t timed_steps = 0;
+  std::int64_t timed_step = 0;  // the last of them
   struct Entry {
     std::int64_t at_ns = 0;
     std::int64_t step = 0;

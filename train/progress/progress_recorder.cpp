@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <cmath>
+
 #include "train/progress/record_words.h"
+#include "train/progress/step_phases.h"
 
 namespace troupe::train {
 
@@ -126,6 +129,14 @@ void ProgressRecorder::file(std::string_view name, bool begins) {
   }
   const Point here = point(begins ? PointKind::kFile : PointKind::kFileEnd, name);
   begins ? reach_into(here, record_.in_file) : reach(here);
+}
+
+void ProgressRecorder::step_seconds(std::int64_t step, const StepSeconds& seconds) {
+  for (std::size_t i = 0; i < kStepPhases.size(); ++i)
+    record_.phase_ns[i].fetch_add(std::llround(seconds.*kStepPhases[i].seconds * 1e9),
+                                  std::memory_order_relaxed);
+  record_.timed_step.store(step, std::memory_order_relaxed);
+  record_.timed_steps.fetch_add(1, std::memory_order_release);
 }
 
 void ProgressRecorder::moved(std::uint64_t bytes) {

@@ -45,6 +45,8 @@ class ProgressRecorder {
   void file(std::string_view name, bool begins);
   // Bytes that communication has moved so far: moving is progress too.
   void moved(std::uint64_t bytes);
+  // A step is finished and took so long by phase: adds them up, for whoever looks for stragglers.
+  void step_seconds(std::int64_t step, const StepSeconds& seconds);
 
   // The step and stage that were told last.
   std::int64_t step() const { return record_.step.load(std::memory_order_relaxed); }

@@ -190,7 +190,7 @@ TEST_CASE("Several threads tell points at once: none is lost, none is mixed up")
   ProgressRecorder recorder(memory.record());
   recorder.stage(1, Stage::kBackward);
   constexpr int kThreads = 3;
-  constexpr std::uint64_t kPoints = 16'000;
+  constexpr std::uint64_t kPoints = 3'200;
   // So that nobody is a whole ring ahead of one who is in the middle of a point.
   constexpr std::uint64_t kBetweenMeetings = 16;
   static_assert(kThreads * kBetweenMeetings < kProgressRing);
