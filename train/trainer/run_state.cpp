@@ -3,182 +3,370 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "train/report/run_event.h"
 #include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
 
 RunState::RunState(const RunSettings& settings)
-    : settings_(settings), ranks_(static_cast<std::size_t>(settings.world_size)) {
-  TROUPE_CHECK(settings.world_size >= 1);
+    : settings_(settings), places_(settings.world_size, settings.spares) {
+  known_.ranks.resize(static_cast<std::size_t>(settings.world_size));
+}
+
+RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoint now) {
+  RunState state(settings);
+  state.places_ = TrainerPlaces(settings.world_size, memory.trainers);
+  if (memory.recovery) state.recovery_.emplace(*memory.recovery);
+  state.known_ = std::move(memory);
+  TROUPE_CHECK(state.known_.ranks.size() == static_cast<std::size_t>(settings.world_size));
+  // Nobody was asked while there was no controller: waits begin anew.
+  for (Rank& rank : state.known_.ranks) {
+    if (rank.absent_since) rank.absent_since = now;
+    if (rank.stuck_since) rank.stuck_since = now;
+  }
+  if (state.known_.lost_at) state.known_.lost_at = now;
+  if (state.known_.killed_at) state.known_.killed_at = now;
+  if (state.known_.save_by) state.known_.save_by = now + settings.save_timeout;
+  for (auto& held : state.known_.held) held.until = now;
+  return state;
+}
+
+RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
+                               std::uint64_t generations_before, TimePoint now) {
+  RunState state(settings);
+  auto trainers = state.places_.trainers();
+  state.known_.generation = generations_before;
+  for (const TrainerFound& trainer : found) {
+    state.known_.generation = std::max(state.known_.generation, trainer.generation);
+    state.known_.last_step = std::max(state.known_.last_step, trainer.step);
+  }
+  for (const TrainerFound& trainer : found) {
+    auto& place = trainers.at(static_cast<std::size_t>(trainer.trainer));
+    place.alive = true;
+    place.incarnation = trainer.incarnation;
+    place.node = trainer.node;
+    // Ranks are where the newest plan has them.
+    if (trainer.generation != state.known_.generation || trainer.rank < 0) continue;
+    for (auto& other : trainers) {
+      if (other.rank != trainer.rank) continue;
+      std::swap(other.rank, place.rank);
+      break;
+    }
+  }
+  state.places_ = TrainerPlaces(settings.world_size, std::move(trainers));
+  for (Rank& rank : state.known_.ranks) {
+    rank.died_before = true;
+    rank.absent_since = now;
+  }
+  for (const TrainerFound& trainer : found) {
+    const int number = state.places_.find(trainer.trainer)->rank;
+    if (number < 0) continue;
+    Rank& rank = *state.rank_of(number);
+    rank.absent_since.reset();
+    rank.phase = trainer.in_generation ? RankPhase::kRunning : RankPhase::kReady;
+    rank.generation = trainer.generation;
+  }
+  state.known_.told_step = state.known_.farthest_step = state.known_.last_step;
+  state.known_.failures = 1;
+  state.known_.lost_at = now;
+  state.recovery(now).add_fault(-1, "the controller was lost, with its memory");
+  return state;
+}
+
+const RunMemory& RunState::memory() const {
+  known_.trainers = places_.trainers();
+  known_.recovery.reset();
+  if (recovery_) known_.recovery = recovery_->data();
+  return known_;
 }
 
 std::vector<RunCommand> RunState::apply(const RunInput& event, TimePoint now) {
   commands_.clear();
-  if (!ended_) std::visit([&](const auto& e) { on(e, now); }, event);
+  if (!ended()) std::visit([&](const auto& e) { on(e, now); }, event);
   return std::move(commands_);
+}
+
+std::vector<RunCommand> RunState::commands_again() const {
+  std::vector<RunCommand> commands;
+  if (ended()) {
+    commands.push_back(EndRun{*known_.ended});
+  } else if (known_.running) {
+    commands.push_back(BeginGeneration{known_.generation, places_.by_rank()});
+    if (known_.save_by) commands.push_back(SaveAndStop{});
+  } else if (known_.generation > 0) {
+    commands.push_back(AbortGeneration{
+        known_.generation, error(Code::kAborted, "generation {} was lost", known_.generation)});
+  }
+  return commands;
 }
 
 RunState::Rank* RunState::rank_of(int rank) {
   if (rank < 0 || rank >= settings_.world_size) return nullptr;
-  return &ranks_[static_cast<std::size_t>(rank)];
+  return &known_.ranks[static_cast<std::size_t>(rank)];
+}
+
+RunState::Rank* RunState::running_rank(int rank, std::uint64_t generation) {
+  Rank* found = rank_of(rank);
+  const bool in_it =
+      found && found->phase == RankPhase::kRunning && found->generation == generation;
+  return in_it ? found : nullptr;
+}
+
+RecoveryTimeline& RunState::recovery(TimePoint now) {
+  if (!recovery_) recovery_.emplace(now, known_.last_step);
+  return *recovery_;
 }
 
 void RunState::on(const TrainersPlaced&, TimePoint now) {
-  for (Rank& rank : ranks_) {
+  for (Rank& rank : known_.ranks) {
     if (rank.phase == RankPhase::kAbsent && !rank.absent_since) rank.absent_since = now;
   }
 }
 
+void RunState::on(const SparesPlaced& event, TimePoint) { places_.add_spares(event.count); }
+
 void RunState::on(const TrainerAlive& event, TimePoint now) {
-  Rank* rank = rank_of(event.trainer);
-  if (!rank || event.incarnation <= rank->incarnation) return;
+  const auto* place = places_.find(event.trainer);
+  if (!place) return;
   // A process that came before its predecessor's death was reported: that death is told later, with
   // an older incarnation, and must still count. Treat it as told now.
-  if (rank->phase == RankPhase::kRunning) {
-    lose_generation(error(Code::kActorDied, "rank {} was replaced", event.trainer), now, false,
-                    true);
-    if (ended_) return;
+  if (place->alive && place->rank >= 0 && event.incarnation > place->incarnation &&
+      rank_of(place->rank)->phase == RankPhase::kRunning) {
+    recovery(now).add_fault(place->rank, "its process was replaced");
+    lose_generation(error(Code::kActorDied, "rank {} was replaced", place->rank), now, false, true);
+    if (ended()) return;
   }
-  rank->incarnation = event.incarnation;
-  rank->phase = RankPhase::kReady;
-  rank->absent_since.reset();
-  rank->waits_for.clear();
-  if (rank->died_before) {
-    commands_.push_back(
-        RecordEvent{.event = "respawn",
-                    .generation = generation_,
-                    .rank = event.trainer,
-                    .step = last_step_,
-                    .text = fmt::format("rank {} has a new process", event.trainer)});
+  if (!places_.came_alive(event.trainer, event.incarnation, event.node)) return;
+  if (place->rank >= 0) {
+    const int rank = place->rank;
+    return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,
+                        now);
   }
+  if (const auto rank = places_.rank_for_spare(event.trainer)) {
+    rank_present(*rank, fmt::format("rank {} goes on with a spare", *rank), events::kSpare, now);
+  }
+}
+
+void RunState::rank_present(int number, const std::string& how, const char* event, TimePoint now) {
+  Rank& rank = *rank_of(number);
+  rank.phase = RankPhase::kReady;
+  rank.absent_since.reset();
+  rank.waits_for.clear();
+  rank.stuck_since.reset();
+  if (rank.died_before) {
+    record({.event = event,
+            .generation = known_.generation,
+            .rank = number,
+            .node = places_.with_rank(number).node,
+            .step = known_.last_step,
+            .text = how},
+           now);
+  }
+  const bool all = std::none_of(known_.ranks.begin(), known_.ranks.end(),
+                                [](const Rank& r) { return r.phase == RankPhase::kAbsent; });
+  if (all && recovery_) recovery_->respawned(now);
   begin_when_ready();
 }
 
 void RunState::on(const TrainerDied& event, TimePoint now) {
-  Rank* rank = rank_of(event.trainer);
-  if (!rank || event.incarnation < rank->incarnation) return;
-  const bool died_again = rank->phase == RankPhase::kAbsent && rank->died_before;
-  rank->incarnation = event.incarnation;
-  rank->phase = RankPhase::kAbsent;
-  rank->died_before = true;
-  rank->absent_since = now;
-  commands_.push_back(
-      RecordEvent{.event = "death",
-                  .generation = generation_,
-                  .rank = event.trainer,
-                  .node = event.node,
-                  .step = last_step_,
-                  .text = fmt::format("rank {} died: {}", event.trainer, event.cause.to_string())});
-  if (!failed_at_) {
-    failed_at_ = now;
-    step_at_failure_ = last_step_;
+  const auto* place = places_.find(event.trainer);
+  if (!place || !places_.died(event.trainer, event.incarnation, event.node)) return;
+  if (place->rank < 0) return spare_died(event, now);
+  const int number = place->rank;
+  Rank& rank = *rank_of(number);
+  const bool died_again = rank.phase == RankPhase::kAbsent && rank.died_before;
+  rank.phase = RankPhase::kAbsent;
+  rank.died_before = true;
+  rank.absent_since = now;
+  const bool was_stuck = rank.stuck_since.has_value();
+  rank.stuck_since.reset();
+  const std::string cause = was_stuck ? rank.stuck_how + ", and killed" : short_cause(event.cause);
+  RunMemory::HeldEvent death{
+      .event = {.event = events::kDeath,
+                .generation = known_.generation,
+                .rank = number,
+                .node = event.node,
+                .step = known_.last_step,
+                .text = fmt::format("rank {} died: {}", number, event.cause.to_string()),
+                .cause = cause,
+                .at = now},
+      .trainer = event.trainer,
+      .incarnation = event.incarnation,
+      .until = now + settings_.post_mortem_timeout};
+  known_.held.push_back(std::move(death));
+  release_held(now, settings_.post_mortem_timeout == Duration::zero());
+  // That it was stuck was the fault; its death is the cure.
+  if (!was_stuck || !recovery_) recovery(now).add_fault(number, cause);
+  Status status = event.cause;
+  lose_generation(status.with("rank", number), now, died_again, true);
+  if (ended()) return;
+  if (const auto spare = places_.replace(number)) {
+    rank_present(number, fmt::format("rank {} goes on with a spare", number), events::kSpare, now);
   }
-  Status cause = event.cause;
-  lose_generation(cause.with("rank", event.trainer), now, died_again, true);
 }
 
-void RunState::on(const PostMortem&, TimePoint) {}
-
-void RunState::on(const TrainerFormed&, TimePoint) {}
-
-void RunState::on(const TrainerGone& event, TimePoint) {
-  Status cause = event.cause;
-  end(cause.with("rank", event.trainer));
+void RunState::spare_died(const TrainerDied& event, TimePoint now) {
+  record({.event = events::kDeath,
+          .generation = known_.generation,
+          .node = event.node,
+          .step = known_.last_step,
+          .text = fmt::format("a spare died, another one comes: {}", event.cause.to_string()),
+          .cause = "a spare: " + short_cause(event.cause)},
+         now);
 }
 
-void RunState::on(const TrainerLoaded& event, TimePoint) {
-  if (!running_ || event.generation != generation_) return;
+void RunState::on(const PostMortem& event, TimePoint now) {
+  for (auto& held : known_.held) {
+    if (held.trainer != event.trainer || held.incarnation != event.incarnation) continue;
+    held.trainer = -1;
+    held.event.doing = event.doing;
+    if (!event.doing.empty()) held.event.text += "; it was in " + event.doing;
+    if (event.last_sign) {
+      const Duration silence = std::max(Duration::zero(), held.event.at - *event.last_sign);
+      held.event.detected_after_ms = std::chrono::duration<double, std::milli>(silence).count();
+      if (recovery_) recovery_->silent_before(silence);
+    }
+  }
+  release_held(now, false);
+}
+
+void RunState::on(const TrainerGone& event, TimePoint now) {
+  const auto* place = places_.find(event.trainer);
+  if (!place) return;
+  Status cause = event.cause;
+  if (place->rank >= 0) return end(cause.with("rank", place->rank));
+  record({.event = events::kDeath,
+          .generation = known_.generation,
+          .step = known_.last_step,
+          .text = fmt::format("a spare is gone for good: {}", cause.to_string()),
+          .cause = "a spare: " + short_cause(cause)},
+         now);
+}
+
+void RunState::on(const TrainerFormed& event, TimePoint now) {
+  if (known_.running && event.generation == known_.generation && recovery_) {
+    recovery_->formed(event.rank, now);
+  }
+}
+
+void RunState::on(const TrainerLoaded& event, TimePoint now) {
+  if (!known_.running || event.generation != known_.generation || !rank_of(event.rank)) return;
   // What is loaded was finished, by a run before or by a generation that could not tell it any
   // more.
-  last_step_ = std::max(last_step_, event.step);
-  if (!failed_at_) return;  // the first load of a run is no reload
-  commands_.push_back(
-      RecordEvent{.event = "reload",
-                  .generation = generation_,
-                  .rank = event.rank,
-                  .step = event.step,
-                  .text = fmt::format("rank {} loaded step {}", event.rank, event.step)});
-  if (!resumed_at_step_) {
-    resumed_at_step_ = event.step;
-    commands_.push_back(
-        RecordEvent{.event = "resume",
-                    .generation = generation_,
-                    .step = event.step,
-                    .text = fmt::format("training goes on after step {}", event.step)});
+  known_.last_step = std::max(known_.last_step, event.step);
+  if (!known_.loaded) {
+    known_.loaded = true;
+    // Steps behind a checkpoint are told again.
+    if (event.how != LoadedFrom::kMemory) {
+      known_.told_step = std::min(known_.told_step, event.step);
+    }
   }
+  if (!recovery_) return;  // the first load of a run is no reload
+  const bool all_before = recovery_->all_loaded(settings_.world_size);
+  recovery_->loaded(event, now);
+  if (event.how != LoadedFrom::kMemory) {
+    record({.event = events::kReload,
+            .generation = known_.generation,
+            .rank = event.rank,
+            .step = event.step,
+            .text = fmt::format("rank {} loaded step {}{}{}", event.rank, event.step,
+                                event.reason.empty() ? "" : ": ", event.reason),
+            .cause = event.reason},
+           now);
+  }
+  if (!all_before && recovery_->all_loaded(settings_.world_size)) {
+    record({.event = events::kResume,
+            .generation = known_.generation,
+            .step = event.step,
+            .text = fmt::format("training goes on after step {} {}", event.step,
+                                recovery_->how_resumed()),
+            .cause = recovery_->how_resumed()},
+           now);
+  }
+}
+
+bool RunState::repeats(const StepFinished& event) const {
+  return !known_.running || event.generation != known_.generation || event.step <= known_.told_step;
 }
 
 void RunState::on(const StepFinished& event, TimePoint now) {
-  if (!running_ || event.generation != generation_) return;
-  last_step_ = event.step;
+  if (repeats(event)) return;
+  known_.last_step = known_.told_step = event.step;
   // Steps done again are no progress: a step that always kills would be tried for ever.
-  if (event.step > farthest_step_) {
-    farthest_step_ = event.step;
-    fruitless_failures_ = 0;
+  if (event.step > known_.farthest_step) {
+    known_.farthest_step = event.step;
+    known_.fruitless_failures = 0;
   }
-  if (save_by_) save_by_ = now + settings_.save_timeout;
-  record_recovery(event.step, now);
+  if (known_.save_by) known_.save_by = now + settings_.save_timeout;
+  // What was finished before and told only now is no step further.
+  if (recovery_ && event.step > recovery_->resumed().value_or(0)) record_recovery(event.step, now);
 }
 
 void RunState::record_recovery(std::int64_t step, TimePoint now) {
-  if (!failed_at_) return;
-  const auto taken = std::chrono::duration_cast<std::chrono::milliseconds>(now - *failed_at_);
-  const std::int64_t resumed = resumed_at_step_.value_or(step - 1);
-  const std::int64_t lost = std::max<std::int64_t>(0, step_at_failure_ - resumed);
-  commands_.push_back(RecordEvent{
-      .event = "recovered",
-      .generation = generation_,
-      .step = step,
-      .text = fmt::format("step {} stands {} ms after the failure; {} finished steps were computed "
-                          "again",
-                          step, taken.count(), lost),
-      .lost_steps = lost,
-      .recovery_ms = taken.count()});
-  failed_at_.reset();
+  if (!recovery_) return;
+  RecordEvent event = recovery_->recovered(step, now);
+  event.generation = known_.generation;
+  record(std::move(event), now);
+  recovery_.reset();
+}
+
+void RunState::record(RecordEvent event, TimePoint now) {
+  event.at = now;
+  if (known_.held.empty()) {
+    commands_.push_back(std::move(event));
+  } else {
+    known_.held.push_back({.event = std::move(event)});
+  }
+}
+
+void RunState::release_held(TimePoint now, bool all) {
+  while (!known_.held.empty()) {
+    auto& first = known_.held.front();
+    if (!all && first.trainer >= 0 && now < first.until) return;
+    commands_.push_back(std::move(first.event));
+    known_.held.pop_front();
+  }
 }
 
 void RunState::on(const TrainerStopped& event, TimePoint now) {
-  Rank* rank = rank_of(event.rank);
-  if (!rank || event.generation != generation_ || rank->phase != RankPhase::kRunning) return;
+  Rank* rank = running_rank(event.rank, event.generation);
+  if (!rank) return;
   rank->phase = RankPhase::kReady;
-  if (running_ && !failed_at_) {
-    failed_at_ = now;
-    step_at_failure_ = last_step_;
-  }
+  rank->stuck_since.reset();
+  if (known_.running && !recovery_) recovery(now).add_fault(event.rank, short_cause(event.cause));
   lose_generation(event.cause, now, false, false);
-  if (!ended_) begin_when_ready();
+  if (!ended()) begin_when_ready();
 }
 
 void RunState::on(const TrainerFinished& event, TimePoint now) {
-  Rank* rank = rank_of(event.rank);
-  if (!rank || event.generation != generation_ || rank->phase != RankPhase::kRunning) return;
-  if (!leave_in_order(*rank)) return;
+  Rank* rank = running_rank(event.rank, event.generation);
+  if (!rank || !leave_in_order(*rank)) return;
   // A death at the very end leaves no step to do again.
-  record_recovery(last_step_, now);
+  record_recovery(known_.last_step, now);
   end({});
 }
 
 void RunState::on(const TrainerSaved& event, TimePoint) {
-  Rank* rank = rank_of(event.rank);
-  if (!rank || event.generation != generation_ || rank->phase != RankPhase::kRunning) return;
+  Rank* rank = running_rank(event.rank, event.generation);
+  if (!rank) return;
   if (event.rank == 0) {
-    last_step_ = std::max(last_step_, event.step);
-    saved_step_ = event.step;
+    known_.last_step = std::max(known_.last_step, event.step);
+    known_.saved_step = event.step;
     // The others need not leave any more.
-    if (!running_) return end(saved_stop(event.step));
+    if (!known_.running) return end(saved_stop(event.step));
   }
   if (leave_in_order(*rank)) end(saved_stop(event.step));
 }
 
 bool RunState::leave_in_order(Rank& rank) {
-  if (!running_) {
+  if (!known_.running) {
     // Another rank was lost before all had finished: this one takes part in the next generation.
     rank.phase = RankPhase::kReady;
     begin_when_ready();
     return false;
   }
   rank.phase = RankPhase::kFinished;
-  return std::all_of(ranks_.begin(), ranks_.end(),
+  return std::all_of(known_.ranks.begin(), known_.ranks.end(),
                      [](const Rank& r) { return r.phase == RankPhase::kFinished; });
 }
 
@@ -191,10 +379,71 @@ void RunState::on(const TrainerWaiting& event, TimePoint) {
   if (Rank* rank = rank_of(event.rank)) rank->waits_for = event.why;
 }
 
+void RunState::on(const TrainerStuck& event, TimePoint now) {
+  Rank* rank = running_rank(event.rank, event.generation);
+  if (!rank || rank->stuck_since) return;
+  rank->stuck_since = now;
+  rank->stuck_how = event.stopped ? "stopped" : "stuck";
+  const auto silent_ms = std::chrono::duration<double, std::milli>(event.silent_for).count();
+  std::string reason =
+      fmt::format("{} for {:.1f} s", event.stopped ? "nothing of it runs" : "it does not move",
+                  silent_ms / 1000);
+  if (!event.doing.empty()) reason += ", in " + event.doing;
+  if (!event.waited_for_by.empty()) {
+    reason += fmt::format("; rank{} {} wait{} for it", event.waited_for_by.size() == 1 ? "" : "s",
+                          fmt::join(event.waited_for_by, ", "),
+                          event.waited_for_by.size() == 1 ? "s" : "");
+  }
+  record({.event = events::kHang,
+          .generation = known_.generation,
+          .rank = event.rank,
+          .node = places_.with_rank(event.rank).node,
+          .step = known_.last_step,
+          .text = fmt::format("rank {} is {}: {}", event.rank, rank->stuck_how, reason),
+          .cause = rank->stuck_how,
+          .doing = event.doing,
+          .waited_for_by = event.waited_for_by,
+          .detected_after_ms = silent_ms},
+         now);
+  RecoveryTimeline& timeline = recovery(now);
+  timeline.add_fault(event.rank, rank->stuck_how);
+  timeline.silent_before(event.silent_for);
+  commands_.push_back(KillTrainer{event.rank, reason});
+  lose_generation(error(Code::kDeadlineExceeded, "rank {}: {}", event.rank, reason), now, false,
+                  true);
+}
+
+void RunState::on(const GenerationStalled& event, TimePoint now) {
+  if (!known_.running || event.generation != known_.generation) return;
+  record({.event = events::kHang,
+          .generation = known_.generation,
+          .step = known_.last_step,
+          .text = "no rank moves: " + event.text,
+          .cause = event.text},
+         now);
+  recovery(now).add_fault(-1, "no rank moved: " + event.text);
+  lose_generation(error(Code::kDeadlineExceeded, "no rank moves: {}", event.text), now, false,
+                  true);
+}
+
+void RunState::on(const TrainerSlow& event, TimePoint now) {
+  record({.event = events::kStraggler,
+          .generation = known_.generation,
+          .rank = event.rank,
+          .node = rank_of(event.rank) ? places_.with_rank(event.rank).node : "",
+          .step = event.step,
+          .text = event.text,
+          .cause = event.text},
+         now);
+}
+
 void RunState::on(const TimePassed&, TimePoint now) {
-  end_for_absent_rank(now);
-  if (!ended_) end_late_leaving(now);
-  if (!ended_ && save_by_ && now >= *save_by_) {
+  release_held(now, false);
+  begin_when_ready();
+  if (!ended()) end_for_absent_rank(now);
+  if (!ended()) end_late_leaving(now);
+  if (!ended()) kill_stuck_again(now);
+  if (!ended() && known_.save_by && now >= *known_.save_by) {
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(settings_.save_timeout).count();
     end(error(Code::kCancelled,
@@ -204,8 +453,8 @@ void RunState::on(const TimePassed&, TimePoint now) {
 }
 
 void RunState::end_for_absent_rank(TimePoint now) {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
+  for (std::size_t i = 0; i < known_.ranks.size(); ++i) {
+    const Rank& rank = known_.ranks[i];
     if (!rank.absent_since || now - *rank.absent_since < settings_.respawn_timeout) continue;
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(settings_.respawn_timeout).count();
@@ -218,40 +467,52 @@ void RunState::end_for_absent_rank(TimePoint now) {
 }
 
 void RunState::end_late_leaving(TimePoint now) {
-  if (running_ || !lost_at_) return;
-  if (verdict_ && now - *lost_at_ >= settings_.last_word_timeout) return end(Status(*verdict_));
+  if (known_.running || !known_.lost_at) return;
+  if (known_.verdict && now - *known_.lost_at >= settings_.last_word_timeout)
+    return end(Status(*known_.verdict));
   const auto late = running_ranks();
   if (late.empty()) return;
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(settings_.leave_timeout).count();
-  if (!killed_at_) {
-    if (now - *lost_at_ < settings_.leave_timeout) return;
-    killed_at_ = now;
+  if (!known_.killed_at) {
+    if (now - *known_.lost_at < settings_.leave_timeout) return;
+    known_.killed_at = now;
     for (const int rank : late) {
       commands_.push_back(KillTrainer{
           rank, fmt::format("it did not leave generation {} for {} s after that was lost",
-                            generation_, seconds)});
+                            known_.generation, seconds)});
     }
-  } else if (now - *killed_at_ >= settings_.respawn_timeout) {
+  } else if (now - *known_.killed_at >= settings_.respawn_timeout) {
     end(error(Code::kDeadlineExceeded,
               "rank{} {} did not leave generation {} for {} s after that was lost, and did not end "
               "when killed: look at the node",
-              late.size() == 1 ? "" : "s", fmt::join(late, ", "), generation_, seconds));
+              late.size() == 1 ? "" : "s", fmt::join(late, ", "), known_.generation, seconds));
+  }
+}
+
+void RunState::kill_stuck_again(TimePoint now) {
+  for (std::size_t i = 0; i < known_.ranks.size(); ++i) {
+    Rank& rank = known_.ranks[i];
+    if (!rank.stuck_since || now - *rank.stuck_since < settings_.kill_again_after) continue;
+    rank.stuck_since = now;
+    commands_.push_back(
+        KillTrainer{static_cast<int>(i), "it is " + rank.stuck_how + " and lives on"});
   }
 }
 
 std::vector<int> RunState::running_ranks() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < settings_.world_size; ++rank) {
-    if (ranks_[static_cast<std::size_t>(rank)].phase == RankPhase::kRunning) ranks.push_back(rank);
+    if (known_.ranks[static_cast<std::size_t>(rank)].phase == RankPhase::kRunning)
+      ranks.push_back(rank);
   }
   return ranks;
 }
 
 void RunState::on(const SaveRequested&, TimePoint now) {
-  if (save_by_) return;
-  save_by_ = now + settings_.save_timeout;
-  if (running_) commands_.push_back(SaveAndStop{});
+  if (known_.save_by) return;
+  known_.save_by = now + settings_.save_timeout;
+  if (known_.running) commands_.push_back(SaveAndStop{});
 }
 
 void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }
@@ -259,70 +520,75 @@ void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }
 void RunState::lose_generation(const Status& cause, TimePoint now, bool count_again,
                                bool is_cause) {
   // What was lost had nothing left to do.
-  if (saved_step_) return end(saved_stop(*saved_step_));
-  const bool first_sign = running_;
-  if (running_) {
-    running_ = false;
-    lost_at_ = now;
-    commands_.push_back(AbortGeneration{generation_, cause});
+  if (known_.saved_step) return end(saved_stop(*known_.saved_step));
+  const bool first_sign = known_.running;
+  if (known_.running) {
+    known_.running = false;
+    known_.lost_at = now;
+    commands_.push_back(AbortGeneration{known_.generation, cause});
   }
-  if (verdict_ && is_cause) return end(limit_reached(cause));
+  if (known_.verdict && is_cause) return end(limit_reached(cause));
   // Deaths of several ranks in one generation are one failure; a process that dies again before its
   // generation could begin is another.
   if (!first_sign && !count_again) return;
-  resumed_at_step_.reset();
-  ++failures_;
-  ++fruitless_failures_;
+  ++known_.failures;
+  ++known_.fruitless_failures;
   // A rank that had finished leaves with the others: the next generation needs all of them.
-  for (Rank& rank : ranks_) {
+  for (Rank& rank : known_.ranks) {
     if (rank.phase == RankPhase::kFinished) rank.phase = RankPhase::kReady;
   }
   Status verdict = limit_reached(cause);
   if (verdict.ok()) return;
   if (is_cause) return end(std::move(verdict));
-  verdict_ = std::move(verdict);
+  known_.verdict = std::move(verdict);
 }
 
 Status RunState::limit_reached(const Status& cause) const {
-  if (settings_.restarts_max && failures_ > *settings_.restarts_max) {
+  if (settings_.restarts_max && known_.failures > *settings_.restarts_max) {
     return Status(cause).prefixed(
         fmt::format("the run may be restarted {} times (MAX_RESTARTS) and failed once more",
                     *settings_.restarts_max));
   }
-  if (fruitless_failures_ >= settings_.fruitless_failures_max) {
-    return Status(cause).prefixed(fmt::format(
-        "{} failures in a row without a new step between them; the last one", fruitless_failures_));
+  if (known_.fruitless_failures >= settings_.fruitless_failures_max) {
+    return Status(cause).prefixed(
+        fmt::format("{} failures in a row without a new step between them; the last one",
+                    known_.fruitless_failures));
   }
   return {};
 }
 
 void RunState::begin_when_ready() {
-  if (running_ || ended_) return;
-  if (verdict_) {
-    if (running_ranks().empty()) end(Status(*verdict_));
+  if (known_.running || ended()) return;
+  if (known_.verdict) {
+    if (running_ranks().empty()) end(Status(*known_.verdict));
     return;
   }
-  const bool ready = std::all_of(ranks_.begin(), ranks_.end(),
+  const bool ready = std::all_of(known_.ranks.begin(), known_.ranks.end(),
                                  [](const Rank& r) { return r.phase == RankPhase::kReady; });
   if (!ready) return;
-  ++generation_;
-  running_ = true;
-  lost_at_.reset();
-  killed_at_.reset();
-  resumed_at_step_.reset();
-  for (Rank& rank : ranks_) rank.phase = RankPhase::kRunning;
-  commands_.push_back(BeginGeneration{generation_});
-  if (save_by_) commands_.push_back(SaveAndStop{});
+  ++known_.generation;
+  known_.running = true;
+  known_.lost_at.reset();
+  known_.killed_at.reset();
+  known_.loaded = false;
+  if (recovery_) recovery_->begun();
+  for (Rank& rank : known_.ranks) {
+    rank.phase = RankPhase::kRunning;
+    rank.generation = known_.generation;
+  }
+  commands_.push_back(BeginGeneration{known_.generation, places_.by_rank()});
+  if (known_.save_by) commands_.push_back(SaveAndStop{});
 }
 
 void RunState::end(Status status) {
-  if (ended_) return;
-  if (saved_step_) status = saved_stop(*saved_step_);
-  if (running_) {
-    running_ = false;
-    if (!status.ok()) commands_.push_back(AbortGeneration{generation_, status});
+  if (ended()) return;
+  if (known_.saved_step) status = saved_stop(*known_.saved_step);
+  if (known_.running) {
+    known_.running = false;
+    if (!status.ok()) commands_.push_back(AbortGeneration{known_.generation, status});
   }
-  ended_ = true;
+  release_held({}, true);
+  known_.ended = status;
   commands_.push_back(EndRun{std::move(status)});
 }
 

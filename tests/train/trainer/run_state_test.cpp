@@ -5,31 +5,17 @@
 #include <map>
 #include <set>
 
+#include "tests/train/trainer/run_state_helpers.h"
 #include "runtime/base/random.h"
 #include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
 namespace {
 
+using run_state_test::find;
+using run_state_test::killed;
+using run_state_test::record;
 using std::chrono::milliseconds;
-
-template <typename T>
-const T* find(const std::vector<RunCommand>& commands) {
-  for (const auto& command : commands) {
-    if (const auto* found = std::get_if<T>(&command)) return found;
-  }
-  return nullptr;
-}
-
-const RecordEvent* record(const std::vector<RunCommand>& commands, const std::string& name) {
-  for (const auto& command : commands) {
-    const auto* found = std::get_if<RecordEvent>(&command);
-    if (found && found->event == name) return found;
-  }
-  return nullptr;
-}
-
-Status killed() { return error(Code::kActorDied, "killed by signal 9"); }
 
 TEST_CASE("a generation begins when every rank is alive and ends when every rank has finished") {
   RunState run({.world_size = 2});
@@ -61,13 +47,14 @@ TEST_CASE("a death aborts the others, waits for them and the new process, and is
   REQUIRE(find<BeginGeneration>(again));
   CHECK(find<BeginGeneration>(again)->generation == 2);
   CHECK(run.failures() == 1);
-  const auto loaded = run.apply(TrainerLoaded{0, 2, 10}, now);
+  CHECK(record(run.apply(TrainerLoaded{0, 2, 10}, now), "reload"));
+  const auto loaded = run.apply(TrainerLoaded{1, 2, 10}, now);
   CHECK(record(loaded, "reload"));
   CHECK(record(loaded, "resume")->step == 10);
   const auto recovered = run.apply(StepFinished{2, 11}, now + milliseconds(250));
   REQUIRE(record(recovered, "recovered"));
   CHECK(record(recovered, "recovered")->lost_steps == 7);
-  CHECK(record(recovered, "recovered")->recovery_ms == 250);
+  CHECK(record(recovered, "recovered")->times->whole == milliseconds(250));
   CHECK(run.apply(StepFinished{1, 18}, now).empty());  // a message of the old generation
   CHECK(run.last_step() == 11);
 }
@@ -90,7 +77,7 @@ TEST_CASE("a rank that finishes after another was lost takes part in the next ge
   REQUIRE(record(ended, "recovered"));
   CHECK(record(ended, "recovered")->step == 8);
   CHECK(record(ended, "recovered")->lost_steps == 0);
-  CHECK(record(ended, "recovered")->recovery_ms == 40);
+  CHECK(record(ended, "recovered")->times->whole == milliseconds(40));
   REQUIRE(find<EndRun>(ended));
   CHECK(find<EndRun>(ended)->status.ok());
 }
@@ -414,98 +401,6 @@ TEST_CASE("a step that does not end in time ends the wait for it") {
   const auto stopped = second.apply(StopRequested{error(Code::kCancelled, "interrupted")}, now);
   REQUIRE(find<EndRun>(stopped));
   CHECK(find<EndRun>(stopped)->status.message() == "interrupted");
-}
-
-// Random schedules against a model of well-behaved trainers: whatever dies whenever, generations
-// never overlap, and the run ends.
-TEST_CASE("random schedules: one generation at a time, and the run always ends") {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
-    CAPTURE(seed);
-    SeededRandom random(seed);
-    const int world = 1 + static_cast<int>(random.below(4));
-    RunState run({.world_size = world, .fruitless_failures_max = 1000});
-    struct Trainer {
-      std::uint64_t incarnation = 1;
-      bool alive = false;
-      std::uint64_t generation = 0;  // it steps in; 0: in none
-      bool told_to_stop = false;
-      bool told_to_save = false;
-    };
-    std::map<int, Trainer> trainers;
-    // Half of the runs are to save and to stop at some time.
-    const std::int64_t save_at_event = seed % 2 == 0 ? -1 : random.below(60);
-    std::optional<std::uint64_t> saving;  // the generation whose ranks leave after a save
-    Status end_status;
-    std::uint64_t current = 0;
-    std::int64_t step = 0;
-    int kills_left = 20;
-    bool ended = false;
-    const auto carry_out = [&](const std::vector<RunCommand>& commands) {
-      for (const auto& command : commands) {
-        if (const auto* begin = std::get_if<BeginGeneration>(&command)) {
-          REQUIRE(begin->generation == current + 1);
-          current = begin->generation;
-          for (auto& [rank, trainer] : trainers) {
-            REQUIRE(trainer.alive);
-            REQUIRE(trainer.generation == 0);
-            trainer.generation = current;
-            trainer.told_to_stop = false;
-          }
-        } else if (const auto* abort = std::get_if<AbortGeneration>(&command)) {
-          for (auto& [rank, trainer] : trainers) {
-            if (trainer.generation == abort->generation) trainer.told_to_stop = true;
-          }
-        } else if (std::holds_alternative<EndRun>(command)) {
-          ended = true;
-          end_status = std::get<EndRun>(command).status;
-        } else if (std::holds_alternative<SaveAndStop>(command)) {
-          trainers[0].told_to_save = true;
-        }
-      }
-    };
-    for (int rank = 0; rank < world; ++rank) trainers[rank] = {};
-    int events = 0;
-    while (!ended) {
-      REQUIRE(++events < 10'000);
-      if (events == save_at_event) carry_out(run.apply(SaveRequested{}, {}));
-      if (ended) break;
-      const int rank = static_cast<int>(random.below(static_cast<std::uint64_t>(world)));
-      Trainer& trainer = trainers[rank];
-      if (!trainer.alive) {
-        trainer.alive = true;
-        carry_out(run.apply(TrainerAlive{rank, trainer.incarnation}, {}));
-      } else if (kills_left > 0 && random.below(8) == 0) {
-        --kills_left;
-        trainer.alive = false;
-        trainer.told_to_save = false;
-        trainer.generation = 0;
-        carry_out(run.apply(TrainerDied{rank, trainer.incarnation++, "n", killed()}, {}));
-      } else if (trainer.told_to_stop && trainer.generation != 0) {
-        const auto generation = std::exchange(trainer.generation, 0);
-        carry_out(run.apply(TrainerStopped{rank, generation, killed()}, {}));
-      } else if (trainer.generation == current && current != 0 && saving == current) {
-        trainer.generation = 0;
-        carry_out(run.apply(TrainerSaved{rank, current, step}, {}));
-      } else if (trainer.generation == current && current != 0 && rank == 0 && step < 30 &&
-                 trainer.told_to_save) {
-        saving = current;
-        carry_out(run.apply(StepFinished{current, ++step}, {}));
-      } else if (trainer.generation == current && current != 0 && rank == 0 && step < 30) {
-        carry_out(run.apply(StepFinished{current, ++step}, {}));
-      } else if (step >= 30 && trainer.generation == current && current != 0) {
-        trainer.generation = 0;
-        carry_out(run.apply(TrainerFinished{rank, current}, {}));
-      }
-    }
-    CHECK(run.ended());
-    if (const auto saved = saved_step_of(end_status)) {
-      CHECK(save_at_event >= 0);
-      CHECK(*saved == step);
-    } else {
-      CHECK(end_status.ok());
-      CHECK(step == 30);
-    }
-  }
 }
 
 }  // namespace

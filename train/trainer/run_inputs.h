@@ -1,0 +1,219 @@
+#pragma once
+// What RunState is told and what it answers: plain values.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+
+namespace troupe::train {
+
+// --- events
+// ----------------------------------------------------------------------------------------
+
+// Trainers are processes' places: an actor each, numbered from 0. The first world_size of them
+// begin with the rank of their number, the others are spares. Which rank a trainer has may change
+// (trainer_of()); what trainers tell of a generation comes with the rank they had in it.
+
+// Every trainer has its place: their first processes are on their way.
+struct TrainersPlaced {};
+// So many more trainers have their places, as spares: they get the numbers behind all others.
+struct SparesPlaced {
+  int count = 0;
+};
+// The trainer's process answers calls and has the run's data. `incarnation` is its actor's
+// generation number.
+struct TrainerAlive {
+  int trainer = 0;
+  std::uint64_t incarnation = 0;
+  std::string node;  // where it runs; spares serve ranks of their own node only
+};
+// The trainer's process is gone; another one will come.
+struct TrainerDied {
+  int trainer = 0;
+  std::uint64_t incarnation = 0;
+  std::string node;
+  Status cause;
+};
+// What the memory of a process that died says (train/progress). Where it is expected
+// (RunSettings::post_mortem_timeout), the events of the death wait for it; nothing else does.
+struct PostMortem {
+  int trainer = 0;
+  std::uint64_t incarnation = 0;
+  std::optional<TimePoint> last_sign;  // of life; nothing: not known
+  std::string doing;                   // "step 41, backward of unit 3"; empty: not known
+};
+// The trainer's process is gone for good (its node is lost and nothing can take its place).
+struct TrainerGone {
+  int trainer = 0;
+  Status cause;
+};
+// The rank has met all others: the generation's communicator is there.
+struct TrainerFormed {
+  int rank = 0;
+  std::uint64_t generation = 0;
+};
+// Where a rank's parameters and optimizer state are from.
+enum class LoadedFrom : std::uint8_t {
+  kInitial = 0,     // the model's weights, or none: step 0
+  kMemory = 1,      // this process's own, or what an earlier process of the rank left
+  kCheckpoint = 2,  // read from a checkpoint
+};
+// The rank has the parameters and the optimizer state as of `step` in this generation.
+struct TrainerLoaded {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;  // steps done
+  LoadedFrom how = LoadedFrom::kInitial;
+  // kMemory: the rank finished an optimizer phase that was left behind; `step` counts it.
+  bool finished_step = false;
+  // The step that was under way when the generation before was lost and begins again; 0: none.
+  std::int64_t recomputes = 0;
+  // Not kMemory after a failure: why memory was not enough ("rank 1's memory is gone with its
+  // node's keeper").
+  std::string reason;
+};
+// An optimizer step was finished by the whole generation (told by rank 0).
+struct StepFinished {
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+};
+// The rank left the generation without finishing it: its communicator failed, or it was told to.
+struct TrainerStopped {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  Status cause;
+};
+// The rank finished the run's last step and wrote what it had to write.
+struct TrainerFinished {
+  int rank = 0;
+  std::uint64_t generation = 0;
+};
+// The rank left the generation after the step at which all of it saved a checkpoint, as
+// SaveRequested wants. From rank 0: the checkpoint is complete.
+struct TrainerSaved {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+};
+// The rank cannot go on and a new process could not either: bad input, disk, non-finite loss.
+struct TrainerFailed {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  Status cause;
+};
+// The rank waits for a place: why, in the scheduler's words.
+struct TrainerWaiting {
+  int rank = 0;
+  std::string why;
+};
+// The rank does not move any more, as its progress record says (train/progress): it is named, and
+// its process replaced.
+struct TrainerStuck {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  bool stopped = false;  // nothing of the process runs (SIGSTOP); else: one thing does not go on
+  Duration silent_for{};
+  std::string doing;
+  std::vector<int> waited_for_by;  // ranks
+};
+// No rank moves, and none is to blame: the ranks meet again.
+struct GenerationStalled {
+  std::uint64_t generation = 0;
+  std::string text;
+};
+// The rank is slower than the others: `text` says by how much, in which phase.
+struct TrainerSlow {
+  int rank = 0;
+  std::int64_t step = 0;
+  std::string text;
+};
+// Where a trainer is that a new controller found without its predecessor's memory; see
+// RunState::adopt_found().
+struct TrainerFound {
+  int trainer = 0;
+  std::uint64_t incarnation = 0;
+  std::string node;
+  std::uint64_t generation = 0;  // of its newest plan, 0: none
+  int rank = -1;                 // in that plan
+  bool in_generation = false;    // it has not left it
+  std::int64_t step = 0;
+};
+// Told about once a second.
+struct TimePassed {};
+// The user wants a checkpoint after the step under way, and then the run's end. A failure before
+// that is recovered from first.
+struct SaveRequested {};
+// The user or the driver ends the run.
+struct StopRequested {
+  Status reason;
+};
+
+using RunInput =
+    std::variant<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerDied, PostMortem, TrainerGone,
+                 TrainerFormed, TrainerLoaded, StepFinished, TrainerStopped, TrainerFinished,
+                 TrainerSaved, TrainerFailed, TrainerWaiting, TrainerStuck, GenerationStalled,
+                 TrainerSlow, TimePassed, SaveRequested, StopRequested>;
+
+// --- commands
+// --------------------------------------------------------------------------------------
+
+// To every rank: form the communicator of this generation, load, and step.
+struct BeginGeneration {
+  std::uint64_t generation = 0;
+  std::vector<int> trainers;  // by rank
+};
+// To every rank but the dead: leave the generation at once.
+struct AbortGeneration {
+  std::uint64_t generation = 0;
+  Status reason;
+};
+// End the rank's process, and start another: it does not leave a lost generation.
+struct KillTrainer {
+  int rank = 0;
+  std::string reason;
+};
+// To rank 0, after any BeginGeneration: save after the step under way, and leave with all others.
+struct SaveAndStop {};
+// How long each part of a recovery took; parts that were not told are in the one after. They follow
+// each other: together they are the whole.
+struct RecoveryTimes {
+  std::optional<Duration>
+      detected_after;                  // from the last sign of life until the first fault's news
+  std::optional<Duration> respawn;     // until every rank had a process
+  std::optional<Duration> reform;      // until all ranks had met
+  std::optional<Duration> attach;      // until all ranks had their state
+  std::optional<Duration> first_step;  // until the first step stood
+  Duration whole{};
+};
+// A line of events.jsonl (names: train/report/run_event.h). Fields that do not apply are empty.
+struct RecordEvent {
+  std::string event;
+  std::uint64_t generation = 0;
+  int rank = -1;
+  std::string node;
+  std::int64_t step = -1;
+  std::string text;   // a sentence for people
+  std::string cause;  // of what, in few words: "killed by signal 9 (SIGKILL)"
+  std::string doing;  // what the rank was doing
+  std::vector<int> waited_for_by = {};
+  std::optional<double> detected_after_ms;       // of a death or a hang too
+  std::optional<RecoveryTimes> times;            // recovered only
+  std::optional<std::int64_t> lost_steps;        // recovered only: finished before, undone
+  std::optional<std::int64_t> recomputed_steps;  // recovered only: lost ones, and the one under way
+  TimePoint at{};                                // when it happened
+};
+// The run has ended; nothing follows. Its status is saved_stop() where it was asked to save and to
+// stop and did.
+struct EndRun {
+  Status status;
+};
+
+using RunCommand =
+    std::variant<BeginGeneration, AbortGeneration, KillTrainer, SaveAndStop, RecordEvent, EndRun>;
+
+}  // namespace troupe::train

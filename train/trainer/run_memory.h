@@ -1,0 +1,61 @@
+#pragma once
+// Everything that RunState knows, as plain values: what a controller saves, so that another process
+// of it goes on where this one was.
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "train/trainer/recovery_timeline.h"
+#include "train/trainer/run_inputs.h"
+#include "train/trainer/trainer_places.h"
+
+namespace troupe::train {
+
+struct RunMemory {
+  enum class RankPhase : std::uint8_t { kAbsent = 0, kReady = 1, kRunning = 2, kFinished = 3 };
+  struct Rank {
+    RankPhase phase = RankPhase::kAbsent;
+    std::uint64_t generation = 0;  // that it is in, or was in last
+    bool died_before = false;
+    std::optional<TimePoint> absent_since;  // since it was placed, or its death
+    std::string waits_for;
+    // Since its process was told to be killed because it did not move.
+    std::optional<TimePoint> stuck_since;
+    std::string stuck_how;  // "stopped", "stuck"
+  };
+  // A line of events.jsonl that waits for what the memory of a dead process says, and those behind.
+  struct HeldEvent {
+    RecordEvent event;
+    int trainer = -1;  // whose post-mortem it waits for; -1: none
+    std::uint64_t incarnation = 0;
+    TimePoint until{};
+  };
+
+  std::vector<Rank> ranks;
+  std::vector<TrainerPlaces::Trainer> trainers;
+  std::uint64_t generation = 0;
+  bool running = false;  // the generation has begun and is not lost
+  std::optional<Status> ended;
+  std::int64_t last_step = 0;      // the newest that any generation finished
+  std::int64_t told_step = 0;      // the newest that was told; less than last_step after a reload
+  bool loaded = false;             // some rank told that it has its state in this generation
+  int failures = 0;                // generations lost
+  std::int64_t farthest_step = 0;  // that any generation finished
+  int fruitless_failures = 0;      // in a row, without a step beyond it
+  // Since the generation was lost, and since ranks were killed that did not leave it.
+  std::optional<TimePoint> lost_at;
+  std::optional<TimePoint> killed_at;
+  // Ends the run once all have left the lost generation, unless one of them tells a better cause.
+  std::optional<Status> verdict;
+  std::optional<RecoveryTimeline::Data> recovery;  // under way
+  std::optional<TimePoint> save_by;                // since SaveRequested
+  std::optional<std::int64_t> saved_step;          // told by rank 0
+  std::deque<HeldEvent> held;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,61 @@
+#pragma once
+// Which trainer has which rank, and who stands by.
+//
+// A trainer is an actor's place; its processes come and go. The first world_size trainers begin
+// with the rank of their number, the others are spares. Memory is a node's: only a spare of the
+// node where a rank's last process ran can go on with the rank's memory.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::train {
+
+class TrainerPlaces {
+ public:
+  struct Trainer {
+    int rank = -1;                  // -1: a spare
+    bool alive = false;             // its process answers calls
+    std::uint64_t incarnation = 0;  // of the living process, or of the last one
+    std::string node;               // where that runs or ran; empty: not known
+  };
+
+  TrainerPlaces(int world_size, int spares);
+  // As of before: every rank once. Anything else is a failed check.
+  TrainerPlaces(int world_size, std::vector<Trainer> trainers);
+
+  void add_spares(int count) {
+    trainers_.resize(trainers_.size() + static_cast<std::size_t>(count));
+  }
+
+  int world_size() const { return static_cast<int>(trainer_of_.size()); }
+  const std::vector<Trainer>& trainers() const { return trainers_; }
+  // Null: there is no such trainer.
+  const Trainer* find(int trainer) const;
+  int trainer_of(int rank) const { return trainer_of_.at(static_cast<std::size_t>(rank)); }
+  const Trainer& with_rank(int rank) const {
+    return trainers_[static_cast<std::size_t>(trainer_of(rank))];
+  }
+  // By rank.
+  const std::vector<int>& by_rank() const { return trainer_of_; }
+
+  // False where it changes nothing: this process, or a later one, was told before.
+  bool came_alive(int trainer, std::uint64_t incarnation, const std::string& node);
+  // Also of a process that never came alive; false where a later one is known or this death is.
+  bool died(int trainer, std::uint64_t incarnation, const std::string& node);
+
+  // Gives a rank whose process is dead to a living spare of its node: the spare's number. The
+  // trainer that had it is a spare from now on. Nothing where no spare lives there.
+  std::optional<int> replace(int rank);
+  // The same the other way round: a rank without a process that this living spare can serve.
+  std::optional<int> rank_for_spare(int spare);
+
+ private:
+  void swap(int rank, int spare);
+
+  std::vector<Trainer> trainers_;
+  std::vector<int> trainer_of_;
+};
+
+}  // namespace troupe::train
