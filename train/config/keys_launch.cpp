@@ -49,6 +49,16 @@ void add_troupe_keys(KeyTable& t) {
           TROUPE_FIELD(troupe.max_restarts))
       .at_least(0)
       .at_most(1e6);
+  t.integer("troupe.spares", 0)
+      .implemented("started processes per node that wait to take a dead trainer's rank",
+                   TROUPE_FIELD(troupe.spares))
+      .at_least(0)
+      .at_most(64);
+  t.integer("troupe.hang_timeout_ms", 3000)
+      .implemented("a trainer that does not move for so long is replaced; 0: never",
+                   TROUPE_FIELD(troupe.hang_timeout_ms))
+      .at_least(0)
+      .at_most(86'400'000);
   t.optional("troupe.address", ValueType::kText)
       .implemented("HOST:PORT of a running head (default: TROUPE_ADDRESS, else an own one)",
                    TROUPE_FIELD(troupe.address));

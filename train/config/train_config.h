@@ -186,6 +186,8 @@ struct TroupeSection {
   std::string device = "auto";                     // auto, cpu
   std::vector<Fault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
+  std::int64_t spares = 0;                   // per node that runs trainers
+  std::int64_t hang_timeout_ms = 3000;       // without any progress of a rank; 0: not watched
   std::optional<std::string> address;        // HOST:PORT of a running head
   // Where the model's folder has no tokenizer: the size of the vocabulary of one to train.
   std::optional<std::int64_t> train_tokenizer;
