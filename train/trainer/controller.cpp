@@ -1,8 +1,13 @@
 #include "train/trainer/controller.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+
 #include "runtime/base/json.h"
-#include "runtime/memory/unix_socket.h"
+#include "train/progress/progress_record.h"
 #include "train/report/format.h"
+#include "train/report/run_event.h"
 #include "train/trainer/bundle_transfer.h"
 
 namespace troupe::train {
@@ -10,22 +15,38 @@ namespace {
 
 // Also of a trainer's answer where it takes over a descriptor and nothing is copied.
 constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
-// A driver that does not read its progress for so long is as good as gone.
-constexpr auto kDriverTimeout = std::chrono::seconds(5);
 // By then the head has told of a process that died.
 constexpr auto kUnservedPatience = std::chrono::seconds(2);
-constexpr std::size_t kUnsentMax = 10'000;
+// A death's event waits so long for the memory of the dead.
+constexpr auto kPostMortemTimeout = std::chrono::milliseconds(500);
+constexpr auto kAttachTimeout = std::chrono::seconds(5);
+// Of one trainer that a new controller asks where it is.
+constexpr auto kFindTimeout = std::chrono::seconds(3);
+// RunState ends a run whose trainers die again and again; the head need not hold them back as well.
+constexpr auto kBackOffMax = std::chrono::milliseconds(50);
+constexpr const char* kBundleSegment = "controller/bundle";
+
+Result<memory::Segment> map_bundle(UniqueFd fd) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0) {
+    return error(Code::kDataLoss, "the kept run data are no memory");
+  }
+  return memory::Segment::adopt(std::move(fd), static_cast<std::size_t>(info.st_size),
+                                memory::Access::kReadOnly);
+}
+
+std::optional<double> to_ms(const std::optional<Duration>& time) {
+  if (!time) return std::nullopt;
+  return std::chrono::duration<double, std::milli>(*time).count();
+}
 
 }  // namespace
 
 TrainController::TrainController(ActorContext& context, RunSpec spec)
     : context_(context),
       spec_(std::move(spec)),
-      state_({.world_size = spec_.world_size,
-              .fruitless_failures_max = spec_.fruitless_failures_max,
-              .restarts_max = spec_.restarts_max,
-              .save_timeout = std::chrono::milliseconds(spec_.wait_timeout_ms)}),
-      fired_(spec_.faults.size(), false),
+      state_(settings()),
+      fired_(spec_.faults.size(), 0),
       last_checkpoint_(spec_.resume_path) {
   const auto on_own_thread = [this](void (TrainController::*then)(UniqueFd, bool)) {
     return [this, then](UniqueFd socket, std::string, bool same_node) {
@@ -36,6 +57,12 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
   };
   context_.accept_connections(kBundlePurpose, on_own_thread(&TrainController::take_bundle));
   context_.accept_connections(kProgressPurpose, on_own_thread(&TrainController::take_driver));
+  if (context_.generation() > 1) {
+    // After load(), which says whether the process before left its memory.
+    context_.executor().post([this] {
+      if (!restored_) find_run();
+    });
+  }
 }
 
 TrainController::~TrainController() {
@@ -47,66 +74,128 @@ TrainController::~TrainController() {
   if (clock_thread_.joinable()) clock_thread_.join();
 }
 
+RunSettings TrainController::settings() const {
+  return {.world_size = spec_.world_size,
+          .fruitless_failures_max = spec_.fruitless_failures_max,
+          .restarts_max = spec_.restarts_max,
+          .save_timeout = std::chrono::milliseconds(spec_.wait_timeout_ms),
+          .post_mortem_timeout = kPostMortemTimeout};
+}
+
+// --- the run's data, the driver ------------------------------------------------------------------
+
 void TrainController::take_bundle(UniqueFd socket, bool same_node) {
   auto bundle = receive_bundle(socket.get(), same_node, Deadline::after(kBundleTimeout));
-  if (bundle.ok()) {
-    bundle_ = std::move(*bundle);
-  } else {
+  if (!bundle.ok()) {
     context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
+    return;
+  }
+  bundle_ = std::move(*bundle);
+  wants_bundle_ = false;
+  // The next process of this controller has it from the node.
+  const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
+  if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    if (trainers_[i].unserved_since) give_bundle(static_cast<int>(i));
   }
 }
 
 void TrainController::take_driver(UniqueFd socket, bool) {
-  driver_ = std::move(socket);
-  auto lines = std::exchange(unsent_, {});
-  for (const auto& line : lines) send_line(line);
+  json::Object first;
+  if (state_.ended()) {
+    first = end_line(*state_.memory().ended);
+  } else if (context_.generation() > 1) {
+    first = {{"kind", "snapshot"},
+             {"step", state_.last_step()},
+             {"total_steps", total_steps_},
+             {"last_checkpoint", last_checkpoint_},
+             {"wants_bundle", wants_bundle_}};
+  }
+  driver_.connect(std::move(socket), first);
+}
+
+// --- trainers ------------------------------------------------------------------------------------
+
+GangMember<TrainerActor> TrainController::member(int trainer, const std::optional<NodeId>& node) {
+  const bool spare = trainer >= spec_.world_size;
+  const int rank = spare ? -1 : trainer;
+  ActorOptions options{.name = fmt::format("{}/trainer-{}", spec_.run, trainer),
+                       // A spare works only in the place of one that does not.
+                       .num_cpus = spare ? 0 : spec_.cpus_per_trainer,
+                       .max_restarts = -1,  // RunState keeps the budget of the whole run
+                       .backoff_initial = std::chrono::milliseconds(0),
+                       .backoff_max = kBackOffMax,
+                       .node_affinity = node,
+                       .run = spec_.run,
+                       .rank = rank};
+  if (!spec_.log_dir.empty()) {
+    options.log_path =
+        join_path(spec_.log_dir, spare ? fmt::format("spare-{}.log", trainer - spec_.world_size)
+                                       : fmt::format("rank-{}.log", rank));
+  }
+  return GangMember<TrainerActor>(std::move(options), context_.self<TrainController>(),
+                                  TrainerSetup{.run = spec_.run,
+                                               .rank = rank,
+                                               .world_size = spec_.world_size,
+                                               .ranks_per_node = spec_.ranks_per_node,
+                                               .threads = spec_.threads,
+                                               .overlaps = spec_.overlaps,
+                                               .own_core = spec_.own_core,
+                                               .resume_path = spec_.resume_path,
+                                               .started_unix_us = spec_.started_unix_us,
+                                               .wait_timeout_ms = spec_.wait_timeout_ms});
 }
 
 Status TrainController::start() {
   if (!trainers_.empty()) return error(Code::kFailedPrecondition, "the run was started before");
   if (!bundle_) return error(Code::kFailedPrecondition, "the run's data have not arrived");
-  const std::string events_path = join_path(spec_.output_dir, kEventsFile);
-  TROUPE_RETURN_IF_ERROR(files_.create_directories(spec_.output_dir));
-  if (spec_.resume_path.empty() && files_.exists(events_path)) {
-    TROUPE_RETURN_IF_ERROR(files_.remove(events_path));
-  }
-  events_ = TROUPE_TRY(LineFile::open(files_, events_path));
+  TROUPE_RETURN_IF_ERROR(open_events(spec_.resume_path.empty()));
   std::vector<GangMember<TrainerActor>> members;
   for (int rank = 0; rank < spec_.world_size; ++rank) {
-    ActorOptions options{.num_cpus = spec_.cpus_per_trainer,
-                         .max_restarts = -1,  // RunState keeps the budget of the whole run
-                         .run = spec_.run,
-                         .rank = rank};
+    std::optional<NodeId> node;
     if (!spec_.nodes.empty()) {
       const auto per_node = (static_cast<std::size_t>(spec_.world_size) + spec_.nodes.size() - 1) /
                             spec_.nodes.size();
-      options.node_affinity = spec_.nodes[static_cast<std::size_t>(rank) / per_node];
+      node = spec_.nodes[static_cast<std::size_t>(rank) / per_node];
     }
-    if (!spec_.log_dir.empty()) {
-      options.log_path = join_path(spec_.log_dir, fmt::format("rank-{}.log", rank));
-    }
-    members.emplace_back(std::move(options), context_.self<TrainController>(),
-                         TrainerSetup{.run = spec_.run,
-                                      .rank = rank,
-                                      .world_size = spec_.world_size,
-                                      .ranks_per_node = spec_.ranks_per_node,
-                                      .threads = spec_.threads,
-                                      .overlaps = spec_.overlaps,
-                                      .own_core = spec_.own_core,
-                                      .resume_path = spec_.resume_path,
-                                      .started_unix_us = spec_.started_unix_us,
-                                      .wait_timeout_ms = spec_.wait_timeout_ms});
+    members.push_back(member(rank, node));
   }
-  auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), true));
-  trainers_.resize(handles.size());
-  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
-    trainers_[rank].handle = handles[rank];
-    trainers_[rank].watch = context_.watch(handles[rank], [this,
-                                                           rank](const wire::ActorInfo& info) {
-      context_.executor().post([this, rank, info] { actor_changed(static_cast<int>(rank), info); });
-    });
-  }
+  const auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), true));
+  for (const auto& handle : handles) add_trainer(handle);
+  record({.event = events::kStart,
+          .path = spec_.resume_path,
+          .run = spec_.run,
+          .world_size = spec_.world_size},
+         "", clock_.unix_time_us());
   feed(TrainersPlaced{});
+  remember();
+  start_watching();
+  return {};
+}
+
+Status TrainController::open_events(bool anew) {
+  const std::string path = join_path(spec_.output_dir, kEventsFile);
+  TROUPE_RETURN_IF_ERROR(files_.create_directories(spec_.output_dir));
+  if (anew && files_.exists(path)) TROUPE_RETURN_IF_ERROR(files_.remove(path));
+  events_ = TROUPE_TRY(LineFile::open(files_, path));
+  return {};
+}
+
+void TrainController::start_watching() {
+  watch_.emplace(
+      spec_.world_size,
+      RankWatch::Options{.hang_timeout = std::chrono::milliseconds(spec_.hang_timeout_ms),
+                         .read =
+                             [this](ActorId actor, const std::string& segment, std::size_t bytes,
+                                    Deadline deadline) {
+                               return context_.read_segment(actor, segment, bytes, deadline);
+                             },
+                         .tell =
+                             [this](RankWatch::Noticed found) {
+                               context_.executor().post(
+                                   [this, found = std::move(found)] { noticed(found); });
+                             }});
+  look_at_ranks();
   clock_thread_ = std::thread([this] {
     MutexLock lock(clock_mutex_);
     while (!clock_changed_.wait_until(clock_mutex_, Deadline::after(std::chrono::seconds(1)),
@@ -114,32 +203,108 @@ Status TrainController::start() {
       context_.executor().post([this, at = clock_.now()] { tick(at); });
     }
   });
-  return {};
+}
+
+void TrainController::look_at_ranks() {
+  if (!watch_) return;
+  RankWatch::Ranks ranks{.generation = state_.generation(), .running = state_.running()};
+  for (const int number : state_.places().by_rank()) {
+    const auto* place = state_.places().find(number);
+    ranks.processes.emplace_back();
+    if (place->alive && !state_.ended()) {
+      ranks.processes.back() = {trainers_[static_cast<std::size_t>(number)].handle.id(),
+                                place->incarnation};
+    }
+  }
+  watch_->look_at(std::move(ranks));
+}
+
+void TrainController::noticed(const RankWatch::Noticed& noticed) {
+  for (const HangVerdict& verdict : noticed.hangs) {
+    if (const auto* stuck = std::get_if<Stuck>(&verdict)) {
+      TrainerStuck event{.rank = stuck->rank,
+                         .generation = noticed.generation,
+                         .stopped = stuck->kind == Stuck::Kind::kStopped,
+                         .silent_for = stuck->silence,
+                         .doing = stuck->what};
+      for (const auto& waiting : stuck->waiting) event.waited_for_by.push_back(waiting.rank);
+      feed(event);
+    } else {
+      feed(GenerationStalled{noticed.generation, std::get<Stalled>(verdict).to_string()});
+    }
+  }
+  for (const StragglerReport& report : noticed.stragglers) {
+    feed(TrainerSlow{report.rank, state_.last_step(), report.to_string()});
+  }
+}
+
+void TrainController::place_spares() {
+  spares_wanted_ = false;
+  if (spec_.spares == 0) return;
+  std::vector<NodeId> nodes;
+  for (const Trainer& trainer : trainers_) {
+    if (std::find(nodes.begin(), nodes.end(), trainer.node_id) == nodes.end()) {
+      nodes.push_back(trainer.node_id);
+    }
+  }
+  std::vector<GangMember<TrainerActor>> members;
+  for (const NodeId& node : nodes) {
+    for (int i = 0; i < spec_.spares; ++i) {
+      members.push_back(member(spec_.world_size + static_cast<int>(members.size()), node));
+    }
+  }
+  auto shared = std::make_shared<std::vector<GangMember<TrainerActor>>>(std::move(members));
+  beside_.run([this, shared] {
+    auto handles = context_.spawn_gang(std::move(*shared));
+    context_.executor().post([this, handles = std::move(handles)] {
+      if (!handles.ok()) {
+        context_.log().warning("no spares: {}", handles.status().to_string());
+        spares_wanted_ = true;  // after the next begin
+        return;
+      }
+      feed(SparesPlaced{static_cast<int>(handles->size())});
+      for (const auto& handle : *handles) add_trainer(handle);
+      remember();
+    });
+  });
+}
+
+void TrainController::add_trainer(const ActorHandle<TrainerActor>& handle) {
+  trainers_.emplace_back();
+  trainers_.back().handle = handle;
+  watch_trainer(static_cast<int>(trainers_.size()) - 1);
+}
+
+void TrainController::watch_trainer(int number) {
+  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
+  trainer.watch = context_.watch(trainer.handle, [this, number](const wire::ActorInfo& info) {
+    context_.executor().post([this, number, info] { actor_changed(number, info); });
+  });
 }
 
 void TrainController::tick(TimePoint at) {
-  for (std::size_t rank = 0; rank < trainers_.size() && !state_.ended(); ++rank) {
-    Trainer& trainer = trainers_[rank];
+  driver_.flush();
+  for (std::size_t i = 0; i < trainers_.size() && !state_.ended() && !wants_bundle_; ++i) {
+    Trainer& trainer = trainers_[i];
     if (!trainer.unserved_since || at - *trainer.unserved_since < kUnservedPatience) continue;
     trainer.unserved_since = at;  // again where the killing fails
-    kill_and_restart(static_cast<int>(rank), "it did not take the run's data");
+    kill_and_restart(static_cast<int>(i), "it did not take the run's data");
   }
-  // Handing out data may take this thread long: what was posted before the tick has been handled,
-  // what came later must not seem late.
+  // This thread may have been busy for long: what was posted before the tick has been handled, what
+  // came later must not seem late.
   feed(TimePassed{}, at);
 }
 
-void TrainController::kill_and_restart(int rank, const std::string& reason) {
-  const Status killed = context_.kill(trainers_[static_cast<std::size_t>(rank)].handle,
-                                      {.allow_restart = true, .reason = reason});
-  if (!killed.ok()) {
-    context_.log().warning("ending the trainer of rank {}: {}", rank, killed.to_string());
-  }
+void TrainController::kill_and_restart(int number, const std::string& reason) {
+  beside_.run([this, handle = trainers_[static_cast<std::size_t>(number)].handle, reason] {
+    const Status killed = context_.kill(handle, {.allow_restart = true, .reason = reason});
+    if (!killed.ok()) context_.log().warning("ending a trainer: {}", killed.to_string());
+  });
 }
 
-void TrainController::actor_changed(int rank, const wire::ActorInfo& info) {
+void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
   if (state_.ended()) return;
-  Trainer& trainer = trainers_[static_cast<std::size_t>(rank)];
+  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
   const bool gone = info.state == wire::ActorState::kDead;
   // The process that was alive is not the one there is now: it died, even where nobody saw the
   // states between.
@@ -149,114 +314,193 @@ void TrainController::actor_changed(int rank, const wire::ActorInfo& info) {
   if (alive_died) {
     trainer.died = trainer.alive;
     trainer.unserved_since.reset();
-    feed(TrainerDied{rank, trainer.alive, trainer.node, info.death});
+    const int rank = state_.places().find(number)->rank;
+    if (rank >= 0) look_back(number, rank, trainer.died);
+    feed(TrainerDied{number, trainer.died, trainer.node, info.death});
   } else if (info.state == wire::ActorState::kRestarting && info.generation > trainer.died) {
     // It never came alive: its constructor failed or it was killed before.
     trainer.died = info.generation;
-    feed(TrainerDied{rank, info.generation, info.node_id.brief(), info.death});
+    feed(TrainerDied{number, info.generation, info.node_id.brief(), info.death});
+    feed(PostMortem{number, info.generation, {}, ""});
   }
   if (gone) {
-    feed(TrainerGone{rank, info.death});
+    feed(TrainerGone{number, info.death});
     return;
   }
-  if (!info.pending_why.empty()) feed(TrainerWaiting{rank, info.pending_why});
+  if (!info.pending_why.empty()) feed(TrainerWaiting{number, info.pending_why});
   if (info.state != wire::ActorState::kAlive || info.generation <= trainer.alive) return;
   if (info.generation <= trainer.died) return;
   trainer.alive = info.generation;
   trainer.node = info.node_id.brief();
-  if (const Status given = give_bundle(rank); !given.ok()) {
-    // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
-    // successor may take them, and the failure counts.
-    context_.log().warning("rank {} did not get the run's data: {}", rank, given.to_string());
-    trainer.unserved_since = clock_.now();
-    feed(TrainerWaiting{rank, fmt::format("it did not get the run's data: {}", given.to_string())});
-    return;
-  }
-  feed(TrainerAlive{rank, info.generation});
+  trainer.node_id = info.node_id;
+  trainer.pid = info.pid;
+  give_bundle(number);
 }
 
-Status TrainController::give_bundle(int rank) {
-  const auto& handle = trainers_[static_cast<std::size_t>(rank)].handle;
-  const auto connection = TROUPE_TRY(
-      context_.connect_to(handle.id(), kBundlePurpose, Deadline::after(kTrainerConnectTimeout)));
-  return send_bundle(
-      connection.socket.get(), connection.same_node, *bundle_,
-      Deadline::after(connection.same_node ? kTrainerConnectTimeout : kBundleTimeout));
+void TrainController::give_bundle(int number) {
+  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
+  trainer.unserved_since.reset();
+  if (!bundle_) {
+    trainer.unserved_since = clock_.now();
+    return feed(TrainerWaiting{number, "the controller waits for the run's data"});
+  }
+  // The memory stays mapped while it is sent, whatever becomes of the controller's.
+  auto copy = bundle_->duplicate_fd();
+  auto bundle = copy.ok() ? map_bundle(std::move(*copy)) : Result<memory::Segment>(copy.status());
+  if (!bundle.ok()) return gave_bundle(number, trainer.alive, bundle.status());
+  auto shared = std::make_shared<memory::Segment>(std::move(*bundle));
+  beside_.run([this, number, shared, id = trainer.handle.id(), incarnation = trainer.alive] {
+    Status given;
+    auto connection =
+        context_.connect_to(id, kBundlePurpose, Deadline::after(kTrainerConnectTimeout));
+    if (connection.ok()) {
+      given = send_bundle(
+          connection->socket.get(), connection->same_node, *shared,
+          Deadline::after(connection->same_node ? kTrainerConnectTimeout : kBundleTimeout));
+    } else {
+      given = connection.status();
+    }
+    context_.executor().post(
+        [this, number, incarnation, given] { gave_bundle(number, incarnation, given); });
+  });
 }
+
+void TrainController::gave_bundle(int number, std::uint64_t incarnation, const Status& given) {
+  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
+  if (trainer.alive != incarnation || trainer.died >= incarnation) return;
+  if (!given.ok()) {
+    // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
+    // successor may take them, and the failure counts.
+    context_.log().warning("trainer {} did not get the run's data: {}", number, given.to_string());
+    trainer.unserved_since = clock_.now();
+    feed(TrainerWaiting{number,
+                        fmt::format("it did not get the run's data: {}", given.to_string())});
+    return;
+  }
+  trainer.served = incarnation;
+  feed(TrainerAlive{number, incarnation, trainer.node});
+}
+
+void TrainController::look_back(int number, int rank, std::uint64_t incarnation) {
+  const Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
+  beside_.run([this, number, rank, incarnation, id = trainer.handle.id(), pid = trainer.pid,
+               same_node = trainer.node_id == context_.node_id()] {
+    PostMortem found{number, incarnation, {}, ""};
+    const auto bytes =
+        context_.read_segment(id, progress_segment_name(rank), sizeof(ProgressRecord),
+                              Deadline::after(kPostMortemTimeout));
+    const auto progress = bytes.ok() ? read_progress(*bytes) : std::nullopt;
+    // The rank's next process may have put its own there.
+    if (progress && progress->pid == pid) {
+      found.doing = describe_progress(*progress);
+      // Other machines have clocks of their own.
+      if (same_node) {
+        found.last_sign = TimePoint(
+            std::chrono::nanoseconds(std::max(progress->beat_at_ns, progress->changed_at_ns)));
+      }
+    }
+    context_.executor().post([this, found] { feed(found); });
+  });
+}
+
+// --- what trainers and the driver tell -----------------------------------------------------------
 
 void TrainController::report(std::int32_t rank, TrainerMessage message) {
   if (rank < 0 || rank >= spec_.world_size) return;
-  std::visit([this](const auto& m) { on(m); }, message);
+  std::visit([this, rank](const auto& m) { on(rank, m); }, message);
 }
 
 void TrainController::fault_fired(std::int32_t number) {
-  if (number >= 0 && static_cast<std::size_t>(number) < fired_.size()) {
-    fired_[static_cast<std::size_t>(number)] = true;
-  }
+  if (number < 0 || static_cast<std::size_t>(number) >= fired_.size()) return;
+  auto& fired = fired_[static_cast<std::size_t>(number)];
+  if (std::exchange(fired, 1) != 0) return;
+  const ChaosFault& fault = spec_.faults[static_cast<std::size_t>(number)];
+  record({.event = events::kFault,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .step = state_.last_step(),
+          .fault = fault_text(fault)},
+         "", clock_.unix_time_us());
 }
 
 void TrainController::save_and_stop() { feed(SaveRequested{}); }
 
 void TrainController::stop(Status reason) { feed(StopRequested{std::move(reason)}); }
 
-void TrainController::on(const StepReport& message) {
-  if (message.generation != state_.generation()) return;
-  tell_driver({{"kind", "step"},
-               {"step", message.step},
-               {"total_steps", message.total_steps},
-               {"loss", message.loss},
-               {"grad_norm", message.grad_norm},
-               {"lr", message.learning_rate},
-               {"tokens", message.tokens},
-               {"logged", message.logged},
-               {"skipped", message.skipped},
-               {"seconds", to_json(message.seconds)},
-               {"tokens_per_s", message.rates.tokens_per_s},
-               {"gflops", message.rates.gflops},
-               {"gemm_share", message.rates.gemm_share}});
+void TrainController::on(std::int32_t, const StepReport& message) {
+  // A report whose answer a controller could not give any more comes again.
+  if (state_.repeats({message.generation, message.step})) return;
+  total_steps_ = message.total_steps;
+  driver_.send({{"kind", "step"},
+                {"step", message.step},
+                {"total_steps", message.total_steps},
+                {"loss", message.loss},
+                {"grad_norm", message.grad_norm},
+                {"lr", message.learning_rate},
+                {"tokens", message.tokens},
+                {"logged", message.logged},
+                {"skipped", message.skipped},
+                {"seconds", to_json(message.seconds)},
+                {"tokens_per_s", message.rates.tokens_per_s},
+                {"gflops", message.rates.gflops},
+                {"gemm_share", message.rates.gemm_share}});
   feed(StepFinished{message.generation, message.step});
 }
 
-void TrainController::on(const EvaluationReport& message) {
-  tell_driver({{"kind", "evaluation"},
-               {"step", message.step},
-               {"loss", message.loss},
-               {"samples", message.samples},
-               {"seconds", message.seconds},
-               {"best", message.best}});
+void TrainController::on(std::int32_t, const EvaluationReport& message) {
+  driver_.send({{"kind", "evaluation"},
+                {"step", message.step},
+                {"loss", message.loss},
+                {"samples", message.samples},
+                {"seconds", message.seconds},
+                {"best", message.best}});
 }
 
-void TrainController::on(const CheckpointReport& message) {
+void TrainController::on(std::int32_t, const CheckpointReport& message) {
   last_checkpoint_ = message.path;
-  tell_driver({{"kind", "checkpoint"}, {"step", message.step}, {"path", message.path}});
+  driver_.send({{"kind", "checkpoint"}, {"step", message.step}, {"path", message.path}});
 }
 
-void TrainController::on(const WarningReport& message) {
-  tell_driver({{"kind", "warning"}, {"text", message.text}});
+void TrainController::on(std::int32_t, const WarningReport& message) {
+  driver_.send({{"kind", "warning"}, {"text", message.text}});
 }
 
-void TrainController::on(const PaceReport&) {}
+void TrainController::on(std::int32_t, const PaceReport&) {}
 
 void TrainController::feed(const RunInput& input) { feed(input, clock_.now()); }
 
 void TrainController::feed(const RunInput& input, TimePoint now) {
-  for (const RunCommand& command : state_.apply(input, now)) {
+  const auto commands = state_.apply(input, now);
+  look_at_ranks();
+  if (commands.empty()) return;
+  remember();
+  carry_out(commands);
+}
+
+// --- commands ------------------------------------------------------------------------------------
+
+void TrainController::carry_out(const std::vector<RunCommand>& commands) {
+  for (const RunCommand& command : commands) {
     std::visit([this](const auto& c) { carry_out(c); }, command);
   }
 }
 
 void TrainController::carry_out(const BeginGeneration& command) {
   GenerationPlan plan{.generation = command.generation};
-  for (const Trainer& trainer : trainers_) plan.ranks.push_back(trainer.handle.id());
+  std::vector<const Trainer*> ranks;
+  for (const int trainer : command.trainers) {
+    ranks.push_back(&trainers_[static_cast<std::size_t>(trainer)]);
+    plan.ranks.push_back(ranks.back()->handle.id());
+  }
   for (std::size_t i = 0; i < spec_.faults.size(); ++i) {
-    if (fired_[i]) continue;
+    if (fired_[i] != 0) continue;
     plan.fault_numbers.push_back(static_cast<std::int32_t>(i));
     plan.faults.push_back(spec_.faults[i]);
   }
-  for (const Trainer& trainer : trainers_) {
+  for (const Trainer* trainer : ranks) {
     // How it goes is told by report(), or by the actor's end.
-    static_cast<void>(trainer.handle.call<&TrainerActor::begin>(plan));
+    static_cast<void>(trainer->handle.call<&TrainerActor::begin>(plan));
   }
+  if (spares_wanted_) place_spares();
 }
 
 void TrainController::carry_out(const AbortGeneration& command) {
@@ -269,62 +513,228 @@ void TrainController::carry_out(const AbortGeneration& command) {
 
 void TrainController::carry_out(const KillTrainer& command) {
   context_.log().warning("rank {} is killed: {}", command.rank, command.reason);
-  kill_and_restart(command.rank, command.reason);
+  kill_and_restart(state_.trainer_of(command.rank), command.reason);
 }
 
 void TrainController::carry_out(const SaveAndStop&) {
   // Lost with the process; the next generation's rank 0 is told again.
-  static_cast<void>(trainers_.front().handle.call<&TrainerActor::save_and_stop>());
+  const auto& first = trainers_[static_cast<std::size_t>(state_.trainer_of(0))];
+  static_cast<void>(first.handle.call<&TrainerActor::save_and_stop>());
 }
 
 void TrainController::carry_out(const RecordEvent& command) {
-  json::Object line{{"kind", "event"},
-                    {"event", command.event},
-                    {"rank", command.rank},
-                    {"step", command.step},
-                    {"text", command.text}};
-  tell_driver(line);
   RunEvent event{.event = command.event,
                  .generation = static_cast<std::int64_t>(command.generation),
                  .rank = command.rank,
                  .node = command.node,
                  .step = command.step,
+                 .cause = command.cause,
+                 .doing = command.doing,
+                 .waited_for_by = command.waited_for_by,
+                 .detected_after_ms = command.detected_after_ms,
+                 .recomputed_steps = command.recomputed_steps,
                  .lost_steps = command.lost_steps};
-  if (command.recovery_ms) event.recovery_ms = static_cast<double>(*command.recovery_ms);
-  const Status written = events_->append(event_line(event, clock_.unix_time_us()));
-  if (!written.ok()) context_.log().warning("events.jsonl: {}", written.to_string());
+  if (command.times) {
+    const RecoveryTimes& times = *command.times;
+    event.detected_after_ms = to_ms(times.detected_after);
+    event.respawn_ms = to_ms(times.respawn);
+    event.attach_ms = to_ms(times.attach);
+    event.reform_ms = to_ms(times.reform);
+    event.first_step_ms = to_ms(times.first_step);
+    event.recovery_ms = to_ms(times.whole);
+  }
+  const auto ago =
+      std::chrono::duration_cast<std::chrono::microseconds>(clock_.now() - command.at).count();
+  record(event, command.text, clock_.unix_time_us() - std::max<std::int64_t>(0, ago));
 }
 
-void TrainController::carry_out(const EndRun& command) {
-  Status status = command.status;
+void TrainController::record(const RunEvent& event, const std::string& text,
+                             std::int64_t unix_time_us) {
+  const std::string line = event_line(event, unix_time_us);
+  if (events_) {
+    const Status written = events_->append(line);
+    if (!written.ok()) context_.log().warning("events.jsonl: {}", written.to_string());
+  }
+  auto object = json::parse(line, kEventsFile);
+  if (!object.ok()) return;
+  json::Object told{{"kind", "event"}, {"text", text}};
+  told["line"] = std::move(*object);
+  driver_.send(told);
+}
+
+json::Object TrainController::end_line(const Status& ended) const {
+  Status status = ended;
   if (!status.ok() && status.code() != Code::kCancelled) {
     status = status.prefixed("training ended");
   }
-  tell_driver({{"kind", "end"},
-               {"code", static_cast<int>(status.code())},
-               {"message", status.to_string()},
-               {"failures", state_.failures()},
-               {"last_step", state_.last_step()},
-               {"last_checkpoint", last_checkpoint_}});
+  return {{"kind", "end"},
+          {"code", static_cast<int>(status.code())},
+          {"message", status.to_string()},
+          {"failures", state_.failures()},
+          {"last_step", state_.last_step()},
+          {"last_checkpoint", last_checkpoint_}};
+}
+
+void TrainController::carry_out(const EndRun& command) {
+  record({.event = events::kEnd,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .step = state_.last_step(),
+          .cause = command.status.ok() ? "" : command.status.to_string(),
+          .code = static_cast<std::int64_t>(command.status.code())},
+         "", clock_.unix_time_us());
+  driver_.send(end_line(command.status));
+  driver_.flush_at_end();
   for (const Trainer& trainer : trainers_) {
     const Status killed = context_.kill(trainer.handle, {.reason = "the training run has ended"});
     if (!killed.ok()) context_.log().warning("ending a trainer: {}", killed.to_string());
   }
 }
 
-void TrainController::tell_driver(const json::Object& line) {
-  // Losses may be NaN, which JSON alone cannot say.
-  send_line(python_json(line) + "\n");
+// --- one controller after another ----------------------------------------------------------------
+
+void TrainController::remember() {
+  const Status saved = context_.save_now();
+  if (!saved.ok()) context_.log().warning("what the run knows is not saved: {}", saved.to_string());
 }
 
-void TrainController::send_line(const std::string& line) {
-  if (!driver_.valid()) {
-    if (unsent_.size() < kUnsentMax) unsent_.push_back(line);
-    return;
+ControllerMemory TrainController::save() const {
+  ControllerMemory memory{.run = state_.memory(),
+                          .spares_wanted = spares_wanted_,
+                          .fired = fired_,
+                          .last_checkpoint = last_checkpoint_,
+                          .total_steps = total_steps_};
+  for (const Trainer& trainer : trainers_) {
+    memory.trainers.push_back(
+        {trainer.handle, trainer.served, trainer.died, trainer.node, trainer.node_id, trainer.pid});
   }
-  const Status sent = memory::send_all(driver_.get(), std::as_bytes(std::span(line)),
-                                       Deadline::after(kDriverTimeout));
-  if (!sent.ok()) driver_.reset();
+  return memory;
+}
+
+Status TrainController::load(ControllerMemory memory) {
+  restored_ = true;
+  fired_ = std::move(memory.fired);
+  last_checkpoint_ = std::move(memory.last_checkpoint);
+  total_steps_ = memory.total_steps;
+  spares_wanted_ = memory.spares_wanted;
+  // The driver had not begun the run, and will hear that its call failed.
+  if (memory.trainers.empty()) return {};
+  state_ = RunState::adopt(settings(), std::move(memory.run), clock_.now());
+  auto segment = context_.attach_segment(kBundleSegment, Deadline::after(kAttachTimeout));
+  auto bundle =
+      segment.ok() ? map_bundle(std::move(*segment)) : Result<memory::Segment>(segment.status());
+  if (bundle.ok()) {
+    bundle_ = std::move(*bundle);
+  } else {
+    context_.log().warning("the run's data are asked of the driver again: {}",
+                           bundle.status().to_string());
+    wants_bundle_ = true;
+  }
+  TROUPE_RETURN_IF_ERROR(open_events(false));
+  trainers_.resize(memory.trainers.size());
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    auto& known = memory.trainers[i];
+    Trainer& trainer = trainers_[i];
+    trainer.handle = std::move(known.handle);
+    trainer.alive = trainer.served = known.served;  // others are given the data again
+    trainer.died = known.died;
+    trainer.node = std::move(known.node);
+    trainer.node_id = known.node_id;
+    trainer.pid = known.pid;
+  }
+  context_.executor().post([this] {
+    record({.event = events::kController,
+            .generation = static_cast<std::int64_t>(state_.generation()),
+            .step = state_.last_step(),
+            .cause = fmt::format("process {} of the controller", context_.generation())},
+           "the run's controller was replaced", clock_.unix_time_us());
+    carry_out(state_.commands_again());
+    if (state_.ended()) return;
+    for (std::size_t i = 0; i < trainers_.size(); ++i) watch_trainer(static_cast<int>(i));
+    start_watching();
+  });
+  return {};
+}
+
+void TrainController::find_run() {
+  beside_.run([this] {
+    std::vector<FoundTrainer> found;
+    for (int number = 0;; ++number) {
+      auto handle = context_.get_actor<TrainerActor>(
+          fmt::format("{}/trainer-{}", spec_.run, number), kFindTimeout);
+      if (!handle.ok()) break;
+      found.push_back({std::move(*handle), std::nullopt});
+    }
+    std::vector<Future<TrainerStatus>> answers;
+    for (auto& trainer : found) {
+      answers.push_back(
+          trainer.handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>());
+    }
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (auto status = answers[i].get(kFindTimeout); status.ok()) found[i].status = *status;
+    }
+    std::uint64_t generations = 0;
+    if (const auto file = read_events(files_, join_path(spec_.output_dir, kEventsFile));
+        file.ok()) {
+      for (const RunEvent& event : file->events) {
+        if (event.run != "" && event.run != spec_.run) generations = 0;
+        generations = std::max(generations, static_cast<std::uint64_t>(event.generation));
+      }
+    }
+    context_.executor().post([this, found, generations] { found_run(found, generations); });
+  });
+}
+
+void TrainController::found_run(const std::vector<FoundTrainer>& found,
+                                std::uint64_t generations_before) {
+  // The driver has not begun the run; or it begins it anew now.
+  if (found.empty() || !trainers_.empty()) return;
+  if (const Status opened = open_events(false); !opened.ok()) {
+    context_.log().warning("events.jsonl: {}", opened.to_string());
+  }
+  std::vector<TrainerFound> living;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto& status = found[i].status;
+    if (!status || !status->has_bundle) continue;
+    living.push_back({.trainer = static_cast<int>(i),
+                      .incarnation = status->incarnation,
+                      .node = status->node_id.brief(),
+                      .generation = status->generation,
+                      .rank = status->rank,
+                      .in_generation = status->in_generation,
+                      .step = status->step});
+  }
+  RunSettings all = settings();
+  all.spares = std::max(0, static_cast<int>(found.size()) - spec_.world_size);
+  state_ = RunState::adopt_found(all, living, generations_before, clock_.now());
+  spares_wanted_ = all.spares == 0;
+  wants_bundle_ = !bundle_;
+  for (const FoundTrainer& one : found) {
+    trainers_.emplace_back();
+    trainers_.back().handle = one.handle;
+  }
+  for (const TrainerFound& one : living) {
+    Trainer& trainer = trainers_[static_cast<std::size_t>(one.trainer)];
+    const TrainerStatus& status = *found[static_cast<std::size_t>(one.trainer)].status;
+    trainer.alive = trainer.served = status.incarnation;
+    trainer.node = one.node;
+    trainer.node_id = status.node_id;
+    trainer.pid = status.pid;
+  }
+  record({.event = events::kController,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .step = state_.last_step(),
+          .cause = fmt::format("process {} of the controller, which found no memory of the one "
+                               "before",
+                               context_.generation())},
+         "the run's controller was replaced; its memory was lost", clock_.unix_time_us());
+  remember();
+  carry_out(state_.commands_again());
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    watch_trainer(static_cast<int>(i));
+    // What lives and does not say where it is could be in any generation.
+    if (!found[i].status) kill_and_restart(static_cast<int>(i), "it does not answer");
+  }
+  start_watching();
 }
 
 }  // namespace troupe::train

@@ -2,10 +2,15 @@
 // The actor that watches a training run: places the trainers, begins generations, tells the driver.
 //
 // Everything is decided by RunState (run_state.h); this class feeds it what the trainers and the
-// head say, and carries out its commands. All of it runs on the actor's own thread.
+// head say, and carries out its commands. All of it runs on the actor's own thread; what may wait
+// for others runs beside (side_threads.h) and comes back through the executor.
+//
+// A controller that is killed is started again: it finds what the one before knew (save(), load();
+// written before any command is carried out), or without it asks the trainers. Training goes on
+// meanwhile: trainers need a controller only when something fails, and tell it again what they told
+// one that died.
 
 #include <chrono>
-#include <deque>
 #include <optional>
 #include <string>
 #include <thread>
@@ -17,7 +22,11 @@
 #include "runtime/base/mutex.h"
 #include "runtime/memory/segment.h"
 #include "train/report/step_log.h"
+#include "train/trainer/controller_memory.h"
+#include "train/trainer/driver_link.h"
+#include "train/trainer/rank_watch.h"
 #include "train/trainer/run_state.h"
+#include "train/trainer/side_threads.h"
 #include "train/trainer/trainer_actor.h"
 #include "train/trainer/trainer_messages.h"
 
@@ -39,10 +48,13 @@ struct RunSpec {
   std::int32_t fruitless_failures_max = 3;
   std::optional<std::int32_t> restarts_max;
   std::vector<ChaosFault> faults;
-  // Trainers' output is appended to LOG_DIR/rank-N.log; empty: only the nodes keep it.
+  // Trainers' output is appended to LOG_DIR/rank-N.log, spares' to spare-N.log (a spare that takes
+  // a rank goes on with its own); empty: only the nodes keep it.
   std::string log_dir;
   // Ranks are dealt out to these nodes in order, as many to each as to the others. Empty: anywhere.
   std::vector<NodeId> nodes;
+  std::int32_t spares = 0;               // on each node that runs trainers
+  std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
 };
 
 class TrainController {
@@ -63,6 +75,10 @@ class TrainController {
   // From the driver: ends the run.
   void stop(Status reason);
 
+  // For the next process of this controller.
+  ControllerMemory save() const;
+  Status load(ControllerMemory memory);
+
   static constexpr auto constructor = troupe::constructor<RunSpec>;
   static constexpr auto methods =
       troupe::methods<&TrainController::start, &TrainController::report,
@@ -73,40 +89,66 @@ class TrainController {
   struct Trainer {
     ActorHandle<TrainerActor> handle;
     ActorWatch watch;
-    std::uint64_t alive = 0;  // generation of the actor's process that was told alive, 0: none
-    std::uint64_t died = 0;   // of the last process whose death was told
+    std::uint64_t alive = 0;  // generation of the actor's process that the head told alive, 0: none
+    std::uint64_t served = 0;  // of the last process that has the run's data
+    std::uint64_t died = 0;    // of the last process whose death was told
     std::string node;
+    NodeId node_id;
+    std::int64_t pid = 0;
     // Since its process that lives did not take the run's data.
     std::optional<TimePoint> unserved_since;
+  };
+  // What a controller without its predecessor's memory found.
+  struct FoundTrainer {
+    ActorHandle<TrainerActor> handle;
+    std::optional<TrainerStatus> status;  // nothing: it did not answer
   };
 
   void take_bundle(UniqueFd socket, bool same_node);
   void take_driver(UniqueFd socket, bool same_node);
-  void actor_changed(int rank, const wire::ActorInfo& info);
-  Status give_bundle(int rank);
+  RunSettings settings() const;
+  GangMember<TrainerActor> member(int trainer, const std::optional<NodeId>& node);
+  Status open_events(bool anew);
+  void place_spares();
+  void add_trainer(const ActorHandle<TrainerActor>& handle);
+  void watch_trainer(int number);
+  void actor_changed(int number, const wire::ActorInfo& info);
+  void give_bundle(int number);
+  void gave_bundle(int number, std::uint64_t incarnation, const Status& given);
+  // Reads what the memory of a rank's dead process says.
+  void look_back(int number, int rank, std::uint64_t incarnation);
+  void start_watching();
+  // Tells the watch which processes have ranks now.
+  void look_at_ranks();
+  void noticed(const RankWatch::Noticed& noticed);
   // Once a second, on the actor's thread, in order with what else came; `at`: when it was posted.
   void tick(TimePoint at);
-  void kill_and_restart(int rank, const std::string& reason);
+  void kill_and_restart(int number, const std::string& reason);
+  // Takes over a run whose controller left no memory.
+  void find_run();
+  void found_run(const std::vector<FoundTrainer>& found, std::uint64_t generations_before);
+  // Saves; what is then carried out is done again by the next process where this one dies.
+  void remember();
   void feed(const RunInput& input);
   void feed(const RunInput& input, TimePoint now);
+  void carry_out(const std::vector<RunCommand>& commands);
   void carry_out(const BeginGeneration& command);
   void carry_out(const AbortGeneration& command);
   void carry_out(const KillTrainer& command);
   void carry_out(const SaveAndStop& command);
   void carry_out(const RecordEvent& command);
   void carry_out(const EndRun& command);
-  void on(const StepReport& message);
-  void on(const EvaluationReport& message);
-  void on(const CheckpointReport& message);
-  void on(const WarningReport& message);
-  void on(const PaceReport& message);
+  void record(const RunEvent& event, const std::string& text, std::int64_t unix_time_us);
+  void on(std::int32_t rank, const StepReport& message);
+  void on(std::int32_t rank, const EvaluationReport& message);
+  void on(std::int32_t rank, const CheckpointReport& message);
+  void on(std::int32_t rank, const WarningReport& message);
+  void on(std::int32_t rank, const PaceReport& message);
   template <typename Event>
-  void on(const Event& event) {
+  void on(std::int32_t, const Event& event) {
     feed(event);
   }
-  // A line for the driver; lost where the driver is gone.
-  void tell_driver(const json::Object& line);
-  void send_line(const std::string& line);
+  json::Object end_line(const Status& status) const;
 
   ActorContext& context_;
   const RunSpec spec_;
@@ -114,18 +156,24 @@ class TrainController {
   PosixFileSystem files_;
   RunState state_;
   std::vector<Trainer> trainers_;
+  bool spares_wanted_ = true;
   std::optional<memory::Segment> bundle_;
-  UniqueFd driver_;
-  std::deque<std::string> unsent_;  // lines that came before the driver's connection
+  bool wants_bundle_ = false;  // again, from the driver
+  bool restored_ = false;      // load() found what the process before knew
+  DriverLink driver_;
   std::optional<LineFile> events_;
-  std::vector<bool> fired_;
+  std::vector<std::uint8_t> fired_;
   std::string last_checkpoint_;
+  std::int64_t total_steps_ = 0;
 
   // Posts tick() once a second until the controller ends.
   Mutex clock_mutex_;
   CondVar clock_changed_;
   bool clock_stops_ TROUPE_GUARDED_BY(clock_mutex_) = false;
   std::thread clock_thread_;
+  // Last: their threads use the others.
+  SideThreads beside_;
+  std::optional<RankWatch> watch_;
 };
 
 }  // namespace troupe::train

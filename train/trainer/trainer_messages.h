@@ -81,6 +81,10 @@ inline constexpr std::int64_t kPaceSteps = 10;
 // that was started again asks for it.
 //   TrainerStatus TrainerActor::status() const;
 struct TrainerStatus {
+  // Of the process that answers.
+  std::uint64_t incarnation = 0;
+  NodeId node_id;
+  std::int64_t pid = 0;
   // Of the newest plan that begin() brought, whatever became of it; 0: none yet.
   std::uint64_t generation = 0;
   std::int32_t rank = -1;      // in that plan; -1: none yet
