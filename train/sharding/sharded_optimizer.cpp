@@ -51,7 +51,7 @@ ShardedOptimizer::ShardedOptimizer(const RankLayout& layout, const MeshCommunica
 
 Result<GradientNorm> ShardedOptimizer::norm() {
   std::vector<double> own(tiles_.size());
-  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t i) {
+  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t i, int) {
     own[index(i)] =
         tile_sum_of_squares(buffers_.gradients.subspan(index(tiles_[index(i)].gradients), kTile));
   });
@@ -75,13 +75,43 @@ void ShardedOptimizer::update_tile(const AdamWStep& step, const Tile& tile) {
                tile_of<T>(buffers_.exp_avg_sq, tile.optimizer));
 }
 
+std::int64_t ShardedOptimizer::chunk_count(const RankLayout& layout) {
+  std::int64_t elements = 0;
+  for (int unit = 0; unit < layout.units(); ++unit) {
+    const ElementRange own = layout.updated(unit);
+    elements += own.end - own.begin;
+  }
+  return elements / kTileElements;
+}
+
+std::size_t ShardedOptimizer::chunk_bytes(DType state) { return 3 * kTile * dtype_size(state); }
+
+ChunkParts ShardedOptimizer::chunk_parts(std::int64_t chunk) const {
+  const Tile& tile = tiles_[index(chunk)];
+  const std::size_t size = dtype_size(buffers_.state);
+  const auto part = [&](std::span<std::byte> region, std::int64_t offset) {
+    return region.subspan(index(offset) * size, kTile * size);
+  };
+  return {part(buffers_.parameters, tile.parameters), part(buffers_.exp_avg, tile.optimizer),
+          part(buffers_.exp_avg_sq, tile.optimizer)};
+}
+
+void ShardedOptimizer::update(const AdamWStep& step, const ChunkUpdate& guard) {
+  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t chunk, int slot) {
+    const Tile& tile = tiles_[index(chunk)];
+    guard(slot, chunk, chunk_parts(chunk), [&] {
+      if (buffers_.state == DType::kBF16) {
+        update_tile<std::uint16_t>(step, tile);
+      } else {
+        update_tile<float>(step, tile);
+      }
+    });
+  });
+}
+
 void ShardedOptimizer::update(const AdamWStep& step) {
-  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t i) {
-    if (buffers_.state == DType::kBF16) {
-      update_tile<std::uint16_t>(step, tiles_[index(i)]);
-    } else {
-      update_tile<float>(step, tiles_[index(i)]);
-    }
+  update(step, [](int, std::int64_t, const ChunkParts&, const std::function<void()>& update) {
+    update();
   });
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // The global norm and AdamW over what a rank owns.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -15,9 +17,17 @@
 
 namespace troupe::train {
 
-// Runs fn(i) for every i in [0, count), on as many threads as there are; back when all are done.
+// Runs fn(i, slot) for every i in [0, count), on as many threads as there are; back when all are
+// done. No two calls at a time have the same slot.
 using ParallelFor =
-    std::function<void(std::int64_t count, const std::function<void(std::int64_t)>& fn)>;
+    std::function<void(std::int64_t count, const std::function<void(std::int64_t, int slot)>& fn)>;
+
+// What the update of a chunk changes: its parameters and moments.
+using ChunkParts = std::array<std::span<std::byte>, 3>;
+// Decides whether a chunk is updated, and does it under whatever log it keeps. From several threads
+// at a time, each with a slot of its own.
+using ChunkUpdate = std::function<void(int slot, std::int64_t chunk, const ChunkParts& parts,
+                                       const std::function<void()>& update)>;
 
 // The regions' buffers of this rank. parameters, exp_avg and exp_avg_sq are of `state`.
 struct StateBuffers {
@@ -36,8 +46,14 @@ class ShardedOptimizer {
   // The norm of the whole gradient: sums over this rank's tiles, gathered over the shard group,
   // added in the order of the tiles. The same bits on every rank. Collective.
   Result<GradientNorm> norm();
-  // One AdamW update of what this rank owns. No communication.
+  // One AdamW update of what this rank owns, chunk by chunk. No communication.
+  void update(const AdamWStep& step, const ChunkUpdate& guard);
   void update(const AdamWStep& step);
+  // A chunk is a tile of this rank. Their number, and bytes that the update of one changes, follow
+  // from the layout alone.
+  static std::int64_t chunk_count(const RankLayout& layout);
+  static std::size_t chunk_bytes(DType state);
+  ChunkParts chunk_parts(std::int64_t chunk) const;
 
  private:
   // A tile of this rank: where it lies.

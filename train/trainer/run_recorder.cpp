@@ -86,8 +86,7 @@ void RunRecorder::add_history(json::Object entry) {
 
 void RunRecorder::add_loss(double loss) {
   const bool hidden = config_->training.logging_nan_inf_filter && !std::isfinite(loss);
-  unlogged_.loss +=
-      hidden ? unlogged_.loss / static_cast<double>(1 + unlogged_.steps) : loss;
+  unlogged_.loss += hidden ? unlogged_.loss / static_cast<double>(1 + unlogged_.steps) : loss;
   ++unlogged_.steps;
 }
 
@@ -103,8 +102,7 @@ Result<bool> RunRecorder::step(const StepRecord& record) {
   if (!due) return false;
   const double loss = unlogged_.loss / static_cast<double>(unlogged_.steps);
   unlogged_ = {};
-  add_history(
-      train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step));
+  add_history(train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step));
   TrainerLogEntry entry{.current_steps = record.step,
                         .total_steps = facts_.schedule.total_steps,
                         .loss = loss,
@@ -117,8 +115,8 @@ Result<bool> RunRecorder::step(const StepRecord& record) {
 }
 
 Status RunRecorder::evaluated(const EvalResult& result) {
-  add_history(eval_log(state_.epoch, result.loss, result.seconds, result.samples,
-                                        result.batches, state_.global_step));
+  add_history(eval_log(state_.epoch, result.loss, result.seconds, result.samples, result.batches,
+                       state_.global_step));
   return log_.append(trainer_log_line({.current_steps = state_.global_step,
                                        .total_steps = facts_.schedule.total_steps,
                                        .eval_loss = result.loss,

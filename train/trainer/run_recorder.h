@@ -3,6 +3,7 @@
 // of trainer_state.json, evaluations, and the results at the end.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -27,11 +28,29 @@ struct RunFacts {
   std::int64_t started_unix_us = 0;  // of the run, not of this process
 };
 
+// Losses of the steps since the last one that was logged.
+struct Unlogged {
+  double loss = 0;  // their sum
+  std::int64_t steps = 0;
+};
+
+// Where a recorder goes on that another process left.
+struct RecorderPosition {
+  std::int64_t kept_step = -1;  // lines of later steps are dropped; -1: of all steps
+  Unlogged unlogged;
+};
+
 class RunRecorder {
  public:
   // Opens the files with what belongs to steps up to `state.global_step`; later lines are dropped.
+  // Without a position the steps that were not logged are read from steps.jsonl.
   static Result<RunRecorder> open(FileSystem& files, const Clock& clock, const TrainConfig& config,
-                                  const RunFacts& facts, TrainerState state);
+                                  const RunFacts& facts, TrainerState state,
+                                  const std::optional<RecorderPosition>& position = {});
+
+  // Gets every entry that log_history gets from now on.
+  void on_history(std::function<void(const json::Object&)> sink) { on_history_ = std::move(sink); }
+  const Unlogged& unlogged() const { return unlogged_; }
 
   // After every step, skipped ones too. Returns whether the step was one to log (logging_steps).
   // The logged loss is the mean of the steps since the last one logged; with
@@ -60,7 +79,9 @@ class RunRecorder {
               const RunFacts& facts, TrainerState state, LineFile steps, LineFile log);
   Status remember_unlogged_steps();
   void add_loss(double loss);
+  void add_history(json::Object entry);
   Status save_evaluation(std::int64_t final_step);
+  double epoch_of(std::int64_t step) const;
   double elapsed_s() const;
   double remaining_s() const;
 
@@ -72,8 +93,8 @@ class RunRecorder {
   LineFile steps_;
   LineFile log_;
   std::int64_t first_step_;
-  double loss_since_log_ = 0;
-  std::int64_t steps_since_log_ = 0;
+  Unlogged unlogged_;
+  std::function<void(const json::Object&)> on_history_;
 };
 
 }  // namespace troupe::train

@@ -1,6 +1,5 @@
 #include "train/trainer/trainer_actor.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
@@ -18,6 +17,9 @@ constexpr auto kMeetTimeout = std::chrono::seconds(60);
 constexpr auto kSpin = std::chrono::microseconds(20);
 // How long the peers of a rank that failed wait until the controller has heard why.
 constexpr auto kCauseToldTimeout = std::chrono::seconds(5);
+constexpr auto kFaultToldTimeout = std::chrono::seconds(10);
+// Of a process whose loop threw: EX_SOFTWARE.
+constexpr int kExceptionExitCode = 70;
 
 // Ends of a generation after which another one may succeed: a peer or the way to it was lost.
 bool others_fault(const Status& status) {
@@ -39,20 +41,23 @@ class TrainerActor::Observer final : public TrainingObserver {
  public:
   Observer(TrainerActor& trainer, const GenerationPlan& plan) : trainer_(trainer), plan_(plan) {}
 
-  void loaded(std::int64_t step) override {
-    trainer_.tell(TrainerLoaded{trainer_.setup_.rank, plan_.generation, step});
+  void loaded(const LoadReport& report) override {
+    trainer_.step_ = report.step;
+    trainer_.tell(TrainerLoaded{.rank = trainer_.rank(),
+                                .generation = plan_.generation,
+                                .step = report.step,
+                                .how = report.from,
+                                .finished_step = report.finished_step,
+                                .recomputes = report.recomputes,
+                                .reason = report.reason});
   }
-  void phase(std::int64_t step, ChaosPhase phase) override {
-    for (std::size_t i = 0; i < plan_.faults.size(); ++i) {
-      const auto generation = static_cast<std::int64_t>(plan_.generation);
-      if (strikes(plan_.faults[i], step, trainer_.setup_.rank, phase, generation)) {
-        // The controller must know before the process is gone, or the fault would fire again.
-        const auto told =
-            trainer_.controller_.call<&TrainController::fault_fired>(plan_.fault_numbers[i])
-                .get(std::chrono::seconds(10));
-        if (told.ok()) ::kill(::getpid(), SIGKILL);
-      }
-    }
+  void step_done(const StepRecord& record) override {
+    trainer_.step_ = record.step;
+    pace_.seconds += record.seconds;
+    pace_.step = record.step;
+    if (++pace_.steps < kPaceSteps) return;
+    pace_.generation = plan_.generation;
+    trainer_.tell(std::exchange(pace_, {}));
   }
   void step_finished(const StepRecord& record, bool logged) override {
     trainer_.tell(StepReport{.generation = plan_.generation,
@@ -84,6 +89,7 @@ class TrainerActor::Observer final : public TrainingObserver {
  private:
   TrainerActor& trainer_;
   const GenerationPlan& plan_;
+  PaceReport pace_;
 };
 
 TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> controller,
@@ -91,7 +97,17 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
     : context_(context),
       controller_(controller.with({.timeout = std::chrono::hours(1), .retry = true})),
       setup_(std::move(setup)),
-      links_(context) {
+      links_(context),
+      effects_([this](std::int32_t number) {
+        // The controller must know before the process is gone, or the fault would strike again.
+        return controller_.call<&TrainController::fault_fired>(number).get(kFaultToldTimeout).ok();
+      }),
+      injector_(effects_, clock_),
+      recorder_(progress_.record(), &injector_, clock_),
+      files_(posix_files_),
+      beat_(progress_.record()),
+      rank_(setup_.rank) {
+  files_.observe(&recorder_, &injector_);
   context_.accept_connections(kBundlePurpose, [this](UniqueFd socket, std::string, bool same_node) {
     // A bundle may take long between nodes: not on the loop's thread.
     auto shared = std::make_shared<UniqueFd>(std::move(socket));
@@ -103,6 +119,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
       }
       MutexLock lock(mutex_);
       bundle_ = std::move(*bundle);
+      took_bundle_ = true;
       changed_.notify_all();
     });
   });
@@ -121,8 +138,18 @@ TrainerActor::~TrainerActor() {
 
 void TrainerActor::begin(GenerationPlan plan) {
   MutexLock lock(mutex_);
+  newest_ = std::max(newest_, plan.generation);
   plans_.push_back(std::move(plan));
   changed_.notify_all();
+}
+
+TrainerStatus TrainerActor::status() const {
+  MutexLock lock(mutex_);
+  return {.generation = newest_,
+          .rank = newest_ == 0 ? -1 : rank(),
+          .in_generation = running_ != 0 || !plans_.empty(),
+          .has_bundle = took_bundle_,
+          .step = step_};
 }
 
 void TrainerActor::abort(std::uint64_t generation, Status reason) {
@@ -144,28 +171,42 @@ void TrainerActor::abort(std::uint64_t generation, Status reason) {
 void TrainerActor::save_and_stop() { save_and_stop_ = true; }
 
 std::optional<GenerationPlan> TrainerActor::next_plan() {
-  MutexLock lock(mutex_);
   // A trainer without work is waited for by its controller, not the other way round: it may idle as
   // long as it likes, and looks about now and then.
-  while (!ending_ && (plans_.empty() || !(bundle_ || run_))) {
-    changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)),
-                        [&]() TROUPE_NO_ANALYSIS { return ending_ || !plans_.empty(); });
-    if (!plans_.empty() && !(bundle_ || run_) && !ending_) {
-      changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)),
-                          [&]() TROUPE_NO_ANALYSIS { return ending_ || bundle_; });
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      const auto has_work = [&]() TROUPE_NO_ANALYSIS {
+        const bool has_data = bundle_ || run_;
+        return ending_ || (!plans_.empty() && has_data) || (!run_ && bundle_);
+      };
+      changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)), has_work);
+      if (ending_) return std::nullopt;
+      if (!plans_.empty() && (bundle_ || run_)) {
+        GenerationPlan plan = std::move(plans_.front());
+        plans_.pop_front();
+        running_ = plan.generation;
+        cancelled_ = plan.generation <= aborted_;
+        for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
+          if (plan.ranks[i] == context_.id()) rank_ = static_cast<std::int32_t>(i);
+        }
+        return plan;
+      }
+      if (!bundle_) continue;
+    }
+    // A spare is ready for whatever rank, and a rank for its first generation. What fails is told
+    // by the first generation, which tries again.
+    if (const Status prepared = prepare_run(); !prepared.ok()) {
+      context_.log().warning("{}", prepared.to_string());
+      early_failure_ = prepared;
     }
   }
-  if (ending_) return std::nullopt;
-  GenerationPlan plan = std::move(plans_.front());
-  plans_.pop_front();
-  running_ = plan.generation;
-  cancelled_ = plan.generation <= aborted_;
-  return plan;
 }
 
 void TrainerActor::loop() {
   while (const auto plan = next_plan()) {
     leave(train(*plan));
+    recorder_.stage(step_, Stage::kIdle);
   }
 }
 
@@ -183,7 +224,7 @@ void TrainerActor::leave(TrainerMessage outcome) {
   if (const auto* failed = std::get_if<TrainerFailed>(&outcome)) {
     // Before its peers tell that they lost this rank, which explains nothing.
     const Status cause = failed->cause;
-    static_cast<void>(controller_.call<&TrainController::report>(setup_.rank, std::move(outcome))
+    static_cast<void>(controller_.call<&TrainController::report>(rank(), std::move(outcome))
                           .get(kCauseToldTimeout));
     return abort(cause);
   }
@@ -193,39 +234,61 @@ void TrainerActor::leave(TrainerMessage outcome) {
 }
 
 TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
-  Status status = train_generation(plan);
-  if (status.ok()) return TrainerFinished{setup_.rank, plan.generation};
-  if (const auto step = saved_step_of(status)) {
-    return TrainerSaved{setup_.rank, plan.generation, *step};
+  std::vector<PlannedFault> faults;
+  for (std::size_t i = 0; i < plan.faults.size(); ++i)
+    faults.push_back({plan.fault_numbers[i], plan.faults[i]});
+  injector_.begin_generation(rank(), plan.generation, std::move(faults));
+  recorder_.begin_generation(plan.generation);
+  Status status;
+  try {
+    status = train_generation(plan);
+  } catch (const std::exception& e) {
+    // The memory may be in the midst of anything: another process goes on from it.
+    context_.log().error("rank {} ends: the loop threw: {}", rank(), e.what());
+    ::_exit(kExceptionExitCode);
   }
-  status.with("rank", setup_.rank);
-  bool can_begin_again = run_ != nullptr;
-  if (!can_begin_again) {
+  if (status.ok()) return TrainerFinished{rank(), plan.generation};
+  if (const auto step = saved_step_of(status)) return TrainerSaved{rank(), plan.generation, *step};
+  status.with("rank", rank());
+  if (run_ && (cancelled_ || others_fault(status)))
+    return TrainerStopped{rank(), plan.generation, std::move(status)};
+  bool can_begin_again = false;
+  if (!run_ && early_failure_.ok()) {
     // The data are used up by a start that failed; no others will come.
     MutexLock lock(mutex_);
     can_begin_again = bundle_.has_value();
   }
-  if (can_begin_again && (cancelled_ || others_fault(status))) {
-    return TrainerStopped{setup_.rank, plan.generation, std::move(status)};
-  }
-  return TrainerFailed{setup_.rank, plan.generation, std::move(status)};
+  if (can_begin_again && (cancelled_ || others_fault(status)))
+    return TrainerStopped{rank(), plan.generation, std::move(status)};
+  return TrainerFailed{rank(), plan.generation, std::move(status)};
 }
 
 Status TrainerActor::prepare(collective::Communicator& communicator) {
   TROUPE_RETURN_IF_ERROR(agree_on_cpu(communicator));
-  if (run_) return {};
+  TROUPE_RETURN_IF_ERROR(early_failure_);
+  if (!run_) TROUPE_RETURN_IF_ERROR(prepare_run());
+  return run_->rank() < 0 ? take_rank() : Status();
+}
+
+Status TrainerActor::prepare_run() {
   RunBundle bundle = TROUPE_TRY(take_bundle());
   run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(bundle),
                                         {.run = setup_.run,
-                                         .rank = setup_.rank,
                                          .world_size = setup_.world_size,
                                          .ranks_per_node = setup_.ranks_per_node,
                                          .threads = setup_.threads,
                                          .overlaps = setup_.overlaps,
                                          .resume_path = setup_.resume_path,
-                                         .started_unix_us = setup_.started_unix_us}));
-  // Beyond this process's death the node keeps the state's memory.
-  return context_.keep_segment("state", run_->state_segment().fd());
+                                         .started_unix_us = setup_.started_unix_us},
+                                        recorder_));
+  return {};
+}
+
+Status TrainerActor::take_rank() {
+  memory_.emplace(context_, fmt::format("rank-{}", rank()));
+  // First what waits for the end of the process that had the rank before.
+  TROUPE_RETURN_IF_ERROR(run_->take_rank(rank(), *memory_));
+  return memory_->keep("progress", progress_.segment());
 }
 
 Result<RunBundle> TrainerActor::take_bundle() {
@@ -240,10 +303,10 @@ Result<RunBundle> TrainerActor::take_bundle() {
 }
 
 Status TrainerActor::train_generation(const GenerationPlan& plan) {
-  auto links =
-      TROUPE_TRY(links_.form(plan, setup_.rank, cancelled_, Deadline::after(kMeetTimeout)));
+  recorder_.stage(step_, Stage::kForm);
+  auto links = TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout)));
   auto formed = TROUPE_TRY(collective::make_cpu_communicator(
-      {.rank = setup_.rank,
+      {.rank = rank(),
        .world_size = setup_.world_size,
        .generation = plan.generation,
        .name = setup_.run,
@@ -256,6 +319,7 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
     if (plan.generation <= aborted_) return abort_reason_;
     communicator_ = communicator;
   }
+  tell(TrainerFormed{rank(), plan.generation});
   Observer observer(*this, plan);
   Status status = prepare(*communicator);
   if (status.ok()) status = run_->run_generation(*communicator, plan.generation, observer);
@@ -264,7 +328,7 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
 
 void TrainerActor::tell(TrainerMessage message) {
   // Nothing waits for the answer: a controller that is gone is restarted or ends the run.
-  static_cast<void>(controller_.call<&TrainController::report>(setup_.rank, std::move(message)));
+  static_cast<void>(controller_.call<&TrainController::report>(rank(), std::move(message)));
 }
 
 }  // namespace troupe::train

@@ -2,7 +2,8 @@
 // One rank of a training run as an actor.
 //
 // The actor's methods only tell its loop what to do; the loop runs on a thread of its own: it meets
-// the other ranks, trains a generation, and waits for the next one.
+// the other ranks, trains a generation, and waits for the next one. Which rank it is, the first
+// plan says: until then it is a spare.
 
 #include <atomic>
 #include <deque>
@@ -14,7 +15,14 @@
 #include "actors/context.h"
 #include "actors/handle.h"
 #include "runtime/base/mutex.h"
+#include "train/chaos/injector.h"
+#include "train/chaos/observed_file_system.h"
+#include "train/chaos/process_effects.h"
+#include "train/progress/beat.h"
+#include "train/progress/progress_recorder.h"
+#include "train/trainer/actor_memory.h"
 #include "train/trainer/peer_links.h"
+#include "train/trainer/progress_memory.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/trainer_messages.h"
 #include "train/trainer/training_run.h"
@@ -36,11 +44,14 @@ class TrainerActor {
   void abort(std::uint64_t generation, Status reason);
   // To rank 0: all ranks save after the step under way and leave, in whatever generation.
   void save_and_stop();
+  // Answers at once, from any state.
+  TrainerStatus status() const;
 
   static constexpr auto constructor =
       troupe::constructor<ActorHandle<TrainController>, TrainerSetup>;
   static constexpr auto methods =
-      troupe::methods<&TrainerActor::begin, &TrainerActor::abort, &TrainerActor::save_and_stop>;
+      troupe::methods<&TrainerActor::begin, &TrainerActor::abort, &TrainerActor::save_and_stop,
+                      &TrainerActor::status>;
 
  private:
   class Observer;
@@ -50,32 +61,50 @@ class TrainerActor {
   // Trains the generation; the message that tells how it ended.
   TrainerMessage train(const GenerationPlan& plan);
   Status prepare(collective::Communicator& communicator);
+  // Everything that needs no rank, as soon as the data are there.
+  Status prepare_run();
+  Status take_rank();
   Result<RunBundle> take_bundle();
   // The end of the generation in work: tells how it ended, and lets the peers notice a failure.
   void leave(TrainerMessage outcome);
   Status train_generation(const GenerationPlan& plan);
   void tell(TrainerMessage message);
+  std::int32_t rank() const { return rank_.load(std::memory_order_relaxed); }
 
   ActorContext& context_;
   ActorHandle<TrainController> controller_;
   const TrainerSetup setup_;
-  PosixFileSystem files_;
+  PosixFileSystem posix_files_;
   SystemClock clock_;
   PeerLinks links_;
+  ProgressMemory progress_;
+  ProcessEffects effects_;
+  FaultInjector injector_;
+  ProgressRecorder recorder_;
+  ObservedFileSystem files_;
+  Beat beat_;
+  std::atomic<std::int32_t> rank_;  // of the newest generation; -1: none yet
+  // Of the rank taken.
+  std::optional<ActorMemory> memory_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::deque<GenerationPlan> plans_ TROUPE_GUARDED_BY(mutex_);
   std::optional<memory::Segment> bundle_ TROUPE_GUARDED_BY(mutex_);
   std::shared_ptr<collective::Communicator> communicator_ TROUPE_GUARDED_BY(mutex_);
   std::uint64_t running_ TROUPE_GUARDED_BY(mutex_) = 0;  // the generation in work
+  std::uint64_t newest_ TROUPE_GUARDED_BY(mutex_) = 0;   // of the plans that came
+  bool took_bundle_ TROUPE_GUARDED_BY(mutex_) = false;
   std::uint64_t aborted_ TROUPE_GUARDED_BY(mutex_) = 0;  // all generations up to this are
   Status abort_reason_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
   std::atomic<bool> save_and_stop_{false};
   std::atomic<bool> ending_{false};
 
-  std::unique_ptr<TrainingRun> run_;  // the loop's
+  // The loop's.
+  std::unique_ptr<TrainingRun> run_;
+  Status early_failure_;
+  std::atomic<std::int64_t> step_{0};  // steps done
   std::thread thread_;
 };
 

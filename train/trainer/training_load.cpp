@@ -4,6 +4,8 @@
 
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
+#include "train/checkpoint/checkpoint_names.h"
+#include "train/report/format.h"
 #include "train/trainer/gemm_rate.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
@@ -14,7 +16,6 @@ namespace {
 // What rank 0 knows of the source and the others must.
 struct Progress {
   CommitRecord record;
-  SampleCursor cursor;
   BestModelState best;
   std::int64_t evaluated_step = -1;
   std::int64_t checkpoint = 0;
@@ -22,31 +23,169 @@ struct Progress {
 };
 static_assert(std::is_trivially_copyable_v<Progress>);
 
+// What every rank brings to a new generation.
+struct Arrival {
+  RankPosition position;
+  double gemm_flops_per_s = 0;
+};
+static_assert(std::is_trivially_copyable_v<Arrival>);
+
+// A line of the surviving history that drops what came for later steps.
+constexpr const char* kTruncate = "truncate";
+
+template <typename T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t generation) {
+  if (generation <= 1) return {};
+  if (!decision.broken.empty())
+    return "the ranks' memories do not fit together: " + decision.broken;
+  return fmt::format("rank {} found no memory of the process before it on its node",
+                     decision.empty_rank);
+}
+
 }  // namespace
 
-Status TrainingRun::load(Generation& generation) {
+Status TrainingRun::begin(Generation& generation, LoadReport& report) {
+  const RecoveryDecision decision = TROUPE_TRY(meet(generation));
+  if (decision.kind != RecoveryDecision::Kind::kLoad) return resume(generation, decision, report);
+  report.reason = why_not_memory(decision, generation.number);
+  return load(generation, report);
+}
+
+Result<RecoveryDecision> TrainingRun::meet(Generation& generation) {
   Fixed& f = *fixed_;
+  StepTransaction& transaction = f.transaction();
+  if (gemm_flops_per_s_here_ == 0 && transaction.position().loaded)
+    gemm_flops_per_s_here_ = transaction.aftermath().gemm_flops_per_s;
+  measure_gemms();
+  const Arrival mine{transaction.position(), gemm_flops_per_s_here_};
+  const auto ranks = static_cast<std::size_t>(generation.world.world_size());
+  std::vector<Arrival> all(ranks);
+  const std::vector<std::size_t> counts(ranks, sizeof mine);
+  TROUPE_RETURN_IF_ERROR(generation.world.all_gather(
+      std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), counts));
+  std::vector<RankPosition> positions;
+  gemm_flops_per_s_ = 0;
+  for (const Arrival& arrival : all) {
+    positions.push_back(arrival.position);
+    gemm_flops_per_s_ += arrival.gemm_flops_per_s;
+  }
+  transaction.begin_generation(generation.number);
+  return decide_recovery(positions);
+}
+
+// --- from memory
+// -----------------------------------------------------------------------------------
+
+Status TrainingRun::resume(Generation& generation, const RecoveryDecision& decision,
+                           LoadReport& report) {
+  Fixed& f = *fixed_;
+  StepTransaction& transaction = f.transaction();
+  const Aftermath& aftermath = transaction.aftermath();
+  best_ = f.best;
+  best_.set_state(aftermath.best);
+  finished_step_ = aftermath.finished_step;
+  evaluated_step_.reset();
+  if (aftermath.evaluated_step >= 0) evaluated_step_ = aftermath.evaluated_step;
+  saving_step_ = aftermath.saving_step;
+  final_model_ = aftermath.final_model != 0;
+  report = {.from = LoadedFrom::kMemory,
+            .finished_step = is_behind(decision, transaction.position()),
+            .recomputes = decision.recomputes,
+            .reason = {}};
+  if (decision.kind == RecoveryDecision::Kind::kFinish)
+    TROUPE_RETURN_IF_ERROR(finish_left_behind(generation, decision));
+  if (transaction.position().phase == CommitPhase::kPrepared) transaction.discard();
+  report.step = step();
+  // Owners' parameters may not have reached all.
+  TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
+  if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(false));
+  return agree_on_saves(generation);
+}
+
+Status TrainingRun::finish_left_behind(Generation& generation, const RecoveryDecision& decision) {
+  StepTransaction& transaction = fixed_->transaction();
+  CommitRecord record;
+  if (fixed_->rank == decision.record_rank) {
+    const bool ahead = transaction.position().step > decision.step;
+    record = ahead ? transaction.record() : transaction.committed();
+  }
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(bytes_of(record), decision.record_rank));
+  if (!is_behind(decision, transaction.position())) return {};
+  transaction.commit(record);
+  return step_of(generation).finish_committed();
+}
+
+// The save that was under way ended with the generation. Where the state is still that of its step,
+// it is begun anew.
+Status TrainingRun::agree_on_saves(Generation& generation) {
+  Fixed& f = *fixed_;
+  struct Saves {
+    std::int64_t again = 0;
+    std::int64_t lost_step = -1;
+  } saves;
+  if (f.leads()) {
+    const Status cleared = clear_unfinished_saves(f.files, f.output_dir());
+    if (!cleared.ok()) generation.observer.warning(cleared.to_string());
+    const std::string name = checkpoint_name(saving_step_);
+    const std::string path = join_path(f.output_dir(), name);
+    if (saving_step_ >= 0 && f.files.exists(path)) {
+      generation.observer.checkpoint_written(saving_step_, path);
+    } else if (saving_step_ >= 0 && saving_step_ == step()) {
+      saves.again = finished_step_ == step() ? 1 : 0;
+    } else if (saving_step_ >= 0) {
+      saves.lost_step = saving_step_;
+      generation.observer.warning(
+          fmt::format("{} was being committed when a trainer died, and is abandoned", name));
+    }
+  }
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(bytes_of(saves), 0));
+  save_again_ = saves.again != 0;
+  if (saves.lost_step >= 0) best_.save_failed(saves.lost_step);
+  saving_step_ = -1;
+  note();
+  return {};
+}
+
+// --- from a checkpoint, or from the beginning
+// -----------------------------------------------------
+
+Status TrainingRun::load(Generation& generation, LoadReport& report) {
+  Fixed& f = *fixed_;
+  f.transaction().unload();
   recorder_.reset();
-  StateSource source;
-  cursor_ = {};
   restored_ = {};
   best_ = f.best;
   evaluated_step_.reset();
-  f.state.record() = {.generation = generation.number};
-  if (f.leads()) source = TROUPE_TRY(choose_source(generation.number));
-  TROUPE_RETURN_IF_ERROR(agree(generation.world, source));
+  saving_step_ = -1;
+  final_model_ = false;
+  save_again_ = false;
+  StateSource source;
+  CommitRecord record;
+  if (f.leads()) source = TROUPE_TRY(choose_source(generation.number, record));
+  TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
   if (source.path.empty()) {
     initialize_state(f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed),
-                     *f.layout, f.state.buffers());
+                     *f.layout, f.state->buffers());
   } else {
-    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state.buffers(),
-                                      generation.world));
+    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout,
+                                      f.state->buffers(), generation.world));
   }
-  TROUPE_RETURN_IF_ERROR(measure_gemms(generation.world));
-  return f.leads() ? open_recorder() : Status();
+  if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(true));
+  // What the initial parameters are evaluated to is still to be written.
+  const bool unevaluated = record.step == 0 && f.evaluation.due_on_start();
+  finished_step_ = unevaluated ? -1 : record.step;
+  note();
+  f.transaction().load(record);
+  report.from = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
+  report.step = record.step;
+  return generation.engine->parameters_changed(false);
 }
 
-Result<StateSource> TrainingRun::choose_source(std::uint64_t generation) {
+Result<StateSource> TrainingRun::choose_source(std::uint64_t generation, CommitRecord& record) {
   Fixed& f = *fixed_;
   TROUPE_RETURN_IF_ERROR(f.files.create_directories(f.output_dir()));
   std::optional<GoodCheckpoint> from;
@@ -62,19 +201,18 @@ Result<StateSource> TrainingRun::choose_source(std::uint64_t generation) {
   if (!from && !f.options.resume_path.empty())
     from = TROUPE_TRY(validate_checkpoint(f.files, f.options.resume_path));
   if (from) {
-    TROUPE_RETURN_IF_ERROR(read_progress(*from));
+    TROUPE_RETURN_IF_ERROR(read_progress(*from, record));
     return StateSource{.path = from->path, .checkpoint = true, .moments = from->has_optimizer};
   }
   if (f.config().model.train_from_scratch) return StateSource{};
   return StateSource{.path = f.config().model.model_name_or_path};
 }
 
-Status TrainingRun::read_progress(const GoodCheckpoint& good) {
+Status TrainingRun::read_progress(const GoodCheckpoint& good, CommitRecord& record) {
   Fixed& f = *fixed_;
   const auto state = TROUPE_TRY(read_checkpoint_state(f.files, good));
   if (!good.has_optimizer)
     f.log.warning("{} has no optimizer state: the optimizer starts anew", good.path);
-  CommitRecord& record = f.state.record();
   record.step = good.step;
   const bool kept = state.scheduler.is_object();
   const auto number = [&](const char* key, std::int64_t otherwise) {
@@ -85,11 +223,11 @@ Status TrainingRun::read_progress(const GoodCheckpoint& good) {
   // Moments that begin anew are corrected from the begin.
   record.moment_updates = good.has_optimizer ? number("moment_updates", record.updates()) : 0;
   if (!state.cursor.is_null()) {
-    cursor_ = TROUPE_TRY(SampleCursor::from_json(state.cursor));
+    record.cursor = TROUPE_TRY(SampleCursor::from_json(state.cursor));
   } else {
     // Another program's checkpoint: the position that this many steps of this run would reach.
     for (std::int64_t step = 0; step < good.step; ++step)
-      cursor_ = f.sampler.next_step(cursor_).after;
+      record.cursor = f.sampler.next_step(record.cursor).after;
   }
   if (!state.trainer_state.empty())
     restored_ = TROUPE_TRY(parse_trainer_state(state.trainer_state, good.path));
@@ -99,40 +237,68 @@ Status TrainingRun::read_progress(const GoodCheckpoint& good) {
   return {};
 }
 
-Status TrainingRun::agree(collective::Communicator& world, StateSource& source) {
-  CommitRecord& record = fixed_->state.record();
+Status TrainingRun::agree(collective::Communicator& world, StateSource& source,
+                          CommitRecord& record) {
   Progress progress{.record = record,
-                    .cursor = cursor_,
                     .best = best_.state(),
                     .evaluated_step = evaluated_step_.value_or(-1),
                     .checkpoint = source.checkpoint,
                     .moments = source.moments};
-  TROUPE_RETURN_IF_ERROR(
-      world.broadcast(std::span(reinterpret_cast<std::byte*>(&progress), sizeof progress), 0));
+  TROUPE_RETURN_IF_ERROR(world.broadcast(bytes_of(progress), 0));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
   source.checkpoint = progress.checkpoint != 0;
   source.moments = progress.moments != 0;
   record = progress.record;
   if (progress.evaluated_step >= 0) evaluated_step_ = progress.evaluated_step;
-  cursor_ = progress.cursor;
   best_.set_state(progress.best);
   return {};
 }
 
-Status TrainingRun::measure_gemms(collective::Communicator& world) {
-  // Once a process: the machine does not change.
-  if (gemm_flops_per_s_here_ == 0) {
-    const bool bf16 = compute_dtype(fixed_->config()) == DType::kBF16;
-    gemm_flops_per_s_here_ =
-        measure_gemm_rate(*fixed_->operators, fixed_->clock, fixed_->bundle.model,
-                          bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
-  }
-  gemm_flops_per_s_ = gemm_flops_per_s_here_;
-  return world.all_reduce(std::span(&gemm_flops_per_s_, 1), collective::ReduceOp::kSum);
+void TrainingRun::measure_gemms() {
+  // Once a rank: the machine does not change.
+  if (gemm_flops_per_s_here_ != 0) return;
+  const bool bf16 = compute_dtype(fixed_->config()) == DType::kBF16;
+  gemm_flops_per_s_here_ =
+      measure_gemm_rate(*fixed_->operators, fixed_->clock, fixed_->bundle.model,
+                        bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
 }
 
-Status TrainingRun::open_recorder() {
+// --- rank 0's reports
+// ------------------------------------------------------------------------------
+
+// anew: from `restored_`; else from what an earlier generation left in memory, as of the last step
+// whose follow-up was finished.
+Status TrainingRun::open_recorder(bool anew) {
   Fixed& f = *fixed_;
+  recorder_.reset();
+  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*f.memory, "history"));
+  std::optional<RecorderPosition> position;
+  if (anew) {
+    history_->clear();
+    const std::string text = trainer_state_text(restored_);
+    if (const auto state = parse_python_json(text, "trainer_state.json"))
+      TROUPE_RETURN_IF_ERROR(history_->append(python_json(*state)));
+  } else {
+    const Aftermath& aftermath = f.transaction().aftermath();
+    restored_ = {};
+    for (const std::string& line : history_->lines()) {
+      auto entry = parse_python_json(line, "the surviving history");
+      if (!entry) continue;
+      if (const auto kept = json::find_integer(*entry, kTruncate)) {
+        truncate_log_history(restored_, *kept);
+      } else if (json::find(*entry, "log_history")) {
+        restored_ = TROUPE_TRY(parse_trainer_state(line, "the surviving history"));
+      } else {
+        restored_.log_history.push_back(*entry);
+      }
+    }
+    TROUPE_RETURN_IF_ERROR(
+        history_->append(python_json(json::Object{{kTruncate, aftermath.finished_step}})));
+    restored_.global_step = aftermath.finished_step;
+    restored_.total_flos = aftermath.total_flos;
+    position = {.kept_step = aftermath.finished_step,
+                .unlogged = {.loss = aftermath.loss_since_log, .steps = aftermath.steps_since_log}};
+  }
   const ParameterLayout& layout = f.model->layout();
   const double flos_per_token =
       6.0 * static_cast<double>(layout.parameter_elements() -
@@ -143,7 +309,13 @@ Status TrainingRun::open_recorder() {
                                             .dataset_tokens = f.bundle.dataset.token_count(),
                                             .world_size = f.options.world_size,
                                             .started_unix_us = f.options.started_unix_us},
-                                           restored_));
+                                           restored_, position));
+  recorder_->on_history([this](const json::Object& entry) {
+    // Without it a killed rank 0 would forget a line of trainer_state.json, nothing more.
+    if (const Status kept = history_->append(python_json(entry)); !kept.ok())
+      fixed_->log.warning("{}", kept.to_string());
+  });
+  if (!anew) recorder_->set_best(best_);
   return {};
 }
 

@@ -4,20 +4,31 @@
 #include <cstdint>
 #include <string>
 
-#include "train/config/chaos.h"
 #include "train/report/step_log.h"
 #include "train/trainer/evaluator.h"
+#include "train/trainer/run_state.h"
 
 namespace troupe::train {
+
+// The parameters and the optimizer state as of `step` are there.
+struct LoadReport {
+  std::int64_t step = 0;  // steps done
+  LoadedFrom from = LoadedFrom::kInitial;
+  // kMemory: this rank finished an optimizer phase that was left behind; `step` counts it.
+  bool finished_step = false;
+  // The step that had begun when the generation before was lost and begins again; 0: none.
+  std::int64_t recomputes = 0;
+  // Not kMemory after a failure: why memory was not enough.
+  std::string reason;
+};
 
 // Called on the loop's thread.
 class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
-  // The state of `step` is loaded on this rank (0: the initial weights).
-  virtual void loaded(std::int64_t step) = 0;
-  // The loop reaches a phase of a step: where injected faults strike.
-  virtual void phase(std::int64_t step, ChaosPhase phase) = 0;
+  virtual void loaded(const LoadReport& report) = 0;
+  // Every rank: its part of the step is done, with its times.
+  virtual void step_done(const StepRecord& record) = 0;
   // Rank 0 only: the step is finished on all ranks. `logged`: it was one of logging_steps.
   virtual void step_finished(const StepRecord& record, bool logged) = 0;
   // Rank 0 only: the parameters after `step` were evaluated. `best`: better than all before.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/model/flops.h"
@@ -61,22 +62,22 @@ TrainingRun::TrainingRun(std::unique_ptr<Fixed> fixed)
 TrainingRun::~TrainingRun() = default;
 
 std::int64_t TrainingRun::total_steps() const { return fixed_->facts.total_steps; }
-std::int64_t TrainingRun::step() const { return fixed_->state.record().step; }
-memory::Segment& TrainingRun::state_segment() { return fixed_->state.segment(); }
+std::int64_t TrainingRun::step() const {
+  return fixed_->state ? fixed_->transaction().position().step : 0;
+}
+int TrainingRun::rank() const { return fixed_->rank; }
 
 Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, const Clock& clock,
                                                          Logger log, RunBundle bundle,
-                                                         const TrainingRunOptions& options) {
+                                                         const TrainingRunOptions& options,
+                                                         ProgressRecorder& progress) {
   const TrainConfig& config = bundle.config;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
-  const Mesh mesh = TROUPE_TRY(mesh_of(config, options.world_size, options.ranks_per_node));
   auto arena = std::make_unique<Arena>(options.threads);
   auto operators = make_cpu_operators(*arena);
-  auto model = make_model(bundle.model, *operators);
+  auto observed = std::make_unique<ObservedOperators>(*operators, progress);
+  auto model = make_model(bundle.model, *observed);
   auto activations = TROUPE_TRY(make_activations(bundle, *operators));
-  auto layout = std::make_unique<RankLayout>(model->layout(), strategy, mesh, options.rank);
-  auto state = TROUPE_TRY(TrainingState::create(
-      *layout, state_dtype(config), fmt::format("troupe-{}-rank{}", options.run, options.rank)));
   const std::int64_t samples = bundle.dataset.size();
   auto sampler = TROUPE_TRY(Sampler::make(sampler_options(config, samples, options.world_size)));
   const auto facts = TROUPE_TRY(plan_run(config, samples, options.world_size));
@@ -94,17 +95,20 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .options = options,
                                          .arena = std::move(arena),
                                          .operators = std::move(operators),
+                                         .observed = std::move(observed),
                                          .model = std::move(model),
                                          .activations = std::move(activations),
-                                         .layout = std::move(layout),
-                                         .engine_options = engine,
-                                         .state = std::move(state),
+                                         .progress = progress,
+                                         .collectives = ObservedCollectives(progress),
                                          .sampler = std::move(sampler),
                                          .schedule = std::move(schedule),
                                          .facts = facts,
                                          .best = std::move(best),
                                          .evaluation = evaluation,
-                                         .evaluator = std::nullopt});
+                                         .evaluator = std::nullopt,
+                                         .engine_options = engine,
+                                         .layout = nullptr,
+                                         .state = std::nullopt});
   if (fixed->bundle.eval) {
     const TrainConfig& kept = fixed->config();
     fixed->evaluator = TROUPE_TRY(Evaluator::make(
@@ -114,22 +118,50 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(fixed)));
 }
 
+Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
+  Fixed& f = *fixed_;
+  TROUPE_CHECK(f.rank < 0, "rank {} is to become rank {}", f.rank, rank);
+  const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
+  const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
+  f.layout = std::make_unique<RankLayout>(f.model->layout(), strategy, mesh, rank);
+  f.state = TROUPE_TRY(TrainingState::open(*f.layout, state_dtype(f.config()), f.options.threads,
+                                           memory, "state",
+                                           fmt::format("troupe-{}-rank{}", f.options.run, rank)));
+  f.memory = &memory;
+  f.rank = rank;
+  return {};
+}
+
 Status TrainingRun::run_generation(collective::Communicator& communicator, std::uint64_t number,
                                    TrainingObserver& observer) {
   Fixed& f = *fixed_;
+  TROUPE_CHECK(f.rank >= 0, "a generation without a rank");
   Generation generation{.world = communicator,
                         .number = number,
                         .observer = observer,
                         .engine = nullptr,
                         .saver = nullptr};
-  TROUPE_RETURN_IF_ERROR(load(generation));
+  f.progress.stage(step(), Stage::kLoad);
+  communicator.observe(&f.collectives);
+  const Status ended = run_observed(generation);
+  generation.saver.reset();
+  generation.engine.reset();
+  communicator.observe(nullptr);
+  return ended;
+}
+
+Status TrainingRun::run_observed(Generation& generation) {
+  Fixed& f = *fixed_;
+  collective::Communicator& communicator = generation.world;
+  TrainingObserver& observer = generation.observer;
   generation.engine = TROUPE_TRY(Engine::make(
       *f.layout, f.engine_options, communicator, *f.operators, f.clock,
-      [&f](std::int64_t count, const std::function<void(std::int64_t)>& fn) {
-        f.arena->parallel_for(count, [&](std::int64_t i, int) { fn(i); });
+      [&f](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
+        f.arena->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
       },
-      f.state.buffers()));
-  TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(false));
+      f.state->buffers()));
+  LoadReport report;
+  TROUPE_RETURN_IF_ERROR(begin(generation, report));
   SaverOptions saver{.output_dir = f.output_dir(),
                      .run = f.options.run,
                      .layout = checkpoint_layout(f.config().training.checkpoint_format)};
@@ -142,7 +174,7 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
         "this processor has no bf16 arithmetic: bf16 is computed with rounded fp32 operands and is "
         "slower than fp32 (bf16: false)");
   }
-  observer.loaded(step());
+  observer.loaded(report);
   const Status looped = loop(generation);
   const Status ended = looped.ok() ? finish(generation) : looped;
   if (ended.ok()) return ended;
@@ -159,37 +191,62 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
 // --- the loop
 // ---------------------------------------------------------------------------------------
 
+TrainingStep TrainingRun::step_of(Generation& generation) {
+  Fixed& f = *fixed_;
+  return TrainingStep({.config = f.config(),
+                       .dataset = f.bundle.dataset,
+                       .model = *f.model,
+                       .activations = *f.activations,
+                       .layout = *f.layout,
+                       .schedule = f.schedule,
+                       .clock = f.clock,
+                       .engine = *generation.engine,
+                       .transaction = f.transaction(),
+                       .progress = f.progress,
+                       .observer = generation.observer,
+                       .before_update = [this, &generation] { return seal_save(generation); }});
+}
+
 Status TrainingRun::loop(Generation& generation) {
   Fixed& f = *fixed_;
-  if (step() == 0 && f.evaluation.due_on_start()) TROUPE_RETURN_IF_ERROR(evaluate(generation));
-  TrainingStep next({.config = f.config(),
-                     .dataset = f.bundle.dataset,
-                     .model = *f.model,
-                     .activations = *f.activations,
-                     .layout = *f.layout,
-                     .schedule = f.schedule,
-                     .clock = f.clock,
-                     .engine = *generation.engine,
-                     .record = f.state.record(),
-                     .observer = generation.observer,
-                     .before_update = [&] { return seal_save(generation); }});
+  if (step() == 0 && f.evaluation.due_on_start() && evaluated_step_ != 0) {
+    TROUPE_RETURN_IF_ERROR(evaluate(generation));
+    finished_step_ = 0;
+    note();
+  }
+  if (std::exchange(save_again_, false)) {
+    TROUPE_RETURN_IF_ERROR(start_save(generation));
+    note();
+  }
+  if (step() > 0 && finished_step_ < step()) {
+    const CommitRecord& record = f.transaction().record();
+    TROUPE_RETURN_IF_ERROR(follow_up(generation,
+                                     {.step = record.step,
+                                      .loss = record.loss,
+                                      .grad_norm = record.grad_norm,
+                                      .learning_rate = record.learning_rate,
+                                      .tokens = record.tokens,
+                                      .skipped = std::string(record.why())},
+                                     false));
+  }
+  TrainingStep next = step_of(generation);
   while (step() < total_steps() && !best_.should_stop()) {
     if (generation.observer.stop_requested())
       return error(Code::kCancelled, "the run was told to stop");
     const TimePoint began = f.clock.now();
     const std::uint64_t sent = generation.engine->communicators().algorithm_bytes_sent();
     generation.saver_bytes = 0;
-    const StepPlan plan = f.sampler.next_step(cursor_);
+    const StepPlan plan = f.sampler.next_step(f.transaction().record().cursor);
     StepOutcome outcome = TROUPE_TRY(next.run(plan));
-    cursor_ = plan.after;
     StepRecord& record = outcome.record;
+    record.rates = step_rates(record.tokens, step_flops(plan), gemm_flops_per_s_, record.seconds);
     record.rates.bytes_sent =
         generation.engine->communicators().algorithm_bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
     record.seconds.stall = std::max(0.0, spent - record.seconds.total());
     // What starting a save took after the last step belongs to the step that it held up.
     record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);
-    TROUPE_RETURN_IF_ERROR(finish_step(generation, plan, outcome));
+    TROUPE_RETURN_IF_ERROR(follow_up(generation, std::move(record), outcome.save_and_stop));
     if (outcome.save_and_stop) {
       TROUPE_RETURN_IF_ERROR(seal_save(generation));
       TROUPE_RETURN_IF_ERROR(settle_saves(generation));
@@ -200,36 +257,51 @@ Status TrainingRun::loop(Generation& generation) {
 }
 
 // Order as in transformers: log, evaluate, save.
-Status TrainingRun::finish_step(Generation& generation, const StepPlan& plan,
-                                const StepOutcome& outcome) {
+Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool save_and_stop) {
   Fixed& f = *fixed_;
-  StepRecord record = outcome.record;
+  f.progress.stage(record.step, Stage::kFinished);
   bool logged = false;
   if (f.leads()) {
-    const auto rates =
-        step_rates(record.tokens, step_flops(plan), gemm_flops_per_s_, record.seconds);
-    record.rates.tokens_per_s = rates.tokens_per_s;
-    record.rates.gflops = rates.gflops;
-    record.rates.gemm_share = rates.gemm_share;
     auto recorded = recorder_->step(record);
     // A full disk costs a line of a log, not the run.
     if (!recorded.ok()) generation.observer.warning(recorded.status().to_string());
     logged = std::move(recorded).value_or(false);
   }
+  const CommitRecord& committed = f.transaction().record();
   const bool last = step() == total_steps();
-  if (f.evaluation.due(step(), plan.last_of_epoch)) TROUPE_RETURN_IF_ERROR(evaluate(generation));
-  if (outcome.save_and_stop || checkpoint_due(plan, last || best_.should_stop())) {
-    generation.observer.phase(record.step, ChaosPhase::kCheckpoint);
+  if (f.evaluation.due(step(), committed.last_of_epoch != 0))
+    TROUPE_RETURN_IF_ERROR(evaluate(generation));
+  if (save_and_stop || checkpoint_due(committed, last || best_.should_stop())) {
+    f.progress.stage(record.step, Stage::kCheckpoint);
     TROUPE_RETURN_IF_ERROR(start_save(generation));
   }
+  finished_step_ = record.step;
+  note();
   report_saves(generation);
+  generation.observer.step_done(record);
   if (f.leads()) generation.observer.step_finished(record, logged);
   return {};
+}
+
+void TrainingRun::note() {
+  Aftermath aftermath{.finished_step = finished_step_,
+                      .evaluated_step = evaluated_step_.value_or(-1),
+                      .saving_step = saving_step_,
+                      .final_model = final_model_ ? 1 : 0,
+                      .best = best_.state(),
+                      .gemm_flops_per_s = gemm_flops_per_s_here_};
+  if (recorder_) {
+    aftermath.total_flos = recorder_->state().total_flos;
+    aftermath.loss_since_log = recorder_->unlogged().loss;
+    aftermath.steps_since_log = recorder_->unlogged().steps;
+  }
+  fixed_->transaction().set_aftermath(aftermath);
 }
 
 Status TrainingRun::evaluate(Generation& generation) {
   Fixed& f = *fixed_;
   if (!f.evaluator) return {};
+  f.progress.stage(step(), Stage::kEvaluate);
   generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   const EvalResult result = TROUPE_TRY(
       f.evaluator->run(*f.model, generation.engine->units(), *f.activations, generation.world,
@@ -250,6 +322,7 @@ Status TrainingRun::evaluate(Generation& generation) {
 
 Status TrainingRun::finish(Generation& generation) {
   Fixed& f = *fixed_;
+  f.progress.stage(step(), Stage::kFinish);
   TROUPE_RETURN_IF_ERROR(seal_save(generation));
   TROUPE_RETURN_IF_ERROR(settle_saves(generation));
   std::int64_t final_step = step();
@@ -280,9 +353,16 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   }
   TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, source.path));
   TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&best_step, 1), 0));
-  if (source.path.empty()) return {};
+  if (source.path.empty()) {
+    if (!final_model_) return {};
+    return error(Code::kDataLoss,
+                 "a trainer died while the best model was being loaded over the last one, and the "
+                 "best model cannot be loaded any more");
+  }
+  final_model_ = true;
+  note();
   TROUPE_RETURN_IF_ERROR(
-      load_state(f.files, source, f.bundle.model, *f.layout, f.state.buffers(), generation.world));
+      load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(), generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
   return generation.engine->parameters_changed(false);
@@ -291,14 +371,14 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
 // --- saving
 // ----------------------------------------------------------------------------------------
 
-bool TrainingRun::checkpoint_due(const StepPlan& plan, bool last) const {
+bool TrainingRun::checkpoint_due(const CommitRecord& record, bool last) const {
   switch (fixed_->config().training.save_strategy) {
     case IntervalStrategy::kNo:
       return false;
     case IntervalStrategy::kBest:
       return best_.save_due(step());
     case IntervalStrategy::kEpoch:
-      return last || plan.last_of_epoch;
+      return last || record.last_of_epoch != 0;
     case IntervalStrategy::kSteps:
       return last || step() % fixed_->facts.save_interval == 0;
   }
@@ -307,19 +387,19 @@ bool TrainingRun::checkpoint_due(const StepPlan& plan, bool last) const {
 
 SaveContents TrainingRun::save_contents(bool final_model) {
   Fixed& f = *fixed_;
-  const CommitRecord& record = f.state.record();
+  const CommitRecord& record = f.transaction().record();
   SaveContents contents{.step = record.step,
-                        .weights = weight_pieces(*f.layout, f.state.buffers()),
+                        .weights = weight_pieces(*f.layout, f.state->buffers()),
                         .files = f.bundle.companions};
   if (final_model) return contents;
   if (!f.config().training.save_only_model)
-    contents.optimizer = moment_pieces(*f.layout, f.state.buffers());
+    contents.optimizer = moment_pieces(*f.layout, f.state->buffers());
   contents.scheduler = json::Object{{"last_step", record.step},
                                     {"skipped_steps", record.skipped},
                                     {"skipped_steps_in_a_row", record.skipped_in_a_row},
                                     {"moment_updates", record.moment_updates}};
   contents.rng_state = json::Object{{"seed", f.config().training.seed}};
-  contents.cursor = cursor_.to_json();
+  contents.cursor = record.cursor.to_json();
   for (const std::int64_t step : best_.protected_steps()) contents.protected_steps.insert(step);
   if (f.leads()) {
     recorder_->set_best(best_);
@@ -332,6 +412,7 @@ SaveContents TrainingRun::save_contents(bool final_model) {
 Status TrainingRun::start_save(Generation& generation) {
   const TimePoint began = fixed_->clock.now();
   best_.saving(step());
+  saving_step_ = step();
   if (fixed_->leads()) {
     // The lines of the steps before stand for the checkpoint.
     if (const Status synced = recorder_->sync(); !synced.ok())
@@ -349,27 +430,43 @@ Status TrainingRun::seal_save(Generation& generation) {
   const std::uint64_t before = communicators.algorithm_bytes_sent();
   const SealReport report = TROUPE_TRY(generation.saver->seal());
   generation.saver_bytes += communicators.algorithm_bytes_sent() - before;
-  if (report.outcome.ok()) return {};
-  best_.save_failed(report.step);
-  // Training goes on: the checkpoints before are as good as they were.
-  if (fixed_->leads()) {
-    generation.observer.warning(
-        fmt::format("checkpoint-{} was not written: {}", report.step, report.outcome.to_string()));
+  if (!report.outcome.ok()) {
+    best_.save_failed(report.step);
+    save_settled(report.step);
+    // Training goes on: the checkpoints before are as good as they were.
+    if (fixed_->leads()) {
+      generation.observer.warning(fmt::format("checkpoint-{} was not written: {}", report.step,
+                                              report.outcome.to_string()));
+    }
+    return {};
   }
+  // A run that ends with its best model cannot do without this checkpoint: once the parameters have
+  // changed it could not be written again.
+  if (best_.state().checkpoint_step == report.step) return settle_saves(generation);
   return {};
 }
 
+void TrainingRun::save_settled(std::int64_t step) {
+  if (saving_step_ != step) return;
+  saving_step_ = -1;
+  note();
+}
+
 void TrainingRun::report_saves(Generation& generation) {
-  if (!fixed_->leads()) return;
+  if (!fixed_->leads() || !generation.saver) return;
   while (auto saved = generation.saver->poll()) {
     if (saved->ok()) {
       const std::string& path = (*saved)->path;
-      generation.observer.checkpoint_written(
-          checkpoint_step(path.substr(path.rfind('/') + 1)).value_or(-1), path);
+      const auto step = checkpoint_step(path.substr(path.rfind('/') + 1));
+      generation.observer.checkpoint_written(step.value_or(-1), path);
+      save_settled(step.value_or(-1));
     } else {
       // No checkpoint of the best model: the one before is kept from rotation again.
-      if (const auto step = saved->status().context("step"))
-        best_.save_failed(std::atoll(std::string(*step).c_str()));
+      if (const auto text = saved->status().context("step")) {
+        const std::int64_t step = std::atoll(std::string(*text).c_str());
+        best_.save_failed(step);
+        save_settled(step);
+      }
       generation.observer.warning(saved->status().to_string());
     }
   }

@@ -2,7 +2,8 @@
 // One rank's part of a training run: model, data, state and the loop over optimizer steps.
 //
 // Knows no actors: a communicator comes in, progress goes out through an observer. The object lives
-// as long as the trainer's process and serves one generation after another.
+// as long as the trainer's process and serves one generation after another; what must not end with
+// the process lies in surviving memory, and a generation begins from there.
 
 #include <cstdint>
 #include <memory>
@@ -22,21 +23,24 @@
 #include "train/data/sampler.h"
 #include "train/model/model.h"
 #include "train/optimizer/schedule.h"
+#include "train/progress/progress_recorder.h"
 #include "train/sharding/engine.h"
 #include "train/trainer/best_model.h"
 #include "train/trainer/evaluator.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/run_recorder.h"
 #include "train/trainer/state_io.h"
+#include "train/trainer/surviving_log.h"
+#include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_observer.h"
 #include "train/trainer/training_state.h"
 #include "train/trainer/training_step.h"
+#include "train/transaction/recovery.h"
 
 namespace troupe::train {
 
 struct TrainingRunOptions {
   std::string run;  // id: checkpoints of this run are told from others by it
-  int rank = 0;
   int world_size = 1;
   int ranks_per_node = 1;  // shard groups of hybrid strategies are nodes unless a mesh is given
   int threads = 1;
@@ -49,64 +53,88 @@ struct TrainingRunOptions {
 
 class TrainingRun {
  public:
-  // Sets up everything that does not depend on a generation: model, dataset, state, activations.
+  // What depends neither on the rank nor on a generation: model, dataset, activations. `progress`
+  // outlives the run.
   static Result<std::unique_ptr<TrainingRun>> create(FileSystem& files, const Clock& clock,
                                                      Logger log, RunBundle bundle,
-                                                     const TrainingRunOptions& options);
+                                                     const TrainingRunOptions& options,
+                                                     ProgressRecorder& progress);
   ~TrainingRun();
 
-  // Loads, then steps to the end of the run. Returns ok when the run is complete; kAborted and its
-  // like when the communicator ended; kCancelled when it was told to stop; kDataLoss,
-  // kInvalidArgument, … when nobody could go on.
+  // Takes a rank, once, before the first generation: with the memory that an earlier process of the
+  // rank left in `memory`, which outlives the run.
+  Status take_rank(int rank, SurvivingMemory& memory);
+
+  // Goes on from where the ranks' memories stand, or loads where one of them is empty, then steps
+  // to the end of the run. Returns ok when the run is complete; kAborted and its like when the
+  // communicator ended; kCancelled when it was told to stop; kDataLoss, kInvalidArgument, … when
+  // nobody could go on.
   Status run_generation(collective::Communicator& communicator, std::uint64_t generation,
                         TrainingObserver& observer);
 
   std::int64_t total_steps() const;
-  // Steps done.
+  // Steps done; 0 before anything is loaded. Any thread.
   std::int64_t step() const;
-  // The segment of parameters, gradients, moments and the step record.
-  memory::Segment& state_segment();
+  // The rank taken; -1: none.
+  int rank() const;
 
  private:
   struct Fixed;       // what is made once
   struct Generation;  // what lives as long as a generation
   explicit TrainingRun(std::unique_ptr<Fixed> fixed);
 
-  // --- loading
-  Status load(Generation& generation);
+  Status run_observed(Generation& generation);
+
+  // --- where the state comes from (training_load.cpp)
+  Status begin(Generation& generation, LoadReport& report);
+  Status load(Generation& generation, LoadReport& report);
+  Status read_progress(const GoodCheckpoint& checkpoint, CommitRecord& record);
   // Rank 0: where the state comes from, and what goes with it.
-  Result<StateSource> choose_source(std::uint64_t generation);
-  Status read_progress(const GoodCheckpoint& checkpoint);
+  Result<StateSource> choose_source(std::uint64_t generation, CommitRecord& record);
   // Rank 0's choice becomes everybody's.
-  Status agree(collective::Communicator& world, StateSource& source);
-  Status open_recorder();
-  Status measure_gemms(collective::Communicator& world);
+  Status agree(collective::Communicator& world, StateSource& source, CommitRecord& record);
+  Result<RecoveryDecision> meet(Generation& generation);
+  Status resume(Generation& generation, const RecoveryDecision& decision, LoadReport& report);
+  Status finish_left_behind(Generation& generation, const RecoveryDecision& decision);
+  Status agree_on_saves(Generation& generation);
+  Status open_recorder(bool anew);
+  void measure_gemms();
 
   // --- the loop
+  TrainingStep step_of(Generation& generation);
   Status loop(Generation& generation);
-  Status finish_step(Generation& generation, const StepPlan& plan, const StepOutcome& outcome);
+  // What follows a step: log, evaluate, save.
+  Status follow_up(Generation& generation, StepRecord record, bool save_and_stop);
   Status evaluate(Generation& generation);
   Status finish(Generation& generation);
   // Sets `final_step` to the step whose parameters the run ends with.
   Status load_best_model(Generation& generation, std::int64_t& final_step);
   double step_flops(const StepPlan& plan) const;
+  // Puts what is known of the steps' follow-ups into the memory that survives.
+  void note();
 
   // --- saving
-  bool checkpoint_due(const StepPlan& plan, bool last) const;
+  bool checkpoint_due(const CommitRecord& record, bool last) const;
   Status start_save(Generation& generation);
   Status seal_save(Generation& generation);
   void report_saves(Generation& generation);
   Status settle_saves(Generation& generation);
+  void save_settled(std::int64_t step);
   SaveContents save_contents(bool final_model);
 
   std::unique_ptr<Fixed> fixed_;
-  SampleCursor cursor_;
+  // As Aftermath has them.
   BestModel best_;
+  std::int64_t finished_step_ = -1;
   std::optional<std::int64_t> evaluated_step_;
+  std::int64_t saving_step_ = -1;
+  bool final_model_ = false;
   double gemm_flops_per_s_here_ = 0;
   double gemm_flops_per_s_ = 0;  // all ranks
-  // Rank 0 only, of the current generation.
+  bool save_again_ = false;      // the save of the last step was lost and can be made again
+  // Rank 0 only.
   TrainerState restored_;
+  std::optional<SurvivingLog> history_;
   std::optional<RunRecorder> recorder_;
 };
 

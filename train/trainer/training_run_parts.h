@@ -1,6 +1,8 @@
 #pragma once
 // The parts of a TrainingRun. Internal to training_run.cpp and training_load.cpp.
 
+#include "train/progress/observed_collectives.h"
+#include "train/progress/observed_operators.h"
 #include "train/trainer/training_run.h"
 
 namespace troupe::train {
@@ -14,21 +16,28 @@ struct TrainingRun::Fixed {
   TrainingRunOptions options;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Operators> operators;
+  std::unique_ptr<ObservedOperators> observed;  // the model's
   std::unique_ptr<Model> model;
   std::unique_ptr<Activations> activations;
-  std::unique_ptr<RankLayout> layout;
-  EngineOptions engine_options;
-  TrainingState state;
+  ProgressRecorder& progress;
+  ObservedCollectives collectives;
   Sampler sampler;
   Schedule schedule;
   RunSchedule facts;
   BestModel best;
   EvaluationPlan evaluation;
   std::optional<Evaluator> evaluator;
+  EngineOptions engine_options;
+  // With the rank.
+  int rank = -1;
+  SurvivingMemory* memory = nullptr;
+  std::unique_ptr<RankLayout> layout;
+  std::optional<TrainingState> state;
 
+  StepTransaction& transaction() { return state->transaction(); }
   const TrainConfig& config() const { return bundle.config; }
   const std::string& output_dir() const { return config().training.output_dir; }
-  bool leads() const { return options.rank == 0; }
+  bool leads() const { return rank == 0; }
 };
 
 // What lives as long as a generation.

@@ -3,15 +3,18 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint32_t kStateVersion = 2;
+constexpr std::uint32_t kStateVersion = 3;
 constexpr std::size_t kPageBytes = 4096;
 
-memory::SegmentLayout segment_layout(const RankLayout& layout, DType state) {
+memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,
+                                     const StepTransaction::Layout& chunks) {
   const auto bytes = [&](Region region, std::size_t size) {
     return static_cast<std::size_t>(layout.elements(region)) * size;
   };
   memory::SegmentLayout result("trainer state", kStateVersion);
-  result.add("record", sizeof(CommitRecord))
+  result.add("transaction", sizeof(TransactionMemory))
+      .add("marks", chunks.marks_bytes())
+      .add("undo", chunks.undo_bytes(), kPageBytes)
       .add("parameters", bytes(Region::kParameters, dtype_size(state)), kPageBytes)
       .add("gradients", bytes(Region::kGradients, sizeof(float)), kPageBytes)
       .add("exp_avg", bytes(Region::kOptimizer, dtype_size(state)), kPageBytes)
@@ -21,13 +24,32 @@ memory::SegmentLayout segment_layout(const RankLayout& layout, DType state) {
 
 }  // namespace
 
-Result<TrainingState> TrainingState::create(const RankLayout& layout, DType state,
-                                            const std::string& name) {
-  memory::SegmentLayout regions = segment_layout(layout, state);
+TrainingState::TrainingState(DType state, memory::SegmentLayout layout,
+                             StepTransaction::Layout chunks, memory::Segment segment, bool attached)
+    : state_(state), layout_(std::move(layout)), segment_(std::move(segment)), attached_(attached) {
+  auto& memory =
+      *reinterpret_cast<TransactionMemory*>(layout_.region(segment_, "transaction").data());
+  transaction_ = std::make_unique<StepTransaction>(
+      memory, chunks, layout_.region(segment_, "marks"), layout_.region(segment_, "undo"));
+}
+
+Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state, int threads,
+                                          SurvivingMemory& memory, const std::string& name,
+                                          const std::string& label) {
+  const StepTransaction::Layout chunks{.chunks = ShardedOptimizer::chunk_count(layout),
+                                       .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
+                                       .undo_slots = threads};
+  memory::SegmentLayout regions = segment_layout(layout, state, chunks);
+  if (auto found = TROUPE_TRY(memory.take(name))) {
+    // Of another layout: of a run that was something else.
+    if (regions.verify(*found).ok())
+      return TrainingState(state, std::move(regions), chunks, std::move(*found), true);
+  }
   auto segment =
-      TROUPE_TRY(memory::Segment::create(name, regions.size_bytes(), memory::Populate::kNow));
+      TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
   regions.write_header(segment);
-  return TrainingState(state, std::move(regions), std::move(segment));
+  TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
+  return TrainingState(state, std::move(regions), chunks, std::move(segment), false);
 }
 
 StateBuffers TrainingState::buffers() {
@@ -38,10 +60,6 @@ StateBuffers TrainingState::buffers() {
       .gradients = {reinterpret_cast<float*>(gradients.data()), gradients.size() / sizeof(float)},
       .exp_avg = layout_.region(segment_, "exp_avg"),
       .exp_avg_sq = layout_.region(segment_, "exp_avg_sq")};
-}
-
-CommitRecord& TrainingState::record() {
-  return *reinterpret_cast<CommitRecord*>(layout_.region(segment_, "record").data());
 }
 
 }  // namespace troupe::train

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "runtime/base/build_options.h"
+#include "train/progress/observed_units.h"
 #include "train/trainer/gradient_probe.h"
 
 namespace troupe::train {
@@ -67,19 +70,22 @@ Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
   const std::int64_t turns = tools_.engine.reducer().turns();
   for (std::int64_t turn = 0; turn < turns; ++turn) {
+    tools_.progress.stage(record.step, Stage::kData);
     const TokenBatch batch = timed(record.seconds.data, [&] { return batch_of(plan, turn); });
+    tools_.progress.stage(record.step, Stage::kForward);
     tools_.engine.begin_turn(turn);
-    losses.push_back(TROUPE_TRY(one_pass(batch, tools_.engine.units(), scale_, record.seconds)));
-    tools_.observer.phase(record.step, ChaosPhase::kBackward);
+    ObservedUnits units(tools_.engine.units(), tools_.progress);
+    losses.push_back(TROUPE_TRY(one_pass(batch, units, scale_, record.seconds)));
   }
   return {};
 }
 
 Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
-  CommitRecord& state = tools_.record;
-  StepRecord record{.step = state.step + 1,
-                    .learning_rate = tools_.schedule.learning_rate(state.updates())};
-  tools_.observer.phase(record.step, ChaosPhase::kBegin);
+  const CommitRecord& last = tools_.transaction.record();
+  StepRecord record{.step = last.step + 1,
+                    .learning_rate = tools_.schedule.learning_rate(last.updates())};
+  tools_.progress.stage(record.step, Stage::kBegin);
+  tools_.transaction.begin_step();
   // Every rank knows every rank's samples, so the step's counts need no communication.
   std::int64_t targets = 0;
   for (const auto& samples : plan.batches) {
@@ -88,38 +94,99 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   }
   targets = std::max<std::int64_t>(1, targets);
   scale_ = static_cast<float>(1.0 / static_cast<double>(targets));
-  tools_.observer.phase(record.step, ChaosPhase::kForward);
   std::vector<double> losses;
   TROUPE_RETURN_IF_ERROR(pass_over(plan, record, losses));
-  tools_.observer.phase(record.step, ChaosPhase::kCommunication);
+  tools_.progress.stage(record.step, Stage::kCommunication);
   TROUPE_RETURN_IF_ERROR(
       timed(record.seconds.communication, [&] { return tools_.engine.finish_gradients(); }));
   StepOutcome outcome = TROUPE_TRY(sum_up(plan, std::move(record), losses));
-  outcome.record.loss /= static_cast<double>(targets);
-
   StepRecord& done = outcome.record;
-  const GradientNorm norm =
-      TROUPE_TRY(timed(done.seconds.optimizer, [&] { return tools_.engine.optimizer().norm(); }));
-  done.grad_norm = norm.norm;
+  done.loss /= static_cast<double>(targets);
+  const CommitRecord next = TROUPE_TRY(decide(plan, done));
   TROUPE_RETURN_IF_ERROR(timed(done.seconds.checkpoint, tools_.before_update));
-  tools_.observer.phase(done.step, ChaosPhase::kOptimizer);
-  if (norm.first_non_finite_tile || !std::isfinite(done.loss)) {
-    done.skipped = TROUPE_TRY(find_non_finite(plan));
-    ++state.skipped;
-    ++state.skipped_in_a_row;
-  } else {
-    TROUPE_RETURN_IF_ERROR(update(norm, done));
-    state.skipped_in_a_row = 0;
-  }
-  state.step = done.step;
-  state.grad_norm = norm.norm;
-  if (state.skipped_in_a_row >= kSkippedInARowMax) {
+  TROUPE_RETURN_IF_ERROR(timed(done.seconds.communication, [&] { return commit(next); }));
+  TROUPE_RETURN_IF_ERROR(timed(done.seconds.optimizer, [&] { return finish_committed(); }));
+  if (next.skipped_in_a_row >= kSkippedInARowMax) {
     return error(Code::kFailedPrecondition,
                  "{} steps in a row were skipped, the last one, {}, because {}; lower "
                  "learning_rate, or look for damaged data or weights",
-                 state.skipped_in_a_row, done.step, done.skipped);
+                 next.skipped_in_a_row, done.step, done.skipped);
   }
+  if (next.skips()) return outcome;
+  tools_.progress.stage(done.step, Stage::kPublish);
+  ShardedUnits& units = tools_.engine.units();
+  units.take_communication_seconds();
+  TROUPE_RETURN_IF_ERROR(
+      timed(done.seconds.optimizer, [&] { return tools_.engine.parameters_changed(true); }));
+  const double waited = units.take_communication_seconds();
+  done.seconds.optimizer -= waited;
+  done.seconds.communication += waited;
   return outcome;
+}
+
+// The record that the step will have: the same on all ranks.
+Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& record) {
+  tools_.progress.stage(record.step, Stage::kNorm);
+  const GradientNorm norm =
+      TROUPE_TRY(timed(record.seconds.optimizer, [&] { return tools_.engine.optimizer().norm(); }));
+  record.grad_norm = norm.norm;
+  CommitRecord next = tools_.transaction.record();
+  next.step = record.step;
+  next.grad_norm = norm.norm;
+  next.loss = record.loss;
+  next.learning_rate = record.learning_rate;
+  next.tokens = record.tokens;
+  next.last_of_epoch = plan.last_of_epoch ? 1 : 0;
+  next.cursor = plan.after;
+  next.set_why("");
+  if (norm.first_non_finite_tile || !std::isfinite(record.loss)) {
+    next.set_why(TROUPE_TRY(find_non_finite(plan)));
+    record.skipped = std::string(next.why());
+    ++next.skipped;
+    ++next.skipped_in_a_row;
+  } else {
+    ++next.moment_updates;
+    next.skipped_in_a_row = 0;
+  }
+  return next;
+}
+
+Status TrainingStep::commit(const CommitRecord& record) {
+  // The gradients are complete: from here on another rank may commit the step, and then it will be
+  // finished here from what this memory holds.
+  tools_.transaction.prepare();
+  tools_.progress.stage(record.step, Stage::kPrepared);
+  TROUPE_RETURN_IF_ERROR(hear_everybody(record.step));
+  tools_.transaction.commit(record);
+  tools_.progress.stage(record.step, Stage::kCommitted);
+  return {};
+}
+
+Status TrainingStep::hear_everybody(std::int64_t step) {
+  if constexpr (!kRecovery) return {};
+  collective::Communicator& world = tools_.engine.communicators().world();
+  struct Word {
+    std::uint64_t generation;
+    std::int64_t step;
+  };
+  const Word mine{world.generation(), step};
+  const auto ranks = static_cast<std::size_t>(world.world_size());
+  std::vector<std::byte> all(ranks * sizeof mine);
+  const std::vector<std::size_t> counts(ranks, sizeof mine);
+  tools_.progress.stage(step, Stage::kVote);
+  TROUPE_RETURN_IF_ERROR(
+      world.all_gather(std::as_bytes(std::span(&mine, 1)), std::span<std::byte>(all), counts));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    Word word;
+    std::memcpy(&word, all.data() + rank * sizeof word, sizeof word);
+    if (word.generation != mine.generation || word.step != mine.step) {
+      return error(Code::kProtocol,
+                   "rank {} gave its word on step {} in generation {}, this rank is at step {} in "
+                   "generation {}",
+                   rank, word.step, word.generation, mine.step, mine.generation);
+    }
+  }
+  return {};
 }
 
 // Losses of all micro-batches, added in the order of the micro-batches: the same bits under every
@@ -149,25 +216,38 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
   return StepOutcome{.record = std::move(record), .save_and_stop = all[width - 1] != 0.0};
 }
 
-Status TrainingStep::update(const GradientNorm& norm, StepRecord& record) {
+Status TrainingStep::finish_committed() {
+  const CommitRecord& record = tools_.transaction.committed();
+  tools_.progress.stage(record.step, Stage::kOptimizer);
+  if (!record.skips()) update(record);
+  tools_.transaction.finish();
+  return {};
+}
+
+void TrainingStep::update(const CommitRecord& record) {
   const TrainingSection& training = tools_.config.training;
-  ShardedUnits& units = tools_.engine.units();
-  units.take_communication_seconds();
-  const Status updated = timed(record.seconds.optimizer, [&] {
-    tools_.engine.optimizer().update(
-        {.learning_rate = record.learning_rate,
-         .beta1 = training.adam_beta1,
-         .beta2 = training.adam_beta2,
-         .epsilon = training.adam_epsilon,
-         .weight_decay = training.weight_decay,
-         .step = ++tools_.record.moment_updates,
-         .gradient_scale = clip_coefficient(norm.norm, training.max_grad_norm)});
-    return tools_.engine.parameters_changed(true);
+  ShardedOptimizer& optimizer = tools_.engine.optimizer();
+  StepTransaction& transaction = tools_.transaction;
+  const AdamWStep step{
+      .learning_rate = record.learning_rate,
+      .beta1 = training.adam_beta1,
+      .beta2 = training.adam_beta2,
+      .epsilon = training.adam_epsilon,
+      .weight_decay = training.weight_decay,
+      .step = record.moment_updates,
+      .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm)};
+  if constexpr (!kRecovery) return optimizer.update(step);
+  transaction.restore([&](std::int64_t chunk) {
+    const ChunkParts parts = optimizer.chunk_parts(chunk);
+    return std::vector<std::span<std::byte>>(parts.begin(), parts.end());
   });
-  const double waited = units.take_communication_seconds();
-  record.seconds.optimizer -= waited;
-  record.seconds.communication += waited;
-  return updated;
+  optimizer.update(step, [&](int slot, std::int64_t chunk, const ChunkParts& parts,
+                             const std::function<void()>& change) {
+    if (transaction.done(chunk)) return;
+    transaction.run(slot, chunk, parts, change, [&](std::string_view moment) {
+      tools_.progress.chunk(static_cast<std::uint64_t>(chunk), moment);
+    });
+  });
 }
 
 Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {

@@ -1,5 +1,6 @@
 #pragma once
-// One optimizer step of one rank: batches, passes over the model, reduction, norm, update.
+// One optimizer step of one rank: batches, passes over the model, reduction, norm, everybody's
+// word, update.
 
 #include <cstdint>
 #include <functional>
@@ -12,10 +13,11 @@
 #include "train/data/token_dataset.h"
 #include "train/model/model.h"
 #include "train/optimizer/schedule.h"
+#include "train/progress/progress_recorder.h"
 #include "train/report/step_log.h"
 #include "train/sharding/engine.h"
 #include "train/trainer/training_observer.h"
-#include "train/trainer/training_state.h"
+#include "train/transaction/step_transaction.h"
 
 namespace troupe::train {
 
@@ -35,7 +37,8 @@ struct StepTools {
   const Schedule& schedule;
   const Clock& clock;
   Engine& engine;
-  CommitRecord& record;
+  StepTransaction& transaction;
+  ProgressRecorder& progress;
   TrainingObserver& observer;
   // Before parameters and moments change: a save that reads them must be through.
   std::function<Status()> before_update;
@@ -47,7 +50,11 @@ class TrainingStep {
 
   // The next step, on the samples of `plan`. Collective. Gradients or a loss that are not finite:
   // nothing is updated, the record says why; after ten such steps in a row kFailedPrecondition.
+  // Any failure before everybody's word leaves parameters and moments as they were.
   Result<StepOutcome> run(const StepPlan& plan);
+  // What is left of a step that was committed: by this process, or by one before it that was killed
+  // in the midst. No communication.
+  Status finish_committed();
 
  private:
   struct Losses;
@@ -56,7 +63,11 @@ class TrainingStep {
                           StepSeconds& seconds);
   Result<StepOutcome> sum_up(const StepPlan& plan, StepRecord record,
                              const std::vector<double>& losses);
-  Status update(const GradientNorm& norm, StepRecord& record);
+  Result<CommitRecord> decide(const StepPlan& plan, StepRecord& record);
+  // PREPARED, everybody's word, COMMITTED.
+  Status commit(const CommitRecord& record);
+  Status hear_everybody(std::int64_t step);
+  void update(const CommitRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.
   Result<std::string> find_non_finite(const StepPlan& plan);
   TokenBatch batch_of(const StepPlan& plan, std::int64_t turn) const;

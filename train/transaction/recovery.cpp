@@ -47,6 +47,11 @@ RecoveryDecision decide_recovery(std::span<const RankPosition> positions) {
     decision.record_rank = static_cast<int>(rank);
     break;
   }
+  const std::int64_t next =
+      decision.kind == RecoveryDecision::Kind::kDiscard ? behind + 1 : behind + 2;
+  for (const RankPosition& at : positions) {
+    if (at.begun == next) decision.recomputes = next;
+  }
   if (decision.kind == RecoveryDecision::Kind::kDiscard) return decision;
   // Whoever decided had everybody's word: the others had prepared, and nobody decides the step
   // after without those that are behind.

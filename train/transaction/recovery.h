@@ -20,8 +20,10 @@ struct RecoveryDecision {
   };
   Kind kind = Kind::kLoad;
   std::int64_t step = 0;  // steps done by those that are behind
-  int record_rank = -1;   // kFinish: the first that has the record of step + 1
-  int empty_rank = -1;    // kLoad: the first rank whose memory is empty
+  // The step whose passes had begun and begin again; 0: none. Not kLoad.
+  std::int64_t recomputes = 0;
+  int record_rank = -1;  // kFinish: the first that has the record of step + 1
+  int empty_rank = -1;   // kLoad: the first rank whose memory is empty
   // kLoad: not empty where no run of the protocol gives such positions; a sentence.
   std::string broken;
 };

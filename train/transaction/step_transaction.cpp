@@ -61,7 +61,8 @@ RankPosition StepTransaction::position() const {
   if (state == 0 || (state - 1) % 4 > 2) return {};
   return {.loaded = 1,
           .phase = static_cast<CommitPhase>((state - 1) % 4),
-          .step = static_cast<std::int64_t>((state - 1) / 4)};
+          .step = static_cast<std::int64_t>((state - 1) / 4),
+          .begun = memory_.begun.load(std::memory_order_relaxed)};
 }
 
 void StepTransaction::set(std::int64_t step, CommitPhase phase) {
@@ -99,7 +100,12 @@ void StepTransaction::load(const CommitRecord& record) {
   std::memset(marks_.data(), 0, marks_.size());
   for (int slot = 0; slot < layout_.undo_slots; ++slot) header(slot).chunk.store(0);
   memory_.records[record.step % 2] = record;
+  memory_.begun.store(record.step, std::memory_order_relaxed);
   set(record.step, CommitPhase::kComputing);
+}
+
+void StepTransaction::begin_step() {
+  memory_.begun.store(position().step + 1, std::memory_order_relaxed);
 }
 
 void StepTransaction::prepare() {

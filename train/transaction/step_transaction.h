@@ -61,6 +61,7 @@ struct Aftermath {
   double total_flos = 0;
   double loss_since_log = 0;
   std::int64_t steps_since_log = 0;
+  double gemm_flops_per_s = 0;  // of this rank, measured at its begin; 0: not measured
 };
 static_assert(std::is_trivially_copyable_v<Aftermath>);
 
@@ -73,6 +74,7 @@ struct RankPosition {
       0;  // 1: the tensors are those of `step`; else nothing below means anything
   CommitPhase phase = CommitPhase::kComputing;  // of step + 1
   std::int64_t step = 0;                        // steps done
+  std::int64_t begun = 0;                       // the last step whose passes began
   friend bool operator==(const RankPosition&, const RankPosition&) = default;
 };
 static_assert(std::is_trivially_copyable_v<RankPosition>);
@@ -81,6 +83,7 @@ static_assert(std::is_trivially_copyable_v<RankPosition>);
 struct TransactionMemory {
   std::atomic<std::uint64_t> state;       // 0: nothing is loaded; else 1 + (step·4 + phase)
   std::atomic<std::uint64_t> generation;  // that wrote last
+  std::atomic<std::int64_t> begun;
   std::atomic<std::uint64_t> aftermaths_written;
   CommitRecord records[2];  // of step k in records[k mod 2]
   Aftermath aftermaths[2];  // the n-th in aftermaths[n mod 2]
@@ -114,6 +117,8 @@ class StepTransaction {
   void unload();
   // The tensors are those of record.step now.
   void load(const CommitRecord& record);
+  // The passes of the next step begin: tells what a discarded step cost, nothing else.
+  void begin_step();
   // The reduced gradients are complete.
   void prepare();
   // record.step is the step under way. From any phase: recovery commits ranks that had prepared.

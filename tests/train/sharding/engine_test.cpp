@@ -94,8 +94,8 @@ class Rank {
     options.compute.limits.reshard_after_forward = layout_.row().reshards_after_forward;
     auto engine =
         Engine::make(layout_, options, world, *operators_, clock,
-                     [this](std::int64_t count, const std::function<void(std::int64_t)>& fn) {
-                       arena_.parallel_for(count, [&](std::int64_t i, int) { fn(i); });
+                     [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
+                       arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
                      },
                      {.parameters = std::as_writable_bytes(std::span(parameters_)),
                       .gradients = gradients_,

@@ -15,6 +15,8 @@
 #include "tests/support/test_data.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/report/step_log.h"
+#include "train/trainer/progress_memory.h"
+#include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_run.h"
 
 namespace troupe::train::tests {
@@ -59,12 +61,14 @@ inline RunBundle bundle_for(const std::string& output_dir, std::int64_t batch,
   return bundle;
 }
 
-// Counts phases; stops a rank at a step as a death would, by aborting its
-// communicator.
+// Stops a rank at a step as a death would, by aborting its communicator.
 class TestObserver final : public TrainingObserver {
  public:
-  void loaded(std::int64_t step) override { loaded_step = step; }
-  void phase(std::int64_t, ChaosPhase phase) override { ++phases[static_cast<int>(phase)]; }
+  void loaded(const LoadReport& report) override {
+    load = report;
+    loaded_step = report.step;
+  }
+  void step_done(const StepRecord&) override { ++steps_done; }
   void step_finished(const StepRecord& record, bool) override {
     if (record.step == abort_after) communicator->abort(error(Code::kUnavailable, "test"));
   }
@@ -81,16 +85,21 @@ class TestObserver final : public TrainingObserver {
   std::int64_t abort_after = -1;
   bool save_and_stop = false;
   collective::Communicator* communicator = nullptr;
-  std::map<int, int> phases;
+  LoadReport load;
+  int steps_done = 0;
   std::vector<double> eval_losses;
   std::vector<std::string> warnings;
 };
 
 struct Ranks {
-  std::vector<std::unique_ptr<TrainingRun>> runs;
-  std::vector<TestObserver> observers;
   PosixFileSystem files;
   SystemClock clock;
+  // By rank: what survives, and what a process has.
+  std::vector<std::unique_ptr<ProcessMemory>> memories;
+  std::vector<std::unique_ptr<ProgressMemory>> progress;
+  std::vector<std::unique_ptr<ProgressRecorder>> recorders;
+  std::vector<TestObserver> observers;
+  std::vector<std::unique_ptr<TrainingRun>> runs;
 };
 
 // A run for tests: what differs from the default one.
@@ -104,21 +113,35 @@ struct RunChange {
   std::function<void(RunBundle&)> change = {};
 };
 
+// The process of a rank: what was one before is gone, its memory stays.
+inline void start_rank(Ranks& ranks, int rank, const std::string& output_dir,
+                       const RunChange& change) {
+  const auto at = static_cast<std::size_t>(rank);
+  RunBundle bundle = bundle_for(output_dir, change.batch, change.accumulation);
+  if (change.change) change.change(bundle);
+  ranks.runs[at].reset();
+  auto run = TrainingRun::create(ranks.files, ranks.clock, Logger::discard(), std::move(bundle),
+                                 {.run = "test",
+                                  .world_size = change.world,
+                                  .threads = change.threads,
+                                  .overlaps = change.overlaps,
+                                  .resume_path = change.resume},
+                                 *ranks.recorders[at]);
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  ranks.runs[at] = std::move(*run);
+  REQUIRE(ranks.runs[at]->take_rank(rank, *ranks.memories[at]).ok());
+}
+
 inline std::unique_ptr<Ranks> make_ranks(const std::string& output_dir, const RunChange& change) {
   auto ranks = std::make_unique<Ranks>();
   ranks->observers.resize(static_cast<std::size_t>(change.world));
+  ranks->runs.resize(static_cast<std::size_t>(change.world));
   for (int rank = 0; rank < change.world; ++rank) {
-    RunBundle bundle = bundle_for(output_dir, change.batch, change.accumulation);
-    if (change.change) change.change(bundle);
-    ranks->runs.push_back(TrainingRun::create(ranks->files, ranks->clock, Logger::discard(),
-                                              std::move(bundle),
-                                              {.run = "test",
-                                               .rank = rank,
-                                               .world_size = change.world,
-                                               .threads = change.threads,
-                                               .overlaps = change.overlaps,
-                                               .resume_path = change.resume})
-                              .value());
+    ranks->memories.push_back(std::make_unique<ProcessMemory>());
+    ranks->progress.push_back(std::make_unique<ProgressMemory>());
+    ranks->recorders.push_back(
+        std::make_unique<ProgressRecorder>(ranks->progress.back()->record()));
+    start_rank(*ranks, rank, output_dir, change);
   }
   return ranks;
 }

@@ -39,9 +39,7 @@ TEST_CASE("the same run gives equal files, with one thread or two") {
   CHECK(step_lines(dir.file("a")) == step_lines(dir.file("b")));
 }
 
-TEST_CASE(
-    "a lost generation reloads the last checkpoint and ends bit for bit "
-    "as if undisturbed") {
+TEST_CASE("a lost generation goes on from memory and ends bit for bit as if undisturbed") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("oracle"), {.world = 2, .threads = 1, .batch = 2});
   auto ranks = make_ranks(dir.file("out"), {.world = 2, .threads = 1, .batch = 2});
@@ -52,23 +50,27 @@ TEST_CASE(
   for (const Status& status : run_generation(*ranks, 2)) {
     REQUIRE_MESSAGE(status.ok(), status.to_string());
   }
-  CHECK(ranks->observers[0].loaded_step == 5);
-  CHECK(ranks->observers[1].loaded_step == 5);
+  for (const auto& observer : ranks->observers) {
+    CHECK(observer.load.from == LoadedFrom::kMemory);
+    CHECK(observer.load.step >= 8);
+  }
   CHECK(file(dir.file("out/model.safetensors")) == file(dir.file("oracle/model.safetensors")));
   CHECK(step_lines(dir.file("out")) == step_lines(dir.file("oracle")));
 }
 
-TEST_CASE(
-    "a lost generation before any checkpoint begins again from the "
-    "initial weights") {
+TEST_CASE("memory lost before any checkpoint: again from the initial weights") {
   troupe::tests::TemporaryDirectory dir;
-  train(dir.file("oracle"), {.world = 2, .threads = 1, .batch = 2});
-  auto ranks = make_ranks(dir.file("out"), {.world = 2, .threads = 1, .batch = 2});
+  const RunChange change{.world = 2, .threads = 1, .batch = 2};
+  train(dir.file("oracle"), change);
+  auto ranks = make_ranks(dir.file("out"), change);
   ranks->observers[0].abort_after = 3;
   run_generation(*ranks, 1);
   ranks->observers[0].abort_after = -1;
+  ranks->memories[0]->forget("state");
+  start_rank(*ranks, 0, dir.file("out"), change);
   for (const Status& status : run_generation(*ranks, 2)) REQUIRE(status.ok());
   CHECK(ranks->observers[1].loaded_step == 0);
+  CHECK(ranks->observers[1].load.from == LoadedFrom::kInitial);
   CHECK(file(dir.file("out/model.safetensors")) == file(dir.file("oracle/model.safetensors")));
 }
 

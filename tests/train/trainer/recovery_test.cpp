@@ -1,0 +1,166 @@
+// Ranks that die at any point of a run and go on from the memory that survives them.
+#include <algorithm>
+#include <set>
+
+#include "tests/train/trainer/run_fixture.h"
+
+namespace troupe::train::tests {
+namespace {
+
+// What a test kills a rank with: its loop's stack unwinds, its memory stays as it is.
+struct KilledHere {};
+
+// Counts points, and kills at one of them.
+class Killer final : public PointObserver {
+ public:
+  void reached(const Point& point) override {
+    stages.insert(stage_name(point.stage));
+    if (++count == kill_at) throw KilledHere{};
+  }
+  std::int64_t count = 0;
+  std::int64_t kill_at = -1;
+  std::set<std::string_view> stages;
+};
+
+struct World {
+  std::string strategy;
+  int ranks = 2;
+  std::int64_t replicate = 0, shard = 0;
+};
+
+RunChange change_of(const World& world) {
+  return {
+      .world = world.ranks, .batch = 1, .accumulation = 2, .change = [world](RunBundle& bundle) {
+        bundle.config.sharding.strategy = world.strategy;
+        bundle.config.sharding.mesh_replicate = world.replicate;
+        bundle.config.sharding.mesh_shard = world.shard;
+        bundle.config.training.max_steps = 4;
+        bundle.config.training.logging_steps = 3;
+        bundle.config.training.save_steps = 2;
+      }};
+}
+
+// One generation, in which ranks may die; who died.
+std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation, std::vector<Killer>& killers) {
+  const auto world = ranks.runs.size();
+  auto links = collective::make_local_links(std::vector<int>(world, 0)).value();
+  std::vector<int> died(world, 0);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto communicator = collective::make_cpu_communicator({.rank = static_cast<int>(rank),
+                                                             .world_size = static_cast<int>(world),
+                                                             .generation = generation},
+                                                            std::move(links[rank]));
+      REQUIRE(communicator.ok());
+      ranks.observers[rank].communicator = communicator->get();
+      ranks.recorders[rank]->observe(&killers[rank]);
+      Status status;
+      try {
+        status =
+            ranks.runs[rank]->run_generation(**communicator, generation, ranks.observers[rank]);
+      } catch (const KilledHere&) {
+        died[rank] = 1;
+        status = error(Code::kUnavailable, "killed");
+      }
+      ranks.recorders[rank]->observe(nullptr);
+      if (!status.ok()) (*communicator)->abort(status);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return {died.begin(), died.end()};
+}
+
+struct Oracle {
+  std::string model, steps, state;
+  std::vector<std::int64_t> points;  // by rank
+};
+
+Oracle undisturbed(const std::string& output_dir, const World& world) {
+  auto ranks = make_ranks(output_dir, change_of(world));
+  std::vector<Killer> killers(static_cast<std::size_t>(world.ranks));
+  for (const bool died : run_killed(*ranks, 1, killers)) REQUIRE_FALSE(died);
+  Oracle oracle{file(output_dir + "/model.safetensors"),
+                step_lines(output_dir),
+                file(output_dir + "/checkpoint-4/model.safetensors"),
+                {}};
+  REQUIRE(oracle.model.size() > 1000);
+  for (const Killer& killer : killers) {
+    oracle.points.push_back(killer.count);
+    for (const char* stage :
+         {"load", "begin", "data", "forward", "backward", "communication", "norm", "prepared",
+          "vote", "committed", "optimizer", "publish", "finished", "checkpoint", "finish"}) {
+      CHECK_MESSAGE(killer.stages.contains(stage), stage);
+    }
+  }
+  return oracle;
+}
+
+// Kills `ranks` at their points `at`, then lets new processes go on.
+void check_kill(const World& world, const Oracle& oracle, const std::vector<std::int64_t>& at) {
+  troupe::tests::TemporaryDirectory dir;
+  const RunChange change = change_of(world);
+  auto ranks = make_ranks(dir.file("out"), change);
+  std::vector<Killer> killers(at.size());
+  for (std::size_t rank = 0; rank < at.size(); ++rank) killers[rank].kill_at = at[rank];
+  const auto died = run_killed(*ranks, 1, killers);
+  bool loaded = true;
+  for (std::size_t rank = 0; rank < at.size(); ++rank) {
+    // Before everybody's state is complete there is nothing to go on from.
+    loaded = loaded && ranks->observers[rank].loaded_step >= 0;
+    if (died[rank]) start_rank(*ranks, static_cast<int>(rank), dir.file("out"), change);
+  }
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  for (const auto& observer : ranks->observers) {
+    if (!loaded) continue;
+    CHECK(observer.load.from == LoadedFrom::kMemory);
+    CHECK(observer.load.reason.empty());
+  }
+  CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
+  CHECK(file(dir.file("out/checkpoint-4/model.safetensors")) == oracle.state);
+  CHECK(step_lines(dir.file("out")) == oracle.steps);
+}
+
+TEST_CASE("a rank killed at any point: no step is lost, and the bits are the same") {
+  const std::vector<World> worlds = {{"ddp"}, {"zero1"}, {"zero2"}, {"zero3"}, {"hsdp", 4, 2, 2}};
+  for (const World& world : worlds) {
+    CAPTURE(world.strategy);
+    troupe::tests::TemporaryDirectory dir;
+    const Oracle oracle = undisturbed(dir.file("oracle"), world);
+    const int last = world.ranks - 1;
+    // A stride that has nothing in common with the rhythm of steps and units.
+    const std::int64_t stride = oracle.points[0] / 22 | 1;
+    int turn = 0;
+    for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
+      CAPTURE(point);
+      std::vector<std::int64_t> at(static_cast<std::size_t>(world.ranks), -1);
+      if (turn % 3 != 1) at[0] = point;
+      if (turn % 3 != 0) at[static_cast<std::size_t>(last)] = point;
+      check_kill(world, oracle, at);
+    }
+  }
+}
+
+TEST_CASE("memory that is lost is said to be, and the last checkpoint loaded") {
+  troupe::tests::TemporaryDirectory dir;
+  const World world{"zero2"};
+  const Oracle oracle = undisturbed(dir.file("oracle"), world);
+  auto ranks = make_ranks(dir.file("out"), change_of(world));
+  ranks->observers[0].abort_after = 3;
+  run_generation(*ranks, 1);
+  ranks->observers[0].abort_after = -1;
+  ranks->memories[1]->forget("state");
+  start_rank(*ranks, 1, dir.file("out"), change_of(world));
+  for (const Status& status : run_generation(*ranks, 2)) REQUIRE(status.ok());
+  for (const auto& observer : ranks->observers) {
+    CHECK(observer.load.from == LoadedFrom::kCheckpoint);
+    CHECK(observer.load.step == 2);
+    CHECK(observer.load.reason == "rank 1 found no memory of the process before it on its node");
+  }
+  CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
+  CHECK(step_lines(dir.file("out")) == oracle.steps);
+}
+
+}  // namespace
+}  // namespace troupe::train::tests

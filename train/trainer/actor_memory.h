@@ -1,0 +1,26 @@
+#pragma once
+// Surviving memory of an actor: its job's segments at the node, under a prefix.
+
+#include <string>
+
+#include "actors/context.h"
+#include "train/trainer/surviving_memory.h"
+
+namespace troupe::train {
+
+class ActorMemory final : public SurvivingMemory {
+ public:
+  // Names become "PREFIX/NAME". `context` outlives it.
+  ActorMemory(ActorContext& context, std::string prefix)
+      : context_(context), prefix_(std::move(prefix)) {}
+
+  // Waits for the end of the process that had it before.
+  Result<std::optional<memory::Segment>> take(const std::string& name) override;
+  Status keep(const std::string& name, const memory::Segment& segment) override;
+
+ private:
+  ActorContext& context_;
+  const std::string prefix_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,26 @@
+#pragma once
+// The memory of a trainer's progress record.
+
+#include "runtime/base/check.h"
+#include "runtime/memory/segment.h"
+#include "train/progress/progress_record.h"
+
+namespace troupe::train {
+
+// A segment with a ProgressRecord, zeroed. A process that cannot have these few pages ends.
+class ProgressMemory {
+ public:
+  ProgressMemory() {
+    auto made =
+        memory::Segment::create("troupe-progress", sizeof(ProgressRecord), memory::Populate::kNow);
+    TROUPE_CHECK(made.ok(), "{}", made.status().to_string());
+    segment_ = std::move(*made);
+  }
+  ProgressRecord& record() { return *reinterpret_cast<ProgressRecord*>(segment_.data()); }
+  const memory::Segment& segment() const { return segment_; }
+
+ private:
+  memory::Segment segment_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,41 @@
+#include "train/trainer/surviving_memory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "runtime/base/file_system.h"
+
+namespace troupe::train {
+
+Result<memory::Segment> map_found(UniqueFd fd) {
+  struct stat found {};
+  if (::fstat(fd.get(), &found) != 0) return errno_status(errno, "look at", "a kept segment");
+  return memory::Segment::adopt(std::move(fd), static_cast<std::size_t>(found.st_size),
+                                memory::Access::kReadWrite, memory::Populate::kNow);
+}
+
+Result<std::optional<memory::Segment>> ProcessMemory::take(const std::string& name) {
+  UniqueFd fd;
+  {
+    MutexLock lock(mutex_);
+    const auto found = kept_.find(name);
+    if (found == kept_.end()) return std::optional<memory::Segment>();
+    fd = UniqueFd(::fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  if (!fd.valid()) return errno_status(errno, "duplicate", name);
+  return std::optional<memory::Segment>(TROUPE_TRY(map_found(std::move(fd))));
+}
+
+Status ProcessMemory::keep(const std::string& name, const memory::Segment& segment) {
+  auto fd = TROUPE_TRY(segment.duplicate_fd());
+  MutexLock lock(mutex_);
+  kept_.insert_or_assign(name, std::move(fd));
+  return {};
+}
+
+void ProcessMemory::forget(const std::string& name) {
+  MutexLock lock(mutex_);
+  kept_.erase(name);
+}
+
+}  // namespace troupe::train

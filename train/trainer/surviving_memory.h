@@ -1,0 +1,41 @@
+#pragma once
+// Memory that outlives this process, by name: what a trainer finds of the one before it.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "runtime/base/mutex.h"
+#include "runtime/base/status.h"
+#include "runtime/memory/segment.h"
+
+namespace troupe::train {
+
+// Thread-safe.
+class SurvivingMemory {
+ public:
+  virtual ~SurvivingMemory() = default;
+  // Takes over the segment that a process before this one kept under `name`, every page mapped;
+  // nullopt where there is none. It is this process's alone: the other one is gone.
+  virtual Result<std::optional<memory::Segment>> take(const std::string& name) = 0;
+  // Keeps a segment beyond this process, instead of an earlier one of the name.
+  virtual Status keep(const std::string& name, const memory::Segment& segment) = 0;
+};
+
+// For processes whose end ends the run, and for tests: survives as long as the object.
+class ProcessMemory final : public SurvivingMemory {
+ public:
+  Result<std::optional<memory::Segment>> take(const std::string& name) override;
+  Status keep(const std::string& name, const memory::Segment& segment) override;
+  // As when the memory was lost.
+  void forget(const std::string& name);
+
+ private:
+  Mutex mutex_;
+  std::map<std::string, UniqueFd> kept_ TROUPE_GUARDED_BY(mutex_);
+};
+
+// Maps a segment that was found, whatever its size.
+Result<memory::Segment> map_found(UniqueFd fd);
+
+}  // namespace troupe::train
