@@ -17,6 +17,9 @@ Result<std::string> troupe_directory(const Environment& environment);
 // ~/.troupe/token
 Result<std::string> default_token_file(const Environment& environment);
 
+// Notes of training runs (train/report/run_registry.h), below troupe_directory().
+inline constexpr const char* kRunsDirectory = "runs";
+
 // A running head, as it wrote itself down.
 struct ClusterRecord {
   std::string host;  // numeric

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/commands/actors.h"
+#include "tools/commands/chaos.h"
 #include "tools/commands/events.h"
 #include "tools/commands/generate.h"
 #include "tools/commands/head.h"
@@ -17,6 +18,7 @@
 #include "tools/commands/train.h"
 #include "tools/commands/verify.h"
 #include "tools/commands/version.h"
+#include "tools/commands/why.h"
 #include "tools/commands/worker.h"
 
 namespace troupe::tools {
@@ -31,7 +33,9 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
 
   // In the order in which --help shows them. A new command: its file, and a line here.
   add_train_command(app, context);
+  add_why_command(app, context);
   add_plan_command(app, context);
+  add_chaos_command(app, context);
   add_generate_command(app, context);
   add_tokenizer_command(app, context);
   add_merge_command(app, context);

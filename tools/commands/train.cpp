@@ -8,6 +8,8 @@
 #include <memory>
 #include <thread>
 
+#include "tools/commands/cluster_record.h"
+#include "tools/commands/detach.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/train_cluster.h"
 #include "train/config/explain.h"
@@ -17,8 +19,10 @@
 namespace troupe::tools {
 namespace {
 
-// Ctrl-C and SIGTERM as something to read, instead of the process's end. Threads started later
-// inherit the blocked signals; actor processes are started with none blocked.
+constexpr const char* kDetachedLog = "train.log";
+
+// Ctrl-C, SIGTERM and a terminal that goes as something to read, instead of the process's end.
+// Threads started later inherit the blocked signals; actor processes are started with none blocked.
 class Interrupts {
  public:
   void catch_signals() {
@@ -26,6 +30,10 @@ class Interrupts {
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    // Under nohup it is ignored, and stays so.
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     signals_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -33,8 +41,10 @@ class Interrupts {
   train::Interrupt take() {
     signalfd_siginfo info;
     if (::read(fd(), &info, sizeof info) != sizeof info) return train::Interrupt::kNone;
-    last_ = static_cast<int>(info.ssi_signo);
-    return last_ == SIGTERM ? train::Interrupt::kSaveThenEnd : train::Interrupt::kEnd;
+    // A hangup often comes with others; the first signal is the reason.
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (last_ == 0 || signal == SIGINT) last_ = signal;
+    return signal == SIGINT ? train::Interrupt::kEnd : train::Interrupt::kSaveThenEnd;
   }
   // What the shell is told of a process that such a signal ended.
   int exit_code() {
@@ -47,7 +57,71 @@ class Interrupts {
   int last_ = 0;
 };
 
-Status train(std::vector<std::string> arguments, CommandContext& context) {
+// The configuration file among the arguments; empty where there are flags alone.
+std::string config_path(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return {};
+  const std::string& first = arguments.front();
+  const bool file = first.ends_with(".yaml") || first.ends_with(".yml") || first.ends_with(".json");
+  return file && !first.starts_with('-') ? train::absolute_path(first) : std::string();
+}
+
+train::RunRecord note_of_this_process(CommandContext& context,
+                                      const std::vector<std::string>& arguments) {
+  return {.config = config_path(arguments),
+          .host_name = host_name(),
+          .pid = ::getpid(),
+          .process_start = train::process_start_ticks(context.files, ::getpid())};
+}
+
+json::Object to_json(const train::TrainingSummary& summary) {
+  json::Array recoveries;
+  for (const auto& recovery : summary.recoveries) recoveries.push_back(train::to_json(recovery));
+  return {{"run", summary.run},
+          {"output_dir", summary.output_dir},
+          {"steps", summary.steps},
+          {"failures", summary.failures},
+          {"seconds", summary.seconds},
+          {"recovery", train::to_json(summary.recovery)},
+          {"recoveries", std::move(recoveries)}};
+}
+
+// The log of a run without a terminal. A second machine may share the folder.
+std::string detached_log(const train::LoadedConfig& loaded) {
+  const std::string name = loaded.launch.node_rank > 0
+                               ? fmt::format("train-node-{}.log", loaded.launch.node_rank)
+                               : std::string(kDetachedLog);
+  return join_path(loaded.config.training.output_dir, name);
+}
+
+Status detach(const train::LoadedConfig& loaded, const std::vector<std::string>& arguments,
+              bool json_wanted, CommandContext& context) {
+  const std::string log = detached_log(loaded);
+  TROUPE_RETURN_IF_ERROR(context.files.create_directories(loaded.config.training.output_dir));
+  std::vector<std::string> words = {"train"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const auto run = TROUPE_TRY(run_detached(context, std::move(words), log));
+  if (json_wanted) {
+    context.out << json::write(json::Object{{"run", run.run}, {"pid", run.pid}, {"log", log}})
+                << "\n";
+    return {};
+  }
+  context.out << fmt::format("{} goes on without this terminal, as process {}.\n",
+                             run.run.empty() ? "This node of the run" : run.run, run.pid)
+              << fmt::format("  follow:  tail -f {}\n", log);
+  if (run.run.empty()) {
+    context.out << fmt::format("  end:     kill -TERM {}\n", run.pid);
+  } else {
+    context.out << fmt::format("  ask:     troupe why {}\n", run.run)
+                << fmt::format("  stop:    troupe stop {}    (kill -TERM {}; saves a checkpoint)\n",
+                               run.run, run.pid);
+  }
+  return {};
+}
+
+Status train_here(std::vector<std::string> arguments, StartReport* report,
+                  CommandContext& context) {
+  const std::vector<std::string> all = arguments;
+  const auto detach_wanted = std::erase(arguments, "--detach") > 0;
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
   const auto loaded =
@@ -58,7 +132,15 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                 : train::explain_table(rows, false));
     return {};
   }
-  if (loaded.launch.node_rank > 0) return join_as_worker(context, loaded);
+  if (detach_wanted) {
+    auto others = all;
+    std::erase(others, "--detach");
+    return detach(loaded, others, json_wanted, context);
+  }
+  if (loaded.launch.node_rank > 0) {
+    if (report != nullptr) report->started("");
+    return join_as_worker(context, loaded);
+  }
   const SystemClock clock;
   train::StandardErrorOutput output;
   const auto cores = std::max(1u, std::thread::hardware_concurrency());
@@ -70,6 +152,15 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   // On a cluster that runs already, trainers are elsewhere.
   if (!train::resolve_address(loaded.config, loaded.launch)) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
+  }
+  environment.note = note_of_this_process(context, arguments);
+  if (report != nullptr) environment.note.log = train::absolute_path(detached_log(loaded));
+  std::optional<train::RunRegistry> registry;
+  if (const auto home = troupe_directory(context.environment); home.ok()) {
+    environment.registry = &registry.emplace(context.files, join_path(*home, kRunsDirectory));
+  }
+  if (report != nullptr) {
+    environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
   // Until there is something to take down, Ctrl-C ends the process at once.
   Interrupts interrupts;
@@ -83,13 +174,18 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   if (summary.status().code() == Code::kCancelled) context.exit_code = interrupts.exit_code();
   if (!summary.ok()) return summary.status();
   if (json_wanted) {
-    context.out << json::write(json::Object{{"output_dir", summary->output_dir},
-                                            {"steps", summary->steps},
-                                            {"failures", summary->failures},
-                                            {"seconds", summary->seconds}})
-                << "\n";
+    context.out << json::write(to_json(*summary)) << "\n";
   }
   return {};
+}
+
+Status train(std::vector<std::string> arguments, CommandContext& context) {
+  auto report = StartReport::take(arguments);
+  Status status = train_here(std::move(arguments), report ? &*report : nullptr, context);
+  if (report && !status.ok()) {
+    report->failed(status, context.exit_code != 0 ? context.exit_code : exit_code(status.code()));
+  }
+  return status;
 }
 
 }  // namespace
@@ -105,7 +201,14 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example(
           "USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
           "  troupe train x.yaml                   the second of two machines")
+      .example("troupe train x.yaml --detach          goes on when the terminal is gone")
       .example("troupe train x.yaml --explain         what becomes of every key")
+      .example(
+          "\nWithout --detach the run ends with its terminal: SIGHUP and SIGTERM save a "
+          "checkpoint\n"
+          "and end it, Ctrl-C ends it at once, and kill -9 leaves no process behind. With it, the\n"
+          "command waits until the run has started, says where its output goes (OUTPUT_DIR/\n"
+          "train.log) and how to follow, ask for and stop it, and ends.")
       .run([arguments, &context] { return train(*arguments, context); });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <sstream>
 
@@ -96,6 +97,14 @@ DriverState driver_state(FileSystem& files, const RunRecord& record, const std::
   if (record.host_name != host_name || record.process_start == 0) return DriverState::kUnknown;
   return process_start_ticks(files, record.pid) == record.process_start ? DriverState::kRuns
                                                                         : DriverState::kGone;
+}
+
+std::string absolute_path(const std::string& path) {
+  std::error_code failed;
+  std::string whole = std::filesystem::absolute(path, failed).lexically_normal();
+  if (failed) return path;
+  if (whole.size() > 1 && whole.ends_with('/')) whole.pop_back();
+  return whole;
 }
 
 Status RunRegistry::write(const RunRecord& record) {

@@ -40,6 +40,9 @@ DriverState driver_state(FileSystem& files, const RunRecord& record, const std::
 // there is no such process, or where it has ended and was not waited for.
 std::int64_t process_start_ticks(FileSystem& files, std::int64_t pid);
 
+// As notes name files: from the root, without "." and "..", and without a slash at the end.
+std::string absolute_path(const std::string& path);
+
 class RunRegistry {
  public:
   // So many are kept; the oldest go.

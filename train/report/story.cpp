@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <ranges>
 #include <span>
 
@@ -62,6 +63,16 @@ Result<Chapter> chapter_of(const StorySources& sources) {
                "the events in {} are not those of {}: a later run with the same output_dir has "
                "begun them anew; 'troupe why {}' tells its story",
                sources.output_dir, sources.run, sources.output_dir);
+}
+
+// 40 of "out/checkpoint-40"; 0 where the name does not tell.
+std::int64_t step_of_checkpoint(std::string_view path) {
+  const auto dash = path.rfind('-');
+  std::int64_t step = 0;
+  if (dash != std::string_view::npos) {
+    std::from_chars(path.data() + dash + 1, path.data() + path.size(), step);
+  }
+  return step;
 }
 
 bool is_incident(const RunEvent& event) {
@@ -486,10 +497,11 @@ Result<RunStory> read_story(const StorySources& sources) {
     if (!start.run.empty()) story.run = start.run;
     story.world_size = start.world_size;
     story.total_steps = start.total_steps;
-    story.first_step = std::max<std::int64_t>(0, start.step);
+    story.first_step = start.step >= 0 ? start.step : step_of_checkpoint(start.path);
     story.resumed_from = start.path;
     story.began_unix_us = start.unix_time_us;
   }
+  if (!story.total_steps && sources.total_steps > 0) story.total_steps = sources.total_steps;
   story.last_step = story.first_step;
   for (const auto& event : chapter.events) {
     if (event.total_steps) story.total_steps = event.total_steps;

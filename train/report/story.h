@@ -27,6 +27,8 @@ struct StorySources {
   std::string output_dir;
   EventsFile events;
   std::vector<StepRecord> steps;
+  // Of the run, where its events do not say it; from trainer_log.jsonl. 0: not known.
+  std::int64_t total_steps = 0;
   // The newest checkpoint that is there and complete; empty: none.
   std::string newest_checkpoint;
   // What is known of the driver's process, besides the events.

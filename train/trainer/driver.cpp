@@ -1,10 +1,5 @@
 #include "train/trainer/driver.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cmath>
 #include <cstring>
 
 #include "runtime/memory/segment.h"
@@ -12,6 +7,7 @@
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/data/byte_model.h"
 #include "train/report/format.h"
+#include "train/report/story.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/loaded_model.h"
@@ -24,141 +20,7 @@ namespace troupe::train {
 namespace {
 
 constexpr auto kControllerTimeout = std::chrono::seconds(30);
-constexpr auto kStopTimeout = std::chrono::seconds(10);
-constexpr auto kLook = std::chrono::milliseconds(1000);
 constexpr std::int64_t kSampleTokens = 80;
-
-// How the controller said that the run ended.
-struct RunEnd {
-  Status status;
-  std::int64_t failures = 0;
-  std::int64_t last_step = 0;
-  std::string last_checkpoint;
-};
-
-std::string text_of(const json::Value& line, std::string_view key) {
-  return json::find_string(line, key).value_or("");
-}
-double number_of(const json::Value& line, std::string_view key) {
-  return json::find_number(line, key).value_or(0);
-}
-
-StepSeconds seconds_of(const json::Value& line) {
-  const auto* seconds = json::find(line, "seconds");
-  return seconds ? step_seconds_from_json(*seconds) : StepSeconds();
-}
-
-std::string describe_evaluation(const json::Value& line) {
-  return fmt::format("evaluation at step {:.0f}: eval_loss {}  {:.0f} samples in {:.1f} s{}",
-                     number_of(line, "step"), format_scientific(number_of(line, "loss")),
-                     number_of(line, "samples"), number_of(line, "seconds"),
-                     json::find_bool(line, "best").value_or(false) ? "  the best so far" : "");
-}
-
-// The driver's end of the controller's progress lines.
-class ProgressLines {
- public:
-  ProgressLines(UniqueFd socket, DriverEnvironment& environment)
-      : socket_(std::move(socket)), environment_(environment) {}
-
-  // Shows progress until the run has ended. `on_interrupt` is called at most once with each wish,
-  // kSaveThenEnd first.
-  Result<RunEnd> follow(const std::function<void(Interrupt)>& on_interrupt);
-
- private:
-  std::optional<RunEnd> show(const json::Value& line);
-  Result<bool> read_more();
-
-  UniqueFd socket_;
-  DriverEnvironment& environment_;
-  std::optional<ProgressReporter> reporter_;
-  std::string buffer_;
-};
-
-Result<bool> ProgressLines::read_more() {
-  char chunk[1 << 16];
-  const ssize_t n = ::recv(socket_.get(), chunk, sizeof chunk, MSG_DONTWAIT);
-  if (n > 0) {
-    buffer_.append(chunk, static_cast<std::size_t>(n));
-    return true;
-  }
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  return error(Code::kActorDied, "the run's controller is gone{}",
-               n < 0 ? fmt::format(": {}", std::strerror(errno)) : "");
-}
-
-std::optional<RunEnd> ProgressLines::show(const json::Value& line) {
-  const std::string kind = text_of(line, "kind");
-  if (kind == "step") {
-    const auto step = static_cast<std::int64_t>(number_of(line, "step"));
-    if (!reporter_) {
-      reporter_.emplace(environment_.clock, environment_.output,
-                        static_cast<std::int64_t>(number_of(line, "total_steps")), step - 1);
-    }
-    reporter_->update({.step = step,
-                       .loss = number_of(line, "loss"),
-                       .learning_rate = number_of(line, "lr"),
-                       .tokens = static_cast<std::int64_t>(number_of(line, "tokens")),
-                       .seconds = seconds_of(line),
-                       .rates = {.tokens_per_s = number_of(line, "tokens_per_s"),
-                                 .gflops = number_of(line, "gflops"),
-                                 .gemm_share = number_of(line, "gemm_share")}});
-    if (const auto skipped = text_of(line, "skipped"); !skipped.empty()) {
-      reporter_->message(fmt::format("warning: step {} was skipped: {}", step, skipped));
-    }
-    if (json::find_bool(line, "logged").value_or(false)) reporter_->log();
-    return std::nullopt;
-  }
-  if (kind == "end") {
-    if (reporter_) reporter_->finish();
-    const Code code = code_from_number(static_cast<int>(number_of(line, "code")));
-    return RunEnd{code == Code::kOk ? Status() : Status(code, text_of(line, "message")),
-                  static_cast<std::int64_t>(number_of(line, "failures")),
-                  static_cast<std::int64_t>(number_of(line, "last_step")),
-                  text_of(line, "last_checkpoint")};
-  }
-  std::string text = text_of(line, "text");
-  if (kind == "warning") text = "warning: " + text;
-  if (kind == "checkpoint") text = "saved " + text_of(line, "path");
-  if (kind == "evaluation") text = describe_evaluation(line);
-  if (text.empty()) return std::nullopt;
-  if (reporter_) {
-    reporter_->message(text);
-  } else {
-    environment_.output.write(text + "\n");
-  }
-  return std::nullopt;
-}
-
-Result<RunEnd> ProgressLines::follow(const std::function<void(Interrupt)>& on_interrupt) {
-  bool saving = false;
-  std::optional<TimePoint> stop_by;
-  for (;;) {
-    pollfd fds[2] = {{socket_.get(), POLLIN, 0},
-                     {stop_by ? -1 : environment_.interrupt_fd, POLLIN, 0}};
-    ::poll(fds, 2, static_cast<int>(kLook.count()));
-    if (fds[1].revents != 0) {
-      const Interrupt wish = environment_.take_interrupt();
-      if (wish == Interrupt::kSaveThenEnd && !saving) {
-        saving = true;
-        on_interrupt(wish);
-      } else if (wish != Interrupt::kNone) {
-        stop_by = environment_.clock.now() + kStopTimeout;
-        on_interrupt(Interrupt::kEnd);
-      }
-    }
-    if (fds[0].revents != 0) TROUPE_RETURN_IF_ERROR(read_more());
-    for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos;) {
-      const auto line = parse_python_json(std::string_view(buffer_).substr(0, newline), "progress");
-      buffer_.erase(0, newline + 1);
-      if (!line.ok()) return line.status();
-      if (auto end = show(*line)) return std::move(*end);
-    }
-    if (stop_by && environment_.clock.now() > *stop_by) {
-      return RunEnd{error(Code::kCancelled, "interrupted")};
-    }
-  }
-}
 
 RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
                  const TrainingCluster& cluster, DriverEnvironment& environment, int world_size,
@@ -187,6 +49,8 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
     spec.fruitless_failures_max = *spec.restarts_max + 1;
   }
   spec.faults = config.troupe.chaos;
+  spec.spares = static_cast<std::int32_t>(config.troupe.spares);
+  spec.hang_timeout_ms = config.troupe.hang_timeout_ms;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.nodes = cluster.nodes;
   return spec;
@@ -198,9 +62,8 @@ std::string precision_text(const TrainConfig& config) {
 }
 
 Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
-                                   const char* purpose) {
-  return cluster.client()->connect_to(controller.id(), purpose,
-                                      Deadline::after(kControllerTimeout));
+                                   const char* purpose, Deadline deadline) {
+  return cluster.client()->connect_to(controller.id(), purpose, deadline);
 }
 
 Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controller,
@@ -208,7 +71,8 @@ Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controlle
   const auto bytes = encode_bundle(bundle);
   auto segment = TROUPE_TRY(memory::Segment::create("troupe-bundle", bytes.size()));
   std::memcpy(segment.data(), bytes.data(), bytes.size());
-  const auto road = TROUPE_TRY(open_purpose(cluster, controller, kBundlePurpose));
+  const auto road = TROUPE_TRY(
+      open_purpose(cluster, controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
   return send_bundle(road.socket.get(), road.same_node, segment, Deadline::after(kBundleTimeout));
 }
 
@@ -298,6 +162,96 @@ Status explain_end(const RunEnd& end, const TrainingSection& training) {
   return Status(status.code(), fmt::format("{}; {}", status.message(), checkpoint));
 }
 
+// The run's recoveries as its events tell them: those in the output directory, or, where that is
+// on another machine, those that were told.
+RunStory story_of(FileSystem& files, const RunSpec& spec, const std::vector<RunEvent>& told) {
+  StorySources sources{.run = spec.run, .output_dir = spec.output_dir};
+  auto events = read_events(files, join_path(spec.output_dir, kEventsFile));
+  if (events.ok()) sources.events = std::move(*events);
+  auto story = read_story(sources);
+  if (story.ok() && !story->recoveries.empty()) return std::move(*story);
+  sources.events = {told, {}};
+  return read_story(sources).value_or(RunStory());
+}
+
+// The run in its note.
+class RunNote {
+ public:
+  RunNote(DriverEnvironment& environment, const RunSpec& spec)
+      : environment_(environment), record_(environment.note) {
+    record_.run = spec.run;
+    record_.output_dir = absolute_path(spec.output_dir);
+    record_.started_unix_us = spec.started_unix_us;
+  }
+  void begin() { write(); }
+  void started() {
+    if (environment_.on_started) environment_.on_started(record_);
+  }
+  void end(const Status& status, std::int64_t last_step) {
+    record_.ended_unix_us = environment_.clock.unix_time_us();
+    record_.end = status;
+    record_.last_step = last_step;
+    write();
+  }
+
+ private:
+  void write() {
+    if (environment_.registry == nullptr) return;
+    const Status written = environment_.registry->write(record_);
+    if (!written.ok()) {
+      environment_.output.write(fmt::format("warning: {} cannot be found by its id: {}\n",
+                                            record_.run, written.to_string()));
+    }
+  }
+
+  DriverEnvironment& environment_;
+  RunRecord record_;
+};
+
+// From the controller's start to the run's end, the cluster closed. `told`: the run's events.
+Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
+                          DriverEnvironment& environment, RunNote& note,
+                          std::vector<RunEvent>& told) {
+  // Started again, it takes its trainers over. A controller that dies on and on is no use.
+  ActorOptions options{.name = "controller/" + spec.run,
+                       .num_cpus = 0,
+                       .max_restarts = 100,
+                       .backoff_initial = std::chrono::milliseconds(0),
+                       .backoff_max = std::chrono::milliseconds(200),
+                       .run = spec.run};
+  if (!cluster.nodes.empty()) options.node_affinity = cluster.nodes.front();
+  const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
+  auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose,
+                                      Deadline::after(kControllerTimeout)));
+  TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, bundle));
+  TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
+  note.started();
+
+  ProgressLinesOptions lines_options{
+      .connect = [&](Deadline deadline) -> Result<UniqueFd> {
+        return std::move(
+            TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose, deadline))
+                .socket);
+      },
+      .tell =
+          [&](Interrupt wish) {
+            if (wish == Interrupt::kSaveThenEnd) {
+              static_cast<void>(controller.call<&TrainController::save_and_stop>());
+            } else {
+              static_cast<void>(controller.call<&TrainController::stop>(
+                  error(Code::kCancelled, "interrupted by the user")));
+            }
+          },
+      .hand_over = [&] { return hand_over(cluster.cluster, controller, bundle); },
+      .interrupt_fd = environment.interrupt_fd,
+      .take_interrupt = environment.take_interrupt};
+  ProgressLines lines(std::move(road.socket), environment.clock, environment.output,
+                      std::move(lines_options));
+  auto end = lines.follow();
+  told = lines.events();
+  return end;
+}
+
 }  // namespace
 
 Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironment& environment) {
@@ -333,38 +287,43 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
                   loaded.world_size.from, threads, threads == 1 ? "" : "s",
                   describe(strategy, mesh), precision_text(config)));
 
-  ActorOptions options{.name = "controller/" + spec.run, .num_cpus = 0, .run = spec.run};
-  if (!cluster.nodes.empty()) options.node_affinity = cluster.nodes.front();
-  const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
-  auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose));
-  TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, prepared.bundle));
-  TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
-
-  ProgressLines lines(std::move(road.socket), environment);
-  const auto followed = lines.follow([&](Interrupt wish) {
-    if (wish == Interrupt::kSaveThenEnd) {
-      say("told to end: saving a checkpoint after this step; told again, the run ends at once");
-      static_cast<void>(controller.call<&TrainController::save_and_stop>());
-      return;
-    }
-    say("interrupted: ending the run");
-    static_cast<void>(controller.call<&TrainController::stop>(
-        error(Code::kCancelled, "interrupted by the user")));
-  });
+  RunNote note(environment, spec);
+  note.begin();
+  std::vector<RunEvent> told;
+  auto followed = follow_run(cluster, spec, prepared.bundle, environment, note, told);
   cluster.cluster.close();
   if (!followed.ok() || !followed->status.ok()) {
     // A trainer that was ended while it saved could not tidy up.
     const Status cleared = clear_unfinished_saves(environment.files, config.training.output_dir);
     if (!cleared.ok()) say("warning: " + cleared.to_string());
   }
-  RunEnd end = TROUPE_TRY(followed);
+  const double seconds = std::chrono::duration<double>(environment.clock.now() - started).count();
+  const RunStory story = story_of(environment.files, spec, told);
+  const double run_ms = story.run_ms() > 0 ? story.run_ms() : seconds * 1000;
+  if (auto table = recovery_table(story.recoveries, run_ms); !table.empty()) {
+    environment.output.write(table);
+  }
+  if (!followed.ok()) {
+    note.end(followed.status(), 0);
+    return followed.status();
+  }
+  RunEnd end = std::move(*followed);
   if (!end.status.ok()) end.last_checkpoint = newest_checkpoint(environment.files, spec, end);
-  TROUPE_RETURN_IF_ERROR(explain_end(end, config.training));
-  TrainingSummary summary{
-      .output_dir = config.training.output_dir,
-      .steps = end.last_step,
-      .failures = end.failures,
-      .seconds = std::chrono::duration<double>(environment.clock.now() - started).count()};
+  const Status explained = explain_end(end, config.training);
+  note.end(explained, end.last_step);
+  if (!explained.ok()) {
+    if (environment.registry != nullptr && explained.code() != Code::kCancelled) {
+      say(fmt::format("'troupe why {}' tells what happened", spec.run));
+    }
+    return explained;
+  }
+  TrainingSummary summary{.run = spec.run,
+                          .output_dir = config.training.output_dir,
+                          .steps = end.last_step,
+                          .failures = end.failures,
+                          .seconds = seconds,
+                          .recoveries = story.recoveries,
+                          .recovery = summarize(story.recoveries, run_ms)};
   say(fmt::format("trained {} steps in {}; the model is in {}", summary.steps,
                   format_duration(summary.seconds), summary.output_dir));
   TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared));

@@ -3,7 +3,7 @@
 //
 // The driver prepares (prepare.h), has a cluster, spawns the controller, hands it the run's data
 // and shows what it tells. The user may end the run, with a checkpoint or as it is; the last
-// checkpoint stays.
+// checkpoint stays. A run that lost ranks on the way ends with the table of its recoveries.
 
 #include <functional>
 #include <optional>
@@ -17,7 +17,10 @@
 #include "runtime/base/status.h"
 #include "train/config/load.h"
 #include "train/report/progress.h"
+#include "train/report/recovery_table.h"
+#include "train/report/run_registry.h"
 #include "train/sharding/memory_fit.h"
+#include "train/trainer/progress_lines.h"
 
 namespace troupe::train {
 
@@ -36,13 +39,6 @@ struct TrainingCluster {
   std::optional<NodeMemory> memory;
 };
 
-// What the user wants of a run that goes on.
-enum class Interrupt {
-  kNone,
-  kEnd,          // at once
-  kSaveThenEnd,  // after the step under way and a checkpoint; wanted again: at once
-};
-
 struct DriverEnvironment {
   FileSystem& files;
   const Clock& clock;
@@ -56,6 +52,12 @@ struct DriverEnvironment {
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.
   std::function<Interrupt()> take_interrupt;
+  // Where the run is noted, so that tools find it; null: nowhere. What the note says of this
+  // process; the driver adds the rest.
+  RunRegistry* registry = nullptr;
+  RunRecord note;
+  // Told once the trainers have their places and the run is noted.
+  std::function<void(const RunRecord& record)> on_started;
   // Brings up or joins the cluster, for so many trainers. Called after the configuration and the
   // data were found good.
   std::function<Result<TrainingCluster>(int trainers)> make_cluster;
@@ -63,10 +65,14 @@ struct DriverEnvironment {
 
 // What a finished run comes to.
 struct TrainingSummary {
+  std::string run;
   std::string output_dir;
   std::int64_t steps = 0;
   std::int64_t failures = 0;  // generations that were lost and recovered
   double seconds = 0;
+  // What failed on the way, and what that cost.
+  std::vector<Recovery> recoveries;
+  RecoverySummary recovery;
 };
 
 // kCancelled after an interrupt, saying whether and where it was saved; otherwise what ended the

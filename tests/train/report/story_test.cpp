@@ -373,7 +373,6 @@ TEST_CASE("a directory that was gone on with has several runs: each has its own 
       .add(5'200, recovered(5))
       .end(10'000, 12, Code::kCancelled, "stopped", "out/a/checkpoint-12")
       .add(20'000, {.event = "start",
-                    .step = 12,
                     .path = "out/a/checkpoint-12",
                     .run = "run-2",
                     .world_size = 2,

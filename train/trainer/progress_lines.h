@@ -1,0 +1,92 @@
+#pragma once
+// The driver's end of the controller's progress lines (trainer_messages.h): shows them, follows the
+// run to its end, and connects again where the controller's process was replaced.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/json.h"
+#include "runtime/base/status.h"
+#include "runtime/base/unique_fd.h"
+#include "train/report/progress.h"
+#include "train/report/run_event.h"
+
+namespace troupe::train {
+
+// What the user wants of a run that goes on.
+enum class Interrupt {
+  kNone,
+  kEnd,          // at once
+  kSaveThenEnd,  // after the step under way and a checkpoint; wanted again: at once
+};
+
+// How the controller said that the run ended.
+struct RunEnd {
+  Status status;
+  std::int64_t failures = 0;
+  std::int64_t last_step = 0;
+  std::string last_checkpoint;
+};
+
+struct ProgressLinesOptions {
+  // A new connection of kProgressPurpose, within the deadline. kActorDied: the controller is gone
+  // for good.
+  std::function<Result<UniqueFd>(Deadline deadline)> connect;
+  // Passes a wish on to the controller; called again with it after the controller was replaced.
+  std::function<void(Interrupt wish)> tell;
+  // Gives the run's data to a controller that could not take them over from the one before.
+  std::function<Status()> hand_over;
+  // A descriptor that becomes readable when the user wants something of the run; -1: none.
+  int interrupt_fd = -1;
+  // What it is; takes it away. Must be there where interrupt_fd is.
+  std::function<Interrupt()> take_interrupt;
+  // For a controller whose process was lost: from there to a connection with its successor.
+  Duration reconnect_timeout = std::chrono::seconds(60);
+};
+
+// One thread. `clock` and `output` outlive it.
+class ProgressLines {
+ public:
+  ProgressLines(UniqueFd socket, const Clock& clock, ProgressOutput& output,
+                ProgressLinesOptions options)
+      : socket_(std::move(socket)), clock_(clock), output_(output), options_(std::move(options)) {}
+
+  // Shows progress until the run has ended. A user who interrupts twice waits for the controller's
+  // word no longer than ten seconds. kActorDied: the controller is gone without one.
+  Result<RunEnd> follow();
+
+  // Of this run, as far as they were told.
+  const std::vector<RunEvent>& events() const { return events_; }
+
+ private:
+  Result<std::optional<RunEnd>> show(const json::Value& line);
+  Status take_snapshot(const json::Value& line);
+  void show_step(const json::Value& line);
+  void show_event(const json::Value& line);
+  void say(const std::string& text);
+  // Readable or a second has passed.
+  void wait();
+  void take_wish();
+  // False: the connection has ended.
+  bool read_more();
+  // The end, where the lines read so far hold it.
+  Result<std::optional<RunEnd>> show_lines();
+  Status connect_again();
+
+  UniqueFd socket_;  // invalid while the controller is away
+  const Clock& clock_;
+  ProgressOutput& output_;
+  const ProgressLinesOptions options_;
+  std::optional<ProgressReporter> reporter_;
+  std::string buffer_;
+  std::vector<RunEvent> events_;
+  bool saving_ = false;
+  std::optional<TimePoint> stop_by_;
+  std::optional<TimePoint> away_since_;
+};
+
+}  // namespace troupe::train
