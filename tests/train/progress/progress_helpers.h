@@ -18,7 +18,7 @@ class RecordMemory {
   std::span<std::byte> bytes() {
     return {reinterpret_cast<std::byte*>(words_.data()), sizeof(ProgressRecord)};
   }
-  ProgressSnapshot read() { return read_progress(bytes()).value(); }
+  ProgressSnapshot read() { return read_progress(record()).value(); }
 
  private:
   std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(sizeof(ProgressRecord) / 8);

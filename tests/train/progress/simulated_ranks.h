@@ -112,16 +112,16 @@ class SimulatedRanks {
     if (rank.operators_left-- > 0) {
       rank.activity = Activity::kOperator;
       rank.busy = true;
-      rank.turns_left = below(40) == 0 ? below(2000) : below(15);
+      rank.turns_left = below(80) == 0 ? below(2000) : below(15);
       if (rank.to_hang) {
         rank.activity = Activity::kHang;
         rank.busy = false;
-      } else if (below(50) == 0) {
+      } else if (below(150) == 0) {
         rank.activity = Activity::kFile;
         rank.busy = false;
         rank.snapshot.in_file = true;
         rank.turns_left = below(6000);
-      } else if (below(100) == 0) {
+      } else if (below(200) == 0) {
         rank.activity = Activity::kLoad;
         rank.busy = false;
         rank.snapshot.stage = Stage::kLoad;
