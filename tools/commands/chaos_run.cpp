@@ -1,0 +1,264 @@
+#include "tools/commands/chaos_run.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/json.h"
+#include "runtime/base/suggest.h"
+#include "tools/commands/child_program.h"
+#include "tools/commands/loopback_cluster.h"
+#include "tools/commands/outside_strikes.h"
+#include "tools/commands/run_result.h"
+#include "tools/commands/signals.h"
+#include "train/chaos/scenario.h"
+#include "train/config/load.h"
+#include "train/config/yaml.h"
+#include "train/report/step_log.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(5);
+constexpr auto kClusterTimeout = std::chrono::seconds(30);
+// After Ctrl-C the training ends by itself; then it is ended.
+constexpr auto kEndTimeout = std::chrono::seconds(15);
+constexpr std::uint64_t kScenarioBytesMax = 1u << 20;
+constexpr std::uint64_t kLogShownMax = 4u << 20;
+
+// The step under way as steps.jsonl says; reads on from where it was.
+class StepsSeen {
+ public:
+  explicit StepsSeen(std::string path) : path_(std::move(path)) {}
+  std::int64_t under_way() {
+    std::ifstream in(path_, std::ios::binary | std::ios::ate);
+    if (!in) return 0;
+    const auto size = static_cast<std::int64_t>(in.tellg());
+    // Cut back to an earlier step by a recovery from a checkpoint.
+    if (size < offset_) offset_ = lines_ = 0;
+    in.seekg(offset_);
+    std::string more(static_cast<std::size_t>(size - offset_), '\0');
+    in.read(more.data(), static_cast<std::streamsize>(more.size()));
+    more.resize(static_cast<std::size_t>(in.gcount()));
+    offset_ += static_cast<std::int64_t>(more.size());
+    lines_ += std::count(more.begin(), more.end(), '\n');
+    return lines_ + 1;
+  }
+
+ private:
+  const std::string path_;
+  std::int64_t offset_ = 0, lines_ = 0;
+};
+
+class ChaosRun {
+ public:
+  ChaosRun(const ChaosRunFlags& flags, CommandContext& context)
+      : flags_(flags), context_(context) {}
+  Status run();
+
+ private:
+  Status load();
+  Status make_cluster();
+  // One training to its end; `strikes` may be null.
+  Status train(const std::string& output_dir, const std::string& faults, bool on_cluster,
+               OutsideStrikes* strikes, double& seconds);
+  Status under_fire();
+  Status report();
+  json::Object report_json() const;
+  std::string report_text() const;
+
+  const ChaosRunFlags& flags_;
+  CommandContext& context_;
+  SystemClock clock_;
+  train::Scenario scenario_;
+  std::string output_dir_, oracle_dir_;
+  std::int64_t world_size_ = 1, threads_ = 1;
+  std::string folder_, mark_;
+  std::unique_ptr<LoopbackCluster> cluster_;
+  std::atomic<int> signal_{0};
+
+  std::vector<OutsideStrike> strikes_;
+  std::optional<TrainedRun> struck_, oracle_;
+  std::optional<std::string> differs_;
+  double seconds_ = 0, oracle_seconds_ = 0;
+};
+
+Status ChaosRun::load() {
+  const auto text = TROUPE_TRY(context_.files.read(flags_.scenario, kScenarioBytesMax));
+  const auto document = TROUPE_TRY(train::parse_yaml(text, flags_.scenario));
+  auto more = train::parse_faults(flags_.more_faults);
+  if (!more.ok()) return more.status().prefixed("--chaos");
+  auto scenario = train::scenario_from_json(document, std::move(*more));
+  if (!scenario.ok()) return scenario.status().prefixed(flags_.scenario);
+  scenario_ = std::move(*scenario);
+  const auto loaded = TROUPE_TRY(
+      train::load_train_config(flags_.train_arguments, context_.environment, context_.files));
+  output_dir_ = loaded.config.training.output_dir;
+  oracle_dir_ = output_dir_ + "-oracle";
+  world_size_ = loaded.world_size.value;
+  threads_ = loaded.config.troupe.threads_per_worker.value_or(1);
+  for (const auto& fault : scenario_.faults) {
+    if (fault.rank >= world_size_) {
+      return error(Code::kInvalidArgument, "{}: the training has {} ranks, counted from 0",
+                   train::fault_text(fault), world_size_);
+    }
+  }
+  return {};
+}
+
+Status ChaosRun::make_cluster() {
+  if (!scenario_.loopback) return {};
+  const auto ranks_per_node = (world_size_ + scenario_.nodes - 1) / scenario_.nodes;
+  auto cluster =
+      LoopbackCluster::start(context_.files,
+                             {.folder = folder_,
+                              .mark = mark_,
+                              .nodes = static_cast<int>(scenario_.nodes),
+                              .cpus_per_node = static_cast<double>(ranks_per_node * threads_)},
+                             Deadline::after(kClusterTimeout));
+  if (!cluster.ok()) return cluster.status().prefixed("the cluster did not come up");
+  cluster_ = std::move(*cluster);
+  return {};
+}
+
+Status ChaosRun::train(const std::string& output_dir, const std::string& faults, bool on_cluster,
+                       OutsideStrikes* strikes, double& seconds) {
+  // Left from an earlier run, they would be taken for this one's steps.
+  for (const char* name : {train::kStepsFile, train::kEventsFile}) {
+    const Status removed = context_.files.remove(join_path(output_dir, name));
+    if (!removed.ok() && removed.code() != Code::kNotFound) return removed;
+  }
+  ChildOptions child;
+  child.arguments = {"train"};
+  for (const auto& argument : flags_.train_arguments) child.arguments.push_back(argument);
+  child.arguments.push_back("output_dir=" + output_dir);
+  child.arguments.push_back("overwrite_output_dir=true");
+  child.arguments.push_back("troupe.chaos=" + faults);
+  child.environment[kChaosMark] = mark_;
+  if (on_cluster) {
+    child.arguments.push_back("troupe.address=" + cluster_->address());
+    child.environment["HOME"] = cluster_->home();
+  }
+  child.output_path = join_path(folder_, strikes ? "train.log" : "oracle.log");
+  const TimePoint began = clock_.now();
+  const auto program = TROUPE_TRY(ChildProgram::start(child));
+  StepsSeen steps(join_path(output_dir, train::kStepsFile));
+  std::optional<Deadline> end_by;
+  for (;;) {
+    const auto code = program->wait(Deadline::after(kTick));
+    if (code.ok()) {
+      seconds = std::chrono::duration<double>(clock_.now() - began).count();
+      if (signal_ != 0) return error(Code::kCancelled, "interrupted");
+      if (*code == 0) return {};
+      const auto log = context_.files.read(child.output_path, kLogShownMax);
+      const std::string text = log.ok() ? *log : std::string();
+      return error(Code::kFailedPrecondition, "the {} ended with exit code {}:\n{}",
+                   strikes ? "training under fire" : "undisturbed training", *code,
+                   trim(std::string_view(text).substr(text.size() -
+                                                      std::min<std::size_t>(2000, text.size()))));
+    }
+    if (code.status().code() != Code::kDeadlineExceeded) return code.status();
+    if (signal_ != 0 && !end_by) {
+      program->signal(SIGINT);
+      end_by = Deadline::after(kEndTimeout);
+    }
+    if (end_by && end_by->passed()) return error(Code::kCancelled, "interrupted");
+    if (strikes && signal_ == 0) strikes->tick(steps.under_way());
+  }
+}
+
+Status ChaosRun::under_fire() {
+  std::vector<train::Fault> inside;
+  for (const auto& fault : scenario_.faults) {
+    if (train::strikes_at_point(fault)) inside.push_back(fault);
+  }
+  TROUPE_RETURN_IF_ERROR(make_cluster());
+  {
+    OutsideStrikes strikes(scenario_.faults, scenario_.seed, mark_, cluster_.get(), clock_);
+    const Status trained =
+        train(output_dir_, train::faults_text(inside), cluster_ != nullptr, &strikes, seconds_);
+    strikes_ = strikes.strikes();
+    TROUPE_RETURN_IF_ERROR(trained);
+  }
+  cluster_.reset();
+  struck_ = TROUPE_TRY(read_trained_run(context_.files, output_dir_));
+  if (!flags_.oracle) return {};
+  TROUPE_RETURN_IF_ERROR(train(oracle_dir_, "", false, nullptr, oracle_seconds_));
+  oracle_ = TROUPE_TRY(read_trained_run(context_.files, oracle_dir_));
+  differs_ = difference(*struck_, *oracle_);
+  return {};
+}
+
+json::Object ChaosRun::report_json() const {
+  json::Array faults, strikes, recoveries;
+  for (const auto& fault : scenario_.faults) faults.push_back(train::fault_text(fault).c_str());
+  for (const auto& strike : strikes_) strikes.push_back(to_json(strike));
+  for (const auto& recovery : struck_->recoveries) recoveries.push_back(train::to_json(recovery));
+  json::Object report{
+      {"output_dir", output_dir_},
+      {"seconds", seconds_},
+      {"steps", struck_->step_count},
+      {"faults", std::move(faults)},
+      {"strikes", std::move(strikes)},
+      {"recoveries", std::move(recoveries)},
+      {"summary", train::to_json(train::summarize(struck_->recoveries, seconds_ * 1000))},
+      {"weights_sha256", struck_->weights_sha256}};
+  if (oracle_) {
+    report["oracle"] = json::Object{{"output_dir", oracle_dir_},
+                                    {"seconds", oracle_seconds_},
+                                    {"weights_sha256", oracle_->weights_sha256},
+                                    {"equal", !differs_.has_value()},
+                                    {"difference", differs_.value_or("")}};
+  }
+  return report;
+}
+
+std::string ChaosRun::report_text() const {
+  std::string text;
+  for (const auto& strike : strikes_) {
+    text += fmt::format("{:8.2f} s  {}  {}\n", strike.at_s, strike.fault,
+                        strike.target.empty() ? "found nothing to strike" : strike.target);
+  }
+  text += train::recovery_table(struck_->recoveries, seconds_ * 1000);
+  if (struck_->recoveries.empty()) text += "no recovery was needed\n";
+  text += fmt::format("{} steps in {:.1f} s; the model is in {}\n", struck_->step_count, seconds_,
+                      output_dir_);
+  if (!oracle_) return text;
+  return text + fmt::format("undisturbed: {:.1f} s; {}\n", oracle_seconds_,
+                            differs_ ? *differs_ : "weights and steps are equal, bit for bit");
+}
+
+Status ChaosRun::report() {
+  context_.out << (flags_.json ? json::write(report_json()) + "\n" : report_text());
+  if (!differs_) return {};
+  return error(Code::kDataLoss, "the result is not that of the undisturbed training: {}",
+               *differs_);
+}
+
+Status ChaosRun::run() {
+  TROUPE_RETURN_IF_ERROR(load());
+  folder_ =
+      TROUPE_TRY(make_folder(context_.environment.get("TMPDIR").value_or("/tmp"), "troupe-chaos-"));
+  mark_ = folder_;
+  const auto work = [&]() -> Status {
+    TROUPE_RETURN_IF_ERROR(under_fire());
+    return report();
+  };
+  const Status status = with_signals([&](int signal) { signal_ = signal; }, work, context_);
+  cluster_.reset();
+  static_cast<void>(context_.files.remove_tree(folder_));
+  return status;
+}
+
+}  // namespace
+
+Status chaos_run(const ChaosRunFlags& flags, CommandContext& context) {
+  return ChaosRun(flags, context).run();
+}
+
+}  // namespace troupe::tools

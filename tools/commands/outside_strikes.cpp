@@ -1,0 +1,140 @@
+#include "tools/commands/outside_strikes.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+namespace troupe::tools {
+namespace {
+
+using train::FaultKind;
+
+// A slow process runs this long in each turn, and is stopped factor − 1 times as long.
+constexpr auto kSlowTurn = std::chrono::milliseconds(10);
+
+ProcessRole role_struck_by(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKillKeeper:
+      return ProcessRole::kKeeper;
+    case FaultKind::kKillDaemon:
+      return ProcessRole::kDaemon;
+    case FaultKind::kKillHead:
+      return ProcessRole::kHead;
+    case FaultKind::kKillController:
+      return ProcessRole::kController;
+    default:
+      return ProcessRole::kTrainer;
+  }
+}
+
+std::string_view role_text(ProcessRole role) {
+  constexpr std::string_view kTexts[] = {"a process", "a trainer",       "the controller",
+                                         "a keeper",  "a node's daemon", "the head"};
+  return kTexts[static_cast<int>(role)];
+}
+
+}  // namespace
+
+json::Object to_json(const OutsideStrike& strike) {
+  return {{"at_s", strike.at_s}, {"fault", strike.fault}, {"target", strike.target}};
+}
+
+OutsideStrikes::OutsideStrikes(const std::vector<train::Fault>& faults, std::uint64_t seed,
+                               std::string mark, LoopbackCluster* cluster, const Clock& clock)
+    : faults_(faults),
+      schedule_(faults, seed),
+      random_(seed),
+      mark_(std::move(mark)),
+      cluster_(cluster),
+      clock_(clock) {}
+
+OutsideStrikes::~OutsideStrikes() { end_lasting(TimePoint::max()); }
+
+void OutsideStrikes::tick(std::int64_t step) {
+  const TimePoint now = clock_.now();
+  end_lasting(now);
+  if (step <= 0) return;
+  // Step 1 stands when step 2 is under way.
+  if (!first_step_at_ && step >= 2) first_step_at_ = now;
+  const double elapsed =
+      first_step_at_ ? std::chrono::duration<double>(now - *first_step_at_).count() : 0;
+  for (const auto index : schedule_.due(elapsed, step)) strike(faults_[index], elapsed);
+}
+
+void OutsideStrikes::strike(const train::Fault& fault, double at_s) {
+  const bool link = fault.kind == FaultKind::kCut || fault.kind == FaultKind::kDelay ||
+                    fault.kind == FaultKind::kStall;
+  strikes_.push_back({.at_s = at_s,
+                      .fault = train::fault_text(fault),
+                      .target = link ? strike_link(fault) : strike_process(fault)});
+}
+
+std::optional<MarkedProcess> OutsideStrikes::victim_of(const train::Fault& fault) {
+  auto processes = marked_processes(mark_);
+  std::erase_if(processes, [&](const MarkedProcess& p) {
+    return p.role != role_struck_by(fault.kind) || p.state == 'Z' ||
+           (p.role == ProcessRole::kTrainer && fault.rank >= 0 && p.rank != fault.rank) ||
+           (fault.node >= 0 && p.node != fault.node);
+  });
+  if (processes.empty()) return std::nullopt;
+  return processes[random_.below(processes.size())];
+}
+
+std::string OutsideStrikes::strike_process(const train::Fault& fault) {
+  const auto victim = victim_of(fault);
+  if (!victim) return "";
+  const std::string target =
+      victim->role == ProcessRole::kTrainer
+          ? fmt::format("rank {}, process {}", victim->rank, victim->pid)
+          : fmt::format("{}{}, process {}", role_text(victim->role),
+                        victim->node >= 0 ? fmt::format(" of node {}", victim->node) : "",
+                        victim->pid);
+  if (fault.kind == FaultKind::kSlow) {
+    lasting_.push_back({.until = clock_.now() + std::chrono::milliseconds(fault.for_ms),
+                        .pid = victim->pid,
+                        .factor = fault.factor});
+    return target;
+  }
+  const int signal = fault.kind == FaultKind::kStop ? SIGSTOP : SIGKILL;
+  // It ran a moment ago; that its number is another one's by now is as likely as with kill(1).
+  return ::kill(victim->pid, signal) == 0 ? target : "";
+}
+
+std::string OutsideStrikes::strike_link(const train::Fault& fault) {
+  if (!cluster_) return "";
+  const int node = static_cast<int>(fault.node);
+  const std::string target =
+      node < 0 ? "all connections between nodes" : fmt::format("the connections to node {}", node);
+  if (fault.kind == FaultKind::kCut) {
+    cluster_->cut(node);
+    return target;
+  }
+  net::LinkConditions link;
+  if (fault.kind == FaultKind::kStall) {
+    link.stalled = true;
+  } else {
+    link.delay = std::chrono::milliseconds(fault.delay_ms);
+    link.jitter = std::chrono::milliseconds(fault.jitter_ms);
+  }
+  cluster_->set_link(node, link);
+  lasting_.push_back(
+      {.until = clock_.now() + std::chrono::milliseconds(fault.for_ms), .node = node});
+  return target;
+}
+
+void OutsideStrikes::end_lasting(TimePoint now) {
+  for (Lasting& lasting : lasting_) {
+    const bool over = now >= lasting.until;
+    if (lasting.pid < 0) {
+      if (over) cluster_->set_link(lasting.node, {});
+      continue;
+    }
+    const auto period = std::chrono::duration_cast<Duration>(kSlowTurn * lasting.factor);
+    const bool stop = !over && now.time_since_epoch() % period >= kSlowTurn;
+    if (stop != lasting.stopped) ::kill(lasting.pid, stop ? SIGSTOP : SIGCONT);
+    lasting.stopped = stop;
+  }
+  std::erase_if(lasting_, [&](const Lasting& lasting) { return now >= lasting.until; });
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,67 @@
+#pragma once
+// Strikes a training from outside, by pid and by proxy, when its schedule says so. Knows nothing of
+// what happens inside: a kill comes at any moment.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/json.h"
+#include "runtime/base/random.h"
+#include "tools/commands/loopback_cluster.h"
+#include "tools/commands/marked_processes.h"
+#include "train/chaos/schedule.h"
+
+namespace troupe::tools {
+
+struct OutsideStrike {
+  double at_s = 0;  // since the first step stood
+  std::string fault;
+  std::string target;  // "rank 1, process 4711", "node 0's connections"; empty: there was none
+};
+json::Object to_json(const OutsideStrike& strike);
+
+// One thread. Stopped processes go on when it is destroyed.
+class OutsideStrikes {
+ public:
+  // `cluster` may be null: then no fault needs it. All outlive it.
+  OutsideStrikes(const std::vector<train::Fault>& faults, std::uint64_t seed, std::string mark,
+                 LoopbackCluster* cluster, const Clock& clock);
+  ~OutsideStrikes();
+  OutsideStrikes(const OutsideStrikes&) = delete;
+  OutsideStrikes& operator=(const OutsideStrikes&) = delete;
+
+  // Strikes what is due, and ends what has lasted long enough. To be called every few milliseconds.
+  // `step`: the one under way; 0 before the first.
+  void tick(std::int64_t step);
+  const std::vector<OutsideStrike>& strikes() const { return strikes_; }
+
+ private:
+  struct Lasting {  // a fault that ends by itself
+    TimePoint until;
+    pid_t pid = -1;     // of a slow process
+    double factor = 0;  // of it
+    bool stopped = false;
+    int node = -1;  // of connections
+  };
+  void strike(const train::Fault& fault, double at_s);
+  std::string strike_process(const train::Fault& fault);
+  std::string strike_link(const train::Fault& fault);
+  std::optional<MarkedProcess> victim_of(const train::Fault& fault);
+  void end_lasting(TimePoint now);
+
+  const std::vector<train::Fault>& faults_;
+  train::StrikeSchedule schedule_;
+  SeededRandom random_;
+  const std::string mark_;
+  LoopbackCluster* cluster_;
+  const Clock& clock_;
+  std::optional<TimePoint> first_step_at_;
+  std::vector<Lasting> lasting_;
+  std::vector<OutsideStrike> strikes_;
+};
+
+}  // namespace troupe::tools

@@ -1,0 +1,46 @@
+#include "tools/commands/signals.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "runtime/base/unique_fd.h"
+
+namespace troupe::tools {
+
+Status with_signals(const std::function<void(int signal)>& on_signal,
+                    const std::function<Status()>& work, CommandContext& context) {
+  sigset_t set, before;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &set, &before);
+  const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  const UniqueFd done(::eventfd(0, EFD_CLOEXEC));
+  std::atomic<int> seen{0};
+  std::thread watcher([&] {
+    for (;;) {
+      pollfd fds[2] = {{signals.get(), POLLIN, 0}, {done.get(), POLLIN, 0}};
+      ::poll(fds, 2, -1);  // ends with the work
+      if (fds[1].revents != 0) return;
+      signalfd_siginfo info;
+      if (::read(signals.get(), &info, sizeof info) != sizeof info) continue;
+      seen = static_cast<int>(info.ssi_signo);
+      on_signal(seen);
+    }
+  });
+  Status status = work();
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(done.get(), &one, sizeof one) < 0);
+  watcher.join();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (seen != 0) context.exit_code = 128 + seen;
+  return status;
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,17 @@
+#pragma once
+// SIGINT and SIGTERM as a call, while some work runs.
+
+#include <functional>
+
+#include "runtime/base/status.h"
+#include "tools/commands/command.h"
+
+namespace troupe::tools {
+
+// Runs `work` in the calling thread. A signal that comes meanwhile calls `on_signal`, on a thread
+// of its own; the command then ends with 128 + signal. Programs that `work` starts have no signal
+// blocked.
+Status with_signals(const std::function<void(int signal)>& on_signal,
+                    const std::function<Status()>& work, CommandContext& context);
+
+}  // namespace troupe::tools
