@@ -26,7 +26,6 @@ constexpr std::string_view kReportFlag = "--start-report-fd=";
 constexpr auto kLogLook = std::chrono::milliseconds(100);
 // For a run that was told to end while it started; then it is killed.
 constexpr auto kEndTimeout = std::chrono::seconds(15);
-constexpr std::size_t kReportBytesMax = 1 << 16;
 
 // Signals as something to read, for as long as the object lives. SIGHUP too, unless it was ignored
 // before (nohup).
@@ -35,7 +34,10 @@ class WaitingSignals {
   WaitingSignals() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+    for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &set, &before_);
     fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -101,12 +103,6 @@ class LogTail {
   off_t offset_;
 };
 
-std::string describe_exit(const siginfo_t& info) {
-  return info.si_code == CLD_EXITED
-             ? fmt::format("with exit code {}", info.si_status)
-             : fmt::format("by signal {} (SIG{})", info.si_status, sigabbrev_np(info.si_status));
-}
-
 // The run's end, which comes soon: it was told to, or has said why.
 siginfo_t wait_end(pid_t pid, int process) {
   pollfd entry{process, POLLIN, 0};
@@ -119,14 +115,6 @@ siginfo_t wait_end(pid_t pid, int process) {
   siginfo_t info{};
   ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED);
   return info;
-}
-
-Status failure_of(const json::Value& report, CommandContext& context) {
-  context.exit_code = static_cast<int>(json::find_integer(report, "exit_code").value_or(1));
-  const Code code =
-      code_from_number(static_cast<int>(json::find_integer(report, "code").value_or(0)));
-  return Status(code == Code::kOk ? Code::kInternal : code,
-                json::find_string(report, "message").value_or(""));
 }
 
 }  // namespace
@@ -143,29 +131,18 @@ std::optional<StartReport> StartReport::take(std::vector<std::string>& arguments
   return StartReport(UniqueFd(fd));
 }
 
-void StartReport::write(const std::string& line) {
+void StartReport::started(const std::string& run) {
+  const std::string line = json::write(json::Object{{"run", run}}) + "\n";
   // A pipe that nobody reads any more must not end the run.
   const auto before = ::signal(SIGPIPE, SIG_IGN);
-  if (pipe_.valid()) static_cast<void>(::write(pipe_.get(), line.data(), line.size()) != 0);
+  [[maybe_unused]] const auto written = ::write(pipe_.get(), line.data(), line.size());
   ::signal(SIGPIPE, before);
   pipe_.reset();
 }
 
-void StartReport::started(const std::string& run) {
-  write(json::write(json::Object{{"run", run}}) + "\n");
-}
-
-void StartReport::failed(const Status& status, int exit_code) {
-  std::string message = status.to_string();
-  message.resize(std::min(message.size(), kReportBytesMax / 8));
-  write(json::write(json::Object{{"code", static_cast<int>(status.code())},
-                                 {"message", message},
-                                 {"exit_code", exit_code}}) +
-        "\n");
-}
-
-Result<DetachedRun> run_detached(CommandContext& context, std::vector<std::string> arguments,
-                                 const std::string& log) {
+Result<std::optional<DetachedRun>> run_detached(CommandContext& context,
+                                                std::vector<std::string> arguments,
+                                                const std::string& log) {
   // The report's end must not be 3 before it becomes 3: it would be closed at exec.
   const UniqueFd log_file(::open(log.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (!log_file.valid()) return errno_status(errno, "open", log);
@@ -206,18 +183,22 @@ Result<DetachedRun> run_detached(CommandContext& context, std::vector<std::strin
     char chunk[4096];
     const ssize_t n = ::read(report.get(), chunk, sizeof chunk);
     if (n > 0) text.append(chunk, static_cast<std::size_t>(n));
-    const auto line = text.find('\n');
-    if (line == std::string::npos && n > 0 && text.size() < kReportBytesMax) continue;
-    if (line == std::string::npos) {
-      const siginfo_t info = wait_end(pid, process.get());
-      tail.show();
-      return error(Code::kInternal, "the run ended {} before it had started; its output is in {}",
-                   describe_exit(info), log);
+    if (n < 0 && errno == EINTR) continue;
+    if (const auto end = text.find('\n'); end != std::string::npos) {
+      const auto line = TROUPE_TRY(json::parse(text.substr(0, end), "the run's report"));
+      return std::optional(DetachedRun{json::find_string(line, "run").value_or(""), pid});
     }
-    const auto value = TROUPE_TRY(json::parse(text.substr(0, line), "the run's report"));
-    if (const auto run = json::find_string(value, "run")) return DetachedRun{*run, pid};
-    wait_end(pid, process.get());
-    return failure_of(value, context);
+    if (n > 0) continue;
+    const siginfo_t info = wait_end(pid, process.get());
+    tail.show();
+    if (info.si_code != CLD_EXITED) {
+      return error(Code::kInternal,
+                   "the run was ended by signal {} (SIG{}) before it had started; its output is in "
+                   "{}",
+                   info.si_status, sigabbrev_np(info.si_status), log);
+    }
+    context.exit_code = info.si_status;
+    return std::optional<DetachedRun>();
   }
 }
 

@@ -13,21 +13,19 @@
 
 namespace troupe::tools {
 
-// What a detached run tells the command that started it. Each is told once; a command that has
-// gone meanwhile is no failure.
+// How a detached run tells the command that started it that it has started. A command that has gone
+// meanwhile is no failure; a run that fails needs no words: it ends.
 class StartReport {
  public:
   // Takes the hidden argument away by which a detached run is told that it is one. Nothing where it
   // is not there.
   static std::optional<StartReport> take(std::vector<std::string>& arguments);
 
-  // `run`: its id; empty for a node that only takes part in one.
+  // `run`: its id; empty for a node that only takes part in one. Once.
   void started(const std::string& run);
-  void failed(const Status& status, int exit_code);
 
  private:
   explicit StartReport(UniqueFd pipe) : pipe_(std::move(pipe)) {}
-  void write(const std::string& line);
   UniqueFd pipe_;
 };
 
@@ -38,9 +36,11 @@ struct DetachedRun {
 
 // Runs this program with `arguments` in a new session: standard input empty, output appended to
 // `log`. Until it has told that it started, what it writes is shown on context.err, Ctrl-C and
-// SIGTERM are passed on to it, and a terminal that goes leaves it alone. A failure is the run's
-// own, with its exit code in the context; where it ended without a word, says how.
-Result<DetachedRun> run_detached(CommandContext& context, std::vector<std::string> arguments,
-                                 const std::string& log);
+// SIGTERM are passed on to it, and a terminal that goes leaves it alone. Nothing where the run
+// ended instead: it has said why, and its exit code is the context's. kInternal where a signal
+// ended it.
+Result<std::optional<DetachedRun>> run_detached(CommandContext& context,
+                                                std::vector<std::string> arguments,
+                                                const std::string& log);
 
 }  // namespace troupe::tools

@@ -99,7 +99,9 @@ Status detach(const train::LoadedConfig& loaded, const std::vector<std::string>&
   TROUPE_RETURN_IF_ERROR(context.files.create_directories(loaded.config.training.output_dir));
   std::vector<std::string> words = {"train"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const auto run = TROUPE_TRY(run_detached(context, std::move(words), log));
+  const auto detached = TROUPE_TRY(run_detached(context, std::move(words), log));
+  if (!detached) return {};
+  const DetachedRun& run = *detached;
   if (json_wanted) {
     context.out << json::write(json::Object{{"run", run.run}, {"pid", run.pid}, {"log", log}})
                 << "\n";
@@ -118,8 +120,8 @@ Status detach(const train::LoadedConfig& loaded, const std::vector<std::string>&
   return {};
 }
 
-Status train_here(std::vector<std::string> arguments, StartReport* report,
-                  CommandContext& context) {
+Status train(std::vector<std::string> arguments, CommandContext& context) {
+  auto report = StartReport::take(arguments);
   const std::vector<std::string> all = arguments;
   const auto detach_wanted = std::erase(arguments, "--detach") > 0;
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
@@ -138,7 +140,7 @@ Status train_here(std::vector<std::string> arguments, StartReport* report,
     return detach(loaded, others, json_wanted, context);
   }
   if (loaded.launch.node_rank > 0) {
-    if (report != nullptr) report->started("");
+    if (report) report->started("");
     return join_as_worker(context, loaded);
   }
   const SystemClock clock;
@@ -154,12 +156,12 @@ Status train_here(std::vector<std::string> arguments, StartReport* report,
     environment.memory = TROUPE_TRY(memory_here(context.files));
   }
   environment.note = note_of_this_process(context, arguments);
-  if (report != nullptr) environment.note.log = train::absolute_path(detached_log(loaded));
+  if (report) environment.note.log = train::absolute_path(detached_log(loaded));
   std::optional<train::RunRegistry> registry;
   if (const auto home = troupe_directory(context.environment); home.ok()) {
     environment.registry = &registry.emplace(context.files, join_path(*home, kRunsDirectory));
   }
-  if (report != nullptr) {
+  if (report) {
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
   // Until there is something to take down, Ctrl-C ends the process at once.
@@ -177,15 +179,6 @@ Status train_here(std::vector<std::string> arguments, StartReport* report,
     context.out << json::write(to_json(*summary)) << "\n";
   }
   return {};
-}
-
-Status train(std::vector<std::string> arguments, CommandContext& context) {
-  auto report = StartReport::take(arguments);
-  Status status = train_here(std::move(arguments), report ? &*report : nullptr, context);
-  if (report && !status.ok()) {
-    report->failed(status, context.exit_code != 0 ? context.exit_code : exit_code(status.code()));
-  }
-  return status;
 }
 
 }  // namespace

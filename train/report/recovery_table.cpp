@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <utility>
 
 #include "train/report/format.h"
@@ -21,9 +22,40 @@ bool is_failure(const RunEvent& event) {
   return event.event == events::kDeath || event.event == events::kHang;
 }
 
+// "kill phase=forward" of "kill@step=15,rank=1,phase=forward": step and rank have their own
+// columns.
+std::string short_fault(const std::string& fault) {
+  const auto at = fault.find('@');
+  std::string name = fault.substr(0, at);
+  std::string_view rest =
+      at == std::string::npos ? std::string_view() : std::string_view(fault).substr(at + 1);
+  while (!rest.empty()) {
+    const auto end = std::min(rest.find(','), rest.size());
+    const auto part = rest.substr(0, end);
+    const bool told = part.starts_with("step=") || part.starts_with("rank=") ||
+                      part.starts_with("generation=") || part == "point=stage";
+    if (!told) name.append(" ").append(part);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return name;
+}
+
+// The rank that an injected fault strikes, by its event or by its name; -1: any.
+int struck_rank(const RunEvent& fault) {
+  if (fault.rank >= 0) return fault.rank;
+  constexpr std::string_view kKey = "rank=";
+  const auto at = fault.fault.find(kKey);
+  int rank = -1;
+  if (at != std::string::npos) {
+    const char* begin = fault.fault.data() + at + kKey.size();
+    std::from_chars(begin, fault.fault.data() + fault.fault.size(), rank);
+  }
+  return rank;
+}
+
 // A few words for what `event` was: the injected fault, a signal, an exit code.
 std::string name_of_failure(const RunEvent& event) {
-  if (!event.fault.empty()) return event.fault;
+  if (!event.fault.empty()) return short_fault(event.fault);
   if (event.event != events::kDeath && event.event != events::kRecovered) return event.event;
   const auto word = [&](std::string_view begins) -> std::string {
     const auto at = event.cause.find(begins);
@@ -126,7 +158,8 @@ class Pending {
   // name.
   void name(RunEvent& event) {
     const auto found = std::ranges::find_if(events_, [&](const RunEvent& struck) {
-      return struck.event == events::kFault && (struck.rank < 0 || struck.rank == event.rank) &&
+      return struck.event == events::kFault &&
+             (struck_rank(struck) < 0 || struck_rank(struck) == event.rank) &&
              (event.fault.empty() || event.fault == struck.fault);
     });
     if (found == events_.end()) return;

@@ -23,7 +23,7 @@ struct Recovery {
   std::vector<RunEvent> causes;
   std::int64_t failures = 1;  // of them, those that no other brought about
   std::vector<int> ranks;     // that were lost, ascending, each once
-  std::string fault;          // "SIGKILL", "hang", "keeper", or the injected faults' names
+  std::string fault;  // "SIGKILL", "hang", "keeper"; of injected faults "kill phase=forward"
   std::int64_t begun_unix_us = 0;
   std::int64_t step = -1;      // the last that stood before
   std::vector<int> spares;     // ranks that went to a spare process

@@ -189,6 +189,23 @@ TEST_CASE("a death that is told when its memory was read stands where it happene
   CHECK(story.recoveries[1].begun_unix_us == at_ms(3'000));
 }
 
+TEST_CASE("injected faults that strike together: each death gets its own") {
+  Events events;
+  events.start()
+      .add(1'000, {.event = "fault", .fault = "kill@step=5,rank=1,phase=backward,unit=3"})
+      .add(1'000, {.event = "fault", .fault = "exit@step=5,rank=0,generation=1,point=stage"})
+      .add(1'001, killed(0, 4))
+      .add(1'002, killed(1, 4))
+      .add(1'100, recovered(5))
+      .end(60'000, 100);
+  const auto story = events.story();
+  REQUIRE(story.recoveries.size() == 1);
+  CHECK(story.recoveries[0].causes[0].fault.starts_with("exit@"));
+  CHECK(story.recoveries[0].causes[1].fault.starts_with("kill@"));
+  CHECK(story.recoveries[0].fault == "exit, kill phase=backward unit=3");
+  CHECK(story.incidents.empty());
+}
+
 TEST_CASE("a rank that was stopped is named, with those who waited, and counts once") {
   Events events;
   events.start(4)
@@ -207,7 +224,7 @@ TEST_CASE("a rank that was stopped is named, with those who waited, and counts o
       .end(60'000, 100);
   const auto story = events.story();
   REQUIRE(story.recoveries.size() == 1);
-  CHECK(story.recoveries[0].fault == "stop@step=21,rank=2");
+  CHECK(story.recoveries[0].fault == "stop");
   CHECK(story.summary.faults == 1);
   CHECK(story.incidents.empty());
   const auto text = tell(story);
@@ -291,7 +308,7 @@ TEST_CASE("a generation lost without a death names the fault, or the connection"
       .end(60'000, 100);
   const auto story = events.story();
   REQUIRE(story.recoveries.size() == 2);
-  CHECK(story.recoveries[0].fault == "cut@step=4");
+  CHECK(story.recoveries[0].fault == "cut");
   CHECK(story.recoveries[1].fault == "connection");
   CHECK(story.summary.faults == 2);
   CHECK(tell(story).find("The ranks lost each other, though none of them died.") !=
