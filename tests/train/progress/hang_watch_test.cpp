@@ -286,6 +286,34 @@ TEST_CASE("A process that was not run for a while is not stuck when it runs agai
   CHECK(scene.stuck().kind == Stuck::Kind::kBehind);
 }
 
+TEST_CASE(
+    "A reading that took long does not put a beat off: the rank's own clock says when it was") {
+  HangWatch watch(1, HangSettings::with_timeout(seconds(3)));
+  // The rank's clock is a week ahead.
+  const Duration ahead = std::chrono::hours(7 * 24);
+  ProgressSnapshot record = working();
+  watch.rank_started(0, at_time(seconds(100)));
+  const auto beat = [&](TimePoint when) {
+    ++record.beats;
+    ++record.changes;
+    record.beat_at_ns = record.changed_at_ns = (when + ahead).time_since_epoch().count();
+  };
+  const auto read_at = [&](Duration since_100) {
+    watch.read(0, record, at_time(seconds(100) + since_100));
+    return !watch.decide().empty();
+  };
+  for (int i = 1; i <= 10; ++i) {
+    beat(at_time(seconds(100) + i * milliseconds(100)));
+    CHECK_FALSE(read_at(i * milliseconds(100) + milliseconds(5)));
+  }
+  // The last beat, at 1.1 s, is read at 1.5 s: the answer was late.
+  beat(at_time(seconds(100) + milliseconds(1100)));
+  CHECK_FALSE(read_at(milliseconds(1500)));
+  for (int ms = 1600; ms <= 4000; ms += 100) CHECK_FALSE(read_at(milliseconds(ms)));
+  CHECK_FALSE(read_at(milliseconds(4100)));  // reading took 5 ms at least: it is not earlier
+  CHECK(read_at(milliseconds(4110)));
+}
+
 TEST_CASE("Times that another process invents do no harm") {
   for (const std::int64_t ns : {std::numeric_limits<std::int64_t>::min(), std::int64_t{-1},
                                 std::numeric_limits<std::int64_t>::max()}) {
