@@ -42,7 +42,8 @@ class Killer:
 
     def ranks(self, over_s=0.3):
         """The processes that are ranks now; spares are those that do not compute."""
-        pids = list(self.run.ranks())
+        by_rank = self.run.ranks()
+        pids = sorted(by_rank, key=by_rank.get)
         return processes.busiest(pids, self.world, over_s) if self.spares else pids
 
     def kill(self, pids):
