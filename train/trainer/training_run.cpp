@@ -6,6 +6,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/model/flops.h"
+#include "train/progress/abandon.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
@@ -260,6 +261,7 @@ Status TrainingRun::loop(Generation& generation) {
 Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool save_and_stop) {
   Fixed& f = *fixed_;
   f.progress.stage(record.step, Stage::kFinished);
+  f.progress.step_seconds(record.step, record.seconds);
   bool logged = false;
   if (f.leads()) {
     auto recorded = recorder_->step(record);
@@ -303,12 +305,13 @@ Status TrainingRun::evaluate(Generation& generation) {
   if (!f.evaluator) return {};
   f.progress.stage(step(), Stage::kEvaluate);
   generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
-  const EvalResult result = TROUPE_TRY(
-      f.evaluator->run(*f.model, generation.engine->units(), *f.activations, generation.world,
-                       f.clock, [&](std::int64_t, std::int64_t) -> Status {
-                         if (!generation.observer.stop_requested()) return {};
-                         return error(Code::kCancelled, "the run was told to stop");
-                       }));
+  const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
+    return f.evaluator->run(*f.model, generation.engine->units(), *f.activations, generation.world,
+                            f.clock, [&](std::int64_t, std::int64_t) -> Status {
+                              if (!generation.observer.stop_requested()) return {};
+                              return error(Code::kCancelled, "the run was told to stop");
+                            });
+  }));
   // As in transformers, the initial parameters are no candidate and cost no patience.
   const bool best = step() > 0 && best_.evaluated(result, step());
   evaluated_step_ = step();
