@@ -127,7 +127,7 @@ void add_chaos_command(CLI::App& app, CommandContext& context) {
       .example("troupe chaos enumerate    a kill at every point of a tiny training")
       .example("    --strategies ddp,zero3   of ddp, zero1, zero2, zero3, hsdp (all)")
       .example("    --jobs 2   trainings at a time")
-      .example("    --points N   at most so many of a strategy and rank, evenly spread")
+      .example("    --points 60   so many of a strategy and rank, all stages among them; 0: all")
       .example("    --operators   at every operator, too")
       .example("    --keep     what failed, for a look")
       .example("    --json     a line a point, and a summary")

@@ -58,6 +58,30 @@ std::string stage_of(const train::Fault& fault) {
   return fault.stage ? std::string(train::stage_name(*fault.stage)) : std::string();
 }
 
+// Every stage, and of the other points so many that there are `count` in all, evenly spread.
+std::vector<train::Fault> some_of(std::vector<train::Fault> faults, std::size_t count) {
+  const auto is_stage = [](const train::Fault& fault) {
+    return fault.point == train::PointKind::kStage;
+  };
+  const auto stages =
+      static_cast<std::size_t>(std::count_if(faults.begin(), faults.end(), is_stage));
+  const std::size_t others = faults.size() - stages;
+  const std::size_t wanted = std::min(others, count - std::min(count, stages));
+  std::vector<train::Fault> some;
+  std::size_t seen = 0;
+  for (auto& fault : faults) {
+    if (is_stage(fault)) {
+      some.push_back(std::move(fault));
+      continue;
+    }
+    // The i-th of the others is taken where i · wanted / others passes a whole number.
+    const bool taken = (seen + 1) * wanted / others > seen * wanted / others;
+    ++seen;
+    if (taken) some.push_back(std::move(fault));
+  }
+  return some;
+}
+
 class Enumeration {
  public:
   Enumeration(const EnumerateFlags& flags, CommandContext& context)
@@ -167,14 +191,7 @@ void Enumeration::add_runs(const EnumeratedStrategy& strategy, int rank,
                            const TrainedRun& expected) {
   auto faults =
       train::faults_at_points(points, {.step = kStruckStep, .operators = flags_.operators}, rank);
-  if (flags_.points_max > 0 && faults.size() > flags_.points_max) {
-    // Evenly spread, so that all parts of a step are among them.
-    std::vector<train::Fault> fewer;
-    for (std::uint64_t i = 0; i < flags_.points_max; ++i) {
-      fewer.push_back(faults[i * faults.size() / flags_.points_max]);
-    }
-    faults = std::move(fewer);
-  }
+  if (flags_.points_max > 0) faults = some_of(std::move(faults), flags_.points_max);
   const auto add = [&](std::vector<train::Fault> all) {
     EnumeratedRun run;
     run.strategy = &strategy;
@@ -298,7 +315,7 @@ Status Enumeration::summarize(double seconds) {
     if (recoveries.empty()) return 0.0;
     return recoveries[static_cast<std::size_t>(share * static_cast<double>(recoveries.size() - 1))];
   };
-  const bool all_stages = missing.empty() || flags_.points_max > 0;
+  const bool all_stages = missing.empty();
   if (flags_.json) {
     context_.out << json::write(json::Object{
                         {"points_visited", visited},

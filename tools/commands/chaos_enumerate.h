@@ -13,7 +13,7 @@ namespace troupe::tools {
 struct EnumerateFlags {
   std::vector<std::string> strategies;  // empty: ddp, zero1, zero2, zero3, hsdp
   std::uint64_t jobs = 2;               // trainings at a time
-  std::uint64_t points_max = 0;         // of a strategy and rank; 0: all
+  std::uint64_t points_max = 60;        // of a strategy and rank; stages always; 0: all
   bool operators = false;
   bool keep = false;  // the folder, for a look at what failed
   bool json = false;

@@ -410,16 +410,18 @@ void TrainController::report(std::int32_t rank, TrainerMessage message) {
   std::visit([this, rank](const auto& m) { on(rank, m); }, message);
 }
 
-void TrainController::fault_fired(std::int32_t number) {
-  if (number < 0 || static_cast<std::size_t>(number) >= fired_.size()) return;
+bool TrainController::fault_fired(std::int32_t number) {
+  if (number < 0 || static_cast<std::size_t>(number) >= fired_.size()) return false;
   auto& fired = fired_[static_cast<std::size_t>(number)];
-  if (std::exchange(fired, 1) != 0) return;
-  const ChaosFault& fault = spec_.faults[static_cast<std::size_t>(number)];
+  const Fault& fault = spec_.faults[static_cast<std::size_t>(number)];
+  if (fired >= fault.times) return false;
+  ++fired;
   record({.event = events::kFault,
           .generation = static_cast<std::int64_t>(state_.generation()),
           .step = state_.last_step(),
           .fault = fault_text(fault)},
          "", clock_.unix_time_us());
+  return true;
 }
 
 void TrainController::save_and_stop() { feed(SaveRequested{}); }
@@ -492,9 +494,10 @@ void TrainController::carry_out(const BeginGeneration& command) {
     plan.ranks.push_back(ranks.back()->handle.id());
   }
   for (std::size_t i = 0; i < spec_.faults.size(); ++i) {
-    if (fired_[i] != 0) continue;
+    if (!strikes_at_point(spec_.faults[i]) || fired_[i] >= spec_.faults[i].times) continue;
     plan.fault_numbers.push_back(static_cast<std::int32_t>(i));
     plan.faults.push_back(spec_.faults[i]);
+    plan.faults.back().times -= fired_[i];
   }
   for (const Trainer* trainer : ranks) {
     // How it goes is told by report(), or by the actor's end.

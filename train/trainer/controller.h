@@ -47,7 +47,7 @@ struct RunSpec {
   std::int64_t wait_timeout_ms = 1'800'000;
   std::int32_t fruitless_failures_max = 3;
   std::optional<std::int32_t> restarts_max;
-  std::vector<ChaosFault> faults;
+  std::vector<Fault> faults;
   // Trainers' output is appended to LOG_DIR/rank-N.log, spares' to spare-N.log (a spare that takes
   // a rank goes on with its own); empty: only the nodes keep it.
   std::string log_dir;
@@ -68,8 +68,9 @@ class TrainController {
   Status start();
   // From the trainers.
   void report(std::int32_t rank, TrainerMessage message);
-  // From a trainer that is about to strike: the fault will not be planned again.
-  void fault_fired(std::int32_t number);
+  // From a trainer that is about to strike: whether it may. A fault strikes `times` times in a run,
+  // whichever ranks reach its point.
+  bool fault_fired(std::int32_t number);
   // From the driver: a checkpoint after the step under way, then the run's end.
   void save_and_stop();
   // From the driver: ends the run.
@@ -162,7 +163,7 @@ class TrainController {
   bool restored_ = false;      // load() found what the process before knew
   DriverLink driver_;
   std::optional<LineFile> events_;
-  std::vector<std::uint8_t> fired_;
+  std::vector<std::int64_t> fired_;  // how often
   std::string last_checkpoint_;
   std::int64_t total_steps_ = 0;
 

@@ -100,10 +100,13 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
       links_(context),
       effects_([this](std::int32_t number) {
         // The controller must know before the process is gone, or the fault would strike again.
-        return controller_.call<&TrainController::fault_fired>(number).get(kFaultToldTimeout).ok();
+        const auto may =
+            controller_.call<&TrainController::fault_fired>(number).get(kFaultToldTimeout);
+        return may.ok() && *may;
       }),
       injector_(effects_, clock_),
-      recorder_(progress_.record(), &injector_, clock_),
+      points_(*this),
+      recorder_(progress_.record(), &points_, clock_),
       files_(posix_files_),
       beat_(progress_.record()),
       rank_(setup_.rank) {

@@ -8,7 +8,7 @@
 
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
-#include "train/config/chaos.h"
+#include "train/chaos/fault.h"
 #include "train/report/step_seconds.h"
 #include "train/trainer/run_state.h"
 
@@ -34,9 +34,9 @@ struct TrainerSetup {
 struct GenerationPlan {
   std::uint64_t generation = 0;
   std::vector<ActorId> ranks;  // the trainers, by rank
-  // Faults that have not fired, with their numbers in the run's list.
+  // Faults that may still strike, with their numbers in the run's list.
   std::vector<std::int32_t> fault_numbers;
-  std::vector<ChaosFault> faults;
+  std::vector<Fault> faults;
 };
 
 // A finished step, told by rank 0. (report/step_log.h's StepRecord as it travels.)
