@@ -36,7 +36,8 @@ using DirectoryFactory =
 int run_host(std::vector<ActorClass> classes, UniqueFd node_socket,
              const DirectoryFactory& make_directory);
 
-// Whether these arguments ask for host mode: "PROGRAM host --actor TYPE …".
+// Whether these arguments ask for a process of a node: "PROGRAM host --actor TYPE …", or its keeper
+// (runtime/process/keeper.h).
 bool is_host_command(int argc, char** argv);
 std::optional<int> host_main(int argc, char** argv, std::vector<ActorClass> classes);
 

@@ -39,6 +39,8 @@ inline constexpr std::size_t kLogTailBytes = 64u << 10;
 inline constexpr std::size_t kLogLineBytesMax = 8u << 10;
 // A piece of a kept segment that a node sends at once: enough for any progress record.
 inline constexpr std::size_t kSegmentReadBytesMax = 64u << 10;
+// A message between a node's daemon and its keeper: a command line with its environment.
+inline constexpr std::size_t kKeeperPacketBytesMax = 128u << 10;
 // Calls that may wait in one actor's mailbox; more are answered Overloaded.
 inline constexpr std::size_t kMailboxCallsMax = 10'000;
 

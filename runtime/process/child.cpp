@@ -45,6 +45,7 @@ std::optional<wire::ExitStatus> reap(int pidfd) {
 struct ProcessEntry {
   pid_t pid = 0;
   char state = 0;
+  pid_t parent = 0;
   pid_t group = 0;
 };
 
@@ -61,9 +62,8 @@ std::optional<ProcessEntry> read_entry(const char* pid) {
   const char* rest = std::strrchr(text, ')');
   ProcessEntry entry;
   entry.pid = std::atoi(pid);
-  int parent = 0;
   if (rest == nullptr ||
-      std::sscanf(rest + 1, " %c %d %d", &entry.state, &parent, &entry.group) != 3) {
+      std::sscanf(rest + 1, " %c %d %d", &entry.state, &entry.parent, &entry.group) != 3) {
     return std::nullopt;
   }
   return entry;
@@ -152,6 +152,17 @@ bool group_is_empty(pid_t group) {
   TROUPE_CHECK(group > 1, "group {} is not one of ours", group);
   if (::kill(-group, 0) != 0 && errno == ESRCH) return true;
   return running_member(group) == 0;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("/proc"), ::closedir);
+  while (const dirent* item = directory ? ::readdir(directory.get()) : nullptr) {
+    if (item->d_name[0] < '1' || item->d_name[0] > '9') continue;
+    const auto entry = read_entry(item->d_name);
+    if (entry && entry->parent == parent) children.push_back(entry->pid);
+  }
+  return children;
 }
 
 void kill_group_until_empty(net::EventLoop& loop, pid_t group, Deadline deadline,

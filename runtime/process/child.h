@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
@@ -30,6 +31,8 @@ Result<wire::ExitStatus> wait(const Child& child, Deadline deadline);
 Status kill_group(pid_t group, int signal);
 // No process of the group runs: those that ended and wait to be reaped by others do not count.
 bool group_is_empty(pid_t group);
+// The processes whose parent is `parent`, those that wait to be reaped too.
+std::vector<pid_t> children_of(pid_t parent);
 // Kills the group until it is empty, then calls `done` on the loop's thread: ok, or
 // kDeadlineExceeded with what still runs (a process that hangs in the kernel). Loop thread.
 void kill_group_until_empty(net::EventLoop& loop, pid_t group, Deadline deadline,

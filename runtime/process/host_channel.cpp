@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
 constexpr int kDescriptorsMax = 16;
+constexpr Duration kLookAgain = std::chrono::milliseconds(5);
 
 // Whether a message travels with a descriptor.
 bool has_descriptor(const wire::HostMessage& message) {
@@ -52,27 +54,22 @@ void HostChannel::on_readable() {
   }
 }
 
-bool HostChannel::read_once() {
+ssize_t HostChannel::receive(std::size_t bytes_max, int flags) {
   const std::size_t have = buffer_.size();
-  buffer_.resize(have + kReadBytes);
-  iovec piece{buffer_.data() + have, kReadBytes};
+  buffer_.resize(have + bytes_max);
+  iovec piece{buffer_.data() + have, bytes_max};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kDescriptorsMax)> control;
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  ssize_t count;
+  do {
+    count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
+  } while (count < 0 && errno == EINTR);
   buffer_.resize(have + (count > 0 ? static_cast<std::size_t>(count) : 0));
-  if (count < 0) {
-    if (errno == EINTR) return true;
-    if (errno != EAGAIN) end(error(Code::kUnavailable, "the other end: {}", std::strerror(errno)));
-    return false;
-  }
-  if (count == 0) {
-    end(Status(Code::kUnavailable, "the other end is gone"));
-    return false;
-  }
+  if (count <= 0) return count;
   for (auto* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t fd_count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -82,31 +79,56 @@ bool HostChannel::read_once() {
       descriptors_.emplace_back(fd);
     }
   }
-  cut_frames();
-  return true;
+  return count;
 }
 
-void HostChannel::cut_frames() {
+bool HostChannel::read_once() {
+  const bool looks = take_ == Take::kAfter;
+  if (looks) {
+    buffer_.clear();
+    descriptors_.clear();
+  }
+  const ssize_t count = receive(looks ? look_bytes_ : kReadBytes, looks ? MSG_PEEK : 0);
+  if (count < 0) {
+    if (errno != EAGAIN) end(error(Code::kUnavailable, "the other end: {}", std::strerror(errno)));
+    return false;
+  }
+  if (count == 0) {
+    end(Status(Code::kUnavailable, "the other end is gone"));
+    return false;
+  }
+  const std::size_t delivered = deliver_frames();
+  if (!looks) return true;
+  discard(delivered);
+  if (delivered > 0 || !on_end_) return true;
+  // A message that is not whole: longer than what was looked at, or still being written.
+  const bool all_seen = static_cast<std::size_t>(count) < look_bytes_;
+  look_bytes_ = std::min(2 * look_bytes_, limits::kFrameBytesMax + sizeof(std::uint32_t));
+  if (all_seen) look_again_soon();
+  return !all_seen;
+}
+
+std::size_t HostChannel::deliver_frames() {
   std::size_t offset = 0;
   while (on_end_ && buffer_.size() - offset >= sizeof(std::uint32_t)) {
     std::uint32_t length = 0;
     std::memcpy(&length, buffer_.data() + offset, sizeof length);
     if (length > limits::kFrameBytesMax) {
       end(error(Code::kProtocol, "the other end sent a frame of {} bytes", length));
-      return;
+      break;
     }
     if (buffer_.size() - offset - sizeof length < length) break;
     auto message = wire::decode_host(std::span(buffer_).subspan(offset + sizeof length, length));
     offset += sizeof length + length;
     if (!message.ok()) {
       end(message.status().prefixed("a message of the other end"));
-      return;
+      break;
     }
     UniqueFd fd;
     if (has_descriptor(*message)) {
       if (descriptors_.empty()) {
         end(Status(Code::kProtocol, "the other end sent a message without its descriptor"));
-        return;
+        break;
       }
       fd = std::move(descriptors_.front());
       descriptors_.pop_front();
@@ -114,6 +136,28 @@ void HostChannel::cut_frames() {
     on_message_(std::move(*message), std::move(fd));
   }
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(offset));
+  return offset;
+}
+
+// Takes out of the socket what was delivered; its descriptors are closed by the kernel.
+void HostChannel::discard(std::size_t bytes) {
+  std::array<std::byte, 4096> nowhere;
+  while (bytes > 0) {
+    const ssize_t count =
+        ::recv(socket_.get(), nowhere.data(), std::min(bytes, nowhere.size()), MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    bytes -= static_cast<std::size_t>(count);
+  }
+}
+
+// What stays in the socket keeps it readable: not at once, or the loop would do nothing else.
+void HostChannel::look_again_soon() {
+  loop_.unwatch(socket_.get());
+  loop_.call_after(kLookAgain, [this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired() || !on_end_) return;
+    loop_.watch_readable(socket_.get(), [this] { on_readable(); });
+  });
 }
 
 Status HostChannel::send(const wire::HostMessage& message, int fd) {

@@ -36,6 +36,7 @@ struct ControlMessage {
     logText @26 :LogText;
     readSegment @27 :ReadSegment;
     segmentBytes @28 :SegmentBytes;
+    nodeNote @29 :NodeNote;
   }
 }
 
@@ -223,4 +224,9 @@ struct SegmentBytes {
   status @1 :T.Status;
   sizeBytes @2 :UInt64;
   bytes @3 :Data;
+}
+
+struct NodeNote {
+  kind @0 :Text;
+  text @1 :Text;
 }

@@ -195,6 +195,11 @@ void write(schema::SegmentBytes::Builder out, const SegmentBytes& m) {
   out.setBytes(data(m.bytes));
 }
 
+void write(schema::NodeNote::Builder out, const NodeNote& m) {
+  out.setKind(text(m.kind));
+  out.setText(text(m.text));
+}
+
 // --- and back ------------------------------------------------------------------------------------
 
 RunningActor read(schema::RunningActor::Reader in) {
@@ -364,6 +369,10 @@ SegmentBytes read(schema::SegmentBytes::Reader in) {
           .bytes = data(in.getBytes())};
 }
 
+NodeNote read(schema::NodeNote::Reader in) {
+  return {.kind = text(in.getKind()), .text = text(in.getText())};
+}
+
 // Every message of the family, once: M(the schema's number, name).
 #define TROUPE_CONTROL_MESSAGES(M)          \
   M(CLIENT_HELLO, ClientHello)              \
@@ -394,7 +403,8 @@ SegmentBytes read(schema::SegmentBytes::Reader in) {
   M(EVENT_LIST, EventList)                  \
   M(LOG_TEXT, LogText)                      \
   M(READ_SEGMENT, ReadSegment)              \
-  M(SEGMENT_BYTES, SegmentBytes)
+  M(SEGMENT_BYTES, SegmentBytes)            \
+  M(NODE_NOTE, NodeNote)
 
 struct Put {
   schema::ControlMessage::Builder root;

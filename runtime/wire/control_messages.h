@@ -101,6 +101,11 @@ struct ActorExited {
   Status cause;  // the constructor's or the start's error; ok where the process just ended
   std::string log_tail;
 };
+// Something happened on the node that people should find among the cluster's events.
+struct NodeNote {
+  std::string kind;  // "keeper_lost", "daemon_restarted"
+  std::string text;  // one sentence
+};
 
 // --- client → head -------------------------------------------------------------------------------
 
@@ -217,7 +222,7 @@ using ControlMessage =
                  ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
                  WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
                  ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText,
-                 ReadSegment, SegmentBytes>;
+                 ReadSegment, SegmentBytes, NodeNote>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

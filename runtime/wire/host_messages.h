@@ -2,8 +2,10 @@
 // What a node and the actor's process it started say on the Unix socket between them (descriptor 3
 // of the process). Some messages travel with file descriptors.
 //
-// The socket's end is the process's end: a host that reads end-of-file exits at once, so a node (or
-// a driver that embeds one) killed with -9 leaves nobody behind.
+// The socket's end is the process's end: a host that reads end-of-file exits at once, so a driver
+// that embeds a node and is killed with -9 leaves nobody behind. Where a keeper holds the node's end
+// too (runtime/process/keeper.h), the socket stays while the node's daemon is away, and what is said
+// waits in it.
 
 #include <cstdint>
 #include <span>

@@ -24,8 +24,10 @@ struct HeadConfig {
   Duration heartbeat_interval = std::chrono::milliseconds(500);
   // Silence after which a node counts as dead; the node stops its actors by itself then.
   Duration heartbeat_timeout = std::chrono::seconds(3);
-  // How long a node whose connection closed may take to come back.
-  Duration disconnect_grace = std::chrono::seconds(1);
+  // How long a node whose connection closed may take to come back before its actors are started
+  // elsewhere. Longer than a node without its daemon, or a daemon cut off from here, lets actors
+  // run: NodeOptions::keeper_hold, and heartbeat_timeout with NodeConfig::fence_grace.
+  Duration disconnect_grace = std::chrono::seconds(4);
   // After a node was declared dead for its silence: how much later its actors are started
   // elsewhere, for the slowest node to have stopped them.
   Duration fence_delay = std::chrono::seconds(1);
@@ -90,6 +92,7 @@ class HeadState {
   void on(PeerId peer, wire::RegisterNode& message);
   void on(PeerId peer, wire::Heartbeat& message);
   void on(PeerId peer, wire::NodeUpdate& message);
+  void on(PeerId peer, wire::NodeNote& message);
   void reconcile(NodeRecord& node, const std::vector<wire::RunningActor>& running,
                  wire::RegisterNodeReply& reply);
   static bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation);

@@ -193,6 +193,12 @@ void HeadState::on(PeerId peer, wire::NodeUpdate& message) {
   }
 }
 
+void HeadState::on(PeerId peer, wire::NodeNote& message) {
+  if (const NodeRecord* node = node_of(peer)) {
+    log_event(message.kind, node->info.node_id, {}, 0, message.text);
+  }
+}
+
 void HeadState::node_peer_closed(NodeRecord& node) {
   node.peer = 0;
   if (node.info.state == wire::NodeState::kDead) return;
@@ -213,7 +219,7 @@ void HeadState::node_silent_or_gone(NodeRecord& node) {
     if (*node.return_by > now_.steady) {
       return arm(*node.return_by, TimerKind::kNode, id.high, id.low);
     }
-    // Its process ended, and with it its actors' ends of their sockets: nothing to wait for.
+    // By now its keeper, or the daemon itself, has ended its actors: nothing to wait for.
     return declare_dead(node, "node_died", "closed its connection and did not come back",
                         Duration::zero());
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/memory/unix_socket.h"
+#include "runtime/process/child.h"
 #include "runtime/process/output.h"
 #include "runtime/process/spawn.h"
 
@@ -40,10 +41,16 @@ std::vector<std::string> arguments_of(const process::Executable& image,
 }  // namespace
 
 struct HostProcess::State : std::enable_shared_from_this<HostProcess::State> {
-  State(net::EventLoop& l, Logger log, Handlers h)
-      : loop(l), logger(std::move(log)), handlers(std::move(h)) {}
+  State(Place place, Handlers h)
+      : loop(place.loop),
+        parent(place.parent),
+        host(place.host),
+        logger(std::move(place.logger)),
+        handlers(std::move(h)),
+        log(std::move(place.log)) {}
 
-  void watch();
+  HostParent::OnExit on_exit();
+  void run(pid_t process, HostEnds ends);
   void leader_ended(wire::ExitStatus exit);
   void kill();
   void group_empty(const Status& status);
@@ -51,9 +58,11 @@ struct HostProcess::State : std::enable_shared_from_this<HostProcess::State> {
   void finish();
 
   net::EventLoop& loop;
+  HostParent& parent;
+  const HostId host;
   Logger logger;
   Handlers handlers;
-  process::Child child;
+  pid_t pid = 0;
   std::unique_ptr<process::HostChannel> channel;
   std::shared_ptr<ActorLog> log;
   std::unique_ptr<LogPipes> pipes;
@@ -65,11 +74,19 @@ struct HostProcess::State : std::enable_shared_from_this<HostProcess::State> {
   bool finished = false;
 };
 
-void HostProcess::State::watch() {
-  const std::weak_ptr<State> weak = weak_from_this();
-  process::watch_exit(loop, child, [weak](wire::ExitStatus exit) {
+HostParent::OnExit HostProcess::State::on_exit() {
+  return [weak = weak_from_this()](wire::ExitStatus exit) {
     if (auto self = weak.lock(); self && self->alive) self->leader_ended(exit);
-  });
+  };
+}
+
+void HostProcess::State::run(pid_t process, HostEnds ends) {
+  pid = process;
+  // Taken after it was dealt with: a daemon that is killed meanwhile leaves it to the next one.
+  channel = std::make_unique<process::HostChannel>(loop, std::move(ends.channel), kTellTimeoutMs,
+                                                   process::HostChannel::Take::kAfter);
+  pipes = std::make_unique<LogPipes>(loop, std::move(ends.out), std::move(ends.err), log);
+  const std::weak_ptr<State> weak = weak_from_this();
   channel->start(
       [weak](wire::HostMessage message, UniqueFd fd) {
         auto self = weak.lock();
@@ -92,7 +109,7 @@ void HostProcess::State::leader_ended(wire::ExitStatus exit) {
 
 void HostProcess::State::kill() {
   if (std::exchange(killing, true)) return;
-  process::kill_group_until_empty(loop, child.pid, Deadline::after(kKillPatience, loop.clock()),
+  process::kill_group_until_empty(loop, pid, Deadline::after(kKillPatience, loop.clock()),
                                   [weak = weak_from_this()](Status status) {
                                     auto self = weak.lock();
                                     if (self && self->alive) self->group_empty(status);
@@ -131,14 +148,13 @@ void HostProcess::State::finish() {
   pipes.reset();
   channel->stop();
   channel.reset();
+  parent.release(host);
   handlers.on_group_gone();
 }
 
-Result<std::unique_ptr<HostProcess>> HostProcess::spawn(net::EventLoop& loop,
-                                                        process::Executable& image,
+Result<std::unique_ptr<HostProcess>> HostProcess::spawn(Place place, process::Executable& image,
                                                         const wire::ActorSpec& spec,
-                                                        std::shared_ptr<ActorLog> log,
-                                                        Logger logger, Handlers handlers) {
+                                                        Handlers handlers) {
   auto sockets = TROUPE_TRY(memory::socket_pair());
   auto out = TROUPE_TRY(process::make_pipe());
   auto err = TROUPE_TRY(process::make_pipe());
@@ -152,41 +168,45 @@ Result<std::unique_ptr<HostProcess>> HostProcess::spawn(net::EventLoop& loop,
   options.descriptors.push_back({.parent = out.writer.get(), .child = 1});
   options.descriptors.push_back({.parent = err.writer.get(), .child = 2});
   options.descriptors.push_back({.parent = sockets.second.get(), .child = kHostSocket});
-  options.parent_death_signal = SIGKILL;
-  auto child = TROUPE_TRY(process::spawn(options));
+  HostEnds ends{std::move(sockets.first), std::move(out.reader), std::move(err.reader)};
+  auto state = std::make_shared<State>(std::move(place), std::move(handlers));
+  const pid_t pid =
+      TROUPE_TRY(state->parent.spawn(state->host, std::move(options), ends, state->on_exit()));
+  state->run(pid, std::move(ends));
+  return std::unique_ptr<HostProcess>(new HostProcess(std::move(state)));
+}
 
-  auto state = std::make_shared<State>(loop, std::move(logger), std::move(handlers));
-  state->child = std::move(child);
-  state->channel =
-      std::make_unique<process::HostChannel>(loop, std::move(sockets.first), kTellTimeoutMs);
-  state->log = log;
-  state->pipes = std::make_unique<LogPipes>(loop, std::move(out.reader), std::move(err.reader),
-                                            std::move(log));
-  state->watch();
+std::unique_ptr<HostProcess> HostProcess::adopt(Place place, pid_t pid, HostEnds ends,
+                                                Handlers handlers) {
+  auto state = std::make_shared<State>(std::move(place), std::move(handlers));
+  state->parent.adopt(state->host, state->on_exit());
+  state->run(pid, std::move(ends));
   return std::unique_ptr<HostProcess>(new HostProcess(std::move(state)));
 }
 
 HostProcess::~HostProcess() {
   state_->alive = false;
   if (!state_->leader_gone) {
-    process::stop_watching(state_->loop, state_->child);
-    (void)process::kill_group(state_->child.pid, SIGKILL);
-    (void)process::wait(state_->child, Deadline::after(kEndTimeout));
+    (void)process::kill_group(state_->pid, SIGKILL);
+    (void)state_->parent.wait_exit(state_->host, Deadline::after(kEndTimeout));
   }
   if (!state_->finished) {
     const auto by = Deadline::after(kEndTimeout);
-    while (!process::group_is_empty(state_->child.pid) && !by.passed()) {
-      (void)process::kill_group(state_->child.pid, SIGKILL);
+    while (!process::group_is_empty(state_->pid) && !by.passed()) {
+      (void)process::kill_group(state_->pid, SIGKILL);
       ::usleep(1000);  // killed ones end by themselves; nothing tells when the last one has
     }
   }
   // The loop watches its socket until it is told not to.
-  if (state_->channel) state_->channel->stop();
+  if (state_->channel) {
+    state_->channel->stop();
+    state_->parent.release(state_->host);
+  }
   state_->channel.reset();
   state_->pipes.reset();
 }
 
-pid_t HostProcess::pid() const { return state_->child.pid; }
+pid_t HostProcess::pid() const { return state_->pid; }
 
 Status HostProcess::tell(const wire::HostMessage& message, int fd) {
   if (!state_->channel) return Status(Code::kUnavailable, "the process has ended");

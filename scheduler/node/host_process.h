@@ -9,6 +9,7 @@
 #include "runtime/process/child.h"
 #include "runtime/process/executable.h"
 #include "runtime/process/host_channel.h"
+#include "scheduler/node/host_parent.h"
 #include "scheduler/node/log_pipes.h"
 
 namespace troupe::scheduler {
@@ -23,12 +24,20 @@ class HostProcess {
     // After on_leader_end, and after all that it said and wrote has been delivered.
     std::function<void()> on_group_gone;
   };
-  // Runs `image` in host mode; `log` gets what it writes. Loop thread, whose end ends the process.
-  static Result<std::unique_ptr<HostProcess>> spawn(net::EventLoop& loop,
-                                                    process::Executable& image,
-                                                    const wire::ActorSpec& spec,
-                                                    std::shared_ptr<ActorLog> log, Logger logger,
-                                                    Handlers handlers);
+  // What a process needs of its node. `parent` outlives it; `log` gets what it writes.
+  struct Place {
+    net::EventLoop& loop;
+    HostParent& parent;
+    HostId host = 0;
+    std::shared_ptr<ActorLog> log;
+    Logger logger;
+  };
+  // Runs `image` in host mode. Loop thread, as everything.
+  static Result<std::unique_ptr<HostProcess>> spawn(Place place, process::Executable& image,
+                                                    const wire::ActorSpec& spec, Handlers handlers);
+  // One that the parent held while there was no daemon.
+  static std::unique_ptr<HostProcess> adopt(Place place, pid_t pid, HostEnds ends,
+                                            Handlers handlers);
   // SIGKILL to whatever still runs of it, and a short wait for that.
   ~HostProcess();
   HostProcess(const HostProcess&) = delete;

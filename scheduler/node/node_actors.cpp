@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scheduler/node/kept_keys.h"
 #include "scheduler/node/node_state.h"
 
 namespace troupe::scheduler {
@@ -63,6 +64,7 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.exit = {};
   actor.cause = {};
   by_host_[actor.host] = id;
+  keep(actor, true);
   commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation});
 }
 
@@ -76,18 +78,22 @@ void NodeState::on(node_event::Spawned& event) {
     commands_.push_back(node_command::KillGroup{actor->host});
     return;
   }
-  wire::HostStart start;
-  start.spec = actor->spec;
-  start.generation = actor->generation;
-  start.node_id = config_.node.node_id;
-  start.has_saved_state = actor->saved_state != kNoFd;
-  commands_.push_back(node_command::TellHost{actor->host, std::move(start), actor->saved_state});
+  tell_start(*actor);
   for (Waiting& waiting : actor->waiting) {
     commands_.push_back(
         node_command::TellHost{actor->host, std::move(waiting.connection), waiting.fd});
     close(waiting.fd);
   }
   actor->waiting.clear();
+}
+
+void NodeState::tell_start(const Actor& actor) {
+  wire::HostStart start;
+  start.spec = actor.spec;
+  start.generation = actor.generation;
+  start.node_id = config_.node.node_id;
+  start.has_saved_state = actor.saved_state != kNoFd;
+  commands_.push_back(node_command::TellHost{actor.host, std::move(start), actor.saved_state});
 }
 
 void NodeState::on(node_event::SpawnFailed& event) {
@@ -106,11 +112,13 @@ void NodeState::on(node_event::FromHost& event) {
     close(event.fd);
     if (actor->phase != Phase::kStarting) return;
     actor->phase = Phase::kReady;
+    keep(*actor);
     send(wire::ActorReady{actor->spec.actor_id, actor->generation});
   } else if (auto* failed = std::get_if<wire::HostFailed>(&event.message)) {
     close(event.fd);
     actor->constructor_failed = true;
     if (actor->cause.ok()) actor->cause = std::move(failed->status);
+    keep(*actor);
   } else if (std::holds_alternative<wire::HostSavedState>(event.message)) {
     save(*actor, event.fd);
   } else if (auto* keep = std::get_if<wire::HostKeepSegment>(&event.message)) {
@@ -126,6 +134,8 @@ void NodeState::on(node_event::FromHost& event) {
 void NodeState::save(Actor& actor, FdHandle fd) {
   if (fd == kNoFd) return;
   close(std::exchange(actor.saved_state, fd));
+  commands_.push_back(
+      node_command::Keep{saved_state_key(actor.spec.actor_id), wire::KeptActor{}, fd, {}});
 }
 
 void NodeState::on(node_event::ChannelEnded& event) {
@@ -158,6 +168,7 @@ void NodeState::on(node_event::ConnectionArrived& event) {
 void NodeState::from_head(wire::StopActor& message) {
   if (Actor* actor = find(message.actor_id, message.generation)) {
     actor->ends_for_good = !message.comes_back;
+    keep(*actor);
     const std::int64_t grace_ms = std::clamp<std::int64_t>(message.grace_ms, 0, kGraceMsMax);
     return stop(*actor, std::chrono::milliseconds(grace_ms), message.reason);
   }
@@ -222,10 +233,10 @@ void NodeState::gone(Actor& actor) {
       actor.spec.restart.max_restarts != 0 && !actor.constructor_failed && !actor.ends_for_good;
   job_may_have_ended_ = true;
   if (comes_back) {
-    const std::int64_t back_off_ms =
-        std::clamp<std::int64_t>(actor.spec.restart.backoff_max_ms, 0, kGraceMsMax);
-    actor.keep_until = now_ + std::chrono::milliseconds(back_off_ms) + config_.keep_segments;
+    may_come_back(actor);
+    keep(actor);
   } else {
+    commands_.push_back(node_command::Unkeep{actor_key(id)});
     drop_saved_state(actor);
     drop_waiting(actor);
   }
@@ -233,7 +244,17 @@ void NodeState::gone(Actor& actor) {
   if (ended_.size() > config_.ended_actors_max) forget(actors_.find(ended_.front()));
 }
 
-void NodeState::drop_saved_state(Actor& actor) { close(std::exchange(actor.saved_state, kNoFd)); }
+void NodeState::may_come_back(Actor& actor) {
+  const std::int64_t back_off_ms =
+      std::clamp<std::int64_t>(actor.spec.restart.backoff_max_ms, 0, kGraceMsMax);
+  actor.keep_until = now_ + std::chrono::milliseconds(back_off_ms) + config_.keep_segments;
+}
+
+void NodeState::drop_saved_state(Actor& actor) {
+  if (actor.saved_state == kNoFd) return;
+  close(std::exchange(actor.saved_state, kNoFd));
+  commands_.push_back(node_command::Unkeep{saved_state_key(actor.spec.actor_id)});
+}
 
 void NodeState::drop_waiting(Actor& actor) {
   for (const Waiting& waiting : actor.waiting) close(waiting.fd);
@@ -247,6 +268,7 @@ void NodeState::forget(Actors::iterator entry) {
   drop_saved_state(actor);
   drop_waiting(actor);
   if (actor.log != 0) commands_.push_back(node_command::ForgetHost{actor.log});
+  if (actor.keep_until) commands_.push_back(node_command::Unkeep{actor_key(entry->first)});
   std::erase(ended_, entry->first);
   actors_.erase(entry);
 }
@@ -261,6 +283,7 @@ void NodeState::tick_actors() {
     if (actor.keep_until && *actor.keep_until <= now_) {
       actor.keep_until.reset();
       job_may_have_ended_ = true;
+      commands_.push_back(node_command::Unkeep{actor_key(id)});
       drop_saved_state(actor);
       drop_waiting(actor);
     }

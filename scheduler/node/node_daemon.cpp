@@ -13,12 +13,14 @@
 #include "scheduler/node/head_link.h"
 #include "scheduler/node/host_process.h"
 #include "scheduler/node/images.h"
+#include "scheduler/node/kept_state.h"
 #include "scheduler/node/node_service.h"
 
 namespace troupe::scheduler {
 namespace {
 
 constexpr std::int64_t kFlushMs = 1000;
+constexpr Duration kKeeperTimeout = std::chrono::seconds(15);
 constexpr std::size_t kExitTailBytes = 4u << 10;  // of the output, in the report of an exit
 
 // "actor/ID[/…]" → ID.
@@ -54,6 +56,11 @@ class Daemon final : public NodeDaemon {
   void drain();
   void arm();
   FdHandle hold(UniqueFd fd);
+  Status open_keeper();
+  void take_up();
+  bool take_up(node_event::Adopt::Actor& actor, KeptState& kept);
+  void keeper_lost(const Status& why);
+  HostProcess::Place place_of(HostId host, const wire::ActorSpec& spec);
   Result<std::unique_ptr<HostProcess>> spawn(const node_command::SpawnHost& command);
   HostProcess::Handlers handlers_of(HostId host);
   std::shared_ptr<ActorLog> make_log(const wire::ActorSpec& spec);
@@ -68,6 +75,10 @@ class Daemon final : public NodeDaemon {
   void carry_out(node_command::CloseFd& command) { held_.erase(command.fd); }
   void carry_out(node_command::ForgetHost& command) { logs_.erase(command.host); }
   void carry_out(node_command::Registered& command);
+  void carry_out(node_command::Keep& command);
+  void carry_out(node_command::Unkeep& command) {
+    if (keeper_) (void)keeper_->drop(command.key);
+  }
   void carry_out(node_command::Warn& command) { log_.warning("{}", command.text); }
   void carry_out(node_command::EndNode& command);
 
@@ -84,6 +95,10 @@ class Daemon final : public NodeDaemon {
   std::unique_ptr<HeadLink> link_;
   std::string head_trouble_;  // why there is no connection, as last told
   std::unique_ptr<NodeService> service_;
+  std::unique_ptr<process::KeeperClient> keeper_;  // null: this process is the parent
+  std::unique_ptr<HostParent> parent_;
+  KeeperChildren* keeper_children_ = nullptr;  // parent_, where there is a keeper
+  bool keeper_is_ours_ = false;                // to end with this daemon
   std::map<HostId, std::unique_ptr<HostProcess>> hosts_;
   std::map<HostId, std::shared_ptr<ActorLog>> logs_;
   std::map<FdHandle, UniqueFd> held_;
@@ -113,10 +128,23 @@ Status Daemon::listen() {
   listen.host = options_.host;
   listen.port = options_.port;
   listen.local_name = info_.endpoint.local_name;
-  listener_ = TROUPE_TRY(net::listen(
-      loop_, listen, options_.token, random_, log_,
-      [this](net::AcceptedSocket accepted) { accept(std::move(accepted)); },
-      [this](const std::string& target) { return check_target(target); }));
+  const auto attempt = [&] {
+    return net::listen(
+        loop_, listen, options_.token, random_, log_,
+        [this](net::AcceptedSocket accepted) { accept(std::move(accepted)); },
+        [this](const std::string& target) { return check_target(target); });
+  };
+  if (keeper_ && listen.port == 0) {
+    // Where callers know the node, unless somebody else has taken that meanwhile.
+    const auto before = kept_endpoint(keeper_->contents());
+    if (before && before->host == listen.host) listen.port = before->port;
+  }
+  auto listening = attempt();
+  if (!listening.ok() && options_.port == 0 && listen.port != 0) {
+    listen.port = 0;
+    listening = attempt();
+  }
+  listener_ = TROUPE_TRY(std::move(listening));
   const net::Address& reached_at = options_.advertised.value_or(listener_->address());
   info_.endpoint.host = reached_at.host;
   info_.endpoint.port = reached_at.port;
@@ -134,6 +162,7 @@ Status Daemon::start() {
   info_.labels = options_.labels;
   info_.pid = ::getpid();
   info_.endpoint.local_name = "troupe-node-" + info_.node_id.to_string();
+  TROUPE_RETURN_IF_ERROR(open_keeper());
   TROUPE_RETURN_IF_ERROR(listen());
   state_ = std::make_unique<NodeState>(config(), loop_.clock().now());
   link_ = std::make_unique<HeadLink>(
@@ -155,6 +184,7 @@ Status Daemon::start() {
                  .logs = [this](ActorId actor_id, std::size_t b) { return logs_of(actor_id, b); },
                  .segment = [this](JobId job_id,
                                    const std::string& name) { return segment_of(job_id, name); }});
+  if (keeper_) take_up();
   apply(node_event::Tick{});
   return {};
 }
@@ -183,6 +213,11 @@ void Daemon::stop() {
   link_.reset();
   for (auto& [id, host] : hosts_) (void)process::kill_group(host->pid(), SIGKILL);
   hosts_.clear();
+  if (keeper_ && keeper_is_ours_) {
+    const Status ended = keeper_->quit(Deadline::after(kKeeperTimeout));
+    if (!ended.ok()) log_.warning("{}", ended.to_string());
+  }
+  keeper_.reset();
   held_.clear();
   events_.clear();
   alive_.reset();
@@ -296,10 +331,14 @@ HostProcess::Handlers Daemon::handlers_of(HostId host) {
           .on_group_gone = [this, host] { apply(node_event::GroupGone{host}); }};
 }
 
+HostProcess::Place Daemon::place_of(HostId host, const wire::ActorSpec& spec) {
+  auto log = logs_[host] = make_log(spec);
+  return {loop_, *parent_, host, std::move(log), log_};
+}
+
 Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost& command) {
   auto image = TROUPE_TRY(images_.find(command.spec.image));
-  auto log = logs_[command.host] = make_log(command.spec);
-  return HostProcess::spawn(loop_, *image, command.spec, std::move(log), log_,
+  return HostProcess::spawn(place_of(command.host, command.spec), *image, command.spec,
                             handlers_of(command.host));
 }
 
@@ -316,6 +355,124 @@ void Daemon::carry_out(node_command::SpawnHost& command) {
   hosts_[command.host] = std::move(*host);
   events_.push_back(node_event::Spawned{command.host, pid});
 }
+
+// --- the keeper ----------------------------------------------------------------------------------
+
+Status Daemon::open_keeper() {
+  if (options_.keeper_hold <= Duration::zero()) {
+    parent_ = std::make_unique<OwnChildren>(loop_);
+    return {};
+  }
+  keeper_ = TROUPE_TRY(
+      process::KeeperClient::open(loop_,
+                                  {.socket_name = "troupe-keeper-" + info_.node_id.to_string(),
+                                   .hold = options_.keeper_hold,
+                                   .program = options_.keeper_program},
+                                  Deadline::after(kKeeperTimeout)));
+  auto children = std::make_unique<KeeperChildren>(loop_, *keeper_);
+  keeper_children_ = children.get();
+  parent_ = std::move(children);
+  const auto& contents = keeper_->contents();
+  keeper_is_ours_ = contents.entries.empty() && contents.children.empty();
+  return {};
+}
+
+// What the daemon before left: its processes, their sockets and output, memory.
+void Daemon::take_up() {
+  keeper_is_ours_ = true;
+  KeptState kept = decode_kept(std::move(keeper_->contents()));
+  keeper_->start({.on_exit = [this](std::uint64_t id,
+                                    wire::ExitStatus exit) { keeper_children_->ended(id, exit); },
+                  .on_lost = [this](const Status& why) { keeper_lost(why); }});
+  for (const std::string& problem : kept.problems) log_.warning("{}", problem);
+  if (!kept.node) {
+    for (const std::string& key : kept.strays) (void)keeper_->drop(key);
+    return;
+  }
+  node_event::Adopt adopt;
+  adopt.node = *kept.node;
+  std::vector<HostId> lost;
+  for (auto& [id, actor] : kept.actors) {
+    node_event::Adopt::Actor entry{actor.record, std::move(actor.spec), 0, false,
+                                   hold(std::move(actor.saved_state))};
+    if (entry.kept.host != 0 && !take_up(entry, kept)) lost.push_back(entry.kept.host);
+    adopt.actors.push_back(std::move(entry));
+  }
+  for (auto& [record, fd] : kept.segments) {
+    adopt.segments.push_back({record, hold(std::move(fd))});
+  }
+  // Of nobody: ended, and started without a record.
+  for (const auto& [host, child] : kept.children) {
+    if (!child.ended) (void)process::kill_group(static_cast<pid_t>(child.pid), SIGKILL);
+    parent_->release(host);
+  }
+  for (const std::string& key : kept.strays) (void)keeper_->drop(key);
+  log_.info("took over {} processes of the daemon before", hosts_.size());
+  apply(std::move(adopt));
+  for (const HostId host : lost) {
+    apply(node_event::SpawnFailed{
+        host, Status(Code::kUnavailable, "its node's daemon was killed as it started it")});
+  }
+}
+
+// False: there is no such process.
+bool Daemon::take_up(node_event::Adopt::Actor& actor, KeptState& kept) {
+  const HostId host = actor.kept.host;
+  const auto child = kept.children.find(host);
+  const auto ends = kept.ends.find(host);
+  if (child == kept.children.end() || ends == kept.ends.end()) return false;
+  actor.pid = child->second.pid;
+  actor.ended = child->second.ended;
+  hosts_[host] = HostProcess::adopt(place_of(host, actor.spec), static_cast<pid_t>(actor.pid),
+                                    std::move(ends->second), handlers_of(host));
+  kept.children.erase(child);
+  return true;
+}
+
+void Daemon::keeper_lost(const Status& why) {
+  log_.error("the node's keeper has ended, and with it every actor's process: {}", why.to_string());
+  auto opened =
+      process::KeeperClient::open(loop_,
+                                  {.socket_name = "troupe-keeper-" + info_.node_id.to_string(),
+                                   .hold = options_.keeper_hold,
+                                   .program = options_.keeper_program},
+                                  Deadline::after(kKeeperTimeout));
+  keeper_.reset();
+  if (opened.ok()) {
+    keeper_ = std::move(*opened);
+    keeper_->start({.on_exit = [this](std::uint64_t id,
+                                      wire::ExitStatus exit) { keeper_children_->ended(id, exit); },
+                    .on_lost = [this](const Status& again) { keeper_lost(again); }});
+  } else {
+    log_.error("no other keeper could be started: {}", opened.status().to_string());
+  }
+  apply(node_event::KeeperLost{});
+  keeper_children_->keeper_lost();
+  if (keeper_) keeper_children_->use(*keeper_);
+}
+
+void Daemon::carry_out(node_command::Keep& command) {
+  if (!keeper_) return;
+  if (auto* node = std::get_if<wire::KeptNode>(&command.record)) {
+    // What the next daemon binds, wherever others reach it.
+    node->endpoint.host = listener_->address().host;
+    node->endpoint.port = listener_->address().port;
+  }
+  UniqueFd start;
+  int fd = -1;
+  if (command.start) {
+    auto file = encode_start(*command.start);
+    if (!file.ok()) return log_.warning("{}", file.status().to_string());
+    start = std::move(*file);
+    fd = start.get();
+  } else if (const auto held = held_.find(command.fd); held != held_.end()) {
+    fd = held->second.get();
+  }
+  const Status put = keeper_->put(command.key, wire::encode(command.record), fd);
+  if (!put.ok()) log_.warning("the keeper does not hold {}: {}", command.key, put.to_string());
+}
+
+// --- commands ------------------------------------------------------------------------------------
 
 void Daemon::carry_out(node_command::TellHost& command) {
   const auto host = hosts_.find(command.host);

@@ -38,6 +38,12 @@ struct NodeOptions {
   LogLevel log_level = LogLevel::kInfo;
   // The program that images are compared with besides the one at their path; empty: this one.
   std::string executable;
+  // Above zero: a keeper (runtime/process/keeper.h) is the parent of the actors' processes. They,
+  // and the memory that is kept for them, outlive a daemon that is killed for so long; a daemon
+  // that starts meanwhile with the same node_id goes on where that one stopped. Less than the
+  // head's disconnect_grace. Zero: this process is the parent, and its end theirs.
+  Duration keeper_hold = Duration::zero();
+  std::string keeper_program;  // that the keeper runs (process::keeper_main); empty: this one
   Duration join_timeout = NodeConfig().join_timeout;
   Duration orphan_timeout = NodeConfig().orphan_timeout;
   Duration shutdown_grace = NodeConfig().shutdown_grace;
@@ -53,7 +59,7 @@ struct NodeOptions {
 class NodeDaemon {
  public:
   // Listens and begins to join the head, which need not be there yet. Loop thread; the loop must
-  // outlive the daemon. kAlreadyExists for a taken port.
+  // outlive the daemon. kAlreadyExists for a taken port, or a daemon of this node that runs.
   static Result<std::unique_ptr<NodeDaemon>> start(net::EventLoop& loop, NodeOptions options);
   virtual ~NodeDaemon() = default;  // stop(); loop thread
 

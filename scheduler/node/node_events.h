@@ -2,6 +2,7 @@
 // What a node's state machine takes in, and what it asks to be done.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "runtime/base/status.h"
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
+#include "runtime/wire/keeper_messages.h"
 
 namespace troupe::scheduler {
 
@@ -20,6 +22,27 @@ using FdHandle = std::uint64_t;
 inline constexpr FdHandle kNoFd = 0;
 
 namespace node_event {
+
+// What a daemon before this one put down with the node's keeper. First of all events, or never.
+// Actors whose process is not with the keeper are followed by SpawnFailed.
+struct Adopt {
+  struct Actor {
+    wire::KeptActor kept;
+    wire::ActorSpec spec;
+    std::int64_t pid = 0;  // 0: it has no process, or that was not started any more
+    bool ended = false;    // LeaderEnded will follow
+    FdHandle saved_state = kNoFd;
+  };
+  struct Segment {
+    wire::KeptSegment kept;
+    FdHandle fd = kNoFd;
+  };
+  wire::KeptNode node;
+  std::vector<Actor> actors;
+  std::vector<Segment> segments;
+};
+// The node's keeper has ended, and with it every process and what it held.
+struct KeeperLost {};
 
 // The control connection is there; nothing has been said on it.
 struct HeadUp {};
@@ -74,10 +97,11 @@ struct Tick {};
 }  // namespace node_event
 
 using NodeEvent =
-    std::variant<node_event::HeadUp, node_event::HeadDown, node_event::FromHead,
-                 node_event::Spawned, node_event::SpawnFailed, node_event::FromHost,
-                 node_event::ChannelEnded, node_event::LeaderEnded, node_event::GroupGone,
-                 node_event::ConnectionArrived, node_event::ShutDown, node_event::Tick>;
+    std::variant<node_event::Adopt, node_event::KeeperLost, node_event::HeadUp,
+                 node_event::HeadDown, node_event::FromHead, node_event::Spawned,
+                 node_event::SpawnFailed, node_event::FromHost, node_event::ChannelEnded,
+                 node_event::LeaderEnded, node_event::GroupGone, node_event::ConnectionArrived,
+                 node_event::ShutDown, node_event::Tick>;
 
 namespace node_command {
 
@@ -119,6 +143,17 @@ struct ForgetHost {
 struct Registered {
   std::string name;
 };
+// To put down for the daemon after this one: a record, with a descriptor where it has one, and with
+// an actor's start where that is new.
+struct Keep {
+  std::string key;
+  wire::KeeperMessage record;
+  FdHandle fd = kNoFd;
+  std::optional<wire::StartActor> start;
+};
+struct Unkeep {
+  std::string key;
+};
 // A line for the daemon's log.
 struct Warn {
   std::string text;
@@ -134,6 +169,7 @@ using NodeCommand =
     std::variant<node_command::ConnectHead, node_command::DropHead, node_command::SendHead,
                  node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
                  node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
-                 node_command::Registered, node_command::Warn, node_command::EndNode>;
+                 node_command::Registered, node_command::Keep, node_command::Unkeep,
+                 node_command::Warn, node_command::EndNode>;
 
 }  // namespace troupe::scheduler

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "scheduler/node/kept_keys.h"
 #include "scheduler/node/node_state.h"
 
 namespace troupe::scheduler {
@@ -21,6 +22,8 @@ std::optional<FdHandle> NodeState::segment(JobId job_id, const std::string& name
 
 void NodeState::drop_segment(std::map<SegmentKey, KeptSegment>::iterator segment) {
   close(segment->second.fd);
+  commands_.push_back(
+      node_command::Unkeep{segment_key(segment->first.first, segment->first.second)});
   segments_.erase(segment);
 }
 
@@ -47,7 +50,14 @@ void NodeState::keep_segment(const Actor& actor, const wire::HostKeepSegment& ke
                                        keep.name, actor.spec.actor_id.brief(), count)});
     return close(fd);
   }
-  segments_[key] = {fd, actor.host};
+  own_segment(segments_[key] = {fd, actor.host}, key);
+}
+
+void NodeState::own_segment(const KeptSegment& segment, const SegmentKey& key) {
+  commands_.push_back(node_command::Keep{segment_key(key.first, key.second),
+                                         wire::KeptSegment{key.first, key.second, segment.owner},
+                                         segment.fd,
+                                         {}});
 }
 
 void NodeState::attach(const Actor& actor, const wire::HostAttachSegment& request) {
@@ -88,7 +98,10 @@ bool NodeState::answer(const Attach& attach) {
   }
   const Actor* owner = find(found->second.owner);
   if (owner == nullptr || owner->host == attach.host) {
-    found->second.owner = attach.host;
+    if (found->second.owner != attach.host) {
+      found->second.owner = attach.host;
+      own_segment(found->second, attach.key);
+    }
     return reply({}, found->second.fd);
   }
   if (!owner->ending()) {

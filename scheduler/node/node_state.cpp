@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "scheduler/node/kept_keys.h"
+
 namespace troupe::scheduler {
 namespace {
 
@@ -135,7 +137,9 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
   heartbeat_timeout_ =
       std::chrono::milliseconds(std::max<std::int64_t>(reply.heartbeat_timeout_ms, 0));
   if (heartbeat_interval_ > Duration::zero()) heartbeat_at_ = now_ + heartbeat_interval_;
+  keep_node();
   commands_.push_back(node_command::Registered{reply.name});
+  for (wire::NodeNote& note : std::exchange(notes_, {})) send(std::move(note));
   for (const auto& [actor_id, generation] : reply.stop) {
     if (Actor* actor = find(actor_id, generation)) {
       stop(*actor, Duration::zero(), "the head does not want it any more");
@@ -143,11 +147,18 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
   }
 }
 
+void NodeState::keep_node() {
+  wire::KeptNode node{config_.node.endpoint, config_.node.name, joined_once_,
+                      contact_.time_since_epoch().count(), milliseconds_of(heartbeat_timeout_)};
+  commands_.push_back(node_command::Keep{kNodeKey, std::move(node)});
+}
+
 void NodeState::from_head(wire::Heartbeat& echo) {
   while (!heartbeats_sent_.empty() && heartbeats_sent_.front().first <= echo.sequence) {
     contact_ = heartbeats_sent_.front().second;
     heartbeats_sent_.pop_front();
   }
+  keep_node();
 }
 
 // --- time ----------------------------------------------------------------------------------------

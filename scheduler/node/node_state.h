@@ -126,6 +126,14 @@ class NodeState {
   void send(wire::ControlMessage message);
   std::optional<TimePoint> fence_at() const;
   void end_when_empty();
+  void keep_node();
+
+  // node_keeping.cpp: what outlives the daemon
+  void on(node_event::Adopt& event);
+  void on(node_event::KeeperLost& event);
+  void adopt(node_event::Adopt::Actor& kept);
+  void keep(const Actor& actor, bool with_start = false);
+  void note(std::string kind, std::string text);
 
   // node_actors.cpp: the actors' processes
   void on(node_event::Spawned& event);
@@ -143,12 +151,15 @@ class NodeState {
   void save(Actor& actor, FdHandle fd);
   void drop_saved_state(Actor& actor);
   void drop_waiting(Actor& actor);
+  void tell_start(const Actor& actor);
+  void may_come_back(Actor& actor);
   void forget(Actors::iterator actor);
   void close(FdHandle fd);
 
   // node_segments.cpp: memory that outlives processes
   void keep_segment(const Actor& actor, const wire::HostKeepSegment& keep, FdHandle fd);
   void drop_segment(std::map<SegmentKey, KeptSegment>::iterator segment);
+  void own_segment(const KeptSegment& segment, const SegmentKey& key);
   void attach(const Actor& actor, const wire::HostAttachSegment& request);
   bool answer(const Attach& attach);
   void settle_attaches();
@@ -174,6 +185,7 @@ class NodeState {
   bool ended_self_ = false;
   std::optional<Status> end_status_;  // shutting down; what to end with
   bool said_farewell_ = false;
+  std::vector<wire::NodeNote> notes_;  // for the head, once it is there
   TimePoint give_up_at_;
   Status last_failure_;
   std::optional<TimePoint> connect_at_;

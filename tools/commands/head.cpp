@@ -17,6 +17,7 @@
 #include "tools/commands/cluster_record.h"
 #include "tools/commands/head_place.h"
 #include "tools/commands/node_flags.h"
+#include "tools/commands/watch.h"
 
 namespace troupe::tools {
 namespace {
@@ -34,6 +35,7 @@ struct HeadFlags {
   NodeFlags node;
   std::string log_level = "info";
   bool json = false;
+  bool watch = false;
 };
 
 // A head while it runs. Everything but the stopping thread lives on the loop's thread, which is
@@ -198,6 +200,31 @@ Status HeadProcess::run() {
   return {};
 }
 
+// With the same port and state directory each head goes on where the one before was killed, and
+// with the same id its own worker node too.
+Status watch_head(CommandContext& context, const HeadFlags& flags) {
+  WatchOptions options{.what = "head", .more = {}, .token_from_stdin = flags.token.from_stdin};
+  std::optional<std::uint16_t> port = flags.port;
+  if (!port) port = TROUPE_TRY(master_port(context.environment));
+  if (flags.port && *flags.port == 0) {
+    return error(Code::kInvalidArgument,
+                 "--port 0 with --watch: leave --port out to have a free one found");
+  }
+  if (!port || *port == 0) {
+    net::SystemNetwork network(context.files);
+    const auto choice = TROUPE_TRY(net::choose_address(
+        TROUPE_TRY(network.read()), {.interface = flags.interface, .address = flags.address}));
+    const auto place =
+        TROUPE_TRY(take_head_place(context, choice.address, std::nullopt, flags.state_dir));
+    options.more = {"--port", std::to_string(place.port)};
+  }
+  if (!flags.node.node_id) {
+    options.more.insert(options.more.end(),
+                        {"--node-id", NodeId::make(context.random).to_string()});
+  }
+  return watch_daemon(context, options);
+}
+
 }  // namespace
 
 void add_head_command(CLI::App& app, CommandContext& context) {
@@ -214,11 +241,15 @@ void add_head_command(CLI::App& app, CommandContext& context) {
   declare_node_flags(command, flags->node);
   command.option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
       .flag("--json", flags->json, "one line of JSON: address, port, token_file, pid")
+      .flag("--watch", flags->watch,
+            "start this head again when it is killed; nodes and actors run on meanwhile")
       .example("troupe head")
       .example("troupe head --interface eth1 --port 6379")
       .example("troupe head --with-worker --num-cpus 8      also a worker node")
       .example("troupe head --address 127.0.0.1 --json      for scripts")
-      .run([flags, &context] { return HeadProcess(context, *flags).run(); });
+      .run([flags, &context] {
+        return flags->watch ? watch_head(context, *flags) : HeadProcess(context, *flags).run();
+      });
 }
 
 }  // namespace troupe::tools

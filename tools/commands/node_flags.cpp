@@ -61,7 +61,10 @@ void declare_node_flags(Command& command, NodeFlags& flags) {
       .option("--resources", flags.resources, "K=V,...", "resources of your own: ssd=2,licence=1")
       .option("--labels", flags.labels, "K=V,...", "labels of the node: rack=7,zone=b")
       .option("--log-dir", flags.log_dir, "DIR",
-              "keep the actors' output in files there (default: the last lines, in memory)");
+              "keep the actors' output in files there (default: the last lines, in memory)")
+      .option("--node-id", flags.node_id, "ID",
+              "the node's id (default: a new one); with that of a daemon that was killed within "
+              "the last 3 s, its actors run on under this one");
 }
 
 Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags) {
@@ -97,6 +100,12 @@ Result<std::map<std::string, std::string>> node_labels(const NodeFlags& flags) {
 Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeFlags& flags) {
   scheduler::NodeOptions options;
   options.node_id = NodeId::make(context.random);
+  if (flags.node_id) {
+    auto id = NodeId::parse(*flags.node_id);
+    if (!id.ok()) return id.status().prefixed("--node-id");
+    options.node_id = *id;
+  }
+  options.keeper_hold = kKeeperHold;
   options.name = host_name();
   options.resources = TROUPE_TRY(node_resources(context, flags));
   options.labels = TROUPE_TRY(node_labels(flags));

@@ -20,10 +20,14 @@ struct NodeFlags {
   std::vector<std::string> resources;
   std::vector<std::string> labels;
   std::optional<std::string> log_dir;
+  std::optional<std::string> node_id;  // no reason by itself to be a node
   bool any() const {
     return num_cpus || num_gpus || memory || !resources.empty() || !labels.empty() || log_dir;
   }
 };
+
+// How long a node without its daemon lets its actors run.
+inline constexpr Duration kKeeperHold = std::chrono::seconds(3);
 
 void declare_node_flags(Command& command, NodeFlags& flags);
 

@@ -11,6 +11,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/cluster_record.h"
 #include "tools/commands/node_flags.h"
+#include "tools/commands/watch.h"
 
 namespace troupe::tools {
 namespace {
@@ -28,6 +29,7 @@ struct WorkerFlags {
   NodeFlags node;
   std::optional<double> timeout_s;
   std::string log_level = "info";
+  bool watch = false;
 };
 
 // A worker node while it runs, on the loop of run().
@@ -123,6 +125,15 @@ Status WorkerProcess::run() {
   return {};
 }
 
+// With the same id each daemon goes on where the one before was killed.
+Status watch_worker(CommandContext& context, const WorkerFlags& flags) {
+  WatchOptions options{.what = "worker", .more = {}, .token_from_stdin = flags.token.from_stdin};
+  if (!flags.node.node_id) {
+    options.more = {"--node-id", NodeId::make(context.random).to_string()};
+  }
+  return watch_daemon(context, options);
+}
+
 }  // namespace
 
 Status run_worker(CommandContext& context, const std::string& address, double timeout_s) {
@@ -149,11 +160,15 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
       .option("--timeout", flags->timeout_s, "SECONDS",
               "how long to wait for a head that is not up (default 60), or went away (default 600)")
       .option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
+      .flag("--watch", flags->watch,
+            "start this daemon again when it is killed; its actors run on meanwhile")
       .example("troupe worker --address 10.0.0.2:6379")
       .example(
           "troupe worker --address 10.0.0.2:6379 --num-cpus 4 --resources ssd=2 --labels rack=7")
       .example("troupe worker --address head:6379 --timeout 600      a head that comes up later")
-      .run([flags, &context] { return WorkerProcess(context, *flags).run(); });
+      .run([flags, &context] {
+        return flags->watch ? watch_worker(context, *flags) : WorkerProcess(context, *flags).run();
+      });
 }
 
 }  // namespace troupe::tools

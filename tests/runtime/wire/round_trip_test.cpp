@@ -3,6 +3,7 @@
 #include "runtime/wire/call_messages.h"
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
+#include "runtime/wire/keeper_messages.h"
 #include "tests/runtime/wire/filled.h"
 
 namespace troupe::wire {
@@ -30,6 +31,7 @@ void check_family(Decode decode) {
 TEST_CASE("every field of every message comes back") {
   check_family<ControlMessage>([](const Bytes& b) { return decode_control(b); });
   check_family<HostMessage>([](const Bytes& b) { return decode_host(b); });
+  check_family<KeeperMessage>([](const Bytes& b) { return decode_keeper(b); });
   check_family<CallMessage>([](const Bytes& b) { return decode_call(b); });
 }
 

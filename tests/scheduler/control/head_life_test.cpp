@@ -291,7 +291,7 @@ TEST_CASE("a node that comes back late gives back what nobody started anew") {
   desk.create({Desk::spec(kActor, 1, 1)});
   desk.ready(kNodeOne, kActor, 1);
   desk.lose(kNodeOne);
-  desk.pass(milliseconds(1'500));
+  desk.pass(milliseconds(4'500));
   CHECK(desk.info().state == wire::ActorState::kRestarting);
   wire::RunningActor running;
   running.spec = Desk::spec(kActor);

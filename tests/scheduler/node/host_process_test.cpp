@@ -22,6 +22,7 @@ struct Running {
   Inbox<std::string> order;  // in which things came
   std::unique_ptr<HostProcess> host;
   net::LoopThread thread{"host"};  // ends first
+  OwnChildren parent{thread.loop()};
 
   explicit Running(const std::string& type) {
     auto image = process::Executable::open(tests::bin_dir() + "/test_scheduler_node_host").value();
@@ -36,22 +37,22 @@ struct Running {
           order.put("line");
         });
     on_loop(thread.loop(), [&] {
-      host =
-          HostProcess::spawn(thread.loop(), *image, start.spec, std::move(log), Logger::discard(),
-                             {.on_message =
-                                  [this](wire::HostMessage message, UniqueFd) {
-                                    messages.put(std::move(message));
-                                    order.put("message");
-                                  },
-                              .on_channel_end = [this](Status) { order.put("channel end"); },
-                              .on_leader_end =
-                                  [this](wire::ExitStatus exit) {
-                                    ended.put(exit);
-                                    // As the node does: whom it left behind goes with it.
-                                    host->kill_group();
-                                  },
-                              .on_group_gone = [this] { order.put("gone"); }})
-              .value();
+      host = HostProcess::spawn({thread.loop(), parent, 1, std::move(log), Logger::discard()},
+                                *image, start.spec,
+                                {.on_message =
+                                     [this](wire::HostMessage message, UniqueFd) {
+                                       messages.put(std::move(message));
+                                       order.put("message");
+                                     },
+                                 .on_channel_end = [this](Status) { order.put("channel end"); },
+                                 .on_leader_end =
+                                     [this](wire::ExitStatus exit) {
+                                       ended.put(exit);
+                                       // As the node does: whom it left behind goes with it.
+                                       host->kill_group();
+                                     },
+                                 .on_group_gone = [this] { order.put("gone"); }})
+                 .value();
       return host->tell(start, -1).ok();
     });
   }
@@ -149,9 +150,11 @@ TEST_CASE("a file that is no program is refused by its path") {
   auto image = process::Executable::open(folder.file("program")).value();
   net::LoopThread thread("host");
   const Status status = on_loop(thread.loop(), [&] {
-    return HostProcess::spawn(thread.loop(), *image, {},
-                              std::make_shared<ActorLog>("actor", OutputSink()), Logger::discard(),
-                              {})
+    OwnChildren parent(thread.loop());
+    return HostProcess::spawn(
+               {thread.loop(), parent, 1, std::make_shared<ActorLog>("actor", OutputSink()),
+                Logger::discard()},
+               *image, {}, {})
         .status();
   });
   CHECK_FALSE(status.ok());

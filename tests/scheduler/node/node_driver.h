@@ -4,9 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
+#include "scheduler/node/kept_keys.h"
 #include "scheduler/node/node_state.h"
 
 namespace troupe::scheduler::tests {
@@ -25,6 +28,13 @@ struct NodeDriver {
   FdHandle next_fd = 1;
   std::vector<NodeCommand> last;
   std::set<HostId> spawning, running, being_killed, ended;
+  // What lies with the keeper.
+  struct Held {
+    wire::KeeperMessage record;
+    bool has_fd = false;
+    std::optional<wire::StartActor> start;
+  };
+  std::map<std::string, Held> kept;
 
   void apply(NodeEvent event) {
     last = state.apply(std::move(event), clock.now());
@@ -45,9 +55,57 @@ struct NodeDriver {
     } else if (const auto* k = std::get_if<node_command::KillGroup>(&command)) {
       REQUIRE((running.contains(k->host) || ended.contains(k->host)));
       being_killed.insert(k->host);
+    } else if (const auto* keep = std::get_if<node_command::Keep>(&command)) {
+      REQUIRE((keep->fd == kNoFd || open.contains(keep->fd)));
+      Held& held = kept[keep->key];
+      held.record = keep->record;
+      held.has_fd = held.has_fd || keep->fd != kNoFd;
+      if (keep->start) held.start = keep->start;
+    } else if (const auto* unkeep = std::get_if<node_command::Unkeep>(&command)) {
+      kept.erase(unkeep->key);
     } else if (const auto* r = std::get_if<node_command::ReportExit>(&command)) {
       REQUIRE(!running.contains(r->log));
       REQUIRE(!ended.contains(r->log));
+    }
+  }
+  // The daemon is killed; another one takes over what the keeper has.
+  void restart() {
+    std::destroy_at(&state);
+    std::construct_at(&state, config, clock.now());
+    open.clear();
+    if (!kept.contains(kNodeKey)) return;
+    node_event::Adopt adopt;
+    adopt.node = std::get<wire::KeptNode>(kept.at(kNodeKey).record);
+    std::vector<HostId> lost;
+    std::vector<HostId> ended_before;
+    for (const auto& [key, held] : kept) {
+      if (key.starts_with(kActorKeys)) {
+        node_event::Adopt::Actor actor{std::get<wire::KeptActor>(held.record), {}, 0, false, kNoFd};
+        REQUIRE(held.start);
+        actor.spec = held.start->spec;
+        const HostId host = actor.kept.host;
+        actor.ended = ended.contains(host);
+        if (running.contains(host) || actor.ended) {
+          actor.pid = 100 + static_cast<std::int64_t>(host);
+        } else if (host != 0) {
+          lost.push_back(host);
+        }
+        if (actor.ended) ended_before.push_back(host);
+        if (kept.contains(saved_state_key(actor.kept.actor_id))) actor.saved_state = fd();
+        adopt.actors.push_back(std::move(actor));
+      } else if (key.starts_with(kSegmentKeys)) {
+        REQUIRE(held.has_fd);
+        adopt.segments.push_back({std::get<wire::KeptSegment>(held.record), fd()});
+      }
+    }
+    spawning.clear();
+    const std::size_t processes = running.size() + ended.size();
+    apply(std::move(adopt));
+    for (const HostId host : lost)
+      apply(node_event::SpawnFailed{host, error(Code::kUnavailable, "x")});
+    CHECK(state.process_count() == processes);
+    for (const HostId host : ended_before) {
+      apply(node_event::LeaderEnded{host, {.exit_code = 0, .signal = 9}});
     }
   }
   FdHandle fd() {

@@ -1,0 +1,111 @@
+#pragma once
+// What a node's daemon and its keeper (runtime/process/keeper.h) say on the socket between them,
+// one message a packet, and what the daemon puts down with the keeper for the daemon after it.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::wire {
+
+inline constexpr std::uint32_t kKeeperProtocolVersion = 1;
+
+// --- daemon → keeper -----------------------------------------------------------------------------
+
+// First. Answered by everything that the keeper has (KeeperEntry, KeeperChild), then KeeperWelcome.
+struct KeeperHello {
+  std::uint32_t protocol_version = kKeeperProtocolVersion;
+};
+// Starts a program. With descriptors: the program's file, then one for each of `descriptors`, which
+// are the numbers they get in the new process. Answered by KeeperSpawned.
+struct KeeperSpawn {
+  std::uint64_t child_id = 0;  // never used twice
+  std::string path;            // for messages
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;  // "NAME=value", besides the keeper's own
+  std::vector<std::int32_t> descriptors;
+};
+// Holds bytes and at most one descriptor under a key. Where none comes, the one before stays.
+struct KeeperPut {
+  std::string key;
+  Bytes bytes;
+};
+struct KeeperDrop {
+  std::string key;
+};
+// The daemon has dealt with this child's end.
+struct KeeperForget {
+  std::uint64_t child_id = 0;
+};
+// The daemon runs. A keeper that hears nothing for its hold time ends its children and itself.
+struct KeeperAlive {};
+// Ends the children at once, then the keeper; the end of the connection says that it is done.
+struct KeeperQuit {};
+
+// --- keeper → daemon -----------------------------------------------------------------------------
+
+// With the entry's descriptor, where it has one.
+struct KeeperEntry {
+  std::string key;
+  Bytes bytes;
+};
+struct KeeperChild {
+  std::uint64_t child_id = 0;
+  std::int64_t pid = 0;
+  bool ended = false;
+  ExitStatus exit;  // where it has ended
+};
+// kAlreadyExists while another daemon is connected.
+struct KeeperWelcome {
+  Status status;
+};
+struct KeeperSpawned {
+  std::uint64_t child_id = 0;
+  Status status;
+  std::int64_t pid = 0;
+};
+struct KeeperExited {
+  std::uint64_t child_id = 0;
+  ExitStatus exit;
+};
+
+// --- what entries hold ---------------------------------------------------------------------------
+
+// An actor of the node, with a descriptor of its StartActor (encoded).
+struct KeptActor {
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+  std::uint64_t host = 0;  // its process's number, the keeper's child_id; 0: it has none now
+  bool ready = false;
+  bool constructor_failed = false;
+  bool ends_for_good = false;
+  Status cause;
+};
+// A job's segment, with its descriptor.
+struct KeptSegment {
+  JobId job_id;
+  std::string name;
+  std::uint64_t owner = 0;  // a process's number
+};
+struct KeptNode {
+  Endpoint endpoint;
+  std::string name;
+  bool joined = false;  // once
+  // The lease: when (monotonic clock of the machine) what the head last answered was sent.
+  std::int64_t contact_ns = 0;
+  std::int64_t heartbeat_timeout_ms = 0;
+};
+
+using KeeperMessage = std::variant<KeeperHello, KeeperSpawn, KeeperPut, KeeperDrop, KeeperForget,
+                                   KeeperAlive, KeeperQuit, KeeperEntry, KeeperChild, KeeperWelcome,
+                                   KeeperSpawned, KeeperExited, KeptActor, KeptSegment, KeptNode>;
+
+Bytes encode(const KeeperMessage& message);
+Result<KeeperMessage> decode_keeper(std::span<const std::byte> packet);
+
+}  // namespace troupe::wire

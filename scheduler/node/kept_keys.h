@@ -1,0 +1,21 @@
+#pragma once
+// Under which names a node's state lies with its keeper.
+
+#include <string>
+
+#include "runtime/base/ids.h"
+
+namespace troupe::scheduler {
+
+inline constexpr const char* kNodeKey = "node";
+inline constexpr const char* kActorKeys = "actor/";
+inline constexpr const char* kSavedStateKeys = "saved/";
+inline constexpr const char* kSegmentKeys = "segment/";
+
+inline std::string actor_key(const ActorId& id) { return kActorKeys + id.to_string(); }
+inline std::string saved_state_key(const ActorId& id) { return kSavedStateKeys + id.to_string(); }
+inline std::string segment_key(const JobId& id, const std::string& name) {
+  return kSegmentKeys + id.to_string() + "/" + name;
+}
+
+}  // namespace troupe::scheduler

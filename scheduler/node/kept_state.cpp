@@ -1,0 +1,152 @@
+#include "scheduler/node/kept_state.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "runtime/base/file_system.h"
+#include "scheduler/node/kept_keys.h"
+
+namespace troupe::scheduler {
+namespace {
+
+using Entry = process::KeeperClient::Entry;
+
+template <typename Record>
+std::optional<Record> record_of(const Entry& entry) {
+  auto message = wire::decode_keeper(entry.bytes);
+  if (!message.ok()) return std::nullopt;
+  auto* record = std::get_if<Record>(&*message);
+  if (record == nullptr) return std::nullopt;
+  return std::move(*record);
+}
+
+Result<wire::StartActor> decode_start(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return errno_status(errno, "read", "an actor's start");
+  wire::Bytes bytes(static_cast<std::size_t>(status.st_size));
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t count =
+        ::pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return errno_status(errno, "read", "an actor's start");
+    have += static_cast<std::size_t>(count);
+  }
+  auto message = TROUPE_TRY(wire::decode_control(bytes));
+  auto* start = std::get_if<wire::StartActor>(&message);
+  if (start == nullptr) return Status(Code::kProtocol, "an actor's start is none");
+  return std::move(*start);
+}
+
+HostId host_of(std::string_view key) {
+  return std::strtoull(key.data() + key.find('/') + 1, nullptr, 10);
+}
+
+// Fills `kept` from one entry; false where it is none of ours.
+bool take(Entry& entry, KeptState& kept, std::map<ActorId, UniqueFd>& saved) {
+  const std::string_view key = entry.key;
+  if (key == kNodeKey) {
+    kept.node = record_of<wire::KeptNode>(entry);
+    return kept.node.has_value();
+  }
+  if (key.starts_with(kActorKeys)) {
+    auto record = record_of<wire::KeptActor>(entry);
+    auto start = record && entry.descriptor.valid()
+                     ? decode_start(entry.descriptor.get())
+                     : Result<wire::StartActor>(Status(Code::kProtocol, "it is damaged"));
+    if (!start.ok()) {
+      kept.problems.push_back(
+          fmt::format("the keeper's entry {}: {}", key, start.status().to_string()));
+      return false;
+    }
+    kept.actors[record->actor_id] = {*record, std::move(start->spec), {}};
+    return true;
+  }
+  if (key.starts_with(kSavedStateKeys)) {
+    const auto id = ActorId::parse(key.substr(std::string_view(kSavedStateKeys).size()));
+    if (id.ok()) saved[*id] = std::move(entry.descriptor);
+    return id.ok();
+  }
+  if (key.starts_with(kSegmentKeys)) {
+    auto record = record_of<wire::KeptSegment>(entry);
+    if (record && entry.descriptor.valid()) {
+      kept.segments.emplace_back(std::move(*record), std::move(entry.descriptor));
+    }
+    return record.has_value();
+  }
+  const HostId host = host_of(key);
+  if (key == channel_key(host))
+    kept.ends[host].channel = std::move(entry.descriptor);
+  else if (key == out_key(host))
+    kept.ends[host].out = std::move(entry.descriptor);
+  else if (key == err_key(host))
+    kept.ends[host].err = std::move(entry.descriptor);
+  else
+    return false;
+  return true;
+}
+
+}  // namespace
+
+KeptState decode_kept(process::KeeperClient::Contents contents) {
+  KeptState kept;
+  std::map<ActorId, UniqueFd> saved;
+  for (Entry& entry : contents.entries) {
+    if (!take(entry, kept, saved)) kept.strays.push_back(entry.key);
+  }
+  for (auto& [id, fd] : saved) {
+    const auto actor = kept.actors.find(id);
+    if (actor != kept.actors.end()) {
+      actor->second.saved_state = std::move(fd);
+    } else {
+      kept.strays.push_back(saved_state_key(id));
+    }
+  }
+  for (const wire::KeeperChild& child : contents.children) kept.children[child.child_id] = child;
+  // Sockets and pipes of a process that was not started any more, or of no actor.
+  std::map<HostId, bool> known;
+  for (const auto& [id, actor] : kept.actors) known[actor.record.host] = true;
+  for (auto ends = kept.ends.begin(); ends != kept.ends.end();) {
+    const HostId host = ends->first;
+    const bool whole =
+        ends->second.channel.valid() && ends->second.out.valid() && ends->second.err.valid();
+    if (whole && known.contains(host) && kept.children.contains(host)) {
+      ++ends;
+      continue;
+    }
+    for (const auto& key : {channel_key(host), out_key(host), err_key(host)}) {
+      kept.strays.push_back(key);
+    }
+    ends = kept.ends.erase(ends);
+  }
+  return kept;
+}
+
+std::optional<wire::Endpoint> kept_endpoint(const process::KeeperClient::Contents& contents) {
+  for (const Entry& entry : contents.entries) {
+    if (entry.key != kNodeKey) continue;
+    if (const auto node = record_of<wire::KeptNode>(entry)) return node->endpoint;
+  }
+  return std::nullopt;
+}
+
+Result<UniqueFd> encode_start(const wire::StartActor& start) {
+  const wire::Bytes bytes = wire::encode(start);
+  UniqueFd fd(::memfd_create("troupe-start", MFD_CLOEXEC));
+  if (!fd.valid()) return errno_status(errno, "make", "memory for an actor's start");
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t count = ::write(fd.get(), bytes.data() + have, bytes.size() - have);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno_status(errno, "write", "an actor's start");
+    have += static_cast<std::size_t>(count);
+  }
+  return fd;
+}
+
+}  // namespace troupe::scheduler

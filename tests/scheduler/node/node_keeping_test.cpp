@@ -1,0 +1,135 @@
+// A daemon that was killed, seen from the state of the one after it.
+
+#include <doctest/doctest.h>
+
+#include "tests/scheduler/node/node_driver.h"
+
+namespace troupe::scheduler::tests {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr ActorId kOne{1, 1};
+constexpr ActorId kTwo{1, 2};
+
+TEST_CASE("the next daemon registers what runs, and its exits are reported") {
+  NodeDriver d;
+  d.join();
+  const HostId one = d.run(1);
+  const HostId two = d.run(2);
+  d.leader_ends(two);
+  d.restart();
+  CHECK(d.being_killed.contains(two));  // whom its leader left behind
+  d.apply(node_event::HeadUp{});
+  const auto* said = d.said<wire::RegisterNode>();
+  REQUIRE(said);
+  REQUIRE(said->running.size() == 2);
+  CHECK(said->running[0].spec.actor_id == kOne);
+  CHECK(said->running[0].generation == 1);
+  CHECK(said->running[0].pid == 100 + static_cast<std::int64_t>(one));
+  CHECK(said->running[0].ready);
+  d.apply(node_event::FromHead{wire::RegisterNodeReply{}});
+  REQUIRE(d.said<wire::NodeNote>());
+  CHECK(d.said<wire::NodeNote>()->kind == "daemon_restarted");
+  d.group_goes(two);
+  REQUIRE(d.did<node_command::ReportExit>());
+  CHECK(d.did<node_command::ReportExit>()->exited.actor_id == kTwo);
+  CHECK(d.did<node_command::ReportExit>()->exited.exit.signal == 9);
+  // It goes on as if nothing had been: calls arrive, an end is an end.
+  d.apply(node_event::ConnectionArrived{kOne, d.fd(), {}});
+  CHECK(d.told<wire::HostConnection>());
+  d.end(one);
+  CHECK(d.did<node_command::ReportExit>());
+}
+
+TEST_CASE("a process that was being started is told once more, or reported") {
+  NodeDriver d;
+  d.join();
+  d.apply(node_event::FromHead{d.start_message(1, 1)});
+  const HostId told = d.spawned();
+  d.apply(node_event::FromHead{d.start_message(2, 1)});
+  CHECK(d.spawning.size() == 1);  // asked for, and never started
+  d.restart();
+  // The first one is there and may have been told or not; the second is none.
+  CHECK(d.state.process_count() == 1);
+  d.join();
+  d.apply(node_event::FromHost{told, wire::HostReady{}});
+  CHECK(d.said<wire::ActorReady>());
+  d.restart();
+  CHECK(!d.told<wire::HostStart>());  // it is ready
+}
+
+TEST_CASE("segments, saved state and owners outlive the daemon") {
+  NodeDriver d;
+  d.join();
+  const HostId owner = d.run(1);
+  const HostId other = d.run(2);
+  d.apply(node_event::FromHost{owner, wire::HostKeepSegment{"a", false}, d.fd()});
+  d.apply(node_event::FromHost{owner, wire::HostKeepSegment{"b", false}, d.fd()});
+  d.apply(node_event::FromHost{owner, wire::HostKeepSegment{"b", true}});
+  d.apply(node_event::FromHost{owner, wire::HostSavedState{1}, d.fd()});
+  d.restart();
+  d.join();
+  CHECK(d.open.size() == 2);
+  CHECK(d.state.segment(JobId{}, "a"));
+  CHECK(!d.state.segment(JobId{}, "b"));
+  d.apply(node_event::FromHost{other, wire::HostAttachSegment{1, "a", 1000}});
+  CHECK(d.told<wire::HostAttachReply>()->status.code() == Code::kFailedPrecondition);
+  d.end(owner);
+  d.restart();
+  d.join();
+  d.apply(node_event::FromHost{other, wire::HostAttachSegment{1, "a", 1000}});
+  CHECK(d.told<wire::HostAttachReply>()->status.ok());
+  d.restart();
+  d.join();
+  d.apply(node_event::FromHead{d.start_message(1, 2)});
+  const HostId again = d.spawned();
+  CHECK(again > other);
+  CHECK(d.told<wire::HostStart>()->has_saved_state);
+  d.apply(node_event::FromHost{again, wire::HostAttachSegment{1, "a", 1000}});
+  CHECK(d.told<wire::HostAttachReply>()->status.code() == Code::kFailedPrecondition);
+  d.end(again);
+  d.end(other);
+  d.restart();
+  d.advance(5min);
+  CHECK(d.open.empty());
+  CHECK(d.kept.size() == 1);  // the node itself
+}
+
+TEST_CASE("the lease goes on where the daemon before left it") {
+  NodeDriver d;
+  d.join(500, 3000);
+  const HostId host = d.run(1);
+  d.advance(500ms);
+  d.apply(node_event::FromHead{*d.said<wire::Heartbeat>()});
+  d.clock.advance(2s);
+  d.restart();
+  CHECK(d.being_killed.empty());
+  d.advance(1499ms);
+  CHECK(d.being_killed.empty());
+  d.advance(1ms);  // 3.5 s after the last heartbeat that was answered
+  CHECK(d.being_killed.contains(host));
+}
+
+TEST_CASE("a node that loses its keeper says so, and has nothing left") {
+  NodeDriver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.apply(node_event::FromHost{host, wire::HostKeepSegment{"a", false}, d.fd()});
+  d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
+  d.apply(node_event::KeeperLost{});
+  CHECK(d.open.empty());
+  REQUIRE(d.said<wire::NodeNote>());
+  CHECK(d.said<wire::NodeNote>()->kind == "keeper_lost");
+  d.end(host);
+  const auto* report = d.did<node_command::ReportExit>();
+  REQUIRE(report);
+  CHECK(report->exited.cause.code() == Code::kAborted);
+  CHECK(report->exited.cause.message().find("keeper") != std::string::npos);
+  d.apply(node_event::FromHead{d.start_message(1, 2)});
+  d.spawned();
+  CHECK_FALSE(d.told<wire::HostStart>()->has_saved_state);
+}
+
+}  // namespace
+}  // namespace troupe::scheduler::tests
