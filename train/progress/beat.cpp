@@ -2,9 +2,13 @@
 
 #include <time.h>
 
+#include "runtime/base/build_options.h"
+
 namespace troupe::train {
 
-Beat::Beat(ProgressRecord& record) : record_(record), thread_([this] { run(); }) {}
+Beat::Beat(ProgressRecord& record) : record_(record) {
+  if constexpr (kRecovery) thread_ = std::thread([this] { run(); });
+}
 
 Beat::~Beat() {
   {
@@ -12,7 +16,7 @@ Beat::~Beat() {
     ending_ = true;
   }
   ended_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Beat::bump() {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "runtime/base/build_options.h"
 #include "train/progress/record_words.h"
 #include "train/progress/step_phases.h"
 
@@ -48,6 +49,11 @@ Point ProgressRecorder::point(PointKind kind, std::string_view operation,
 }
 
 void ProgressRecorder::reach(const Point& point) {
+  if constexpr (kRecovery) write(point);
+  if (PointObserver* observer = observer_.load(std::memory_order_acquire)) observer->reached(point);
+}
+
+void ProgressRecorder::write(const Point& point) {
   const std::int64_t now = now_ns();
   const std::uint64_t turn = record_.entries.fetch_add(1, std::memory_order_relaxed);
   ProgressEntry& entry = record_.ring[turn % kProgressRing];
@@ -63,7 +69,6 @@ void ProgressRecorder::reach(const Point& point) {
   store_name(entry.operation, point.operation, point.group);
   entry.index.store(turn + 1, std::memory_order_release);
   record_.changed_at_ns.store(now, std::memory_order_relaxed);
-  if (PointObserver* observer = observer_.load(std::memory_order_acquire)) observer->reached(point);
 }
 
 // An observer that throws keeps out of what would have begun.
@@ -140,6 +145,7 @@ void ProgressRecorder::step_seconds(std::int64_t step, const StepSeconds& second
 }
 
 void ProgressRecorder::moved(std::uint64_t bytes) {
+  if constexpr (!kRecovery) return;
   record_.moved_bytes.store(bytes, std::memory_order_relaxed);
   record_.moves.fetch_add(1, std::memory_order_relaxed);
   record_.changed_at_ns.store(now_ns(), std::memory_order_relaxed);

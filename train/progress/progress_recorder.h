@@ -57,6 +57,7 @@ class ProgressRecorder {
   // A point here and now.
   Point point(PointKind kind, std::string_view operation = {}, std::uint64_t number = 0) const;
   void reach(const Point& point);
+  void write(const Point& point);
   void reach_into(const Point& point, std::atomic<std::uint32_t>& under_way);
   std::int64_t now_ns() const;
 
