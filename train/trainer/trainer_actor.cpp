@@ -53,11 +53,6 @@ class TrainerActor::Observer final : public TrainingObserver {
   }
   void step_done(const StepRecord& record) override {
     trainer_.step_ = record.step;
-    pace_.seconds += record.seconds;
-    pace_.step = record.step;
-    if (++pace_.steps < kPaceSteps) return;
-    pace_.generation = plan_.generation;
-    trainer_.tell(std::exchange(pace_, {}));
   }
   void step_finished(const StepRecord& record, bool logged) override {
     trainer_.tell(StepReport{.generation = plan_.generation,
@@ -89,7 +84,6 @@ class TrainerActor::Observer final : public TrainingObserver {
  private:
   TrainerActor& trainer_;
   const GenerationPlan& plan_;
-  PaceReport pace_;
 };
 
 TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> controller,
@@ -141,14 +135,19 @@ TrainerActor::~TrainerActor() {
 
 void TrainerActor::begin(GenerationPlan plan) {
   MutexLock lock(mutex_);
-  newest_ = std::max(newest_, plan.generation);
+  // A controller that took the run over says again what the one before may have said.
+  if (plan.generation <= newest_) return;
+  newest_ = plan.generation;
   plans_.push_back(std::move(plan));
   changed_.notify_all();
 }
 
 TrainerStatus TrainerActor::status() const {
   MutexLock lock(mutex_);
-  return {.generation = newest_,
+  return {.incarnation = context_.generation(),
+          .node_id = context_.node_id(),
+          .pid = ::getpid(),
+          .generation = newest_,
           .rank = newest_ == 0 ? -1 : rank(),
           .in_generation = running_ != 0 || !plans_.empty(),
           .has_bundle = took_bundle_,

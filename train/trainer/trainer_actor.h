@@ -18,6 +18,7 @@
 #include "train/chaos/injector.h"
 #include "train/chaos/observed_file_system.h"
 #include "train/chaos/process_effects.h"
+#include "train/progress/abandon.h"
 #include "train/progress/beat.h"
 #include "train/progress/progress_recorder.h"
 #include "train/trainer/actor_memory.h"
@@ -55,6 +56,19 @@ class TrainerActor {
 
  private:
   class Observer;
+  // Lets faults strike, and the loop leave a pass whose generation is lost.
+  class Points final : public PointObserver {
+   public:
+    explicit Points(TrainerActor& trainer) : trainer_(trainer) {}
+    void reached(const Point& point) override {
+      if (trainer_.cancelled_.load(std::memory_order_relaxed) && may_abandon(point))
+        throw Abandoned{};
+      trainer_.injector_.reached(point);
+    }
+
+   private:
+    TrainerActor& trainer_;
+  };
 
   void loop();
   std::optional<GenerationPlan> next_plan();
@@ -80,6 +94,7 @@ class TrainerActor {
   ProgressMemory progress_;
   ProcessEffects effects_;
   FaultInjector injector_;
+  Points points_;
   ProgressRecorder recorder_;
   ObservedFileSystem files_;
   Beat beat_;

@@ -58,6 +58,13 @@ Status TrainingRun::begin(Generation& generation, LoadReport& report) {
 Result<RecoveryDecision> TrainingRun::meet(Generation& generation) {
   Fixed& f = *fixed_;
   StepTransaction& transaction = f.transaction();
+  // The others may have acted on the position that an earlier process of the rank gave in it.
+  if (transaction.generation() >= generation.number) {
+    return error(Code::kAborted,
+                 "generation {} is past: this rank's memory has been in generation {}",
+                 generation.number, transaction.generation());
+  }
+  transaction.begin_generation(generation.number);
   if (gemm_flops_per_s_here_ == 0 && transaction.position().loaded)
     gemm_flops_per_s_here_ = transaction.aftermath().gemm_flops_per_s;
   measure_gemms();
@@ -73,7 +80,6 @@ Result<RecoveryDecision> TrainingRun::meet(Generation& generation) {
     positions.push_back(arrival.position);
     gemm_flops_per_s_ += arrival.gemm_flops_per_s;
   }
-  transaction.begin_generation(generation.number);
   return decide_recovery(positions);
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runtime/base/build_options.h"
+#include "train/progress/abandon.h"
 #include "train/progress/observed_units.h"
 #include "train/trainer/gradient_probe.h"
 
@@ -56,8 +57,10 @@ TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t turn) const
 Result<double> TrainingStep::one_pass(const TokenBatch& batch, UnitAccess& units, float scale,
                                       StepSeconds& seconds) {
   const CrossEntropyLoss cross_entropy;
-  const LossSum loss = TROUPE_TRY(
-      tools_.model.forward_backward(view(batch), units, cross_entropy, scale, tools_.activations));
+  const LossSum loss = TROUPE_TRY(unless_abandoned([&] {
+    return tools_.model.forward_backward(view(batch), units, cross_entropy, scale,
+                                         tools_.activations);
+  }));
   const PassSeconds pass = tools_.engine.units().end_pass();
   seconds.forward += pass.forward;
   seconds.backward += pass.backward;

@@ -89,6 +89,7 @@ void StepTransaction::set_aftermath(const Aftermath& aftermath) {
 }
 
 void StepTransaction::begin_generation(std::uint64_t generation) {
+  TROUPE_CHECK(generation > this->generation());
   memory_.generation.store(generation, std::memory_order_release);
 }
 

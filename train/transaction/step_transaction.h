@@ -111,7 +111,12 @@ class StepTransaction {
   const Aftermath& aftermath() const;
   void set_aftermath(const Aftermath& aftermath);
 
+  // The last generation that this memory took part in; 0: none.
+  std::uint64_t generation() const { return memory_.generation.load(std::memory_order_acquire); }
+
   // --- in a step's order; called out of order they are bugs
+  // Before the rank tells others its position. A generation that is not newer than generation()
+  // must not be joined: a process before this one may have told its position in it.
   void begin_generation(std::uint64_t generation);
   // Before the tensors are overwritten with those of another step.
   void unload();
