@@ -193,9 +193,18 @@ std::vector<json::Value> json_lines(const std::string& path) {
   return lines;
 }
 
+std::vector<json::Value> events(const std::string& output) {
+  auto lines = json_lines(output + "/events.jsonl");
+  std::erase_if(lines, [](const json::Value& line) {
+    const auto name = json::find_string(line, "event").value_or("");
+    return name == "start" || name == "end" || name == "fault";
+  });
+  return lines;
+}
+
 std::vector<std::string> event_names(const std::string& output) {
   std::vector<std::string> names;
-  for (const auto& line : json_lines(output + "/events.jsonl")) {
+  for (const auto& line : events(output)) {
     names.push_back(json::find_string(line, "event").value_or("?"));
   }
   return names;
@@ -210,6 +219,10 @@ std::string run_id(const std::string& output) {
 std::vector<pid_t> trainers(const std::string& run, int rank) {
   return processes_with("host --actor TrainerActor --run " + run + " --rank " +
                         std::to_string(rank));
+}
+
+std::vector<pid_t> controllers(const std::string& run) {
+  return processes_with("host --actor TrainController --run " + run);
 }
 
 void check_same_result(const std::string& output, const std::string& expected) {

@@ -63,13 +63,17 @@ bool exists(const std::string& path);
 // Steps of a finished run, and lines of its events.jsonl.
 std::vector<train::StepRecord> steps_of(const std::string& output);
 std::vector<json::Value> json_lines(const std::string& path);
-// Names of the events, in order.
+// What happened to a run: its events in order, without its start, its end and injected faults.
+std::vector<json::Value> events(const std::string& output);
 std::vector<std::string> event_names(const std::string& output);
 
 // "run-1234abcd" out of what a run printed.
 std::string run_id(const std::string& output);
 // Trainer processes of that rank and run.
 std::vector<pid_t> trainers(const std::string& run, int rank);
+
+// Processes of that run's controller.
+std::vector<pid_t> controllers(const std::string& run);
 
 // Equal weights and equal steps, bit for bit.
 void check_same_result(const std::string& output, const std::string& expected);

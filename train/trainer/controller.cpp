@@ -466,8 +466,6 @@ void TrainController::on(std::int32_t, const WarningReport& message) {
   driver_.send({{"kind", "warning"}, {"text", message.text}});
 }
 
-void TrainController::on(std::int32_t, const PaceReport&) {}
-
 void TrainController::feed(const RunInput& input) { feed(input, clock_.now()); }
 
 void TrainController::feed(const RunInput& input, TimePoint now) {

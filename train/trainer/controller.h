@@ -144,7 +144,6 @@ class TrainController {
   void on(std::int32_t rank, const EvaluationReport& message);
   void on(std::int32_t rank, const CheckpointReport& message);
   void on(std::int32_t rank, const WarningReport& message);
-  void on(std::int32_t rank, const PaceReport& message);
   template <typename Event>
   void on(std::int32_t, const Event& event) {
     feed(event);

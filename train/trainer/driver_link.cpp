@@ -32,9 +32,9 @@ void DriverLink::connect(UniqueFd socket, const json::Object& first) {
 void DriverLink::send(const json::Object& line) {
   unsent_ += as_line(line);
   if (unsent_.size() > kUnsentMax) {
-    // A line that is half sent cannot be taken back.
-    if (sent_ > 0) drop();
-    unsent_.erase(0, unsent_.find('\n', unsent_.size() / 2) + 1);
+    // A line that is half sent stays.
+    const std::size_t from = sent_ == 0 ? 0 : unsent_.find('\n') + 1;
+    unsent_.erase(from, unsent_.find('\n', unsent_.size() / 2) + 1 - from);
   }
   flush();
 }

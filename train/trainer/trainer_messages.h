@@ -68,14 +68,6 @@ struct CheckpointReport {
 struct WarningReport {
   std::string text;
 };
-// How long the rank itself worked on its last steps; told by every rank every kPaceSteps steps.
-struct PaceReport {
-  std::uint64_t generation = 0;
-  std::int64_t step = 0;   // the last of them
-  std::int64_t steps = 0;  // how many
-  StepSeconds seconds;     // of all of them together
-};
-inline constexpr std::int64_t kPaceSteps = 10;
 
 // Where a trainer is: what TrainerActor::status() answers at once, from any state. A controller
 // that was started again asks for it.
@@ -94,9 +86,9 @@ struct TrainerStatus {
 };
 
 // trainer → controller. What concerns recovery are events of RunState.
-using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
-                                    TrainerLoaded, TrainerStopped, TrainerFinished, TrainerSaved,
-                                    TrainerFailed, TrainerFormed, PaceReport>;
+using TrainerMessage =
+    std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, TrainerLoaded,
+                 TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed, TrainerFormed>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers
