@@ -9,6 +9,7 @@
 #include "runtime/collective/shm_link.h"
 #include "train/sharding/gather_schedule.h"
 #include "train/sharding/rank_layout.h"
+#include "train/sharding/sharded_optimizer.h"
 
 namespace troupe::train {
 namespace {
@@ -67,7 +68,9 @@ std::int64_t workspace_bytes(const PlanRequest& request) {
   const std::int64_t depth = std::min(kGemmDepth, widest);
   const std::int64_t gemm = (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
   const std::int64_t attention = kAttentionRows * request.activations.length_max;
-  return request.threads * 4 * (gemm + attention) + request.staging_bytes +
+  // Of the optimizer: a chunk's old bytes for each thread (train/transaction).
+  const auto undo = static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
+  return request.threads * (4 * (gemm + attention) + undo) + request.staging_bytes +
          request.save_buffer_bytes;
 }
 
