@@ -288,6 +288,8 @@ TEST_CASE("auto-resume by the reference's rule") {
   CHECK(!resume().value());  // empty
   REQUIRE(files.create_directories("out/tmp-checkpoint-3").ok());
   CHECK(!resume().value());  // a dead writer's remains
+  REQUIRE(write_file_atomically(files, "out/train.log", "").ok());
+  CHECK(!resume().value());  // its own output
   REQUIRE(write_file_atomically(files, "out/x", "").ok());
   CHECK(resume().status().code() == Code::kFailedPrecondition);
   CHECK(resume().status().message() ==
