@@ -163,9 +163,17 @@ Command& Command::flag(const std::string& names, bool& value, const std::string&
 
 Command& Command::example(const std::string& line) {
   examples_ += "  " + line + "\n";
-  app_->footer("Examples:\n" + examples_);
+  write_footer();
   return *this;
 }
+
+Command& Command::note(const std::string& text) {
+  notes_ += "\n" + text + "\n";
+  write_footer();
+  return *this;
+}
+
+void Command::write_footer() { app_->footer("Examples:\n" + examples_ + notes_); }
 
 Command& Command::pass_through(std::vector<std::string>& values) {
   app_->prefix_command();

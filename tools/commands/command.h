@@ -76,6 +76,8 @@ class Command {
   Command& flag(const std::string& names, bool& value, const std::string& help);
   // A line, or lines, of the help's "Examples" section.
   Command& example(const std::string& line);
+  // A paragraph below the examples.
+  Command& note(const std::string& text);
   // Every argument, options too, goes to `values` as it stands: for commands that parse their own.
   Command& pass_through(std::vector<std::string>& values);
   // What the command does. A failure is printed as "troupe NAME: message" and becomes the exit code
@@ -87,7 +89,9 @@ class Command {
  private:
   CLI::App* app_;
   CommandContext& context_;
+  void write_footer();
   std::string examples_;
+  std::string notes_;
 };
 
 // Parses the arguments (without the program's name), runs the command they name and returns the

@@ -196,12 +196,13 @@ void add_train_command(CLI::App& app, CommandContext& context) {
           "  troupe train x.yaml                   the second of two machines")
       .example("troupe train x.yaml --detach          goes on when the terminal is gone")
       .example("troupe train x.yaml --explain         what becomes of every key")
-      .example(
-          "\nWithout --detach the run ends with its terminal: SIGHUP and SIGTERM save a "
-          "checkpoint\n"
-          "and end it, Ctrl-C ends it at once, and kill -9 leaves no process behind. With it, the\n"
-          "command waits until the run has started, says where its output goes (OUTPUT_DIR/\n"
-          "train.log) and how to follow, ask for and stop it, and ends.")
+      .note(
+          "Without --detach the run ends with its terminal: SIGHUP and SIGTERM save a checkpoint "
+          "and\n"
+          "end it, Ctrl-C ends it at once, and kill -9 leaves no process behind. With it, the run\n"
+          "has a session of its own and writes to OUTPUT_DIR/train.log; the command waits until "
+          "it\n"
+          "has started, and says how to follow, to ask for and to stop it.")
       .run([arguments, &context] { return train(*arguments, context); });
 }
 

@@ -19,7 +19,8 @@ constexpr int kMillisecondDigits = 3;
 constexpr int kGoodputDigits = 6;
 
 bool is_failure(const RunEvent& event) {
-  return event.event == events::kDeath || event.event == events::kHang;
+  // A spare's death has no rank and holds nobody up.
+  return event.rank >= 0 && (event.event == events::kDeath || event.event == events::kHang);
 }
 
 // "kill phase=forward" of "kill@step=15,rank=1,phase=forward": step and rank have their own
@@ -187,6 +188,7 @@ void read_again(Recovery& recovery, const RunEvent& event) {
   recovery.reloaded = true;
   recovery.reloaded_step = std::max(recovery.reloaded_step, event.step);
   if (!event.path.empty()) recovery.reloaded_path = event.path;
+  if (recovery.reload_reason.empty()) recovery.reload_reason = event.cause;
 }
 
 std::string cell(const std::optional<double>& milliseconds) {
@@ -345,7 +347,9 @@ std::string recovery_line(const Recovery& recovery) {
   part("first step", recovery.first_step_ms);
   if (!parts.empty()) text += fmt::format(": {}", fmt::join(parts, ", "));
   if (recovery.reloaded && recovery.reloaded_step >= 0) {
-    text += fmt::format("; memory was lost, went back to step {}", recovery.reloaded_step);
+    text += fmt::format("; {}: went back to step {}",
+                        recovery.reload_reason.empty() ? "memory was lost" : recovery.reload_reason,
+                        recovery.reloaded_step);
     if (!recovery.reloaded_path.empty()) text += fmt::format(" ({})", recovery.reloaded_path);
   }
   if (recovery.recomputed_steps) {

@@ -29,6 +29,7 @@ struct Recovery {
   std::vector<int> spares;     // ranks that went to a spare process
   std::vector<int> respawned;  // ranks that got a new process otherwise
   bool reloaded = false;       // a checkpoint was read again, or the initial state made anew
+  std::string reload_reason;   // why memory was not enough
   std::int64_t reloaded_step = -1;
   std::string reloaded_path;  // of the checkpoint, where it is known
   // False where the run ended, or was read, before a step stood again.

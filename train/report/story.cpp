@@ -77,7 +77,8 @@ std::int64_t step_of_checkpoint(std::string_view path) {
 
 bool is_incident(const RunEvent& event) {
   return event.event == events::kStraggler || event.event == events::kController ||
-         event.event == events::kNode || event.event == events::kCheckpointAbandoned;
+         event.event == events::kNode || event.event == events::kCheckpointAbandoned ||
+         (event.event == events::kDeath && event.rank < 0);
 }
 
 // Whether the injected fault shows in one of the recoveries.
@@ -200,6 +201,9 @@ void tell_failure(Entry& entry, const RunEvent& event) {
     entry.say(fmt::format("The fault '{}' struck{}.{}", event.fault,
                           event.rank < 0 ? "" : fmt::format(" rank {}", event.rank),
                           event.cause.empty() ? "" : " " + sentence(event.cause)));
+  } else if (event.rank < 0) {
+    entry.say(
+        fmt::format("A spare died{}. Another one took its place.{}", where(event), because(event)));
   } else {
     entry.say(fmt::format("Rank {} died{}.{}", event.rank, where(event), because(event)));
   }
@@ -252,7 +256,10 @@ void tell_cost(Entry& entry, const Recovery& recovery) {
     std::string from = "the run's beginning";
     if (recovery.reloaded_step > 0) from = fmt::format("step {}", recovery.reloaded_step);
     if (!recovery.reloaded_path.empty()) from += fmt::format(" ({})", recovery.reloaded_path);
-    entry.say(fmt::format("The memory of a rank was not there any more: all ranks went back to {}.",
+    entry.say(fmt::format("Memory was not enough to go on from{}: all ranks went back to {}.",
+                          recovery.reload_reason.empty()
+                              ? ""
+                              : fmt::format(" ({})", printable(recovery.reload_reason)),
                           from));
   }
   if (!recovery.finished) return;

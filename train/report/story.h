@@ -70,8 +70,8 @@ struct RunStory {
   std::int64_t driver_pid = 0;  // 0: not known
   std::vector<Recovery> recoveries;
   RecoverySummary summary;
-  // Events beside recoveries, in order: stragglers, replaced controllers and daemons, checkpoints
-  // given up, injected faults that ended no rank.
+  // Events beside recoveries, in order: stragglers, replaced controllers and daemons, dead spares,
+  // checkpoints given up, injected faults that ended no rank.
   std::vector<RunEvent> incidents;
   std::vector<StepRecord> skipped;  // steps that updated nothing
   std::vector<Status> damaged;      // lines that could not be read

@@ -249,6 +249,7 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
                    .cause = "rank 0 died",
                    .path = "out/a/checkpoint-30"})
       .add(9'000, {.event = "fault", .rank = 0, .step = 33, .fault = "slow@step=34"})
+      .add(9'500, {.event = "death", .node = "a1b2", .cause = "killed by signal 9 (SIGKILL)"})
       .end(60'000, 100);
   CHECK(events.told() ==
         "run-1a2b3c4d: 2 ranks, 100 steps, in out/a\n"
@@ -262,6 +263,8 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
         "19:00:08.000  The checkpoint out/a/checkpoint-30 was given up before it was complete. "
         "Rank 0 died.\n"
         "19:00:09.000  The fault 'slow@step=34' struck rank 0.\n"
+        "19:00:09.500  A spare died on node a1b2. Another one took its place. Killed by signal 9 "
+        "(SIGKILL).\n"
         "\n"
         "It ended well on 2026-02-06 19:01:00 UTC after 0:01:00: all 100 steps are done.\n");
   CHECK(events.story().recoveries.empty());
@@ -274,7 +277,11 @@ TEST_CASE("a dead keeper: its ranks' deaths are one fault, and all go back to th
       .add(30'001, killed(0, 47))
       .add(30'001, killed(1, 47))
       .add(30'400, {.event = "reload", .rank = 0, .step = 40, .path = "out/a/checkpoint-40"})
-      .add(30'401, {.event = "reload", .rank = 1, .step = 40, .path = "out/a/checkpoint-40"})
+      .add(30'401, {.event = "reload",
+                    .rank = 1,
+                    .step = 40,
+                    .cause = "rank 1's memory is gone",
+                    .path = "out/a/checkpoint-40"})
       .add(30'402, {.event = "resume", .step = 40})
       .add(30'500, {.event = "recovered",
                     .step = 41,
@@ -290,8 +297,12 @@ TEST_CASE("a dead keeper: its ranks' deaths are one fault, and all go back to th
   CHECK(
       text.find("19:00:30.000  The keeper of node a1b2 died, and with it the memory of the node's "
                 "ranks. Killed by signal 9.\n") != std::string::npos);
-  CHECK(text.find("The memory of a rank was not there any more: all ranks went back to step 40 "
-                  "(out/a/checkpoint-40).\n") != std::string::npos);
+  CHECK(text.find(
+            "Memory was not enough to go on from (rank 1's memory is gone): all ranks went back "
+            "to step 40 (out/a/checkpoint-40).\n") != std::string::npos);
+  CHECK(recovery_line(story.recoveries[0]) ==
+        "ranks 0 and 1 (keeper) recovered in 500 ms; rank 1's memory is gone: went back to step 40 "
+        "(out/a/checkpoint-40); 8 steps recomputed, 7 lost");
   CHECK(text.find("8 steps were computed again; 7 steps that had been finished were lost. It cost "
                   "500 ms.\n") != std::string::npos);
   CHECK(text.find("8 steps recomputed, steps lost 7\n") != std::string::npos);
