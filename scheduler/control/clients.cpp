@@ -153,7 +153,9 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
   if (!good) return;
   const std::uint64_t gang = message.gang ? next_order_++ : 0;
   for (wire::ActorSpec& spec : message.specs) {
-    spec.owner = client->client_id;
+    // What an actor creates belongs to the actor's owner: it stays when the actor's process is
+    // replaced by another one, which is another client.
+    if (!clients_.contains(spec.owner)) spec.owner = client->client_id;
     if (spec.job_id.empty()) spec.job_id = client->job_id;
     const ActorId id = spec.actor_id;
     create(std::move(spec), gang);

@@ -328,6 +328,30 @@ TEST_CASE("actors end with their owner, unless detached or it comes back") {
   }
 }
 
+TEST_CASE("what an actor creates belongs to the owner that it names, if there is one") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  constexpr PeerId kActorProcess = 3;
+  wire::ClientHello hello;
+  hello.client_id = ClientId{7, 7};
+  hello.kind = "actor";
+  desk.say(kActorProcess, hello);
+  wire::CreateActors request;
+  request.specs = {Desk::spec(kActor), Desk::spec({8, 8})};
+  request.specs[0].owner = ClientId{9, 9};  // the driver
+  request.specs[1].owner = ClientId{6, 6};  // nobody: the process itself
+  desk.say(kActorProcess, request);
+  desk.lose(kActorProcess);
+  desk.pass(milliseconds(1'100), {{kNodeOne, kIdOne}});
+  auto stops = desk.sent<wire::StopActor>(kNodeOne);
+  REQUIRE(stops.size() == 1);
+  CHECK(stops[0].actor_id == ActorId{8, 8});
+  desk.lose(kDriver);
+  desk.pass(milliseconds(1'100), {{kNodeOne, kIdOne}});
+  stops = desk.sent<wire::StopActor>(kNodeOne);
+  CHECK(stops.back().actor_id == kActor);
+}
+
 TEST_CASE("names are unique among the living") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 4);
