@@ -66,10 +66,10 @@ def _strike(cluster, what):
 
 def daemons(figures, place, bin_folder, options):
     model = "small" if options.model == "tiny" else options.model
-    steps = options.rounds * 3 * STEPS_A_KILL + 40
+    steps = options.rounds * len(options.targets.split(",")) * STEPS_A_KILL + 40
     settings = place.settings(model, steps, troupe__workers=WORLD, troupe__strategy="ddp")
     chance = random.Random(options.seed)
-    targets = ["head", "daemon", "controller"] * options.rounds
+    targets = options.targets.split(",") * options.rounds
     chance.shuffle(targets)
     with Cluster(place, bin_folder, WORLD + 2) as cluster:
         address = ["--address", cluster.address]
@@ -92,11 +92,10 @@ def daemons(figures, place, bin_folder, options):
             except Fault:
                 wrong += [f"after a {target}'s end: {text}" for text in watched.wrong()]
         run.finish(options.timeout)
-    _report(figures, run, plain, wrong, first_step, len(targets))
+    _report(figures, run, plain, wrong, first_step, f"{options.targets} killed {options.rounds} times each")
 
 
-def _report(figures, run, plain, wrong, first_step, kills):
-    what = f"{kills} kills of head, node daemon, controller"
+def _report(figures, run, plain, wrong, first_step, what):
     normal = median(plain.intervals())
     longest = max(run.intervals(first_step))
     figures.add(f"{what}: a normal step", normal * 1e3, "ms")
