@@ -14,6 +14,8 @@ namespace {
 constexpr std::string_view kNotKnown = "-";
 // A generation that was lost though nobody died.
 constexpr std::string_view kConnection = "connection";
+// A spare that is there is in its place within microseconds.
+constexpr std::int64_t kAtOnceUs = 10'000;
 // Decimals of milliseconds in JSON: microseconds mean nothing here.
 constexpr int kMillisecondDigits = 3;
 constexpr int kGoodputDigits = 6;
@@ -191,6 +193,11 @@ void read_again(Recovery& recovery, const RunEvent& event) {
   if (recovery.reload_reason.empty()) recovery.reload_reason = event.cause;
 }
 
+void take_process(Recovery& recovery, const RunEvent& event) {
+  add_once(event.event == events::kSpare ? recovery.spares : recovery.respawned, event.rank);
+  take_parts(recovery, event);
+}
+
 std::string cell(const std::optional<double>& milliseconds) {
   return milliseconds ? format_milliseconds(*milliseconds) : std::string(kNotKnown);
 }
@@ -210,6 +217,8 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
   std::vector<Recovery> recoveries;
   std::optional<Recovery> current;
   Pending pending;
+  // Processes whose time is before their predecessor's death: a clock's jitter.
+  std::vector<RunEvent> early;
   const auto open = [&](const RunEvent& event) -> Recovery& {
     if (!current) {
       current.emplace();
@@ -238,12 +247,16 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
       RunEvent failure = event;
       pending.name(failure);
       add_failure(recovery, failure);
-    } else if (event.event == events::kRespawn && current) {
-      add_once(current->respawned, event.rank);
-      take_parts(*current, event);
-    } else if (event.event == events::kSpare && current) {
-      add_once(current->spares, event.rank);
-      take_parts(*current, event);
+      for (const auto& process : early) {
+        const bool at_once = process.unix_time_us + kAtOnceUs >= event.unix_time_us;
+        if (process.rank == event.rank && at_once) take_process(recovery, process);
+      }
+    } else if (event.event == events::kRespawn || event.event == events::kSpare) {
+      if (current) {
+        take_process(*current, event);
+      } else {
+        early.push_back(event);
+      }
     } else if (event.event == events::kReload && current) {
       read_again(*current, event);
       take_parts(*current, event);
@@ -263,6 +276,7 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
       name_failures(recovery);
       recoveries.push_back(std::move(recovery));
       current.reset();
+      early.clear();
     }
   }
   // The dead process of a spare, or of a rank that had finished, holds nobody up.

@@ -189,6 +189,20 @@ TEST_CASE("a death that is told when its memory was read stands where it happene
   CHECK(story.recoveries[1].begun_unix_us == at_ms(3'000));
 }
 
+TEST_CASE("a spare that is in place at once, by a clock that jitters") {
+  RunEvent death = killed(1, 4), spare{.event = "spare", .rank = 1, .respawn_ms = 0.0};
+  RunEvent recovered_at_5 = recovered(5), other{.event = "respawn", .rank = 0};
+  other.unix_time_us = at_ms(500);
+  spare.unix_time_us = at_ms(1'000);
+  death.unix_time_us = at_ms(1'000) + 1;
+  recovered_at_5.unix_time_us = at_ms(1'100);
+  const std::vector<RunEvent> told = {other, spare, death, recovered_at_5};
+  const auto recoveries = recoveries_of(told);
+  REQUIRE(recoveries.size() == 1);
+  CHECK(recoveries[0].spares == std::vector{1});
+  CHECK(recoveries[0].respawned.empty());
+}
+
 TEST_CASE("injected faults that strike together: each death gets its own") {
   Events events;
   events.start()
