@@ -61,6 +61,7 @@ struct RegisterNode {
   protocolVersion @1 :UInt32;
   node @2 :T.NodeInfo;
   running @3 :List(RunningActor);
+  exited @4 :List(ActorExited);
 }
 
 struct ActorGeneration {

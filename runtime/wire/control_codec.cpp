@@ -25,6 +25,15 @@ void write(schema::ActorGeneration::Builder out, const std::pair<ActorId, std::u
   out.setGeneration(m.second);
 }
 
+void write(schema::ActorExited::Builder out, const ActorExited& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setGeneration(m.generation);
+  write(out.initExit(), m.exit);
+  out.setConstructorFailed(m.constructor_failed);
+  if (!m.cause.ok()) write(out.initCause(), m.cause);
+  out.setLogTail(text(m.log_tail));
+}
+
 constexpr auto kWriteOne = [](auto out, const auto& m) { write(out, m); };
 
 void write(schema::ClientHello::Builder out, const ClientHello& m) {
@@ -41,6 +50,7 @@ void write(schema::RegisterNode::Builder out, const RegisterNode& m) {
   out.setProtocolVersion(m.protocol_version);
   write(out.initNode(), m.node);
   write_list([&](auto count) { return out.initRunning(count); }, m.running, kWriteOne);
+  write_list([&](auto count) { return out.initExited(count); }, m.exited, kWriteOne);
 }
 
 void write(schema::RegisterNodeReply::Builder out, const RegisterNodeReply& m) {
@@ -83,15 +93,6 @@ void write(schema::ActorStarted::Builder out, const ActorStarted& m) {
 void write(schema::ActorReady::Builder out, const ActorReady& m) {
   write(out.initActorId(), m.actor_id);
   out.setGeneration(m.generation);
-}
-
-void write(schema::ActorExited::Builder out, const ActorExited& m) {
-  write(out.initActorId(), m.actor_id);
-  out.setGeneration(m.generation);
-  write(out.initExit(), m.exit);
-  out.setConstructorFailed(m.constructor_failed);
-  if (!m.cause.ok()) write(out.initCause(), m.cause);
-  out.setLogTail(text(m.log_tail));
 }
 
 void write(schema::CreateActors::Builder out, const CreateActors& m) {
@@ -202,6 +203,15 @@ void write(schema::NodeNote::Builder out, const NodeNote& m) {
 
 // --- and back ------------------------------------------------------------------------------------
 
+ActorExited read(schema::ActorExited::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()),
+          .generation = in.getGeneration(),
+          .exit = read(in.getExit()),
+          .constructor_failed = in.getConstructorFailed(),
+          .cause = read(in.getCause()),
+          .log_tail = text(in.getLogTail())};
+}
+
 RunningActor read(schema::RunningActor::Reader in) {
   return {.spec = read(in.getSpec()),
           .generation = in.getGeneration(),
@@ -228,7 +238,8 @@ RegisterNode read(schema::RegisterNode::Reader in) {
   return {.request_id = in.getRequestId(),
           .protocol_version = in.getProtocolVersion(),
           .node = read(in.getNode()),
-          .running = read_list(in.getRunning(), "running", kReadOne)};
+          .running = read_list(in.getRunning(), "running", kReadOne),
+          .exited = read_list(in.getExited(), "exited", kReadOne)};
 }
 
 RegisterNodeReply read(schema::RegisterNodeReply::Reader in) {
@@ -266,15 +277,6 @@ ActorStarted read(schema::ActorStarted::Reader in) {
 
 ActorReady read(schema::ActorReady::Reader in) {
   return {.actor_id = read_id<ActorId>(in.getActorId()), .generation = in.getGeneration()};
-}
-
-ActorExited read(schema::ActorExited::Reader in) {
-  return {.actor_id = read_id<ActorId>(in.getActorId()),
-          .generation = in.getGeneration(),
-          .exit = read(in.getExit()),
-          .constructor_failed = in.getConstructorFailed(),
-          .cause = read(in.getCause()),
-          .log_tail = text(in.getLogTail())};
 }
 
 CreateActors read(schema::CreateActors::Reader in) {

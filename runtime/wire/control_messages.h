@@ -35,12 +35,24 @@ struct RunningActor {
   bool ready = false;
 };
 
+// Its process is gone (its whole process group); or it could not be started at all.
+struct ActorExited {
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+  ExitStatus exit;
+  bool constructor_failed = false;
+  Status cause;  // the constructor's or the start's error; ok where the process just ended
+  std::string log_tail;
+};
+
 // A node joins, or comes back after the connection or the head was lost: then it says what runs.
 struct RegisterNode {
   std::uint64_t request_id = 0;
   std::uint32_t protocol_version = kProtocolVersion;
   NodeInfo node;
   std::vector<RunningActor> running;
+  // What ended while the node was not registered.
+  std::vector<ActorExited> exited;
 };
 
 struct RegisterNodeReply {
@@ -91,15 +103,6 @@ struct ActorStarted {
 struct ActorReady {
   ActorId actor_id;
   std::uint64_t generation = 0;
-};
-// Its process is gone (its whole process group); or it could not be started at all.
-struct ActorExited {
-  ActorId actor_id;
-  std::uint64_t generation = 0;
-  ExitStatus exit;
-  bool constructor_failed = false;
-  Status cause;  // the constructor's or the start's error; ok where the process just ended
-  std::string log_tail;
 };
 // Something happened on the node that people should find among the cluster's events.
 struct NodeNote {

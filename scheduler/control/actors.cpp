@@ -12,10 +12,15 @@ constexpr std::size_t kDeathLogBytesMax = 2048;
 // Restarts that the back-off of an actor without a limit looks at.
 constexpr std::size_t kRestartsRememberedMax = 64;
 
-Status death_of(const std::string& who, const std::string& node, const wire::ActorExited& exited) {
-  std::string text = fmt::format("{} on node {} ", who, node);
+}  // namespace
+
+Status HeadState::death_of(const ActorRecord& actor, const std::string& node,
+                           const wire::ActorExited& exited) {
+  std::string text = fmt::format("{} on node {} ", describe(actor), node);
   if (exited.constructor_failed) {
     text += fmt::format("failed in its constructor: {}", exited.cause.to_string());
+  } else if (exited.cause.code() == Code::kAborted) {
+    text += fmt::format("ended: {}", exited.cause.message());
   } else if (!exited.cause.ok()) {
     text += fmt::format("could not be started: {}", exited.cause.to_string());
   } else {
@@ -28,8 +33,6 @@ Status death_of(const std::string& who, const std::string& node, const wire::Act
   }
   return Status(Code::kActorDied, std::move(text));
 }
-
-}  // namespace
 
 std::string HeadState::describe(const ActorRecord& actor) {
   const std::string rank = actor.spec.rank >= 0 ? fmt::format(" rank {}", actor.spec.rank) : "";
@@ -89,8 +92,7 @@ void HeadState::on(PeerId peer, wire::ActorExited& message) {
   NodeRecord* node = node_of(peer);
   if (node == nullptr) return;
   if (ActorRecord* actor = current(peer, message.actor_id, message.generation)) {
-    return process_gone(*actor, death_of(describe(*actor), node->info.name, message),
-                        Duration::zero());
+    return process_gone(*actor, death_of(*actor, node->info.name, message), Duration::zero());
   }
   // A process that nobody wanted any more. A place that is kept for a next process stays kept.
   const auto found = actors_.find(message.actor_id);

@@ -93,8 +93,10 @@ class HeadState {
   void on(PeerId peer, wire::Heartbeat& message);
   void on(PeerId peer, wire::NodeUpdate& message);
   void on(PeerId peer, wire::NodeNote& message);
-  void reconcile(NodeRecord& node, const std::vector<wire::RunningActor>& running,
+  void reconcile(NodeRecord& node, const wire::RegisterNode& message,
                  wire::RegisterNodeReply& reply);
+  static Status death_of(const ActorRecord& actor, const std::string& node,
+                         const wire::ActorExited& exited);
   static bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation);
   void adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running);
   void node_silent_or_gone(NodeRecord& node);

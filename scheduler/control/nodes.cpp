@@ -95,19 +95,19 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
             fmt::format("node {} at {} with {}", node.info.name, node.info.endpoint.to_string(),
                         format_resources(node.info.total)));
   changed(node);
-  reconcile(node, message.running, answer);
+  reconcile(node, message, answer);
   // Before any command that the new capacity leads to.
   send(peer, std::move(answer));
   schedule_needed_ = true;
 }
 
 // The node is the truth about what runs; the head about what should.
-void HeadState::reconcile(NodeRecord& node, const std::vector<wire::RunningActor>& running,
+void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
                           wire::RegisterNodeReply& reply) {
   const auto old_leases = std::move(node.leases);
   node.leases.clear();
   node.info.available = node.info.total;
-  for (const wire::RunningActor& entry : running) {
+  for (const wire::RunningActor& entry : message.running) {
     const LeaseKey key{entry.spec.actor_id, entry.generation};
     // It holds its resources until its exit is reported, wanted or not.
     if (!node.leases.emplace(key, entry.spec.resources).second) continue;
@@ -131,9 +131,15 @@ void HeadState::reconcile(NodeRecord& node, const std::vector<wire::RunningActor
     if (actor.lease_generation != key.second || actor.info.node_id != node.info.node_id) continue;
     if (actor.has_process()) {
       // Gone while we did not see it, or its start never arrived.
+      const auto exited = std::find_if(
+          message.exited.begin(), message.exited.end(), [&key](const wire::ActorExited& e) {
+            return e.actor_id == key.first && e.generation == key.second;
+          });
       actor.lease_generation = 0;
       process_gone(actor,
-                   Status(Code::kUnavailable, "its process was gone when its node came back"),
+                   exited != message.exited.end()
+                       ? death_of(actor, node.info.name, *exited)
+                       : Status(Code::kUnavailable, "its process was gone when its node came back"),
                    Duration::zero());
     } else if (fits(amount, node.info.available)) {
       node.leases.emplace(key, amount);  // the place kept for its next process

@@ -20,6 +20,7 @@ namespace troupe::scheduler {
 namespace {
 
 constexpr std::int64_t kFlushMs = 1000;
+constexpr std::size_t kUnreportedMax = 1000;
 constexpr Duration kKeeperTimeout = std::chrono::seconds(15);
 constexpr std::size_t kExitTailBytes = 4u << 10;  // of the output, in the report of an exit
 
@@ -67,7 +68,7 @@ class Daemon final : public NodeDaemon {
 
   void carry_out(node_command::ConnectHead&) { link_->connect(); }
   void carry_out(node_command::DropHead&) { link_->drop(); }
-  void carry_out(node_command::SendHead& command) { link_->send(command.message); }
+  void carry_out(node_command::SendHead& command);
   void carry_out(node_command::ReportExit& command);
   void carry_out(node_command::SpawnHost& command);
   void carry_out(node_command::TellHost& command);
@@ -103,6 +104,7 @@ class Daemon final : public NodeDaemon {
   std::map<HostId, std::shared_ptr<ActorLog>> logs_;
   std::map<FdHandle, UniqueFd> held_;
   FdHandle next_fd_ = 1;
+  std::deque<wire::ActorExited> unreported_;  // ends that no head has been told of
   std::deque<NodeEvent> events_;
   bool applying_ = false;
   bool stopped_ = false;
@@ -296,7 +298,16 @@ void Daemon::carry_out(node_command::ReportExit& command) {
             command.exited.generation,
             command.exited.cause.ok() ? command.exited.exit.to_string()
                                       : command.exited.cause.to_string());
-  link_->send(std::move(command.exited));
+  if (state_->registered()) return link_->send(std::move(command.exited));
+  unreported_.push_back(std::move(command.exited));
+  if (unreported_.size() > kUnreportedMax) unreported_.pop_front();
+}
+
+void Daemon::carry_out(node_command::SendHead& command) {
+  if (auto* registration = std::get_if<wire::RegisterNode>(&command.message)) {
+    registration->exited.assign(unreported_.begin(), unreported_.end());
+  }
+  link_->send(command.message);
 }
 
 std::shared_ptr<ActorLog> Daemon::make_log(const wire::ActorSpec& spec) {
@@ -496,6 +507,7 @@ void Daemon::carry_out(node_command::KillGroup& command) {
 
 void Daemon::carry_out(node_command::Registered& command) {
   head_trouble_.clear();
+  unreported_.clear();
   log_.info("joined the head at {} as {}", options_.head.to_string(), command.name);
   if (options_.on_registered) std::exchange(options_.on_registered, nullptr)(command.name);
 }
