@@ -25,7 +25,7 @@ constexpr std::string_view kReportFlag = "--start-report-fd=";
 // How often the log is looked into while the run starts.
 constexpr auto kLogLook = std::chrono::milliseconds(100);
 // For a run that was told to end while it started; then it is killed.
-constexpr auto kEndTimeout = std::chrono::seconds(15);
+constexpr auto kStartedRunEndTimeout = std::chrono::seconds(15);
 
 // Signals as something to read, for as long as the object lives. SIGHUP too, unless it was ignored
 // before (nohup).
@@ -106,7 +106,7 @@ class LogTail {
 // The run's end, which comes soon: it was told to, or has said why.
 siginfo_t wait_end(pid_t pid, int process) {
   pollfd entry{process, POLLIN, 0};
-  const Deadline deadline = Deadline::after(kEndTimeout);
+  const Deadline deadline = Deadline::after(kStartedRunEndTimeout);
   while (!deadline.passed()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
     if (::poll(&entry, 1, static_cast<int>(left.count())) > 0) break;

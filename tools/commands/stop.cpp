@@ -72,7 +72,7 @@ Status stop_run(CommandContext& context, const std::string& run, const ClusterOp
   return {};
 }
 
-Status stop_cluster(CommandContext& context, ClusterOptions options) {
+Status end_cluster(CommandContext& context, ClusterOptions options) {
   if (!options.timeout_s) options.timeout_s = kStopTimeoutS;
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe stop"));
   const auto& place = cluster->place;
@@ -116,7 +116,7 @@ void add_stop_command(CLI::App& app, CommandContext& context) {
       .example("troupe stop --address 10.0.0.2:6379")
       .example("troupe stop run-44593e6e")
       .run([options, run, &context] {
-        return run->empty() ? stop_cluster(context, *options) : stop_run(context, *run, *options);
+        return run->empty() ? end_cluster(context, *options) : stop_run(context, *run, *options);
       });
 }
 
