@@ -201,6 +201,8 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
     if (const Status prepared = prepare_run(); !prepared.ok()) {
       context_.log().warning("{}", prepared.to_string());
       early_failure_ = prepared;
+    } else if (setup_.rank < 0) {
+      run_->warm_up();
     }
   }
 }
