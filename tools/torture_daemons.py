@@ -11,7 +11,7 @@ from harness.run import Run, undisturbed
 WORLD = 2
 # Finished steps between kills, at least, and what the run has of them for each kill.
 STEPS_BETWEEN = (3, 8)
-STEPS_A_KILL = 20
+STEPS_A_KILL = 15
 STEP_TIMEOUT_S = 60
 
 
