@@ -66,11 +66,13 @@ Status enumerate(std::vector<std::string> arguments, CommandContext& context) {
       flags.jobs = TROUPE_TRY(count_of_flag(word.name, TROUPE_TRY(words.value_of(word))));
     } else if (word.name == "--points") {
       flags.points_max = TROUPE_TRY(count_of_flag(word.name, TROUPE_TRY(words.value_of(word))));
+    } else if (word.name == "--only") {
+      flags.only = TROUPE_TRY(words.value_of(word));
     } else if (word.name == "--strategies") {
       flags.strategies = split_words(TROUPE_TRY(words.value_of(word)), ',');
     } else {
-      return no_such_flag(
-          word, {"--strategies", "--jobs", "--points", "--operators", "--keep", "--json"});
+      return no_such_flag(word, {"--strategies", "--jobs", "--points", "--only", "--operators",
+                                 "--keep", "--json"});
     }
   }
   return chaos_enumerate(flags, context);
@@ -128,6 +130,8 @@ void add_chaos_command(CLI::App& app, CommandContext& context) {
       .example("    --strategies ddp,zero3   of ddp, zero1, zero2, zero3, hsdp (all)")
       .example("    --jobs 2   trainings at a time")
       .example("    --points 60   so many of a strategy and rank, all stages among them; 0: all")
+      .example(
+          "    --only TEXT   the points whose fault contains it, as a failed one that is repeated")
       .example("    --operators   at every operator, too")
       .example("    --keep     what failed, for a look")
       .example("    --json     a line a point, and a summary")

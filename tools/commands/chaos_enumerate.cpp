@@ -191,7 +191,8 @@ void Enumeration::add_runs(const EnumeratedStrategy& strategy, int rank,
                            const TrainedRun& expected) {
   auto faults =
       train::faults_at_points(points, {.step = kStruckStep, .operators = flags_.operators}, rank);
-  if (flags_.points_max > 0) faults = some_of(std::move(faults), flags_.points_max);
+  if (flags_.points_max > 0 && flags_.only.empty())
+    faults = some_of(std::move(faults), flags_.points_max);
   const auto add = [&](std::vector<train::Fault> all) {
     EnumeratedRun run;
     run.strategy = &strategy;
@@ -200,7 +201,12 @@ void Enumeration::add_runs(const EnumeratedStrategy& strategy, int rank,
     run.output = fmt::format("{}-{}", strategy.name, runs_.size());
     runs_.push_back(std::move(run));
   };
-  for (auto& fault : faults) add({std::move(fault)});
+  const auto wanted = [&](const train::Fault& fault) {
+    return train::fault_text(fault).find(flags_.only) != std::string::npos;
+  };
+  for (auto& fault : faults) {
+    if (wanted(fault)) add({std::move(fault)});
+  }
   // A rank idles where another one's death ended its generation: it is killed there, too.
   const int other = rank == 0 ? strategy.ranks - 1 : 0;
   train::Fault first{.step = kStruckStep,
@@ -208,7 +214,7 @@ void Enumeration::add_runs(const EnumeratedStrategy& strategy, int rank,
                      .stage = train::Stage::kForward,
                      .point = train::PointKind::kStage};
   train::Fault idle{.rank = rank, .stage = train::Stage::kIdle, .point = train::PointKind::kStage};
-  add({first, idle});
+  if (wanted(idle)) add({first, idle});
 }
 
 void Enumeration::judge(EnumeratedRun& run) {
@@ -315,7 +321,7 @@ Status Enumeration::summarize(double seconds) {
     if (recoveries.empty()) return 0.0;
     return recoveries[static_cast<std::size_t>(share * static_cast<double>(recoveries.size() - 1))];
   };
-  const bool all_stages = missing.empty();
+  const bool all_stages = missing.empty() || !flags_.only.empty();
   if (flags_.json) {
     context_.out << json::write(json::Object{
                         {"points_visited", visited},

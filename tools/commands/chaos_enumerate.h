@@ -15,6 +15,7 @@ struct EnumerateFlags {
   std::uint64_t jobs = 2;               // trainings at a time
   std::uint64_t points_max = 60;        // of a strategy and rank; stages always; 0: all
   bool operators = false;
+  std::string only;   // of the faults, those whose text contains this
   bool keep = false;  // the folder, for a look at what failed
   bool json = false;
 };

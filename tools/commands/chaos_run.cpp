@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <thread>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
@@ -19,7 +17,6 @@
 #include "train/chaos/scenario.h"
 #include "train/config/load.h"
 #include "train/config/yaml.h"
-#include "train/report/step_log.h"
 
 namespace troupe::tools {
 namespace {
@@ -30,30 +27,6 @@ constexpr auto kClusterTimeout = std::chrono::seconds(30);
 constexpr auto kEndTimeout = std::chrono::seconds(15);
 constexpr std::uint64_t kScenarioBytesMax = 1u << 20;
 constexpr std::uint64_t kLogShownMax = 4u << 20;
-
-// The step under way as steps.jsonl says; reads on from where it was.
-class StepsSeen {
- public:
-  explicit StepsSeen(std::string path) : path_(std::move(path)) {}
-  std::int64_t under_way() {
-    std::ifstream in(path_, std::ios::binary | std::ios::ate);
-    if (!in) return 0;
-    const auto size = static_cast<std::int64_t>(in.tellg());
-    // Cut back to an earlier step by a recovery from a checkpoint.
-    if (size < offset_) offset_ = lines_ = 0;
-    in.seekg(offset_);
-    std::string more(static_cast<std::size_t>(size - offset_), '\0');
-    in.read(more.data(), static_cast<std::streamsize>(more.size()));
-    more.resize(static_cast<std::size_t>(in.gcount()));
-    offset_ += static_cast<std::int64_t>(more.size());
-    lines_ += std::count(more.begin(), more.end(), '\n');
-    return lines_ + 1;
-  }
-
- private:
-  const std::string path_;
-  std::int64_t offset_ = 0, lines_ = 0;
-};
 
 class ChaosRun {
  public:
@@ -128,11 +101,6 @@ Status ChaosRun::make_cluster() {
 
 Status ChaosRun::train(const std::string& output_dir, const std::string& faults, bool on_cluster,
                        OutsideStrikes* strikes, double& seconds) {
-  // Left from an earlier run, they would be taken for this one's steps.
-  for (const char* name : {train::kStepsFile, train::kEventsFile}) {
-    const Status removed = context_.files.remove(join_path(output_dir, name));
-    if (!removed.ok() && removed.code() != Code::kNotFound) return removed;
-  }
   ChildOptions child;
   child.arguments = {"train"};
   for (const auto& argument : flags_.train_arguments) child.arguments.push_back(argument);
@@ -146,8 +114,8 @@ Status ChaosRun::train(const std::string& output_dir, const std::string& faults,
   }
   child.output_path = join_path(folder_, strikes ? "train.log" : "oracle.log");
   const TimePoint began = clock_.now();
+  StepsSeen steps(output_dir);
   const auto program = TROUPE_TRY(ChildProgram::start(child));
-  StepsSeen steps(join_path(output_dir, train::kStepsFile));
   std::optional<Deadline> end_by;
   for (;;) {
     const auto code = program->wait(Deadline::after(kTick));

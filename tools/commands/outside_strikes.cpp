@@ -1,14 +1,21 @@
 #include "tools/commands/outside_strikes.h"
 
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+
+#include "train/report/step_log.h"
 
 namespace troupe::tools {
 namespace {
 
 using train::FaultKind;
 
+constexpr auto kBesideTick = std::chrono::milliseconds(5);
 // A slow process runs this long in each turn, and is stopped factor − 1 times as long.
 constexpr auto kSlowTurn = std::chrono::milliseconds(10);
 
@@ -33,7 +40,35 @@ std::string_view role_text(ProcessRole role) {
   return kTexts[static_cast<int>(role)];
 }
 
+// -1: there is no such file.
+std::int64_t mtime_ns_of(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return -1;
+  return static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
 }  // namespace
+
+StepsSeen::StepsSeen(const std::string& output_dir)
+    : path_(join_path(output_dir, train::kStepsFile)), old_mtime_ns_(mtime_ns_of(path_)) {}
+
+std::int64_t StepsSeen::under_way() {
+  const auto mtime_ns = mtime_ns_of(path_);
+  if (mtime_ns < 0 || mtime_ns == old_mtime_ns_) return 0;
+  old_mtime_ns_ = -1;
+  std::ifstream in(path_, std::ios::binary | std::ios::ate);
+  if (!in) return 0;
+  const auto size = static_cast<std::int64_t>(in.tellg());
+  // Cut back to an earlier step: by a new run, or a recovery from a checkpoint.
+  if (size < offset_) offset_ = lines_ = 0;
+  in.seekg(offset_);
+  std::string more(static_cast<std::size_t>(size - offset_), '\0');
+  in.read(more.data(), static_cast<std::streamsize>(more.size()));
+  more.resize(static_cast<std::size_t>(in.gcount()));
+  offset_ += static_cast<std::int64_t>(more.size());
+  lines_ += std::count(more.begin(), more.end(), '\n');
+  return lines_ + 1;
+}
 
 json::Object to_json(const OutsideStrike& strike) {
   return {{"at_s", strike.at_s}, {"fault", strike.fault}, {"target", strike.target}};
@@ -135,6 +170,46 @@ void OutsideStrikes::end_lasting(TimePoint now) {
     lasting.stopped = stop;
   }
   std::erase_if(lasting_, [&](const Lasting& lasting) { return now >= lasting.until; });
+}
+
+Result<std::unique_ptr<StrikesBeside>> StrikesBeside::start(const std::vector<train::Fault>& faults,
+                                                            const std::string& output_dir) {
+  bool any = false;
+  for (const auto& fault : faults) {
+    any = any || !train::strikes_at_point(fault);
+    if (!train::needs_cluster(fault)) continue;
+    return error(Code::kInvalidArgument,
+                 "troupe.chaos: {} strikes parts that only a cluster of processes has; use troupe "
+                 "chaos run, which brings one up",
+                 train::fault_text(fault));
+  }
+  if (!any) return std::unique_ptr<StrikesBeside>();
+  std::string mark = fmt::format("train-{}", ::getpid());
+  ::setenv(kChaosMark, mark.c_str(), 1);
+  return std::unique_ptr<StrikesBeside>(new StrikesBeside(faults, output_dir, std::move(mark)));
+}
+
+StrikesBeside::StrikesBeside(std::vector<train::Fault> faults, const std::string& output_dir,
+                             std::string mark)
+    : faults_(std::move(faults)),
+      steps_(output_dir),
+      strikes_(faults_, 1, std::move(mark), nullptr, clock_) {
+  // Without the signals that the main thread waits for.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  thread_ = std::thread([this] {
+    while (!ending_) {
+      strikes_.tick(steps_.under_way());
+      std::this_thread::sleep_for(kBesideTick);
+    }
+  });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+StrikesBeside::~StrikesBeside() {
+  ending_ = true;
+  thread_.join();
 }
 
 }  // namespace troupe::tools

@@ -2,10 +2,12 @@
 // Strikes a training from outside, by pid and by proxy, when its schedule says so. Knows nothing of
 // what happens inside: a kill comes at any moment.
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -16,6 +18,20 @@
 #include "train/chaos/schedule.h"
 
 namespace troupe::tools {
+
+// The step under way as a training's steps.jsonl says, read on from where it was.
+class StepsSeen {
+ public:
+  // What is in the file now is of an earlier run.
+  explicit StepsSeen(const std::string& output_dir);
+  // 0: the training has not begun to write.
+  std::int64_t under_way();
+
+ private:
+  const std::string path_;
+  std::int64_t old_mtime_ns_ = -1;
+  std::int64_t offset_ = 0, lines_ = 0;
+};
 
 struct OutsideStrike {
   double at_s = 0;  // since the first step stood
@@ -62,6 +78,29 @@ class OutsideStrikes {
   std::optional<TimePoint> first_step_at_;
   std::vector<Lasting> lasting_;
   std::vector<OutsideStrike> strikes_;
+};
+
+// The same beside a training that this process drives, with an embedded cluster, in a thread of its
+// own.
+class StrikesBeside {
+ public:
+  // Null where all faults strike at points. kInvalidArgument for faults that need a cluster of
+  // their own. Marks the processes that this one will start, by its environment: before it has
+  // other threads.
+  static Result<std::unique_ptr<StrikesBeside>> start(const std::vector<train::Fault>& faults,
+                                                      const std::string& output_dir);
+  ~StrikesBeside();
+  StrikesBeside(const StrikesBeside&) = delete;
+  StrikesBeside& operator=(const StrikesBeside&) = delete;
+
+ private:
+  StrikesBeside(std::vector<train::Fault> faults, const std::string& output_dir, std::string mark);
+  const std::vector<train::Fault> faults_;
+  SystemClock clock_;
+  StepsSeen steps_;
+  OutsideStrikes strikes_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
 };
 
 }  // namespace troupe::tools

@@ -10,6 +10,7 @@
 
 #include "tools/commands/cluster_record.h"
 #include "tools/commands/detach.h"
+#include "tools/commands/outside_strikes.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/train_cluster.h"
 #include "train/config/explain.h"
@@ -120,6 +121,20 @@ Status detach(const train::LoadedConfig& loaded, const std::vector<std::string>&
   return {};
 }
 
+// Faults that strike from outside, in a thread beside the driver. Null: there are none.
+Result<std::unique_ptr<StrikesBeside>> strikes_of(const train::LoadedConfig& loaded,
+                                                  bool embedded) {
+  const auto& faults = loaded.config.troupe.chaos;
+  for (const auto& fault : faults) {
+    if (embedded || train::strikes_at_point(fault)) continue;
+    return error(Code::kInvalidArgument,
+                 "troupe.chaos: {} strikes processes of this machine by their number; on a running "
+                 "cluster only faults at points are possible, as kill@step=4",
+                 train::fault_text(fault));
+  }
+  return StrikesBeside::start(faults, loaded.config.training.output_dir);
+}
+
 Status train(std::vector<std::string> arguments, CommandContext& context) {
   auto report = StartReport::take(arguments);
   const std::vector<std::string> all = arguments;
@@ -143,6 +158,8 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     if (report) report->started("");
     return join_as_worker(context, loaded);
   }
+  const bool embedded = !train::resolve_address(loaded.config, loaded.launch);
+  const auto strikes = TROUPE_TRY(strikes_of(loaded, embedded));
   const SystemClock clock;
   train::StandardErrorOutput output;
   const auto cores = std::max(1u, std::thread::hardware_concurrency());
@@ -152,7 +169,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                        .output = output,
                                        .cores = cores};
   // On a cluster that runs already, trainers are elsewhere.
-  if (!train::resolve_address(loaded.config, loaded.launch)) {
+  if (embedded) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
   }
   environment.note = note_of_this_process(context, arguments);

@@ -131,6 +131,7 @@ std::vector<std::string> keys_of(FaultKind kind) {
   if (any_of(kind, {FaultKind::kDiskFull, FaultKind::kDelay, FaultKind::kStall})) add({"for_ms"});
   if (kind == FaultKind::kDelay) add({"delay_ms", "jitter_ms"});
   if (kind == FaultKind::kTornWrite) add({"then"});
+  if (strikes_file(kind)) add({"file"});
   return keys;
 }
 

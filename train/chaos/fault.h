@@ -16,18 +16,19 @@
 // | fail_write | a write fails with an I/O error |
 // | torn_write | half of a write reaches the file, then the process is killed, or `then`=fail |
 // | fail_fsync | a sync fails with an I/O error |
-// | cut, delay, stall | connections through the proxy of a worker node: closed; each chunk
-// `delay_ms`
-//   (20) ± `jitter_ms` (0) late; nothing passes; the last two for `for_ms` (1000) |
+// | cut | connections through the proxy of a worker node (`node`, from 0; all) are reset |
+// | delay | bytes through it are `delay_ms` (20) ± `jitter_ms` (0) late, for `for_ms` (1000) |
+// | stall | nothing passes through it, for `for_ms` (1000) |
 // | kill_keeper, kill_daemon | SIGKILL of a worker node's process; `node` counts from 0 |
 // | kill_head, kill_controller | SIGKILL of those |
 //
 // Where, for faults that strike at a point of a trainer: `step`, `rank` (0; or any), `phase` (a
 // stage of train/progress/point.h), `unit`, `point` (stage, unit, gradient, operator, collective,
-// chunk, file), `operation` (a name), `number` (of a collective or chunk), `hit` (1: the first
-// matching point of a generation), `generation` (from 1; any), `times` (1: of a run; the controller
-// remembers). A fault without `point` strikes where a stage begins (`phase` is forward then), or
-// where a unit, an operation or a file is named, at those.
+// chunk, file), `operation` (a name), `number` (of a collective or chunk), of faults of files
+// `file` (a part of the path), `hit` (1: the first matching point of a generation), `generation`
+// (from 1; any), `times` (1: of a run; the controller remembers). A fault without `point` strikes
+// where a stage begins (`phase` is forward then), or where a unit, an operation or a file is named,
+// at those.
 //
 // When, for faults that strike from outside, by pid or in a proxy: `at` seconds after the first
 // step, `every` so many seconds, or at random, `rate` times a minute on average (`seed`); or once
@@ -97,7 +98,7 @@ struct Fault {
   std::int64_t delay_ms = 20;
   std::int64_t jitter_ms = 0;
   bool then_fail = false;  // torn_write
-  std::string file;        // record
+  std::string file;        // of file faults: part of the path; of record: where to write
   friend bool operator==(const Fault&, const Fault&) = default;
 };
 

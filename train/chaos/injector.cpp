@@ -158,6 +158,7 @@ FileVerdict FaultInjector::judge(const Point& point, const std::string& path, bo
     }
   }
   const auto struck = next(point, [&](const Fault& fault) {
+    if (path.find(fault.file) == std::string::npos) return false;
     switch (fault.kind) {
       case FaultKind::kDiskFull:
         return needs_room;

@@ -31,7 +31,7 @@ TEST_CASE("every kind of fault parses, and its text parses to the same fault") {
            "disk_full@rank=0,for_ms=300",
            "fail_write@hit=3",
            "torn_write@operation=write_at,then=fail",
-           "torn_write@hit=2",
+           "torn_write@hit=2,file=model.safetensors",
            "fail_fsync@rank=1",
            "kill@point=chunk,number=3,operation=written,step=2",
            "kill@at=2.5",

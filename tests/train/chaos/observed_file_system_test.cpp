@@ -78,6 +78,13 @@ TEST_CASE("a failed write, the second") {
   CHECK(write_twice(disk.files).ok());
 }
 
+TEST_CASE("a fault of a file that is named by a part of its path") {
+  Disk disk("fail_write@file=checkpoint-4");
+  CHECK(write_twice(disk.files).ok());
+  auto file = disk.files.create("/checkpoint-4.tmp").value();
+  CHECK(file->append("x").code() == Code::kDataLoss);
+}
+
 TEST_CASE("a failed sync, of a file and of a directory") {
   Disk disk("fail_fsync");
   CHECK(write_twice(disk.files).message() == "cannot sync /file: Input/output error (injected)");
