@@ -86,8 +86,7 @@ void KeeperChildren::ended(HostId host, wire::ExitStatus exit) {
   on_exit(exit);
 }
 
-void KeeperChildren::keeper_lost() {
-  keeper_ = nullptr;
+void KeeperChildren::end_all() {
   const std::weak_ptr<bool> alive = alive_;
   while (!alive.expired() && !waiting_.empty()) {
     ended(waiting_.begin()->first, process::kUnknownExit);

@@ -71,9 +71,10 @@ class KeeperChildren final : public HostParent {
 
   // The keeper's words.
   void ended(HostId host, wire::ExitStatus exit);
-  void keeper_lost();
-  // The one that came after it.
+  // It is lost; the one that came after it; what ran under it has ended.
+  void use_none() { keeper_ = nullptr; }
   void use(process::KeeperClient& keeper) { keeper_ = &keeper; }
+  void end_all();
 
  private:
   net::EventLoop& loop_;

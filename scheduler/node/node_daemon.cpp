@@ -21,7 +21,10 @@ namespace {
 
 constexpr std::int64_t kFlushMs = 1000;
 constexpr std::size_t kUnreportedMax = 1000;
+// One that is on its way out ends its processes first.
 constexpr Duration kKeeperTimeout = std::chrono::seconds(15);
+// While a node's loop waits for a keeper to start, its heart does not beat.
+constexpr Duration kKeeperPatience = std::chrono::seconds(1);
 constexpr std::size_t kExitTailBytes = 4u << 10;  // of the output, in the report of an exit
 
 // "actor/ID[/…]" → ID.
@@ -57,7 +60,10 @@ class Daemon final : public NodeDaemon {
   void drain();
   void arm();
   FdHandle hold(UniqueFd fd);
-  Status open_keeper();
+  Status open_keeper(Duration patience);
+  void listen_to_keeper();
+  Status find_parent();
+  Status replace_keeper();
   void take_up();
   bool take_up(node_event::Adopt::Actor& actor, KeptState& kept);
   void keeper_lost(const Status& why);
@@ -105,6 +111,7 @@ class Daemon final : public NodeDaemon {
   std::map<FdHandle, UniqueFd> held_;
   FdHandle next_fd_ = 1;
   std::deque<wire::ActorExited> unreported_;  // ends that no head has been told of
+  std::size_t in_registration_ = 0;           // how many of them the last one said
   std::deque<NodeEvent> events_;
   bool applying_ = false;
   bool stopped_ = false;
@@ -164,7 +171,7 @@ Status Daemon::start() {
   info_.labels = options_.labels;
   info_.pid = ::getpid();
   info_.endpoint.local_name = "troupe-node-" + info_.node_id.to_string();
-  TROUPE_RETURN_IF_ERROR(open_keeper());
+  TROUPE_RETURN_IF_ERROR(find_parent());
   TROUPE_RETURN_IF_ERROR(listen());
   state_ = std::make_unique<NodeState>(config(), loop_.clock().now());
   link_ = std::make_unique<HeadLink>(
@@ -300,12 +307,15 @@ void Daemon::carry_out(node_command::ReportExit& command) {
                                       : command.exited.cause.to_string());
   if (state_->registered()) return link_->send(std::move(command.exited));
   unreported_.push_back(std::move(command.exited));
-  if (unreported_.size() > kUnreportedMax) unreported_.pop_front();
+  if (unreported_.size() <= kUnreportedMax) return;
+  unreported_.pop_front();
+  if (in_registration_ > 0) --in_registration_;
 }
 
 void Daemon::carry_out(node_command::SendHead& command) {
   if (auto* registration = std::get_if<wire::RegisterNode>(&command.message)) {
     registration->exited.assign(unreported_.begin(), unreported_.end());
+    in_registration_ = unreported_.size();
   }
   link_->send(command.message);
 }
@@ -349,6 +359,7 @@ HostProcess::Place Daemon::place_of(HostId host, const wire::ActorSpec& spec) {
 
 Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost& command) {
   auto image = TROUPE_TRY(images_.find(command.spec.image));
+  if (keeper_children_ != nullptr && !keeper_) TROUPE_RETURN_IF_ERROR(replace_keeper());
   return HostProcess::spawn(place_of(command.host, command.spec), *image, command.spec,
                             handlers_of(command.host));
 }
@@ -369,17 +380,28 @@ void Daemon::carry_out(node_command::SpawnHost& command) {
 
 // --- the keeper ----------------------------------------------------------------------------------
 
-Status Daemon::open_keeper() {
-  if (options_.keeper_hold <= Duration::zero()) {
-    parent_ = std::make_unique<OwnChildren>(loop_);
-    return {};
-  }
+Status Daemon::open_keeper(Duration patience) {
   keeper_ = TROUPE_TRY(
       process::KeeperClient::open(loop_,
                                   {.socket_name = "troupe-keeper-" + info_.node_id.to_string(),
                                    .hold = options_.keeper_hold,
                                    .program = options_.keeper_program},
-                                  Deadline::after(kKeeperTimeout)));
+                                  Deadline::after(patience)));
+  return {};
+}
+
+void Daemon::listen_to_keeper() {
+  keeper_->start({.on_exit = [this](std::uint64_t id,
+                                    wire::ExitStatus exit) { keeper_children_->ended(id, exit); },
+                  .on_lost = [this](const Status& why) { keeper_lost(why); }});
+}
+
+Status Daemon::find_parent() {
+  if (options_.keeper_hold <= Duration::zero()) {
+    parent_ = std::make_unique<OwnChildren>(loop_);
+    return {};
+  }
+  TROUPE_RETURN_IF_ERROR(open_keeper(kKeeperTimeout));
   auto children = std::make_unique<KeeperChildren>(loop_, *keeper_);
   keeper_children_ = children.get();
   parent_ = std::move(children);
@@ -388,13 +410,18 @@ Status Daemon::open_keeper() {
   return {};
 }
 
+Status Daemon::replace_keeper() {
+  TROUPE_RETURN_IF_ERROR(open_keeper(kKeeperPatience));
+  listen_to_keeper();
+  keeper_children_->use(*keeper_);
+  return {};
+}
+
 // What the daemon before left: its processes, their sockets and output, memory.
 void Daemon::take_up() {
   keeper_is_ours_ = true;
   KeptState kept = decode_kept(std::move(keeper_->contents()));
-  keeper_->start({.on_exit = [this](std::uint64_t id,
-                                    wire::ExitStatus exit) { keeper_children_->ended(id, exit); },
-                  .on_lost = [this](const Status& why) { keeper_lost(why); }});
+  listen_to_keeper();
   for (const std::string& problem : kept.problems) log_.warning("{}", problem);
   if (!kept.node) {
     for (const std::string& key : kept.strays) (void)keeper_->drop(key);
@@ -442,24 +469,13 @@ bool Daemon::take_up(node_event::Adopt::Actor& actor, KeptState& kept) {
 
 void Daemon::keeper_lost(const Status& why) {
   log_.error("the node's keeper has ended, and with it every actor's process: {}", why.to_string());
-  auto opened =
-      process::KeeperClient::open(loop_,
-                                  {.socket_name = "troupe-keeper-" + info_.node_id.to_string(),
-                                   .hold = options_.keeper_hold,
-                                   .program = options_.keeper_program},
-                                  Deadline::after(kKeeperTimeout));
   keeper_.reset();
-  if (opened.ok()) {
-    keeper_ = std::move(*opened);
-    keeper_->start({.on_exit = [this](std::uint64_t id,
-                                      wire::ExitStatus exit) { keeper_children_->ended(id, exit); },
-                    .on_lost = [this](const Status& again) { keeper_lost(again); }});
-  } else {
-    log_.error("no other keeper could be started: {}", opened.status().to_string());
-  }
+  keeper_children_->use_none();
+  // Where that fails, the next process that is to start tries again.
+  const Status replaced = replace_keeper();
+  if (!replaced.ok()) log_.error("no other keeper could be started: {}", replaced.to_string());
   apply(node_event::KeeperLost{});
-  keeper_children_->keeper_lost();
-  if (keeper_) keeper_children_->use(*keeper_);
+  keeper_children_->end_all();
 }
 
 void Daemon::carry_out(node_command::Keep& command) {
@@ -507,7 +523,10 @@ void Daemon::carry_out(node_command::KillGroup& command) {
 
 void Daemon::carry_out(node_command::Registered& command) {
   head_trouble_.clear();
-  unreported_.clear();
+  unreported_.erase(unreported_.begin(),
+                    unreported_.begin() + static_cast<std::ptrdiff_t>(in_registration_));
+  in_registration_ = 0;
+  for (auto& exited : std::exchange(unreported_, {})) link_->send(std::move(exited));
   log_.info("joined the head at {} as {}", options_.head.to_string(), command.name);
   if (options_.on_registered) std::exchange(options_.on_registered, nullptr)(command.name);
 }

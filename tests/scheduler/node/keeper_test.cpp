@@ -173,6 +173,8 @@ TEST_CASE("ends while there was no daemon are reported by the next one") {
   // Until nothing of its group runs it is said to run.
   const auto exit = said.exited.empty() ? world.exited() : said.exited.front();
   CHECK(said.running.size() == (said.exited.empty() ? 2 : 1));
+  CAPTURE(exit.exit.to_string());
+  CAPTURE(exit.cause.to_string());
   CHECK(exit.actor_id == one.spec.actor_id);
   CHECK(exit.exit.signal == SIGKILL);
   CHECK(process::group_is_empty(first));
