@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "train/cpu/arena.h"
+#include "train/cpu/cpu_operators.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
@@ -73,6 +75,31 @@ double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelCo
     if (seconds > 0) rate = std::max(rate, shape.flops() / seconds);
   }
   return rate;
+}
+
+void warm_up_products() {
+  Arena arena(1);
+  const auto operators = make_cpu_operators(arena);
+  constexpr std::int64_t kSize = 32;
+  const std::vector<float> a(kSize * kSize, 0.5f);
+  std::vector<float> c(kSize * kSize);
+  // Small ones, in each way in which passes use them: forward, gradients of inputs and of weights.
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      operators->gemm({.m = kSize - 8,
+                       .n = kSize - 8,
+                       .k = 8,
+                       .a = a.data(),
+                       .a_stride = kSize,
+                       .transpose_a = transpose_a,
+                       .b = a.data(),
+                       .b_stride = kSize,
+                       .transpose_b = transpose_b,
+                       .c = c.data(),
+                       .c_stride = kSize,
+                       .accumulate = transpose_a});
+    }
+  }
 }
 
 }  // namespace troupe::train

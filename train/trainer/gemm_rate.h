@@ -18,4 +18,9 @@ namespace troupe::train {
 double measure_gemm_rate(Operators& operators, const Clock& clock, const ModelConfig& config,
                          Arithmetic arithmetic);
 
+// Runs small products, for nothing: the code that they generate at their first use in a process,
+// tens of milliseconds of work, is then there for all that follow. One thread's worth; may run
+// beside anything.
+void warm_up_products();
+
 }  // namespace troupe::train

@@ -6,6 +6,7 @@
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
+#include "train/trainer/gemm_rate.h"
 #include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
@@ -120,6 +121,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
       changed_.notify_all();
     });
   });
+  warmth_ = std::thread(warm_up_products);
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -131,6 +133,7 @@ TrainerActor::~TrainerActor() {
     changed_.notify_all();
   }
   thread_.join();
+  warmth_.join();
 }
 
 void TrainerActor::begin(GenerationPlan plan) {
@@ -201,8 +204,6 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
     if (const Status prepared = prepare_run(); !prepared.ok()) {
       context_.log().warning("{}", prepared.to_string());
       early_failure_ = prepared;
-    } else if (setup_.rank < 0) {
-      run_->warm_up();
     }
   }
 }

@@ -121,6 +121,7 @@ class TrainerActor {
   Status early_failure_;
   std::atomic<std::int64_t> step_{0};  // steps done
   std::thread thread_;
+  std::thread warmth_;  // prepares the first pass while the trainer gets its data and its rank
 };
 
 }  // namespace troupe::train

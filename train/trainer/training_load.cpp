@@ -269,12 +269,6 @@ void TrainingRun::measure_gemms() {
                         bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
 }
 
-void TrainingRun::warm_up() {
-  const bool bf16 = compute_dtype(fixed_->config()) == DType::kBF16;
-  static_cast<void>(measure_gemm_rate(*fixed_->operators, fixed_->clock, fixed_->bundle.model,
-                                      bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32));
-}
-
 // --- rank 0's reports
 // ------------------------------------------------------------------------------
 

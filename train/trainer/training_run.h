@@ -72,10 +72,6 @@ class TrainingRun {
   Status run_generation(collective::Communicator& communicator, std::uint64_t generation,
                         TrainingObserver& observer);
 
-  // Runs the model's products once, for nothing: what is prepared at first use, threads and code, is
-  // then there. Of a spare, before it has a rank.
-  void warm_up();
-
   std::int64_t total_steps() const;
   // Steps done; 0 before anything is loaded. Any thread.
   std::int64_t step() const;
