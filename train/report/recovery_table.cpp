@@ -269,7 +269,10 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
       if (recovery.causes.empty()) recovery.causes = std::move(others);
       // The event of a death may come later, when the dead rank's memory was read.
       if (recovery.causes.empty() && !event.cause.empty()) {
-        recovery.causes.push_back({.event = event.event, .rank = event.rank, .cause = event.cause});
+        recovery.causes.push_back({.event = event.event,
+                                   .rank = event.rank,
+                                   .cause = event.cause,
+                                   .unix_time_us = recovery.begun_unix_us});
         add_once(recovery.ranks, event.rank);
       }
       finish(recovery, event);

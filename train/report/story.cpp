@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <optional>
 #include <ranges>
 #include <span>
 
@@ -289,15 +290,21 @@ void tell_cost(Entry& entry, const Recovery& recovery) {
 }
 
 std::string tell_recovery(const Recovery& recovery) {
-  Entry entry(recovery.begun_unix_us);
-  if (recovery.causes.empty()) {
-    entry.say("The ranks lost each other, though none of them died.");
+  std::string text;
+  std::optional<Entry> entry;
+  for (const auto& cause : recovery.causes) {
+    if (entry) text += entry->text();
+    entry.emplace(cause.unix_time_us);
+    tell_failure(*entry, cause);
   }
-  for (const auto& cause : recovery.causes) tell_failure(entry, cause);
-  tell_way_back(entry, recovery);
-  tell_cost(entry, recovery);
-  if (!recovery.finished) entry.say("No step stood after it.");
-  return entry.text();
+  if (!entry) {
+    entry.emplace(recovery.begun_unix_us);
+    entry->say("The ranks lost each other, though none of them died.");
+  }
+  tell_way_back(*entry, recovery);
+  tell_cost(*entry, recovery);
+  if (!recovery.finished) entry->say("No step stood after it.");
+  return text + entry->text();
 }
 
 std::string tell_incident(const RunEvent& event) {

@@ -105,13 +105,22 @@ void TrainController::take_driver(UniqueFd socket, bool) {
   if (state_.ended()) {
     first = end_line(*state_.memory().ended);
   } else if (context_.generation() > 1) {
-    first = {{"kind", "snapshot"},
-             {"step", state_.last_step()},
-             {"total_steps", total_steps_},
-             {"last_checkpoint", last_checkpoint_},
-             {"wants_bundle", wants_bundle_}};
+    first = snapshot_line();
   }
   driver_.connect(std::move(socket), first);
+}
+
+json::Object TrainController::snapshot_line() const {
+  return {{"kind", "snapshot"},
+          {"step", state_.last_step()},
+          {"total_steps", total_steps_},
+          {"last_checkpoint", last_checkpoint_},
+          {"wants_bundle", wants_bundle_}};
+}
+
+void TrainController::want_bundle() {
+  wants_bundle_ = true;
+  driver_.send(snapshot_line());
 }
 
 // --- trainers ------------------------------------------------------------------------------------
@@ -628,7 +637,7 @@ Status TrainController::load(ControllerMemory memory) {
   } else {
     context_.log().warning("the run's data are asked of the driver again: {}",
                            bundle.status().to_string());
-    wants_bundle_ = true;
+    want_bundle();
   }
   TROUPE_RETURN_IF_ERROR(open_events(false));
   trainers_.resize(memory.trainers.size());
@@ -708,7 +717,7 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
   all.spares = std::max(0, static_cast<int>(found.size()) - spec_.world_size);
   state_ = RunState::adopt_found(all, living, generations_before, clock_.now());
   spares_wanted_ = all.spares == 0;
-  wants_bundle_ = !bundle_;
+  if (!bundle_) want_bundle();
   for (const FoundTrainer& one : found) {
     trainers_.emplace_back();
     trainers_.back().handle = one.handle;

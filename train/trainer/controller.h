@@ -148,6 +148,10 @@ class TrainController {
   void on(std::int32_t, const Event& event) {
     feed(event);
   }
+  // Where the run is, for a driver that connects again.
+  json::Object snapshot_line() const;
+  // Asks the driver for the run's data again; it may have connected before that was known.
+  void want_bundle();
   json::Object end_line(const Status& status) const;
 
   ActorContext& context_;
