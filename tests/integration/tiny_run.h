@@ -63,7 +63,8 @@ bool exists(const std::string& path);
 // Steps of a finished run, and lines of its events.jsonl.
 std::vector<train::StepRecord> steps_of(const std::string& output);
 std::vector<json::Value> json_lines(const std::string& path);
-// What happened to a run: its events in order, without its start, its end and injected faults.
+// What happened to a run: its events in order, without its start, its end, injected faults and
+// stragglers.
 std::vector<json::Value> events(const std::string& output);
 std::vector<std::string> event_names(const std::string& output);
 
