@@ -65,7 +65,8 @@ def _pair(figures, place, bin_folder, options, name, settings, kills, at_once, a
 
 
 def kills(figures, place, bin_folder, options):
-    steps = options.kills * 4 + 50
+    # Telling ranks from spares takes some steps before every strike.
+    steps = options.kills * (14 if options.spares else 4) + 50
     settings = place.settings(options.model, steps, troupe__workers=options.world,
                               troupe__strategy=options.strategy)
     what = f"{options.kills} kills, {options.strategy}, {options.world} ranks"
@@ -74,7 +75,7 @@ def kills(figures, place, bin_folder, options):
 
 def together(figures, place, bin_folder, options):
     for world, at_once in ((2, 2), (4, 2), (4, 4)):
-        settings = place.settings(options.model, options.times * 12 + 40, troupe__workers=world,
+        settings = place.settings(options.model, options.times * 20 + 40, troupe__workers=world,
                                   troupe__strategy=options.strategy)
         what = f"{at_once} of {world} at once, {options.times} times"
         _pair(figures, place, bin_folder, options, f"together-{world}-{at_once}", settings, options.times,

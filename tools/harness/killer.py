@@ -40,7 +40,7 @@ class Killer:
                             f"{self.world} and {self.spares} spare(s) after {timeout_s} s")
             time.sleep(0.005)
 
-    def ranks(self, over_s=0.3):
+    def ranks(self, over_s=0.15):
         """The processes that are ranks now; spares are those that do not compute."""
         by_rank = self.run.ranks()
         pids = sorted(by_rank, key=by_rank.get)
