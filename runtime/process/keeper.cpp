@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,6 +37,11 @@ constexpr Duration kWelcomeTimeout = std::chrono::seconds(2);
 // Killed processes that hang in the kernel are not waited for longer.
 constexpr Duration kFenceTimeout = std::chrono::seconds(10);
 constexpr int kFencePollMs = 2;
+// How often it looks at the clock, to know whether it runs itself; and what a daemon gets after a
+// pause of both.
+constexpr std::int64_t kLookMs = 100;
+constexpr Duration kAfterPause = std::chrono::milliseconds(200);
+constexpr rlim_t kDescriptorsMost = 1u << 16;
 
 class Keeper {
  public:
@@ -50,6 +56,7 @@ class Keeper {
   };
 
   bool set_up();
+  bool is_alone();
   void wait();
   void reap();
   void take_connection();
@@ -77,6 +84,7 @@ class Keeper {
   UniqueFd signals_;
   UniqueFd client_;
   TimePoint heard_ = clock_.now();
+  TimePoint looked_ = heard_;
   bool ending_ = false;
   std::map<std::uint64_t, wire::KeeperChild> children_;
   std::map<std::string, Held> held_;
@@ -86,6 +94,12 @@ class Keeper {
 bool Keeper::set_up() {
   ::prctl(PR_SET_NAME, "troupe-keeper");
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Three descriptors a process, one a segment.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kDescriptorsMost) {
+    limit.rlim_cur = std::min(limit.rlim_max, kDescriptorsMost);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
   // Of the terminal; the daemon ends us.
   ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGINT, SIG_IGN);
@@ -109,9 +123,22 @@ int Keeper::run() {
   return 0;
 }
 
+// Whether nobody was there for the hold time.
+bool Keeper::is_alone() {
+  const TimePoint now = clock_.now();
+  const Duration since_look = now - std::exchange(looked_, now);
+  if (heard_ + hold_ > now) return false;
+  if (!client_.valid()) return true;
+  // It may have spoken while nobody here listened: where this process did not run, neither may it.
+  take_packets();
+  if (heard_ + hold_ > clock_.now()) return false;
+  if (since_look < hold_ / 2) return true;
+  heard_ = now - hold_ + kAfterPause;
+  return false;
+}
+
 void Keeper::wait() {
-  const Duration left = heard_ + hold_ - clock_.now();
-  if (left <= Duration::zero()) {
+  if (is_alone()) {
     const auto count = std::count_if(children_.begin(), children_.end(),
                                      [](const auto& entry) { return !entry.second.ended; });
     std::fprintf(stderr,
@@ -122,14 +149,15 @@ void Keeper::wait() {
     ending_ = true;
     return;
   }
-  const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  const auto left_ms =
+      std::chrono::ceil<std::chrono::milliseconds>(heard_ + hold_ - clock_.now()).count();
   std::vector<pollfd> polled{{signals_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
   if (client_.valid()) {
     const short events = out_.empty() ? POLLIN : POLLIN | POLLOUT;
     polled.push_back({client_.get(), events, 0});
   }
   const int ready = ::poll(polled.data(), polled.size(),
-                           static_cast<int>(std::min<std::int64_t>(left_ms, 60'000)));
+                           static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, kLookMs)));
   if (ready <= 0) return;
   if (polled[0].revents != 0) reap();
   // The daemon before has to be seen gone before the next one is looked at.
