@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <fstream>
+#include <thread>
 
 #include "tests/integration/tiny_run.h"
 #include "tools/commands/marked_processes.h"
@@ -125,6 +127,19 @@ TEST_CASE("train --chaos strikes by the clock, too") {
   check_same_result(tiny.file("struck"), tiny.file("oracle"));
   const auto names = event_names(tiny.file("struck"));
   CHECK(std::count(names.begin(), names.end(), "death") == 2);
+}
+
+TEST_CASE("a fault of any rank strikes one of them; times says how often in a run") {
+  const TinyRun tiny;
+  tiny.must_train("oracle");
+  const auto deaths = [&](const char* fault) {
+    tiny.must_train("struck", {}, {"--chaos", fault});
+    check_same_result(tiny.file("struck"), tiny.file("oracle"));
+    const auto names = event_names(tiny.file("struck"));
+    return std::count(names.begin(), names.end(), "death");
+  };
+  CHECK(deaths("kill@step=3,rank=any,phase=optimizer") == 1);
+  CHECK(deaths("kill@step=3,rank=1,times=2") == 2);
 }
 
 TEST_CASE("enumerate: a kill at each point that is asked for, weights compared") {
