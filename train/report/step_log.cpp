@@ -37,6 +37,28 @@ std::vector<std::string_view> complete_lines(std::string_view text) {
   }
 }
 
+// Whether all lines are whole and none is of a later step, without reading each as JSON: a long
+// run's file is opened again at every recovery. Steps do not fall from line to line, so that the
+// last one tells; a torn line does not close what it opened.
+bool nothing_to_drop(std::string_view text, const std::string& path, std::string_view step_key,
+                     std::int64_t step) {
+  const auto lines = complete_lines(text);
+  if (lines.empty()) return text.empty();
+  std::size_t bytes = 0;
+  for (const auto line : lines) {
+    if (line.front() != '{' || line.back() != '}' ||
+        std::ranges::count(line, '{') != std::ranges::count(line, '}')) {
+      return false;
+    }
+    bytes += line.size() + 1;
+  }
+  if (bytes != text.size()) return false;
+  const auto last = parse_python_json(lines.back(), path);
+  if (!last) return false;
+  const auto last_step = json::find_integer(*last, step_key);
+  return last_step && *last_step <= step;
+}
+
 Result<std::string> read_or_empty(FileSystem& files, const std::string& path) {
   if (!files.exists(path)) return std::string();
   return files.read(path, limits::kJsonFileBytesMax);
@@ -68,6 +90,11 @@ Result<LineFile> LineFile::open(FileSystem& files, const std::string& path) {
 Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& path,
                                         std::string_view step_key, std::int64_t step) {
   const auto text = TROUPE_TRY(read_or_empty(files, path));
+  if (nothing_to_drop(text, path, step_key, step)) {
+    LineFile file;
+    file.file_ = TROUPE_TRY(files.open_append(path));
+    return file;
+  }
   std::string kept;
   for (const auto line : complete_lines(text)) {
     const auto value = parse_python_json(line, path);
@@ -172,6 +199,17 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
     records.push_back(std::move(record));
   }
   return records;
+}
+
+std::int64_t last_step_in(FileSystem& files, const std::string& path) {
+  const auto text = read_or_empty(files, path);
+  if (!text.ok()) return 0;
+  const auto end = text->rfind('\n');
+  if (end == std::string::npos || end == 0) return 0;
+  const auto before = text->rfind('\n', end - 1);
+  const auto begin = before == std::string::npos ? 0 : before + 1;
+  const auto line = parse_python_json(std::string_view(*text).substr(begin, end - begin), path);
+  return line.ok() ? json::find_integer(*line, "step").value_or(0) : 0;
 }
 
 std::string trainer_log_line(const TrainerLogEntry& entry) {

@@ -68,6 +68,8 @@ struct StepRecord {
 std::string step_line(const StepRecord& record);
 // The records of a steps.jsonl, for tests and tools. kDataLoss with the line's number.
 Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path);
+// The step of its last whole line; 0 where there is none, or no file.
+std::int64_t last_step_in(FileSystem& files, const std::string& path);
 // The text of a steps.jsonl without what equal runs need not have in common: seconds, tokens_per_s,
 // gflops, gemm_share and bytes_sent. Two runs are equal when these texts are. Lines that are no
 // JSON stay.

@@ -682,20 +682,24 @@ void TrainController::find_run() {
     for (std::size_t i = 0; i < found.size(); ++i) {
       if (auto status = answers[i].get(kFindTimeout); status.ok()) found[i].status = *status;
     }
-    std::uint64_t generations = 0;
+    // It has trainers, so its first generation may have begun: the next one must not begin anew
+    // over the checkpoints that are there.
+    std::uint64_t generations = 1;
     if (const auto file = read_events(files_, join_path(spec_.output_dir, kEventsFile));
         file.ok()) {
       for (const RunEvent& event : file->events) {
-        if (event.run != "" && event.run != spec_.run) generations = 0;
+        if (event.run != "" && event.run != spec_.run) generations = 1;
         generations = std::max(generations, static_cast<std::uint64_t>(event.generation));
       }
     }
-    context_.executor().post([this, found, generations] { found_run(found, generations); });
+    const std::int64_t steps = last_step_in(files_, join_path(spec_.output_dir, kStepsFile));
+    context_.executor().post(
+        [this, found, generations, steps] { found_run(found, generations, steps); });
   });
 }
 
 void TrainController::found_run(const std::vector<FoundTrainer>& found,
-                                std::uint64_t generations_before) {
+                                std::uint64_t generations_before, std::int64_t steps_before) {
   // The driver has not begun the run; or it begins it anew now.
   if (found.empty() || !trainers_.empty()) return;
   if (const Status opened = open_events(false); !opened.ok()) {
@@ -715,7 +719,7 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
   }
   RunSettings all = settings();
   all.spares = std::max(0, static_cast<int>(found.size()) - spec_.world_size);
-  state_ = RunState::adopt_found(all, living, generations_before, clock_.now());
+  state_ = RunState::adopt_found(all, living, generations_before, clock_.now(), steps_before);
   spares_wanted_ = all.spares == 0;
   if (!bundle_) want_bundle();
   for (const FoundTrainer& one : found) {

@@ -127,7 +127,8 @@ class TrainController {
   void kill_and_restart(int number, const std::string& reason);
   // Takes over a run whose controller left no memory.
   void find_run();
-  void found_run(const std::vector<FoundTrainer>& found, std::uint64_t generations_before);
+  void found_run(const std::vector<FoundTrainer>& found, std::uint64_t generations_before,
+                 std::int64_t steps_before);
   // Saves; what is then carried out is done again by the next process where this one dies.
   void remember();
   void feed(const RunInput& input);

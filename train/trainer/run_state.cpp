@@ -32,10 +32,12 @@ RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoin
 }
 
 RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
-                               std::uint64_t generations_before, TimePoint now) {
+                               std::uint64_t generations_before, TimePoint now,
+                               std::int64_t steps_before) {
   RunState state(settings);
   auto trainers = state.places_.trainers();
   state.known_.generation = generations_before;
+  state.known_.last_step = steps_before;
   for (const TrainerFound& trainer : found) {
     state.known_.generation = std::max(state.known_.generation, trainer.generation);
     state.known_.last_step = std::max(state.known_.last_step, trainer.step);

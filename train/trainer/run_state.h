@@ -62,9 +62,11 @@ class RunState {
   // came back on another machine) are those of now. apply() goes on; commands() are given anew.
   static RunState adopt(const RunSettings& settings, RunMemory memory, TimePoint now);
   // Where that is lost: from what the trainers that live tell. Their generation is over for them;
-  // they and all others meet again. `generations_before`: at least so many were begun.
+  // they and all others meet again. `generations_before`, `steps_before`: at
+  // least so many were begun, and finished.
   static RunState adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
-                              std::uint64_t generations_before, TimePoint now);
+                              std::uint64_t generations_before, TimePoint now,
+                              std::int64_t steps_before = 0);
 
   // What to do about an event. Events of processes or generations that are past change nothing.
   std::vector<RunCommand> apply(const RunInput& event, TimePoint now);

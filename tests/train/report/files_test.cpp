@@ -69,6 +69,7 @@ TEST_CASE("a step's line holds every bit") {
   CHECK(log.sync().ok());
   const auto records = read_steps(files, "steps.jsonl").value();
   REQUIRE(records.size() == 2);
+  CHECK(last_step_in(files, "steps.jsonl") == 4);
   CHECK(records[0].loss == 0.1);
   CHECK(records[0].grad_norm == 1.0 / 3);
   CHECK(records[0].tokens == 4096);
@@ -76,6 +77,7 @@ TEST_CASE("a step's line holds every bit") {
   CHECK(std::isnan(records[1].loss));
   CHECK(log.append("{").ok());
   CHECK(read_steps(files, "steps.jsonl").status().message() == "steps.jsonl: line 3 is no JSON");
+  CHECK(last_step_in(files, "nowhere.jsonl") == 0);
 }
 
 TEST_CASE("a step's line: why it was skipped, losses that are not finite, times apart") {

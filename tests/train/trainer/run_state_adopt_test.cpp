@@ -123,6 +123,17 @@ TEST_CASE("a successor without the controller's memory lets all ranks meet again
     const auto again = none.apply(TrainerAlive{0, 4, "a"}, {});
     CHECK(find<BeginGeneration>(again)->generation == 10);
   }
+  SUBCASE("none lives, and the steps that were done are in a checkpoint in part") {
+    RunState none = RunState::adopt_found({.world_size = 1}, {}, 1, {}, 47);
+    CHECK(find<BeginGeneration>(none.apply(TrainerAlive{0, 4, "a"}, {}))->generation == 2);
+    none.apply(TrainerFormed{0, 2}, {});
+    none.apply(
+        TrainerLoaded{.rank = 0, .generation = 2, .step = 40, .how = LoadedFrom::kCheckpoint}, {});
+    const auto stands = none.apply(StepFinished{2, 41}, {});
+    REQUIRE(record(stands, "recovered"));
+    CHECK(record(stands, "recovered")->lost_steps == 7);
+    CHECK(record(stands, "recovered")->recomputed_steps == 8);
+  }
   SUBCASE("all have left: the next tick begins") {
     const std::vector<TrainerFound> idle = {{0, 1, "a", 5, 0, false, 40}};
     RunState one = RunState::adopt_found({.world_size = 1}, idle, 0, {});
