@@ -75,7 +75,8 @@ def _strike_until_the_end(run, killer, memory, last_strike_step, step_s):
 
 
 def soak(figures, place, bin_folder, options):
-    common = dict(troupe__workers=options.world, troupe__strategy=options.strategy)
+    # Every log line stays in memory (trainer_state.json): as many as runs of this length have.
+    common = dict(troupe__workers=options.world, troupe__strategy=options.strategy, logging_steps=500)
     calibration = undisturbed(place, bin_folder, place.settings(options.model, CALIBRATION_STEPS, **common),
                               options.timeout, "calibration")
     step_s = calibration.step_s()

@@ -95,7 +95,7 @@ class Workplace:
             "stage": "pt", "finetuning_type": "full", "model_name_or_path": self.model(model),
             "train_from_scratch": "true", "dataset": "t", "dataset_dir": self.data(),
             "cutoff_len": length, "per_device_train_batch_size": batch, "max_steps": steps,
-            "learning_rate": "1e-3", "logging_steps": 1, "save_strategy": "no",
+            "learning_rate": "1e-3", "logging_steps": 10, "save_strategy": "no",
             "disable_gradient_checkpointing": "true", "troupe.train_tokenizer": 300,
             "troupe.threads_per_worker": 1,
         }
