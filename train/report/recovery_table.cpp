@@ -71,7 +71,8 @@ std::string name_of_failure(const RunEvent& event) {
   for (const std::string_view begins : {"SIG", "signal ", "exit code "}) {
     if (auto name = word(begins); !name.empty()) return name;
   }
-  return event.event == events::kDeath ? event.event : std::string(kConnection);
+  if (event.event == events::kDeath) return event.event;
+  return event.cause.starts_with("the controller") ? events::kController : std::string(kConnection);
 }
 
 void add_once(std::vector<int>& ranks, int rank) {
@@ -227,6 +228,14 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
     }
     return *current;
   };
+  // By what follows a failure that nobody told: the controller was lost with what it knew. The
+  // processes that came then are its beginning.
+  const auto open_without_failure = [&](const RunEvent& event) -> Recovery& {
+    if (current) return *current;
+    auto& recovery = open(early.empty() ? event : early.front());
+    for (const auto& process : early) take_process(recovery, process);
+    return recovery;
+  };
   for (const RunEvent& event : events) {
     if (event.event == events::kFault) {
       pending.add(event);
@@ -257,11 +266,11 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
       } else {
         early.push_back(event);
       }
-    } else if (event.event == events::kReload && current) {
-      read_again(*current, event);
+    } else if (event.event == events::kReload) {
+      read_again(open_without_failure(event), event);
       take_parts(*current, event);
     } else if (event.event == events::kResume) {
-      take_parts(open(event), event);
+      take_parts(open_without_failure(event), event);
     } else if (event.event == events::kRecovered) {
       auto& recovery = open(event);
       // A generation can be lost without a death: a connection that was cut.

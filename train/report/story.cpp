@@ -197,7 +197,7 @@ void tell_failure(Entry& entry, const RunEvent& event) {
     entry.say(fmt::format("The keeper{} died, and with it the memory of the node's ranks.{}",
                           event.node.empty() ? "" : " of node " + event.node, because(event)));
   } else if (event.event == events::kRecovered) {
-    entry.say("The ranks lost each other. " + sentence(event.cause));
+    entry.say(sentence(event.cause));
   } else if (event.event == events::kFault) {
     entry.say(fmt::format("The fault '{}' struck{}.{}", event.fault,
                           event.rank < 0 ? "" : fmt::format(" rank {}", event.rank),

@@ -322,6 +322,35 @@ TEST_CASE("a dead keeper: its ranks' deaths are one fault, and all go back to th
   CHECK(text.find("8 steps recomputed, steps lost 7\n") != std::string::npos);
 }
 
+TEST_CASE("a controller that was lost with all it knew: the story begins with the new processes") {
+  Events events;
+  events.start()
+      .add(5'000, {.event = "controller", .step = 694, .cause = "process 2"})
+      .add(5'030, {.event = "respawn", .rank = 1, .step = 694})
+      .add(5'031, {.event = "respawn", .rank = 0, .step = 694})
+      .add(5'060, {.event = "reload", .rank = 1, .step = 600, .cause = "rank 0 found no memory"})
+      .add(5'061, {.event = "resume", .step = 600})
+      .add(5'100, {.event = "recovered",
+                   .step = 601,
+                   .cause = "the controller was lost, with its memory",
+                   .recovery_ms = 100,
+                   .recomputed_steps = 95,
+                   .lost_steps = 94})
+      .end(60'000, 700);
+  const auto story = events.story();
+  REQUIRE(story.recoveries.size() == 1);
+  CHECK(
+      recovery_line(story.recoveries[0]) ==
+      "the ranks (controller) recovered in 100 ms; rank 0 found no memory: went back to step 600; "
+      "95 steps recomputed, 94 lost");
+  CHECK(story.recoveries[0].step == 694);
+  const auto text = tell(story);
+  CHECK(text.find("19:00:05.030  The controller was lost, with its memory.\n"
+                  "              Ranks 0 and 1 got new processes.\n"
+                  "              Memory was not enough to go on from (rank 0 found no memory): all "
+                  "ranks went back to step 600.\n") != std::string::npos);
+}
+
 TEST_CASE("a generation lost without a death names the fault, or the connection") {
   Events events;
   events.start()
