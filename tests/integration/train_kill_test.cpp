@@ -147,8 +147,7 @@ TEST_CASE("three deaths without a finished step end the run, the last checkpoint
   // When rank 0 begins step 8, the save of step 3 is done and that of step 6 may be.
   std::string faults = "kill@step=8,rank=0";
   for (const char* generation : {"2", "3"}) {
-    for (const char* step : {"4", "7"})
-      faults += ";kill@rank=1,step=" + std::string(step) + ",generation=" + generation;
+    faults += ";kill@step=8,rank=1,generation=" + std::string(generation);
   }
   const auto result = tiny.train("fruitless", {}, {"--chaos", faults});
   CHECK(result.exit_code == 7);
