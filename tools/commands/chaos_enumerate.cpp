@@ -342,8 +342,8 @@ Status Enumeration::summarize(double seconds) {
         "{} points visited in {:.0f} s ({}); {} of {} stages{}\n"
         "recovered in {:.0f} ms (p50), {:.0f} ms (max); {} failed, {} not reached\n",
         visited, seconds, by_kind, stages.size(), train::kStageCount,
-        missing.empty() ? "" : ", without " + join_words(missing), quantile(0.5), quantile(1),
-        failed, missed);
+        all_stages ? "" : ", without " + join_words(missing), quantile(0.5), quantile(1), failed,
+        missed);
   }
   if (failed == 0 && all_stages && visited > 0) return {};
   return error(Code::kFailedPrecondition, "{} of {} runs failed{}{}", failed, runs_.size(),
