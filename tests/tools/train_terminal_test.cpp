@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include "tests/integration/tiny_run.h"
 #include "train/report/run_registry.h"
 
@@ -100,7 +103,12 @@ TEST_CASE("--detach: a run that cannot start says why, with its own exit code") 
 TEST_CASE("--detach: kill -9 of the run's driver leaves no process") {
   const TinyRun tiny;
   Detached run(tiny, "out");
-  CHECK(tiny.processes().size() >= 4);  // driver, controller, two trainers
+  // Driver, controller, two trainers, which have their places and are on their way.
+  const auto until = std::chrono::steady_clock::now() + seconds(20);
+  while (tiny.processes().size() < 4 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
+  CHECK(tiny.processes().size() >= 4);
   run.kill(SIGKILL);
   CHECK(tiny.processes_gone());
   const auto why = run_troupe(tiny, {"why", run.run});
