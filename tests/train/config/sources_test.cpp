@@ -168,5 +168,16 @@ TEST_CASE("explain says what became of every key, and where values are from") {
   }
 }
 
+TEST_CASE("spares and the time after which a trainer counts as hanging") {
+  const auto plain = accepted(load_with(""));
+  CHECK(plain.config.troupe.spares == 0);
+  CHECK(plain.config.troupe.hang_timeout_ms == 3000);
+  const auto given = accepted(load_with("", {"troupe.spares=2", "troupe.hang_timeout_ms=0"}));
+  CHECK(given.config.troupe.spares == 2);
+  CHECK(given.config.troupe.hang_timeout_ms == 0);
+  CHECK(contains(refusal(load_with("", {"troupe.spares=-1"})), "troupe.spares"));
+  CHECK(contains(refusal(load_with("", {"troupe.hang_timeout_ms=soon"})), "hang_timeout_ms"));
+}
+
 }  // namespace
 }  // namespace troupe::train
