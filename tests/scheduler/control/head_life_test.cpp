@@ -285,6 +285,45 @@ TEST_CASE("a node that comes back in time keeps its actors; one that lost them s
   CHECK(desk.info({8, 8}).state == wire::ActorState::kRestarting);
 }
 
+TEST_CASE("a node whose connection closed keeps its actors until it has fenced itself for sure") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.lose(kNodeOne);
+  desk.pass(milliseconds(3'990));
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  desk.pass(milliseconds(20));
+  CHECK(desk.info().state == wire::ActorState::kRestarting);
+}
+
+TEST_CASE("a node that comes back says what ended meanwhile, and of what") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.lose(kNodeOne);
+  desk.pass(milliseconds(500));
+  wire::RegisterNode back;
+  back.node.node_id = kIdOne;
+  back.node.total = {{"CPU", 2 * wire::kResourceUnit}};
+  wire::ActorExited exited{kActor, 1};
+  exited.exit.signal = 9;
+  back.exited = {exited};
+  desk.say(13, back);
+  CHECK(desk.info().state == wire::ActorState::kRestarting);
+  CHECK(desk.info().death.message().find("SIGKILL") != std::string::npos);
+  // What happens on a node is found among the cluster's events.
+  desk.say(13, wire::NodeNote{"keeper_lost", "the keeper was killed"});
+  wire::ListEvents list;
+  list.request_id = 4;
+  desk.say(kDriver, list);
+  const auto events = desk.sent<wire::EventList>(kDriver);
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].events.back().kind == "keeper_lost");
+  CHECK(events[0].events.back().node_id == kIdOne);
+}
+
 TEST_CASE("a node that comes back late gives back what nobody started anew") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 1);
