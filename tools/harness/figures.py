@@ -34,7 +34,8 @@ class Figures:
     def add(self, name, value, unit):
         self._rows.append({"name": name, "value": value, "unit": unit})
         if not self._as_json:
-            print(f"{name:<58} {value:>10.4g} {unit}" if abs(value) < 1e4 else f"{name:<58} {value:>10.0f} {unit}", flush=True)
+            number = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+            print(f"{name:<66} {number:>10} {unit}", flush=True)
 
     def bar(self, text, met):
         """A bar of the project: "p50 at most 300 ms", and whether it was met."""
