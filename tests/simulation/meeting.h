@@ -1,0 +1,72 @@
+#pragma once
+// Simulated collectives: ranks meet for a generation; what all have given arrives at each.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "train/transaction/step_transaction.h"
+#include "world.h"
+
+namespace troupe::simulation {
+
+class Trainer;
+
+// What a rank gives to a collective.
+struct Payload {
+  std::vector<std::uint64_t> words;
+  train::RankPosition position;
+  train::CommitRecord record;
+};
+using Gathered = std::shared_ptr<const std::vector<Payload>>;
+
+// One communicator: the processes that met for a generation. As soon as one of them dies or leaves,
+// every other one learns it, each in its own time; what was complete before may still arrive.
+class Meeting {
+ public:
+  Meeting(World& world, std::uint64_t generation, std::vector<Trainer*> members)
+      : world_(world),
+        generation_(generation),
+        members_(std::move(members)),
+        calls_(members_.size()),
+        gone_(members_.size()) {}
+
+  std::uint64_t generation() const { return generation_; }
+  // `votes`: the collective that commits a step.
+  void give(int rank, Payload payload, bool votes);
+  void leave(int rank);
+
+ private:
+  struct Round {
+    std::shared_ptr<std::vector<Payload>> given;
+    std::vector<bool> has;
+    std::size_t count = 0;
+    bool complete = false;
+  };
+  void deliver(std::uint64_t number, Round& round);
+
+  World& world_;
+  const std::uint64_t generation_;
+  const std::vector<Trainer*> members_;
+  std::vector<std::uint64_t> calls_;  // by rank: the next one's number
+  std::vector<bool> gone_;
+  std::map<std::uint64_t, Round> rounds_;
+};
+using MeetingPtr = std::shared_ptr<Meeting>;
+
+// Where ranks wait for each other, by generation.
+class MeetingPlace {
+ public:
+  explicit MeetingPlace(World& world) : world_(world) {}
+  // All ranks get their meeting once the last one is there. A later process of a rank takes the
+  // place of one that waits no more.
+  void arrive(std::uint64_t generation, int rank, int world_size, Trainer& trainer);
+  void withdraw(Trainer& trainer);
+
+ private:
+  World& world_;
+  std::map<std::uint64_t, std::map<int, Trainer*>> waiting_;
+};
+
+}  // namespace troupe::simulation

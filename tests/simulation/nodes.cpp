@@ -1,0 +1,446 @@
+// The nodes: daemons around their state machine, keepers, processes.
+
+#include <algorithm>
+
+#include "cluster.h"
+#include "scheduler/node/kept_keys.h"
+#include "scheduler/policy/resources.h"
+
+namespace troupe::simulation {
+
+using namespace scheduler;
+using std::chrono::milliseconds;
+
+// --- the machine ---------------------------------------------------------------------------------
+
+void Cluster::boot_node(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (node.up) return;
+  node.id = NodeId::make(world_.random);
+  node.up = true;
+  node.is_cut = false;
+  ++node.boots;
+  world_.note("node {} boots as {}", number, node.id.brief());
+  start_daemon(number);
+}
+
+void Cluster::crash_node(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.up) return;
+  world_.note("node {} crashes", number);
+  node.up = false;
+  ++node.memory_life;
+  lose_daemon(number);
+  for (const auto& [host, entry] : node.hosts) {
+    if (Process* process = find(entry.pid)) process->die();
+  }
+  node.hosts.clear();
+  node.kept.clear();
+  node.unread.clear();
+  node.is_cut = false;
+  const auto ends = node.links;
+  for (const auto& end : ends) {
+    if (const LinkPtr link = end.lock()) flush(link);
+  }
+}
+
+void Cluster::cut(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.up || node.is_cut) return;
+  world_.note("node {} is cut off from the head", number);
+  node.is_cut = true;
+}
+
+void Cluster::mend(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.is_cut) return;
+  world_.note("node {} reaches the head again", number);
+  node.is_cut = false;
+  node.spared_until = world_.timeline.now() + std::chrono::seconds(4);
+  const auto ends = node.links;
+  for (const auto& end : ends) {
+    if (const LinkPtr link = end.lock()) flush(link);
+  }
+}
+
+void Cluster::break_link(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.link || !node.link->far_open) return;
+  world_.note("the connection of node {} breaks", number);
+  const LinkPtr link = std::exchange(node.link, nullptr);
+  close_from_far(link);
+  feed_node(number, node_event::HeadDown{Status(Code::kUnavailable, "the connection broke")});
+}
+
+// --- the daemon ----------------------------------------------------------------------------------
+
+void Cluster::start_daemon(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.up || node.state) return;
+  NodeConfig config;
+  config.node.node_id = node.id;
+  config.node.name = fmt::format("node-{}", number);
+  config.node.endpoint = {"simulated", static_cast<std::uint16_t>(1000 + number), ""};
+  config.node.total = {
+      {std::string(kCpu), (world_.options.ranks_per_node + 2) * wire::kResourceUnit}};
+  if (world_.options.mistake == Mistake::kForgetsFencing)
+    config.fence_grace = std::chrono::hours(1);
+  node.state = std::make_unique<NodeState>(std::move(config), world_.timeline.now());
+  node.daemon_dies = false;
+  ++node.daemons;
+  node.tick_at.reset();
+  if (node.kept.contains(kNodeKey)) {
+    world_.note("node {} has a new daemon", number);
+    // Nothing that was told to the daemon before is known to this one.
+    for (auto& [id, host] : node.hosts) {
+      host.kill_wanted = host.leader_told = host.gone_told = false;
+    }
+    node_event::Adopt adopt;
+    std::vector<HostId> missing;
+    for (const auto& [key, kept] : node.kept) {
+      if (const auto* known = std::get_if<wire::KeptNode>(&kept.record)) adopt.node = *known;
+      if (const auto* segment = std::get_if<wire::KeptSegment>(&kept.record)) {
+        adopt.segments.push_back({*segment, hold(node, kept.memory)});
+      }
+      if (!kept.start) continue;
+      node_event::Adopt::Actor actor;
+      actor.kept = std::get<wire::KeptActor>(kept.record);
+      actor.spec = kept.start->spec;
+      const auto saved = node.kept.find(saved_state_key(actor.kept.actor_id));
+      if (saved != node.kept.end()) actor.saved_state = hold(node, saved->second.memory);
+      const auto host = node.hosts.find(actor.kept.host);
+      if (host != node.hosts.end()) {
+        actor.pid = static_cast<std::int64_t>(host->second.pid);
+      } else if (actor.kept.host != 0) {
+        missing.push_back(actor.kept.host);
+      }
+      adopt.actors.push_back(std::move(actor));
+    }
+    feed_node(number, std::move(adopt));
+    for (const HostId host : missing) {
+      feed_node(number, node_event::SpawnFailed{host, Status(Code::kUnavailable, "not started")});
+    }
+    while (!node.unread.empty() && node.state) {
+      const auto what = std::move(node.unread.front());
+      node.unread.pop_front();
+      what();
+    }
+    std::vector<HostId> ended;
+    for (const auto& [id, host] : node.hosts) {
+      if (!find(host.pid)->alive()) ended.push_back(id);
+    }
+    for (const HostId host : ended) tell_leader_ended(number, host);
+  }
+  arm_node(number);
+}
+
+void Cluster::lose_daemon(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  node.state.reset();
+  node.descriptors.clear();
+  node.soon.clear();
+  ++node.connecting;
+  ++node.daemons;
+  if (const LinkPtr link = std::exchange(node.link, nullptr)) close_from_far(link);
+}
+
+void Cluster::kill_daemon(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (node.state) node.daemon_dies = true;
+}
+
+void Cluster::kill_keeper(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.state) return;
+  world_.note("the keeper of node {} is killed", number);
+  ++node.memory_life;
+  node.kept.clear();
+  std::vector<HostId> hosts;
+  for (const auto& [id, host] : node.hosts) {
+    find(host.pid)->die();
+    hosts.push_back(id);
+  }
+  feed_node(number, node_event::KeeperLost{});
+  for (const HostId host : hosts) tell_leader_ended(number, host);
+}
+
+void Cluster::feed_node(int number, NodeEvent event) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.state) return;
+  auto commands = node.state->apply(std::move(event), world_.timeline.now());
+  const auto broken = node.state->broken_invariant();
+  require(!broken, "node {}: {}", number, broken.value_or(""));
+  const std::uint64_t daemon = node.daemons;
+  for (NodeCommand& command : commands) {
+    // Killed between two commands: the rest is not done. Not around a cut: see README.md.
+    const bool spared = node.is_cut || world_.timeline.now() < node.spared_until;
+    if (node.daemon_dies && !spared && world_.chance(2)) {
+      world_.note("the daemon of node {} is killed", number);
+      lose_daemon(number);
+      world_.timeline.after(world_.between(20, 1500), [this, number, boot = node.boots] {
+        if (nodes_[static_cast<std::size_t>(number)].boots == boot) start_daemon(number);
+      });
+      return;
+    }
+    std::visit([&](auto& c) { carry_out(number, c); }, command);
+    if (node.daemons != daemon || !node.state) return;
+  }
+  if (!node.soon.empty()) {
+    NodeEvent next = std::move(node.soon.front());
+    node.soon.pop_front();
+    return feed_node(number, std::move(next));
+  }
+  arm_node(number);
+}
+
+void Cluster::arm_node(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.state) return;
+  const auto due = node.state->next_deadline();
+  if (!due || (node.tick_at && *node.tick_at <= *due)) return;
+  node.tick_at = *due;
+  const auto run = [this, number, daemon = node.daemons, at = *due] {
+    Node& same = nodes_[static_cast<std::size_t>(number)];
+    if (same.daemons != daemon || same.tick_at != at) return;
+    same.tick_at.reset();
+    feed_node(number, node_event::Tick{});
+  };
+  world_.timeline.after(*due - world_.timeline.now(), run);
+}
+
+FdHandle Cluster::hold(Node& node, MemoryPtr memory) {
+  if (!memory) return kNoFd;
+  node.descriptors[next_fd_] = std::move(memory);
+  return next_fd_++;
+}
+
+MemoryPtr Cluster::held(Node& node, FdHandle fd) {
+  if (fd == kNoFd) return nullptr;
+  const auto found = node.descriptors.find(fd);
+  require(found != node.descriptors.end(), "a node uses descriptor {}, which is closed", fd);
+  return found->second;
+}
+
+// --- commands ------------------------------------------------------------------------------------
+
+void Cluster::carry_out(int number, node_command::ConnectHead&) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  const std::uint64_t attempt = ++node.connecting;
+  const bool lost = node.is_cut;
+  world_.timeline.after(lost ? milliseconds(500) : world_.delay(), [this, number, attempt] {
+    Node& same = nodes_[static_cast<std::size_t>(number)];
+    if (same.connecting != attempt || !same.state) return;
+    same.link = connect(
+        number,
+        [this, number, daemon = same.daemons](wire::ControlMessage message) {
+          if (nodes_[static_cast<std::size_t>(number)].daemons != daemon) return;
+          feed_node(number, node_event::FromHead{std::move(message)});
+        },
+        [this, number, daemon = same.daemons] {
+          Node& closed = nodes_[static_cast<std::size_t>(number)];
+          if (closed.daemons != daemon) return;
+          closed.link = nullptr;
+          feed_node(number, node_event::HeadDown{Status(Code::kUnavailable, "the head closed it")});
+        });
+    if (same.link) {
+      feed_node(number, node_event::HeadUp{});
+    } else {
+      feed_node(number, node_event::HeadDown{Status(Code::kUnavailable, "nobody answers")});
+    }
+  });
+}
+
+void Cluster::carry_out(int number, node_command::DropHead&) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  ++node.connecting;
+  if (const LinkPtr link = std::exchange(node.link, nullptr)) close_from_far(link);
+}
+
+void Cluster::carry_out(int number, node_command::SendHead& command) {
+  send_to_head(nodes_[static_cast<std::size_t>(number)].link, std::move(command.message));
+}
+
+void Cluster::carry_out(int number, node_command::ReportExit& command) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  node.hosts.erase(command.log);
+  send_to_head(node.link, std::move(command.exited));
+}
+
+void Cluster::carry_out(int number, node_command::SpawnHost& command) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  const Process::Place place{next_pid_++, number, command.host, command.spec, command.generation};
+  for (const auto& [pid, process] : processes_) {
+    require(!process->alive() || process->place().spec.actor_id != place.spec.actor_id,
+            "{} gets process {} on node {} while {} lives on node {}", place.spec.name, place.pid,
+            number, process->label(), process->place().node);
+  }
+  // The keeper starts it, whatever becomes of the daemon.
+  node.hosts[place.host].pid = place.pid;
+  processes_[place.pid] = factory_(place);
+  newest_[place.spec.actor_id] = place.pid;
+  node.soon.push_back(node_event::Spawned{place.host, static_cast<std::int64_t>(place.pid)});
+}
+
+void Cluster::carry_out(int number, node_command::TellHost& command) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  const auto host = node.hosts.find(command.host);
+  if (host == node.hosts.end()) return;
+  const MemoryPtr memory = held(node, command.fd);
+  const auto deliver = [this, pid = host->second.pid, message = command.message, memory] {
+    if (Process* process = find(pid); process->alive()) process->told(message, memory);
+  };
+  world_.timeline.after(world_.delay(), deliver);
+}
+
+void Cluster::carry_out(int number, node_command::KillGroup& command) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  const auto found = node.hosts.find(command.host);
+  if (found == node.hosts.end()) return;
+  Host& host = found->second;
+  host.kill_wanted = true;
+  Process* process = find(host.pid);
+  if (!process->alive()) {
+    if (host.leader_told) tell_group_gone(number, command.host);
+    return;
+  }
+  // A process may be in the kernel when it is killed.
+  Duration takes = world_.chance(8) ? world_.between(5, 250) : world_.between(0.1, 4);
+  if (world_.options.mistake == Mistake::kMemoryTooEarly) {
+    takes = world_.between(20, 250);
+    tell_leader_ended(number, command.host);
+    tell_group_gone(number, command.host);
+  }
+  world_.timeline.after(takes, [this, pid = host.pid] {
+    if (Process* killed = find(pid); killed->alive()) kill(*killed, "killed by its node");
+  });
+}
+
+void Cluster::carry_out(int number, node_command::CloseFd& command) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  require(node.descriptors.erase(command.fd) == 1, "node {} closes descriptor {} twice", number,
+          command.fd);
+}
+
+void Cluster::carry_out(int, node_command::ForgetHost&) {}
+void Cluster::carry_out(int, node_command::Registered&) {}
+
+void Cluster::carry_out(int number, node_command::Keep& command) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  Kept& kept = node.kept[command.key];
+  kept.record = command.record;
+  if (command.fd != kNoFd) kept.memory = held(node, command.fd);
+  if (command.start) kept.start = command.start;
+}
+
+void Cluster::carry_out(int number, node_command::Unkeep& command) {
+  nodes_[static_cast<std::size_t>(number)].kept.erase(command.key);
+}
+
+void Cluster::carry_out(int number, node_command::Warn& command) {
+  world_.note("node {}: {}", number, command.text);
+}
+
+void Cluster::carry_out(int number, node_command::EndNode& command) {
+  throw Violation(fmt::format("node {} ends: {}", number, command.status.to_string()));
+}
+
+// --- processes -----------------------------------------------------------------------------------
+
+Process* Cluster::find(std::uint64_t pid) {
+  const auto found = processes_.find(pid);
+  return found == processes_.end() ? nullptr : found->second.get();
+}
+
+Process* Cluster::ready_process(ActorId actor) {
+  const auto found = newest_.find(actor);
+  if (found == newest_.end()) return nullptr;
+  Process* process = find(found->second);
+  return process->ready() ? process : nullptr;
+}
+
+std::vector<Process*> Cluster::living(const std::string& type) {
+  std::vector<Process*> found;
+  for (const auto& [pid, process] : processes_) {
+    if (process->alive() && process->place().spec.type == type) found.push_back(process.get());
+  }
+  return found;
+}
+
+// What a process says arrives in order, and before its end; a new daemon reads what was left.
+void Cluster::from_host(int number, HostId host, std::function<void()> what) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  const auto found = node.hosts.find(host);
+  if (found == node.hosts.end()) return;
+  TimePoint& last = found->second.last_to_node;
+  last = std::max(last, world_.timeline.now() + world_.delay());
+  world_.timeline.after(last - world_.timeline.now(),
+                        [this, number, what = std::move(what), boot = node.boots] {
+                          Node& same = nodes_[static_cast<std::size_t>(number)];
+                          if (same.boots != boot || !same.up) return;
+                          if (same.state) {
+                            what();
+                          } else {
+                            same.unread.push_back(what);
+                          }
+                        });
+}
+
+void Cluster::tell_node(Process& process, wire::HostMessage message, MemoryPtr memory) {
+  const int number = process.place().node;
+  const HostId host = process.place().host;
+  from_host(number, host, [this, number, host, message = std::move(message), memory] {
+    Node& node = nodes_[static_cast<std::size_t>(number)];
+    const FdHandle fd = hold(node, memory);
+    feed_node(number, node_event::FromHost{host, message, fd});
+  });
+}
+
+void Cluster::kill(Process& process, const char* why) {
+  if (!process.alive()) return;
+  world_.note("{} dies: {}", process.label(), why);
+  process.die();
+  process_died(process.place().pid);
+}
+
+void Cluster::kill_from_outside(Process& process) {
+  if (world_.options.mistake == Mistake::kMemoryTooEarly && process.alive()) {
+    // Its node takes it for dead, and it goes on for a while.
+    return process_died(process.place().pid);
+  }
+  kill(process, "killed from outside");
+}
+
+void Cluster::process_died(std::uint64_t pid) {
+  const Process::Place& place = find(pid)->place();
+  tell_leader_ended(place.node, place.host);
+}
+
+void Cluster::tell_leader_ended(int number, HostId host) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  // The end is seen by the daemon that is there; a later one asks the keeper.
+  if (!node.state || !node.hosts.contains(host)) return;
+  from_host(number, host, [this, number, host, daemon = node.daemons] {
+    Node& same = nodes_[static_cast<std::size_t>(number)];
+    const auto found = same.hosts.find(host);
+    if (same.daemons != daemon || found == same.hosts.end()) return;
+    if (std::exchange(found->second.leader_told, true)) return;
+    const bool wanted = found->second.kill_wanted;
+    wire::ExitStatus exit;
+    exit.signal = 9;
+    feed_node(number, node_event::LeaderEnded{host, exit});
+    if (wanted) tell_group_gone(number, host);
+  });
+}
+
+void Cluster::tell_group_gone(int number, HostId host) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  const auto found = node.hosts.find(host);
+  if (found == node.hosts.end() || std::exchange(found->second.gone_told, true)) return;
+  from_host(number, host, [this, number, host, daemon = node.daemons] {
+    if (nodes_[static_cast<std::size_t>(number)].daemons == daemon) {
+      feed_node(number, node_event::GroupGone{host});
+    }
+  });
+}
+
+}  // namespace troupe::simulation

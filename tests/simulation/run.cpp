@@ -1,0 +1,100 @@
+#include "run.h"
+
+#include <algorithm>
+
+namespace troupe::simulation {
+
+Run::Run(World& world, int count, train::Sampler& all_samples)
+    : ranks(count),
+      oracle(count, all_samples),
+      meetings(world),
+      world_(world),
+      sampler_(all_samples),
+      memory_at_(static_cast<std::size_t>(count)),
+      done_(static_cast<std::size_t>(count)) {}
+
+const train::StepPlan& Run::plan(const train::SampleCursor& cursor) {
+  const auto found = plans_.find(cursor.consumed_samples);
+  if (found != plans_.end()) return found->second;
+  return plans_.emplace(cursor.consumed_samples, sampler_.next_step(cursor)).first->second;
+}
+
+void Run::memory_missing(int rank, int node, std::uint64_t memory_life) const {
+  require(memory_at_[static_cast<std::size_t>(rank)] != Where{node, memory_life},
+          "the memory of rank {} was lost on node {}, where it was kept", rank, node);
+}
+
+void Run::memory_found(int rank, int node, std::uint64_t memory_life) {
+  memory_at_[static_cast<std::size_t>(rank)] = {node, memory_life};
+}
+
+void Run::load_decided(bool mixed) {
+  require(!mixed || loading_,
+          "the ranks' memories do not fit together, and no load was interrupted");
+  loading_ = true;
+}
+
+void Run::votes_complete(int rank, std::uint64_t generation, std::int64_t step,
+                         const train::StepPlan& plan) {
+  const auto [decided, first] = decided_in_.emplace(step, generation);
+  require(decided->second == generation,
+          "rank {} sees step {} decided in generation {}, and it was in generation {}", rank, step,
+          generation, decided->second);
+  if (!first) return;
+  auto& samples = samples_[step];
+  samples.clear();
+  for (const auto& batch : plan.batches) samples.insert(samples.end(), batch.begin(), batch.end());
+}
+
+void Run::commits(std::uint64_t pid, std::uint64_t generation) {
+  for (const auto& [other, in] : committing_) {
+    require(in == generation, "processes {} and {} commit in generations {} and {} at once", pid,
+            other, generation, in);
+  }
+  committing_[pid] = generation;
+}
+
+void Run::finished(int rank, std::uint64_t pid, std::int64_t step,
+                   const std::vector<std::uint64_t>& chunks) {
+  committing_.erase(pid);
+  std::int64_t& done = done_[static_cast<std::size_t>(rank)];
+  require(step == done + 1, "rank {} finishes step {} after step {}", rank, step, done);
+  done = step;
+  require(decided_in_.contains(step), "rank {} finishes step {}, which nobody decided", rank, step);
+  const auto& right = oracle.parameters(step);
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    const auto at = static_cast<std::size_t>(rank * kChunks + chunk);
+    require(chunks[static_cast<std::size_t>(chunk)] == right[at],
+            "chunk {} of rank {} is wrong after step {}", chunk, rank, step);
+  }
+}
+
+void Run::loaded(int rank, std::int64_t step) {
+  done_[static_cast<std::size_t>(rank)] = step;
+  // What was decided after it is done again.
+  decided_in_.erase(decided_in_.upper_bound(step), decided_in_.end());
+}
+
+std::int64_t Run::newest_step() const { return *std::max_element(done_.begin(), done_.end()); }
+
+void Run::check_samples() const {
+  std::map<std::int64_t, std::multiset<std::uint32_t>> epochs;
+  train::SampleCursor cursor;
+  std::set<std::int64_t> whole;
+  for (const auto& [step, samples] : samples_) {
+    require(decided_in_.contains(step), "samples of step {} were not used", step);
+    epochs[cursor.epoch].insert(samples.begin(), samples.end());
+    const train::StepPlan plan = sampler_.next_step(cursor);
+    if (plan.last_of_epoch) whole.insert(plan.epoch);
+    cursor = plan.after;
+  }
+  for (const std::int64_t epoch : whole) {
+    const auto& used = epochs[epoch];
+    for (auto it = used.begin(); it != used.end(); ++it) {
+      require(used.count(*it) == 1, "sample {} was used {} times in epoch {}", *it, used.count(*it),
+              epoch);
+    }
+  }
+}
+
+}  // namespace troupe::simulation

@@ -1,0 +1,82 @@
+#pragma once
+// What the parts of a simulated run share besides the cluster: its data, its checkpoints, and what
+// really happened, for the invariants.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "meeting.h"
+#include "oracle.h"
+#include "process.h"
+#include "runtime/base/ids.h"
+#include "train/trainer/run_memory.h"
+
+namespace troupe::simulation {
+
+// What a controller saves for its next process.
+struct SavedController final : Memory {
+  struct Known {
+    std::uint64_t served = 0;
+    std::uint64_t died = 0;
+    std::string node;
+  };
+  train::RunMemory run;
+  std::vector<Known> trainers;
+};
+
+class Run {
+ public:
+  Run(World& world, int ranks, train::Sampler& all_samples);
+
+  // The step that begins at `cursor`.
+  const train::StepPlan& plan(const train::SampleCursor& cursor);
+
+  // --- told by trainers
+  // The rank's memory was not found there, or was. `memory_life`: of what the node keeps.
+  void memory_missing(int rank, int node, std::uint64_t memory_life) const;
+  void memory_found(int rank, int node, std::uint64_t memory_life);
+  // A generation loads; `mixed`: because the ranks' memories do not fit together.
+  void load_decided(bool mixed);
+  void all_loaded() { loading_ = false; }
+  void votes_complete(int rank, std::uint64_t generation, std::int64_t step,
+                      const train::StepPlan& plan);
+  void commits(std::uint64_t pid, std::uint64_t generation);
+  void finished(int rank, std::uint64_t pid, std::int64_t step,
+                const std::vector<std::uint64_t>& chunks);
+  void loaded(int rank, std::int64_t step);
+  void process_gone(std::uint64_t pid) { committing_.erase(pid); }
+  // The run is over: every sample of every epoch was trained on once.
+  void check_samples() const;
+  std::int64_t newest_step() const;
+
+  const int ranks;
+  Oracle oracle;
+  MeetingPlace meetings;
+  std::vector<ActorId> trainers;
+  ActorId controller;
+  std::int64_t checkpoint = 0;        // the newest one's step
+  std::uint64_t told_generation = 0;  // the newest in the run's events
+  bool ended = false;
+  Status end;
+
+ private:
+  World& world_;
+  train::Sampler& sampler_;
+  struct Where {
+    int node = -1;
+    std::uint64_t memory_life = 0;
+    friend bool operator==(const Where&, const Where&) = default;
+  };
+  std::vector<Where> memory_at_;  // by rank
+  bool loading_ = false;          // a generation began to load, and not all ranks have
+  std::map<std::int64_t, train::StepPlan> plans_;     // by samples consumed before
+  std::map<std::int64_t, std::uint64_t> decided_in_;  // step → generation
+  std::map<std::int64_t, std::vector<std::uint32_t>> samples_;
+  std::map<std::uint64_t, std::uint64_t> committing_;  // process → generation
+  std::vector<std::int64_t> done_;                     // by rank
+};
+
+}  // namespace troupe::simulation

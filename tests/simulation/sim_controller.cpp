@@ -1,0 +1,327 @@
+#include "sim_controller.h"
+
+#include <algorithm>
+
+namespace troupe::simulation {
+
+using namespace train;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr auto kUnservedPatience = seconds(2);
+constexpr auto kBundleTimeout = seconds(20);
+constexpr auto kFindTimeout = seconds(3);
+
+}  // namespace
+
+RunSettings Controller::settings() const {
+  RunSettings settings;
+  settings.world_size = run_.ranks;
+  settings.fruitless_failures_max = 1'000'000;
+  settings.respawn_timeout = std::chrono::minutes(5);
+  return settings;
+}
+
+// --- the actor -----------------------------------------------------------------------------------
+
+void Controller::start(MemoryPtr saved) {
+  later(world_.between(1, 20), [this, saved] {
+    become_ready();
+    connect();
+    later(seconds(1), [this] { tick(); });
+    const auto memory = std::dynamic_pointer_cast<SavedController>(saved);
+    if (memory && !memory->trainers.empty()) {
+      world_.note("{} goes on where the one before was", label());
+      state_ = RunState::adopt(settings(), memory->run, world_.timeline.now());
+      trainers_.resize(memory->trainers.size());
+      for (std::size_t i = 0; i < trainers_.size(); ++i) {
+        const auto& known = memory->trainers[i];
+        trainers_[i].alive = trainers_[i].served = known.served;
+        trainers_[i].died = known.died;
+        trainers_[i].node = known.node;
+      }
+      carry_out(state_.commands_again());
+      watch();
+    } else if (place().incarnation > 1) {
+      find_run();
+    } else {
+      trainers_.resize(run_.trainers.size());
+      feed(TrainersPlaced{});
+      remember();
+      watch();
+    }
+  });
+}
+
+void Controller::on_death() {
+  if (link_) cluster_.close_from_far(LinkPtr(std::exchange(link_, nullptr)));
+}
+
+void Controller::connect() {
+  link_ = cluster_.connect(
+      place().node,
+      [this](wire::ControlMessage message) {
+        const auto* update = std::get_if<wire::ActorUpdate>(&message);
+        if (update == nullptr) return;
+        const auto found =
+            std::find(run_.trainers.begin(), run_.trainers.end(), update->actor.actor_id);
+        if (found == run_.trainers.end()) return;
+        later(Duration::zero(), [this, number = static_cast<int>(found - run_.trainers.begin()),
+                                 info = update->actor] { actor_changed(number, info); });
+      },
+      [this] {
+        link_ = nullptr;
+        later(world_.between(20, 400), [this] { connect(); });
+      });
+  if (!link_) return later(world_.between(100, 400), [this] { connect(); });
+  wire::ClientHello hello;
+  hello.request_id = next_request_++;
+  hello.client_id = ClientId{place().spec.actor_id.high, place().spec.actor_id.low};
+  hello.job_id = place().spec.job_id;
+  hello.kind = "actor";
+  cluster_.send_to_head(link_, hello);
+  watch();
+}
+
+void Controller::watch() {
+  if (!link_ || trainers_.empty()) return;
+  for (const ActorId& id : run_.trainers) {
+    cluster_.send_to_head(link_, wire::WatchActor{next_request_++, id, "", false});
+  }
+}
+
+void Controller::actor_changed(int number, const wire::ActorInfo& info) {
+  if (state_.ended() || trainers_.empty()) return;
+  Known& trainer = trainers_[static_cast<std::size_t>(number)];
+  const bool gone = info.state == wire::ActorState::kDead;
+  const bool alive_died =
+      trainer.alive > trainer.died &&
+      (info.generation > trainer.alive || info.state == wire::ActorState::kRestarting || gone);
+  if (alive_died) {
+    trainer.died = trainer.alive;
+    trainer.unserved_since.reset();
+    feed(TrainerDied{number, trainer.died, trainer.node, info.death});
+  } else if (info.state == wire::ActorState::kRestarting && info.generation > trainer.died) {
+    trainer.died = info.generation;
+    feed(TrainerDied{number, info.generation, trainer.node, info.death});
+  }
+  if (gone) return feed(TrainerGone{number, info.death});
+  if (info.state != wire::ActorState::kAlive || info.generation <= trainer.alive) return;
+  if (info.generation <= trainer.died) return;
+  trainer.alive = info.generation;
+  trainer.node = info.node_id.brief();
+  give_bundle(number);
+}
+
+void Controller::give_bundle(int number) {
+  Known& trainer = trainers_[static_cast<std::size_t>(number)];
+  trainer.unserved_since.reset();
+  const std::uint64_t incarnation = trainer.alive;
+  const auto answer = [this, number, incarnation] {
+    later(world_.delay(), [this, number, incarnation] { gave_bundle(number, incarnation, true); });
+  };
+  cluster_.call(*this, run_.trainers[static_cast<std::size_t>(number)],
+                {.what =
+                     [answer](Process& process) {
+                       dynamic_cast<Trainer&>(process).take_bundle();
+                       answer();
+                     },
+                 .timeout = kBundleTimeout,
+                 .failed = {}});
+  // Also a process that lives and does not answer.
+  later(kBundleTimeout, [this, number, incarnation] {
+    if (trainers_[static_cast<std::size_t>(number)].served < incarnation) {
+      gave_bundle(number, incarnation, false);
+    }
+  });
+}
+
+void Controller::gave_bundle(int number, std::uint64_t incarnation, bool given) {
+  Known& trainer = trainers_[static_cast<std::size_t>(number)];
+  if (trainer.alive != incarnation || trainer.died >= incarnation) return;
+  if (!given) {
+    trainer.unserved_since = world_.timeline.now();
+    return feed(TrainerWaiting{number, "it did not get the run's data"});
+  }
+  trainer.served = incarnation;
+  feed(TrainerAlive{number, incarnation, trainer.node});
+}
+
+void Controller::kill_and_restart(int number, const std::string& why) {
+  world_.note("the controller kills trainer {}: {}", number, why);
+  wire::KillActor kill;
+  kill.request_id = next_request_++;
+  kill.actor_id = run_.trainers[static_cast<std::size_t>(number)];
+  kill.allow_restart = true;
+  kill.reason = why;
+  cluster_.send_to_head(link_, kill);
+}
+
+void Controller::tick() {
+  later(seconds(1), [this] { tick(); });
+  const TimePoint now = world_.timeline.now();
+  for (std::size_t i = 0; i < trainers_.size() && !state_.ended(); ++i) {
+    Known& trainer = trainers_[i];
+    if (!trainer.unserved_since || now - *trainer.unserved_since < kUnservedPatience) continue;
+    trainer.unserved_since = now;
+    kill_and_restart(static_cast<int>(i), "it did not take the run's data");
+  }
+  if (!trainers_.empty()) feed(TimePassed{});
+}
+
+void Controller::stuck(std::uint64_t pid, Duration silent_for) {
+  if (trainers_.empty() || !state_.running()) return;
+  for (int rank = 0; rank < run_.ranks; ++rank) {
+    const int number = state_.trainer_of(rank);
+    Process* process = cluster_.ready_process(run_.trainers[static_cast<std::size_t>(number)]);
+    if (process == nullptr || process->place().pid != pid) continue;
+    return feed(TrainerStuck{rank, state_.generation(), true, silent_for, "", {}});
+  }
+}
+
+// --- one controller after another ----------------------------------------------------------------
+
+void Controller::remember() {
+  auto memory = std::make_shared<SavedController>();
+  memory->run = state_.memory();
+  for (const Known& trainer : trainers_) {
+    memory->trainers.push_back({trainer.served, trainer.died, trainer.node});
+  }
+  cluster_.tell_node(*this, wire::HostSavedState{place().incarnation}, memory);
+}
+
+void Controller::find_run() {
+  world_.note("{} looks for its run", label());
+  const auto found = std::make_shared<Found>();
+  found->status.resize(run_.trainers.size());
+  const auto use = [this, found] {
+    if (!std::exchange(found->used, true)) found_run(*found);
+  };
+  for (std::size_t i = 0; i < run_.trainers.size(); ++i) {
+    cluster_.call(*this, run_.trainers[i],
+                  {.what =
+                       [this, found, i, use](Process& process) {
+                         const auto& trainer = dynamic_cast<Trainer&>(process);
+                         if (!trainer.has_bundle()) return;
+                         const TrainerFound status = trainer.status(static_cast<int>(i));
+                         later(world_.delay(), [found, i, status, use] {
+                           found->status[i] = status;
+                           if (++found->answers == found->status.size()) use();
+                         });
+                       },
+                   .timeout = kFindTimeout,
+                   .failed = {}});
+  }
+  later(kFindTimeout, use);
+}
+
+void Controller::found_run(const Found& found) {
+  std::vector<TrainerFound> living;
+  for (const auto& status : found.status) {
+    if (status) living.push_back(*status);
+  }
+  state_ = RunState::adopt_found(settings(), living, run_.told_generation, world_.timeline.now());
+  trainers_.resize(run_.trainers.size());
+  for (const TrainerFound& one : living) {
+    Known& trainer = trainers_[static_cast<std::size_t>(one.trainer)];
+    trainer.alive = trainer.served = one.incarnation;
+    trainer.node = one.node;
+  }
+  remember();
+  carry_out(state_.commands_again());
+  watch();
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    if (!found.status[i]) kill_and_restart(static_cast<int>(i), "it does not answer");
+  }
+  for (const RunInput& message : std::exchange(unheard_, {})) feed(message);
+}
+
+// --- events and commands -------------------------------------------------------------------------
+
+void Controller::report(const RunInput& message) {
+  if (trainers_.empty()) {
+    // The run is being looked for; what a trainer tells meanwhile may be newer than what it said.
+    unheard_.push_back(message);
+  } else {
+    feed(message);
+  }
+  remember();
+}
+
+void Controller::feed(const RunInput& input) {
+  if (run_.ended) return;
+  const auto commands = state_.apply(input, world_.timeline.now());
+  if (commands.empty()) return;
+  remember();
+  carry_out(commands);
+}
+
+void Controller::carry_out(const std::vector<RunCommand>& commands) {
+  for (const RunCommand& command : commands) {
+    std::visit([this](const auto& c) { carry_out(c); }, command);
+  }
+}
+
+void Controller::carry_out(const BeginGeneration& command) {
+  world_.note("the controller begins generation {}", command.generation);
+  Plan plan{command.generation, {}};
+  for (const int trainer : command.trainers) {
+    plan.ranks.push_back(run_.trainers[static_cast<std::size_t>(trainer)]);
+  }
+  for (const ActorId& id : plan.ranks) {
+    cluster_.call(
+        *this, id,
+        {.what = [plan](Process& process) { dynamic_cast<Trainer&>(process).begin(plan); },
+         .timeout = seconds(30),
+         .failed = {}});
+  }
+}
+
+void Controller::carry_out(const AbortGeneration& command) {
+  world_.note("the controller aborts generation {}: {}", command.generation,
+              command.reason.message());
+  for (const ActorId& id : run_.trainers) {
+    cluster_.call(
+        *this, id,
+        {.what = [generation = command.generation](
+                     Process& process) { dynamic_cast<Trainer&>(process).abort(generation); },
+         .timeout = seconds(10),
+         .failed = {}});
+  }
+}
+
+void Controller::carry_out(const KillTrainer& command) {
+  kill_and_restart(state_.trainer_of(command.rank), command.reason);
+}
+
+void Controller::carry_out(const SaveAndStop&) {}
+
+void Controller::carry_out(const RecordEvent& command) {
+  run_.told_generation = std::max(run_.told_generation, command.generation);
+  world_.note("event {} (generation {}): {}", command.event, command.generation, command.text);
+}
+
+void Controller::carry_out(const EndRun& command) {
+  world_.note("the run ends: {}", command.status.to_string());
+  run_.ended = true;
+  run_.end = command.status;
+}
+
+std::string Controller::describe() const {
+  std::string text = fmt::format("the controller has {} generation {}",
+                                 state_.running() ? "begun" : "lost", state_.generation());
+  const RunMemory& memory = state_.memory();
+  const auto expected =
+      state_.running() ? RunMemory::RankPhase::kRunning : RunMemory::RankPhase::kReady;
+  int others = 0;
+  for (std::size_t i = 0; i < memory.ranks.size(); ++i) {
+    if (memory.ranks[i].phase == expected || ++others > 4) continue;
+    text += fmt::format("; rank {} is in phase {}", i, static_cast<int>(memory.ranks[i].phase));
+  }
+  if (others > 4) text += fmt::format("; and {} ranks more", others - 4);
+  return text;
+}
+
+}  // namespace troupe::simulation

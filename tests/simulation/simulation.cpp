@@ -1,0 +1,179 @@
+#include "simulation.h"
+
+#include <algorithm>
+
+#include "cluster.h"
+#include "faults.h"
+#include "run.h"
+#include "runtime/base/check.h"
+#include "scheduler/policy/resources.h"
+#include "sim_controller.h"
+#include "sim_trainer.h"
+
+namespace troupe::simulation {
+namespace {
+
+using std::chrono::seconds;
+
+// After the last fault is mended: how long the run may take to its end. Detecting a dead node, its
+// fence and a trainer's back-offs are in it; a rank that waits for ever is not.
+constexpr auto kProgressWithin = seconds(60);
+constexpr std::uint64_t kEventsMax = 5'000'000;
+
+wire::ActorSpec spec_of(World& world, const char* type, std::string name, JobId job,
+                        std::int64_t cpus) {
+  wire::ActorSpec spec;
+  spec.actor_id = ActorId::make(world.random);
+  spec.type = type;
+  spec.name = std::move(name);
+  spec.resources = {{std::string(scheduler::kCpu), cpus * wire::kResourceUnit}};
+  spec.restart.max_restarts = -1;
+  spec.restart.backoff_initial_ms = 0;
+  spec.restart.backoff_max_ms = 50;
+  spec.job_id = job;
+  spec.detached = true;
+  return spec;
+}
+
+// Asks the head for the run's actors until it has them.
+class Driver {
+ public:
+  Driver(Cluster& cluster, Run& run) : cluster_(cluster), run_(run) {
+    World& world = cluster.world();
+    const JobId job = JobId::make(world.random);
+    controller_.specs = {spec_of(world, "Controller", "controller", job, 0)};
+    for (int rank = 0; rank < run.ranks; ++rank) {
+      trainers_.specs.push_back(spec_of(world, "Trainer", fmt::format("trainer-{}", rank), job, 1));
+      run.trainers.push_back(trainers_.specs.back().actor_id);
+    }
+    trainers_.gang = true;
+    trainers_.request_id = 2;
+    controller_.request_id = 3;
+    run.controller = controller_.specs.front().actor_id;
+  }
+
+  void ask() {
+    if (done_) return;
+    link_ = cluster_.connect(
+        0,
+        [this](const wire::ControlMessage& message) {
+          const auto* reply = std::get_if<wire::Reply>(&message);
+          if (reply == nullptr || done_) return;
+          if (reply->request_id == 2 && reply->status.ok()) {
+            return cluster_.send_to_head(link_, controller_);
+          }
+          if (reply->request_id == 3) done_ = reply->status.ok();
+          if (reply->status.ok()) return;
+          // Not all nodes are there yet.
+          cluster_.close_from_far(link_);
+          later();
+        },
+        [this] { later(); });
+    if (!link_) return later();
+    wire::ClientHello hello;
+    hello.request_id = 1;
+    hello.client_id = ClientId{1, 1};
+    hello.kind = "driver";
+    cluster_.send_to_head(link_, hello);
+    cluster_.send_to_head(link_, trainers_);
+  }
+
+ private:
+  void later() {
+    cluster_.world().timeline.after(std::chrono::milliseconds(200), [this] { ask(); });
+  }
+
+  Cluster& cluster_;
+  Run& run_;
+  wire::CreateActors controller_;
+  wire::CreateActors trainers_;
+  LinkPtr link_;
+  bool done_ = false;
+};
+
+std::string what_waits(Cluster& cluster, Run& run) {
+  std::string text = cluster.describe();
+  if (auto* controller = dynamic_cast<Controller*>(cluster.ready_process(run.controller))) {
+    text += "; " + controller->describe();
+  } else {
+    text += "; no controller is ready";
+  }
+  std::map<std::string, int> doing;
+  for (Process* process : cluster.living("Trainer")) {
+    ++doing[dynamic_cast<Trainer*>(process)->doing()];
+  }
+  for (const auto& [what, count] : doing) text += fmt::format("; {} trainers: {}", count, what);
+  return text;
+}
+
+void run_to_end(World& world) {
+  const int ranks = world.options.nodes * world.options.ranks_per_node;
+  auto sampler = train::Sampler::make(
+      {.sample_count = ranks * 6, .world_size = ranks, .per_device_batch_size = 1});
+  TROUPE_CHECK(sampler.ok());
+  Run run(world, ranks, *sampler);
+  Cluster* made = nullptr;
+  Cluster cluster(world, [&](Process::Place place) -> std::unique_ptr<Process> {
+    if (place.spec.type == "Controller") return std::make_unique<Controller>(*made, run, place);
+    return std::make_unique<Trainer>(*made, run, place);
+  });
+  made = &cluster;
+  Driver driver(cluster, run);
+  driver.ask();
+  Faults faults(cluster, run);
+  world.timeline.after(world.between(0, 600), [&] { faults.begin(); });
+  TimePoint quiet_since = world.timeline.now();
+  while (!run.ended) {
+    const bool more = world.timeline.step();
+    if (!faults.over() || !cluster.whole()) quiet_since = world.timeline.now();
+    if (more && world.timeline.now() - quiet_since < kProgressWithin &&
+        world.timeline.events() < kEventsMax) {
+      continue;
+    }
+    throw Violation("the run does not go on after the last fault: " + what_waits(cluster, run));
+  }
+  require(run.end.ok(), "the run failed: {}", run.end.to_string());
+  require(run.newest_step() == world.options.steps, "the run ended after step {}",
+          run.newest_step());
+  run.check_samples();
+}
+
+}  // namespace
+
+std::string_view mistake_name(Mistake mistake) {
+  switch (mistake) {
+    case Mistake::kNone:
+      return "none";
+    case Mistake::kMemoryTooEarly:
+      return "memory-too-early";
+    case Mistake::kVoteWithoutAll:
+      return "vote-without-all";
+    case Mistake::kRedoWithoutUndo:
+      return "redo-without-undo";
+    case Mistake::kPublishOnce:
+      return "publish-once";
+    case Mistake::kDecidesAlone:
+      return "decides-alone";
+    case Mistake::kForgetsFencing:
+      return "forgets-fencing";
+  }
+  return "unknown";
+}
+
+Result simulate(const Options& options) {
+  World world(options);
+  try {
+    run_to_end(world);
+  } catch (const Violation& violation) {
+    world.result.violation = violation.what();
+    world.note("VIOLATION: {}", violation.what());
+  }
+  world.result.trace_hash = world.hash;
+  world.result.events = world.timeline.events();
+  world.result.virtual_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                                world.timeline.now() - TimePoint(std::chrono::hours(1)))
+                                .count();
+  return world.result;
+}
+
+}  // namespace troupe::simulation

@@ -1,0 +1,56 @@
+#pragma once
+// A training run on a simulated cluster, in virtual time and one thread, all from one seed.
+//
+// Real: the head's and the nodes' state machines, the run's, the step transaction and the recovery
+// decision. Simulated: messages, processes, memory, collectives, tensors, and everything that goes
+// wrong with them.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::simulation {
+
+// Faults planted in the simulated surroundings, to see that they are noticed.
+enum class Mistake : std::uint8_t {
+  kNone,
+  kMemoryTooEarly,   // a new process gets the memory before the old one is dead
+  kVoteWithoutAll,   // a step is committed with a rank's word missing
+  kRedoWithoutUndo,  // an optimizer phase goes on without restoring what is half written
+  kPublishOnce,      // owners' parameters go to all after a step, not when a generation begins
+  kDecidesAlone,     // a rank that had prepared discards before it has heard the others
+  kForgetsFencing,   // a node that cannot reach its head lets its actors run on
+};
+inline constexpr int kMistakes = 7;
+std::string_view mistake_name(Mistake mistake);
+
+struct Options {
+  std::uint64_t seed = 1;
+  int nodes = 8;
+  int ranks_per_node = 8;
+  int steps = 20;
+  int faults = 12;
+  Mistake mistake = Mistake::kNone;
+  bool trace = false;  // prints what happens
+};
+
+struct Result {
+  std::string violation;  // what was wrong, as a sentence; empty: nothing
+  std::uint64_t trace_hash = 0;
+  std::uint64_t events = 0;
+  std::int64_t virtual_ms = 0;
+  // What happened, to see that the faults find something to break.
+  int generations = 0;
+  int kills = 0;     // of trainers, from outside or inside a chunk
+  int loads = 0;     // generations that began from a checkpoint
+  int finishes = 0;  // generations that finished a step left behind
+  int discards = 0;  // generations that computed a step again
+  int head_crashes = 0;
+  int controller_kills = 0;
+  int daemon_kills = 0;
+  int node_losses = 0;  // crashes and partitions
+};
+Result simulate(const Options& options);
+
+}  // namespace troupe::simulation

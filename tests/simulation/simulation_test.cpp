@@ -1,0 +1,82 @@
+// Seeds in the simulator: nothing that must hold is ever broken, and planted mistakes are noticed.
+
+#include "simulation.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <set>
+
+using namespace troupe::simulation;
+
+namespace {
+
+std::uint64_t seeds_wanted(std::uint64_t usual) {
+  const char* wanted = std::getenv("TROUPE_TEST_SEEDS");
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
+}
+
+Options with_seed(std::uint64_t seed) {
+  Options options;
+  options.seed = seed;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("whatever fails, the run ends as the undisturbed one") {
+  Result total;
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(200); ++seed) {
+    CAPTURE(seed);
+    const Result result = simulate(with_seed(seed));
+    REQUIRE_MESSAGE(result.violation.empty(), result.violation);
+    total.loads += result.loads;
+    total.finishes += result.finishes;
+    total.discards += result.discards;
+    total.head_crashes += result.head_crashes;
+    total.controller_kills += result.controller_kills;
+    total.daemon_kills += result.daemon_kills;
+    total.node_losses += result.node_losses;
+  }
+  // The faults reached what they are for.
+  CHECK(total.loads > 0);
+  CHECK(total.finishes > 0);
+  CHECK(total.discards > 0);
+  CHECK(total.head_crashes > 0);
+  CHECK(total.controller_kills > 0);
+  CHECK(total.daemon_kills > 0);
+  CHECK(total.node_losses > 0);
+}
+
+TEST_CASE("an undisturbed run is one generation") {
+  Options options = with_seed(5);
+  options.faults = 0;
+  const Result result = simulate(options);
+  CHECK_MESSAGE(result.violation.empty(), result.violation);
+  CHECK(result.generations == 1);
+  CHECK(result.loads == 1);
+}
+
+TEST_CASE("the same seed is the same run") {
+  std::set<std::uint64_t> hashes;
+  for (const std::uint64_t seed : {3, 4}) {
+    const Result first = simulate(with_seed(seed));
+    const Result second = simulate(with_seed(seed));
+    CHECK(first.trace_hash == second.trace_hash);
+    CHECK(first.events == second.events);
+    hashes.insert(first.trace_hash);
+  }
+  CHECK(hashes.size() == 2);
+}
+
+TEST_CASE("planted mistakes are noticed within the seeds of the default run") {
+  for (int number = 1; number < kMistakes; ++number) {
+    const auto mistake = static_cast<Mistake>(number);
+    CAPTURE(mistake_name(mistake));
+    std::uint64_t seed = 1;
+    Options options = with_seed(seed);
+    options.mistake = mistake;
+    while (seed <= 200 && simulate(options).violation.empty()) options.seed = ++seed;
+    CHECK(seed <= 200);
+  }
+}
