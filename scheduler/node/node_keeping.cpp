@@ -88,6 +88,7 @@ void NodeState::on(node_event::KeeperLost&) {
     if (actor.cause.ok()) {
       actor.cause =
           error(Code::kAborted, "it was killed with the keeper of its node {}", config_.node.name);
+      actor.cause.with("keeper", "lost");
     }
     kill(actor);
   }

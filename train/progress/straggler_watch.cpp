@@ -94,7 +94,8 @@ std::vector<StragglerReport> StragglerWatch::compare() {
       factors[p] = usual > 0 ? std::min(kFactorMax, seconds[i][p] / usual) : kFactorMax;
       const double leave = rank.told[p] ? kLeaveShare : 1;
       const bool slow = factors[p] > 1 + (settings_.factor - 1) * leave &&
-                        seconds[i][p] - usual > settings_.share_min * leave * step_seconds;
+                        seconds[i][p] - usual > leave * std::max(settings_.share_min * step_seconds,
+                                                                 settings_.seconds_min);
       slow_before |= rank.slow_windows[p] > 0;
       rank.slow_windows[p] = slow ? rank.slow_windows[p] + 1 : 0;
       slow_now |= slow;

@@ -20,6 +20,8 @@ struct StragglerSettings {
   double factor = 1.5;
   // … and by this share of a step.
   double share_min = 0.05;
+  // … and by these seconds of each step: what is shorter is the machine's noise.
+  double seconds_min = 0.002;
   // Steps that are compared at once. A rank is slow in two such windows in a row before it is told,
   // so that one long step is none.
   std::int64_t window_steps = 10;

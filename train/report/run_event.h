@@ -29,7 +29,6 @@ inline constexpr const char* kReload = "reload";          // a rank read a check
 inline constexpr const char* kResume = "resume";          // a new generation goes on after `step`
 inline constexpr const char* kRecovered = "recovered";    // the first step after a failure stands
 inline constexpr const char* kController = "controller";  // a new controller took the run over
-inline constexpr const char* kNode = "node";      // a node's daemon was replaced; ranks went on
 inline constexpr const char* kKeeper = "keeper";  // a node's keeper is gone, with memory and ranks
 inline constexpr const char* kCheckpointAbandoned = "checkpoint_abandoned";  // not finished: `path`
 inline constexpr const char* kEnd = "end";  // nothing follows; code 0: as it should

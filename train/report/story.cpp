@@ -78,7 +78,7 @@ std::int64_t step_of_checkpoint(std::string_view path) {
 
 bool is_incident(const RunEvent& event) {
   return event.event == events::kStraggler || event.event == events::kController ||
-         event.event == events::kNode || event.event == events::kCheckpointAbandoned ||
+         event.event == events::kCheckpointAbandoned ||
          (event.event == events::kDeath && event.rank < 0);
 }
 
@@ -317,9 +317,6 @@ std::string tell_incident(const RunEvent& event) {
   } else if (event.event == events::kController) {
     entry.say("The run's controller was replaced; the new one took the ranks over as they were." +
               cause);
-  } else if (event.event == events::kNode) {
-    entry.say(fmt::format("The daemon{} was replaced; what ran there went on.{}",
-                          event.node.empty() ? "" : " of node " + event.node, cause));
   } else if (event.event == events::kCheckpointAbandoned) {
     entry.say(fmt::format("The checkpoint {} was given up before it was complete.{}",
                           event.path.empty() ? "under way" : event.path, cause));

@@ -9,6 +9,7 @@
 #include "train/report/format.h"
 #include "train/report/run_event.h"
 #include "train/trainer/bundle_transfer.h"
+#include "train/trainer/progress_memory.h"
 
 namespace troupe::train {
 namespace {
@@ -24,6 +25,8 @@ constexpr auto kAttachTimeout = std::chrono::seconds(5);
 constexpr auto kFindTimeout = std::chrono::seconds(3);
 // RunState ends a run whose trainers die again and again; the head need not hold them back as well.
 constexpr auto kBackOffMax = std::chrono::milliseconds(50);
+// A keeper's processes end together.
+constexpr auto kKeeperEventsApart = std::chrono::seconds(3);
 constexpr const char* kBundleSegment = "controller/bundle";
 
 Result<memory::Segment> map_bundle(UniqueFd fd) {
@@ -60,7 +63,9 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
   if (context_.generation() > 1) {
     // After load(), which says whether the process before left its memory.
     context_.executor().post([this] {
-      if (!restored_) find_run();
+      if (restored_) return;
+      finding_ = true;
+      find_run();
     });
   }
 }
@@ -323,6 +328,7 @@ void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
   if (alive_died) {
     trainer.died = trainer.alive;
     trainer.unserved_since.reset();
+    if (info.death.context("keeper")) keeper_lost(trainer.node);
     const int rank = state_.places().find(number)->rank;
     if (rank >= 0) look_back(number, rank, trainer.died);
     feed(TrainerDied{number, trainer.died, trainer.node, info.death});
@@ -337,13 +343,32 @@ void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
     return;
   }
   if (!info.pending_why.empty()) feed(TrainerWaiting{number, info.pending_why});
-  if (info.state != wire::ActorState::kAlive || info.generation <= trainer.alive) return;
-  if (info.generation <= trainer.died) return;
+  if (info.state != wire::ActorState::kAlive) return;
+  if (info.generation <= trainer.died) {
+    // Its node was taken for dead and is back: its rank waits for the next process.
+    if (!trainer.unserved_since) trainer.unserved_since = clock_.now();
+    return;
+  }
+  if (info.generation <= trainer.alive) return;
   trainer.alive = info.generation;
   trainer.node = info.node_id.brief();
   trainer.node_id = info.node_id;
   trainer.pid = info.pid;
   give_bundle(number);
+}
+
+// Told of each process that ended with it.
+void TrainController::keeper_lost(const std::string& node) {
+  const TimePoint now = clock_.now();
+  auto& told = keepers_lost_[node];
+  if (told && now - *told < kKeeperEventsApart) return;
+  told = now;
+  record({.event = events::kKeeper,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .node = node,
+          .step = state_.last_step()},
+         fmt::format("the keeper of node {} died, and with it its trainers and their memory", node),
+         clock_.unix_time_us());
 }
 
 void TrainController::give_bundle(int number) {
@@ -395,18 +420,20 @@ void TrainController::look_back(int number, int rank, std::uint64_t incarnation)
   beside_.run([this, number, rank, incarnation, id = trainer.handle.id(), pid = trainer.pid,
                same_node = trainer.node_id == context_.node_id()] {
     PostMortem found{number, incarnation, {}, ""};
-    const auto bytes =
-        context_.read_segment(id, progress_segment_name(rank), sizeof(ProgressRecord),
-                              Deadline::after(kPostMortemTimeout));
-    const auto progress = bytes.ok() ? read_progress(*bytes) : std::nullopt;
-    // The rank's next process may have put its own there.
-    if (progress && progress->pid == pid) {
+    const auto deadline = Deadline::after(kPostMortemTimeout);
+    // The rank's next process may have put its own there already.
+    for (const char* name : {kProgressName, kProgressBeforeName}) {
+      const auto bytes = context_.read_segment(id, fmt::format("rank-{}/{}", rank, name),
+                                               sizeof(ProgressRecord), deadline);
+      const auto progress = bytes.ok() ? read_progress(*bytes) : std::nullopt;
+      if (!progress || progress->pid != pid) continue;
       found.doing = describe_progress(*progress);
       // Other machines have clocks of their own.
       if (same_node) {
         found.last_sign = TimePoint(
             std::chrono::nanoseconds(std::max(progress->beat_at_ns, progress->changed_at_ns)));
       }
+      break;
     }
     context_.executor().post([this, found] { feed(found); });
   });
@@ -416,6 +443,11 @@ void TrainController::look_back(int number, int rank, std::uint64_t incarnation)
 
 void TrainController::report(std::int32_t rank, TrainerMessage message) {
   if (rank < 0 || rank >= spec_.world_size) return;
+  if (finding_) {
+    // May be newer than what the trainer says when it is asked.
+    unheard_.emplace_back(rank, std::move(message));
+    return;
+  }
   std::visit([this, rank](const auto& m) { on(rank, m); }, message);
 }
 
@@ -469,6 +501,17 @@ void TrainController::on(std::int32_t, const EvaluationReport& message) {
 void TrainController::on(std::int32_t, const CheckpointReport& message) {
   last_checkpoint_ = message.path;
   driver_.send({{"kind", "checkpoint"}, {"step", message.step}, {"path", message.path}});
+}
+
+void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
+  const std::string text = fmt::format(
+      "checkpoint-{} was being committed when a trainer died, and is abandoned", message.step);
+  record({.event = events::kCheckpointAbandoned,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .rank = rank,
+          .step = message.step,
+          .path = message.path},
+         text, clock_.unix_time_us());
 }
 
 void TrainController::on(std::int32_t, const WarningReport& message) {
@@ -621,7 +664,8 @@ ControllerMemory TrainController::save() const {
 }
 
 Status TrainController::load(ControllerMemory memory) {
-  restored_ = true;
+  // Nothing is known where it died as it looked for the run, too.
+  restored_ = !memory.trainers.empty();
   fired_ = std::move(memory.fired);
   last_checkpoint_ = std::move(memory.last_checkpoint);
   total_steps_ = memory.total_steps;
@@ -700,8 +744,13 @@ void TrainController::find_run() {
 
 void TrainController::found_run(const std::vector<FoundTrainer>& found,
                                 std::uint64_t generations_before, std::int64_t steps_before) {
-  // The driver has not begun the run; or it begins it anew now.
-  if (found.empty() || !trainers_.empty()) return;
+  finding_ = false;
+  const auto unheard = std::exchange(unheard_, {});
+  const auto hear = [&] {
+    for (const auto& [rank, message] : unheard) report(rank, message);
+  };
+  if (!trainers_.empty()) return hear();  // the driver has begun it anew
+  if (found.empty()) return;              // it has not begun it yet
   if (const Status opened = open_events(false); !opened.ok()) {
     context_.log().warning("events.jsonl: {}", opened.to_string());
   }
@@ -749,6 +798,7 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
     if (!found[i].status) kill_and_restart(static_cast<int>(i), "it does not answer");
   }
   start_watching();
+  hear();
 }
 
 }  // namespace troupe::train

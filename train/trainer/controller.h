@@ -11,6 +11,7 @@
 // one that died.
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -114,6 +115,7 @@ class TrainController {
   void add_trainer(const ActorHandle<TrainerActor>& handle);
   void watch_trainer(int number);
   void actor_changed(int number, const wire::ActorInfo& info);
+  void keeper_lost(const std::string& node);
   void give_bundle(int number);
   void gave_bundle(int number, std::uint64_t incarnation, const Status& given);
   // Reads what the memory of a rank's dead process says.
@@ -144,6 +146,7 @@ class TrainController {
   void on(std::int32_t rank, const StepReport& message);
   void on(std::int32_t rank, const EvaluationReport& message);
   void on(std::int32_t rank, const CheckpointReport& message);
+  void on(std::int32_t rank, const AbandonedReport& message);
   void on(std::int32_t rank, const WarningReport& message);
   template <typename Event>
   void on(std::int32_t, const Event& event) {
@@ -162,9 +165,13 @@ class TrainController {
   RunState state_;
   std::vector<Trainer> trainers_;
   bool spares_wanted_ = true;
+  std::map<std::string, std::optional<TimePoint>> keepers_lost_;  // by node, when last told
   std::optional<memory::Segment> bundle_;
   bool wants_bundle_ = false;  // again, from the driver
   bool restored_ = false;      // load() found what the process before knew
+  // It looks for the run; what trainers tell meanwhile.
+  bool finding_ = false;
+  std::vector<std::pair<std::int32_t, TrainerMessage>> unheard_;
   DriverLink driver_;
   std::optional<LineFile> events_;
   std::vector<std::int64_t> fired_;  // how often

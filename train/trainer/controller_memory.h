@@ -47,7 +47,7 @@ struct ControllerMemory {
   };
   RunMemory run;
   std::vector<Trainer> trainers;
-  bool spares_wanted = true;  // not placed yet
+  bool spares_wanted = true;        // not placed yet
   std::vector<std::int64_t> fired;  // how often each fault struck
   std::string last_checkpoint;
   std::int64_t total_steps = 0;

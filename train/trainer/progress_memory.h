@@ -7,6 +7,10 @@
 
 namespace troupe::train {
 
+// In a rank's surviving memory: its process's record, and that of the process before.
+inline constexpr const char* kProgressName = "progress";
+inline constexpr const char* kProgressBeforeName = "progress-before";
+
 // A segment with a ProgressRecord, zeroed. A process that cannot have these few pages ends.
 class ProgressMemory {
  public:

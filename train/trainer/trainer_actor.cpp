@@ -1,5 +1,7 @@
 #include "train/trainer/trainer_actor.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
@@ -52,9 +54,7 @@ class TrainerActor::Observer final : public TrainingObserver {
                                 .recomputes = report.recomputes,
                                 .reason = report.reason});
   }
-  void step_done(const StepRecord& record) override {
-    trainer_.step_ = record.step;
-  }
+  void step_done(const StepRecord& record) override { trainer_.step_ = record.step; }
   void step_finished(const StepRecord& record, bool logged) override {
     trainer_.tell(StepReport{.generation = plan_.generation,
                              .step = record.step,
@@ -77,6 +77,9 @@ class TrainerActor::Observer final : public TrainingObserver {
   }
   void checkpoint_written(std::int64_t step, const std::string& path) override {
     trainer_.tell(CheckpointReport{step, path});
+  }
+  void checkpoint_abandoned(std::int64_t step, const std::string& path) override {
+    trainer_.tell(AbandonedReport{step, path});
   }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
   bool stop_requested() override { return trainer_.ending_; }
@@ -167,6 +170,8 @@ void TrainerActor::abort(std::uint64_t generation, Status reason) {
     if (running_ != 0 && running_ <= aborted_) {
       cancelled_ = true;
       communicator = communicator_;
+      // Who greets a peer that is dead already would wait for long.
+      for (const UniqueFd& link : forming_) ::shutdown(link.get(), SHUT_RDWR);
     }
   }
   links_.wake();
@@ -293,7 +298,10 @@ Status TrainerActor::take_rank() {
   memory_.emplace(context_, fmt::format("rank-{}", rank()));
   // First what waits for the end of the process that had the rank before.
   TROUPE_RETURN_IF_ERROR(run_->take_rank(rank(), *memory_));
-  return memory_->keep("progress", progress_.segment());
+  // Whoever asks what that one died of may come later than this.
+  if (const auto before = TROUPE_TRY(memory_->take(kProgressName)))
+    TROUPE_RETURN_IF_ERROR(memory_->keep(kProgressBeforeName, *before));
+  return memory_->keep(kProgressName, progress_.segment());
 }
 
 Result<RunBundle> TrainerActor::take_bundle() {
@@ -310,18 +318,26 @@ Result<RunBundle> TrainerActor::take_bundle() {
 Status TrainerActor::train_generation(const GenerationPlan& plan) {
   recorder_.stage(step_, Stage::kForm);
   auto links = TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout)));
-  auto formed = TROUPE_TRY(collective::make_cpu_communicator(
+  {
+    MutexLock lock(mutex_);
+    if (plan.generation <= aborted_) return abort_reason_;
+    for (const auto& link : links)
+      forming_.emplace_back(::fcntl(link.socket.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  auto made = collective::make_cpu_communicator(
       {.rank = rank(),
        .world_size = setup_.world_size,
        .generation = plan.generation,
        .name = setup_.run,
        .spin = setup_.own_core ? Duration(kSpin) : Duration(0),
        .default_timeout = std::chrono::milliseconds(setup_.wait_timeout_ms)},
-      std::move(links)));
-  std::shared_ptr<collective::Communicator> communicator = std::move(formed);
+      std::move(links));
+  std::shared_ptr<collective::Communicator> communicator;
   {
     MutexLock lock(mutex_);
+    forming_.clear();
     if (plan.generation <= aborted_) return abort_reason_;
+    communicator = TROUPE_TRY(std::move(made));
     communicator_ = communicator;
   }
   tell(TrainerFormed{rank(), plan.generation});

@@ -107,6 +107,8 @@ class TrainerActor {
   std::deque<GenerationPlan> plans_ TROUPE_GUARDED_BY(mutex_);
   std::optional<memory::Segment> bundle_ TROUPE_GUARDED_BY(mutex_);
   std::shared_ptr<collective::Communicator> communicator_ TROUPE_GUARDED_BY(mutex_);
+  // Links of the communicator that is being formed.
+  std::vector<UniqueFd> forming_ TROUPE_GUARDED_BY(mutex_);
   std::uint64_t running_ TROUPE_GUARDED_BY(mutex_) = 0;  // the generation in work
   std::uint64_t newest_ TROUPE_GUARDED_BY(mutex_) = 0;   // of the plans that came
   bool took_bundle_ TROUPE_GUARDED_BY(mutex_) = false;

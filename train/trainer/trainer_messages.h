@@ -68,6 +68,11 @@ struct CheckpointReport {
 struct WarningReport {
   std::string text;
 };
+// A checkpoint that was being committed when a trainer died, and cannot be written any more.
+struct AbandonedReport {
+  std::int64_t step = 0;
+  std::string path;
+};
 
 // Where a trainer is: what TrainerActor::status() answers at once, from any state. A controller
 // that was started again asks for it.
@@ -86,9 +91,9 @@ struct TrainerStatus {
 };
 
 // trainer → controller. What concerns recovery are events of RunState.
-using TrainerMessage =
-    std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, TrainerLoaded,
-                 TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed, TrainerFormed>;
+using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
+                                    AbandonedReport, TrainerLoaded, TrainerStopped, TrainerFinished,
+                                    TrainerSaved, TrainerFailed, TrainerFormed>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers

@@ -1,5 +1,6 @@
 // The beginning of a generation: where the state comes from, and its way to all ranks.
 
+#include <algorithm>
 #include <type_traits>
 
 #include "train/checkpoint/checkpoint_directory.h"
@@ -26,6 +27,7 @@ static_assert(std::is_trivially_copyable_v<Progress>);
 // What every rank brings to a new generation.
 struct Arrival {
   RankPosition position;
+  std::int64_t finished_step = -1;
   double gemm_flops_per_s = 0;
 };
 static_assert(std::is_trivially_copyable_v<Arrival>);
@@ -49,13 +51,14 @@ std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t gener
 }  // namespace
 
 Status TrainingRun::begin(Generation& generation, LoadReport& report) {
-  const RecoveryDecision decision = TROUPE_TRY(meet(generation));
-  if (decision.kind != RecoveryDecision::Kind::kLoad) return resume(generation, decision, report);
-  report.reason = why_not_memory(decision, generation.number);
+  const Meeting meeting = TROUPE_TRY(meet(generation));
+  if (meeting.decision.kind != RecoveryDecision::Kind::kLoad)
+    return resume(generation, meeting, report);
+  report.reason = why_not_memory(meeting.decision, generation.number);
   return load(generation, report);
 }
 
-Result<RecoveryDecision> TrainingRun::meet(Generation& generation) {
+Result<TrainingRun::Meeting> TrainingRun::meet(Generation& generation) {
   Fixed& f = *fixed_;
   StepTransaction& transaction = f.transaction();
   // The others may have acted on the position that an earlier process of the rank gave in it.
@@ -68,34 +71,41 @@ Result<RecoveryDecision> TrainingRun::meet(Generation& generation) {
   if (gemm_flops_per_s_here_ == 0 && transaction.position().loaded)
     gemm_flops_per_s_here_ = transaction.aftermath().gemm_flops_per_s;
   measure_gemms();
-  const Arrival mine{transaction.position(), gemm_flops_per_s_here_};
+  const Arrival mine{transaction.position(), transaction.aftermath().finished_step,
+                     gemm_flops_per_s_here_};
   const auto ranks = static_cast<std::size_t>(generation.world.world_size());
   std::vector<Arrival> all(ranks);
   const std::vector<std::size_t> counts(ranks, sizeof mine);
   TROUPE_RETURN_IF_ERROR(generation.world.all_gather(
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), counts));
   std::vector<RankPosition> positions;
+  std::int64_t finished = all.front().finished_step;
   gemm_flops_per_s_ = 0;
   for (const Arrival& arrival : all) {
     positions.push_back(arrival.position);
+    finished = std::min(finished, arrival.finished_step);
     gemm_flops_per_s_ += arrival.gemm_flops_per_s;
   }
-  return decide_recovery(positions);
+  return Meeting{decide_recovery(positions), finished};
 }
 
 // --- from memory
 // -----------------------------------------------------------------------------------
 
-Status TrainingRun::resume(Generation& generation, const RecoveryDecision& decision,
-                           LoadReport& report) {
+Status TrainingRun::resume(Generation& generation, const Meeting& meeting, LoadReport& report) {
   Fixed& f = *fixed_;
+  const RecoveryDecision& decision = meeting.decision;
   StepTransaction& transaction = f.transaction();
-  const Aftermath& aftermath = transaction.aftermath();
+  const Aftermath aftermath = transaction.aftermath();
+  // A follow-up is everybody's: what one has not finished all do again.
+  const bool goes_back = aftermath.finished_step > meeting.finished_step;
+  const FollowUp& left = goes_back ? aftermath.before : aftermath.now;
   best_ = f.best;
-  best_.set_state(aftermath.best);
-  finished_step_ = aftermath.finished_step;
+  best_.set_state(left.best);
+  finished_step_ = meeting.finished_step;
+  before_ = aftermath.before;
   evaluated_step_.reset();
-  if (aftermath.evaluated_step >= 0) evaluated_step_ = aftermath.evaluated_step;
+  if (left.evaluated_step >= 0) evaluated_step_ = left.evaluated_step;
   saving_step_ = aftermath.saving_step;
   final_model_ = aftermath.final_model != 0;
   report = {.from = LoadedFrom::kMemory,
@@ -108,7 +118,7 @@ Status TrainingRun::resume(Generation& generation, const RecoveryDecision& decis
   report.step = step();
   // Owners' parameters may not have reached all.
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
-  if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(false));
+  if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(&left));
   return agree_on_saves(generation);
 }
 
@@ -144,8 +154,7 @@ Status TrainingRun::agree_on_saves(Generation& generation) {
       saves.again = finished_step_ == step() ? 1 : 0;
     } else if (saving_step_ >= 0) {
       saves.lost_step = saving_step_;
-      generation.observer.warning(
-          fmt::format("{} was being committed when a trainer died, and is abandoned", name));
+      generation.observer.checkpoint_abandoned(saving_step_, path);
     }
   }
   TROUPE_RETURN_IF_ERROR(generation.world.broadcast(bytes_of(saves), 0));
@@ -180,10 +189,11 @@ Status TrainingRun::load(Generation& generation, LoadReport& report) {
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout,
                                       f.state->buffers(), generation.world));
   }
-  if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(true));
+  if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));
   // What the initial parameters are evaluated to is still to be written.
   const bool unevaluated = record.step == 0 && f.evaluation.due_on_start();
   finished_step_ = unevaluated ? -1 : record.step;
+  before_ = follow_up_now();
   note();
   f.transaction().load(record);
   report.from = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
@@ -272,20 +282,17 @@ void TrainingRun::measure_gemms() {
 // --- rank 0's reports
 // ------------------------------------------------------------------------------
 
-// anew: from `restored_`; else from what an earlier generation left in memory, as of the last step
-// whose follow-up was finished.
-Status TrainingRun::open_recorder(bool anew) {
+Status TrainingRun::open_recorder(const FollowUp* left) {
   Fixed& f = *fixed_;
   recorder_.reset();
   if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*f.memory, "history"));
   std::optional<RecorderPosition> position;
-  if (anew) {
+  if (!left) {
     history_->clear();
     const std::string text = trainer_state_text(restored_);
     if (const auto state = parse_python_json(text, "trainer_state.json"))
       TROUPE_RETURN_IF_ERROR(history_->append(python_json(*state)));
   } else {
-    const Aftermath& aftermath = f.transaction().aftermath();
     restored_ = {};
     for (const std::string& line : history_->lines()) {
       auto entry = parse_python_json(line, "the surviving history");
@@ -299,11 +306,12 @@ Status TrainingRun::open_recorder(bool anew) {
       }
     }
     TROUPE_RETURN_IF_ERROR(
-        history_->append(python_json(json::Object{{kTruncate, aftermath.finished_step}})));
-    restored_.global_step = aftermath.finished_step;
-    restored_.total_flos = aftermath.total_flos;
-    position = {.kept_step = aftermath.finished_step,
-                .unlogged = {.loss = aftermath.loss_since_log, .steps = aftermath.steps_since_log}};
+        history_->append(python_json(json::Object{{kTruncate, finished_step_}})));
+    truncate_log_history(restored_, finished_step_);
+    restored_.global_step = finished_step_;
+    restored_.total_flos = left->total_flos;
+    position = {.kept_step = finished_step_,
+                .unlogged = {.loss = left->loss_since_log, .steps = left->steps_since_log}};
   }
   const ParameterLayout& layout = f.model->layout();
   const double flos_per_token =
@@ -321,7 +329,7 @@ Status TrainingRun::open_recorder(bool anew) {
     if (const Status kept = history_->append(python_json(entry)); !kept.ok())
       fixed_->log.warning("{}", kept.to_string());
   });
-  if (!anew) recorder_->set_best(best_);
+  if (left) recorder_->set_best(best_);
   return {};
 }
 

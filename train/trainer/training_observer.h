@@ -34,6 +34,8 @@ class TrainingObserver {
   // Rank 0 only: the parameters after `step` were evaluated. `best`: better than all before.
   virtual void evaluated(const EvalResult& result, std::int64_t step, bool best) = 0;
   virtual void checkpoint_written(std::int64_t step, const std::string& path) = 0;
+  // The checkpoint of `step` was being committed when a trainer died, and is not to be had.
+  virtual void checkpoint_abandoned(std::int64_t step, const std::string& path) = 0;
   // For the user: a warning that does not end the run.
   virtual void warning(const std::string& text) = 0;
   // The loop leaves at the next step with kCancelled.

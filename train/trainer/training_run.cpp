@@ -211,6 +211,7 @@ TrainingStep TrainingRun::step_of(Generation& generation) {
 Status TrainingRun::loop(Generation& generation) {
   Fixed& f = *fixed_;
   if (step() == 0 && f.evaluation.due_on_start() && evaluated_step_ != 0) {
+    before_ = follow_up_now();
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
     finished_step_ = 0;
     note();
@@ -261,6 +262,7 @@ Status TrainingRun::loop(Generation& generation) {
 Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool save_and_stop) {
   Fixed& f = *fixed_;
   f.progress.stage(record.step, Stage::kFinished);
+  const FollowUp before = follow_up_now();
   f.progress.step_seconds(record.step, record.seconds);
   bool logged = false;
   if (f.leads()) {
@@ -278,6 +280,7 @@ Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool sa
     TROUPE_RETURN_IF_ERROR(start_save(generation));
   }
   finished_step_ = record.step;
+  before_ = before;
   note();
   report_saves(generation);
   generation.observer.step_done(record);
@@ -285,19 +288,23 @@ Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool sa
   return {};
 }
 
-void TrainingRun::note() {
-  Aftermath aftermath{.finished_step = finished_step_,
-                      .evaluated_step = evaluated_step_.value_or(-1),
-                      .saving_step = saving_step_,
-                      .final_model = final_model_ ? 1 : 0,
-                      .best = best_.state(),
-                      .gemm_flops_per_s = gemm_flops_per_s_here_};
+FollowUp TrainingRun::follow_up_now() const {
+  FollowUp now{.evaluated_step = evaluated_step_.value_or(-1), .best = best_.state()};
   if (recorder_) {
-    aftermath.total_flos = recorder_->state().total_flos;
-    aftermath.loss_since_log = recorder_->unlogged().loss;
-    aftermath.steps_since_log = recorder_->unlogged().steps;
+    now.total_flos = recorder_->state().total_flos;
+    now.loss_since_log = recorder_->unlogged().loss;
+    now.steps_since_log = recorder_->unlogged().steps;
   }
-  fixed_->transaction().set_aftermath(aftermath);
+  return now;
+}
+
+void TrainingRun::note() {
+  fixed_->transaction().set_aftermath({.finished_step = finished_step_,
+                                       .now = follow_up_now(),
+                                       .before = before_,
+                                       .saving_step = saving_step_,
+                                       .final_model = final_model_ ? 1 : 0,
+                                       .gemm_flops_per_s = gemm_flops_per_s_here_});
 }
 
 Status TrainingRun::evaluate(Generation& generation) {
@@ -333,6 +340,7 @@ Status TrainingRun::finish(Generation& generation) {
     TROUPE_RETURN_IF_ERROR(load_best_model(generation, final_step));
   if (f.evaluation.due_at_end(final_step, evaluated_step_))
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
+  note();
   TROUPE_RETURN_IF_ERROR(generation.saver->save_model(save_contents(true)));
   return f.leads() ? recorder_->finish(final_step) : Status();
 }

@@ -93,11 +93,17 @@ class TrainingRun {
   Result<StateSource> choose_source(std::uint64_t generation, CommitRecord& record);
   // Rank 0's choice becomes everybody's.
   Status agree(collective::Communicator& world, StateSource& source, CommitRecord& record);
-  Result<RecoveryDecision> meet(Generation& generation);
-  Status resume(Generation& generation, const RecoveryDecision& decision, LoadReport& report);
+  // What the ranks found out when they met.
+  struct Meeting {
+    RecoveryDecision decision;
+    std::int64_t finished_step = -1;  // the last whose follow-up all have finished
+  };
+  Result<Meeting> meet(Generation& generation);
+  Status resume(Generation& generation, const Meeting& meeting, LoadReport& report);
   Status finish_left_behind(Generation& generation, const RecoveryDecision& decision);
   Status agree_on_saves(Generation& generation);
-  Status open_recorder(bool anew);
+  // Where `left` is given, it goes on from there; else anew, from `restored_`.
+  Status open_recorder(const FollowUp* left);
   void measure_gemms();
 
   // --- the loop
@@ -110,6 +116,7 @@ class TrainingRun {
   // Sets `final_step` to the step whose parameters the run ends with.
   Status load_best_model(Generation& generation, std::int64_t& final_step);
   double step_flops(const StepPlan& plan) const;
+  FollowUp follow_up_now() const;
   // Puts what is known of the steps' follow-ups into the memory that survives.
   void note();
 
@@ -126,6 +133,7 @@ class TrainingRun {
   // As Aftermath has them.
   BestModel best_;
   std::int64_t finished_step_ = -1;
+  FollowUp before_;  // of the step before finished_step_
   std::optional<std::int64_t> evaluated_step_;
   std::int64_t saving_step_ = -1;
   bool final_model_ = false;

@@ -49,19 +49,25 @@ struct CommitRecord {
 };
 static_assert(std::is_trivially_copyable_v<CommitRecord>);
 
-// What was done after the last steps: logged, evaluated, saved. No part of a transaction: what is
-// missing of it is done again.
-struct Aftermath {
-  std::int64_t finished_step = -1;  // everything that follows a step was done for this one
+// What the follow-ups of steps (log, evaluation) leave behind.
+struct FollowUp {
   std::int64_t evaluated_step = -1;
-  std::int64_t saving_step = -1;  // a checkpoint of it was begun, and is not known to be complete
-  std::int64_t final_model = 0;   // 1: the best model is being loaded over the last one
   BestModelState best;
   // Rank 0's reports.
   double total_flos = 0;
   double loss_since_log = 0;
   std::int64_t steps_since_log = 0;
-  double gemm_flops_per_s = 0;  // of this rank, measured at its begin; 0: not measured
+};
+
+// What was done after the last steps. No part of a transaction: a follow-up that some rank has not
+// finished is done again by all, and those that had finished it go back before it.
+struct Aftermath {
+  std::int64_t finished_step = -1;  // everything that follows a step was done for this one
+  FollowUp now;
+  FollowUp before;                // as of the step before finished_step
+  std::int64_t saving_step = -1;  // a checkpoint of it was begun, and is not known to be complete
+  std::int64_t final_model = 0;   // 1: the best model is being loaded over the last one
+  double gemm_flops_per_s = 0;    // of this rank, measured at its begin; 0: not measured
 };
 static_assert(std::is_trivially_copyable_v<Aftermath>);
 

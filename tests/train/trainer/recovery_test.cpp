@@ -37,6 +37,15 @@ RunChange change_of(const World& world) {
         bundle.config.training.max_steps = 4;
         bundle.config.training.logging_steps = 3;
         bundle.config.training.save_steps = 2;
+        // A follow-up of collectives: an evaluation, then the start of a save.
+        TokenDataset held_out(TokenDataset::Kind::kPretrain, 0);
+        for (std::int64_t i = 0; i < 6; ++i)
+          held_out.append(
+              std::vector<TokenId>(bundle.dataset.ids(i).begin(), bundle.dataset.ids(i).end()));
+        bundle.eval = std::move(held_out);
+        bundle.config.evaluation.strategy = IntervalStrategy::kSteps;
+        bundle.config.evaluation.eval_steps = 2;
+        bundle.config.evaluation.load_best_model_at_end = world.strategy == "zero1";
       }};
 }
 
@@ -73,8 +82,24 @@ std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation, std::vector
 
 struct Oracle {
   std::string model, steps, state;
+  std::vector<std::string> history;
   std::vector<std::int64_t> points;  // by rank
 };
+
+// trainer_state.json's log_history without what differs from run to run.
+std::vector<std::string> history_of(const std::string& output_dir) {
+  auto state = parse_trainer_state(file(output_dir + "/trainer_state.json"), "trainer_state.json");
+  REQUIRE(state.ok());
+  std::vector<std::string> entries;
+  for (const json::Value& entry : state->log_history) {
+    json::Object kept;
+    for (const char* key : {"step", "loss", "grad_norm", "eval_loss", "epoch"}) {
+      if (const auto* value = json::find(entry, key)) kept[key] = *value;
+    }
+    entries.push_back(json::write(kept));
+  }
+  return entries;
+}
 
 Oracle undisturbed(const std::string& output_dir, const World& world) {
   auto ranks = make_ranks(output_dir, change_of(world));
@@ -83,6 +108,7 @@ Oracle undisturbed(const std::string& output_dir, const World& world) {
   Oracle oracle{file(output_dir + "/model.safetensors"),
                 step_lines(output_dir),
                 file(output_dir + "/checkpoint-4/model.safetensors"),
+                history_of(output_dir),
                 {}};
   REQUIRE(oracle.model.size() > 1000);
   for (const Killer& killer : killers) {
@@ -120,6 +146,7 @@ void check_kill(const World& world, const Oracle& oracle, const std::vector<std:
   CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
   CHECK(file(dir.file("out/checkpoint-4/model.safetensors")) == oracle.state);
   CHECK(step_lines(dir.file("out")) == oracle.steps);
+  CHECK(history_of(dir.file("out")) == oracle.history);
 }
 
 TEST_CASE("a rank killed at any point: no step is lost, and the bits are the same") {

@@ -76,12 +76,14 @@ class TestObserver final : public TrainingObserver {
     eval_losses.push_back(result.loss);
   }
   void checkpoint_written(std::int64_t step, const std::string&) override { saved = step; }
+  void checkpoint_abandoned(std::int64_t step, const std::string&) override { abandoned = step; }
   void warning(const std::string& text) override { warnings.push_back(text); }
   bool stop_requested() override { return false; }
   bool save_and_stop_requested() override { return save_and_stop; }
 
   std::int64_t loaded_step = -1;
   std::int64_t saved = -1;
+  std::int64_t abandoned = -1;
   std::int64_t abort_after = -1;
   bool save_and_stop = false;
   collective::Communicator* communicator = nullptr;
