@@ -157,10 +157,10 @@ TEST_CASE("what follows a step is replaced as a whole") {
   for (std::int64_t step = 1; step < 4; ++step) {
     Aftermath next = transaction.aftermath();
     next.finished_step = step;
-    next.best.best_step = step;
+    next.now.best.best_step = step;
     transaction.set_aftermath(next);
     CHECK(memory.attach().aftermath().finished_step == step);
-    CHECK(memory.attach().aftermath().best.best_step == step);
+    CHECK(memory.attach().aftermath().now.best.best_step == step);
   }
 }
 
