@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -102,6 +103,7 @@ class Host final : public HostServices {
   std::stop_source stop_;
   Promise<Started> start_;
   bool start_seen_ = false;  // loop thread
+  std::atomic<bool> ready_{false};
 
   // Set before calls are served.
   wire::ActorSpec spec_;
@@ -129,7 +131,11 @@ class Host final : public HostServices {
 
 void Host::on_message(wire::HostMessage message, UniqueFd fd) {
   if (auto* start = std::get_if<wire::HostStart>(&message)) {
-    if (std::exchange(start_seen_, true)) return;
+    if (std::exchange(start_seen_, true)) {
+      // Said by a new daemon: the one before may have died with the answer.
+      if (ready_) static_cast<void>(node_.send(wire::HostReady{}));
+      return;
+    }
     start_.set(Started{std::move(*start), std::move(fd)});
   } else if (auto* connection = std::get_if<wire::HostConnection>(&message)) {
     on_connection(std::move(*connection), std::move(fd));
@@ -286,6 +292,7 @@ int Host::run() {
     return 1;
   }
   accept_connections("", nullptr);  // those that came before the actor was there
+  ready_ = true;
   if (!node_.send(wire::HostReady{}).ok()) return 1;
   serve();
   shut_down();

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "actors/spawn.h"
 #include "runtime/base/limits.h"
@@ -43,6 +44,18 @@ TEST_CASE_FIXTURE(Fixture, "calls run in order and their results come back") {
   CHECK(counter.call<&Counter::echo>(big).get(20s).value() == big);
   const wire::Bytes huge(70 << 20);
   CHECK(counter.call<&Counter::echo>(huge).get(20s).status().code() == Code::kInvalidArgument);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a process that is ready says so again to a new daemon") {
+  auto counter = spawn<Counter>({.name = "c"}, 10);
+  CHECK(counter.call<&Counter::add>(1).get(20s).value() == 11);
+  CHECK(node->times_ready(counter.id()) == 1);
+  node->start_again(counter.id());
+  const Deadline patience = Deadline::after(20s);
+  while (node->times_ready(counter.id()) < 2 && !patience.passed()) std::this_thread::yield();
+  CHECK(node->times_ready(counter.id()) == 2);
+  // It is the same one.
+  CHECK(counter.call<&Counter::add>(1).get(20s).value() == 12);
 }
 
 TEST_CASE_FIXTURE(Fixture, "errors carry actor, method and node") {

@@ -90,6 +90,10 @@ void FakeNode::launch(Actor& actor) {
   const ActorId id = actor.spec.actor_id;
   process::watch_exit(loop(), actor.child, [this, id](wire::ExitStatus e) { on_exit(id, e); });
   loop().watch_readable(actor.socket.get(), [this, id] { on_host_readable(id); });
+  say_start(actor);
+}
+
+void FakeNode::say_start(Actor& actor) {
   wire::HostStart start;
   start.spec = actor.spec;
   start.generation = actor.info.generation;
@@ -140,6 +144,7 @@ void FakeNode::on_host_readable(ActorId id) {
     actor.input.erase(actor.input.begin(), actor.input.begin() + 4 + length);
     TROUPE_CHECK(host.ok(), "{}", host.status().to_string());
     if (std::get_if<wire::HostReady>(&*host)) {
+      ++actor.times_ready;
       actor.info.state = wire::ActorState::kAlive;
       publish(actor);
     } else if (const auto* failed = std::get_if<wire::HostFailed>(&*host)) {
@@ -259,6 +264,14 @@ void FakeNode::kill_process(ActorId actor_id, int signal) {
 
 wire::ActorInfo FakeNode::info(ActorId actor_id) const {
   return on_loop(thread_.loop(), [&] { return actors_.at(actor_id)->info; });
+}
+
+void FakeNode::start_again(ActorId actor_id) {
+  on_loop(loop(), [&] { say_start(*actors_.at(actor_id)); });
+}
+
+int FakeNode::times_ready(ActorId actor_id) const {
+  return on_loop(thread_.loop(), [&] { return actors_.at(actor_id)->times_ready; });
 }
 
 void FakeNode::stop() {

@@ -33,6 +33,10 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
   // Processes that were started, over all actors.
   int started() const;
   void kill_process(ActorId actor_id, int signal);
+  // Says HostStart to the process once more, as a new daemon does.
+  void start_again(ActorId actor_id);
+  // How often processes of the actor said that they are ready.
+  int times_ready(ActorId actor_id) const;
   // Breaks nothing but the callers' connections: for reconnecting.
   wire::ActorInfo info(ActorId actor_id) const;
   net::EventLoop& loop() { return thread_.loop(); }
@@ -59,10 +63,12 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
     UniqueFd saved_state;
     Status failure;
     bool ending = false;
+    int times_ready = 0;
   };
   explicit FakeNode(const std::string& host_program);
   void listen();
   void launch(Actor& actor);
+  void say_start(Actor& actor);
   void send(Actor& actor, const wire::HostMessage& message, int fd = -1);
   void on_host_readable(ActorId id);
   void on_exit(ActorId id, wire::ExitStatus exit);

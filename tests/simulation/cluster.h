@@ -82,6 +82,8 @@ class Cluster {
   // At its next command.
   void kill_daemon(int node);
   void kill_keeper(int node);
+  // Whether the node's keeper has the job's segment of this name.
+  bool keeps(int node, JobId job, const std::string& name) const;
   // Changes whenever what the node keeps for its jobs is lost.
   std::uint64_t memory_life(int node) const {
     return nodes_[static_cast<std::size_t>(node)].memory_life;

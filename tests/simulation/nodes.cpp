@@ -144,6 +144,10 @@ void Cluster::lose_daemon(int number) {
   if (const LinkPtr link = std::exchange(node.link, nullptr)) close_from_far(link);
 }
 
+bool Cluster::keeps(int node, JobId job, const std::string& name) const {
+  return nodes_[static_cast<std::size_t>(node)].kept.contains(segment_key(job, name));
+}
+
 void Cluster::kill_daemon(int number) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   if (node.state) node.daemon_dies = true;

@@ -108,8 +108,13 @@ void Controller::actor_changed(int number, const wire::ActorInfo& info) {
     feed(TrainerDied{number, info.generation, trainer.node, info.death});
   }
   if (gone) return feed(TrainerGone{number, info.death});
-  if (info.state != wire::ActorState::kAlive || info.generation <= trainer.alive) return;
-  if (info.generation <= trainer.died) return;
+  if (info.state != wire::ActorState::kAlive) return;
+  if (info.generation <= trainer.died) {
+    // Its node was taken for dead and is back: its rank waits for the next process.
+    if (!trainer.unserved_since) trainer.unserved_since = world_.timeline.now();
+    return;
+  }
+  if (info.generation <= trainer.alive) return;
   trainer.alive = info.generation;
   trainer.node = info.node_id.brief();
   give_bundle(number);
@@ -172,7 +177,7 @@ void Controller::tick() {
 }
 
 void Controller::stuck(std::uint64_t pid, Duration silent_for) {
-  if (trainers_.empty() || !state_.running()) return;
+  if (trainers_.empty()) return;
   for (int rank = 0; rank < run_.ranks; ++rank) {
     const int number = state_.trainer_of(rank);
     Process* process = cluster_.ready_process(run_.trainers[static_cast<std::size_t>(number)]);

@@ -96,6 +96,10 @@ void Trainer::begin(Plan plan) {
 }
 
 void Trainer::abort(std::uint64_t generation) {
+  // A controller that took the run over may not know what was told to the one before.
+  if (newest_ == generation && running_ == 0 && plans_.empty()) {
+    tell(TrainerStopped{rank_, generation, Status(Code::kAborted, "it has left")});
+  }
   if (generation <= aborted_) return;
   aborted_ = generation;
   if (running_ != 0 && running_ <= aborted_) {
@@ -254,7 +258,6 @@ Task<bool> Trainer::take_rank() {
     tell(TrainerFailed{rank_, running_, *attach_answer_});
     co_return false;
   }
-  run_.memory_found(rank_, place().node, life);
   memory_->owner = place().pid;
   transaction_.emplace(memory_->transaction());
   co_return true;
@@ -326,6 +329,10 @@ Task<bool> Trainer::recover() {
   }
   if (world_.options.mistake != Mistake::kPublishOnce || from != LoadedFrom::kMemory) {
     if (!co_await publish()) co_return false;
+  }
+  // A daemon that died between hearing of the memory and keeping it has lost it: see README.md.
+  if (cluster_.keeps(place().node, place().spec.job_id, fmt::format("rank-{}/state", rank_))) {
+    run_.memory_found(rank_, place().node, cluster_.memory_life(place().node));
   }
   // Publishing was everybody's: all have loaded what they load.
   if (from != LoadedFrom::kMemory) run_.all_loaded();
