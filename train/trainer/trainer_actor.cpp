@@ -162,6 +162,13 @@ TrainerStatus TrainerActor::status() const {
 
 void TrainerActor::abort(std::uint64_t generation, Status reason) {
   std::shared_ptr<collective::Communicator> communicator;
+  bool has_left = false;
+  {
+    MutexLock lock(mutex_);
+    has_left = newest_ == generation && running_ == 0 && plans_.empty();
+  }
+  // A controller that took the run over may not know what was told to the one before.
+  if (has_left) tell(TrainerStopped{rank(), generation, reason});
   {
     MutexLock lock(mutex_);
     if (generation <= aborted_) return;
@@ -277,7 +284,7 @@ Status TrainerActor::prepare(collective::Communicator& communicator) {
   TROUPE_RETURN_IF_ERROR(agree_on_cpu(communicator));
   TROUPE_RETURN_IF_ERROR(early_failure_);
   if (!run_) TROUPE_RETURN_IF_ERROR(prepare_run());
-  return run_->rank() < 0 ? take_rank() : Status();
+  return run_->rank() < 0 ? run_->take_rank(rank(), *memory_) : Status();
 }
 
 Status TrainerActor::prepare_run() {
@@ -294,11 +301,9 @@ Status TrainerActor::prepare_run() {
   return {};
 }
 
-Status TrainerActor::take_rank() {
+Status TrainerActor::keep_progress() {
   memory_.emplace(context_, fmt::format("rank-{}", rank()));
-  // First what waits for the end of the process that had the rank before.
-  TROUPE_RETURN_IF_ERROR(run_->take_rank(rank(), *memory_));
-  // Whoever asks what that one died of may come later than this.
+  // Whoever asks what the process before died of may come later than this.
   if (const auto before = TROUPE_TRY(memory_->take(kProgressName)))
     TROUPE_RETURN_IF_ERROR(memory_->keep(kProgressBeforeName, *before));
   return memory_->keep(kProgressName, progress_.segment());
@@ -317,6 +322,7 @@ Result<RunBundle> TrainerActor::take_bundle() {
 
 Status TrainerActor::train_generation(const GenerationPlan& plan) {
   recorder_.stage(step_, Stage::kForm);
+  if (!memory_) TROUPE_RETURN_IF_ERROR(keep_progress());
   auto links = TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout)));
   {
     MutexLock lock(mutex_);
