@@ -90,11 +90,12 @@ void HangWatch::Rank::leave_out(Duration time) {
   newer.at += time;
 }
 
-void HangWatch::rank_started(int rank, TimePoint now) {
+void HangWatch::rank_started(int rank, TimePoint now, std::optional<std::int64_t> pid) {
   Rank& r = at(rank);
   r.phase = Phase::kStarting;
   r.started_at = now;
   r.beats_at_start.reset();
+  r.pid = pid;
   r.named.reset();
 }
 
@@ -167,9 +168,10 @@ void HangWatch::take_times(Rank& rank, const ProgressSnapshot& snapshot, bool be
 
 // The record of a process that was killed is still there while its successor starts.
 void HangWatch::take_start(Rank& rank, const ProgressSnapshot& snapshot, TimePoint now) {
-  if (!rank.beats_at_start) {
+  const bool its_own = rank.pid && *rank.pid == snapshot.pid && snapshot.beats > 0;
+  if (!rank.beats_at_start && !its_own) {
     rank.beats_at_start = snapshot.beats;
-  } else if (*rank.beats_at_start != snapshot.beats) {
+  } else if (its_own || *rank.beats_at_start != snapshot.beats) {
     rank.phase = Phase::kRunning;
     rank.beat_since = rank.change_since = now;
   }

@@ -82,8 +82,9 @@ class HangWatch {
   HangWatch(int world_size, const HangSettings& settings);
 
   // A process for this rank was started, or a spare was given the rank: it has start_grace up to
-  // its first beat.
-  void rank_started(int rank, TimePoint now);
+  // its first beat. Where its pid is known the first reading of its record shows that; else the
+  // record may be what a process before it left, until beats move.
+  void rank_started(int rank, TimePoint now, std::optional<std::int64_t> pid = {});
   // The rank has no process: nothing is expected of it until rank_started().
   void rank_ended(int rank, TimePoint now);
   // All ranks run in this generation from now on. Before and after one nobody waits in a collective
@@ -113,6 +114,7 @@ class HangWatch {
     TimePoint started_at{};
     // What the record said when it was first read after the start: still its predecessor's words.
     std::optional<std::uint64_t> beats_at_start;
+    std::optional<std::int64_t> pid;
     std::optional<ProgressSnapshot> last;
     TimePoint read_at{};    // of `last`
     bool readable = false;  // the last attempt gave `last`

@@ -226,8 +226,8 @@ void TrainController::look_at_ranks() {
     const auto* place = state_.places().find(number);
     ranks.processes.emplace_back();
     if (place->alive && !state_.ended()) {
-      ranks.processes.back() = {trainers_[static_cast<std::size_t>(number)].handle.id(),
-                                place->incarnation};
+      const Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
+      ranks.processes.back() = {trainer.handle.id(), place->incarnation, trainer.pid};
     }
   }
   watch_->look_at(std::move(ranks));

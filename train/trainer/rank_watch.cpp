@@ -69,7 +69,7 @@ void RankWatch::take(const Ranks& ranks) {
     const auto& process = ranks.processes[rank];
     if (process == seen_.processes[rank]) continue;
     if (seen_.processes[rank]) hangs_.rank_ended(static_cast<int>(rank), now);
-    if (process) hangs_.rank_started(static_cast<int>(rank), now);
+    if (process) hangs_.rank_started(static_cast<int>(rank), now, process->pid);
   }
   if (ranks.running != seen_.running || ranks.generation != seen_.generation) {
     if (seen_.running) hangs_.generation_ended(now);
@@ -85,7 +85,8 @@ RankWatch::Noticed RankWatch::look() {
     const int rank = static_cast<int>(i);
     const auto bytes = options_.read(seen_.processes[i]->actor, progress_segment_name(rank),
                                      sizeof(ProgressRecord), Deadline::after(interval_));
-    const auto snapshot = bytes.ok() ? read_progress(*bytes) : std::nullopt;
+    auto snapshot = bytes.ok() ? read_progress(*bytes) : std::nullopt;
+    if (snapshot && snapshot->pid != seen_.processes[i]->pid) snapshot.reset();
     hangs_.read(rank, snapshot, clock_.now());
     if (!snapshot) continue;
     for (auto& report : stragglers_.add(rank, *snapshot)) {

@@ -28,6 +28,8 @@ class RankWatch {
   struct Process {
     ActorId actor;
     std::uint64_t incarnation = 0;
+    // Records of other processes are not its own: what the one before it left.
+    std::int64_t pid = 0;
     friend bool operator==(const Process&, const Process&) = default;
   };
   // Who is to be looked at.

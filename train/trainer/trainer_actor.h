@@ -77,7 +77,8 @@ class TrainerActor {
   Status prepare(collective::Communicator& communicator);
   // Everything that needs no rank, as soon as the data are there.
   Status prepare_run();
-  Status take_rank();
+  // Before the ranks meet: a rank that hangs there is to be found, too.
+  Status keep_progress();
   Result<RunBundle> take_bundle();
   // The end of the generation in work: tells how it ended, and lets the peers notice a failure.
   void leave(TrainerMessage outcome);

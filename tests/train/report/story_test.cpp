@@ -252,7 +252,6 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
   Events events;
   events.start()
       .add(5'000, {.event = "controller", .step = 12, .cause = "killed by signal 9 (SIGKILL)"})
-      .add(6'000, {.event = "node", .node = "a1b2"})
       .add(7'000, {.event = "straggler",
                    .rank = 1,
                    .step = 20,
@@ -271,7 +270,6 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
         "\n"
         "19:00:05.000  The run's controller was replaced; the new one took the ranks over as they "
         "were. Killed by signal 9 (SIGKILL).\n"
-        "19:00:06.000  The daemon of node a1b2 was replaced; what ran there went on.\n"
         "19:00:07.000  Rank 1 was slower than the others after step 20. 2.1 times as slow.\n"
         "              It was doing: forward.\n"
         "19:00:08.000  The checkpoint out/a/checkpoint-30 was given up before it was complete. "
