@@ -279,6 +279,7 @@ void Cluster::carry_out(int number, node_command::SpawnHost& command) {
             number, process->label(), process->place().node);
   }
   // The keeper starts it, whatever becomes of the daemon.
+  node.hosts[place.host] = Host{};  // a number that a lost keeper knew may come again
   node.hosts[place.host].pid = place.pid;
   processes_[place.pid] = factory_(place);
   newest_[place.spec.actor_id] = place.pid;
