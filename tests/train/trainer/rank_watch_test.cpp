@@ -1,6 +1,7 @@
 #include "train/trainer/rank_watch.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -68,7 +69,8 @@ TEST_CASE("a rank whose record stands still is told, with its generation; one th
                       },
                       .tell = [&](RankWatch::Noticed noticed) { told.add(std::move(noticed)); }});
   RankWatch::Ranks ranks{.generation = 3, .running = true};
-  ranks.processes = {RankWatch::Process{id(0), 1}, RankWatch::Process{id(1), 1}};
+  ranks.processes = {RankWatch::Process{id(0), 1, ::getpid()},
+                     RankWatch::Process{id(1), 1, ::getpid()}};
   watch.look_at(ranks);
   const auto noticed = told.wait();
   REQUIRE(noticed);
