@@ -74,7 +74,10 @@ class Keeper {
     children_.erase(message.child_id);
   }
   void on(wire::KeeperQuit&, std::vector<UniqueFd>&) { ending_ = true; }
-  // A sign of life, or what a keeper is not told.
+  void on(wire::KeeperAlive& message, std::vector<UniqueFd>&) {
+    lease_end_ = TimePoint(Duration(message.lease_end_ns));
+  }
+  // What a keeper is not told.
   template <typename Message>
   void on(Message&, std::vector<UniqueFd>&) {}
 
@@ -85,6 +88,7 @@ class Keeper {
   UniqueFd client_;
   TimePoint heard_ = clock_.now();
   TimePoint looked_ = heard_;
+  TimePoint lease_end_{};  // of the node; the clock's begin: it has none
   bool ending_ = false;
   std::map<std::uint64_t, wire::KeeperChild> children_;
   std::map<std::string, Held> held_;
@@ -123,10 +127,11 @@ int Keeper::run() {
   return 0;
 }
 
-// Whether nobody was there for the hold time.
+// Whether nobody was there for the hold time, or is at the end of the lease.
 bool Keeper::is_alone() {
   const TimePoint now = clock_.now();
   const Duration since_look = now - std::exchange(looked_, now);
+  if (!client_.valid() && lease_end_ != TimePoint{} && lease_end_ <= now) return true;
   if (heard_ + hold_ > now) return false;
   if (!client_.valid()) return true;
   // It may have spoken while nobody here listened: where this process did not run, neither may it.
@@ -144,7 +149,7 @@ void Keeper::wait() {
     std::fprintf(stderr,
                  "troupe keeper: the node's daemon was not heard of for %lld ms: its %lld actor "
                  "processes end\n",
-                 static_cast<long long>(hold_ / std::chrono::milliseconds(1)),
+                 static_cast<long long>((clock_.now() - heard_) / std::chrono::milliseconds(1)),
                  static_cast<long long>(count));
     ending_ = true;
     return;

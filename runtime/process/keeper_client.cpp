@@ -115,9 +115,14 @@ void KeeperClient::start(Handlers handlers) {
   stay_alive();
 }
 
+void KeeperClient::hold_until(TimePoint lease_end) {
+  lease_end_ns_ = lease_end.time_since_epoch().count();
+  (void)say(wire::KeeperAlive{lease_end_ns_});
+}
+
 void KeeperClient::stay_alive() {
   if (!socket_.valid()) return;
-  (void)say(wire::KeeperAlive{});
+  (void)say(wire::KeeperAlive{lease_end_ns_});
   timer_ = loop_.call_after(options_.hold / kSignsPerHold, [this] { stay_alive(); });
 }
 

@@ -62,6 +62,9 @@ class KeeperClient {
   Status put(const std::string& key, const wire::Bytes& bytes, int descriptor = -1);
   Status drop(const std::string& key);
   Status forget(std::uint64_t child_id);
+  // What the keeper holds ends at `lease_end`, should this daemon be gone by then and no other one
+  // have come.
+  void hold_until(TimePoint lease_end);
   // Waits for a child's end; no on_exit follows. For the end of the daemon.
   bool wait_exit(std::uint64_t child_id, Deadline deadline);
   // Ends every child and the keeper, and waits for that.
@@ -86,6 +89,7 @@ class KeeperClient {
   std::deque<wire::KeeperExited> exits_;  // not told yet
   std::optional<wire::KeeperSpawned> spawned_;
   std::optional<net::TimerId> timer_;
+  std::int64_t lease_end_ns_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -51,6 +51,7 @@ struct KeeperForget {
 }
 
 struct KeeperAlive {
+  leaseEndNs @0 :Int64;
 }
 
 struct KeeperQuit {

@@ -60,7 +60,9 @@ void write(schema::KeeperDrop::Builder out, const KeeperDrop& m) { out.setKey(te
 
 void write(schema::KeeperForget::Builder out, const KeeperForget& m) { out.setChildId(m.child_id); }
 
-void write(schema::KeeperAlive::Builder, const KeeperAlive&) {}
+void write(schema::KeeperAlive::Builder out, const KeeperAlive& m) {
+  out.setLeaseEndNs(m.lease_end_ns);
+}
 
 void write(schema::KeeperQuit::Builder, const KeeperQuit&) {}
 
@@ -135,7 +137,7 @@ KeeperDrop read(schema::KeeperDrop::Reader in) { return {.key = text(in.getKey()
 
 KeeperForget read(schema::KeeperForget::Reader in) { return {.child_id = in.getChildId()}; }
 
-KeeperAlive read(schema::KeeperAlive::Reader) { return {}; }
+KeeperAlive read(schema::KeeperAlive::Reader in) { return {in.getLeaseEndNs()}; }
 
 KeeperQuit read(schema::KeeperQuit::Reader) { return {}; }
 

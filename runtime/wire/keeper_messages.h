@@ -42,8 +42,12 @@ struct KeeperDrop {
 struct KeeperForget {
   std::uint64_t child_id = 0;
 };
-// The daemon runs. A keeper that hears nothing for its hold time ends its children and itself.
-struct KeeperAlive {};
+// The daemon runs. A keeper that hears nothing for its hold time ends its children and itself; one
+// whose daemon is gone does so at the end of the node's lease, too: the head may start its actors
+// elsewhere then.
+struct KeeperAlive {
+  std::int64_t lease_end_ns = 0;  // by the machine's monotonic clock; 0: the node has none
+};
 // Ends the children at once, then the keeper; the end of the connection says that it is done.
 struct KeeperQuit {};
 

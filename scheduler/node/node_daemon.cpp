@@ -484,6 +484,11 @@ void Daemon::carry_out(node_command::Keep& command) {
     // What the next daemon binds, wherever others reach it.
     node->endpoint.host = listener_->address().host;
     node->endpoint.port = listener_->address().port;
+    if (node->joined && node->heartbeat_timeout_ms > 0) {
+      keeper_->hold_until(TimePoint(Duration(node->contact_ns)) +
+                          std::chrono::milliseconds(node->heartbeat_timeout_ms) +
+                          options_.fence_grace);
+    }
   }
   UniqueFd start;
   int fd = -1;

@@ -155,6 +155,23 @@ TEST_CASE_FIXTURE(Fixture, "without a client everything ends after the hold time
   CHECK(next->quit(tests::patience()).ok());
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "the end of the lease is kept where the client is gone, and only there") {
+  hold = 60s;
+  auto client = open().value();
+  client->start({.on_exit = [](std::uint64_t, wire::ExitStatus) {}, .on_lost = [](Status) {}});
+  const pid_t leader = client->spawn(1, script("exec sleep 1000")).value();
+  // Past, but the client decides by itself while it is there.
+  client->hold_until(SystemClock().now());
+  const pid_t second = client->spawn(2, script("exec sleep 1000")).value();
+  CHECK_FALSE(group_is_empty(leader));
+  const auto begin = SystemClock().now();
+  client->hold_until(begin + 300ms);
+  client.reset();
+  CHECK(eventually([&] { return group_is_empty(leader) && group_is_empty(second); }));
+  CHECK(SystemClock().now() - begin >= 300ms);
+}
+
 TEST_CASE_FIXTURE(Fixture, "a client that says nothing is none: one that is stopped") {
   hold = 300ms;
   auto client = open().value();
