@@ -14,7 +14,7 @@
 namespace troupe::process {
 namespace {
 
-constexpr int kListenerFd = 3;
+constexpr int kKeeperListener = 3;
 constexpr int kRetryMs = 5;
 // A keeper does nothing that takes long; one that does not answer is stuck.
 constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
@@ -36,7 +36,7 @@ Result<Child> start_keeper(const KeeperOptions& options, int listener) {
     spawning.descriptors = {{.parent = nothing.get(), .child = 0},
                             {.parent = nothing.get(), .child = 1}};
   }
-  spawning.descriptors.push_back({.parent = listener, .child = kListenerFd});
+  spawning.descriptors.push_back({.parent = listener, .child = kKeeperListener});
   return spawn(spawning);
 }
 

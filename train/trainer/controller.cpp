@@ -23,6 +23,8 @@ constexpr auto kPostMortemTimeout = std::chrono::milliseconds(500);
 constexpr auto kAttachTimeout = std::chrono::seconds(5);
 // Of one trainer that a new controller asks where it is.
 constexpr auto kFindTimeout = std::chrono::seconds(3);
+// A head that is away for longer has lost its nodes and their trainers.
+constexpr auto kHeadBackTimeout = std::chrono::seconds(60);
 // RunState ends a run whose trainers die again and again; the head need not hold them back as well.
 constexpr auto kBackOffMax = std::chrono::milliseconds(50);
 // A keeper's processes end together.
@@ -712,11 +714,18 @@ Status TrainController::load(ControllerMemory memory) {
 void TrainController::find_run() {
   beside_.run([this] {
     std::vector<FoundTrainer> found;
-    for (int number = 0;; ++number) {
+    // The head may be away, too: only that there is no such actor ends the list.
+    const auto head_back_by = Deadline::after(kHeadBackTimeout);
+    while (true) {
       auto handle = context_.get_actor<TrainerActor>(
-          fmt::format("{}/trainer-{}", spec_.run, number), kFindTimeout);
-      if (!handle.ok()) break;
-      found.push_back({std::move(*handle), std::nullopt});
+          fmt::format("{}/trainer-{}", spec_.run, found.size()), kFindTimeout);
+      if (handle.ok()) {
+        found.push_back({std::move(*handle), std::nullopt});
+      } else if (handle.status().code() == Code::kNotFound || head_back_by.passed()) {
+        if (handle.status().code() != Code::kNotFound)
+          context_.log().error("looking for the run's trainers: {}", handle.status().to_string());
+        break;
+      }
     }
     std::vector<Future<TrainerStatus>> answers;
     for (auto& trainer : found) {
