@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "runtime/base/status.h"
-#include "tests/integration/tiny_run.h"
+#include "tests/support/runs/tiny_run.h"
 
 namespace troupe::tests {
 namespace {

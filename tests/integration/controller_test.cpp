@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "tests/integration/tiny_run.h"
+#include "tests/support/runs/tiny_run.h"
 
 namespace troupe::tests {
 namespace {

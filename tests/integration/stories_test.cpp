@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "tests/integration/tiny_run.h"
+#include "tests/support/runs/tiny_run.h"
 
 namespace troupe::tests {
 namespace {

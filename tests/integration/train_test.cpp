@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "tests/integration/tiny_run.h"
+#include "tests/support/runs/tiny_run.h"
 
 namespace troupe::tests {
 namespace {

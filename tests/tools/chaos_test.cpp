@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tests/integration/tiny_run.h"
+#include "tests/support/runs/tiny_run.h"
 #include "tools/commands/marked_processes.h"
 #include "tools/commands/outside_strikes.h"
 

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/integration/tiny_run.h"
+#include "tests/support/runs/tiny_run.h"
 #include "train/report/run_registry.h"
 
 namespace troupe::tests {

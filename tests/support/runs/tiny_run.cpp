@@ -1,4 +1,4 @@
-#include "tests/integration/tiny_run.h"
+#include "tests/support/runs/tiny_run.h"
 
 #include <doctest/doctest.h>
 
