@@ -17,7 +17,8 @@ std::string folded(std::string_view word) {
   return out;
 }
 
-// Optimal string alignment distance.
+}  // namespace
+
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -33,8 +34,6 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   }
   return d[a.size()][b.size()];
 }
-
-}  // namespace
 
 std::optional<std::string> nearest_word(std::string_view word,
                                         const std::vector<std::string>& candidates) {

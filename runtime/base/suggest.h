@@ -1,6 +1,7 @@
 #pragma once
 // The nearest known word to a misspelt one, and lists of words in texts.
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,9 +9,12 @@
 
 namespace troupe {
 
-// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours; case
-// and '-' against '_' cost nothing), if it is near enough to be meant: a third of the word's
-// length, at least 2. The first of equals.
+// Edits (insert, delete, replace, swap of neighbours) that make one word of the other: optimal
+// string alignment. Quadratic in their lengths.
+std::size_t edit_distance(const std::string& a, const std::string& b);
+
+// The candidate with the smallest edit distance (case and '-' against '_' cost nothing), if it is
+// near enough to be meant: a third of the word's length, at least 2. The first of equals.
 std::optional<std::string> nearest_word(std::string_view word,
                                         const std::vector<std::string>& candidates);
 

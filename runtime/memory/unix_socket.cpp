@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/passed_fds.h"
+
 namespace troupe::memory {
 namespace {
 
@@ -63,16 +65,7 @@ ssize_t receive_some(int socket, std::span<std::byte> bytes, std::vector<UniqueF
   message.msg_controllen = sizeof control;
   const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0) return got;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      fds->emplace_back(fd);
-    }
-  }
+  take_passed_fds(message, *fds);
   if (message.msg_flags & MSG_CTRUNC) *truncated = true;
   return got;
 }

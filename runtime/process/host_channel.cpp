@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/passed_fds.h"
 
 namespace troupe::process {
 namespace {
@@ -70,15 +71,7 @@ ssize_t HostChannel::receive(std::size_t bytes_max, int flags) {
   } while (count < 0 && errno == EINTR);
   buffer_.resize(have + (count > 0 ? static_cast<std::size_t>(count) : 0));
   if (count <= 0) return count;
-  for (auto* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t fd_count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < fd_count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      descriptors_.emplace_back(fd);
-    }
-  }
+  take_passed_fds(message, descriptors_);
   return count;
 }
 

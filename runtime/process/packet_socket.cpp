@@ -12,6 +12,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/passed_fds.h"
 
 namespace troupe::process {
 namespace {
@@ -139,15 +140,7 @@ Result<std::optional<Packet>> receive_packet(int socket) {
   } while (count < 0 && errno == EINTR);
   if (count < 0 && errno == EAGAIN) return std::optional<Packet>();
   if (count < 0) return error(Code::kUnavailable, "the other end: {}", std::strerror(errno));
-  for (auto* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t fd_count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < fd_count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      packet.descriptors.emplace_back(fd);
-    }
-  }
+  take_passed_fds(message, packet.descriptors);
   if (count == 0) return error(Code::kUnavailable, "the other end is gone");
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     return error(Code::kProtocol, "the other end sent a packet that is too large");

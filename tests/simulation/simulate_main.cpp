@@ -87,17 +87,7 @@ int main(int argc, char** argv) {
                  result.violation, result.events, result.virtual_ms, seed);
       return 7;
     }
-    total.events += result.events;
-    total.virtual_ms += result.virtual_ms;
-    total.generations += result.generations;
-    total.kills += result.kills;
-    total.loads += result.loads;
-    total.finishes += result.finishes;
-    total.discards += result.discards;
-    total.head_crashes += result.head_crashes;
-    total.controller_kills += result.controller_kills;
-    total.daemon_kills += result.daemon_kills;
-    total.node_losses += result.node_losses;
+    total += result;
     if (seeds == 1) fmt::print("trace {:016x}\n", result.trace_hash);
   }
   const double seconds =

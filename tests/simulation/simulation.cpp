@@ -160,6 +160,21 @@ std::string_view mistake_name(Mistake mistake) {
   return "unknown";
 }
 
+Result& Result::operator+=(const Result& other) {
+  events += other.events;
+  virtual_ms += other.virtual_ms;
+  generations += other.generations;
+  kills += other.kills;
+  loads += other.loads;
+  finishes += other.finishes;
+  discards += other.discards;
+  head_crashes += other.head_crashes;
+  controller_kills += other.controller_kills;
+  daemon_kills += other.daemon_kills;
+  node_losses += other.node_losses;
+  return *this;
+}
+
 Result simulate(const Options& options) {
   World world(options);
   try {

@@ -50,6 +50,9 @@ struct Result {
   int controller_kills = 0;
   int daemon_kills = 0;
   int node_losses = 0;  // crashes and partitions
+
+  // The numbers of several runs together; violation and hash stay.
+  Result& operator+=(const Result& other);
 };
 Result simulate(const Options& options);
 

@@ -30,13 +30,7 @@ TEST_CASE("whatever fails, the run ends as the undisturbed one") {
     CAPTURE(seed);
     const Result result = simulate(with_seed(seed));
     REQUIRE_MESSAGE(result.violation.empty(), result.violation);
-    total.loads += result.loads;
-    total.finishes += result.finishes;
-    total.discards += result.discards;
-    total.head_crashes += result.head_crashes;
-    total.controller_kills += result.controller_kills;
-    total.daemon_kills += result.daemon_kills;
-    total.node_losses += result.node_losses;
+    total += result;
   }
   // The faults reached what they are for.
   CHECK(total.loads > 0);

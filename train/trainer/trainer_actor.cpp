@@ -44,15 +44,9 @@ class TrainerActor::Observer final : public TrainingObserver {
  public:
   Observer(TrainerActor& trainer, const GenerationPlan& plan) : trainer_(trainer), plan_(plan) {}
 
-  void loaded(const LoadReport& report) override {
-    trainer_.step_ = report.step;
-    trainer_.tell(TrainerLoaded{.rank = trainer_.rank(),
-                                .generation = plan_.generation,
-                                .step = report.step,
-                                .how = report.from,
-                                .finished_step = report.finished_step,
-                                .recomputes = report.recomputes,
-                                .reason = report.reason});
+  void loaded(const TrainerLoaded& loaded) override {
+    trainer_.step_ = loaded.step;
+    trainer_.tell(loaded);
   }
   void step_done(const StepRecord& record) override { trainer_.step_ = record.step; }
   void step_finished(const StepRecord& record, bool logged) override {

@@ -50,12 +50,12 @@ std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t gener
 
 }  // namespace
 
-Status TrainingRun::begin(Generation& generation, LoadReport& report) {
+Status TrainingRun::begin(Generation& generation, TrainerLoaded& loaded) {
   const Meeting meeting = TROUPE_TRY(meet(generation));
   if (meeting.decision.kind != RecoveryDecision::Kind::kLoad)
-    return resume(generation, meeting, report);
-  report.reason = why_not_memory(meeting.decision, generation.number);
-  return load(generation, report);
+    return resume(generation, meeting, loaded);
+  loaded.reason = why_not_memory(meeting.decision, generation.number);
+  return load(generation, loaded);
 }
 
 Result<TrainingRun::Meeting> TrainingRun::meet(Generation& generation) {
@@ -92,7 +92,7 @@ Result<TrainingRun::Meeting> TrainingRun::meet(Generation& generation) {
 // --- from memory
 // -----------------------------------------------------------------------------------
 
-Status TrainingRun::resume(Generation& generation, const Meeting& meeting, LoadReport& report) {
+Status TrainingRun::resume(Generation& generation, const Meeting& meeting, TrainerLoaded& loaded) {
   Fixed& f = *fixed_;
   const RecoveryDecision& decision = meeting.decision;
   StepTransaction& transaction = f.transaction();
@@ -108,14 +108,13 @@ Status TrainingRun::resume(Generation& generation, const Meeting& meeting, LoadR
   if (left.evaluated_step >= 0) evaluated_step_ = left.evaluated_step;
   saving_step_ = aftermath.saving_step;
   final_model_ = aftermath.final_model != 0;
-  report = {.from = LoadedFrom::kMemory,
-            .finished_step = is_behind(decision, transaction.position()),
-            .recomputes = decision.recomputes,
-            .reason = {}};
+  loaded.how = LoadedFrom::kMemory;
+  loaded.finished_step = is_behind(decision, transaction.position());
+  loaded.recomputes = decision.recomputes;
   if (decision.kind == RecoveryDecision::Kind::kFinish)
     TROUPE_RETURN_IF_ERROR(finish_left_behind(generation, decision));
   if (transaction.position().phase == CommitPhase::kPrepared) transaction.discard();
-  report.step = step();
+  loaded.step = step();
   // Owners' parameters may not have reached all.
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(&left));
@@ -168,7 +167,7 @@ Status TrainingRun::agree_on_saves(Generation& generation) {
 // --- from a checkpoint, or from the beginning
 // -----------------------------------------------------
 
-Status TrainingRun::load(Generation& generation, LoadReport& report) {
+Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   Fixed& f = *fixed_;
   f.transaction().unload();
   recorder_.reset();
@@ -196,8 +195,8 @@ Status TrainingRun::load(Generation& generation, LoadReport& report) {
   before_ = follow_up_now();
   note();
   f.transaction().load(record);
-  report.from = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
-  report.step = record.step;
+  loaded.how = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
+  loaded.step = record.step;
   return generation.engine->parameters_changed(false);
 }
 

@@ -10,23 +10,12 @@
 
 namespace troupe::train {
 
-// The parameters and the optimizer state as of `step` are there.
-struct LoadReport {
-  std::int64_t step = 0;  // steps done
-  LoadedFrom from = LoadedFrom::kInitial;
-  // kMemory: this rank finished an optimizer phase that was left behind; `step` counts it.
-  bool finished_step = false;
-  // The step that had begun when the generation before was lost and begins again; 0: none.
-  std::int64_t recomputes = 0;
-  // Not kMemory after a failure: why memory was not enough.
-  std::string reason;
-};
-
 // Called on the loop's thread.
 class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
-  virtual void loaded(const LoadReport& report) = 0;
+  // The parameters and the optimizer state are there.
+  virtual void loaded(const TrainerLoaded& loaded) = 0;
   // Every rank: its part of the step is done, with its times.
   virtual void step_done(const StepRecord& record) = 0;
   // Rank 0 only: the step is finished on all ranks. `logged`: it was one of logging_steps.

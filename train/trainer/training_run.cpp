@@ -161,8 +161,8 @@ Status TrainingRun::run_observed(Generation& generation) {
         f.arena->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
       },
       f.state->buffers()));
-  LoadReport report;
-  TROUPE_RETURN_IF_ERROR(begin(generation, report));
+  TrainerLoaded loaded{.rank = f.rank, .generation = generation.number};
+  TROUPE_RETURN_IF_ERROR(begin(generation, loaded));
   SaverOptions saver{.output_dir = f.output_dir(),
                      .run = f.options.run,
                      .layout = checkpoint_layout(f.config().training.checkpoint_format)};
@@ -175,7 +175,7 @@ Status TrainingRun::run_observed(Generation& generation) {
         "this processor has no bf16 arithmetic: bf16 is computed with rounded fp32 operands and is "
         "slower than fp32 (bf16: false)");
   }
-  observer.loaded(report);
+  observer.loaded(loaded);
   const Status looped = loop(generation);
   const Status ended = looped.ok() ? finish(generation) : looped;
   if (ended.ok()) return ended;

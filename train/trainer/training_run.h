@@ -86,8 +86,8 @@ class TrainingRun {
   Status run_observed(Generation& generation);
 
   // --- where the state comes from (training_load.cpp)
-  Status begin(Generation& generation, LoadReport& report);
-  Status load(Generation& generation, LoadReport& report);
+  Status begin(Generation& generation, TrainerLoaded& loaded);
+  Status load(Generation& generation, TrainerLoaded& loaded);
   Status read_progress(const GoodCheckpoint& checkpoint, CommitRecord& record);
   // Rank 0: where the state comes from, and what goes with it.
   Result<StateSource> choose_source(std::uint64_t generation, CommitRecord& record);
@@ -99,7 +99,7 @@ class TrainingRun {
     std::int64_t finished_step = -1;  // the last whose follow-up all have finished
   };
   Result<Meeting> meet(Generation& generation);
-  Status resume(Generation& generation, const Meeting& meeting, LoadReport& report);
+  Status resume(Generation& generation, const Meeting& meeting, TrainerLoaded& loaded);
   Status finish_left_behind(Generation& generation, const RecoveryDecision& decision);
   Status agree_on_saves(Generation& generation);
   // Where `left` is given, it goes on from there; else anew, from `restored_`.

@@ -51,32 +51,26 @@ RunChange change_of(const World& world) {
 
 // One generation, in which ranks may die; who died.
 std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation, std::vector<Killer>& killers) {
-  const auto world = ranks.runs.size();
-  auto links = collective::make_local_links(std::vector<int>(world, 0)).value();
-  std::vector<int> died(world, 0);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto communicator = collective::make_cpu_communicator({.rank = static_cast<int>(rank),
-                                                             .world_size = static_cast<int>(world),
-                                                             .generation = generation},
-                                                            std::move(links[rank]));
-      REQUIRE(communicator.ok());
-      ranks.observers[rank].communicator = communicator->get();
-      ranks.recorders[rank]->observe(&killers[rank]);
-      Status status;
-      try {
-        status =
-            ranks.runs[rank]->run_generation(**communicator, generation, ranks.observers[rank]);
-      } catch (const KilledHere&) {
-        died[rank] = 1;
-        status = error(Code::kUnavailable, "killed");
-      }
-      ranks.recorders[rank]->observe(nullptr);
-      if (!status.ok()) (*communicator)->abort(status);
-    });
+  std::vector<int> died(ranks.runs.size(), 0);
+  const auto results = run_ranks(
+      ranks, generation, [&](std::size_t rank, collective::Communicator& communicator) -> Status {
+        Status status;
+        ranks.recorders[rank]->observe(&killers[rank]);
+        try {
+          status =
+              ranks.runs[rank]->run_generation(communicator, generation, ranks.observers[rank]);
+        } catch (const KilledHere&) {
+          died[rank] = 1;
+          status = error(Code::kUnavailable, "killed");
+        }
+        ranks.recorders[rank]->observe(nullptr);
+        return status;
+      });
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    // Whoever lives ends well, or because somebody died.
+    const bool some_died = std::find(died.begin(), died.end(), 1) != died.end();
+    CHECK_MESSAGE((results[rank].ok() || some_died), results[rank].to_string());
   }
-  for (auto& thread : threads) thread.join();
   return {died.begin(), died.end()};
 }
 
@@ -140,7 +134,7 @@ void check_kill(const World& world, const Oracle& oracle, const std::vector<std:
     REQUIRE_MESSAGE(status.ok(), status.to_string());
   for (const auto& observer : ranks->observers) {
     if (!loaded) continue;
-    CHECK(observer.load.from == LoadedFrom::kMemory);
+    CHECK(observer.load.how == LoadedFrom::kMemory);
     CHECK(observer.load.reason.empty());
   }
   CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
@@ -181,7 +175,7 @@ TEST_CASE("memory that is lost is said to be, and the last checkpoint loaded") {
   start_rank(*ranks, 1, dir.file("out"), change_of(world));
   for (const Status& status : run_generation(*ranks, 2)) REQUIRE(status.ok());
   for (const auto& observer : ranks->observers) {
-    CHECK(observer.load.from == LoadedFrom::kCheckpoint);
+    CHECK(observer.load.how == LoadedFrom::kCheckpoint);
     CHECK(observer.load.step == 2);
     CHECK(observer.load.reason == "rank 1 found no memory of the process before it on its node");
   }

@@ -64,7 +64,7 @@ inline RunBundle bundle_for(const std::string& output_dir, std::int64_t batch,
 // Stops a rank at a step as a death would, by aborting its communicator.
 class TestObserver final : public TrainingObserver {
  public:
-  void loaded(const LoadReport& report) override {
+  void loaded(const TrainerLoaded& report) override {
     load = report;
     loaded_step = report.step;
   }
@@ -87,7 +87,7 @@ class TestObserver final : public TrainingObserver {
   std::int64_t abort_after = -1;
   bool save_and_stop = false;
   collective::Communicator* communicator = nullptr;
-  LoadReport load;
+  TrainerLoaded load;
   int steps_done = 0;
   std::vector<double> eval_losses;
   std::vector<std::string> warnings;
@@ -148,7 +148,10 @@ inline std::unique_ptr<Ranks> make_ranks(const std::string& output_dir, const Ru
   return ranks;
 }
 
-inline std::vector<Status> run_generation(Ranks& ranks, std::uint64_t generation) {
+// All ranks at once, each on a thread that calls `body(rank, its communicator)`. Who fails takes
+// the others along.
+template <typename Body>
+std::vector<Status> run_ranks(Ranks& ranks, std::uint64_t generation, Body body) {
   const auto world = ranks.runs.size();
   auto links = collective::make_local_links(std::vector<int>(world, 0)).value();
   std::vector<Status> results(world);
@@ -164,13 +167,19 @@ inline std::vector<Status> run_generation(Ranks& ranks, std::uint64_t generation
         return;
       }
       ranks.observers[rank].communicator = communicator->get();
-      results[rank] =
-          ranks.runs[rank]->run_generation(**communicator, generation, ranks.observers[rank]);
+      results[rank] = body(rank, **communicator);
       if (!results[rank].ok()) (*communicator)->abort(results[rank]);
     });
   }
   for (auto& thread : threads) thread.join();
   return results;
+}
+
+inline std::vector<Status> run_generation(Ranks& ranks, std::uint64_t generation) {
+  return run_ranks(
+      ranks, generation, [&](std::size_t rank, collective::Communicator& communicator) {
+        return ranks.runs[rank]->run_generation(communicator, generation, ranks.observers[rank]);
+      });
 }
 
 inline std::string file(const std::string& path) {

@@ -51,7 +51,7 @@ TEST_CASE("a lost generation goes on from memory and ends bit for bit as if undi
     REQUIRE_MESSAGE(status.ok(), status.to_string());
   }
   for (const auto& observer : ranks->observers) {
-    CHECK(observer.load.from == LoadedFrom::kMemory);
+    CHECK(observer.load.how == LoadedFrom::kMemory);
     CHECK(observer.load.step >= 8);
   }
   CHECK(file(dir.file("out/model.safetensors")) == file(dir.file("oracle/model.safetensors")));
@@ -70,7 +70,7 @@ TEST_CASE("memory lost before any checkpoint: again from the initial weights") {
   start_rank(*ranks, 0, dir.file("out"), change);
   for (const Status& status : run_generation(*ranks, 2)) REQUIRE(status.ok());
   CHECK(ranks->observers[1].loaded_step == 0);
-  CHECK(ranks->observers[1].load.from == LoadedFrom::kInitial);
+  CHECK(ranks->observers[1].load.how == LoadedFrom::kInitial);
   CHECK(file(dir.file("out/model.safetensors")) == file(dir.file("oracle/model.safetensors")));
 }
 
