@@ -21,7 +21,7 @@ class Run:
         self.folder = place.file(name)
         self.log = place.file(name + ".log")
         self.step_at = {}  # step -> when its line came first
-        self.repeated = []  # steps whose line came again, other than by a rewrite of the file
+        self.repeated = []  # steps that were computed again after their line had come
         self.event_at = []  # (event, when it came)
         self.said_at = []  # (line of output, when it came)
         self._changed = threading.Condition()
@@ -56,11 +56,13 @@ class Run:
                 if line in self._seen_lines:  # a file rewritten
                     return
                 self._seen_lines.add(line)
-                step = json.loads(line)["step"]
-                if step in self.step_at:
-                    self.repeated.append(step)
-                else:
-                    self.step_at[step] = at
+                line = json.loads(line)
+                if line["step"] not in self.step_at:
+                    self.step_at[line["step"]] = at
+                elif "seconds" in line:
+                    self.repeated.append(line["step"])
+                # Else: a process that died behind its line; the next one has finished the step, and
+                # knows no times of it.
             elif name == "events.jsonl":
                 if line not in self._seen_lines:
                     self._seen_lines.add(line)

@@ -1,7 +1,5 @@
 #include "train/checkpoint/part_writer.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -12,17 +10,14 @@ namespace {
 
 // Copied and hashed together: stays in the first-level cache.
 constexpr std::size_t kHashBytes = 16u << 10;
-constexpr std::size_t kHugePageBytes = 2u << 20;
 static_assert(kWriteBufferBytes % kHugePageBytes == 0);
 static_assert(kHugePageBytes % PositionalFile::kBlockBytes == 0);
 
 }  // namespace
 
-WriteBuffer::WriteBuffer()
-    : memory_(static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, kWriteBufferBytes))) {
+// In huge pages: a write that passes the cache holds on to each page of it.
+WriteBuffer::WriteBuffer() : memory_(allocate_huge(kWriteBufferBytes)) {
   TROUPE_CHECK(memory_ != nullptr);
-  // Advice: a write that passes the cache holds on to each page of it.
-  static_cast<void>(::madvise(memory_.get(), kWriteBufferBytes, MADV_HUGEPAGE));
 }
 
 PartWriter::PartWriter(WriteBuffer& buffer, const std::atomic<bool>& cancelled)

@@ -5,12 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/huge_pages.h"
 #include "runtime/base/status.h"
 
 namespace troupe::train {
@@ -26,10 +26,7 @@ class WriteBuffer {
   std::byte* data() const { return memory_.get(); }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;  // kWriteBufferBytes
+  HugeBytes memory_;  // kWriteBufferBytes
 };
 
 // One part after another; one thread.

@@ -1,7 +1,6 @@
 #include "train/cpu/staged_operand.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "runtime/base/check.h"
 #include "train/tensor/convert.h"
@@ -11,7 +10,6 @@ namespace {
 
 constexpr std::int64_t kRowAlignElements = 32;  // a cache line of bf16
 constexpr std::int64_t kRowsPerTask = 32;
-constexpr std::size_t kScratchAlignBytes = 4096;
 
 // Rows whose distance is a multiple of a page fall into the same sets of a cache.
 std::int64_t padded_stride(std::int64_t width) {
@@ -39,8 +37,6 @@ void convert_row(const std::byte* source, DType from, std::byte* target, DType t
 
 }  // namespace
 
-void StagedOperand::Free::operator()(std::byte* data) const { std::free(data); }
-
 void StagedOperand::begin(const OperandView& view, DType staged_type, std::int64_t elements_max) {
   view_ = view;
   staged_type_ = staged_type;
@@ -54,8 +50,8 @@ void StagedOperand::begin(const OperandView& view, DType staged_type, std::int64
       static_cast<std::size_t>(panel_ * block_elements_) * dtype_size(staged_type);
   if (bytes <= scratch_bytes_) return;
   scratch_.reset();
-  scratch_bytes_ = (bytes + kScratchAlignBytes - 1) / kScratchAlignBytes * kScratchAlignBytes;
-  scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(kScratchAlignBytes, scratch_bytes_)));
+  scratch_bytes_ = bytes;
+  scratch_.reset(allocate_huge(scratch_bytes_));
   TROUPE_CHECK(scratch_, "no memory for {} bytes of scratch", scratch_bytes_);
 }
 

@@ -7,8 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "runtime/base/huge_pages.h"
 #include "train/cpu/arena.h"
 #include "train/tensor/dtype.h"
 
@@ -62,10 +62,7 @@ class StagedOperand {
   std::int64_t block_elements_ = 0;
   std::int64_t first_ = 0, k0_ = 0, depth_ = 0;  // of the staged panel
 
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte, Free> scratch_;
+  HugeBytes scratch_;
   std::size_t scratch_bytes_ = 0;
 };
 

@@ -1,7 +1,6 @@
 #include "train/model/activations.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "runtime/base/check.h"
 #include "train/model/rope.h"
@@ -39,8 +38,6 @@ class Activations::Cutter {
   std::byte* base_;
   std::size_t used_ = 0;
 };
-
-void Activations::Free::operator()(std::byte* data) const { std::free(data); }
 
 void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   const std::int64_t tokens = options_.rows_max * options_.length_max;
@@ -141,7 +138,7 @@ Activations::Activations(const ModelConfig& config, const ActivationOptions& opt
                          Operators& operators)
     : options_(options) {
   const std::size_t bytes = bytes_needed(config, options);
-  owned_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignBytes, bytes)));
+  owned_.reset(allocate_huge(bytes));
   TROUPE_CHECK(owned_, "no memory for {} bytes of activations", bytes);
   attach(config, operators, {owned_.get(), bytes});
 }
@@ -151,7 +148,7 @@ Result<std::unique_ptr<Activations>> Activations::allocate(const ModelConfig& co
                                                            Operators& operators) {
   const std::size_t bytes = bytes_needed(config, options);
   std::unique_ptr<Activations> made(new Activations(options));
-  made->owned_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignBytes, bytes)));
+  made->owned_.reset(allocate_huge(bytes));
   if (!made->owned_) {
     return error(Code::kOutOfMemory, "there is no memory for {} bytes of activations", bytes);
   }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/huge_pages.h"
 #include "train/model/model_config.h"
 #include "train/tensor/operators.h"
 
@@ -128,10 +129,7 @@ class Activations {
   ActivationOptions options_;
   std::vector<BlockActivations> blocks_;
   std::vector<float*> streams_;
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte, Free> owned_;
+  HugeBytes owned_;
 };
 
 // Rows of logits computed at once: about 64 MiB of them, by the vocabulary alone.

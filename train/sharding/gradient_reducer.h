@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/huge_pages.h"
 #include "train/sharding/communication_queue.h"
 #include "train/sharding/gradient_tree.h"
 #include "train/sharding/mesh_communicators.h"
@@ -87,7 +88,7 @@ class GradientReducer {
 
  private:
   struct Scratch {
-    std::vector<float> values;
+    HugeVector<float> values;
     CommunicationQueue::Ticket busy = 0;  // the reduction that reads it
   };
   bool first() const { return turn_ == 0; }
@@ -128,10 +129,10 @@ class GradientReducer {
   std::size_t next_scratch_ = 0;
 
   // Used by the queue's thread alone.
-  std::vector<std::uint16_t> narrow_;
-  std::vector<std::uint16_t> received_;
-  std::vector<float> exchange_;
-  std::vector<std::vector<float>> stack_;    // levels above the region itself
+  HugeVector<std::uint16_t> narrow_;
+  HugeVector<std::uint16_t> received_;
+  HugeVector<float> exchange_;
+  std::vector<HugeVector<float>> stack_;     // levels above the region itself
   std::vector<std::int64_t> stack_offsets_;  // by unit, in a level
   std::vector<int> heights_;                 // by unit
 };

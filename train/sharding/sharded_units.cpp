@@ -81,8 +81,8 @@ ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& optio
                index(layout.elements(Region::kParameters)) * dtype_size(options.state));
   const GatherBuffers buffers = GatherBuffers::plan(layout, options);
   // Not value-initialised: a page is taken when a unit first lands in it.
-  if (buffers.arena_bytes > 0)
-    arena_ = std::make_unique_for_overwrite<std::byte[]>(index(buffers.arena_bytes));
+  arena_.reset(allocate_huge(index(buffers.arena_bytes)));
+  TROUPE_CHECK(arena_, "no memory for {} bytes of gathered parameters", buffers.arena_bytes);
   vectors_.resize(index(buffers.vector_bytes) / sizeof(float));
   std::size_t offset = 0;
   for (const UnitInfo& unit : layout.layout().units()) {

@@ -6,11 +6,11 @@
 // parameters, and gathered over the shard group where they are sharded.
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/huge_pages.h"
 #include "train/model/unit_access.h"
 #include "train/sharding/communication_queue.h"
 #include "train/sharding/gather_schedule.h"
@@ -101,7 +101,7 @@ class ShardedUnits final : public UnitAccess {
   Pass pass_ = Pass::kTraining;
   std::size_t at_ = 0;                               // the next event of the pass
   std::vector<CommunicationQueue::Ticket> tickets_;  // by unit, of its last gather
-  std::unique_ptr<std::byte[]> arena_;
+  HugeBytes arena_;
   std::int64_t arena_elements_ = 0;
   std::vector<float> vectors_;
   std::vector<std::size_t> vector_offsets_;  // by unit

@@ -330,6 +330,7 @@ void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
   if (alive_died) {
     trainer.died = trainer.alive;
     trainer.unserved_since.reset();
+    trainer.served_later = false;
     if (info.death.context("keeper")) keeper_lost(trainer.node);
     const int rank = state_.places().find(number)->rank;
     if (rank >= 0) look_back(number, rank, trainer.died);
@@ -356,7 +357,10 @@ void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
   trainer.node = info.node_id.brief();
   trainer.node_id = info.node_id;
   trainer.pid = info.pid;
-  give_bundle(number);
+  // What a new spare does to be ready would take the processors from the step that everybody waits
+  // for.
+  trainer.served_later = state_.places().find(number)->rank < 0 && state_.recovering();
+  if (!trainer.served_later) give_bundle(number);
 }
 
 // Told of each process that ended with it.
@@ -371,6 +375,13 @@ void TrainController::keeper_lost(const std::string& node) {
           .step = state_.last_step()},
          fmt::format("the keeper of node {} died, and with it its trainers and their memory", node),
          clock_.unix_time_us());
+}
+
+void TrainController::serve_later_ones() {
+  if (state_.ended() || state_.recovering()) return;
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    if (std::exchange(trainers_[i].served_later, false)) give_bundle(static_cast<int>(i));
+  }
 }
 
 void TrainController::give_bundle(int number) {
@@ -525,9 +536,11 @@ void TrainController::feed(const RunInput& input) { feed(input, clock_.now()); }
 void TrainController::feed(const RunInput& input, TimePoint now) {
   const auto commands = state_.apply(input, now);
   look_at_ranks();
-  if (commands.empty()) return;
-  remember();
-  carry_out(commands);
+  if (!commands.empty()) {
+    remember();
+    carry_out(commands);
+  }
+  serve_later_ones();
 }
 
 // --- commands ------------------------------------------------------------------------------------

@@ -99,6 +99,8 @@ class TrainController {
     std::int64_t pid = 0;
     // Since its process that lives did not take the run's data.
     std::optional<TimePoint> unserved_since;
+    // A spare that gets the run's data when the ranks do not need the processors for a recovery.
+    bool served_later = false;
   };
   // What a controller without its predecessor's memory found.
   struct FoundTrainer {
@@ -117,6 +119,7 @@ class TrainController {
   void actor_changed(int number, const wire::ActorInfo& info);
   void keeper_lost(const std::string& node);
   void give_bundle(int number);
+  void serve_later_ones();
   void gave_bundle(int number, std::uint64_t incarnation, const Status& given);
   // Reads what the memory of a rank's dead process says.
   void look_back(int number, int rank, std::uint64_t incarnation);

@@ -78,6 +78,8 @@ class RunState {
   bool ended() const { return known_.ended.has_value(); }
   bool running() const { return known_.running; }
   std::uint64_t generation() const { return known_.generation; }
+  // A generation runs that followed a failure, and has not finished a step yet.
+  bool recovering() const { return known_.running && recovery_.has_value(); }
   // The newest step that any generation finished.
   std::int64_t last_step() const { return known_.last_step; }
   // Whether StepFinished would tell nothing new: it is repeated, or of a generation that is past.
