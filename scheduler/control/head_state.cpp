@@ -341,6 +341,8 @@ std::optional<std::string> HeadState::broken_line() const {
         return fmt::format("queue entry {} names actor {} wrongly", key.order, id.brief());
       }
     }
+    const bool known = entry.wish ? (*entry.wish)->second.contains(key) : fresh_.contains(key);
+    if (!known) return fmt::format("queue entry {} is in no line", key.order);
     if (entry.group.empty() != !entry.members.empty()) {
       return fmt::format("queue entry {} is neither actors nor a group", key.order);
     }

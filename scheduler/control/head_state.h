@@ -63,6 +63,9 @@ struct HeadConfig {
 class HeadState {
  public:
   explicit HeadState(const HeadConfig& config = {});
+  // Moved, never copied: the line has iterators into itself.
+  HeadState(HeadState&&) = default;
+  HeadState& operator=(HeadState&&) = default;
 
   Outcome apply(Event event, Moment now);
   // When apply(Tick) is due; may be early, never late. Nothing: no timer runs.
@@ -181,7 +184,6 @@ class HeadState {
 
   // waiting_line.cpp
   using Line = std::map<QueueKey, QueueEntry>;
-  struct Wish;   // what cannot be had in a pass cannot be had by the next that wishes the same
   struct Place;  // of an actor: a node, and the bundle
   static QueueKey key_of(const ActorRecord& actor);
   static QueueKey key_of(const GroupRecord& group);
@@ -192,12 +194,11 @@ class HeadState {
   void enqueue(GroupRecord& group);
   void dequeue(GroupRecord& group);
   void schedule();
-  bool try_place(QueueKey key, std::set<Wish>& refused);
-  bool try_place_actors(QueueKey key, std::set<Wish>& refused);
-  bool try_place_group(QueueKey key, std::set<Wish>& refused);
-  std::optional<std::vector<NodeId>> find_places(QueueKey key, const std::vector<Bundle>& bundles,
-                                                 wire::PlacementStrategy strategy,
-                                                 std::set<Wish>& refused) const;
+  void schedule_all();
+  Wish wish_of(const QueueEntry& entry) const;
+  bool try_place(QueueKey key);
+  bool try_place_actors(QueueKey key);
+  bool try_place_group(QueueKey key);
   const KeptFree* kept_free_before(QueueKey key) const;
   bool consider_turn(QueueKey key);
   void look_again_at(TimePoint at);
@@ -255,6 +256,7 @@ class HeadState {
   std::size_t living_groups_ = 0;
   ClusterView view_;  // of the nodes that take actors
   Line queue_;
+  Wishes wishes_;
   std::set<QueueKey> fresh_;                // lined up since the last pass
   std::optional<QueueKey> turn_;            // whose turn it is: room is kept free for it
   std::optional<TimePoint> look_again_at_;  // the next kLine timer that counts

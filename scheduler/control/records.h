@@ -87,11 +87,31 @@ struct QueueKey {
   friend auto operator<=>(const QueueKey&, const QueueKey&) = default;
 };
 
+// What something that waits wishes for. Where it cannot be had in a pass over the line, it cannot
+// be had by those behind that wish the same.
+struct Wish {
+  struct Part {
+    wire::Resources need;
+    std::optional<NodeId> affinity;
+    wire::LabelSelector selector;
+    GroupId in_group;
+    std::int32_t bundle_index = -1;
+    friend auto operator<=>(const Part&, const Part&) = default;
+  };
+  wire::PlacementStrategy strategy = wire::PlacementStrategy::kPack;
+  std::vector<Part> parts;
+  GroupId own;  // a group that was reserved before has a wish of its own: its actors hold places
+  friend auto operator<=>(const Wish&, const Wish&) = default;
+};
+// Those that wait, by what they wish for.
+using Wishes = std::map<Wish, std::set<QueueKey>>;
+
 // A gang, one actor, or a placement group that waits.
 struct QueueEntry {
   std::vector<ActorId> members;
   GroupId group;  // empty: it is actors
   TimePoint since;
+  std::optional<Wishes::iterator> wish;  // nothing until a pass has looked at it
   // The turn for which `kept_free` was chosen (waiting_line.cpp), 0 for none.
   std::uint64_t turn = 0;
   KeptFree kept_free;

@@ -5,7 +5,6 @@
 // room is kept free for it (HeadConfig::turn_patience).
 
 #include <algorithm>
-#include <tuple>
 
 #include "runtime/base/check.h"
 #include "scheduler/control/head_state.h"
@@ -42,12 +41,6 @@ Turn turn_after(const HeadConfig& config, Duration waited) {
 
 }  // namespace
 
-struct HeadState::Wish {
-  wire::PlacementStrategy strategy;
-  std::vector<std::tuple<wire::Resources, std::optional<NodeId>, wire::LabelSelector>> bundles;
-  friend auto operator<=>(const Wish&, const Wish&) = default;
-};
-
 struct HeadState::Place {
   NodeId node_id;
   std::int32_t bundle_index = -1;
@@ -72,6 +65,7 @@ QueueEntry& HeadState::line_up(QueueKey key) {
 
 void HeadState::leave_line(Line::iterator entry) {
   fresh_.erase(entry->first);
+  if (entry->second.wish) (*entry->second.wish)->second.erase(entry->first);
   if (turn_ == entry->first) {
     turn_.reset();
     came_room();  // what was kept free for it
@@ -117,35 +111,74 @@ void HeadState::schedule() {
   schedule_needed_ = false;
   const bool all = std::exchange(room_came_, false);
   if (stopping()) return;
-  std::vector<QueueKey> keys;
-  if (all) {
-    turn_.reset();
-    keys.reserve(queue_.size());
-    for (const auto& [key, entry] : queue_) keys.push_back(key);
-  } else {
-    keys.assign(fresh_.begin(), fresh_.end());
+  const std::set<QueueKey> fresh = std::exchange(fresh_, {});
+  for (const QueueKey& key : fresh) {
+    QueueEntry& entry = queue_.at(key);
+    if (entry.wish) continue;
+    entry.wish = wishes_.try_emplace(wish_of(entry)).first;
+    (*entry.wish)->second.insert(key);
   }
-  fresh_.clear();
-  std::set<Wish> refused;
-  bool turn_is_known = !all;
-  for (const QueueKey& key : keys) {
-    if (!queue_.contains(key) || try_place(key, refused)) continue;
-    if (!turn_is_known) {
+  if (all) {
+    schedule_all();
+  } else {
+    std::set<const Wish*> refused;
+    for (const QueueKey& key : fresh) {
+      const Wish* wish = &(*queue_.at(key).wish)->first;
+      if (refused.contains(wish) || try_place(key)) continue;
+      refused.insert(wish);
+      if (!look_again_at_) look_again_at(queue_.at(key).since + config_.turn_patience);
+    }
+  }
+  std::erase_if(wishes_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+// In the order of the line, of equal wishes only the first that is refused.
+void HeadState::schedule_all() {
+  turn_.reset();
+  bool turn_is_known = false;
+  std::set<std::pair<QueueKey, Wishes::const_pointer>> next;
+  for (const auto& wish : wishes_) {
+    if (!wish.second.empty()) next.emplace(*wish.second.begin(), &wish);
+  }
+  while (!next.empty()) {
+    const auto [key, wish] = *next.begin();
+    next.erase(next.begin());
+    if (try_place(key)) {
+      const auto following = wish->second.upper_bound(key);
+      if (following != wish->second.end()) next.emplace(*following, wish);
+    } else if (!turn_is_known) {
       turn_is_known = consider_turn(key);
-    } else if (!all && !look_again_at_) {
-      look_again_at(queue_.at(key).since + config_.turn_patience);
     }
   }
 }
 
-bool HeadState::try_place(QueueKey key, std::set<Wish>& refused) {
-  return queue_.at(key).group.empty() ? try_place_actors(key, refused)
-                                      : try_place_group(key, refused);
+Wish HeadState::wish_of(const QueueEntry& entry) const {
+  Wish wish;
+  if (!entry.group.empty()) {
+    const GroupRecord& group = groups_.at(entry.group);
+    wish.strategy = group.spec.strategy;
+    if (group.was_created) wish.own = entry.group;
+    for (const wire::BundleSpec& bundle : group.spec.bundles) {
+      wish.parts.push_back({bundle.resources, {}, bundle.label_selector, {}, -1});
+    }
+  }
+  for (const ActorId& id : entry.members) {
+    const wire::ActorSpec& spec = actors_.at(id).spec;
+    const bool bound = spec.node_affinity.has_value() && !spec.node_affinity_soft;
+    wish.parts.push_back({spec.resources, bound ? spec.node_affinity : std::nullopt,
+                          spec.label_selector, spec.placement_group, spec.bundle_index});
+  }
+  return wish;
 }
 
-bool HeadState::try_place_group(QueueKey key, std::set<Wish>& refused) {
+bool HeadState::try_place(QueueKey key) {
+  return queue_.at(key).group.empty() ? try_place_actors(key) : try_place_group(key);
+}
+
+bool HeadState::try_place_group(QueueKey key) {
   GroupRecord& group = groups_.at(queue_.at(key).group);
-  const auto nodes = find_places(key, bundles_of(group), group.spec.strategy, refused);
+  const std::vector<Bundle> bundles = bundles_of(group);
+  const auto nodes = place({bundles, group.spec.strategy}, view_, kept_free_before(key));
   if (!nodes) return false;
   dequeue(group);
   prepare(group, *nodes);
@@ -153,7 +186,7 @@ bool HeadState::try_place_group(QueueKey key, std::set<Wish>& refused) {
 }
 
 // All of them, those in bundles of placement groups and the others, or none.
-bool HeadState::try_place_actors(QueueKey key, std::set<Wish>& refused) {
+bool HeadState::try_place_actors(QueueKey key) {
   const std::vector<ActorId> members = queue_.at(key).members;
   std::vector<Place> places(members.size());
   std::vector<Bundle> bundles;
@@ -172,7 +205,7 @@ bool HeadState::try_place_actors(QueueKey key, std::set<Wish>& refused) {
     places[i] = {group.info.bundles[static_cast<std::size_t>(*index)].node_id, *index};
   }
   if (!bundles.empty()) {
-    const auto nodes = find_places(key, bundles, wire::PlacementStrategy::kPack, refused);
+    const auto nodes = place({bundles}, view_, kept_free_before(key));
     if (!nodes) return false;
     for (std::size_t i = 0; i < outside.size(); ++i) places[outside[i]].node_id = (*nodes)[i];
   }
@@ -183,22 +216,6 @@ bool HeadState::try_place_actors(QueueKey key, std::set<Wish>& refused) {
     start_on(actor, nodes_.at(places[i].node_id));
   }
   return true;
-}
-
-std::optional<std::vector<NodeId>> HeadState::find_places(QueueKey key,
-                                                          const std::vector<Bundle>& bundles,
-                                                          wire::PlacementStrategy strategy,
-                                                          std::set<Wish>& refused) const {
-  Wish wish{strategy, {}};
-  bool comparable = true;
-  for (const Bundle& bundle : bundles) {
-    comparable = comparable && bundle.held.empty();
-    wish.bundles.emplace_back(bundle.need, bundle.affinity, bundle.selector);
-  }
-  if (comparable && refused.contains(wish)) return std::nullopt;
-  auto nodes = place({bundles, strategy}, view_, kept_free_before(key));
-  if (!nodes && comparable) refused.insert(std::move(wish));
-  return nodes;
 }
 
 // --- turns ---------------------------------------------------------------------------------------

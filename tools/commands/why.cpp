@@ -103,11 +103,18 @@ Status why(const WhyOptions& options, CommandContext& context) {
   auto found = find_sources(options.target, context);
   // No run: then an actor or a placement group is meant.
   if (found.status().code() == Code::kNotFound && !options.target.empty()) {
-    const Status told = tell_waiting(context, options.cluster, options.target);
+    const auto told = tell_waiting(context, options.cluster, options.target);
+    if (told.ok() && *told) return {};
+    if (told.ok()) {
+      return error(Code::kNotFound,
+                   "there is no run, actor or placement group '{}': 'troupe actors --all' and "
+                   "'troupe groups --all' list those of the cluster",
+                   options.target);
+    }
     // Without a cluster to ask, what is known of runs is the better answer.
-    const bool no_cluster = !options.cluster.address && told.code() == Code::kNotFound &&
-                            !find_cluster(context, {}, options.cluster.token).ok();
-    return no_cluster ? found.status() : told;
+    const Code code = told.status().code();
+    const bool no_cluster = code == Code::kNotFound || code == Code::kUnavailable;
+    return no_cluster && !options.cluster.address ? found.status() : told.status();
   }
   auto sources = TROUPE_TRY(std::move(found));
   auto events = train::read_events(files, join_path(sources.output_dir, train::kEventsFile));

@@ -72,8 +72,8 @@ std::string tell(const wire::PlacementGroupInfo& group, const NodeNames& nodes) 
 
 }  // namespace
 
-Status tell_waiting(CommandContext& context, const ClusterOptions& options,
-                    const std::string& target) {
+Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options,
+                          const std::string& target) {
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe why"));
   const auto actors = TROUPE_TRY(cluster->head->actors(true, cluster->deadline));
   const auto groups = TROUPE_TRY(cluster->head->groups(true, cluster->deadline));
@@ -90,13 +90,7 @@ Status tell_waiting(CommandContext& context, const ClusterOptions& options,
   for (const auto& group : groups) {
     if (is_meant(target, group.name, group.group_id.to_string())) found_groups.push_back(&group);
   }
-  if (found.empty() && found_groups.empty()) {
-    return error(
-        Code::kNotFound,
-        "there is no run, actor or placement group '{}': 'troupe actors --all' and 'troupe "
-        "groups --all' list them",
-        target);
-  }
+  if (found.empty() && found_groups.empty()) return false;
   if (options.json) {
     json::Array actor_list;
     for (const auto* actor : found) actor_list.push_back(to_json(*actor));
@@ -105,12 +99,12 @@ Status tell_waiting(CommandContext& context, const ClusterOptions& options,
     context.out << json::write(json::Object{{"actors", std::move(actor_list)},
                                             {"groups", std::move(group_list)}})
                 << "\n";
-    return {};
+    return true;
   }
   const NodeNames nodes(TROUPE_TRY(cluster->head->nodes(cluster->deadline)));
   for (const auto* actor : found) context.out << tell(*actor, nodes);
   for (const auto* group : found_groups) context.out << tell(*group, nodes);
-  return {};
+  return true;
 }
 
 }  // namespace troupe::tools

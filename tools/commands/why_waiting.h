@@ -8,9 +8,9 @@
 
 namespace troupe::tools {
 
-// `target`: a name, an id, or the first digits of one. kNotFound when the cluster has no such actor
-// or group; else as connect_cluster.
-Status tell_waiting(CommandContext& context, const ClusterOptions& options,
-                    const std::string& target);
+// `target`: a name, an id, or the first digits of one. False: the cluster has no such actor or
+// group. Errors as connect_cluster's.
+Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options,
+                          const std::string& target);
 
 }  // namespace troupe::tools
