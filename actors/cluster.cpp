@@ -31,6 +31,7 @@ struct Cluster::State {
   net::Address head;
   net::Token token;
   JobId job_id;
+  ClientId client_id;
   NodeId node_id;
   bool shared = false;  // embedded, and nodes of other machines may have joined
   std::shared_ptr<scheduler::HeadClient> head_client;
@@ -55,7 +56,7 @@ Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, 
   auto random = std::make_shared<SystemRandom>();
   net::EventLoop& loop = state.thread->loop();
   wire::ClientHello hello;
-  hello.client_id = ClientId::make(*random);
+  hello.client_id = state.client_id = ClientId::make(*random);
   hello.job_id = state.job_id = JobId::make(*random);
   hello.name = fmt::format("{} {}", job_name, ::getpid());
   hello.kind = "driver";
@@ -81,6 +82,7 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   scheduler::EmbeddedOptions embedded;
   embedded.num_cpus = options.num_cpus;
   embedded.resources = options.resources;
+  embedded.labels = options.labels;
   embedded.log_dir = options.log_dir;
   embedded.log_level = options.log_level;
   embedded.on_output = options.on_output;
@@ -132,6 +134,24 @@ Result<Cluster> Cluster::connect(const ConnectOptions& options) {
 
 Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
   return client()->nodes(Deadline::after(timeout));
+}
+
+Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptions& options,
+                                                       Duration timeout) {
+  auto spec = TROUPE_TRY(detail::make_group_spec(options));
+  SystemRandom random;
+  spec.group_id = GroupId::make(random);
+  spec.job_id = state_->job_id;
+  spec.owner = state_->client_id;
+  return PlacementGroup::create(state_->head_client, std::move(spec), Deadline::after(timeout));
+}
+
+Result<PlacementGroup> Cluster::get_placement_group(const std::string& name, Duration timeout) {
+  return PlacementGroup::find(state_->head_client, name, Deadline::after(timeout));
+}
+
+Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
+  return state_->head_client->groups(true, Deadline::after(timeout));
 }
 
 const net::Address& Cluster::head_address() const { return state_->head; }

@@ -19,6 +19,7 @@
 #include "actors/actor_class.h"
 #include "actors/handle.h"
 #include "actors/options.h"
+#include "actors/placement_group.h"
 #include "actors/spawn.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
@@ -31,6 +32,7 @@ namespace troupe {
 struct EmbeddedOptions {
   double num_cpus = 0;  // 0: the CPUs this process may use
   std::map<std::string, double> resources;
+  std::map<std::string, std::string> labels;  // of the node
   // Output of the actors' processes, line by line; by default it goes to standard error with the
   // actor's name before it.
   std::function<void(const std::string& actor, std::string_view line)> on_output;
@@ -94,6 +96,19 @@ class Cluster {
     return ActorWatch(client(), client()->watch(handle.id(), std::move(on_change)));
   }
   Result<std::vector<wire::NodeInfo>> nodes(Duration timeout = kControlTimeout);
+
+  // Asks for resources on the nodes as a whole; returns when the head has accepted, not when it is
+  // reserved: PlacementGroup::ready waits for that. It is removed when this Cluster ends, unless
+  // detached. kAlreadyExists for a name that is taken, kInvalidArgument for bundles that make no
+  // sense.
+  Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options,
+                                                Duration timeout = kControlTimeout);
+  // The group of this name that was not removed. kNotFound.
+  Result<PlacementGroup> get_placement_group(const std::string& name,
+                                             Duration timeout = kControlTimeout);
+  // Of all jobs, also those that were removed, as far as the head remembers them.
+  Result<std::vector<wire::PlacementGroupInfo>> placement_groups(
+      Duration timeout = kControlTimeout);
 
   // Ends the job's actors, and the cluster where it is embedded; nothing is left behind. The
   // destructor does it too.

@@ -37,6 +37,16 @@ struct ControlMessage {
     readSegment @27 :ReadSegment;
     segmentBytes @28 :SegmentBytes;
     nodeNote @29 :NodeNote;
+    prepareBundles @30 :PrepareBundles;
+    commitBundles @31 :CommitBundles;
+    releaseBundles @32 :ReleaseBundles;
+    bundlesPrepared @33 :BundlesPrepared;
+    createPlacementGroup @34 :CreatePlacementGroup;
+    removePlacementGroup @35 :RemovePlacementGroup;
+    watchPlacementGroup @36 :WatchPlacementGroup;
+    listPlacementGroups @37 :ListPlacementGroups;
+    placementGroupUpdate @38 :PlacementGroupUpdate;
+    placementGroupList @39 :PlacementGroupList;
   }
 }
 
@@ -76,6 +86,7 @@ struct RegisterNodeReply {
   heartbeatIntervalMs @3 :Int64;
   heartbeatTimeoutMs @4 :Int64;
   stop @5 :List(ActorGeneration);
+  reservations @6 :List(T.Reservation);
 }
 
 struct Heartbeat {
@@ -230,4 +241,56 @@ struct SegmentBytes {
 struct NodeNote {
   kind @0 :Text;
   text @1 :Text;
+}
+
+struct PrepareBundles {
+  reservation @0 :T.Reservation;
+}
+
+struct CommitBundles {
+  groupId @0 :T.Id;
+  generation @1 :UInt64;
+}
+
+struct ReleaseBundles {
+  groupId @0 :T.Id;
+  generation @1 :UInt64;
+}
+
+struct BundlesPrepared {
+  groupId @0 :T.Id;
+  generation @1 :UInt64;
+  status @2 :T.Status;
+}
+
+struct CreatePlacementGroup {
+  requestId @0 :UInt64;
+  spec @1 :T.PlacementGroupSpec;
+}
+
+struct RemovePlacementGroup {
+  requestId @0 :UInt64;
+  groupId @1 :T.Id;
+  reason @2 :Text;
+}
+
+struct WatchPlacementGroup {
+  requestId @0 :UInt64;
+  groupId @1 :T.Id;
+  name @2 :Text;
+  stop @3 :Bool;
+}
+
+struct ListPlacementGroups {
+  requestId @0 :UInt64;
+  includeRemoved @1 :Bool;
+}
+
+struct PlacementGroupUpdate {
+  group @0 :T.PlacementGroupInfo;
+}
+
+struct PlacementGroupList {
+  requestId @0 :UInt64;
+  groups @1 :List(T.PlacementGroupInfo);
 }

@@ -63,6 +63,9 @@ struct RegisterNodeReply {
   std::int64_t heartbeat_timeout_ms = 0;
   // (actor, generation) that the head does not want to run any more: the node stops them.
   std::vector<std::pair<ActorId, std::uint64_t>> stop;
+  // All that the node holds for placement groups from now on, committed; what it held before is
+  // over.
+  std::vector<Reservation> reservations;
 };
 
 struct Heartbeat {
@@ -87,6 +90,23 @@ struct StopActor {
   bool comes_back = false;
 };
 
+// The two phases in which a placement group is reserved: every node that is to hold a part of it is
+// asked to prepare, and answers; when all have agreed, each is told to commit, otherwise to
+// release.
+struct PrepareBundles {
+  Reservation reservation;
+};
+// Its actors may start now.
+struct CommitBundles {
+  GroupId group_id;
+  std::uint64_t generation = 0;
+};
+// The group was removed, or is reserved anew. What runs in it is stopped by messages of its own.
+struct ReleaseBundles {
+  GroupId group_id;
+  std::uint64_t generation = 0;
+};
+
 // The node stops its actors and ends.
 struct ShutdownNode {
   std::string reason;
@@ -103,6 +123,12 @@ struct ActorStarted {
 struct ActorReady {
   ActorId actor_id;
   std::uint64_t generation = 0;
+};
+// The node holds the reservation, or why it cannot.
+struct BundlesPrepared {
+  GroupId group_id;
+  std::uint64_t generation = 0;
+  Status status;
 };
 // Something happened on the node that people should find among the cluster's events.
 struct NodeNote {
@@ -150,7 +176,30 @@ struct ListEvents {
   std::uint64_t after_sequence = 0;
   std::uint32_t count_max = 1000;
 };
-// Ends every non-detached actor of a job.
+// Reserves a placement group; it waits while it does not fit. The group's id is the client's
+// choice.
+struct CreatePlacementGroup {
+  std::uint64_t request_id = 0;
+  PlacementGroupSpec spec;
+};
+// Ends the actors in it and gives back what it holds. A group that was removed stays so.
+struct RemovePlacementGroup {
+  std::uint64_t request_id = 0;
+  GroupId group_id;
+  std::string reason;
+};
+// Pushes a PlacementGroupUpdate now and at each change, until the connection ends or `stop`.
+struct WatchPlacementGroup {
+  std::uint64_t request_id = 0;
+  GroupId group_id;  // empty: by name
+  std::string name;
+  bool stop = false;
+};
+struct ListPlacementGroups {
+  std::uint64_t request_id = 0;
+  bool include_removed = true;
+};
+// Ends every non-detached actor of a job, and removes its groups.
 struct EndJob {
   std::uint64_t request_id = 0;
   JobId job_id;
@@ -205,6 +254,13 @@ struct EventList {
   std::uint64_t request_id = 0;
   std::vector<EventRecord> events;
 };
+struct PlacementGroupUpdate {
+  PlacementGroupInfo group;
+};
+struct PlacementGroupList {
+  std::uint64_t request_id = 0;
+  std::vector<PlacementGroupInfo> groups;
+};
 struct LogText {
   std::uint64_t request_id = 0;
   Status status;
@@ -225,7 +281,9 @@ using ControlMessage =
                  ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
                  WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
                  ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText,
-                 ReadSegment, SegmentBytes, NodeNote>;
+                 ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles,
+                 BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup,
+                 ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

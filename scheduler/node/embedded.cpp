@@ -78,6 +78,7 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   node_options.head = head_address;
   node_options.token = token;
   node_options.resources = TROUPE_TRY(resources_of(options));
+  node_options.labels = options.labels;
   node_options.log_dir = options.log_dir;
   node_options.on_output = options.on_output;
   node_options.log_sink = options.log_sink;

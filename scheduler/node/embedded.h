@@ -21,6 +21,7 @@ struct EmbeddedOptions {
   double num_cpus = 0;  // 0: the CPUs this process may use
   // Units of further resources, or of "memory" and "GPU" instead of those detected.
   std::map<std::string, double> resources;
+  std::map<std::string, std::string> labels;
   OutputSink on_output;  // actors' output, line by line, on the cluster's thread
   std::string log_dir;   // actors' output into files there; empty: none
   LogSink log_sink;      // head's and node's own lines; empty: standard error

@@ -35,9 +35,12 @@ void NodeState::close(FdHandle fd) {
 
 void NodeState::from_head(wire::StartActor& start) {
   const ActorId id = start.spec.actor_id;
-  if (end_status_) {
+  const Status refused = end_status_
+                             ? error(Code::kUnavailable, "node {} is ending", config_.node.name)
+                             : check_bundle(start.spec);
+  if (!refused.ok()) {
     wire::ActorExited exited{id, start.generation};
-    exited.cause = error(Code::kUnavailable, "node {} is ending", config_.node.name);
+    exited.cause = refused;
     send(std::move(exited));
     return;
   }

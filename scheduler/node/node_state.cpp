@@ -138,6 +138,11 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
       std::chrono::milliseconds(std::max<std::int64_t>(reply.heartbeat_timeout_ms, 0));
   if (heartbeat_interval_ > Duration::zero()) heartbeat_at_ = now_ + heartbeat_interval_;
   keep_node();
+  reservations_.clear();
+  for (wire::Reservation& reservation : reply.reservations) {
+    const GroupId id = reservation.group_id;
+    reservations_[id] = {std::move(reservation), true};
+  }
   commands_.push_back(node_command::Registered{reply.name});
   for (wire::NodeNote& note : std::exchange(notes_, {})) send(std::move(note));
   for (const auto& [actor_id, generation] : reply.stop) {

@@ -6,6 +6,7 @@
 #include "tools/commands/chaos.h"
 #include "tools/commands/events.h"
 #include "tools/commands/generate.h"
+#include "tools/commands/groups.h"
 #include "tools/commands/head.h"
 #include "tools/commands/help.h"
 #include "tools/commands/logs.h"
@@ -45,6 +46,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_status_command(app, context);
   add_nodes_command(app, context);
   add_actors_command(app, context);
+  add_groups_command(app, context);
   add_events_command(app, context);
   add_logs_command(app, context);
   add_stop_command(app, context);
