@@ -1,10 +1,6 @@
 #include "runtime/net/tls_handshake.h"
 
-#include <errno.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
@@ -79,21 +75,17 @@ std::string route_of_server_name(std::string_view name) {
 
 // --- the connecting side -------------------------------------------------------------------------
 
-TlsClientHandshake::TlsClientHandshake(std::string target, std::string where, int socket)
-    : target_(std::move(target)), where_(std::move(where)), socket_(socket) {}
+TlsClientHandshake::TlsClientHandshake(std::string target, std::string where)
+    : target_(std::move(target)), where_(std::move(where)) {}
 
 Result<std::unique_ptr<TlsClientHandshake>> TlsClientHandshake::begin(const Token& token,
                                                                       std::string target,
                                                                       std::string where,
                                                                       int socket) {
   std::unique_ptr<TlsClientHandshake> handshake(
-      new TlsClientHandshake(std::move(target), std::move(where), socket));
+      new TlsClientHandshake(std::move(target), std::move(where)));
   handshake->session_ = TROUPE_TRY(TlsSession::client(
       TROUPE_TRY(token.tls().context()), socket, server_name_of(route_of(handshake->target_))));
-  // The first message, before there is anything to look at. It fits into an empty socket.
-  if (handshake->session_->handshake() == TlsState::kBroken) {
-    return handshake->session_->failure(handshake->where_);
-  }
   return handshake;
 }
 
@@ -108,9 +100,6 @@ Result<TlsState> TlsClientHandshake::go_on() {
     const TlsState state = TROUPE_TRY(step());
     if (state != TlsState::kDone || stage_ == Stage::kMessage) return state;
     switch (stage_) {
-      case Stage::kFirstByte:
-        stage_ = Stage::kHandshake;
-        break;
       case Stage::kHandshake:
         stage_ = Stage::kTarget;
         buffer_ = target_message(target_);
@@ -130,18 +119,16 @@ Result<TlsState> TlsClientHandshake::go_on() {
 
 Result<TlsState> TlsClientHandshake::step() {
   switch (stage_) {
-    case Stage::kFirstByte:
-      return look_at_first_byte();
     case Stage::kHandshake: {
       const TlsState state = session_->handshake();
-      if (state == TlsState::kBroken) return session_->failure(where_);
+      if (state == TlsState::kBroken) return failure();
       return state;
     }
     case Stage::kTarget:
       while (done_ < buffer_.size()) {
         const TlsIo io = session_->write(std::span(buffer_).subspan(done_));
         if (io.state == TlsState::kWaitRead || io.state == TlsState::kWaitWrite) return io.state;
-        if (io.state != TlsState::kDone) return session_->failure(where_);
+        if (io.state != TlsState::kDone) return failure();
         done_ += io.count;
       }
       return TlsState::kDone;
@@ -158,23 +145,8 @@ Result<TlsState> TlsClientHandshake::step() {
   return TlsState::kBroken;
 }
 
-Result<TlsState> TlsClientHandshake::look_at_first_byte() {
-  std::byte first{};
-  const ssize_t count = ::recv(socket_, &first, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    return TlsState::kWaitRead;
-  }
-  if (count < 0) {
-    return error(Code::kUnavailable, "the connection to {} broke: {}", where_,
-                 std::strerror(errno));
-  }
-  if (count == 0) {
-    return error(Code::kUnavailable,
-                 "{} closed the connection during the handshake: it ends, is overloaded, or is not "
-                 "Troupe",
-                 where_);
-  }
-  if (first == kTlsFirstByte || first == kTlsAlertByte) return TlsState::kDone;
+Status TlsClientHandshake::failure() const {
+  const auto first = session_->first_byte();
   if (first == kHandshakeMagic[0]) {
     return error(Code::kFailedPrecondition,
                  "{} does not encrypt its connections and this program does: {} was started with "
@@ -182,9 +154,12 @@ Result<TlsState> TlsClientHandshake::look_at_first_byte() {
                  "between is yours alone",
                  where_, where_);
   }
-  return error(Code::kProtocol,
-               "what listens at {} is not Troupe: give the address that `troupe head` printed",
-               where_);
+  if (first && first != kTlsFirstByte && first != kTlsAlertByte) {
+    return error(Code::kProtocol,
+                 "what listens at {} is not Troupe: give the address that `troupe head` printed",
+                 where_);
+  }
+  return session_->failure(where_);
 }
 
 Result<TlsState> TlsClientHandshake::fill() {
@@ -194,7 +169,7 @@ Result<TlsState> TlsClientHandshake::fill() {
     if (io.state == TlsState::kClosed) {
       return error(Code::kUnavailable, "{} closed the connection during the handshake", where_);
     }
-    if (io.state != TlsState::kDone) return session_->failure(where_);
+    if (io.state != TlsState::kDone) return failure();
     done_ += io.count;
   }
   return TlsState::kDone;

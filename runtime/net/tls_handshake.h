@@ -39,9 +39,9 @@ class TlsClientHandshake {
   std::unique_ptr<TlsSession> take_session() { return std::move(session_); }
 
  private:
-  enum class Stage { kFirstByte, kHandshake, kTarget, kAnswer, kMessage };
-  TlsClientHandshake(std::string target, std::string where, int socket);
-  Result<TlsState> look_at_first_byte();
+  enum class Stage { kHandshake, kTarget, kAnswer, kMessage };
+  TlsClientHandshake(std::string target, std::string where);
+  Status failure() const;
   Result<TlsState> step();
   Result<TlsState> on_answer();
   // Fills the rest of buffer_.
@@ -50,9 +50,8 @@ class TlsClientHandshake {
 
   const std::string target_;
   const std::string where_;
-  const int socket_;
   std::unique_ptr<TlsSession> session_;
-  Stage stage_ = Stage::kFirstByte;
+  Stage stage_ = Stage::kHandshake;
   std::vector<std::byte> buffer_;  // what is written or read now
   std::size_t done_ = 0;           // of it
   Code refusal_ = Code::kOk;

@@ -154,11 +154,21 @@ class Relay : public std::enable_shared_from_this<Relay> {
     return true;
   }
 
+  // As many records as there are, up to a piece: the user is woken once for them.
   bool read_peer() {
-    const TlsIo io = session_->read(in_.space());
+    const auto space = in_.space();
+    std::size_t have = 0;
+    TlsIo io;
+    while (have < space.size()) {
+      io = session_->read(space.subspan(have));
+      if (io.state != TlsState::kDone) break;
+      have += io.count;
+    }
+    in_.filled(have);
+    // What stopped it, an end or a failure too, comes again when these have gone.
+    if (have > 0) return true;
     switch (io.state) {
       case TlsState::kDone:
-        in_.filled(io.count);
         return true;
       case TlsState::kWaitRead:
         outer_readable_ = true;

@@ -17,8 +17,6 @@
 namespace troupe::net {
 namespace {
 
-// RFC 8446, 5.5: AES-GCM may protect 2^24.5 records with one key.
-constexpr std::uint64_t kRecordsPerKey = 1u << 23;
 // What is taken from the socket at once once a stream flows: four full records.
 constexpr std::size_t kReadAheadBytes = 66u << 10;
 
@@ -127,6 +125,7 @@ int TlsSession::socket_read(bio_st* bio, char* space, int size) {
   while (true) {
     const ssize_t count = ::recv(session.socket_, space, wanted, MSG_DONTWAIT);
     if (count > 0) {
+      if (!session.first_byte_) session.first_byte_ = static_cast<std::byte>(*space);
       if (!session.established_) session.received_bytes_ += static_cast<std::size_t>(count);
       return static_cast<int>(count);
     }
@@ -206,7 +205,7 @@ TlsIo TlsSession::read(std::span<std::byte> space) {
 TlsIo TlsSession::write(std::span<const std::byte> data) {
   TROUPE_CHECK(!data.empty());
   ::ERR_clear_error();
-  if (records_written_ >= kRecordsPerKey &&
+  if (records_written_ >= records_per_key_ &&
       ::SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
     records_written_ = 0;
   }
@@ -280,7 +279,12 @@ Status TlsSession::failure(const std::string& where) const {
   if (ERR_GET_LIB(error_) == ERR_LIB_SSL && (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)) {
     return error(Code::kUnauthenticated, "{} sent no certificate", where);
   }
-  if (end_of_file_) return error(Code::kUnavailable, "{} closed the connection", where);
+  if (end_of_file_) {
+    return error(Code::kUnavailable,
+                 "{} closed the connection during the handshake: it ends, is overloaded, or is not "
+                 "Troupe",
+                 where);
+  }
   const char* text = ::ERR_reason_error_string(error_);
   return error(Code::kProtocol, "{} does not speak TLS 1.3 as this program does: {}", where,
                text != nullptr ? text : "no reason given");

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -49,6 +50,10 @@ class TlsSession {
   void end_writing();
   // From now on larger pieces are taken from the socket at once: for streams.
   void read_ahead();
+  // For tests: a new key after so many records, instead of many millions.
+  void renew_key_after(std::uint64_t records) { records_per_key_ = records; }
+  // What the peer said first, whether it is TLS or not.
+  std::optional<std::byte> first_byte() const { return first_byte_; }
   // Why it is broken. `where` names the peer. kUnauthenticated: another cluster's certificate,
   // none, or one whose time is over or has not come, with both times; kProtocol; kUnavailable.
   Status failure(const std::string& where) const;
@@ -72,7 +77,10 @@ class TlsSession {
   OpenSslHandle<ssl_st> ssl_;
   bool established_ = false;
   bool end_of_file_ = false;
-  std::size_t received_bytes_ = 0;     // before it is established
+  std::optional<std::byte> first_byte_;
+  std::size_t received_bytes_ = 0;  // before it is established
+  // RFC 8446, 5.5: AES-GCM may protect 2^24.5 records with one key.
+  std::uint64_t records_per_key_ = 1u << 23;
   std::uint64_t records_written_ = 0;  // with the key in use
   // Of the failure.
   int socket_errno_ = 0;

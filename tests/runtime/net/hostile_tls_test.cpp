@@ -91,6 +91,7 @@ TEST_CASE(
   TlsServer server;
   for (const auto& [from, until] : {std::pair{-9 * kDayS, -kDayS}, std::pair{kDayS, 9 * kDayS}}) {
     const auto refused = server.connect("head", tests::with_validity(kTlsToken, from, until));
+    CAPTURE(refused.status().to_string());
     CHECK(refused.status().code() == Code::kUnauthenticated);
     CHECK(refused.status().message().find("set the clocks") != std::string::npos);
     TlsServer elsewhere({.token = tests::with_validity(kTlsToken, from, until)});
@@ -102,7 +103,8 @@ TEST_CASE(
   }
   CHECK(server.accepted_count() == 0);
   // Within a day they may.
-  CHECK(server.connect("head", tests::with_validity(kTlsToken, -60, 60)).ok());
+  const auto close = server.connect("head", tests::with_validity(kTlsToken, -60, 60));
+  CHECK_MESSAGE(close.ok(), close.status().to_string());
 }
 
 TEST_CASE("a recorded handshake, played again, never gets in") {
@@ -137,7 +139,8 @@ TEST_CASE("other protocols get no answer") {
     tests::send_all(socket, text);
     CHECK(tests::receive(socket).empty());
   }
-  CHECK(server.connect("head").ok());
+  const auto after = server.connect("head");
+  CHECK_MESSAGE(after.ok(), after.status().to_string());
 }
 
 TEST_CASE("a first message in pieces is waited for, one that ends early is let go") {
@@ -287,7 +290,7 @@ TEST_CASE("the name is found in whole first messages, and their beginnings ask f
   }
   CHECK(parse(client_hello("")).state == ClientHello::State::kComplete);
   CHECK(parse(client_hello("")).server_name.empty());
-  for (const std::string text :
+  for (const std::string& text :
        {std::string("x"), std::string("\x16\x02", 2), std::string("\x16\x03\x01\0\3", 5),
         std::string("\x16\x03\x01\x40\0", 5)}) {
     CHECK(parse(text).state == ClientHello::State::kMalformed);
