@@ -12,6 +12,7 @@
 #include "actors/call_server.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
+#include "runtime/net/handed_over.h"
 #include "runtime/process/host_channel.h"
 
 namespace troupe::detail {
@@ -51,6 +52,7 @@ class Host final : public HostServices {
         loop_(thread_.loop()),
         node_(loop_, std::move(node_socket)),
         mailbox_(std::make_shared<Mailbox>()) {}
+  ~Host() override { stop_securing(); }
 
   int run();
 
@@ -77,6 +79,8 @@ class Host final : public HostServices {
 
   void on_message(wire::HostMessage message, UniqueFd fd);
   void on_connection(wire::HostConnection connection, UniqueFd socket);
+  void begin_securing(const net::Token& token);
+  void stop_securing();
   Result<Started> wait_for_start();
   Status prepare(Started& started);
   Status create(Started& started);
@@ -118,6 +122,8 @@ class Host final : public HostServices {
   std::optional<SavedStateSegment> saved_;
   std::uint32_t calls_since_save_ = 0;
 
+  std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
+
   struct WaitingConnection {
     wire::HostConnection connection;
     UniqueFd socket;
@@ -156,11 +162,20 @@ std::string purpose_of(const std::string& target) {
 }
 
 void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
+  if (connection.untouched && handed_over_) {
+    handed_over_->accept(
+        std::move(socket), connection.target, connection.peer,
+        [this](net::AcceptedSocket accepted) {
+          on_connection(wire::HostConnection{std::move(accepted.target), std::move(accepted.peer)},
+                        std::move(accepted.socket));
+        });
+    return;
+  }
   const std::string purpose = purpose_of(connection.target);
   OnConnection acceptor;
   {
     MutexLock lock(acceptors_mutex_);
-    if (purpose.empty() && server_) {
+    if (purpose.empty() && server_ && !connection.untouched) {
       acceptor = [server = server_, peer = connection.peer](UniqueFd fd, std::string, bool) {
         server->accept(std::move(fd), peer);
       };
@@ -173,6 +188,27 @@ void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
     }
   }
   acceptor(std::move(socket), connection.target, connection.same_node);
+}
+
+// From now on connections from other machines are encrypted by this process. Calls are carried by
+// the loop that serves them, raw connections by a thread of their own.
+void Host::begin_securing(const net::Token& token) {
+  loop_.post([this, token] {
+    handed_over_ = std::make_unique<net::HandedOver>(
+        loop_, token, Logger::to_stderr(label()), [this](const std::string& target) -> auto& {
+          return purpose_of(target).empty() ? loop_ : client_->carrier();
+        });
+  });
+}
+
+void Host::stop_securing() {
+  auto stopped = std::make_shared<Promise<void>>();
+  auto done = stopped->future();
+  loop_.post([this, stopped] {
+    handed_over_.reset();
+    stopped->set(Status());
+  });
+  (void)done.get(std::chrono::seconds(5));
 }
 
 void Host::accept_connections(const std::string& purpose, OnConnection on_connection) {
@@ -219,7 +255,7 @@ Status Host::prepare(Started& started) {
   }
   auto environment = std::make_shared<ChannelEnvironment>();
   environment->loop = &loop_;
-  environment->token = message.token;
+  environment->token = net::Token(message.token, net::security_from_number(message.security));
   environment->node_id = node_id_;
   environment->directory = make_directory_(loop_, message);
   auto random = std::make_shared<SystemRandom>();
@@ -231,7 +267,9 @@ Status Host::prepare(Started& started) {
   options.self = spec_.actor_id;
   options.executor = mailbox_;
   options.random = random;
+  const net::Token token = options.environment->token;
   client_ = std::make_shared<ActorClient>(std::move(options));
+  begin_securing(token);
   context_ = std::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_, *this,
                                             Logger::to_stderr(label()));
   auto server =

@@ -190,7 +190,8 @@ void HeadClient::State::try_again(Duration pause, TimePoint until) {
       if (self->closed) return;
       if (status.ok()) {
         self->retrying = false;
-      } else if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol) {
+      } else if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol ||
+                 status.code() == Code::kFailedPrecondition) {
         self->give_up(status);
       } else {
         self->try_again(std::clamp(2 * pause, kRetryFirst, kRetryMost), until);

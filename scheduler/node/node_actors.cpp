@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/limits.h"
 #include "scheduler/node/kept_keys.h"
 #include "scheduler/node/node_state.h"
 
@@ -162,8 +163,12 @@ void NodeState::on(node_event::ConnectionArrived& event) {
     commands_.push_back(node_command::TellHost{actor.host, std::move(event.connection), event.fd});
     return close(event.fd);
   }
-  actor.waiting.push_back(
-      {event.fd, std::move(event.connection), now_ + config_.hand_over_timeout});
+  // A stranger has no more time here than in a handshake.
+  const Duration patience =
+      event.connection.untouched
+          ? std::min<Duration>(config_.hand_over_timeout, limits::kHandshakeTimeout)
+          : config_.hand_over_timeout;
+  actor.waiting.push_back({event.fd, std::move(event.connection), now_ + patience});
 }
 
 // --- end -----------------------------------------------------------------------------------------

@@ -137,6 +137,8 @@ Status Daemon::listen() {
   listen.host = options_.host;
   listen.port = options_.port;
   listen.local_name = info_.endpoint.local_name;
+  // Their processes do the TLS of their connections themselves.
+  listen.hand_over = [](const std::string& route) { return actor_of(route).ok(); };
   const auto attempt = [&] {
     return net::listen(
         loop_, listen, options_.token, random_, log_,
@@ -245,9 +247,10 @@ void Daemon::accept(net::AcceptedSocket accepted) {
   }
   const auto actor_id = actor_of(accepted.target);
   if (!actor_id.ok()) return;
-  apply(node_event::ConnectionArrived{
-      *actor_id, hold(std::move(accepted.socket)),
-      wire::HostConnection{accepted.target, accepted.peer, accepted.same_node}});
+  apply(
+      node_event::ConnectionArrived{*actor_id, hold(std::move(accepted.socket)),
+                                    wire::HostConnection{accepted.target, accepted.peer,
+                                                         accepted.same_node, accepted.untouched}});
 }
 
 FdHandle Daemon::hold(UniqueFd fd) {
@@ -512,7 +515,8 @@ void Daemon::carry_out(node_command::TellHost& command) {
   if (auto* start = std::get_if<wire::HostStart>(&command.message)) {
     start->node_endpoint = info_.endpoint;
     start->head_endpoint = {options_.head.host, options_.head.port, options_.head.local_name};
-    start->token = options_.token;
+    start->token = options_.token.secret();
+    start->security = static_cast<std::uint8_t>(options_.token.security());
   }
   const auto fd = held_.find(command.fd);
   const Status told =

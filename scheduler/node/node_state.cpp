@@ -21,7 +21,7 @@ std::int64_t milliseconds_of(Duration duration) {
 bool is_final(Code code) {
   return code == Code::kUnauthenticated || code == Code::kProtocol ||
          code == Code::kInvalidArgument || code == Code::kAlreadyExists ||
-         code == Code::kPermissionDenied;
+         code == Code::kPermissionDenied || code == Code::kFailedPrecondition;
 }
 
 }  // namespace

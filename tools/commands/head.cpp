@@ -1,6 +1,7 @@
 #include "tools/commands/head.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <memory>
@@ -38,6 +39,14 @@ struct HeadFlags {
   bool watch = false;
 };
 
+// An encrypted connection is three descriptors, and a head has one to every node and driver.
+void allow_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // A head while it runs. Everything but the stopping thread lives on the loop's thread, which is
 // that of run().
 class HeadProcess {
@@ -55,7 +64,7 @@ class HeadProcess {
  private:
   Status start(const net::AddressChoice& choice);
   Status start_worker();
-  void announce(const net::AddressChoice& choice);
+  void announce(const net::AddressChoice& choice, const std::string& authority);
   void interrupted(const char* signal);
   void stop_cluster(const std::string& reason);
 
@@ -107,13 +116,15 @@ Status HeadProcess::start_worker() {
   return {};
 }
 
-void HeadProcess::announce(const net::AddressChoice& choice) {
+void HeadProcess::announce(const net::AddressChoice& choice, const std::string& authority) {
   const std::string address = format_address(record_.host, record_.port);
   if (flags_.json) {
     context_.out << json::write(json::Object{{"address", record_.host},
                                              {"port", record_.port},
                                              {"token_file", record_.token_file},
-                                             {"pid", record_.pid}})
+                                             {"pid", record_.pid},
+                                             {"insecure", record_.insecure},
+                                             {"authority", authority}})
                  << std::endl;
     return;
   }
@@ -130,6 +141,16 @@ void HeadProcess::announce(const net::AddressChoice& choice) {
         "    ssh OTHER mkdir -p -m 700 .troupe && scp -p {} OTHER:.troupe/token\n"
         "Whoever has the token may run programs on every node of the cluster.\n",
         token_.file, token_.file);
+  }
+  if (record_.insecure) {
+    context_.out << "Connections are not encrypted: start every worker and driver with --insecure, "
+                    "too.\n";
+  } else {
+    context_.out << fmt::format(
+        "Connections between machines are encrypted; the cluster's certificate authority, made "
+        "from "
+        "the token, is\n    {}\n",
+        authority);
   }
   if (choice.loopback) {
     context_.out << "This address is loopback: only workers on this machine can join.\n";
@@ -172,6 +193,8 @@ Status HeadProcess::run() {
   const auto choice = TROUPE_TRY(net::choose_address(
       TROUPE_TRY(network.read()), {.interface = flags_.interface, .address = flags_.address}));
   token_ = TROUPE_TRY(load_or_make_token(context_, flags_.token));
+  const std::string authority = TROUPE_TRY(token_.token.authority_fingerprint());
+  allow_descriptors();
   ::signal(SIGPIPE, SIG_IGN);  // an output that nobody reads any more does not end the cluster
   TROUPE_RETURN_IF_ERROR(start(choice));
   if (flags_.with_worker || flags_.node.any()) TROUPE_RETURN_IF_ERROR(start_worker());
@@ -179,14 +202,18 @@ Status HeadProcess::run() {
   loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
   loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
 
-  record_ = {daemon_->address().host, daemon_->address().port, token_.file, ::getpid(),
-             host_name()};
+  record_ = {daemon_->address().host,
+             daemon_->address().port,
+             token_.file,
+             ::getpid(),
+             host_name(),
+             token_.token.security() == net::Security::kInsecure};
   // Without a home directory there is nowhere to note it down: tools are given --address then.
   const auto record_path = cluster_record_path(context_.environment);
   if (record_path.ok()) {
     TROUPE_RETURN_IF_ERROR(write_cluster_record(context_.files, *record_path, record_));
   }
-  announce(choice);
+  announce(choice, authority);
   loop_->run();
   if (record_path.ok()) {
     TROUPE_RETURN_IF_ERROR(remove_cluster_record(context_.files, *record_path, record_));
@@ -240,7 +267,8 @@ void add_head_command(CLI::App& app, CommandContext& context) {
   command.flag("--with-worker", flags->with_worker, "be a worker node, too");
   declare_node_flags(command, flags->node);
   command.option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
-      .flag("--json", flags->json, "one line of JSON: address, port, token_file, pid")
+      .flag("--json", flags->json,
+            "one line of JSON: address, port, token_file, pid, insecure, authority")
       .flag("--watch", flags->watch,
             "start this head again when it is killed; nodes and actors run on meanwhile")
       .example("troupe head")

@@ -30,7 +30,7 @@ struct Running {
     start.spec.type = type;
     start.spec.run = "run-7";
     start.spec.environment = {{"TROUPE_TEST_MARK", "there"}};
-    start.token = tests::kToken;
+    start.token = tests::kToken.secret();
     auto log =
         std::make_shared<ActorLog>("actor", [this](const std::string&, std::string_view line) {
           lines.put(std::string(line));
