@@ -43,9 +43,11 @@ std::uint64_t ActorChannel::call(CallRequest request) {
     const TimePoint expires = request.deadline.time();
     sequence = next_sequence_++;
     const auto it =
-        calls_.emplace(sequence, PendingCall{std::move(request), CallState::kUnsent, {}}).first;
+        calls_.emplace(sequence, PendingCall{std::move(request), SendState::kUnsent, {}}).first;
     it->second.deadline = deadlines_.emplace(expires, sequence);
-    const std::size_t bytes = it->second.request.arguments.size();
+    const CallRequest& pending = it->second.request;
+    const std::size_t bytes =
+        pending.slab.valid() ? pending.slab.used() : pending.arguments.size();
     if (!ended_.ok()) {
       end_call_locked(it, ended_, answers);
     } else if (bytes + kCallOverheadBytes > limits::kFrameBytesMax) {
@@ -71,6 +73,12 @@ std::uint64_t ActorChannel::call(CallRequest request) {
 }
 
 void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers) {
+  if (fast_road_ && send_by_road_locked(sequence, call, answers)) return;
+  if (call.request.slab.valid()) {
+    const auto bytes = call.request.slab.space().first(call.request.slab.used());
+    call.request.arguments.assign(bytes.begin(), bytes.end());
+    call.request.slab = SlabLease();
+  }
   const auto left = call.request.deadline.remaining();
   wire::Call message;
   message.sequence = sequence;
@@ -81,7 +89,8 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
   const Status sent = connection_->send(wire::encode(envelope));
   auto& arguments = std::get<wire::Call>(envelope).arguments;
   if (sent.ok()) {
-    call.state = CallState::kSent;
+    ++socket_calls_;
+    call.state = SendState::kSent;
     if (call.request.retry) call.request.arguments = std::move(arguments);
   } else if (sent.code() == Code::kUnavailable) {
     call.request.arguments = std::move(arguments);  // on_close comes; it waits for the next road
@@ -95,11 +104,19 @@ void ActorChannel::cancel(std::uint64_t sequence) {
   MutexLock lock(mutex_);
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return;
-  if (it->second.state == CallState::kSent && connection_) {
-    (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{sequence})));
-  }
+  forget_locked(it);
   deadlines_.erase(it->second.deadline);
   dropped = calls_.extract(it);
+  if (fast_road_) fast_road_->nudge();
+}
+
+// Before a call ends without the actor's answer.
+void ActorChannel::forget_locked(Calls::iterator call) {
+  if (call->second.state != SendState::kSent || !connection_) return;
+  (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{call->first})));
+  if (call->second.request.slab.valid()) {
+    lent_slabs_.emplace(call->first, std::move(call->second.request.slab));
+  }
 }
 
 ActorChannel::Calls::iterator ActorChannel::end_call_locked(Calls::iterator call,
@@ -120,7 +137,7 @@ ActorChannel::Calls::iterator ActorChannel::end_call_locked(Calls::iterator call
 
 void ActorChannel::end_lost_locked(const Status& why, Answers& answers) {
   for (auto it = calls_.begin(); it != calls_.end();) {
-    it = it->second.state == CallState::kLost ? end_call_locked(it, why, answers) : std::next(it);
+    it = it->second.state == SendState::kLost ? end_call_locked(it, why, answers) : std::next(it);
   }
 }
 
@@ -130,9 +147,18 @@ void ActorChannel::end_all_locked(const Status& why, Answers& answers) {
 }
 
 void ActorChannel::deliver(Answers answers) const {
+  if (answers.items.empty()) return;
   for (auto& [request, result] : answers.items) {
-    if (request.done) request.done(std::move(result));
+    request.sink.answer(result.status(), result.ok() ? std::span<const std::byte>(*result)
+                                                     : std::span<const std::byte>());
   }
+  // A thread that waits for one of them may sleep on the fast road.
+  std::shared_ptr<CallerRoad> road;
+  {
+    MutexLock lock(mutex_);
+    road = fast_road_;
+  }
+  if (road) road->nudge();
 }
 
 std::string ActorChannel::label_locked() const {
@@ -162,9 +188,7 @@ void ActorChannel::on_timer() {
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
       const auto it = calls_.find(deadlines_.begin()->second);
       const Status why = deadline_error_locked(it->second);
-      if (it->second.state == CallState::kSent && connection_) {
-        (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{it->first})));
-      }
+      forget_locked(it);
       end_call_locked(it, why, answers);
     }
     if (!deadlines_.empty()) arm_locked(deadlines_.begin()->first);
@@ -173,7 +197,7 @@ void ActorChannel::on_timer() {
 }
 
 Status ActorChannel::deadline_error_locked(const PendingCall& call) const {
-  if (call.state == CallState::kSent) {
+  if (call.state == SendState::kSent) {
     return Status(Code::kDeadlineExceeded, "the actor has not answered by the call's deadline");
   }
   if (!info_) {
@@ -238,21 +262,26 @@ void ActorChannel::on_death_locked(const Status& death, Answers& answers) {
   // Answers that it sent before may still be on their way: the connection's end comes after them.
   for (auto it = calls_.begin(); it != calls_.end();) {
     it =
-        it->second.state == CallState::kSent ? std::next(it) : end_call_locked(it, ended_, answers);
+        it->second.state == SendState::kSent ? std::next(it) : end_call_locked(it, ended_, answers);
   }
   environment_->loop->call_after(kLastAnswersTimeout, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->close(Status());
   });
 }
 
-void ActorChannel::connect_locked() {
-  road_ = Road::kConnecting;
-  const std::uint64_t attempt = ++attempt_;
+// The port of the actor's node; its local socket where this process is there too.
+net::Address ActorChannel::address_locked() const {
   net::Address address{info_->endpoint.host, info_->endpoint.port, {}};
   if (!environment_->node_id.empty() && environment_->node_id == info_->node_id) {
     address.local_name = info_->endpoint.local_name;
   }
-  net::connect(*environment_->loop, address, "actor/" + actor_id_.to_string(), environment_->token,
+  return address;
+}
+
+void ActorChannel::connect_locked() {
+  road_ = Road::kConnecting;
+  const std::uint64_t attempt = ++attempt_;
+  net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(), environment_->token,
                Deadline::after(kConnectTimeout, environment_->loop->clock()),
                [weak = weak_from_this(), attempt](Result<UniqueFd> socket) {
                  if (auto self = weak.lock()) self->on_connected(attempt, std::move(socket));
@@ -343,6 +372,9 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
     } else {
       road_ = Road::kOpen;
       backoff_ = Duration::zero();
+      socket_calls_ = answered_ = 0;
+      road_offered_ = false;
+      lent_slabs_.clear();
       const bool same = reply.generation == bound_generation_;
       bound_generation_ = reply.generation;
       end_lost_locked(
@@ -356,7 +388,7 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
           answers);
       for (auto it = calls_.begin(); it != calls_.end();) {
         const auto current = it++;  // sending may end the call
-        if (current->second.state == CallState::kUnsent) {
+        if (current->second.state == SendState::kUnsent) {
           send_locked(current->first, current->second, answers);
         }
       }
@@ -369,6 +401,8 @@ void ActorChannel::on_reply(wire::CallReply reply) {
   Answers answers;
   {
     MutexLock lock(mutex_);
+    count_answer_locked();
+    lent_slabs_.erase(reply.sequence);
     const auto it = calls_.find(reply.sequence);
     if (it == calls_.end()) return;  // cancelled, or past its deadline
     if (reply.status.ok()) {
@@ -381,13 +415,24 @@ void ActorChannel::on_reply(wire::CallReply reply) {
 }
 
 void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {
+  (void)why;
   std::shared_ptr<net::Connection> connection;  // let go outside the lock
+  std::shared_ptr<CallerRoad> road;
+  std::shared_ptr<RoadSlot> slot;
   Answers answers;
   {
     MutexLock lock(mutex_);
     if (attempt != attempt_) return;
-    (void)why;
+    road = fast_road_;
+  }
+  // What the process answered before its end is there still.
+  if (road) (void)drain(*road, kAllAnswers);
+  {
+    MutexLock lock(mutex_);
+    if (attempt != attempt_) return;
     connection = std::move(connection_);
+    road = std::move(fast_road_);
+    slot = std::move(road_slot_);
     attempt_++;
     if (!ended_.ok()) {
       end_all_locked(ended_, answers);
@@ -395,15 +440,16 @@ void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {
       lose_sent_locked();
     }
   }
+  drop_road(std::move(road), std::move(slot));
   deliver(std::move(answers));
 }
 
 void ActorChannel::lose_sent_locked() {
   bool lost = false;
   for (auto& [sequence, call] : calls_) {
-    if (call.state != CallState::kSent) continue;
-    call.state = call.request.retry ? CallState::kUnsent : CallState::kLost;
-    lost = lost || call.state == CallState::kLost;
+    if (call.state != SendState::kSent) continue;
+    call.state = call.request.retry ? SendState::kUnsent : SendState::kLost;
+    lost = lost || call.state == SendState::kLost;
   }
   retry_later_locked();
   if (!lost) return;
@@ -437,17 +483,29 @@ void ActorChannel::fail(Status why) {
 
 void ActorChannel::close(Status why) {
   std::shared_ptr<net::Connection> connection;
+  std::shared_ptr<CallerRoad> road;
+  std::shared_ptr<RoadSlot> slot;
   Directory::WatchId watch = 0;
   Answers answers;
+  if (why.ok()) {  // the actor has ended: its last answers count
+    {
+      MutexLock lock(mutex_);
+      road = fast_road_;
+    }
+    if (road) (void)drain(*road, kAllAnswers);
+  }
   {
     MutexLock lock(mutex_);
     connection = std::move(connection_);
+    road = std::move(fast_road_);
+    slot = std::move(road_slot_);
     watch = std::exchange(watch_, 0);
     attempt_++;
     end_all_locked(ended_.ok() ? why : Status(ended_), answers);
   }
   if (watch != 0) environment_->directory->unwatch(watch);
   if (connection) connection->close();
+  drop_road(std::move(road), std::move(slot));
   deliver(std::move(answers));
 }
 

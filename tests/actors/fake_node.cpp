@@ -58,12 +58,13 @@ void FakeNode::listen() {
   address_.local_name = options.local_name;
 }
 
-std::shared_ptr<detail::ActorClient> FakeNode::make_client() {
+std::shared_ptr<detail::ActorClient> FakeNode::make_client(int roads_max) {
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &loop();
   environment->token = token_;
   environment->node_id = node_id_;
   environment->directory = shared_from_this();
+  environment->roads_max = roads_max;
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.image = []() -> Result<wire::Image> { return wire::Image{}; };

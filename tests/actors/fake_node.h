@@ -26,8 +26,8 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
   static std::shared_ptr<FakeNode> start(const std::string& host_program);
   ~FakeNode() override;
 
-  // A client of this node, as a driver has one.
-  std::shared_ptr<detail::ActorClient> make_client();
+  // A client of this node, as a driver has one; with at most so many fast roads.
+  std::shared_ptr<detail::ActorClient> make_client(int roads_max = detail::kRoadsMax);
   // Ends all processes; call it before the object goes.
   void stop();
   // Processes that were started, over all actors.
