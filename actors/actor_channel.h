@@ -48,7 +48,7 @@ struct ChannelEnvironment {
   // Fast roads: how long their waits may spin (zero: never), and how many there may be (zero: none).
   Duration spin_max = kRoadSpin;
   int roads_max = kRoadsMax;
-  mutable std::atomic<int> roads{0};
+  std::shared_ptr<std::atomic<int>> roads = std::make_shared<std::atomic<int>>(0);
 };
 
 struct CallRequest {

@@ -14,10 +14,12 @@ constexpr Duration kRoadOfferTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
+// (It holds nothing but the number: the loop may be the last to let go of it, and must not be that
+// of what owns the loop.)
 struct ActorChannel::RoadSlot {
-  explicit RoadSlot(std::shared_ptr<const ChannelEnvironment> e) : environment(std::move(e)) {}
-  ~RoadSlot() { --environment->roads; }
-  const std::shared_ptr<const ChannelEnvironment> environment;
+  explicit RoadSlot(std::shared_ptr<std::atomic<int>> r) : roads(std::move(r)) {}
+  ~RoadSlot() { --*roads; }
+  const std::shared_ptr<std::atomic<int>> roads;
 };
 
 // An offer on its way: loop thread.
@@ -40,11 +42,9 @@ void ActorChannel::offer_road_locked() {
   road_offered_ = true;  // once for a connection, whatever becomes of it
   const net::Address address = address_locked();
   if (address.local_name.empty()) return;
-  if (environment_->roads.fetch_add(1) >= environment_->roads_max) {
-    --environment_->roads;
-    return;
-  }
-  auto slot = std::make_shared<RoadSlot>(environment_);
+  const int roads_before = environment_->roads->fetch_add(1);
+  auto slot = std::make_shared<RoadSlot>(environment_->roads);
+  if (roads_before >= environment_->roads_max) return;
   net::connect(*environment_->loop, address, fmt::format("actor/{}/{}", actor_id_, kRoadPurpose),
                environment_->token,
                Deadline::after(kRoadOfferTimeout, environment_->loop->clock()),
@@ -72,10 +72,11 @@ void ActorChannel::on_road_socket(std::uint64_t attempt, std::shared_ptr<RoadSlo
     if (auto self = weak.lock()) self->on_road_reply(attempt, alive);
     alive->socket.reset();
   });
-  loop.call_after(kRoadOfferTimeout, [offering, &loop] {
-    if (!offering->socket.valid()) return;
-    loop.unwatch(offering->socket.get());
-    offering->socket.reset();
+  loop.call_after(kRoadOfferTimeout, [weak = std::weak_ptr(offering), &loop] {
+    const auto late = weak.lock();
+    if (!late || !late->socket.valid()) return;
+    loop.unwatch(late->socket.get());
+    late->socket.reset();
   });
 }
 

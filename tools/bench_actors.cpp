@@ -33,6 +33,7 @@
 #include "runtime/memory/adaptive_spin.h"
 #include "runtime/memory/futex.h"
 #include "runtime/memory/segment.h"
+#include "runtime/process/child.h"
 #include "runtime/process/spawn.h"
 #include "scheduler/client/head_client.h"
 
