@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "runtime/base/limits.h"
@@ -20,6 +21,8 @@ constexpr Duration kConnectTimeout = std::chrono::seconds(5);
 constexpr Duration kVerdictTimeout = std::chrono::seconds(2);
 // How long the last answers of a dead actor may take, once its death is known.
 constexpr Duration kLastAnswersTimeout = milliseconds(200);
+// Deadlines of calls that have ended, besides as many as there are calls.
+constexpr std::size_t kEndedDeadlinesMax = 256;
 // What a frame carries besides the arguments.
 constexpr std::size_t kCallOverheadBytes = 4096;
 
@@ -43,8 +46,7 @@ std::uint64_t ActorChannel::call(CallRequest request) {
     const TimePoint expires = request.deadline.time();
     sequence = next_sequence_++;
     const auto it =
-        calls_.emplace(sequence, PendingCall{std::move(request), SendState::kUnsent, {}}).first;
-    it->second.deadline = deadlines_.emplace(expires, sequence);
+        calls_.emplace(sequence, PendingCall{std::move(request), SendState::kUnsent}).first;
     const CallRequest& pending = it->second.request;
     const std::size_t bytes =
         pending.slab.valid() ? pending.slab.used() : pending.arguments.size();
@@ -58,6 +60,7 @@ std::uint64_t ActorChannel::call(CallRequest request) {
                             bytes, limits::kFrameBytesMax - kCallOverheadBytes),
                       answers);
     } else {
+      add_deadline_locked(expires, sequence);
       arm_locked(expires);
       if (road_ == Road::kOpen) {
         send_locked(sequence, it->second, answers);
@@ -105,7 +108,6 @@ void ActorChannel::cancel(std::uint64_t sequence) {
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return;
   forget_locked(it);
-  deadlines_.erase(it->second.deadline);
   dropped = calls_.extract(it);
   if (fast_road_) fast_road_->nudge();
 }
@@ -119,9 +121,8 @@ void ActorChannel::forget_locked(Calls::iterator call) {
   }
 }
 
-ActorChannel::Calls::iterator ActorChannel::end_call_locked(Calls::iterator call,
-                                                            Result<wire::Bytes> result,
-                                                            Answers& answers) {
+void ActorChannel::end_call_locked(Calls::iterator call, Result<wire::Bytes> result,
+                                   Answers& answers) {
   if (!result.ok()) {
     Status status = result.status();
     const auto method = call->second.request.method;
@@ -131,19 +132,29 @@ ActorChannel::Calls::iterator ActorChannel::end_call_locked(Calls::iterator call
     result = std::move(status);
   }
   answers.items.emplace_back(std::move(call->second.request), std::move(result));
-  deadlines_.erase(call->second.deadline);
-  return calls_.erase(call);
+  calls_.erase(call);
+}
+
+std::vector<std::uint64_t> ActorChannel::sequences_locked() const {
+  std::vector<std::uint64_t> sequences;
+  sequences.reserve(calls_.size());
+  for (const auto& [sequence, call] : calls_) sequences.push_back(sequence);
+  std::sort(sequences.begin(), sequences.end());
+  return sequences;
 }
 
 void ActorChannel::end_lost_locked(const Status& why, Answers& answers) {
-  for (auto it = calls_.begin(); it != calls_.end();) {
-    it = it->second.state == SendState::kLost ? end_call_locked(it, why, answers) : std::next(it);
+  for (const auto sequence : sequences_locked()) {
+    const auto it = calls_.find(sequence);
+    if (it->second.state == SendState::kLost) end_call_locked(it, why, answers);
   }
 }
 
 void ActorChannel::end_all_locked(const Status& why, Answers& answers) {
   ended_ = why;  // (may be ended_ itself)
-  for (auto it = calls_.begin(); it != calls_.end();) it = end_call_locked(it, ended_, answers);
+  for (const auto sequence : sequences_locked()) {
+    end_call_locked(calls_.find(sequence), ended_, answers);
+  }
 }
 
 void ActorChannel::deliver(Answers answers) const {
@@ -169,6 +180,17 @@ std::string ActorChannel::label_locked() const {
 // --- deadlines
 // ---------------------------------------------------------------------------------------
 
+void ActorChannel::add_deadline_locked(TimePoint time, std::uint64_t sequence) {
+  if (deadlines_.size() > 2 * calls_.size() + kEndedDeadlinesMax) {
+    std::erase_if(deadlines_, [&](const auto& d) TROUPE_NO_ANALYSIS {
+      return !calls_.contains(d.second);
+    });
+    std::make_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+  }
+  deadlines_.emplace_back(time, sequence);
+  std::push_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+}
+
 void ActorChannel::arm_locked(TimePoint time) {
   if (armed_ && *armed_ <= time) return;
   armed_ = time;
@@ -185,13 +207,18 @@ void ActorChannel::on_timer() {
     MutexLock lock(mutex_);
     const TimePoint now = environment_->loop->clock().now();
     if (armed_ && *armed_ <= now) armed_.reset();
-    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-      const auto it = calls_.find(deadlines_.begin()->second);
+    while (!deadlines_.empty()) {
+      const auto [time, sequence] = deadlines_.front();
+      const auto it = calls_.find(sequence);
+      if (it != calls_.end() && time > now) break;
+      std::pop_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+      deadlines_.pop_back();
+      if (it == calls_.end()) continue;
       const Status why = deadline_error_locked(it->second);
       forget_locked(it);
       end_call_locked(it, why, answers);
     }
-    if (!deadlines_.empty()) arm_locked(deadlines_.begin()->first);
+    if (!deadlines_.empty()) arm_locked(deadlines_.front().first);
   }
   deliver(std::move(answers));
 }
@@ -260,9 +287,9 @@ void ActorChannel::on_death_locked(const Status& death, Answers& answers) {
     return;
   }
   // Answers that it sent before may still be on their way: the connection's end comes after them.
-  for (auto it = calls_.begin(); it != calls_.end();) {
-    it =
-        it->second.state == SendState::kSent ? std::next(it) : end_call_locked(it, ended_, answers);
+  for (const auto sequence : sequences_locked()) {
+    const auto it = calls_.find(sequence);
+    if (it->second.state != SendState::kSent) end_call_locked(it, ended_, answers);
   }
   environment_->loop->call_after(kLastAnswersTimeout, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->close(Status());
@@ -386,11 +413,9 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
                         "Whether the call ran is unknown: CallOptions::retry sends such "
                         "calls again"),
           answers);
-      for (auto it = calls_.begin(); it != calls_.end();) {
-        const auto current = it++;  // sending may end the call
-        if (current->second.state == SendState::kUnsent) {
-          send_locked(current->first, current->second, answers);
-        }
+      for (const auto sequence : sequences_locked()) {
+        const auto it = calls_.find(sequence);
+        if (it->second.state == SendState::kUnsent) send_locked(sequence, it->second, answers);
       }
     }
   }

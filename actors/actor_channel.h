@@ -24,6 +24,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "actors/call_road.h"
 #include "actors/call_sink.h"
@@ -94,13 +97,11 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
  private:
   enum class Road { kNone, kWaiting, kConnecting, kBinding, kOpen };
   enum class SendState { kUnsent, kSent, kLost };  // kLost: sent, and the connection broke
-  using Deadlines = std::multimap<TimePoint, std::uint64_t>;
   struct PendingCall {
     CallRequest request;
     SendState state = SendState::kUnsent;
-    Deadlines::iterator deadline;
   };
-  using Calls = std::map<std::uint64_t, PendingCall>;
+  using Calls = std::unordered_map<std::uint64_t, PendingCall>;
   // Ended calls and their answers, delivered after the lock is released.
   struct Answers {
     std::vector<std::pair<CallRequest, Result<wire::Bytes>>> items;
@@ -128,6 +129,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
                       Result<UniqueFd> socket);
   void on_road_reply(std::uint64_t attempt, const std::shared_ptr<RoadOffering>& offering);
   void on_bell(const std::shared_ptr<CallerRoad>& road);
+  void look_later(const std::shared_ptr<CallerRoad>& road);
   bool drain(CallerRoad& road, int count_max);
   void on_road_answer(const CallerRoad::Answer& answer);
   void run_later();
@@ -139,10 +141,13 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
 
   void send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers)
       TROUPE_REQUIRES(mutex_);
+  // The calls' numbers, in order.
+  std::vector<std::uint64_t> sequences_locked() const TROUPE_REQUIRES(mutex_);
+  void add_deadline_locked(TimePoint time, std::uint64_t sequence) TROUPE_REQUIRES(mutex_);
   void arm_locked(TimePoint time) TROUPE_REQUIRES(mutex_);
   void on_timer();
-  Calls::iterator end_call_locked(Calls::iterator call, Result<wire::Bytes> result,
-                                  Answers& answers) TROUPE_REQUIRES(mutex_);
+  void end_call_locked(Calls::iterator call, Result<wire::Bytes> result, Answers& answers)
+      TROUPE_REQUIRES(mutex_);
   void end_lost_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   void end_all_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   Status deadline_error_locked(const PendingCall& call) const TROUPE_REQUIRES(mutex_);
@@ -159,7 +164,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   Status ended_ TROUPE_GUARDED_BY(mutex_);  // not ok: every call ends with it
   std::uint64_t next_sequence_ TROUPE_GUARDED_BY(mutex_) = 1;
   Calls calls_ TROUPE_GUARDED_BY(mutex_);
-  Deadlines deadlines_ TROUPE_GUARDED_BY(mutex_);
+  // A heap, the earliest first, of the calls' deadlines; calls that have ended stay in it until it
+  // is twice as large as it need be.
+  std::vector<std::pair<TimePoint, std::uint64_t>> deadlines_ TROUPE_GUARDED_BY(mutex_);
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
   std::optional<wire::ActorInfo> info_ TROUPE_GUARDED_BY(mutex_);
   std::uint64_t bound_generation_ TROUPE_GUARDED_BY(mutex_) = 0;

@@ -11,6 +11,8 @@ namespace troupe::detail {
 namespace {
 
 constexpr Duration kRoadOfferTimeout = std::chrono::seconds(5);
+// How long answers may lie that nobody waits for in get(), while somebody did a moment ago.
+constexpr Duration kLookInterval = std::chrono::microseconds(300);
 
 }  // namespace
 
@@ -178,11 +180,31 @@ void ActorChannel::read_answers(Deadline deadline, const std::function<bool()>& 
   road->end_wait();
 }
 
-// Loop thread.
+// Loop thread. Where a thread waits in get() time and again it reads what comes, and to wake this
+// thread besides would only take time from it: then this one looks by the clock for a while.
 void ActorChannel::on_bell(const std::shared_ptr<CallerRoad>& road) {
   road->silence_bell();
+  if (road->watched()) return;
+  if (road->waited_lately()) {
+    road->set_watched(true);
+    look_later(road);
+    return;
+  }
   const bool good = drain(*road, kAnswersPerTurn);
   if (good && !road->closed()) road->rearm_bell();
+}
+
+void ActorChannel::look_later(const std::shared_ptr<CallerRoad>& road) {
+  environment_->loop->call_after(kLookInterval, [weak = weak_from_this(), road] {
+    const auto self = weak.lock();
+    if (!self || road->closed() || !self->drain(*road, kAllAnswers)) return;
+    if (road->waited_lately()) {
+      self->look_later(road);
+      return;
+    }
+    road->set_watched(false);
+    road->rearm_bell();
+  });
 }
 
 // Reads answers and ends their calls. False when the road is useless, which ends the connection too.
@@ -241,7 +263,6 @@ void ActorChannel::on_road_answer(const CallerRoad::Answer& answer) {
       end_call_locked(it, std::move(why), failed);
     } else {
       request.emplace(std::move(it->second.request));
-      deadlines_.erase(it->second.deadline);
       calls_.erase(it);
     }
   }

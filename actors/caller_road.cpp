@@ -152,14 +152,19 @@ Duration CallerRoad::spin() const {
 
 bool CallerRoad::begin_wait() {
   if (waiting_.exchange(true, std::memory_order_seq_cst)) return false;
-  sleeper_.awake();
+  waits_.store(waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // (Already so where the loop's thread watches: one store less for the host to fetch.)
+  if (!watched()) sleeper_.awake();
   return true;
 }
 
 void CallerRoad::end_wait() {
-  sleeper_.announce(memory::WaitState::kBell);
-  // What came before the host saw that, nobody was told of.
-  const bool more = has_answers();
+  bool more = false;
+  if (!watched()) {
+    sleeper_.announce(memory::WaitState::kBell);
+    // What came before the host saw that, nobody was told of.
+    more = has_answers();
+  }
   waiting_.store(false, std::memory_order_seq_cst);
   if (bell_missed_.exchange(false, std::memory_order_seq_cst) || more) ring_own_bell();
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "actors/call_road.h"
 #include "runtime/base/mutex.h"
@@ -68,6 +69,15 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
   void end_wait();
   // The bell rang: answers were read by this thread; from now on it rings again.
   void rearm_bell();
+  // The loop's thread looks for answers by the clock, so that the bell need not ring. After it has
+  // been set to false, rearm_bell().
+  void set_watched(bool watched) { watched_.store(watched, std::memory_order_seq_cst); }
+  bool watched() const { return watched_.load(std::memory_order_seq_cst); }
+  // Whether anybody has begun to wait since this was asked last. Loop thread.
+  bool waited_lately() {
+    const std::uint64_t waits = waits_.load(std::memory_order_relaxed);
+    return std::exchange(waits_seen_, waits) != waits;
+  }
   // Readable when the host rings. Stays the road's.
   int bell() const { return bell_.get(); }
   void silence_bell();
@@ -110,6 +120,9 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
   // Whoever has taken it (true) owns the sleeper.
   std::atomic<bool> waiting_{false};
   std::atomic<bool> bell_missed_{false};
+  std::atomic<bool> watched_{false};
+  std::atomic<std::uint64_t> waits_{0};
+  std::uint64_t waits_seen_ = 0;  // loop thread
   memory::Sleeper sleeper_;
   memory::AdaptiveSpin adaptive_;
 
