@@ -48,8 +48,7 @@ std::uint64_t ActorChannel::call(CallRequest request) {
     const auto it =
         calls_.emplace(sequence, PendingCall{std::move(request), SendState::kUnsent}).first;
     const CallRequest& pending = it->second.request;
-    const std::size_t bytes =
-        pending.slab.valid() ? pending.slab.used() : pending.arguments.size();
+    const std::size_t bytes = pending.slab.valid() ? pending.slab.used() : pending.arguments.size();
     if (!ended_.ok()) {
       end_call_locked(it, ended_, answers);
     } else if (bytes + kCallOverheadBytes > limits::kFrameBytesMax) {
@@ -182,9 +181,8 @@ std::string ActorChannel::label_locked() const {
 
 void ActorChannel::add_deadline_locked(TimePoint time, std::uint64_t sequence) {
   if (deadlines_.size() > 2 * calls_.size() + kEndedDeadlinesMax) {
-    std::erase_if(deadlines_, [&](const auto& d) TROUPE_NO_ANALYSIS {
-      return !calls_.contains(d.second);
-    });
+    std::erase_if(deadlines_,
+                  [&](const auto& d) TROUPE_NO_ANALYSIS { return !calls_.contains(d.second); });
     std::make_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
   }
   deadlines_.emplace_back(time, sequence);
@@ -308,8 +306,8 @@ net::Address ActorChannel::address_locked() const {
 void ActorChannel::connect_locked() {
   road_ = Road::kConnecting;
   const std::uint64_t attempt = ++attempt_;
-  net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(), environment_->token,
-               Deadline::after(kConnectTimeout, environment_->loop->clock()),
+  net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(),
+               environment_->token, Deadline::after(kConnectTimeout, environment_->loop->clock()),
                [weak = weak_from_this(), attempt](Result<UniqueFd> socket) {
                  if (auto self = weak.lock()) self->on_connected(attempt, std::move(socket));
                });

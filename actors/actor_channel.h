@@ -10,12 +10,12 @@
 //   kOverloaded        the actor's mailbox or the connection's queue is full
 // Calls that were not sent yet wait for the actor's (next) process until their deadline.
 //
-// Two roads. Every call can go over the connection's socket. A caller on the actor's node that calls
-// more than a few times makes a fast road besides (call_road.h): calls and answers then pass through
-// shared memory, without the loop's thread: the calling thread writes, the thread that waits in
-// Future::get() reads the answers. Answers for which nobody waits in that way are read on the loop's
-// thread, which the actor's process wakes by the road's bell; continuations always run there (or on
-// the future's executor). Deaths, deadlines and cancellation stay with the socket.
+// Two roads. Every call can go over the connection's socket. A caller on the actor's node that
+// calls more than a few times makes a fast road besides (call_road.h): calls and answers then pass
+// through shared memory, without the loop's thread: the calling thread writes, the thread that
+// waits in Future::get() reads the answers. Answers for which nobody waits in that way are read on
+// the loop's thread, which the actor's process wakes by the road's bell; continuations always run
+// there (or on the future's executor). Deaths, deadlines and cancellation stay with the socket.
 
 #include <atomic>
 #include <cstdint>
@@ -48,7 +48,8 @@ struct ChannelEnvironment {
   net::Token token;
   NodeId node_id;  // of this process; empty: on no node
   std::shared_ptr<Directory> directory;
-  // Fast roads: how long their waits may spin (zero: never), and how many there may be (zero: none).
+  // Fast roads: how long their waits may spin (zero: never), and how many there may be (zero:
+  // none).
   Duration spin_max = kRoadSpin;
   int roads_max = kRoadsMax;
   std::shared_ptr<std::atomic<int>> roads = std::make_shared<std::atomic<int>>(0);

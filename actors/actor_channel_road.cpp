@@ -48,10 +48,10 @@ void ActorChannel::offer_road_locked() {
   auto slot = std::make_shared<RoadSlot>(environment_->roads);
   if (roads_before >= environment_->roads_max) return;
   net::connect(*environment_->loop, address, fmt::format("actor/{}/{}", actor_id_, kRoadPurpose),
-               environment_->token,
-               Deadline::after(kRoadOfferTimeout, environment_->loop->clock()),
+               environment_->token, Deadline::after(kRoadOfferTimeout, environment_->loop->clock()),
                [weak = weak_from_this(), attempt = attempt_, slot](Result<UniqueFd> socket) {
-                 if (auto self = weak.lock()) self->on_road_socket(attempt, slot, std::move(socket));
+                 if (auto self = weak.lock())
+                   self->on_road_socket(attempt, slot, std::move(socket));
                });
 }
 
@@ -105,9 +105,8 @@ void ActorChannel::drop_road(std::shared_ptr<CallerRoad> road, std::shared_ptr<R
     lent_slabs_.clear();
   }
   net::EventLoop* loop = environment_->loop;
-  loop->post([loop, road = std::move(road), slot = std::move(slot)] {
-    loop->unwatch(road->bell());
-  });
+  loop->post(
+      [loop, road = std::move(road), slot = std::move(slot)] { loop->unwatch(road->bell()); });
 }
 
 bool ActorChannel::has_fast_road() const {
@@ -207,7 +206,8 @@ void ActorChannel::look_later(const std::shared_ptr<CallerRoad>& road) {
   });
 }
 
-// Reads answers and ends their calls. False when the road is useless, which ends the connection too.
+// Reads answers and ends their calls. False when the road is useless, which ends the connection
+// too.
 bool ActorChannel::drain(CallerRoad& road, int count_max) {
   const bool good =
       road.read(count_max, [this](const CallerRoad::Answer& answer) { on_road_answer(answer); });

@@ -4,10 +4,10 @@
 //   std::uint64_t checksum(troupe::BytesView bytes) const;
 //   actor.call<&Blobs::checksum>(my_vector_of_bytes)
 //
-// For the caller it is whatever is a contiguous range of bytes, copied before call() returns. In the
-// method it refers to the call's own memory (a caller on the same node wrote it straight into shared
-// memory), and is valid until the method returns: keep a copy, never the view. It cannot be a
-// result, a constructor's argument or saved state. To the peer it is a std::vector<std::byte>.
+// For the caller it is whatever is a contiguous range of bytes, copied before call() returns. In
+// the method it refers to the call's own memory (a caller on the same node wrote it straight into
+// shared memory), and is valid until the method returns: keep a copy, never the view. It cannot be
+// a result, a constructor's argument or saved state. To the peer it is a std::vector<std::byte>.
 
 #include <cstddef>
 #include <span>

@@ -9,12 +9,12 @@
 // answers with the descriptor of its own HostPage. That connection then closes.
 //
 // Order. A call in the ring says how many calls went over the socket before it, and is not read
-// before those have arrived; when one arrives over the socket, what the ring holds before it is read
-// first. So the two roads together are one stream, whatever goes where.
+// before those have arrived; when one arrives over the socket, what the ring holds before it is
+// read first. So the two roads together are one stream, whatever goes where.
 //
-// Trust. The peer has the cluster's token, but may be mad: every length and position is checked when
-// it is read, once, and what a message says is copied before it is looked at. A road that makes no
-// sense ends with its connection.
+// Trust. The peer has the cluster's token, but may be mad: every length and position is checked
+// when it is read, once, and what a message says is copied before it is looked at. A road that
+// makes no sense ends with its connection.
 //
 // These bytes never leave the machine and both sides run on it at once: integers are the machine's
 // own, times are those of its monotonic clock.

@@ -16,7 +16,6 @@ constexpr std::size_t kAnswerBytesMax = 1u << 20;
 constexpr std::size_t kDisconnectedSessionsMax = 1024;
 constexpr std::uint32_t kNoMethod = ~0u;
 
-
 wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
   wire::CallReply reply;
   reply.sequence = sequence;
@@ -177,15 +176,14 @@ void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
   }
   ++peer->calls;
   const auto timeout = std::clamp<std::int64_t>(call.timeout_us, 0, std::int64_t{1} << 52);
-  QueuedCall queued{
-      .caller = peer->caller,
-      .sequence = call.sequence,
-      .method = call.method,
-      .deadline = Deadline::after(std::chrono::microseconds(timeout), loop_.clock()),
-      .arguments = std::move(call.arguments),
-      .shared_arguments = {},
-      .road = nullptr,
-      .keep_answer = true};
+  QueuedCall queued{.caller = peer->caller,
+                    .sequence = call.sequence,
+                    .method = call.method,
+                    .deadline = Deadline::after(std::chrono::microseconds(timeout), loop_.clock()),
+                    .arguments = std::move(call.arguments),
+                    .shared_arguments = {},
+                    .road = nullptr,
+                    .keep_answer = true};
   if (!road) {
     if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
     return;
@@ -286,8 +284,7 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const auto open = std::lower_bound(session.open.begin(), session.open.end(), sequence);
   if (open != session.open.end() && *open == sequence) session.open.erase(open);
   // A caller that has a new connection learns it there, if it asks again.
-  const bool sent =
-      call.road && session.road == call.road && call.road->answer(sequence, result);
+  const bool sent = call.road && session.road == call.road && call.road->answer(sequence, result);
   if (sent && !call.keep_answer) return;
   if (call.road) frame = encode_reply(sequence, std::move(result));
   if (call.keep_answer) remember_locked(session, sequence, frame);

@@ -149,8 +149,7 @@ QueuedCall CallServer::queued_call(const std::shared_ptr<HostRoad>& road,
   return queued;
 }
 
-void CallServer::pump(const std::shared_ptr<HostRoad>& road,
-                      int count_max) TROUPE_NO_ANALYSIS {
+void CallServer::pump(const std::shared_ptr<HostRoad>& road, int count_max) TROUPE_NO_ANALYSIS {
   for (int i = 0; i < count_max; ++i) {
     const auto call = road->front();
     if (!call) break;

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
-#include <memory>
 #include <vector>
 
 #include "runtime/base/status.h"

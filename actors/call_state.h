@@ -1,6 +1,7 @@
 #pragma once
-// What a handle makes of a call: memory for its arguments, and its future, which decodes the answer, asks the actor not to begin what was cancelled, and
-// reads answers itself in the thread that waits in get().
+// What a handle makes of a call: memory for its arguments, and its future, which decodes the
+// answer, asks the actor not to begin what was cancelled, and reads answers itself in the thread
+// that waits in get().
 
 #include <atomic>
 #include <cstdint>

@@ -42,9 +42,8 @@ Result<std::shared_ptr<CallerRoad>> CallerRoad::create(Duration spin_max) {
   for (std::size_t i = 0; i < cpus.size(); ++i) {
     if (cpus[i]) page->cpus[i / 64] |= std::uint64_t{1} << (i % 64);
   }
-  return std::shared_ptr<CallerRoad>(new CallerRoad(std::move(segment), std::move(slabs),
-                                                    std::move(bell), std::move(calls),
-                                                    std::move(answers)));
+  return std::shared_ptr<CallerRoad>(new CallerRoad(
+      std::move(segment), std::move(slabs), std::move(bell), std::move(calls), std::move(answers)));
 }
 
 CallerRoad::CallerRoad(memory::Segment segment, memory::Segment slabs, UniqueFd bell,
@@ -80,8 +79,8 @@ Status CallerRoad::receive_reply(int socket) {
   if (reply.magic != kRoadMagic || reply.code != 0) {
     return error(Code::kProtocol, "the actor's process did not take the road");
   }
-  host_segment_ = TROUPE_TRY(memory::Segment::adopt(std::move(fds->front()), kHostPageBytes,
-                                                    memory::Access::kReadWrite));
+  host_segment_ = TROUPE_TRY(
+      memory::Segment::adopt(std::move(fds->front()), kHostPageBytes, memory::Access::kReadWrite));
   host_data_ = host_segment_.data();
   host_waker_ = memory::Waker(&host_page().host_word);
   return {};

@@ -250,9 +250,8 @@ Status Host::prepare(Started& started) {
   client_ = std::make_shared<ActorClient>(std::move(options));
   context_ = std::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_, *this,
                                             Logger::to_stderr(label()));
-  auto server =
-      std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface, mailbox_,
-                                   host_page_);
+  auto server = std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface,
+                                             mailbox_, host_page_);
   mailbox_->set_source(server);
   {
     MutexLock lock(acceptors_mutex_);
@@ -346,9 +345,10 @@ void Host::run_call(QueuedCall call) {
 }
 
 Result<wire::Bytes> Host::invoke(const QueuedCall& call) {
-  return guarded(
-      [&] { return actor_->invoke(call.method, call.argument_bytes(),
-                                         {.client = client_, .in_place = true}); });
+  return guarded([&] {
+    return actor_->invoke(call.method, call.argument_bytes(),
+                          {.client = client_, .in_place = true});
+  });
 }
 
 Status Host::decorated(Status status, std::size_t method) const {

@@ -36,8 +36,8 @@ Result<std::shared_ptr<HostPageSegment>> HostPageSegment::create() {
 Result<HostRoad::Arrived> HostRoad::receive_offer(int socket) {
   Arrived arrived;
   const auto bytes = std::as_writable_bytes(std::span(&arrived.offer, 1));
-  arrived.descriptors = TROUPE_TRY(
-      memory::receive_with_fds(socket, bytes, 3, Deadline::after(kOfferReadTimeout)));
+  arrived.descriptors =
+      TROUPE_TRY(memory::receive_with_fds(socket, bytes, 3, Deadline::after(kOfferReadTimeout)));
   return arrived;
 }
 
@@ -61,9 +61,9 @@ Result<std::shared_ptr<HostRoad>> HostRoad::adopt(Arrived arrived, const Clock& 
   auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRoadPageBytes, kRoadRingBytes));
   auto answers = TROUPE_TRY(
       memory::MirroredMapping::map(segment, kRoadPageBytes + kRoadRingBytes, kRoadRingBytes));
-  return std::shared_ptr<HostRoad>(
-      new HostRoad(offer, std::move(segment), std::move(slabs), std::move(arrived.descriptors[2]),
-                   std::move(calls), std::move(answers)));
+  return std::shared_ptr<HostRoad>(new HostRoad(offer, std::move(segment), std::move(slabs),
+                                                std::move(arrived.descriptors[2]), std::move(calls),
+                                                std::move(answers)));
 }
 
 Status HostRoad::send_reply(int socket, const Status& status, int host_page) {
@@ -124,8 +124,8 @@ std::optional<HostRoad::Call> HostRoad::front() {
         header.slab_bytes > slabs_.size() - header.slab_offset) {
       return fail();
     }
-    call.arguments = std::span<const std::byte>(slabs_.data() + header.slab_offset,
-                                                header.slab_bytes);
+    call.arguments =
+        std::span<const std::byte>(slabs_.data() + header.slab_offset, header.slab_bytes);
   }
   return call;
 }
@@ -158,8 +158,8 @@ bool HostRoad::answer(std::uint64_t sequence, const Result<wire::Bytes>& result)
     failure = encode_value(result.status());
     header.failed = 1;
   }
-  const std::span<const std::byte> bytes = result.ok() ? std::span<const std::byte>(*result)
-                                                       : std::span<const std::byte>(failure);
+  const std::span<const std::byte> bytes =
+      result.ok() ? std::span<const std::byte>(*result) : std::span<const std::byte>(failure);
   if (bytes.size() > kRoadInlineBytesMax) return false;
   header.bytes = static_cast<std::uint32_t>(bytes.size());
   const std::size_t padded = padded_bytes(bytes.size());

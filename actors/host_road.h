@@ -75,8 +75,8 @@ class HostRoad {
            !detached() && !damaged();
   }
 
-  // Writes an answer and wakes the caller. False, without effect, where it does not fit now: it goes
-  // over the socket. Any thread.
+  // Writes an answer and wakes the caller. False, without effect, where it does not fit now: it
+  // goes over the socket. Any thread.
   bool answer(std::uint64_t sequence, const Result<wire::Bytes>& result)
       TROUPE_EXCLUDES(answering_);
 

@@ -92,8 +92,7 @@ class Echo {
     for (std::size_t i = 0; i < bytes.size(); i += 4096) sum += static_cast<unsigned>(bytes[i]);
     return sum;
   }
-  static constexpr auto methods =
-      troupe::methods<&Echo::pin, &Echo::pid, &Echo::add, &Echo::look>;
+  static constexpr auto methods = troupe::methods<&Echo::pin, &Echo::pid, &Echo::add, &Echo::look>;
 };
 
 // --- measuring
@@ -142,8 +141,7 @@ class Report {
     if (!json_) return;
     json::Object object;
     for (const Figure& figure : figures_) {
-      object.emplace(figure.name,
-                     json::Object{{"value", figure.value}, {"unit", figure.unit}});
+      object.emplace(figure.name, json::Object{{"value", figure.value}, {"unit", figure.unit}});
     }
     std::printf("%s\n", json::write(json::Value(std::move(object))).c_str());
   }

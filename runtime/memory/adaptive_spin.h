@@ -1,7 +1,8 @@
 #pragma once
-// Whether to look again and again before sleeping. Spinning pays where what is waited for comes from
-// another core within microseconds; where it does not (a slow peer, a shared core), it only takes
-// time from others. So it is tried as long as it succeeds, and ever more rarely when it does not.
+// Whether to look again and again before sleeping. Spinning pays where what is waited for comes
+// from another core within microseconds; where it does not (a slow peer, a shared core), it only
+// takes time from others. So it is tried as long as it succeeds, and ever more rarely when it does
+// not.
 
 #include <algorithm>
 #include <cstdint>

@@ -4,8 +4,8 @@
 // The ring's memory is mapped twice in a row, so that what is readable or writable is always one
 // contiguous span, whatever the position: no copy at the wrap, and elements can be read in place.
 // The producer publishes its position after the bytes; one that is killed in mid-write has
-// published nothing. The ring itself never sleeps or wakes anybody (wait_word.h does); positions are
-// sequentially consistent, so that whoever publishes and then looks for a sleeper, and whoever
+// published nothing. The ring itself never sleeps or wakes anybody (wait_word.h does); positions
+// are sequentially consistent, so that whoever publishes and then looks for a sleeper, and whoever
 // announces its sleep and then looks for bytes, cannot miss each other.
 
 #include <atomic>

@@ -2,11 +2,11 @@
 // How the one consumer of something in shared memory waits, and how its producers wake it without a
 // system call where it does not sleep.
 //
-// The word holds an epoch and the consumer's state. The consumer announces that it goes to sleep (or
-// that it is elsewhere and wants its bell rung), then looks for work once more, then sleeps; a
+// The word holds an epoch and the consumer's state. The consumer announces that it goes to sleep
+// (or that it is elsewhere and wants its bell rung), then looks for work once more, then sleeps; a
 // producer publishes (sequentially consistent), then looks at the word. One of the two sees the
-// other. A producer that is killed between any two instructions takes no one else's wake-up with it:
-// every other one wakes the sleeper itself, once in each epoch.
+// other. A producer that is killed between any two instructions takes no one else's wake-up with
+// it: every other one wakes the sleeper itself, once in each epoch.
 
 #include <atomic>
 #include <cstdint>

@@ -75,7 +75,8 @@ TEST_CASE("calls and answers of all sizes pass, over many wraps, in order") {
   RoadPair pair;
   std::mt19937 random(7);
   for (std::uint64_t sequence = 1; sequence <= 2000; ++sequence) {
-    const std::size_t size = random() % 8 == 0 ? random() % (kRoadInlineBytesMax + 1) : random() % 40;
+    const std::size_t size =
+        random() % 8 == 0 ? random() % (kRoadInlineBytesMax + 1) : random() % 40;
     const wire::Bytes bytes = pattern(size, static_cast<unsigned>(sequence));
     REQUIRE(pair.call(sequence, bytes));
     const auto taken = pair.take();
@@ -344,8 +345,8 @@ TEST_CASE("random bytes never crash a reader") {
       const auto call = mad.host->front();
       if (!call) break;
       std::uint64_t sum = 0;
-      for (const std::byte b : call->arguments.first(std::min<std::size_t>(call->arguments.size(),
-                                                                           100))) {
+      for (const std::byte b :
+           call->arguments.first(std::min<std::size_t>(call->arguments.size(), 100))) {
         sum += static_cast<unsigned>(b);
       }
       CHECK(sum <= 25'500);
@@ -356,14 +357,15 @@ TEST_CASE("random bytes never crash a reader") {
     mad.page().answers.written.store(random());
     mad.page().caller_word.store(static_cast<std::uint32_t>(random()));
     for (int i = 0; i < 20; ++i) {
-      (void)mad.host->answer(static_cast<std::uint64_t>(i), Result<wire::Bytes>(wire::Bytes(20'000)));
+      (void)mad.host->answer(static_cast<std::uint64_t>(i),
+                             Result<wire::Bytes>(wire::Bytes(20'000)));
     }
   }
 }
 
 TEST_CASE("a host that scribbles over answers ends the road, not the caller") {
-  for (const std::uint64_t written :
-       {std::uint64_t{3}, std::uint64_t{16}, std::uint64_t{kRoadRingBytes + 1}, ~std::uint64_t{0}}) {
+  for (const std::uint64_t written : {std::uint64_t{3}, std::uint64_t{16},
+                                      std::uint64_t{kRoadRingBytes + 1}, ~std::uint64_t{0}}) {
     RoadPair pair;
     auto sockets = memory::socket_pair().value();
     // A second offer of the same road gives the test its memory.

@@ -125,6 +125,7 @@ class RawPeer {
   ActorContext& context_;
 };
 
-inline constexpr auto kTestActors = troupe::actors<Counter, Sleeper, Recorder, Broken, Relay, RawPeer>;
+inline constexpr auto kTestActors =
+    troupe::actors<Counter, Sleeper, Recorder, Broken, Relay, RawPeer>;
 
 }  // namespace troupe::tests
