@@ -12,6 +12,7 @@
 #include "actors/call_server.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
+#include "runtime/base/limits.h"
 #include "runtime/net/handed_over.h"
 #include "runtime/process/host_channel.h"
 
@@ -42,6 +43,15 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
+std::shared_ptr<HostPageSegment> make_host_page() {
+  auto page = HostPageSegment::create();
+  return page.ok() ? std::move(*page) : nullptr;
+}
+MailboxWords shared_by(const std::shared_ptr<HostPageSegment>& page) {
+  if (!page) return {};
+  return {&page->page().host_word, &page->page().mailbox_calls, page};
+}
+
 class Host final : public HostServices {
  public:
   Host(std::vector<ActorClass> classes, UniqueFd node_socket,
@@ -51,7 +61,8 @@ class Host final : public HostServices {
         thread_("troupe-host"),
         loop_(thread_.loop()),
         node_(loop_, std::move(node_socket)),
-        mailbox_(std::make_shared<Mailbox>()) {}
+        host_page_(make_host_page()),
+        mailbox_(std::make_shared<Mailbox>(limits::kMailboxCallsMax, shared_by(host_page_))) {}
   ~Host() override { stop_securing(); }
 
   int run();
@@ -103,6 +114,7 @@ class Host final : public HostServices {
   net::EventLoop& loop_;
   process::HostChannel node_;
   SegmentAttacher attacher_{[this](const wire::HostMessage& m) { return node_.send(m); }};
+  const std::shared_ptr<HostPageSegment> host_page_;  // null: callers keep to their sockets
   const std::shared_ptr<Mailbox> mailbox_;
   std::stop_source stop_;
   Promise<Started> start_;
@@ -178,6 +190,10 @@ void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
     if (purpose.empty() && server_ && !connection.untouched) {
       acceptor = [server = server_, peer = connection.peer](UniqueFd fd, std::string, bool) {
         server->accept(std::move(fd), peer);
+      };
+    } else if (purpose == kRoadPurpose && server_) {
+      acceptor = [server = server_](UniqueFd fd, std::string, bool) {
+        server->accept_road(std::move(fd));
       };
     } else if (const auto it = acceptors_.find(purpose); it != acceptors_.end()) {
       acceptor = it->second;
@@ -272,8 +288,9 @@ Status Host::prepare(Started& started) {
   begin_securing(token);
   context_ = std::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_, *this,
                                             Logger::to_stderr(label()));
-  auto server =
-      std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface, mailbox_);
+  auto server = std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface,
+                                             mailbox_, host_page_);
+  mailbox_->set_source(server);
   {
     MutexLock lock(acceptors_mutex_);
     server_ = std::move(server);
@@ -362,12 +379,14 @@ void Host::run_call(QueuedCall call) {
     }
   }
   if (!result.ok()) result = decorated(result.status(), call.method);
-  server_->answer(call.caller, call.sequence, std::move(result));
+  server_->answer(call, std::move(result));
 }
 
 Result<wire::Bytes> Host::invoke(const QueuedCall& call) {
-  return guarded(
-      [&] { return actor_->invoke(call.method, call.arguments, DecodeContext{client_}); });
+  return guarded([&] {
+    return actor_->invoke(call.method, call.argument_bytes(),
+                          {.client = client_, .in_place = true});
+  });
 }
 
 Status Host::decorated(Status status, std::size_t method) const {

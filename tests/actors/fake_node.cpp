@@ -61,15 +61,20 @@ void FakeNode::listen() {
   address_.local_name = options.local_name;
 }
 
-std::shared_ptr<detail::ActorClient> FakeNode::make_client() { return make_client(node_id_); }
-std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client() { return make_client({}); }
+std::shared_ptr<detail::ActorClient> FakeNode::make_client(int roads_max) {
+  return make_client_at(node_id_, roads_max);
+}
+std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client() {
+  return make_client_at({}, detail::kRoadsMax);
+}
 
-std::shared_ptr<detail::ActorClient> FakeNode::make_client(NodeId at) {
+std::shared_ptr<detail::ActorClient> FakeNode::make_client_at(NodeId at, int roads_max) {
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &loop();
   environment->token = token_;
   environment->node_id = at;
   environment->directory = shared_from_this();
+  environment->roads_max = roads_max;
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.image = []() -> Result<wire::Image> { return wire::Image{}; };
