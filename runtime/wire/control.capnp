@@ -37,6 +37,8 @@ struct ControlMessage {
     readSegment @27 :ReadSegment;
     segmentBytes @28 :SegmentBytes;
     nodeNote @29 :NodeNote;
+    followOutput @30 :FollowOutput;
+    outputLine @31 :OutputLine;
   }
 }
 
@@ -78,9 +80,17 @@ struct RegisterNodeReply {
   stop @5 :List(ActorGeneration);
 }
 
+struct NodeUsage {
+  cpuBusyUs @0 :UInt64;
+  memoryUsedBytes @1 :UInt64;
+  memoryTotalBytes @2 :UInt64;
+  processes @3 :UInt32;
+}
+
 struct Heartbeat {
   nodeId @0 :T.Id;
   sequence @1 :UInt64;
+  usage @2 :NodeUsage;
 }
 
 struct StartActor {
@@ -144,6 +154,7 @@ struct WatchActor {
 
 struct WatchNodes {
   requestId @0 :UInt64;
+  withoutAmounts @1 :Bool;
 }
 
 struct ListNodes {
@@ -230,4 +241,18 @@ struct SegmentBytes {
 struct NodeNote {
   kind @0 :Text;
   text @1 :Text;
+}
+
+struct FollowOutput {
+  requestId @0 :UInt64;
+  jobId @1 :T.Id;
+  actorId @2 :T.Id;
+}
+
+struct OutputLine {
+  actorId @0 :T.Id;
+  label @1 :Text;
+  number @2 :UInt64;
+  text @3 :Text;
+  notice @4 :Bool;
 }

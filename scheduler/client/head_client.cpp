@@ -70,6 +70,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void updated(const wire::ActorInfo& actor);
   void answered(std::uint64_t request_id, wire::ControlMessage message);
   void send_watch(WatchId id);
+  void send_node_watch();
   void resume();
   void end();
 
@@ -86,6 +87,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::uint64_t next_request = 1;
   std::map<std::uint64_t, Request> requests;  // unanswered, in order
   std::map<WatchId, Watch> watches;
+  std::vector<OnNode> node_watchers;
 };
 
 // --- connecting ---------------------------------------------------------------------------------
@@ -140,6 +142,7 @@ void HeadClient::State::resume() {
   for (auto& [id, watch] : watches) {
     if (watch.request_id == 0) send_watch(id);
   }
+  if (!node_watchers.empty()) send_node_watch();
 }
 
 void HeadClient::State::lost(const Status& why) {
@@ -200,6 +203,7 @@ void HeadClient::State::end() {
   closed = true;
   requests.clear();
   watches.clear();
+  node_watchers.clear();
   if (connection) connection->close();
   connection.reset();
 }
@@ -237,6 +241,8 @@ void HeadClient::State::received(std::span<const std::byte> frame) {
   if (!message.ok()) return cut(message.status());
   if (const auto* update = std::get_if<wire::ActorUpdate>(&*message)) {
     updated(update->actor);
+  } else if (const auto* changed = std::get_if<wire::NodeUpdate>(&*message)) {
+    for (const auto& on_node : std::vector<OnNode>(node_watchers)) on_node(changed->node);
   } else if (const std::uint64_t id = request_id_of(*message); id != 0) {
     answered(id, std::move(*message));
   }
@@ -280,6 +286,11 @@ void HeadClient::State::updated(const wire::ActorInfo& actor) {
     if (closed) return;
     callback(actor);
   }
+}
+
+// Said again on each connection; an attempt that a lost connection leaves unanswered does no harm.
+void HeadClient::State::send_node_watch() {
+  ask(wire::WatchNodes{.without_amounts = true}, [](Result<wire::ControlMessage>) {});
 }
 
 // --- the client ---------------------------------------------------------------------------------
@@ -398,6 +409,14 @@ T wait_for(Deadline deadline, Ask ask) {
 }
 
 }  // namespace
+
+void HeadClient::watch_nodes(OnNode on_node) {
+  state_->loop.post([state = state_, on_node = std::move(on_node)]() mutable {
+    if (state->closed) return;
+    state->node_watchers.push_back(std::move(on_node));
+    state->send_node_watch();
+  });
+}
 
 void HeadClient::list_nodes(OnNodes done) {
   state_->loop.post([state = state_, done] {

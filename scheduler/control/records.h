@@ -60,6 +60,7 @@ struct PeerRecord {
   NodeId node_id;
   std::set<ActorId> watched_actors;
   bool watches_nodes = false;
+  bool watches_amounts = true;  // … and when only what is free of them changes
 };
 
 }  // namespace troupe::scheduler

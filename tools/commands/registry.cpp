@@ -14,6 +14,7 @@
 #include "tools/commands/plan.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
+#include "tools/commands/timeline.h"
 #include "tools/commands/tokenizer.h"
 #include "tools/commands/train.h"
 #include "tools/commands/verify.h"
@@ -47,6 +48,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_actors_command(app, context);
   add_events_command(app, context);
   add_logs_command(app, context);
+  add_timeline_command(app, context);
   add_stop_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);
