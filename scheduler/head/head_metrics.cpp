@@ -99,14 +99,18 @@ void HeadMetrics::sent(const wire::ControlMessage& message, std::size_t bytes) {
   figures_.sent_bytes += bytes;
 }
 
-void HeadMetrics::waits(const ActorId& id, bool waits, TimePoint now) {
-  if (waits) {
+// From the asking, or the end of a back-off, until it has a place.
+void HeadMetrics::waits(const ActorChanged& changed, TimePoint now) {
+  const ActorId& id = changed.info.actor_id;
+  if (changed.queue_order != 0) {
     waiting_since_.emplace(id, now);
     return;
   }
   const auto since = waiting_since_.find(id);
   if (since == waiting_since_.end()) return;
-  figures_.pending_wait.observe(seconds(now - since->second));
+  if (changed.info.state != wire::ActorState::kDead) {
+    figures_.pending_wait.observe(seconds(now - since->second));
+  }
   waiting_since_.erase(since);
 }
 
@@ -124,8 +128,10 @@ void HeadMetrics::decided(std::span<const Delta> deltas, Duration took, TimePoin
       if ((restarts || kind == "actor_died") && died.contains(logged->event.node_id)) {
         ++figures_.exits[{"node_lost", ""}];
       }
+    } else if (const auto* created = std::get_if<ActorCreated>(&delta)) {
+      waiting_since_.emplace(created->spec.actor_id, now);
     } else if (const auto* changed = std::get_if<ActorChanged>(&delta)) {
-      waits(changed->info.actor_id, changed->queue_order != 0, now);
+      waits(*changed, now);
     } else if (const auto* forgotten = std::get_if<NodeForgotten>(&delta)) {
       usage_.erase(forgotten->node_id);
     } else if (const auto* gone = std::get_if<ActorForgotten>(&delta)) {

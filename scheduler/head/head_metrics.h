@@ -86,7 +86,7 @@ class HeadMetrics {
   static double seconds(Duration duration) {
     return std::chrono::duration<double>(duration).count();
   }
-  void waits(const ActorId& id, bool waits, TimePoint now);
+  void waits(const ActorChanged& changed, TimePoint now);
   void exited(const wire::ActorExited& exited, const HeadState& state);
 
   HeadFigures figures_;  // the counters of it

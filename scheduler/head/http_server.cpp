@@ -168,9 +168,9 @@ void Session::ask(std::string path) {
   const std::uint64_t number = request_;
   timer_.expires_after(
       std::chrono::duration_cast<std::chrono::milliseconds>(shared_.options.request_timeout));
-  timer_.async_wait([weak = weak_from_this(), number](error_code ec) {
-    const auto self = weak.lock();
-    if (ec || !self || !self->busy_ || self->request_ != number) return;
+  // The timer holds the session while nothing else does.
+  timer_.async_wait([self = shared_from_this(), number](error_code ec) {
+    if (ec || !self->busy_ || self->request_ != number) return;
     self->keep_alive_ = false;
     self->answer({503, "text/plain; charset=utf-8", "There was no answer in time.\n"});
   });

@@ -34,6 +34,8 @@ class ActorLog : public std::enable_shared_from_this<ActorLog> {
            OutputListener listener, std::optional<OutputRing> ring);
   // Appends to this file from now on.
   Status add_file(FileSystem& files, const std::string& path);
+  // To none of those added so far; one that could not be written is given up anyway.
+  void close_files() { files_.clear(); }
   void append(std::string_view line);
   // What follows is the output of this generation's process. Where there was one before a line says
   // so among the kept ones.

@@ -78,6 +78,7 @@ class Daemon final : public NodeDaemon {
   Result<std::unique_ptr<HostProcess>> spawn(const node_command::SpawnHost& command);
   HostProcess::Handlers handlers_of(HostId host);
   std::shared_ptr<ActorLog> make_log(const wire::ActorSpec& spec);
+  void open_files(ActorLog& log, const wire::ActorSpec& spec);
   std::shared_ptr<ActorLog> log_for(const wire::ActorSpec& spec, HostId before);
   void take_up_outputs(std::map<ActorId, UniqueFd> outputs);
   void forget_earlier_outputs();
@@ -348,7 +349,6 @@ void Daemon::carry_out(node_command::SendHead& command) {
 // --- output --------------------------------------------------------------------------------------
 
 std::shared_ptr<ActorLog> Daemon::make_log(const wire::ActorSpec& spec) {
-  const std::string label = output_label(spec);
   std::optional<OutputRing> ring;
   if (auto earlier = earlier_outputs_.extract(spec.actor_id)) {
     ring = std::move(earlier.mapped());
@@ -356,23 +356,29 @@ std::shared_ptr<ActorLog> Daemon::make_log(const wire::ActorSpec& spec) {
     ring = std::move(*made);
     if (keeper_) (void)keeper_->put(output_key(spec.actor_id), {}, ring->fd());
   } else {
-    log_.warning("the last lines of {} will not outlive this daemon: {}", label,
+    log_.warning("the last lines of {} will not outlive this daemon: {}", output_label(spec),
                  made.status().to_string());
   }
-  auto log = std::make_shared<ActorLog>(
+  return std::make_shared<ActorLog>(
       loop_, spec, options_.output_limits,
       [this, job_id = spec.job_id](const wire::OutputLine& line) { on_output(line, job_id); },
       std::move(ring));
+}
+
+// Anew for each process: what was given up on a full disk may have room again.
+void Daemon::open_files(ActorLog& log, const wire::ActorSpec& spec) {
+  log.close_files();
   std::set<std::string> paths;
   if (!options_.log_dir.empty()) {
     paths.insert(join_path(options_.log_dir, spec.actor_id.to_string() + ".log"));
   }
   if (!spec.log_path.empty()) paths.insert(spec.log_path);
   for (const std::string& path : paths) {
-    const Status added = log->add_file(files_, path);
-    if (!added.ok()) log_.warning("the output of {} is not kept: {}", label, added.to_string());
+    const Status added = log.add_file(files_, path);
+    if (!added.ok()) {
+      log_.warning("the output of {} is not kept: {}", output_label(spec), added.to_string());
+    }
   }
-  return log;
 }
 
 // An actor has one, however many processes it has here one after the other.
@@ -460,6 +466,7 @@ Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost
 
 void Daemon::carry_out(node_command::SpawnHost& command) {
   auto log = log_for(command.spec, command.log);
+  open_files(*log, command.spec);
   log->begin_process(command.generation);
   logs_[command.host] = std::move(log);
   auto host = spawn(command);
@@ -562,6 +569,7 @@ bool Daemon::take_up(node_event::Adopt::Actor& actor, KeptState& kept) {
   actor.pid = child->second.pid;
   actor.ended = child->second.ended;
   logs_[host] = make_log(actor.spec);
+  open_files(*logs_[host], actor.spec);
   hosts_[host] = HostProcess::adopt(place_of(host), static_cast<pid_t>(actor.pid),
                                     std::move(ends->second), handlers_of(host));
   kept.children.erase(child);

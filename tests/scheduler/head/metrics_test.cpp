@@ -30,6 +30,13 @@ class CountedHead {
   void close(PeerId peer) { apply(PeerClosed{peer}); }
   void tick() { apply(Tick{}); }
   void pass(Duration time) { now_ += time; }
+  // The same, while this node is heard.
+  void pass_with(PeerId peer, std::uint64_t number, Duration time) {
+    for (Duration passed{}; passed < time; passed += 1s) {
+      pass(1s);
+      say(peer, wire::Heartbeat{NodeId{9, number}, 1});
+    }
+  }
   void apply(Event event) {
     const auto outcome = state_.apply(std::move(event), {now_, 1'700'000'000'000'000});
     metrics_.decided(outcome.deltas, 20us, now_);
@@ -179,8 +186,7 @@ TEST_CASE("nodes, resources and actors are counted as they come and go") {
   CHECK(page.value("troupe_nodes{state=\"disconnected\"}") == 1);
   CHECK(page.value("troupe_node_up{node=\"beta\"}") == 0);
   CHECK(page.value("troupe_resource_capacity{resource=\"CPU\"}") == 2);
-  head.pass(10s);
-  head.tick();
+  head.pass_with(1, 1, 10s);
   page = head.page();
   CHECK(page.value("troupe_nodes{state=\"dead\"}") == 1);
   CHECK_FALSE(page.value("troupe_node_up{node=\"beta\"}"));
@@ -195,8 +201,8 @@ TEST_CASE("who waits, and how long") {
   head.create(2, {1, 2}, 1, true);  // fills the node
   head.pass(1s);
   head.create(2, {3, 4}, 1, true);
-  head.create(2, {5}, 1);
-  head.pass(30s);
+  head.create(2, {5}, 2);
+  head.pass_with(1, 1, 30s);
   auto page = head.page();
   CHECK(page.value("troupe_pending_actors") == 3);
   CHECK(page.value("troupe_pending_requests") == 2);

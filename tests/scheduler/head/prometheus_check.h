@@ -61,7 +61,9 @@ class PrometheusPage {
     }
     for (const char* unit : {"_ms", "_us", "_milliseconds", "_kib", "_mib", "_kilobytes",
                              "_percent", "_minutes", "_hours"}) {
-      if (name.find(unit) != std::string::npos) fault("not in a base unit", name);
+      if ((name + "_").find(std::string(unit) + "_") != std::string::npos) {
+        fault("not in a base unit", name);
+      }
     }
     if (name.find(type) != std::string::npos) fault("the type is part of the name", name);
   }

@@ -422,7 +422,7 @@ struct Follower {
                              },
                          .on_close = [](Status) {}});
     });
-    ask(std::move(first));
+    (void)ask(std::move(first));
   }
   ~Follower() {
     on_loop(f.thread.loop(), [this] {

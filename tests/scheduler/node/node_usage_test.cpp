@@ -12,9 +12,11 @@ namespace {
 
 void machine(tests::FaultyFileSystem& files, const std::string& cpu) {
   REQUIRE(files.create_directories("/proc").ok());
-  files.set_content("/proc/stat", cpu + "\ncpu0 1 2 3 4\n");
-  files.set_content("/proc/meminfo",
-                    "MemTotal:       1000 kB\nMemFree: 100 kB\nMemAvailable:    400 kB\n");
+  const auto write = [&](const std::string& path, const std::string& text) {
+    REQUIRE(files.create(path).value()->append(std::string_view(text)).ok());
+  };
+  write("/proc/stat", cpu + "\ncpu0 1 2 3 4\n");
+  write("/proc/meminfo", "MemTotal:       1000 kB\nMemFree: 100 kB\nMemAvailable:    400 kB\n");
 }
 
 }  // namespace
