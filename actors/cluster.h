@@ -25,17 +25,23 @@
 #include "runtime/base/status.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/types.h"
+#include "scheduler/node/output_limit.h"
 
 namespace troupe {
+
+using OnOutput = std::function<void(const std::string& actor, std::string_view line)>;
+using OutputLimits = scheduler::OutputLimits;
 
 // The head, one node and the driver in one process, on the loopback interface, without files.
 struct EmbeddedOptions {
   double num_cpus = 0;  // 0: the CPUs this process may use
   std::map<std::string, double> resources;
   std::map<std::string, std::string> labels;  // of the node
-  // Output of the actors' processes, line by line; by default it goes to standard error with the
-  // actor's name before it.
-  std::function<void(const std::string& actor, std::string_view line)> on_output;
+  // Output of the job's actors, line by line and one line at a time, on a thread of Troupe's; by
+  // default it goes to standard error with the actor's name before it. Of an actor that writes
+  // faster than `output_limits` allow a line says how much was left out.
+  OnOutput on_output;
+  OutputLimits output_limits;
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
   LogLevel log_level = LogLevel::kWarning;  // of head and node, to standard error
@@ -53,6 +59,8 @@ struct ConnectOptions {
   net::Token token;
   std::string job_name = "driver";
   Duration timeout = kControlTimeout;
+  OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
+  bool follow_output = true;  // false: nobody asks the nodes for output
 };
 
 class Cluster {
@@ -126,6 +134,7 @@ class Cluster {
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
   static Status join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline);
+  static void follow_output(State& state);
   std::unique_ptr<State> state_;
 };
 

@@ -47,6 +47,8 @@ struct ControlMessage {
     listPlacementGroups @37 :ListPlacementGroups;
     placementGroupUpdate @38 :PlacementGroupUpdate;
     placementGroupList @39 :PlacementGroupList;
+    followOutput @40 :FollowOutput;
+    outputLine @41 :OutputLine;
   }
 }
 
@@ -89,9 +91,17 @@ struct RegisterNodeReply {
   reservations @6 :List(T.Reservation);
 }
 
+struct NodeUsage {
+  cpuBusyUs @0 :UInt64;
+  memoryUsedBytes @1 :UInt64;
+  memoryTotalBytes @2 :UInt64;
+  processes @3 :UInt32;
+}
+
 struct Heartbeat {
   nodeId @0 :T.Id;
   sequence @1 :UInt64;
+  usage @2 :NodeUsage;
 }
 
 struct StartActor {
@@ -155,6 +165,7 @@ struct WatchActor {
 
 struct WatchNodes {
   requestId @0 :UInt64;
+  withoutAmounts @1 :Bool;
 }
 
 struct ListNodes {
@@ -293,4 +304,18 @@ struct PlacementGroupUpdate {
 struct PlacementGroupList {
   requestId @0 :UInt64;
   groups @1 :List(T.PlacementGroupInfo);
+}
+
+struct FollowOutput {
+  requestId @0 :UInt64;
+  jobId @1 :T.Id;
+  actorId @2 :T.Id;
+}
+
+struct OutputLine {
+  actorId @0 :T.Id;
+  label @1 :Text;
+  number @2 :UInt64;
+  text @3 :Text;
+  notice @4 :Bool;
 }

@@ -63,9 +63,17 @@ void write(schema::RegisterNodeReply::Builder out, const RegisterNodeReply& m) {
   write_list([&](auto count) { return out.initReservations(count); }, m.reservations, kWriteOne);
 }
 
+void write(schema::NodeUsage::Builder out, const NodeUsage& m) {
+  out.setCpuBusyUs(m.cpu_busy_us);
+  out.setMemoryUsedBytes(m.memory_used_bytes);
+  out.setMemoryTotalBytes(m.memory_total_bytes);
+  out.setProcesses(m.processes);
+}
+
 void write(schema::Heartbeat::Builder out, const Heartbeat& m) {
   write(out.initNodeId(), m.node_id);
   out.setSequence(m.sequence);
+  if (m.usage) write(out.initUsage(), *m.usage);
 }
 
 void write(schema::StartActor::Builder out, const StartActor& m) {
@@ -118,7 +126,10 @@ void write(schema::WatchActor::Builder out, const WatchActor& m) {
   out.setStop(m.stop);
 }
 
-void write(schema::WatchNodes::Builder out, const WatchNodes& m) { out.setRequestId(m.request_id); }
+void write(schema::WatchNodes::Builder out, const WatchNodes& m) {
+  out.setRequestId(m.request_id);
+  out.setWithoutAmounts(m.without_amounts);
+}
 
 void write(schema::ListNodes::Builder out, const ListNodes& m) { out.setRequestId(m.request_id); }
 
@@ -254,6 +265,20 @@ void write(schema::PlacementGroupList::Builder out, const PlacementGroupList& m)
   write_list([&](auto count) { return out.initGroups(count); }, m.groups, kWriteOne);
 }
 
+void write(schema::FollowOutput::Builder out, const FollowOutput& m) {
+  out.setRequestId(m.request_id);
+  write(out.initJobId(), m.job_id);
+  write(out.initActorId(), m.actor_id);
+}
+
+void write(schema::OutputLine::Builder out, const OutputLine& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setLabel(text(m.label));
+  out.setNumber(m.number);
+  out.setText(text(m.text));
+  out.setNotice(m.notice);
+}
+
 // --- and back ------------------------------------------------------------------------------------
 
 ActorExited read(schema::ActorExited::Reader in) {
@@ -305,8 +330,17 @@ RegisterNodeReply read(schema::RegisterNodeReply::Reader in) {
           .reservations = read_list(in.getReservations(), "reservations", kReadOne)};
 }
 
+NodeUsage read(schema::NodeUsage::Reader in) {
+  return {.cpu_busy_us = in.getCpuBusyUs(),
+          .memory_used_bytes = in.getMemoryUsedBytes(),
+          .memory_total_bytes = in.getMemoryTotalBytes(),
+          .processes = in.getProcesses()};
+}
+
 Heartbeat read(schema::Heartbeat::Reader in) {
-  return {.node_id = read_id<NodeId>(in.getNodeId()), .sequence = in.getSequence()};
+  Heartbeat message{.node_id = read_id<NodeId>(in.getNodeId()), .sequence = in.getSequence()};
+  if (in.hasUsage()) message.usage = read(in.getUsage());
+  return message;
 }
 
 StartActor read(schema::StartActor::Reader in) {
@@ -355,7 +389,9 @@ WatchActor read(schema::WatchActor::Reader in) {
           .stop = in.getStop()};
 }
 
-WatchNodes read(schema::WatchNodes::Reader in) { return {.request_id = in.getRequestId()}; }
+WatchNodes read(schema::WatchNodes::Reader in) {
+  return {.request_id = in.getRequestId(), .without_amounts = in.getWithoutAmounts()};
+}
 
 ListNodes read(schema::ListNodes::Reader in) { return {.request_id = in.getRequestId()}; }
 
@@ -476,6 +512,20 @@ PlacementGroupList read(schema::PlacementGroupList::Reader in) {
   return {.request_id = in.getRequestId(), .groups = read_list(in.getGroups(), "groups", kReadOne)};
 }
 
+FollowOutput read(schema::FollowOutput::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .job_id = read_id<JobId>(in.getJobId()),
+          .actor_id = read_id<ActorId>(in.getActorId())};
+}
+
+OutputLine read(schema::OutputLine::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()),
+          .label = text(in.getLabel()),
+          .number = in.getNumber(),
+          .text = text(in.getText()),
+          .notice = in.getNotice()};
+}
+
 // Every message of the family, once: M(the schema's number, name).
 #define TROUPE_CONTROL_MESSAGES(M)                \
   M(CLIENT_HELLO, ClientHello)                    \
@@ -517,7 +567,9 @@ PlacementGroupList read(schema::PlacementGroupList::Reader in) {
   M(WATCH_PLACEMENT_GROUP, WatchPlacementGroup)   \
   M(LIST_PLACEMENT_GROUPS, ListPlacementGroups)   \
   M(PLACEMENT_GROUP_UPDATE, PlacementGroupUpdate) \
-  M(PLACEMENT_GROUP_LIST, PlacementGroupList)
+  M(PLACEMENT_GROUP_LIST, PlacementGroupList)     \
+  M(FOLLOW_OUTPUT, FollowOutput)                  \
+  M(OUTPUT_LINE, OutputLine)
 
 struct Put {
   schema::ControlMessage::Builder root;

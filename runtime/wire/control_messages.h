@@ -5,6 +5,7 @@
 // notification. Both sides send any message at any time; order per connection is kept.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -68,9 +69,19 @@ struct RegisterNodeReply {
   std::vector<Reservation> reservations;
 };
 
+// What a node's machine spends, as its daemon measured it last.
+struct NodeUsage {
+  std::uint64_t cpu_busy_us = 0;  // of all its CPUs together, since it was booted
+  std::uint64_t memory_used_bytes = 0;
+  std::uint64_t memory_total_bytes = 0;
+  std::uint32_t processes = 0;  // actors' processes
+  friend bool operator==(const NodeUsage&, const NodeUsage&) = default;
+};
+
 struct Heartbeat {
   NodeId node_id;
   std::uint64_t sequence = 0;
+  std::optional<NodeUsage> usage;  // now and then; for whoever reads the head's metrics
 };
 
 // --- head → node ---------------------------------------------------------------------------------
@@ -163,6 +174,8 @@ struct WatchActor {
 };
 struct WatchNodes {
   std::uint64_t request_id = 0;  // pushes a NodeUpdate per node now and at each change
+  // Not when only what is free of a node has changed.
+  bool without_amounts = false;
 };
 struct ListNodes {
   std::uint64_t request_id = 0;
@@ -229,6 +242,16 @@ struct ReadSegment {
   std::uint64_t bytes_max = 64 << 10;
 };
 
+// Pushes an OutputLine for each line of output, those that the node still has first: of the actors
+// of a job, or of one actor. Sent to the node's own port, as ReadLogs; until the connection ends.
+// The Reply says that every line written before has been sent; a second request on the connection
+// asks for that alone.
+struct FollowOutput {
+  std::uint64_t request_id = 0;
+  JobId job_id;      // empty: `actor_id` says whose
+  ActorId actor_id;  // empty: all of the job's
+};
+
 // --- head → client -------------------------------------------------------------------------------
 
 // The answer to every request that returns nothing but success or failure.
@@ -276,6 +299,16 @@ struct SegmentBytes {
   Bytes bytes;
 };
 
+// A line that an actor's process wrote.
+struct OutputLine {
+  ActorId actor_id;
+  std::string label;         // the actor's name; or its class with its rank or its id
+  std::uint64_t number = 0;  // from 1, of the actor's lines on this node
+  std::string text;
+  // Not the actor's: the node's sentence about the lines up to `number` that it left out.
+  bool notice = false;
+};
+
 using ControlMessage =
     std::variant<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
                  ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
@@ -283,7 +316,8 @@ using ControlMessage =
                  ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText,
                  ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles,
                  BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup,
-                 ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList>;
+                 ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList, FollowOutput,
+                 OutputLine>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

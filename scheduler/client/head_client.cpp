@@ -78,6 +78,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void answered(std::uint64_t request_id, wire::ControlMessage message);
   void send_watch(WatchId id);
   void send_group_watch(WatchId id);
+  void send_node_watch();
   void resume();
   void end();
 
@@ -95,6 +96,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::map<std::uint64_t, Request> requests;  // unanswered, in order
   std::map<WatchId, Watch> watches;
   std::map<WatchId, GroupWatch> group_watches;
+  std::vector<OnNode> node_watchers;
 };
 
 // --- connecting ---------------------------------------------------------------------------------
@@ -152,6 +154,7 @@ void HeadClient::State::resume() {
   for (auto& [id, watch] : group_watches) {
     if (watch.request_id == 0) send_group_watch(id);
   }
+  if (!node_watchers.empty()) send_node_watch();
 }
 
 void HeadClient::State::lost(const Status& why) {
@@ -216,6 +219,7 @@ void HeadClient::State::end() {
   requests.clear();
   watches.clear();
   group_watches.clear();
+  node_watchers.clear();
   if (connection) connection->close();
   connection.reset();
 }
@@ -255,6 +259,8 @@ void HeadClient::State::received(std::span<const std::byte> frame) {
     updated(update->actor);
   } else if (const auto* group = std::get_if<wire::PlacementGroupUpdate>(&*message)) {
     updated(group->group);
+  } else if (const auto* changed = std::get_if<wire::NodeUpdate>(&*message)) {
+    for (const auto& on_node : std::vector<OnNode>(node_watchers)) on_node(changed->node);
   } else if (const std::uint64_t id = request_id_of(*message); id != 0) {
     answered(id, std::move(*message));
   }
@@ -328,6 +334,11 @@ void HeadClient::State::updated(const wire::PlacementGroupInfo& group) {
     if (closed) return;
     callback(group);
   }
+}
+
+// Said again on each connection; an attempt that a lost connection leaves unanswered does no harm.
+void HeadClient::State::send_node_watch() {
+  ask(wire::WatchNodes{.without_amounts = true}, [](Result<wire::ControlMessage>) {});
 }
 
 // --- the client ---------------------------------------------------------------------------------
@@ -450,6 +461,14 @@ T wait_for(Deadline deadline, Ask ask) {
 }
 
 }  // namespace
+
+void HeadClient::watch_nodes(OnNode on_node) {
+  state_->loop.post([state = state_, on_node = std::move(on_node)]() mutable {
+    if (state->closed) return;
+    state->node_watchers.push_back(std::move(on_node));
+    state->send_node_watch();
+  });
+}
 
 void HeadClient::list_nodes(OnNodes done) {
   state_->loop.post([state = state_, done] {

@@ -33,6 +33,7 @@ class HeadClient {
  public:
   using WatchId = std::uint64_t;
   using OnStatus = std::function<void(Status)>;
+  using OnNode = std::function<void(const wire::NodeInfo&)>;
   using OnActor = std::function<void(Result<wire::ActorInfo>)>;
   using OnNodes = std::function<void(Result<std::vector<wire::NodeInfo>>)>;
   using OnActors = std::function<void(Result<std::vector<wire::ActorInfo>>)>;
@@ -55,6 +56,10 @@ class HeadClient {
   // empty: the living actor called `name`.
   WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor);
   void unwatch(WatchId watch);
+  // Calls `on_node` for every node now and when one joins, changes its state or dies, until
+  // close(); again for all of them when the head was away. Not when only what is free of a node
+  // changes.
+  void watch_nodes(OnNode on_node);
   void list_nodes(OnNodes done);
   void list_actors(bool include_dead, OnActors done);
   void list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done);

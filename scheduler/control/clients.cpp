@@ -277,6 +277,7 @@ void HeadState::on(PeerId peer, wire::WatchActor& message) {
 void HeadState::on(PeerId peer, wire::WatchNodes& message) {
   reply(peer, message.request_id, {});
   peers_[peer].watches_nodes = true;
+  peers_[peer].watches_amounts = !message.without_amounts;
   for (const auto& [id, node] : nodes_) send(peer, wire::NodeUpdate{node.info});
 }
 

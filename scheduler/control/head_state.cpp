@@ -25,6 +25,8 @@ Outcome HeadState::apply(Event event, Moment now) {
     dispatch(*arrived);
   } else if (auto* closed = std::get_if<PeerClosed>(&event)) {
     peer_closed(closed->peer);
+  } else if (auto* noted = std::get_if<DaemonNoted>(&event)) {
+    log_event(std::move(noted->kind), {}, {}, 0, std::move(noted->text));
   }
   return finish();
 }
@@ -139,6 +141,7 @@ void HeadState::run_timers() {
 
 // --- what others see -----------------------------------------------------------------------------
 
+// Kinds stand in event_kinds.h.
 void HeadState::log_event(std::string kind, NodeId node_id, ActorId actor_id,
                           std::uint64_t generation, std::string text) {
   wire::EventRecord event;
@@ -192,7 +195,7 @@ void HeadState::push_updates() {
   resized_nodes_.insert(changed_nodes_.begin(), changed_nodes_.end());
   for (const auto& [peer, record] : peers_) {
     if (!record.watches_nodes) continue;
-    for (const NodeId& id : resized_nodes_) {
+    for (const NodeId& id : record.watches_amounts ? resized_nodes_ : changed_nodes_) {
       const auto found = nodes_.find(id);
       if (found != nodes_.end()) send(peer, wire::NodeUpdate{found->second.info});
     }

@@ -133,6 +133,7 @@ struct PeerRecord {
   std::set<ActorId> watched_actors;
   std::set<GroupId> watched_groups;
   bool watches_nodes = false;
+  bool watches_amounts = true;  // … and when only what is free of them changes
 };
 
 }  // namespace troupe::scheduler

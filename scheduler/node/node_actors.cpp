@@ -56,7 +56,7 @@ void NodeState::from_head(wire::StartActor& start) {
 void NodeState::spawn(Actor& actor, wire::StartActor start) {
   const ActorId id = start.spec.actor_id;
   std::erase(ended_, id);
-  if (actor.log != 0) commands_.push_back(node_command::ForgetHost{actor.log});
+  const HostId log = actor.log;
   actor.keep_until.reset();
   actor.spec = std::move(start.spec);
   actor.generation = start.generation;
@@ -69,7 +69,7 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.cause = {};
   by_host_[actor.host] = id;
   keep(actor, true);
-  commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation});
+  commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation, log});
 }
 
 void NodeState::on(node_event::Spawned& event) {

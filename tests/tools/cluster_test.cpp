@@ -62,6 +62,8 @@ TEST_CASE("a cluster of a head, two workers and a driver, seen by every tool") {
   // Its standard input is empty, so it ends by itself once it has spoken.
   REQUIRE_MESSAGE(driver.wait_for_output("ready", kPatience), driver.output());
   CHECK(driver.wait(kPatience) == 0);
+  // What its actor said far away stands among what it said itself.
+  CHECK(contains(driver.output(), "[talker] the actor says hello from talker\n"));
 
   const auto status = home.run_json({"status"});
   CHECK(json::find_integer(*json::find(status, "nodes"), "alive") == 2);
@@ -126,6 +128,11 @@ TEST_CASE("logs come from the node itself, by name, by the id's first digits, an
   const auto nodes = home.run_json({"nodes"});
   const auto node = json::find(nodes, "nodes")->as_array().at(0);
   CHECK(home.run({"logs", json::find_string(node, "name").value()}).exit_code == 0);
+  const auto follower = start_troupe(home, {"logs", "talker", "--follow"});
+  CHECK(follower->wait_for_output(expected, kPatience));
+  const auto no_actor = home.run({"logs", json::find_string(node, "name").value(), "--follow"});
+  CHECK(no_actor.exit_code == 2);
+  CHECK(contains(no_actor.err, "is a node"));
   const auto unknown = home.run({"logs", "nobody"});
   CHECK(unknown.exit_code == 3);
   CHECK(contains(unknown.err, "no actor or node 'nobody'"));
@@ -137,6 +144,9 @@ TEST_CASE("logs come from the node itself, by name, by the id's first digits, an
   }
   CHECK(home.eventually({"status"}, R"("dead":1}})"));
   CHECK_FALSE(is_running(pid));
+  CHECK(follower->wait(kPatience) == 0);  // its actor has ended
+  // The last lines are still there, of the dead as of the living.
+  CHECK(home.run({"logs", "talker"}).out == expected);
   CHECK(home.run({"stop"}).exit_code == 0);
   CHECK(head.process->wait(kPatience) == 0);
   CHECK(processes_with("host --actor Talker").empty());

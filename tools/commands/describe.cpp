@@ -1,6 +1,7 @@
 #include "tools/commands/describe.h"
 
 #include "runtime/base/clock.h"
+#include "scheduler/control/event_kinds.h"
 #include "scheduler/policy/labels.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_record.h"
@@ -66,6 +67,7 @@ json::Object to_json(const wire::ActorInfo& actor) {
 json::Object to_json(const wire::EventRecord& event) {
   return {{"sequence", event.sequence},
           {"time", format_unix_time_us(event.unix_time_us)},
+          {"severity", scheduler::severity_name(scheduler::severity_of(event.kind))},
           {"event", event.kind},
           {"node_id", id_or_empty(event.node_id)},
           {"actor_id", id_or_empty(event.actor_id)},

@@ -37,6 +37,9 @@ struct HeadFlags {
   std::string log_level = "info";
   bool json = false;
   bool watch = false;
+  std::string metrics_address = scheduler::HttpServerOptions().host;
+  std::optional<std::uint16_t> metrics_port;
+  bool no_metrics = false;
 };
 
 // An encrypted connection is three descriptors, and a head has one to every node and driver.
@@ -89,13 +92,26 @@ Status HeadProcess::start(const net::AddressChoice& choice) {
   place_ = TROUPE_TRY(take_head_place(context_, choice.address, port, flags_.state_dir));
   loop_ = net::make_event_loop();
   journal_ = std::make_unique<scheduler::FileJournal>(context_.files, place_->state.journal_path());
-  daemon_ = TROUPE_TRY(scheduler::HeadDaemon::start(
-      *loop_, {.host = choice.address, .port = place_->port, .token = token_.token}, *journal_,
-      context_.random, log_, [this](const std::string& reason) {
-        log_.info("the cluster has ended: {}", reason);
-        stopped_ = true;
-        loop_->stop();
-      }));
+  scheduler::HeadOptions options;
+  options.host = choice.address;
+  options.port = place_->port;
+  options.token = token_.token;
+  options.version = TROUPE_VERSION;
+  if (!flags_.no_metrics) {
+    // Beside the head's own, so that a head that comes back has its metrics where they were.
+    const auto beside = static_cast<std::uint16_t>(place_->port < 65535 ? place_->port + 1 : 0);
+    options.metrics = scheduler::HttpServerOptions{.host = flags_.metrics_address,
+                                                   .port = flags_.metrics_port.value_or(beside),
+                                                   .names = {host_name()}};
+    options.metrics_port_is_wish = !flags_.metrics_port;
+  }
+  daemon_ = TROUPE_TRY(
+      scheduler::HeadDaemon::start(*loop_, std::move(options), *journal_, context_.random, log_,
+                                   [this](const std::string& reason) {
+                                     log_.info("the cluster has ended: {}", reason);
+                                     stopped_ = true;
+                                     loop_->stop();
+                                   }));
   return {};
 }
 
@@ -118,17 +134,25 @@ Status HeadProcess::start_worker() {
 
 void HeadProcess::announce(const net::AddressChoice& choice, const std::string& authority) {
   const std::string address = format_address(record_.host, record_.port);
+  std::string metrics;
+  if (const auto at = daemon_->metrics_address()) {
+    metrics = fmt::format("http://{}/metrics", format_address(at->host, at->port));
+  }
   if (flags_.json) {
-    context_.out << json::write(json::Object{{"address", record_.host},
-                                             {"port", record_.port},
-                                             {"token_file", record_.token_file},
-                                             {"pid", record_.pid},
-                                             {"insecure", record_.insecure},
-                                             {"authority", authority}})
-                 << std::endl;
+    json::Object line{{"address", record_.host},
+                      {"port", record_.port},
+                      {"token_file", record_.token_file},
+                      {"pid", record_.pid},
+                      {"insecure", record_.insecure},
+                      {"authority", authority}};
+    if (!metrics.empty()) line["metrics_url"] = metrics;
+    context_.out << json::write(line) << std::endl;
     return;
   }
   context_.out << fmt::format("The head listens on {}.\n{}\n\n", address, choice.notice());
+  if (!metrics.empty()) {
+    context_.out << fmt::format("Its metrics, for Prometheus, are at {}\n\n", metrics);
+  }
   context_.out << fmt::format("To add a machine, run there:\n    troupe worker --address {}\n",
                               address);
   if (token_.file.empty()) {
@@ -267,8 +291,15 @@ void add_head_command(CLI::App& app, CommandContext& context) {
   command.flag("--with-worker", flags->with_worker, "be a worker node, too");
   declare_node_flags(command, flags->node);
   command.option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
+      .option("--metrics-port", flags->metrics_port, "PORT",
+              "where Prometheus reads the head's metrics (default: the head's port + 1, or a free "
+              "one)")
+      .option("--metrics-address", flags->metrics_address, "IP",
+              "the address for that (default 127.0.0.1: this machine only; whoever reaches "
+              "another one can read, without a token)")
+      .flag("--no-metrics", flags->no_metrics, "no metrics over HTTP")
       .flag("--json", flags->json,
-            "one line of JSON: address, port, token_file, pid, insecure, authority")
+            "one line of JSON: address, port, token_file, pid, insecure, authority, metrics_url")
       .flag("--watch", flags->watch,
             "start this head again when it is killed; nodes and actors run on meanwhile")
       .example("troupe head")

@@ -15,6 +15,7 @@
 #include "tools/commands/plan.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
+#include "tools/commands/timeline.h"
 #include "tools/commands/tokenizer.h"
 #include "tools/commands/train.h"
 #include "tools/commands/verify.h"
@@ -49,6 +50,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_groups_command(app, context);
   add_events_command(app, context);
   add_logs_command(app, context);
+  add_timeline_command(app, context);
   add_stop_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);
