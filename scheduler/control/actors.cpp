@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kDeathLogBytesMax = 2048;
 // Restarts that the back-off of an actor without a limit looks at.
 constexpr std::size_t kRestartsRememberedMax = 64;
+// A back-off, however long one was asked for.
+constexpr std::int64_t kBackOffMsMax = 24 * 3'600'000;
 
 }  // namespace
 
@@ -107,7 +109,8 @@ void HeadState::on(PeerId peer, wire::ActorExited& message) {
 bool HeadState::may_restart(ActorRecord& actor) const {
   const wire::RestartPolicy& policy = actor.spec.restart;
   auto& restarts = actor.restarts_unix_us;
-  if (policy.window_ms > 0) {
+  // A window that began before the calendar's first day forgets nothing.
+  if (policy.window_ms > 0 && policy.window_ms < now_.unix_us / 1000) {
     const std::int64_t oldest = now_.unix_us - policy.window_ms * 1000;
     std::erase_if(restarts, [&](std::int64_t time) { return time < oldest; });
   }
@@ -123,7 +126,7 @@ Duration HeadState::back_off(const ActorRecord& actor) {
   const wire::RestartPolicy& policy = actor.spec.restart;
   const std::size_t doublings = std::min<std::size_t>(actor.restarts_unix_us.size(), 30);
   const std::int64_t initial = std::clamp<std::int64_t>(policy.backoff_initial_ms, 0, 1'000'000);
-  const std::int64_t longest = std::max<std::int64_t>(policy.backoff_max_ms, 0);
+  const std::int64_t longest = std::clamp<std::int64_t>(policy.backoff_max_ms, 0, kBackOffMsMax);
   return std::chrono::milliseconds(std::min(initial << doublings, longest));
 }
 
