@@ -19,16 +19,30 @@ constexpr std::uint64_t kRewriteFactor = 4;
 constexpr std::uint64_t kTornLookMin = 64u << 20;
 constexpr std::uint64_t kTornLookFactor = 8;
 
+// The first byte of a payload with several deltas; encode_delta's first byte is another.
+constexpr char kSeveral = 2;
+
+void put_length(std::string& out, std::size_t size) {
+  const auto length = static_cast<std::uint32_t>(size);
+  out.append(reinterpret_cast<const char*>(&length), sizeof length);
+}
+
+void put_record(std::string& out, std::string_view payload) {
+  put_length(out, payload.size());
+  const std::uint64_t hash = xxh3_64(bytes_of(payload));
+  out.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+  out.append(payload);
+}
+
+std::string text_of(const Delta& delta) {
+  const auto bytes = encode_delta(delta);
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+// Each on its own: for a file that comes to be as a whole.
 std::string records_of(std::span<const Delta> deltas) {
   std::string out;
-  for (const Delta& delta : deltas) {
-    const auto payload = encode_delta(delta);
-    const auto length = static_cast<std::uint32_t>(payload.size());
-    const std::uint64_t hash = xxh3_64(payload);
-    out.append(reinterpret_cast<const char*>(&length), sizeof length);
-    out.append(reinterpret_cast<const char*>(&hash), sizeof hash);
-    out.append(reinterpret_cast<const char*>(payload.data()), payload.size());
-  }
+  for (const Delta& delta : deltas) put_record(out, text_of(delta));
   return out;
 }
 
@@ -38,6 +52,40 @@ std::uint64_t payload_bytes(std::string_view bytes) {
   std::uint32_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   return length > bytes.size() - kHeaderBytes ? 0 : length;
+}
+
+// All in one.
+std::string record_of(std::span<const Delta> deltas) {
+  if (deltas.size() == 1) return records_of(deltas);
+  std::string payload(1, kSeveral);
+  for (const Delta& delta : deltas) {
+    const std::string one = text_of(delta);
+    put_length(payload, one.size());
+    payload += one;
+  }
+  std::string out;
+  put_record(out, payload);
+  return out;
+}
+
+// Appends what the payload of a record holds.
+Status take_payload(std::string_view payload, std::vector<Delta>& deltas) {
+  if (payload.empty() || payload.front() != kSeveral) {
+    deltas.push_back(TROUPE_TRY(decode_delta(bytes_of(payload))));
+    return {};
+  }
+  payload.remove_prefix(1);
+  while (!payload.empty()) {
+    std::uint32_t length = 0;
+    if (payload.size() >= sizeof length) std::memcpy(&length, payload.data(), sizeof length);
+    if (payload.size() < sizeof length || payload.size() - sizeof length < length) {
+      return Status(Code::kDataLoss, "a journal record of several decisions is cut");
+    }
+    payload.remove_prefix(sizeof length);
+    deltas.push_back(TROUPE_TRY(decode_delta(bytes_of(payload.substr(0, length)))));
+    payload.remove_prefix(length);
+  }
+  return {};
 }
 
 // The payload of the record that `bytes` begin with; nothing where there is no whole, sound one.
@@ -91,7 +139,7 @@ Result<std::vector<Delta>> FileJournal::replay() {
       return error(Code::kDataLoss, "{} is damaged at byte {}; move it away to start without it",
                    path_, content.size() - rest.size());
     }
-    deltas.push_back(TROUPE_TRY(decode_delta(bytes_of(*payload))));
+    TROUPE_RETURN_IF_ERROR(take_payload(*payload, deltas));
     rest.remove_prefix(kHeaderBytes + payload->size());
   }
   return deltas;
@@ -108,7 +156,8 @@ Status FileJournal::rewrite(std::span<const Delta> snapshot) {
 
 Status FileJournal::append(std::span<const Delta> deltas) {
   if (!file_) return error(Code::kFailedPrecondition, "{} is not open", path_);
-  const std::string records = records_of(deltas);
+  if (deltas.empty()) return {};
+  const std::string records = record_of(deltas);
   Status written = file_->append(records);
   if (written.ok()) written = file_->sync();
   // After a failure the end of the file is unknown: only a rewrite makes it good again.

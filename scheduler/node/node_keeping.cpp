@@ -8,7 +8,7 @@
 
 namespace troupe::scheduler {
 
-void NodeState::keep(const Actor& actor, bool with_start) {
+void NodeState::keep(Actor& actor, bool with_start) {
   wire::KeptActor record;
   record.actor_id = actor.spec.actor_id;
   record.generation = actor.generation;
@@ -18,7 +18,8 @@ void NodeState::keep(const Actor& actor, bool with_start) {
   record.ends_for_good = actor.ends_for_good;
   record.cause = actor.cause;
   node_command::Keep command{actor_key(record.actor_id), std::move(record), kNoFd, {}};
-  if (with_start) command.start = wire::StartActor{actor.spec, actor.generation};
+  if (std::exchange(actor.record_lost, false) || with_start)
+    command.start = wire::StartActor{actor.spec, actor.generation};
   commands_.push_back(std::move(command));
 }
 
@@ -81,8 +82,9 @@ void NodeState::on(node_event::KeeperLost&) {
   for (auto& [id, actor] : actors_) {
     // Its memory is not there any more either: what the keeper held goes with it.
     close(std::exchange(actor.saved_state, kNoFd));
+    actor.record_lost = true;
     if (!actor.has_process()) {
-      if (actor.keep_until) keep(actor, true);
+      if (actor.keep_until) keep(actor);
       continue;
     }
     if (actor.cause.ok()) {

@@ -77,6 +77,7 @@ class NodeState {
     bool stopping = false;
     bool killed = false;
     bool ends_for_good = false;  // the head wants no other process of it
+    bool record_lost = false;    // the keeper that held its start is gone
     std::optional<TimePoint> kill_at;
     wire::ExitStatus exit;
     Status cause;
@@ -135,7 +136,7 @@ class NodeState {
   void on(node_event::Adopt& event);
   void on(node_event::KeeperLost& event);
   void adopt(node_event::Adopt::Actor& kept);
-  void keep(const Actor& actor, bool with_start = false);
+  void keep(Actor& actor, bool with_start = false);
   void note(std::string kind, std::string text);
 
   // node_actors.cpp: the actors' processes

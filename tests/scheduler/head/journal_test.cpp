@@ -83,6 +83,26 @@ TEST_CASE("a torn end is dropped, wherever it was torn") {
   CHECK(disk.journal().replay().value() == decisions(1, 3));
 }
 
+TEST_CASE("what was appended at once comes back whole or not at all") {
+  Disk disk;
+  disk.write(2, 1);
+  const std::string before = disk.content();
+  auto journal = disk.journal();
+  REQUIRE(journal.rewrite(decisions(1, 3)).ok());
+  REQUIRE(journal.append(decisions(4, 6)).ok());
+  REQUIRE(journal.append({}).ok());
+  REQUIRE(journal.append(decisions(10, 2)).ok());
+  CHECK(disk.journal().replay().value() == decisions(1, 11));
+  const std::string whole = disk.content();
+  for (std::size_t size = before.size(); size < whole.size(); ++size) {
+    CAPTURE(size);
+    disk.files.set_content(kPath, whole.substr(0, size));
+    const auto deltas = disk.journal().replay();
+    REQUIRE(deltas.ok());
+    CHECK((*deltas == decisions(1, 3) || *deltas == decisions(1, 9)));
+  }
+}
+
 TEST_CASE("an end of zeros, as a power cut leaves it, is torn") {
   Disk disk;
   disk.write(1, 2);

@@ -131,5 +131,19 @@ TEST_CASE("a node that loses its keeper says so, and has nothing left") {
   CHECK_FALSE(d.told<wire::HostStart>()->has_saved_state);
 }
 
+TEST_CASE("the next keeper gets whole records, and a daemon after it finds them") {
+  NodeDriver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.kept.clear();
+  d.apply(node_event::KeeperLost{});
+  d.end(host);
+  // Its process ended after the keeper: it may come back, and the next daemon is to know it.
+  REQUIRE(d.kept.contains(actor_key(ActorId{1, 1})));
+  CHECK(d.kept.at(actor_key(ActorId{1, 1})).start);
+  d.restart();
+  CHECK(d.state.check_actor(ActorId{1, 1}).ok());
+}
+
 }  // namespace
 }  // namespace troupe::scheduler::tests
