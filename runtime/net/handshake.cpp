@@ -113,7 +113,7 @@ ServerHandshake::Outcome ServerHandshake::on_hello() {
   if (encrypted_only_) {
     outcome.step = Step::kRefused;
     outcome.reply = handshake_preamble(kEncryptedOnly);
-    outcome.why = "it does not encrypt its connection, and it is on another machine";
+    outcome.why = "it does not encrypt its connection";
     return outcome;
   }
   outcome.reply = handshake_preamble();

@@ -1,6 +1,7 @@
 // Callers on other machines, as far as they know: what they say to an actor's process is encrypted.
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/socket.h>
 
 #include "actors/spawn.h"
