@@ -204,7 +204,7 @@ void HeadState::on(PeerId peer, wire::WatchActor& message) {
 void HeadState::on(PeerId peer, wire::WatchNodes& message) {
   reply(peer, message.request_id, {});
   peers_[peer].watches_nodes = true;
-  for (const auto& [id, node] : nodes_) send(peer, wire::NodeUpdate{node.info});
+  for (const auto& [id, node] : nodes_) send(peer, wire::NodeUpdate{visible(node)});
 }
 
 void HeadState::on(PeerId peer, wire::EndJob& message) {

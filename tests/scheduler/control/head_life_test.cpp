@@ -246,7 +246,7 @@ TEST_CASE(
   desk.create({Desk::spec(kActor, 1, 3)});
   desk.ready(kNodeOne, kActor, 1);
   desk.node(kNodeTwo, kIdTwo, 1);
-  desk.pass(milliseconds(2'900), {{kNodeTwo, kIdTwo}});
+  desk.pass(milliseconds(2'400), {{kNodeTwo, kIdTwo}});
   CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kAlive);
   desk.pass(milliseconds(200), {{kNodeTwo, kIdTwo}});
   CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kDead);
