@@ -206,7 +206,8 @@ void HeadState::node_peer_closed(NodeRecord& node) {
   node.peer = 0;
   node.suspected = false;  // that it is away says more
   if (node.info.state == wire::NodeState::kDead) return;
-  if (stopping() || node.info.state == wire::NodeState::kDraining) {
+  // One that drains says when it has stopped everything: until then its actors may run.
+  if (stopping()) {
     return declare_dead(node, "node_left", "has stopped", Duration::zero());
   }
   node.return_by = now_.steady + config_.disconnect_grace;

@@ -297,6 +297,30 @@ TEST_CASE("a node whose connection closed keeps its actors until it has fenced i
   CHECK(desk.info().state == wire::ActorState::kRestarting);
 }
 
+TEST_CASE("a draining node whose connection closes may run actors still, until it says farewell") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.node(kNodeTwo, kIdTwo, 1);
+  wire::NodeUpdate draining;
+  draining.node.node_id = kIdOne;
+  draining.node.state = wire::NodeState::kDraining;
+  desk.say(kNodeOne, draining);
+  desk.lose(kNodeOne);
+  desk.pass(milliseconds(3'990), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.info().generation == 1);
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  desk.pass(milliseconds(50), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.info().node_id == kIdTwo);
+  CHECK(desk.info().generation == 2);
+  // One that has said it is gone at once.
+  draining.node.node_id = kIdTwo;
+  draining.node.state = wire::NodeState::kDead;
+  desk.say(kNodeTwo, draining);
+  CHECK(desk.info().state != wire::ActorState::kStarting);
+}
+
 TEST_CASE("a node that comes back says what ended meanwhile, and of what") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 2);
