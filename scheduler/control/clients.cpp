@@ -116,8 +116,8 @@ Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang
   }
   const std::vector<NodeCapacity> nodes = capacities();
   const auto possible = [&](std::span<const Bundle> wanted) -> Status {
-    // Without any node yet there is nothing to judge by: they may still join.
-    if (!nodes.empty() && !feasible(wanted, nodes)) {
+    // Without any node yet there is nothing to judge by: they may still join, or come back.
+    if (!nodes.empty() && !feasible(wanted, nodes) && !awaits_nodes()) {
       return error(Code::kResourceExhausted, "the cluster can never hold it: {}",
                    explain(wanted, nodes));
     }

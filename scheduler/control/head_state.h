@@ -107,6 +107,8 @@ class HeadState {
                     Duration restart_delay);
   Status check_node(const wire::RegisterNode& message) const;
   void forget_old_nodes();
+  // Whether a node that does not take anything now may again.
+  bool awaits_nodes() const;
   std::string unique_node_name(const std::string& wanted, NodeId node_id) const;
   NodeRecord* node_of(PeerId peer);
 

@@ -252,6 +252,13 @@ void HeadState::declare_dead(NodeRecord& node, const char* event, const std::str
   schedule_needed_ = true;
 }
 
+bool HeadState::awaits_nodes() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    const NodeRecord& node = entry.second;
+    return node.info.state == wire::NodeState::kAlive && !node.usable();
+  });
+}
+
 void HeadState::forget_old_nodes() {
   std::vector<std::pair<std::int64_t, NodeId>> dead;
   for (const auto& [id, node] : nodes_) {

@@ -160,6 +160,23 @@ TEST_CASE("what never fits is refused in words, what does not fit now waits") {
   CHECK(explained);
 }
 
+TEST_CASE("what a node that is away could hold waits for it") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 8);
+  desk.node(kNodeTwo, kIdTwo, 1);
+  desk.lose(kNodeOne);
+  desk.create({Desk::spec(kActor, 4)});
+  CHECK(desk.answer().ok());
+  CHECK(desk.info().state == wire::ActorState::kPending);
+  desk.node(13, kIdOne, 8);
+  CHECK(desk.info().state == wire::ActorState::kStarting);
+  // Dead, it is not waited for.
+  desk.lose(13);
+  desk.pass(milliseconds(5'000), {{kNodeTwo, kIdTwo}});
+  desk.create({Desk::spec({8, 8}, 4)});
+  CHECK(desk.answer().code() == Code::kResourceExhausted);
+}
+
 TEST_CASE("a gang is placed whole or not at all, and ends together while it waits") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 2);
