@@ -28,6 +28,8 @@ std::string_view node_state_name(NodeState state) {
       return "dead";
     case NodeState::kDraining:
       return "draining";
+    case NodeState::kSuspected:
+      return "suspected";
   }
   return "unknown";
 }

@@ -191,7 +191,12 @@ struct ActorInfo {
   friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
 };
 
-enum class NodeState : std::uint8_t { kAlive = 0, kDead = 1, kDraining = 2 };
+enum class NodeState : std::uint8_t {
+  kAlive = 0,
+  kDead = 1,
+  kDraining = 2,   // takes nothing new, and will leave
+  kSuspected = 3,  // alive, silent for longer than usual: takes nothing new until it is heard
+};
 std::string_view node_state_name(NodeState state);
 
 struct NodeInfo {

@@ -258,7 +258,7 @@ NodeInfo read(schema::NodeInfo::Reader in) {
   value.node_id = read_id<NodeId>(in.getNodeId());
   value.name = text(in.getName());
   value.endpoint = read(in.getEndpoint());
-  value.state = read_enum(in.getState(), NodeState::kDraining, "node state");
+  value.state = read_enum(in.getState(), NodeState::kSuspected, "node state");
   value.total = read_resources(in.getTotal());
   value.available = read_resources(in.getAvailable());
   value.labels = read_texts(in.getLabels(), "labels");

@@ -136,8 +136,8 @@ Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang
   if (bundles.empty()) return {};
   const auto possible = [&](std::span<const Bundle> wanted) -> Status {
     const PlacementRequest request{wanted};
-    // Without any node yet there is nothing to judge by: they may still join.
-    if (view_.size() > 0 && !place_on_empty(request, view_)) {
+    // Without any node yet there is nothing to judge by: they may still join, or come back.
+    if (view_.size() > 0 && !place_on_empty(request, view_) && !awaits_nodes()) {
       return error(Code::kResourceExhausted, "the cluster can never hold it: {}",
                    explain(request, view_));
     }
@@ -278,7 +278,7 @@ void HeadState::on(PeerId peer, wire::WatchNodes& message) {
   reply(peer, message.request_id, {});
   peers_[peer].watches_nodes = true;
   peers_[peer].watches_amounts = !message.without_amounts;
-  for (const auto& [id, node] : nodes_) send(peer, wire::NodeUpdate{node.info});
+  for (const auto& [id, node] : nodes_) send(peer, wire::NodeUpdate{visible(node)});
 }
 
 void HeadState::on(PeerId peer, wire::EndJob& message) {

@@ -16,7 +16,8 @@ concept HasRequestId = requires(const Message& m) {
 
 }  // namespace
 
-HeadState::HeadState(const HeadConfig& config) : config_(config) {}
+HeadState::HeadState(const HeadConfig& config)
+    : config_(config), suspicion_deviations_(deviations_at(config.suspicion_phi)) {}
 
 Outcome HeadState::apply(Event event, Moment now) {
   now_ = now;
@@ -69,6 +70,7 @@ void HeadState::dispatch(MessageArrived& arrived) {
           commands_.push_back(ClosePeer{arrived.peer});
           return;
         }
+        if (!peer.node_id.empty()) lives(arrived.peer);
         on(arrived.peer, message);
       },
       arrived.message);
@@ -101,7 +103,7 @@ void HeadState::run_timers() {
     switch (kind) {
       case TimerKind::kNode: {
         const auto node = nodes_.find(NodeId{high, low});
-        if (node != nodes_.end()) node_silent_or_gone(node->second);
+        if (node != nodes_.end()) node_silent_or_gone(node->second, at);
         break;
       }
       case TimerKind::kClient: {
@@ -193,11 +195,13 @@ void HeadState::push_updates() {
     if (found != nodes_.end()) deltas_.push_back(NodeKnown{found->second.info});
   }
   resized_nodes_.insert(changed_nodes_.begin(), changed_nodes_.end());
+  // Looked for only when there is something to say: a heartbeat must not cost a look at all peers.
   for (const auto& [peer, record] : peers_) {
+    if (resized_nodes_.empty()) break;
     if (!record.watches_nodes) continue;
     for (const NodeId& id : record.watches_amounts ? resized_nodes_ : changed_nodes_) {
       const auto found = nodes_.find(id);
-      if (found != nodes_.end()) send(peer, wire::NodeUpdate{found->second.info});
+      if (found != nodes_.end()) send(peer, wire::NodeUpdate{visible(found->second)});
     }
   }
   changed_actors_.clear();
@@ -208,7 +212,7 @@ void HeadState::push_updates() {
 
 void HeadState::on(PeerId peer, wire::ListNodes& message) {
   wire::NodeList list{message.request_id, {}};
-  for (const auto& [id, node] : nodes_) list.nodes.push_back(node.info);
+  for (const auto& [id, node] : nodes_) list.nodes.push_back(visible(node));
   std::stable_sort(list.nodes.begin(), list.nodes.end(), [](const auto& a, const auto& b) {
     return a.joined_unix_us < b.joined_unix_us;
   });

@@ -23,8 +23,12 @@ struct HeadConfig {
   // Off for an embedded node, whose daemon shares the head's process.
   bool heartbeats = true;
   Duration heartbeat_interval = std::chrono::milliseconds(500);
-  // Silence after which a node counts as dead; the node stops its actors by itself then.
-  Duration heartbeat_timeout = std::chrono::seconds(3);
+  // Silence after which a node counts as dead: its lease has ended, and the node stops its actors by
+  // itself (NodeConfig::fence_grace later).
+  Duration heartbeat_timeout = std::chrono::milliseconds(2500);
+  // How unlikely a silence is at which a node is suspected (PhiAccrual): nothing new goes there
+  // until it is heard again.
+  double suspicion_phi = 8;
   // How long a node whose connection closed may take to come back before its actors are started
   // elsewhere. Longer than a node without its daemon, or a daemon cut off from here, lets actors
   // run: NodeOptions::keeper_hold, and heartbeat_timeout with NodeConfig::fence_grace.
@@ -114,7 +118,6 @@ class HeadState {
 
   // nodes.cpp
   void on(PeerId peer, wire::RegisterNode& message);
-  void on(PeerId peer, wire::Heartbeat& message);
   void on(PeerId peer, wire::NodeUpdate& message);
   void on(PeerId peer, wire::NodeNote& message);
   void reconcile(NodeRecord& node, const wire::RegisterNode& message,
@@ -124,14 +127,23 @@ class HeadState {
                          const wire::ActorExited& exited);
   bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation) const;
   void adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running);
-  void node_silent_or_gone(NodeRecord& node);
   void node_peer_closed(NodeRecord& node);
   void declare_dead(NodeRecord& node, const char* event, const std::string& why,
                     Duration restart_delay);
   Status check_node(const wire::RegisterNode& message) const;
   void forget_old_nodes();
+  // Whether a node that does not take anything now may again.
+  bool awaits_nodes() const;
   std::string unique_node_name(const std::string& wanted, NodeId node_id) const;
   NodeRecord* node_of(PeerId peer);
+
+  // heartbeats.cpp
+  void on(PeerId peer, wire::Heartbeat& message);
+  void look_at(NodeRecord& node, TimePoint at);
+  void node_silent_or_gone(NodeRecord& node, TimePoint due);
+  void suspect(NodeRecord& node, bool suspected);
+  void lives(PeerId peer);
+  static wire::NodeInfo visible(const NodeRecord& node);
 
   // clients.cpp
   void on(PeerId peer, wire::ClientHello& message);
@@ -244,6 +256,7 @@ class HeadState {
   void on(PeerId peer, Message& message);
 
   HeadConfig config_;
+  double suspicion_deviations_;  // what config_.suspicion_phi comes to
   Moment now_;
   std::map<NodeId, NodeRecord> nodes_;
   std::map<ActorId, ActorRecord> actors_;

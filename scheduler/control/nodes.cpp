@@ -1,6 +1,8 @@
 // Nodes that join, come back, fall silent, leave.
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "runtime/base/check.h"
 #include "scheduler/control/head_state.h"
@@ -24,14 +26,13 @@ NodeRecord* HeadState::node_of(PeerId peer) {
 
 std::string HeadState::unique_node_name(const std::string& wanted, NodeId node_id) const {
   const std::string base = wanted.empty() ? "node" : wanted;
-  const auto taken = [&](const std::string& name) {
-    return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-      return entry.first != node_id && entry.second.info.state != wire::NodeState::kDead &&
-             entry.second.info.name == name;
-    });
-  };
+  // A thousand containers may all be called the same.
+  std::set<std::string_view> taken;
+  for (const auto& [id, node] : nodes_) {
+    if (id != node_id && node.info.state != wire::NodeState::kDead) taken.insert(node.info.name);
+  }
   std::string name = base;
-  for (int i = 2; taken(name); ++i) name = fmt::format("{}-{}", base, i);
+  for (int i = 2; taken.contains(name); ++i) name = fmt::format("{}-{}", base, i);
   return name;
 }
 
@@ -87,13 +88,16 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
   node.info.joined_unix_us = joined;
   node.peer = peer;
   node.last_heard = now_.steady;
+  if (!known) node.beats = PhiAccrual(config_.heartbeat_interval);
+  node.beats.begin(now_.steady);
+  node.suspected = false;
   node.return_by.reset();
   peers_[peer].node_id = id;
   answer.name = node.info.name;
   if (config_.heartbeats) {
     answer.heartbeat_interval_ms = milliseconds_of(config_.heartbeat_interval);
     answer.heartbeat_timeout_ms = milliseconds_of(config_.heartbeat_timeout);
-    arm(now_.steady + config_.heartbeat_timeout, TimerKind::kNode, id.high, id.low);
+    look_at(node, now_.steady + node.beats.silence(suspicion_deviations_));
   }
   log_event(returned ? "node_returned" : "node_joined", id, {}, 0,
             fmt::format("node {} at {} with {}", node.info.name, node.info.endpoint.to_string(),
@@ -226,13 +230,6 @@ void HeadState::adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningA
   changed(actor);
 }
 
-void HeadState::on(PeerId peer, wire::Heartbeat& message) {
-  NodeRecord* node = node_of(peer);
-  if (node == nullptr || node->info.node_id != message.node_id) return;
-  node->last_heard = now_.steady;
-  send(peer, message);  // the node learns by it that the head hears it
-}
-
 // A node says that it drains (takes nothing new) or leaves (has stopped everything).
 void HeadState::on(PeerId peer, wire::NodeUpdate& message) {
   NodeRecord* node = node_of(peer);
@@ -257,36 +254,18 @@ void HeadState::on(PeerId peer, wire::NodeNote& message) {
 
 void HeadState::node_peer_closed(NodeRecord& node) {
   node.peer = 0;
+  node.suspected = false;  // that it is away says more
   refresh(node);
   if (node.info.state == wire::NodeState::kDead) return;
-  if (stopping() || node.info.state == wire::NodeState::kDraining) {
+  // One that drains says when it has stopped everything: until then its actors may run.
+  if (stopping()) {
     return declare_dead(node, "node_left", "has stopped", Duration::zero());
   }
   node.return_by = now_.steady + config_.disconnect_grace;
-  arm(*node.return_by, TimerKind::kNode, node.info.node_id.high, node.info.node_id.low);
+  look_at(node, *node.return_by);
   log_event("node_disconnected", node.info.node_id, {}, 0,
             fmt::format("the connection of node {} closed; it may come back", node.info.name));
   unreserve_on(node, false, fmt::format("the connection of node {} closed", node.info.name));
-}
-
-void HeadState::node_silent_or_gone(NodeRecord& node) {
-  const NodeId id = node.info.node_id;
-  if (node.info.state == wire::NodeState::kDead) return;
-  if (node.peer == 0) {
-    if (!node.return_by) return;
-    if (*node.return_by > now_.steady) {
-      return arm(*node.return_by, TimerKind::kNode, id.high, id.low);
-    }
-    // By now its keeper, or the daemon itself, has ended its actors: nothing to wait for.
-    return declare_dead(node, "node_died", "closed its connection and did not come back",
-                        Duration::zero());
-  }
-  if (!config_.heartbeats) return;
-  const TimePoint dead_at = node.last_heard + config_.heartbeat_timeout;
-  if (dead_at > now_.steady) return arm(dead_at, TimerKind::kNode, id.high, id.low);
-  const std::int64_t silent_ms = milliseconds_of(now_.steady - node.last_heard);
-  declare_dead(node, "node_died", fmt::format("was silent for {} ms", silent_ms),
-               config_.fence_delay);
 }
 
 void HeadState::declare_dead(NodeRecord& node, const char* event, const std::string& why,
@@ -294,6 +273,7 @@ void HeadState::declare_dead(NodeRecord& node, const char* event, const std::str
   const NodeId id = node.info.node_id;
   const std::string name = node.info.name;
   node.info.state = wire::NodeState::kDead;
+  node.suspected = false;
   node.return_by.reset();
   if (node.peer != 0) {
     peers_.erase(node.peer);
@@ -324,6 +304,13 @@ void HeadState::declare_dead(NodeRecord& node, const char* event, const std::str
     }
   }
   forget_old_nodes();
+}
+
+bool HeadState::awaits_nodes() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    const NodeRecord& node = entry.second;
+    return node.info.state == wire::NodeState::kAlive && !node.usable();
+  });
 }
 
 void HeadState::forget_old_nodes() {

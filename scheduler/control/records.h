@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "scheduler/control/event.h"
+#include "scheduler/control/phi_accrual.h"
 #include "scheduler/policy/placement.h"
 
 namespace troupe::scheduler {
@@ -30,6 +31,10 @@ struct NodeRecord {
   wire::NodeInfo info;
   PeerId peer = 0;  // 0: not connected
   TimePoint last_heard;
+  PhiAccrual beats;         // when its heartbeats came
+  bool suspected = false;   // silent for longer than they let expect: takes nothing new
+  TimePoint look_at{};      // when its timer is due
+  TimePoint excused_for{};  // the last_heard of a silence in which the head itself stood still
   // Not connected: until when it may come back before it counts as dead.
   std::optional<TimePoint> return_by;
   std::map<LeaseKey, wire::Resources> leases;
@@ -38,7 +43,7 @@ struct NodeRecord {
   // process group is gone.
   std::map<LeaseKey, BundleKey> inside;
 
-  bool usable() const { return peer != 0 && info.state == wire::NodeState::kAlive; }
+  bool usable() const { return peer != 0 && info.state == wire::NodeState::kAlive && !suspected; }
 };
 
 struct ActorRecord {

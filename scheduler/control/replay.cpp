@@ -78,7 +78,7 @@ Outcome HeadState::resume(Moment now) {
     node.info.available = node.info.total;
     if (node.info.state == wire::NodeState::kDead) continue;
     node.return_by = now_.steady + config_.rejoin_grace;
-    arm(*node.return_by, TimerKind::kNode, id.high, id.low);
+    look_at(node, *node.return_by);
   }
   for (auto& [id, group] : groups_) {
     if (!group.removed()) resume_group(group);

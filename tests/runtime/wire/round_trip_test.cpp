@@ -81,6 +81,7 @@ TEST_CASE("an exit status in words") {
   CHECK(ExitStatus{.signal = 63}.to_string() == "killed by signal 63");
   CHECK(actor_state_name(ActorState::kRestarting) == "restarting");
   CHECK(node_state_name(NodeState::kDraining) == "draining");
+  CHECK(node_state_name(NodeState::kSuspected) == "suspected");
 }
 
 }  // namespace

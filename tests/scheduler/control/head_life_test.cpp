@@ -45,6 +45,23 @@ TEST_CASE("what never fits is refused in words, what does not fit now waits") {
   CHECK(explained);
 }
 
+TEST_CASE("what a node that is away could hold waits for it") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 8);
+  desk.node(kNodeTwo, kIdTwo, 1);
+  desk.lose(kNodeOne);
+  desk.create({Desk::spec(kActor, 4)});
+  CHECK(desk.answer().ok());
+  CHECK(desk.info().state == wire::ActorState::kPending);
+  desk.node(13, kIdOne, 8);
+  CHECK(desk.info().state == wire::ActorState::kStarting);
+  // Dead, it is not waited for.
+  desk.lose(13);
+  desk.pass(milliseconds(5'000), {{kNodeTwo, kIdTwo}});
+  desk.create({Desk::spec({8, 8}, 4)});
+  CHECK(desk.answer().code() == Code::kResourceExhausted);
+}
+
 TEST_CASE("a gang is placed whole or not at all, and ends together while it waits") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 2);
@@ -131,7 +148,7 @@ TEST_CASE(
   desk.create({Desk::spec(kActor, 1, 3)});
   desk.ready(kNodeOne, kActor, 1);
   desk.node(kNodeTwo, kIdTwo, 1);
-  desk.pass(milliseconds(2'900), {{kNodeTwo, kIdTwo}});
+  desk.pass(milliseconds(2'400), {{kNodeTwo, kIdTwo}});
   CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kAlive);
   desk.pass(milliseconds(200), {{kNodeTwo, kIdTwo}});
   CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kDead);
@@ -180,6 +197,30 @@ TEST_CASE("a node whose connection closed keeps its actors until it has fenced i
   CHECK(desk.info().state == wire::ActorState::kAlive);
   desk.pass(milliseconds(20));
   CHECK(desk.info().state == wire::ActorState::kRestarting);
+}
+
+TEST_CASE("a draining node whose connection closes may run actors still, until it says farewell") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.node(kNodeTwo, kIdTwo, 1);
+  wire::NodeUpdate draining;
+  draining.node.node_id = kIdOne;
+  draining.node.state = wire::NodeState::kDraining;
+  desk.say(kNodeOne, draining);
+  desk.lose(kNodeOne);
+  desk.pass(milliseconds(3'990), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.info().generation == 1);
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  desk.pass(milliseconds(50), {{kNodeTwo, kIdTwo}});
+  CHECK(desk.info().node_id == kIdTwo);
+  CHECK(desk.info().generation == 2);
+  // One that has said it is gone at once.
+  draining.node.node_id = kIdTwo;
+  draining.node.state = wire::NodeState::kDead;
+  desk.say(kNodeTwo, draining);
+  CHECK(desk.info().state != wire::ActorState::kStarting);
 }
 
 TEST_CASE("a node that comes back says what ended meanwhile, and of what") {
