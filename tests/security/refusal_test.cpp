@@ -39,10 +39,12 @@ struct Credential {
 };
 
 std::vector<Credential> bad_credentials() {
-  net::Token wrong = kToken;
-  wrong.back() ^= std::byte{1};
+  std::vector<std::byte> secret = kToken.secret();
+  secret.back() ^= std::byte{1};
+  const net::Token wrong(secret);
   const auto first = [](std::size_t count) {
-    return net::Token(kToken.begin(), kToken.begin() + static_cast<std::ptrdiff_t>(count));
+    const auto begin = kToken.secret().begin();
+    return net::Token(std::vector(begin, begin + static_cast<std::ptrdiff_t>(count)));
   };
   return {{"no handshake", Credential::Proof::kNothing, {}},
           {"no proof", Credential::Proof::kGreetingOnly, {}},
