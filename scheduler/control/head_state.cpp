@@ -221,8 +221,21 @@ void HeadState::on(PeerId peer, wire::ListNodes& message) {
 
 void HeadState::on(PeerId peer, wire::ListActors& message) {
   wire::ActorList list{message.request_id, {}};
+  // Those that wish the same wait for the same: thousands of explanations are few.
+  std::map<std::pair<const Wish*, bool>, std::string> told;
   for (const auto& [id, actor] : actors_) {
-    if (message.include_dead || !actor.dead()) list.actors.push_back(visible(actor));
+    if (!message.include_dead && actor.dead()) continue;
+    const QueueKey key = key_of(actor);
+    const auto entry = queue_.find(key);
+    if (actor.queue_order == 0 || entry == queue_.end() || !entry->second.wish || turn_ == key) {
+      list.actors.push_back(visible(actor));
+      continue;
+    }
+    const auto [why, added] =
+        told.try_emplace({&(*entry->second.wish)->first, kept_free_before(key) != nullptr});
+    if (added) why->second = why_pending(actor);
+    list.actors.push_back(actor.info);
+    list.actors.back().pending_why = why->second;
   }
   send(peer, std::move(list));
 }
