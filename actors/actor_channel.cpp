@@ -36,7 +36,6 @@ ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment
       caller_(caller) {}
 
 // --- calls
-// -------------------------------------------------------------------------------------------
 
 std::uint64_t ActorChannel::call(CallRequest request) {
   Answers answers;
@@ -177,7 +176,6 @@ std::string ActorChannel::label_locked() const {
 }
 
 // --- deadlines
-// ---------------------------------------------------------------------------------------
 
 void ActorChannel::add_deadline_locked(TimePoint time, std::uint64_t sequence) {
   if (deadlines_.size() > 2 * calls_.size() + kEndedDeadlinesMax) {
@@ -237,7 +235,6 @@ Status ActorChannel::deadline_error_locked(const PendingCall& call) const {
 }
 
 // --- finding the actor
-// -------------------------------------------------------------------------------
 
 void ActorChannel::start_watch() {
   const auto watch = environment_->directory->watch(
@@ -362,7 +359,6 @@ void ActorChannel::retry_later_locked() {
 }
 
 // --- talking to it
-// -----------------------------------------------------------------------------------
 
 void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> frame) {
   auto message = wire::decode_call(frame);
@@ -493,7 +489,6 @@ void ActorChannel::lose_sent_locked() {
 }
 
 // --- the end
-// -----------------------------------------------------------------------------------------
 
 void ActorChannel::fail(Status why) {
   Answers answers;

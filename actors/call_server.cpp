@@ -190,8 +190,12 @@ void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
   }
   MutexLock reading(road->reading());
   pump(road, kWholeRing);
-  if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
+  // Before the push that wakes the actor's thread: it must not find the ring still blocked, and
+  // sleep. Nothing is read from the ring before reading() is let go.
   road->count_socket_call();
+  if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
+  // What waited for this call; where it was not admitted nobody has been woken.
+  pump(road, kWholeRing);
 }
 
 std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
