@@ -23,6 +23,8 @@ constexpr Duration kVerdictTimeout = std::chrono::seconds(2);
 constexpr Duration kLastAnswersTimeout = milliseconds(200);
 // Deadlines of calls that have ended, besides as many as there are calls.
 constexpr std::size_t kEndedDeadlinesMax = 256;
+// A caller with more calls than these on their way streams them.
+constexpr std::size_t kCallsInStream = 8;
 // What a frame carries besides the arguments.
 constexpr std::size_t kCallOverheadBytes = 4096;
 
@@ -87,7 +89,10 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
   message.timeout_us = std::chrono::duration_cast<microseconds>(left).count();
   message.arguments = std::move(call.request.arguments);
   wire::CallMessage envelope(std::move(message));
-  const Status sent = connection_->send(wire::encode(envelope));
+  // Who has many calls on their way does not wait for each: they leave together.
+  wire::Bytes frame = wire::encode(envelope);
+  const Status sent = calls_.size() > kCallsInStream ? connection_->send_soon(std::move(frame))
+                                                     : connection_->send(std::move(frame));
   auto& arguments = std::get<wire::Call>(envelope).arguments;
   if (sent.ok()) {
     ++socket_calls_;

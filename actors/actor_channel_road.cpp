@@ -162,10 +162,13 @@ std::optional<SlabLease> ActorChannel::take_slab(std::size_t bytes) {
 
 void ActorChannel::read_answers(Deadline deadline, const std::function<bool()>& ended) {
   std::shared_ptr<CallerRoad> road;
+  std::shared_ptr<net::Connection> connection;
   {
     MutexLock lock(mutex_);
     road = fast_road_;
+    connection = connection_;
   }
+  if (connection) connection->flush();
   if (!road || !road->begin_wait()) return;
   const Clock& clock = environment_->loop->clock();
   while (!ended()) {

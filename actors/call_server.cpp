@@ -292,7 +292,13 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   if (sent && !call.keep_answer) return;
   if (call.road) frame = encode_reply(sequence, std::move(result));
   if (call.keep_answer) remember_locked(session, sequence, frame);
-  if (!sent && session.peer) (void)session.peer->connection->send(std::move(frame));
+  if (sent || !session.peer) return;
+  // While more calls wait their answers leave together.
+  if (mailbox_->calls() > 0) {
+    (void)session.peer->connection->send_soon(std::move(frame));
+  } else {
+    (void)session.peer->connection->send(std::move(frame));
+  }
 }
 
 void CallServer::remember_locked(Session& session, std::uint64_t sequence,
