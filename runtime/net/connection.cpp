@@ -25,7 +25,8 @@ static_assert(std::endian::native == std::endian::little, "frame lengths are lit
 constexpr std::size_t kHeaderBytes = 4;
 // Pieces given to the kernel in one call: its own limit is 1024.
 constexpr std::size_t kPiecesMax = 128;
-// Frames that wait for company leave when so many, or so many bytes, are there, and after this time.
+// Frames that wait for company leave when so many, or so many bytes, are there, and after this
+// time.
 constexpr std::size_t kCompanyFrames = 48;
 constexpr std::size_t kCompanyBytes = 32u << 10;
 constexpr Duration kCompanyTime = std::chrono::microseconds(200);

@@ -130,7 +130,7 @@ Bytes encode(const CallMessage& message) {
     return write_into(capnp::MallocMessageBuilder(codec::segment_words(payload_bytes)));
   }
   capnp::word segment[codec::kSmallSegmentWords] = {};
-  return write_into(capnp::MallocMessageBuilder(kj::arrayPtr(segment)));
+  return write_into(capnp::MallocMessageBuilder(kj::arrayPtr(segment, codec::kSmallSegmentWords)));
 }
 
 Result<CallMessage> decode_call(std::span<const std::byte> frame) {
