@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""When a node counts as joined, and when as dead: killed, frozen, or merely slow.
+"""When a node counts as joined, and when as dead: killed, frozen, or merely slow; when a head is back.
 
     tools/bench nodes [--repeats 5] [--stall-minutes 10] [--actors 8] [--json]
 
 A head, and a worker node with some idle actors. `killed`: kill -9 of every process of the node at
 once. `frozen`: SIGSTOP of all of them. Both until the head's event `node_died`, by its time. Then
 all of a node's processes are stopped for 200 ms again and again, at random, for --stall-minutes: no
-node may die. Bars: a worker has joined within 100 ms of its command; killed: dead within 1 s;
-frozen: within 3 s; 0 false deaths.
+node may die. `head`: kill -9 of a head under --watch, until its event `head_restarted`, and until the
+node is with it again. Bars: a worker has joined within 100 ms of its command; killed: dead within
+1 s; frozen: within 3 s; 0 false deaths; the head is back within 500 ms.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from harness.cluster import Cluster
 from harness.figures import BAR_NOT_MET, Fault, Figures, median
 from harness.workplace import Workplace, build
 
-JOIN_BAR_MS, KILLED_BAR_S, FROZEN_BAR_S = 100, 1, 3
+JOIN_BAR_MS, KILLED_BAR_S, FROZEN_BAR_S, HEAD_BAR_MS = 100, 1, 3, 500
 STALL_S = 0.2
 WAIT_S = 15
 
@@ -84,6 +85,32 @@ def deaths(figures, options, bin_folder):
         figures.bar(f"{what}: dead within {bar} s", max(found) <= bar)
 
 
+def heads(figures, options, bin_folder):
+    back, together = [], []
+    with Workplace() as place, Cluster(place, bin_folder, options.actors) as cluster:
+        driver = start_actors(cluster, place, bin_folder, options.actors)
+        pids = of_node(place, cluster)
+        for _ in range(options.repeats):
+            before = cluster.events()[-1]["sequence"]
+            begun = time.time()
+            processes.send(cluster.process("head"), signal.SIGKILL)
+
+            def since(kind):
+                return [event["unix_s"] for event in cluster.events(before) if event["event"] == kind]
+
+            cluster.wait_for(lambda: since("head_restarted") and since("node_returned"), "the head with its node", WAIT_S)
+            back.append((since("head_restarted")[0] - begun) * 1e3)
+            together.append((since("node_returned")[0] - begun) * 1e3)
+        if set(pids) != set(of_node(place, cluster)):
+            raise Fault("processes of the node did not outlive the head")
+        driver.stdin.close()
+        driver.wait(WAIT_S)
+    figures.add("kill -9 of the head: back after, p50", median(back), "ms")
+    figures.add("kill -9 of the head: back after, slowest", max(back), "ms")
+    figures.add("kill -9 of the head: its node is with it again after, p50", median(together), "ms")
+    figures.bar(f"the head is back within {HEAD_BAR_MS} ms", max(back) <= HEAD_BAR_MS)
+
+
 def stalls(figures, options, bin_folder):
     chance = random.Random(1)
     count = 0
@@ -122,6 +149,7 @@ def main():
     try:
         bin_folder = build("troupe", "bench_idle_driver")
         deaths(figures, options, bin_folder)
+        heads(figures, options, bin_folder)
         stalls(figures, options, bin_folder)
     except Fault as fault:
         print(f"bench nodes: {fault}", file=sys.stderr)
