@@ -115,7 +115,8 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
   refresh(node);
   // Before any command that the new capacity leads to.
   send(peer, std::move(answer));
-  if (stopping()) send(peer, wire::ShutdownNode{stop_reason_});  // it was away when others were told
+  if (stopping())
+    send(peer, wire::ShutdownNode{stop_reason_});  // it was away when others were told
   came_room();
 }
 

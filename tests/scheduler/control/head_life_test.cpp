@@ -363,6 +363,36 @@ TEST_CASE("stopping ends actors, nodes, then the head") {
   CHECK(std::holds_alternative<EndHead>(desk.commands.back()));
 }
 
+TEST_CASE("a watch of an actor that is not there yet waits for its creation, for a while") {
+  Desk desk;
+  desk.say(kDriver, wire::WatchActor{20, kActor, "", false});
+  CHECK(desk.sent<wire::Reply>(kDriver).empty());
+  SUBCASE("it comes") {
+    desk.create({Desk::spec(kActor)});
+    const auto replies = desk.sent<wire::Reply>(kDriver);
+    REQUIRE(replies.size() == 2);
+    CHECK(replies[1].request_id == 20);
+    CHECK(replies[1].status.ok());
+    CHECK(desk.sent<wire::ActorUpdate>(kDriver).at(0).actor.actor_id == kActor);
+  }
+  SUBCASE("it does not") {
+    desk.pass(milliseconds(2100));
+    CHECK(desk.answer().code() == Code::kNotFound);
+    desk.create({Desk::spec(kActor)});
+    CHECK(desk.sent<wire::ActorUpdate>(kDriver).empty());
+  }
+  SUBCASE("nobody waits any more") {
+    desk.say(kDriver, wire::WatchActor{21, kActor, "", true});
+    CHECK(desk.answer().ok());
+    desk.pass(milliseconds(2100));
+    CHECK(desk.sent<wire::Reply>(kDriver).size() == 1);  // the same
+  }
+  SUBCASE("who waited is gone") {
+    desk.lose(kDriver);
+    desk.pass(milliseconds(2100));
+  }
+}
+
 TEST_CASE("stopping waits for a node that is away, and tells it when it comes back") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 1);
