@@ -1,6 +1,7 @@
 // The listening side of transport.h.
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -49,8 +50,13 @@ class SocketListener final : public Listener {
       return error(Code::kInvalidArgument, "give an address or a local name to listen on");
     }
     if (!options_.host.empty()) {
-      const auto at = TROUPE_TRY(numeric_address(options_.host, options_.port));
-      TROUPE_RETURN_IF_ERROR(bind_one(at));
+      if (options_.listening_fd >= 0) {
+        TROUPE_RETURN_IF_ERROR(adopt(options_.listening_fd));
+      } else {
+        const auto at = TROUPE_TRY(numeric_address(options_.host, options_.port));
+        TROUPE_RETURN_IF_ERROR(bind_one(at));
+      }
+      tcp_fd_ = sockets_.back().get();
       SocketAddress taken;
       taken.length = sizeof(taken.storage);
       if (::getsockname(sockets_.back().get(), taken.get(), &taken.length) != 0) {
@@ -67,6 +73,7 @@ class SocketListener final : public Listener {
   }
 
   const Address& address() const override { return address_; }
+  int tcp_fd() const override { return tcp_fd_; }
 
  private:
   struct Pending {
@@ -95,6 +102,19 @@ class SocketListener final : public Listener {
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (::bind(socket.get(), at.get(), at.length) != 0 || ::listen(socket.get(), kBacklog) != 0) {
       return bind_status(errno, name, local);
+    }
+    sockets_.push_back(std::move(socket));
+    return {};
+  }
+
+  Status adopt(int listening) {
+    int accepts = 0;
+    socklen_t length = sizeof accepts;
+    UniqueFd socket(::fcntl(listening, F_DUPFD_CLOEXEC, 0));
+    if (!socket.valid() ||
+        ::getsockopt(socket.get(), SOL_SOCKET, SO_ACCEPTCONN, &accepts, &length) != 0 ||
+        accepts == 0) {
+      return Status(Code::kInvalidArgument, "what should be a listening socket is none");
     }
     sockets_.push_back(std::move(socket));
     return {};
@@ -376,6 +396,7 @@ class SocketListener final : public Listener {
   const TargetCheck check_target_;
   Address address_;
   std::vector<UniqueFd> sockets_;
+  int tcp_fd_ = -1;
   PendingList pending_;                 // oldest first
   std::vector<std::byte> first_bytes_;  // of the connection that is being looked at
   TimerId pause_ = 0;

@@ -56,7 +56,10 @@ struct AcceptedSocket {
 
 struct ListenOptions {
   ListenOptions();
-  std::string host;        // interface to bind, numeric; empty: only the local socket
+  std::string host;  // interface to bind, numeric; empty: only the local socket
+  // A TCP socket that listens already, in place of one on `host` and `port`: it is duplicated, and
+  // what waits in its queue is taken over. -1: none.
+  int listening_fd = -1;
   std::uint16_t port = 0;  // 0: a free one; a taken one is kAlreadyExists
   // Abstract Unix socket to listen on besides, for processes of the same user; empty: none.
   std::string local_name;
@@ -73,6 +76,8 @@ class Listener {
   virtual ~Listener() = default;
   // With the port that was taken. `local_name` is empty: it is not the way for other nodes.
   virtual const Address& address() const = 0;
+  // The TCP socket, which stays the listener's; -1 where it has none.
+  virtual int tcp_fd() const = 0;
 };
 
 // Whether an authenticated peer may have this target: ok, or the failure that it is told (its code

@@ -37,7 +37,13 @@ struct DaemonNoted {
   std::string text;  // one sentence
 };
 
-using Event = std::variant<MessageArrived, PeerClosed, Tick, DaemonNoted>;
+// What ProbeNode found: the node's machine answers, and no process there has the node's port open.
+struct NodeGone {
+  NodeId node_id;
+  wire::Endpoint endpoint;
+};
+
+using Event = std::variant<MessageArrived, PeerClosed, Tick, DaemonNoted, NodeGone>;
 
 struct SendMessage {
   PeerId peer = 0;
@@ -52,7 +58,14 @@ struct EndHead {
   std::string reason;
 };
 
-using Command = std::variant<SendMessage, ClosePeer, EndHead>;
+// Find out, for a while, whether a node whose connection closed is there at all (NodeGone).
+struct ProbeNode {
+  NodeId node_id;
+  wire::Endpoint endpoint;
+  Duration time{};
+};
+
+using Command = std::variant<SendMessage, ClosePeer, EndHead, ProbeNode>;
 
 // `deltas` are to be on stable storage before the first command is carried out.
 struct Outcome {

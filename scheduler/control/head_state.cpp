@@ -26,6 +26,8 @@ Outcome HeadState::apply(Event event, Moment now) {
     dispatch(*arrived);
   } else if (auto* closed = std::get_if<PeerClosed>(&event)) {
     peer_closed(closed->peer);
+  } else if (const auto* gone = std::get_if<NodeGone>(&event)) {
+    node_gone(*gone);
   } else if (auto* noted = std::get_if<DaemonNoted>(&event)) {
     log_event(std::move(noted->kind), {}, {}, 0, std::move(noted->text));
   }

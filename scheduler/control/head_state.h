@@ -132,6 +132,7 @@ class HeadState {
   bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation) const;
   void adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running);
   void node_peer_closed(NodeRecord& node);
+  void node_gone(const NodeGone& gone);
   void declare_dead(NodeRecord& node, const char* event, const std::string& why,
                     Duration restart_delay);
   Status check_node(const wire::RegisterNode& message) const;

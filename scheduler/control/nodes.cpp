@@ -270,6 +270,23 @@ void HeadState::node_peer_closed(NodeRecord& node) {
   log_event("node_disconnected", node.info.node_id, {}, 0,
             fmt::format("the connection of node {} closed; it may come back", node.info.name));
   unreserve_on(node, false, fmt::format("the connection of node {} closed", node.info.name));
+  if (config_.heartbeats) {
+    commands_.push_back(ProbeNode{node.info.node_id, node.info.endpoint, config_.disconnect_grace});
+  }
+}
+
+// Nothing of the node is left: it is dead at once. What refuses connections might still be a
+// firewall between, so its actors are not started elsewhere before a node that is cut off has
+// stopped them.
+void HeadState::node_gone(const NodeGone& gone) {
+  const auto found = nodes_.find(gone.node_id);
+  if (found == nodes_.end()) return;
+  NodeRecord& node = found->second;
+  const bool away = node.peer == 0 && node.return_by.has_value();
+  if (!away || node.info.endpoint != gone.endpoint) return;
+  const TimePoint stopped_by = node.last_heard + config_.heartbeat_timeout + config_.fence_delay;
+  declare_dead(node, "node_died", "closed its connection, and nothing of it is left",
+               std::max(stopped_by - now_.steady, Duration::zero()));
 }
 
 void HeadState::declare_dead(NodeRecord& node, const char* event, const std::string& why,

@@ -11,6 +11,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/net/connection.h"
+#include "runtime/net/presence.h"
 #include "scheduler/head/head_metrics.h"
 
 namespace troupe::scheduler {
@@ -84,6 +85,7 @@ class Daemon final : public HeadDaemon {
   void carry_out(SendMessage& command);
   void carry_out(ClosePeer& command);
   void carry_out(EndHead& command);
+  void carry_out(ProbeNode& command);
   void arm();
 
   net::EventLoop& loop_;
@@ -97,6 +99,7 @@ class Daemon final : public HeadDaemon {
   std::unique_ptr<net::Listener> listener_;
   PeerId next_peer_ = 1;
   std::map<PeerId, std::shared_ptr<net::Connection>> peers_;
+  std::map<NodeId, std::unique_ptr<net::PresenceProbe>> probes_;  // of nodes that are away
   std::vector<Command> commands_;
   std::vector<Delta> deltas_;
   std::optional<TimePoint> flush_posted_at_;
@@ -213,6 +216,8 @@ void Daemon::received(PeerId peer, std::span<const std::byte> frame) {
   metrics_.received(*message, frame.size(), state_);
   // The node hears its own words again, but not these.
   if (auto* beat = std::get_if<wire::Heartbeat>(&*message)) beat->usage.reset();
+  // It is there.
+  if (auto* node = std::get_if<wire::RegisterNode>(&*message)) probes_.erase(node->node.node_id);
   apply(MessageArrived{peer, std::move(*message)});
 }
 
@@ -314,6 +319,20 @@ void Daemon::carry_out(ClosePeer& command) {
   peers_.erase(found);
   connection->close(kFlushMs);
   apply(PeerClosed{command.peer});
+}
+
+// One probe a node, which ends by itself; those of nodes that stay away are forgotten here.
+void Daemon::carry_out(ProbeNode& command) {
+  std::erase_if(probes_, [this](const auto& probe) {
+    const auto node = state_.nodes().find(probe.first);
+    return node == state_.nodes().end() || node->second.info.state == wire::NodeState::kDead;
+  });
+  probes_[command.node_id] = std::make_unique<net::PresenceProbe>(
+      loop_, net::Address{command.endpoint.host, command.endpoint.port, {}},
+      Deadline::after(command.time, loop_.clock()),
+      [this, id = command.node_id, endpoint = command.endpoint] {
+        apply(NodeGone{id, endpoint});
+      });
 }
 
 void Daemon::carry_out(EndHead& command) {

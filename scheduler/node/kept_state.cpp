@@ -54,6 +54,7 @@ bool take(Entry& entry, KeptState& kept, std::map<ActorId, UniqueFd>& saved) {
     kept.node = record_of<wire::KeptNode>(entry);
     return kept.node.has_value();
   }
+  if (key == kListenerKey) return true;
   if (key.starts_with(kActorKeys)) {
     auto record = record_of<wire::KeptActor>(entry);
     auto start = record && entry.descriptor.valid()
@@ -131,6 +132,13 @@ KeptState decode_kept(process::KeeperClient::Contents contents) {
     ends = kept.ends.erase(ends);
   }
   return kept;
+}
+
+UniqueFd kept_listener(process::KeeperClient::Contents& contents) {
+  for (Entry& entry : contents.entries) {
+    if (entry.key == kListenerKey) return std::move(entry.descriptor);
+  }
+  return {};
 }
 
 std::optional<wire::Endpoint> kept_endpoint(const process::KeeperClient::Contents& contents) {

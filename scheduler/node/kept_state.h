@@ -32,6 +32,8 @@ struct KeptState {
 KeptState decode_kept(process::KeeperClient::Contents contents);
 // Where the daemon before listened.
 std::optional<wire::Endpoint> kept_endpoint(const process::KeeperClient::Contents& contents);
+// The socket on which it listened; once. Invalid: there is none.
+UniqueFd kept_listener(process::KeeperClient::Contents& contents);
 // A file in memory that holds an actor's start, however large its arguments are.
 Result<UniqueFd> encode_start(const wire::StartActor& start);
 

@@ -162,18 +162,35 @@ Status Daemon::listen() {
         [this](net::AcceptedSocket accepted) { accept(std::move(accepted)); },
         [this](const std::string& target) { return check_target(target); });
   };
-  if (keeper_ && listen.port == 0) {
-    // Where callers know the node, unless somebody else has taken that meanwhile.
+  UniqueFd kept;
+  if (keeper_) {
+    // Where callers know the node, and with those of them that connected meanwhile.
     const auto before = kept_endpoint(keeper_->contents());
-    if (before && before->host == listen.host) listen.port = before->port;
+    kept = kept_listener(keeper_->contents());
+    if (before && before->host == listen.host &&
+        (listen.port == 0 || listen.port == before->port)) {
+      listen.port = before->port;
+      listen.listening_fd = kept.get();
+    } else if (kept.valid()) {
+      (void)keeper_->drop(kListenerKey);
+    }
   }
   auto listening = attempt();
+  if (!listening.ok() && kept.valid()) {
+    (void)keeper_->drop(kListenerKey);
+    kept.reset();
+    listen.listening_fd = -1;
+    listening = attempt();
+  }
   if (!listening.ok() && options_.port == 0 && listen.port != 0) {
     listen.port = 0;
     listening = attempt();
   }
   listener_ = TROUPE_TRY(std::move(listening));
   const net::Address& reached_at = options_.advertised.value_or(listener_->address());
+  if (keeper_ && listener_->tcp_fd() >= 0) {
+    TROUPE_RETURN_IF_ERROR(keeper_->put(kListenerKey, {}, listener_->tcp_fd()));
+  }
   info_.endpoint.host = reached_at.host;
   info_.endpoint.port = reached_at.port;
   return {};

@@ -363,6 +363,44 @@ TEST_CASE("stopping ends actors, nodes, then the head") {
   CHECK(std::holds_alternative<EndHead>(desk.commands.back()));
 }
 
+TEST_CASE("a node of which nothing is left is dead at once; its actors come back after its lease") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.node(kNodeTwo, kIdTwo, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(desk.info().node_id == kIdOne ? kNodeOne : kNodeTwo, kActor, 1);
+  const NodeId lost = desk.info().node_id;
+  const PeerId other = lost == kIdOne ? kNodeTwo : kNodeOne;
+  const NodeId other_id = lost == kIdOne ? kIdTwo : kIdOne;
+  desk.lose(lost == kIdOne ? kNodeOne : kNodeTwo);
+  const auto* probe = std::get_if<ProbeNode>(&desk.commands.back());
+  REQUIRE(probe != nullptr);
+  CHECK(probe->node_id == lost);
+  const NodeGone gone{lost, probe->endpoint};
+  SUBCASE("it is gone") {
+    desk.take(desk.head.apply(gone, desk.now));
+    CHECK(desk.head.nodes().at(lost).info.state == wire::NodeState::kDead);
+    desk.pass(milliseconds(3400), {{other, other_id}});
+    CHECK(desk.sent<wire::StartActor>(other).empty());
+    desk.pass(milliseconds(200), {{other, other_id}});
+    CHECK(desk.sent<wire::StartActor>(other).size() == 1);
+  }
+  SUBCASE("it has come back meanwhile") {
+    wire::RunningActor running;
+    running.spec = Desk::spec(kActor, 1, 1);
+    running.generation = 1;
+    running.ready = true;
+    desk.node(31, lost, 1, {running});
+    desk.take(desk.head.apply(gone, desk.now));
+    CHECK(desk.head.nodes().at(lost).info.state == wire::NodeState::kAlive);
+    CHECK(desk.info().state == wire::ActorState::kAlive);
+  }
+  SUBCASE("of another address nothing is said") {
+    desk.take(desk.head.apply(NodeGone{lost, {"10.0.0.1", 7, ""}}, desk.now));
+    CHECK(desk.head.nodes().at(lost).info.state == wire::NodeState::kAlive);
+  }
+}
+
 TEST_CASE("a watch of an actor that is not there yet waits for its creation, for a while") {
   Desk desk;
   desk.say(kDriver, wire::WatchActor{20, kActor, "", false});
