@@ -82,6 +82,12 @@ struct DecodeContext {
   std::shared_ptr<detail::ActorClient> client;
   // The bytes outlive what is decoded from them: a BytesView may refer to them.
   bool in_place = false;
+
+  // Without handles, without views.
+  static const DecodeContext& none() {
+    static const DecodeContext empty;
+    return empty;
+  }
 };
 
 // Nesting of pointers and of types with a codec of their own; honest arguments stay far below.
@@ -92,7 +98,9 @@ inline constexpr int kDecodeDepthMax = 64;
 // many.
 class Decoder {
  public:
-  explicit Decoder(std::span<const std::byte> bytes, const DecodeContext& context = {})
+  // Both outlive the decoder.
+  explicit Decoder(std::span<const std::byte> bytes,
+                   const DecodeContext& context = DecodeContext::none())
       : bytes_(bytes), context_(&context) {}
 
   template <typename T>
