@@ -124,25 +124,34 @@ def troupe(bin_folder, options):
     return {name: (figure["value"], figure["unit"]) for name, figure in json.loads(text).items()}
 
 
+def show(figures, options, text, unit, more, values):
+    """One line of the table; with --json, figures. `values`: Troupe's, Ray C++'s, Ray Python's; None: not measured."""
+    if options.json:
+        for name, value in zip(("Troupe", "Ray C++", "Ray Python"), values):
+            if value is not None:
+                figures.add(f"{text}: {name}", value, unit)
+        return
+    ours, others = values[0], [value for value in values[1:] if value is not None]
+    times = min(ours / value if more else value / ours for value in others)
+    cells = "".join(f"{value:>12.4g}" if value is not None else f"{'-':>12}" for value in values)
+    figures.note(f"{text:<50}{cells} {unit:<4}{times:>9.3g} x")
+
+
 def compare(figures, options, python, bin_folder):
     ours = troupe(bin_folder, options)
     in_python = ray_python(python, options)
     in_cpp = ray_cpp(python, options)
-    figures.note(f"{'':<52}{'Troupe':>12}{'Ray C++':>12}{'Ray Python':>12}  {'':6} Troupe is better")
+    if not options.json:
+        figures.note(f"{'':<50}{'Troupe':>12}{'Ray C++':>12}{'Ray Python':>12}")
     for text, theirs, mine, more in ROWS:
         value, unit = ours[mine]
-        found = [peer.get(theirs, (None, unit)) for peer in (in_cpp, in_python)]
-        best = [(value / other if more else other / value) for other, _ in found if other]
-        cells = "".join(f"{other:>12.4g}" if other else f"{'-':>12}" for other in [value, *[o for o, _ in found]])
-        figures.note(f"{text:<52}{cells}  {unit:<6} {min(best):.1f} times")
-        figures.add(f"{text}: Troupe", value, unit)
-        for name, (other, _) in zip(("Ray C++", "Ray Python"), found):
-            if other:
-                figures.add(f"{text}: {name}", other, unit)
-    for name, (ready_ms, count, memory) in (("Troupe", troupe_memory_mb(bin_folder)),
-                                            ("Ray", ray_memory_mb(python))):
-        figures.add(f"head and node, from the command to ready: {name}", ready_ms, "ms")
-        figures.add(f"head and node at rest, {count} processes, PSS: {name}", memory, "MB")
+        show(figures, options, text, unit, more,
+             [value, *[peer.get(theirs, (None, unit))[0] for peer in (in_cpp, in_python)]])
+    ready, count, memory = troupe_memory_mb(bin_folder)
+    their_ready, their_count, their_memory = ray_memory_mb(python)
+    show(figures, options, "head and node: command to ready", "ms", False, [ready, None, their_ready])
+    show(figures, options, f"the same at rest: PSS of {count} and {their_count} processes", "MB", False,
+         [memory, None, their_memory])
 
 
 def versions(python):
