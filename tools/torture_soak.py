@@ -53,7 +53,6 @@ def _strike_until_the_end(run, killer, memory, last_strike_step, step_s):
     while True:
         turn += 1
         moment = began + turn * KILL_EVERY_S
-        memory.sample()
         run.wait(lambda: max(run.step_at, default=0) >= last_strike_step or time.monotonic() >= moment,
                  KILL_EVERY_S + RECOVERY_TIMEOUT_S, "the next moment")
         if run.ended_at is not None:
@@ -61,6 +60,7 @@ def _strike_until_the_end(run, killer, memory, last_strike_step, step_s):
         if run.last_step() >= last_strike_step:
             return turn - 1, hindered
         killer.all_there()
+        memory.sample()  # with all processes there: right after a strike one is missing
         killer.random_moment(step_s)
         if turn * KILL_EVERY_S % HINDER_EVERY_S == 0:
             hindered += 1

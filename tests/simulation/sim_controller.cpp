@@ -10,7 +10,6 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr auto kUnservedPatience = seconds(2);
 constexpr auto kBundleTimeout = seconds(20);
 constexpr auto kFindTimeout = seconds(3);
 
@@ -35,19 +34,17 @@ void Controller::start(MemoryPtr saved) {
     if (memory && !memory->trainers.empty()) {
       world_.note("{} goes on where the one before was", label());
       state_ = RunState::adopt(settings(), memory->run, world_.timeline.now());
-      trainers_.resize(memory->trainers.size());
-      for (std::size_t i = 0; i < trainers_.size(); ++i) {
-        const auto& known = memory->trainers[i];
-        trainers_[i].alive = trainers_[i].served = known.served;
-        trainers_[i].died = known.died;
-        trainers_[i].node = known.node;
+      for (const auto& known : memory->trainers) {
+        const int number = static_cast<int>(trainers_.size());
+        trainers_.add();
+        trainers_.restore(number, known.served, known.died, known.node);
       }
       carry_out(state_.commands_again());
       watch();
     } else if (place().incarnation > 1) {
       find_run();
     } else {
-      trainers_.resize(run_.trainers.size());
+      for (std::size_t i = 0; i < run_.trainers.size(); ++i) trainers_.add();
       feed(TrainersPlaced{});
       remember();
       watch();
@@ -86,44 +83,23 @@ void Controller::connect() {
 }
 
 void Controller::watch() {
-  if (!link_ || trainers_.empty()) return;
+  if (!link_ || trainers_.size() == 0) return;
   for (const ActorId& id : run_.trainers) {
     cluster_.send_to_head(link_, wire::WatchActor{next_request_++, id, "", false});
   }
 }
 
 void Controller::actor_changed(int number, const wire::ActorInfo& info) {
-  if (state_.ended() || trainers_.empty()) return;
-  Known& trainer = trainers_[static_cast<std::size_t>(number)];
-  const bool gone = info.state == wire::ActorState::kDead;
-  const bool alive_died =
-      trainer.alive > trainer.died &&
-      (info.generation > trainer.alive || info.state == wire::ActorState::kRestarting || gone);
-  if (alive_died) {
-    trainer.died = trainer.alive;
-    trainer.unserved_since.reset();
-    feed(TrainerDied{number, trainer.died, trainer.node, info.death});
-  } else if (info.state == wire::ActorState::kRestarting && info.generation > trainer.died) {
-    trainer.died = info.generation;
-    feed(TrainerDied{number, info.generation, trainer.node, info.death});
-  }
-  if (gone) return feed(TrainerGone{number, info.death});
-  if (info.state != wire::ActorState::kAlive) return;
-  if (info.generation <= trainer.died) {
-    // Its node was taken for dead and is back: its rank waits for the next process.
-    if (!trainer.unserved_since) trainer.unserved_since = world_.timeline.now();
-    return;
-  }
-  if (info.generation <= trainer.alive) return;
-  trainer.alive = info.generation;
-  trainer.node = info.node_id.brief();
-  give_bundle(number);
+  if (state_.ended() || trainers_.size() == 0) return;
+  const auto change = trainers_.changed(number, info, world_.timeline.now());
+  if (change.died != 0) feed(TrainerDied{number, change.died, change.node, info.death});
+  if (change.gone) return feed(TrainerGone{number, info.death});
+  if (change.wants_data) give_bundle(number);
 }
 
 void Controller::give_bundle(int number) {
-  Known& trainer = trainers_[static_cast<std::size_t>(number)];
-  trainer.unserved_since.reset();
-  const std::uint64_t incarnation = trainer.alive;
+  trainers_.serving(number);
+  const std::uint64_t incarnation = trainers_[number].alive;
   const auto answer = [this, number, incarnation] {
     later(world_.delay(), [this, number, incarnation] { gave_bundle(number, incarnation, true); });
   };
@@ -137,21 +113,14 @@ void Controller::give_bundle(int number) {
                  .failed = {}});
   // Also a process that lives and does not answer.
   later(kBundleTimeout, [this, number, incarnation] {
-    if (trainers_[static_cast<std::size_t>(number)].served < incarnation) {
-      gave_bundle(number, incarnation, false);
-    }
+    if (trainers_[number].served < incarnation) gave_bundle(number, incarnation, false);
   });
 }
 
 void Controller::gave_bundle(int number, std::uint64_t incarnation, bool given) {
-  Known& trainer = trainers_[static_cast<std::size_t>(number)];
-  if (trainer.alive != incarnation || trainer.died >= incarnation) return;
-  if (!given) {
-    trainer.unserved_since = world_.timeline.now();
-    return feed(TrainerWaiting{number, "it did not get the run's data"});
-  }
-  trainer.served = incarnation;
-  feed(TrainerAlive{number, incarnation, trainer.node});
+  if (!trainers_.served(number, incarnation, given, world_.timeline.now())) return;
+  if (!given) return feed(TrainerWaiting{number, "it did not get the run's data"});
+  feed(TrainerAlive{number, incarnation, trainers_[number].node});
 }
 
 void Controller::kill_and_restart(int number, const std::string& why) {
@@ -166,18 +135,15 @@ void Controller::kill_and_restart(int number, const std::string& why) {
 
 void Controller::tick() {
   later(seconds(1), [this] { tick(); });
-  const TimePoint now = world_.timeline.now();
-  for (std::size_t i = 0; i < trainers_.size() && !state_.ended(); ++i) {
-    Known& trainer = trainers_[i];
-    if (!trainer.unserved_since || now - *trainer.unserved_since < kUnservedPatience) continue;
-    trainer.unserved_since = now;
-    kill_and_restart(static_cast<int>(i), "it did not take the run's data");
+  if (!state_.ended()) {
+    for (const int number : trainers_.to_end(world_.timeline.now()))
+      kill_and_restart(number, "it did not take the run's data");
   }
-  if (!trainers_.empty()) feed(TimePassed{});
+  if (!trainers_.size() == 0) feed(TimePassed{});
 }
 
 void Controller::stuck(std::uint64_t pid, Duration silent_for) {
-  if (trainers_.empty()) return;
+  if (trainers_.size() == 0) return;
   for (int rank = 0; rank < run_.ranks; ++rank) {
     const int number = state_.trainer_of(rank);
     Process* process = cluster_.ready_process(run_.trainers[static_cast<std::size_t>(number)]);
@@ -191,7 +157,8 @@ void Controller::stuck(std::uint64_t pid, Duration silent_for) {
 void Controller::remember() {
   auto memory = std::make_shared<SavedController>();
   memory->run = state_.memory();
-  for (const Known& trainer : trainers_) {
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    const auto& trainer = trainers_[static_cast<int>(i)];
     memory->trainers.push_back({trainer.served, trainer.died, trainer.node});
   }
   cluster_.tell_node(*this, wire::HostSavedState{place().incarnation}, memory);
@@ -228,12 +195,8 @@ void Controller::found_run(const Found& found) {
     if (status) living.push_back(*status);
   }
   state_ = RunState::adopt_found(settings(), living, run_.told_generation, world_.timeline.now());
-  trainers_.resize(run_.trainers.size());
-  for (const TrainerFound& one : living) {
-    Known& trainer = trainers_[static_cast<std::size_t>(one.trainer)];
-    trainer.alive = trainer.served = one.incarnation;
-    trainer.node = one.node;
-  }
+  while (trainers_.size() < run_.trainers.size()) trainers_.add();
+  for (const TrainerFound& one : living) trainers_.found(one.trainer, one.incarnation, one.node);
   remember();
   carry_out(state_.commands_again());
   watch();
@@ -246,7 +209,7 @@ void Controller::found_run(const Found& found) {
 // --- events and commands -------------------------------------------------------------------------
 
 void Controller::report(const RunInput& message) {
-  if (trainers_.empty()) {
+  if (trainers_.size() == 0) {
     // The run is being looked for; what a trainer tells meanwhile may be newer than what it said.
     unheard_.push_back(message);
   } else {

@@ -9,6 +9,7 @@
 #include "run.h"
 #include "sim_trainer.h"
 #include "train/trainer/run_state.h"
+#include "train/trainer/trainer_processes.h"
 
 namespace troupe::simulation {
 
@@ -24,13 +25,6 @@ class Controller final : public Process {
   std::string describe() const;
 
  private:
-  struct Known {
-    std::uint64_t alive = 0;
-    std::uint64_t served = 0;
-    std::uint64_t died = 0;
-    std::string node;
-    std::optional<TimePoint> unserved_since;
-  };
   struct Found {
     std::vector<std::optional<train::TrainerFound>> status;
     std::size_t answers = 0;
@@ -63,7 +57,7 @@ class Controller final : public Process {
 
   Run& run_;
   train::RunState state_;
-  std::vector<Known> trainers_;
+  train::TrainerProcesses trainers_;
   std::vector<train::RunInput> unheard_;  // while it looks for its run
   LinkPtr link_;
   std::uint64_t next_request_ = 1;

@@ -18,13 +18,13 @@ endif()
 option(TROUPE_BUILD_TESTS "Build the test programs" ON)
 set(TROUPE_SANITIZE "" CACHE STRING "Sanitizers to compile with: 'address,undefined' or 'thread'")
 
-# Sources of a library compiled several at once: the cold build takes half the time. Off where
-# ccache is there, which remembers single files.
+# Sources of a library compiled several at once, and what nearly all include compiled once: the cold
+# build takes half the time. Off where ccache is there, which remembers single files.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  option(TROUPE_UNITY "Compile several sources of a library together" OFF)
+  option(TROUPE_UNITY "Compile several sources together, with precompiled headers" OFF)
 else()
-  option(TROUPE_UNITY "Compile several sources of a library together" ON)
+  option(TROUPE_UNITY "Compile several sources together, with precompiled headers" ON)
 endif()
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
@@ -93,6 +93,40 @@ function(_troupe_link target folder visibility)
   set_property(GLOBAL APPEND PROPERTY TROUPE_DEPENDENCY_LINES "${folder}: ${deps}")
 endfunction()
 
+# Precompiled headers serve targets whose flags are those of the target that they were made with:
+# libraries, and test programs.
+set(_troupe_precompiled <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <deque> <functional>
+    <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <variant> <vector>
+    <fmt/format.h> <boost/json.hpp>)
+function(_troupe_precompile target kind)
+  if(NOT TROUPE_UNITY)
+    return()
+  endif()
+  set(holder troupe_precompiled_${kind})
+  if(NOT TARGET ${holder})
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${holder}.cpp CONTENT "// Precompiled headers.\n")
+    if(kind STREQUAL "test")
+      add_executable(${holder} ${PROJECT_BINARY_DIR}/${holder}.cpp)
+      target_link_libraries(${holder} PRIVATE troupe_tests_support)
+      set(headers ${_troupe_precompiled} <doctest/doctest.h>)
+    else()
+      add_library(${holder} STATIC ${PROJECT_BINARY_DIR}/${holder}.cpp)
+      set(headers ${_troupe_precompiled})
+    endif()
+    target_link_libraries(${holder} PRIVATE fmt::fmt Boost::json Threads::Threads)
+    _troupe_options(${holder} ${kind})
+    target_precompile_headers(${holder} PRIVATE ${headers})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${holder})
+endfunction()
+
+# What a test program is compiled with: its own code need not be fast, what it tests is.
+function(_troupe_options target kind)
+  if(kind STREQUAL "test" AND CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # A library: the sources of one folder. Without SOURCES it is header-only. NO_UNITY: sources that
 # cannot share a translation unit.
 function(troupe_library folder)
@@ -104,6 +138,7 @@ function(troupe_library folder)
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_EXTERNAL})
     if(TROUPE_UNITY AND NOT arg_NO_UNITY)
       set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+      _troupe_precompile(${target} library)
     endif()
   else()
     add_library(${target} INTERFACE)
@@ -125,10 +160,8 @@ function(troupe_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT_S" "SOURCES;DEPS;EXTERNAL;LABELS")
   string(REPLACE "/" "_" name "test_${folder}")
   add_executable(${name} ${arg_SOURCES})
-  if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    # The tests' own code need not be fast; what it tests is.
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
+  _troupe_options(${name} test)
+  _troupe_precompile(${name} test)
   _troupe_link(${name} tests/${folder} PRIVATE DEPS ${arg_DEPS} tests/support
                EXTERNAL ${arg_EXTERNAL})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

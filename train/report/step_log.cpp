@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
+#include <span>
 
 #include "runtime/base/check.h"
 #include "runtime/base/limits.h"
@@ -37,9 +39,26 @@ std::vector<std::string_view> complete_lines(std::string_view text) {
   }
 }
 
-// Whether all lines are whole and none is of a later step, without reading each as JSON: a long
-// run's file is opened again at every recovery. Steps do not fall from line to line, so that the
-// last one tells; a torn line does not close what it opened.
+// What is looked at of a file's end: some hundred steps.
+constexpr std::uint64_t kTailBytes = 64u << 10;
+
+// The last lines of a file; nothing where that cannot be read in places.
+std::optional<std::string> tail_of(FileSystem& files, const std::string& path) {
+  const auto file = files.open_readable(path);
+  if (!file.ok()) return std::nullopt;
+  const std::uint64_t size = (*file)->size();
+  const std::uint64_t from = size > kTailBytes ? size - kTailBytes : 0;
+  std::string text(static_cast<std::size_t>(size - from), '\0');
+  if (!(*file)->read_at(from, std::as_writable_bytes(std::span(text))).ok()) return std::nullopt;
+  if (from == 0) return text;
+  const auto begin = text.find('\n');
+  if (begin == std::string::npos) return std::nullopt;  // a line as long as that
+  return text.substr(begin + 1);
+}
+
+// Whether all lines are whole and none is of a later step, without reading each as JSON. Steps do
+// not fall from line to line, so that the last one tells; a torn line does not close what it
+// opened.
 bool nothing_to_drop(std::string_view text, const std::string& path, std::string_view step_key,
                      std::int64_t step) {
   const auto lines = complete_lines(text);
@@ -89,12 +108,13 @@ Result<LineFile> LineFile::open(FileSystem& files, const std::string& path) {
 
 Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& path,
                                         std::string_view step_key, std::int64_t step) {
-  const auto text = TROUPE_TRY(read_or_empty(files, path));
-  if (nothing_to_drop(text, path, step_key, step)) {
-    LineFile file;
+  LineFile file;
+  const auto tail = tail_of(files, path);
+  if (tail && nothing_to_drop(*tail, path, step_key, step)) {
     file.file_ = TROUPE_TRY(files.open_append(path));
     return file;
   }
+  const auto text = TROUPE_TRY(read_or_empty(files, path));
   std::string kept;
   for (const auto line : complete_lines(text)) {
     const auto value = parse_python_json(line, path);
@@ -103,7 +123,6 @@ Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& pa
     if (line_step && *line_step <= step) kept.append(line) += '\n';
   }
   if (kept != text) TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, kept));
-  LineFile file;
   file.file_ = TROUPE_TRY(files.open_append(path));
   return file;
 }
@@ -164,18 +183,21 @@ StepRecord without_timings(StepRecord record) {
   return record;
 }
 
-Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path) {
+Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path,
+                                           DamagedLines damaged) {
   const auto text = TROUPE_TRY(files.read(path, limits::kJsonFileBytesMax));
   std::vector<StepRecord> records;
   int number = 0;
   for (const auto line : complete_lines(text)) {
     ++number;
     const auto value = parse_python_json(line, path);
+    if (!value && damaged == DamagedLines::kSkip) continue;
     if (!value) return error(Code::kDataLoss, "{}: line {} is no JSON", path, number);
     const auto step = json::find_integer(*value, "step");
     const auto loss = parse_hex(*value, "loss");
     const auto grad_norm = parse_hex(*value, "grad_norm");
     if (!step || !loss || !grad_norm) {
+      if (damaged == DamagedLines::kSkip) continue;
       return error(Code::kDataLoss, "{}: line {} lacks step, loss or grad_norm", path, number);
     }
     StepRecord record{.step = *step,
@@ -202,8 +224,8 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
 }
 
 std::int64_t last_step_in(FileSystem& files, const std::string& path) {
-  const auto text = read_or_empty(files, path);
-  if (!text.ok()) return 0;
+  const auto text = tail_of(files, path);
+  if (!text) return 0;
   const auto end = text->rfind('\n');
   if (end == std::string::npos || end == 0) return 0;
   const auto before = text->rfind('\n', end - 1);

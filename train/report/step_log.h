@@ -30,7 +30,9 @@ class LineFile {
   // Opens `path` at its end; a torn last line is dropped.
   static Result<LineFile> open(FileSystem& files, const std::string& path);
   // Opens `path` with the lines whose integer `step_key` is at most `step` (0: none, a new run);
-  // the others and lines that are no JSON are dropped, by an atomic rewrite.
+  // the others and lines that are no JSON are dropped, by an atomic rewrite. Where the file's end
+  // is sound and of a step that counts, no more of it is read: a long run's file is opened again at
+  // every recovery.
   static Result<LineFile> open_at_step(FileSystem& files, const std::string& path,
                                        std::string_view step_key, std::int64_t step);
   // Writes one line (its newline is added). A failure (full disk) does not spoil later lines.
@@ -66,9 +68,12 @@ struct StepRecord {
 //  "bytes_sent": …}
 // Floats that must agree in every bit are in C's %a, "nan", "inf" or "-inf".
 std::string step_line(const StepRecord& record);
-// The records of a steps.jsonl, for tests and tools. kDataLoss with the line's number.
-Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path);
-// The step of its last whole line; 0 where there is none, or no file.
+// What to do about lines that are no step's: a write that a full disk cut short leaves one behind.
+enum class DamagedLines { kRefuse, kSkip };
+// The records of a steps.jsonl. Refused: kDataLoss with the line's number.
+Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string& path,
+                                           DamagedLines damaged = DamagedLines::kRefuse);
+// The step of its last whole line; 0 where there is none, or no file that can be read in places.
 std::int64_t last_step_in(FileSystem& files, const std::string& path);
 // The text of a steps.jsonl without what equal runs need not have in common: seconds, tokens_per_s,
 // gflops, gemm_share and bytes_sent. Two runs are equal when these texts are. Lines that are no

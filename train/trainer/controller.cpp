@@ -16,8 +16,6 @@ namespace {
 
 // Also of a trainer's answer where it takes over a descriptor and nothing is copied.
 constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
-// By then the head has told of a process that died.
-constexpr auto kUnservedPatience = std::chrono::seconds(2);
 // A death's event waits so long for the memory of the dead.
 constexpr auto kPostMortemTimeout = std::chrono::milliseconds(500);
 constexpr auto kAttachTimeout = std::chrono::seconds(5);
@@ -102,9 +100,7 @@ void TrainController::take_bundle(UniqueFd socket, bool same_node) {
   // The next process of this controller has it from the node.
   const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
   if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    if (trainers_[i].unserved_since) give_bundle(static_cast<int>(i));
-  }
+  for (const int number : processes_.unserved()) give_bundle(number);
 }
 
 void TrainController::take_driver(UniqueFd socket, bool) {
@@ -288,6 +284,7 @@ void TrainController::place_spares() {
 void TrainController::add_trainer(const ActorHandle<TrainerActor>& handle) {
   trainers_.emplace_back();
   trainers_.back().handle = handle;
+  processes_.add();
   watch_trainer(static_cast<int>(trainers_.size()) - 1);
 }
 
@@ -300,11 +297,9 @@ void TrainController::watch_trainer(int number) {
 
 void TrainController::tick(TimePoint at) {
   driver_.flush();
-  for (std::size_t i = 0; i < trainers_.size() && !state_.ended() && !wants_bundle_; ++i) {
-    Trainer& trainer = trainers_[i];
-    if (!trainer.unserved_since || at - *trainer.unserved_since < kUnservedPatience) continue;
-    trainer.unserved_since = at;  // again where the killing fails
-    kill_and_restart(static_cast<int>(i), "it did not take the run's data");
+  if (!state_.ended() && !wants_bundle_) {
+    for (const int number : processes_.to_end(at))
+      kill_and_restart(number, "it did not take the run's data");
   }
   // This thread may have been busy for long: what was posted before the tick has been handled, what
   // came later must not seem late.
@@ -321,40 +316,20 @@ void TrainController::kill_and_restart(int number, const std::string& reason) {
 void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
   if (state_.ended()) return;
   Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
-  const bool gone = info.state == wire::ActorState::kDead;
-  // The process that was alive is not the one there is now: it died, even where nobody saw the
-  // states between.
-  const bool alive_died =
-      trainer.alive > trainer.died &&
-      (info.generation > trainer.alive || info.state == wire::ActorState::kRestarting || gone);
-  if (alive_died) {
-    trainer.died = trainer.alive;
-    trainer.unserved_since.reset();
+  const auto change = processes_.changed(number, info, clock_.now());
+  if (change.died != 0) {
     trainer.served_later = false;
-    if (info.death.context("keeper")) keeper_lost(trainer.node);
     const int rank = state_.places().find(number)->rank;
-    if (rank >= 0) look_back(number, rank, trainer.died);
-    feed(TrainerDied{number, trainer.died, trainer.node, info.death});
-  } else if (info.state == wire::ActorState::kRestarting && info.generation > trainer.died) {
-    // It never came alive: its constructor failed or it was killed before.
-    trainer.died = info.generation;
-    feed(TrainerDied{number, info.generation, info.node_id.brief(), info.death});
-    feed(PostMortem{number, info.generation, {}, ""});
+    if (change.was_alive) {
+      if (info.death.context("keeper")) keeper_lost(change.node);
+      if (rank >= 0) look_back(number, rank, change.died);
+    }
+    feed(TrainerDied{number, change.died, change.node, info.death});
+    if (!change.was_alive) feed(PostMortem{number, change.died, {}, ""});
   }
-  if (gone) {
-    feed(TrainerGone{number, info.death});
-    return;
-  }
+  if (change.gone) return feed(TrainerGone{number, info.death});
   if (!info.pending_why.empty()) feed(TrainerWaiting{number, info.pending_why});
-  if (info.state != wire::ActorState::kAlive) return;
-  if (info.generation <= trainer.died) {
-    // Its node was taken for dead and is back: its rank waits for the next process.
-    if (!trainer.unserved_since) trainer.unserved_since = clock_.now();
-    return;
-  }
-  if (info.generation <= trainer.alive) return;
-  trainer.alive = info.generation;
-  trainer.node = info.node_id.brief();
+  if (!change.wants_data) return;
   trainer.node_id = info.node_id;
   trainer.pid = info.pid;
   // What a new spare does to be ready would take the processors from the step that everybody waits
@@ -385,18 +360,19 @@ void TrainController::serve_later_ones() {
 }
 
 void TrainController::give_bundle(int number) {
-  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
-  trainer.unserved_since.reset();
+  const std::uint64_t incarnation = processes_[number].alive;
   if (!bundle_) {
-    trainer.unserved_since = clock_.now();
+    processes_.cannot_serve(number, clock_.now());
     return feed(TrainerWaiting{number, "the controller waits for the run's data"});
   }
+  processes_.serving(number);
   // The memory stays mapped while it is sent, whatever becomes of the controller's.
   auto copy = bundle_->duplicate_fd();
   auto bundle = copy.ok() ? map_bundle(std::move(*copy)) : Result<memory::Segment>(copy.status());
-  if (!bundle.ok()) return gave_bundle(number, trainer.alive, bundle.status());
+  if (!bundle.ok()) return gave_bundle(number, incarnation, bundle.status());
   auto shared = std::make_shared<memory::Segment>(std::move(*bundle));
-  beside_.run([this, number, shared, id = trainer.handle.id(), incarnation = trainer.alive] {
+  const ActorId id = trainers_[static_cast<std::size_t>(number)].handle.id();
+  beside_.run([this, number, shared, id, incarnation] {
     Status given;
     auto connection =
         context_.connect_to(id, kBundlePurpose, Deadline::after(kTrainerConnectTimeout));
@@ -413,19 +389,16 @@ void TrainController::give_bundle(int number) {
 }
 
 void TrainController::gave_bundle(int number, std::uint64_t incarnation, const Status& given) {
-  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
-  if (trainer.alive != incarnation || trainer.died >= incarnation) return;
+  if (!processes_.served(number, incarnation, given.ok(), clock_.now())) return;
   if (!given.ok()) {
     // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
     // successor may take them, and the failure counts.
     context_.log().warning("trainer {} did not get the run's data: {}", number, given.to_string());
-    trainer.unserved_since = clock_.now();
     feed(TrainerWaiting{number,
                         fmt::format("it did not get the run's data: {}", given.to_string())});
     return;
   }
-  trainer.served = incarnation;
-  feed(TrainerAlive{number, incarnation, trainer.node});
+  feed(TrainerAlive{number, incarnation, processes_[number].node});
 }
 
 void TrainController::look_back(int number, int rank, std::uint64_t incarnation) {
@@ -671,9 +644,11 @@ ControllerMemory TrainController::save() const {
                           .fired = fired_,
                           .last_checkpoint = last_checkpoint_,
                           .total_steps = total_steps_};
-  for (const Trainer& trainer : trainers_) {
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    const Trainer& trainer = trainers_[i];
+    const auto& process = processes_[static_cast<int>(i)];
     memory.trainers.push_back(
-        {trainer.handle, trainer.served, trainer.died, trainer.node, trainer.node_id, trainer.pid});
+        {trainer.handle, process.served, process.died, process.node, trainer.node_id, trainer.pid});
   }
   return memory;
 }
@@ -704,9 +679,8 @@ Status TrainController::load(ControllerMemory memory) {
     auto& known = memory.trainers[i];
     Trainer& trainer = trainers_[i];
     trainer.handle = std::move(known.handle);
-    trainer.alive = trainer.served = known.served;  // others are given the data again
-    trainer.died = known.died;
-    trainer.node = std::move(known.node);
+    processes_.add();
+    processes_.restore(static_cast<int>(i), known.served, known.died, std::move(known.node));
     trainer.node_id = known.node_id;
     trainer.pid = known.pid;
   }
@@ -796,12 +770,12 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
   for (const FoundTrainer& one : found) {
     trainers_.emplace_back();
     trainers_.back().handle = one.handle;
+    processes_.add();
   }
   for (const TrainerFound& one : living) {
     Trainer& trainer = trainers_[static_cast<std::size_t>(one.trainer)];
     const TrainerStatus& status = *found[static_cast<std::size_t>(one.trainer)].status;
-    trainer.alive = trainer.served = status.incarnation;
-    trainer.node = one.node;
+    processes_.found(one.trainer, status.incarnation, one.node);
     trainer.node_id = status.node_id;
     trainer.pid = status.pid;
   }

@@ -30,6 +30,7 @@
 #include "train/trainer/side_threads.h"
 #include "train/trainer/trainer_actor.h"
 #include "train/trainer/trainer_messages.h"
+#include "train/trainer/trainer_processes.h"
 
 namespace troupe::train {
 
@@ -91,14 +92,9 @@ class TrainController {
   struct Trainer {
     ActorHandle<TrainerActor> handle;
     ActorWatch watch;
-    std::uint64_t alive = 0;  // generation of the actor's process that the head told alive, 0: none
-    std::uint64_t served = 0;  // of the last process that has the run's data
-    std::uint64_t died = 0;    // of the last process whose death was told
-    std::string node;
+    // Of the process that the head told alive last.
     NodeId node_id;
     std::int64_t pid = 0;
-    // Since its process that lives did not take the run's data.
-    std::optional<TimePoint> unserved_since;
     // A spare that gets the run's data when the ranks do not need the processors for a recovery.
     bool served_later = false;
   };
@@ -167,6 +163,7 @@ class TrainController {
   PosixFileSystem files_;
   RunState state_;
   std::vector<Trainer> trainers_;
+  TrainerProcesses processes_;  // of the same numbers
   bool spares_wanted_ = true;
   std::map<std::string, std::optional<TimePoint>> keepers_lost_;  // by node, when last told
   std::optional<memory::Segment> bundle_;

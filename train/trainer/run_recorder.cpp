@@ -66,8 +66,8 @@ Status RunRecorder::remember_unlogged_steps() {
   for (const auto& entry : state_.log_history) {
     if (json::find(entry, "loss")) logged = json::find_integer(entry, "step").value_or(logged);
   }
-  const auto lines =
-      TROUPE_TRY(read_steps(*files_, join_path(config_->training.output_dir, kStepsFile)));
+  const auto lines = TROUPE_TRY(read_steps(
+      *files_, join_path(config_->training.output_dir, kStepsFile), DamagedLines::kSkip));
   for (const StepRecord& line : lines) {
     if (line.step > logged) add_loss(line.loss);
   }
@@ -136,7 +136,9 @@ Status RunRecorder::sync() {
 
 Status RunRecorder::finish(std::int64_t final_step) {
   const std::string& directory = config_->training.output_dir;
-  const auto lines = TROUPE_TRY(read_steps(*files_, join_path(directory, kStepsFile)));
+  // A line that a full disk cost does not cost the run's end.
+  const auto lines =
+      TROUPE_TRY(read_steps(*files_, join_path(directory, kStepsFile), DamagedLines::kSkip));
   double loss_sum = 0;
   for (const StepRecord& line : lines) {
     const bool hidden = config_->training.logging_nan_inf_filter && !std::isfinite(line.loss);

@@ -181,6 +181,36 @@ TEST_CASE("a full disk does not spoil the lines after it") {
   CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 3}\n");
 }
 
+TEST_CASE("of a long file's sound end, only that is read") {
+  FaultyFileSystem files;
+  std::string text = "what is this?\n";
+  for (int step = 1; step <= 20000; ++step) text += fmt::format("{{\"step\": {}}}\n", step);
+  REQUIRE(write_file_atomically(files, "log", text).ok());
+  CHECK(last_step_in(files, "log") == 20000);
+  CHECK(LineFile::open_at_step(files, "log", "step", 20000).ok());
+  CHECK(read(files, "log") == text);
+  // What must go is looked for everywhere, and so goes what is no line.
+  CHECK(LineFile::open_at_step(files, "log", "step", 19999).ok());
+  CHECK(last_step_in(files, "log") == 19999);
+  CHECK(read(files, "log").starts_with("{\"step\": 1}\n"));
+  REQUIRE(write_file_atomically(files, "log", std::string(100'000, 'x')).ok());
+  CHECK(LineFile::open_at_step(files, "log", "step", 3).ok());
+  CHECK(read(files, "log").empty());
+}
+
+TEST_CASE("lines that are no step's are refused, or left out") {
+  FaultyFileSystem files;
+  const std::string good = step_line({.step = 1, .loss = 2, .grad_norm = 1});
+  const std::string later = step_line({.step = 3, .loss = 1, .grad_norm = 1});
+  REQUIRE(write_file_atomically(files, "log",
+                                good + "\n{\"step\": 2, \"lo\n{\"step\": 2}\n" + later + "\n")
+              .ok());
+  CHECK(read_steps(files, "log").status().code() == Code::kDataLoss);
+  const auto steps = read_steps(files, "log", DamagedLines::kSkip).value();
+  REQUIRE(steps.size() == 2);
+  CHECK(steps[1].step == 3);
+}
+
 TEST_CASE("a rewrite that is interrupted leaves the old lines or the new ones") {
   const std::string before = "{\"step\": 1}\n{\"step\": 2}\n", after = "{\"step\": 1}\n";
   for (std::uint64_t n = 0;; ++n) {

@@ -1,0 +1,73 @@
+#pragma once
+// What the head tells of the trainers' processes, and what it means for the run: pure. A process
+// counts once it has the run's data; a death is told once, whatever the head told of it and in
+// which order.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/wire/types.h"
+
+namespace troupe::train {
+
+class TrainerProcesses {
+ public:
+  // A process that lives and does not take the run's data for so long is ended. By then the head
+  // has told of one that died.
+  static constexpr Duration kUnservedPatience = std::chrono::seconds(2);
+
+  // Incarnations are generations of the trainer's actor; 0: none.
+  struct Trainer {
+    std::uint64_t alive = 0;   // of the last process that the head told alive
+    std::uint64_t served = 0;  // of the last process that has the run's data
+    std::uint64_t died = 0;    // of the last process whose death was told
+    std::string node;          // of the process `alive`
+    // Since its process that lives did not take the run's data.
+    std::optional<TimePoint> unserved_since;
+  };
+
+  // What follows from something that the head told, in this order.
+  struct Change {
+    // This process died, even where nobody saw the states between.
+    std::uint64_t died = 0;
+    bool was_alive = false;  // it had come alive, so that it may have left memory
+    std::string node;        // where it ran
+    // No other one will come.
+    bool gone = false;
+    // A process lives that wants the run's data.
+    bool wants_data = false;
+  };
+
+  std::size_t size() const { return trainers_.size(); }
+  const Trainer& operator[](int trainer) const {
+    return trainers_[static_cast<std::size_t>(trainer)];
+  }
+
+  void add() { trainers_.emplace_back(); }
+  // As a controller before this one knew it. A process that had no data yet is told alive again.
+  void restore(int trainer, std::uint64_t served, std::uint64_t died, std::string node);
+  // A living process that has the run's data.
+  void found(int trainer, std::uint64_t incarnation, std::string node);
+
+  Change changed(int trainer, const wire::ActorInfo& info, TimePoint now);
+  // The data are on their way to the trainer's process.
+  void serving(int trainer) { at(trainer).unserved_since.reset(); }
+  // How that went for the process `incarnation`; false where it is past and nothing follows.
+  bool served(int trainer, std::uint64_t incarnation, bool ok, TimePoint now);
+  // There are no data to give yet.
+  void cannot_serve(int trainer, TimePoint now) { at(trainer).unserved_since = now; }
+  // Those that live without data: they may be given them now.
+  std::vector<int> unserved() const;
+  // Those that have been for too long; they are named again when they live on.
+  std::vector<int> to_end(TimePoint now);
+
+ private:
+  Trainer& at(int trainer) { return trainers_[static_cast<std::size_t>(trainer)]; }
+
+  std::vector<Trainer> trainers_;
+};
+
+}  // namespace troupe::train
