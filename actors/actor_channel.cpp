@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "runtime/base/limits.h"
@@ -20,6 +21,8 @@ constexpr Duration kConnectTimeout = std::chrono::seconds(5);
 constexpr Duration kVerdictTimeout = std::chrono::seconds(2);
 // How long the last answers of a dead actor may take, once its death is known.
 constexpr Duration kLastAnswersTimeout = milliseconds(200);
+// Deadlines of calls that have ended, besides as many as there are calls.
+constexpr std::size_t kEndedDeadlinesMax = 256;
 // What a frame carries besides the arguments.
 constexpr std::size_t kCallOverheadBytes = 4096;
 
@@ -43,9 +46,9 @@ std::uint64_t ActorChannel::call(CallRequest request) {
     const TimePoint expires = request.deadline.time();
     sequence = next_sequence_++;
     const auto it =
-        calls_.emplace(sequence, PendingCall{std::move(request), CallState::kUnsent, {}}).first;
-    it->second.deadline = deadlines_.emplace(expires, sequence);
-    const std::size_t bytes = it->second.request.arguments.size();
+        calls_.emplace(sequence, PendingCall{std::move(request), SendState::kUnsent}).first;
+    const CallRequest& pending = it->second.request;
+    const std::size_t bytes = pending.slab.valid() ? pending.slab.used() : pending.arguments.size();
     if (!ended_.ok()) {
       end_call_locked(it, ended_, answers);
     } else if (bytes + kCallOverheadBytes > limits::kFrameBytesMax) {
@@ -56,6 +59,7 @@ std::uint64_t ActorChannel::call(CallRequest request) {
                             bytes, limits::kFrameBytesMax - kCallOverheadBytes),
                       answers);
     } else {
+      add_deadline_locked(expires, sequence);
       arm_locked(expires);
       if (road_ == Road::kOpen) {
         send_locked(sequence, it->second, answers);
@@ -71,6 +75,12 @@ std::uint64_t ActorChannel::call(CallRequest request) {
 }
 
 void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers) {
+  if (fast_road_ && send_by_road_locked(sequence, call, answers)) return;
+  if (call.request.slab.valid()) {
+    const auto bytes = call.request.slab.space().first(call.request.slab.used());
+    call.request.arguments.assign(bytes.begin(), bytes.end());
+    call.request.slab = SlabLease();
+  }
   const auto left = call.request.deadline.remaining();
   wire::Call message;
   message.sequence = sequence;
@@ -81,7 +91,8 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
   const Status sent = connection_->send(wire::encode(envelope));
   auto& arguments = std::get<wire::Call>(envelope).arguments;
   if (sent.ok()) {
-    call.state = CallState::kSent;
+    ++socket_calls_;
+    call.state = SendState::kSent;
     if (call.request.retry) call.request.arguments = std::move(arguments);
   } else if (sent.code() == Code::kUnavailable) {
     call.request.arguments = std::move(arguments);  // on_close comes; it waits for the next road
@@ -95,16 +106,22 @@ void ActorChannel::cancel(std::uint64_t sequence) {
   MutexLock lock(mutex_);
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return;
-  if (it->second.state == CallState::kSent && connection_) {
-    (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{sequence})));
-  }
-  deadlines_.erase(it->second.deadline);
+  forget_locked(it);
   dropped = calls_.extract(it);
+  if (fast_road_) fast_road_->nudge();
 }
 
-ActorChannel::Calls::iterator ActorChannel::end_call_locked(Calls::iterator call,
-                                                            Result<wire::Bytes> result,
-                                                            Answers& answers) {
+// Before a call ends without the actor's answer.
+void ActorChannel::forget_locked(Calls::iterator call) {
+  if (call->second.state != SendState::kSent || !connection_) return;
+  (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{call->first})));
+  if (call->second.request.slab.valid()) {
+    lent_slabs_.emplace(call->first, std::move(call->second.request.slab));
+  }
+}
+
+void ActorChannel::end_call_locked(Calls::iterator call, Result<wire::Bytes> result,
+                                   Answers& answers) {
   if (!result.ok()) {
     Status status = result.status();
     const auto method = call->second.request.method;
@@ -114,25 +131,44 @@ ActorChannel::Calls::iterator ActorChannel::end_call_locked(Calls::iterator call
     result = std::move(status);
   }
   answers.items.emplace_back(std::move(call->second.request), std::move(result));
-  deadlines_.erase(call->second.deadline);
-  return calls_.erase(call);
+  calls_.erase(call);
+}
+
+std::vector<std::uint64_t> ActorChannel::sequences_locked() const {
+  std::vector<std::uint64_t> sequences;
+  sequences.reserve(calls_.size());
+  for (const auto& [sequence, call] : calls_) sequences.push_back(sequence);
+  std::sort(sequences.begin(), sequences.end());
+  return sequences;
 }
 
 void ActorChannel::end_lost_locked(const Status& why, Answers& answers) {
-  for (auto it = calls_.begin(); it != calls_.end();) {
-    it = it->second.state == CallState::kLost ? end_call_locked(it, why, answers) : std::next(it);
+  for (const auto sequence : sequences_locked()) {
+    const auto it = calls_.find(sequence);
+    if (it->second.state == SendState::kLost) end_call_locked(it, why, answers);
   }
 }
 
 void ActorChannel::end_all_locked(const Status& why, Answers& answers) {
   ended_ = why;  // (may be ended_ itself)
-  for (auto it = calls_.begin(); it != calls_.end();) it = end_call_locked(it, ended_, answers);
+  for (const auto sequence : sequences_locked()) {
+    end_call_locked(calls_.find(sequence), ended_, answers);
+  }
 }
 
 void ActorChannel::deliver(Answers answers) const {
+  if (answers.items.empty()) return;
   for (auto& [request, result] : answers.items) {
-    if (request.done) request.done(std::move(result));
+    request.sink.answer(result.status(), result.ok() ? std::span<const std::byte>(*result)
+                                                     : std::span<const std::byte>());
   }
+  // A thread that waits for one of them may sleep on the fast road.
+  std::shared_ptr<CallerRoad> road;
+  {
+    MutexLock lock(mutex_);
+    road = fast_road_;
+  }
+  if (road) road->nudge();
 }
 
 std::string ActorChannel::label_locked() const {
@@ -142,6 +178,16 @@ std::string ActorChannel::label_locked() const {
 
 // --- deadlines
 // ---------------------------------------------------------------------------------------
+
+void ActorChannel::add_deadline_locked(TimePoint time, std::uint64_t sequence) {
+  if (deadlines_.size() > 2 * calls_.size() + kEndedDeadlinesMax) {
+    std::erase_if(deadlines_,
+                  [&](const auto& d) TROUPE_NO_ANALYSIS { return !calls_.contains(d.second); });
+    std::make_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+  }
+  deadlines_.emplace_back(time, sequence);
+  std::push_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+}
 
 void ActorChannel::arm_locked(TimePoint time) {
   if (armed_ && *armed_ <= time) return;
@@ -159,21 +205,24 @@ void ActorChannel::on_timer() {
     MutexLock lock(mutex_);
     const TimePoint now = environment_->loop->clock().now();
     if (armed_ && *armed_ <= now) armed_.reset();
-    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-      const auto it = calls_.find(deadlines_.begin()->second);
+    while (!deadlines_.empty()) {
+      const auto [time, sequence] = deadlines_.front();
+      const auto it = calls_.find(sequence);
+      if (it != calls_.end() && time > now) break;
+      std::pop_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+      deadlines_.pop_back();
+      if (it == calls_.end()) continue;
       const Status why = deadline_error_locked(it->second);
-      if (it->second.state == CallState::kSent && connection_) {
-        (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{it->first})));
-      }
+      forget_locked(it);
       end_call_locked(it, why, answers);
     }
-    if (!deadlines_.empty()) arm_locked(deadlines_.begin()->first);
+    if (!deadlines_.empty()) arm_locked(deadlines_.front().first);
   }
   deliver(std::move(answers));
 }
 
 Status ActorChannel::deadline_error_locked(const PendingCall& call) const {
-  if (call.state == CallState::kSent) {
+  if (call.state == SendState::kSent) {
     return Status(Code::kDeadlineExceeded, "the actor has not answered by the call's deadline");
   }
   if (!info_) {
@@ -236,24 +285,29 @@ void ActorChannel::on_death_locked(const Status& death, Answers& answers) {
     return;
   }
   // Answers that it sent before may still be on their way: the connection's end comes after them.
-  for (auto it = calls_.begin(); it != calls_.end();) {
-    it =
-        it->second.state == CallState::kSent ? std::next(it) : end_call_locked(it, ended_, answers);
+  for (const auto sequence : sequences_locked()) {
+    const auto it = calls_.find(sequence);
+    if (it->second.state != SendState::kSent) end_call_locked(it, ended_, answers);
   }
   environment_->loop->call_after(kLastAnswersTimeout, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->close(Status());
   });
 }
 
-void ActorChannel::connect_locked() {
-  road_ = Road::kConnecting;
-  const std::uint64_t attempt = ++attempt_;
+// The port of the actor's node; its local socket where this process is there too.
+net::Address ActorChannel::address_locked() const {
   net::Address address{info_->endpoint.host, info_->endpoint.port, {}};
   if (!environment_->node_id.empty() && environment_->node_id == info_->node_id) {
     address.local_name = info_->endpoint.local_name;
   }
-  net::connect(*environment_->loop, address, "actor/" + actor_id_.to_string(), environment_->token,
-               Deadline::after(kConnectTimeout, environment_->loop->clock()),
+  return address;
+}
+
+void ActorChannel::connect_locked() {
+  road_ = Road::kConnecting;
+  const std::uint64_t attempt = ++attempt_;
+  net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(),
+               environment_->token, Deadline::after(kConnectTimeout, environment_->loop->clock()),
                [weak = weak_from_this(), attempt](Result<UniqueFd> socket) {
                  if (auto self = weak.lock()) self->on_connected(attempt, std::move(socket));
                });
@@ -343,6 +397,9 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
     } else {
       road_ = Road::kOpen;
       backoff_ = Duration::zero();
+      socket_calls_ = answered_ = 0;
+      road_offered_ = false;
+      lent_slabs_.clear();
       const bool same = reply.generation == bound_generation_;
       bound_generation_ = reply.generation;
       end_lost_locked(
@@ -354,11 +411,9 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
                         "Whether the call ran is unknown: CallOptions::retry sends such "
                         "calls again"),
           answers);
-      for (auto it = calls_.begin(); it != calls_.end();) {
-        const auto current = it++;  // sending may end the call
-        if (current->second.state == CallState::kUnsent) {
-          send_locked(current->first, current->second, answers);
-        }
+      for (const auto sequence : sequences_locked()) {
+        const auto it = calls_.find(sequence);
+        if (it->second.state == SendState::kUnsent) send_locked(sequence, it->second, answers);
       }
     }
   }
@@ -369,6 +424,8 @@ void ActorChannel::on_reply(wire::CallReply reply) {
   Answers answers;
   {
     MutexLock lock(mutex_);
+    count_answer_locked();
+    lent_slabs_.erase(reply.sequence);
     const auto it = calls_.find(reply.sequence);
     if (it == calls_.end()) return;  // cancelled, or past its deadline
     if (reply.status.ok()) {
@@ -381,13 +438,24 @@ void ActorChannel::on_reply(wire::CallReply reply) {
 }
 
 void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {
+  (void)why;
   std::shared_ptr<net::Connection> connection;  // let go outside the lock
+  std::shared_ptr<CallerRoad> road;
+  std::shared_ptr<RoadSlot> slot;
   Answers answers;
   {
     MutexLock lock(mutex_);
     if (attempt != attempt_) return;
-    (void)why;
+    road = fast_road_;
+  }
+  // What the process answered before its end is there still.
+  if (road) (void)drain(*road, kAllAnswers);
+  {
+    MutexLock lock(mutex_);
+    if (attempt != attempt_) return;
     connection = std::move(connection_);
+    road = std::move(fast_road_);
+    slot = std::move(road_slot_);
     attempt_++;
     if (!ended_.ok()) {
       end_all_locked(ended_, answers);
@@ -395,15 +463,16 @@ void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {
       lose_sent_locked();
     }
   }
+  drop_road(std::move(road), std::move(slot));
   deliver(std::move(answers));
 }
 
 void ActorChannel::lose_sent_locked() {
   bool lost = false;
   for (auto& [sequence, call] : calls_) {
-    if (call.state != CallState::kSent) continue;
-    call.state = call.request.retry ? CallState::kUnsent : CallState::kLost;
-    lost = lost || call.state == CallState::kLost;
+    if (call.state != SendState::kSent) continue;
+    call.state = call.request.retry ? SendState::kUnsent : SendState::kLost;
+    lost = lost || call.state == SendState::kLost;
   }
   retry_later_locked();
   if (!lost) return;
@@ -437,17 +506,29 @@ void ActorChannel::fail(Status why) {
 
 void ActorChannel::close(Status why) {
   std::shared_ptr<net::Connection> connection;
+  std::shared_ptr<CallerRoad> road;
+  std::shared_ptr<RoadSlot> slot;
   Directory::WatchId watch = 0;
   Answers answers;
+  if (why.ok()) {  // the actor has ended: its last answers count
+    {
+      MutexLock lock(mutex_);
+      road = fast_road_;
+    }
+    if (road) (void)drain(*road, kAllAnswers);
+  }
   {
     MutexLock lock(mutex_);
     connection = std::move(connection_);
+    road = std::move(fast_road_);
+    slot = std::move(road_slot_);
     watch = std::exchange(watch_, 0);
     attempt_++;
     end_all_locked(ended_.ok() ? why : Status(ended_), answers);
   }
   if (watch != 0) environment_->directory->unwatch(watch);
   if (connection) connection->close();
+  drop_road(std::move(road), std::move(slot));
   deliver(std::move(answers));
 }
 

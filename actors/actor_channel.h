@@ -9,14 +9,28 @@
 //                      may not have run; CallOptions::retry sends it again instead
 //   kOverloaded        the actor's mailbox or the connection's queue is full
 // Calls that were not sent yet wait for the actor's (next) process until their deadline.
+//
+// Two roads. Every call can go over the connection's socket. A caller on the actor's node that
+// calls more than a few times makes a fast road besides (call_road.h): calls and answers then pass
+// through shared memory, without the loop's thread: the calling thread writes, the thread that
+// waits in Future::get() reads the answers. Answers for which nobody waits in that way are read on
+// the loop's thread, which the actor's process wakes by the road's bell; continuations always run
+// there (or on the future's executor). Deaths, deadlines and cancellation stay with the socket.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "actors/call_road.h"
+#include "actors/call_sink.h"
+#include "actors/caller_road.h"
 #include "actors/directory.h"
 #include "actors/method_table.h"
 #include "runtime/base/clock.h"
@@ -34,6 +48,11 @@ struct ChannelEnvironment {
   net::Token token;
   NodeId node_id;  // of this process; empty: on no node
   std::shared_ptr<Directory> directory;
+  // Fast roads: how long their waits may spin (zero: never), and how many there may be (zero:
+  // none).
+  Duration spin_max = kRoadSpin;
+  int roads_max = kRoadsMax;
+  std::shared_ptr<std::atomic<int>> roads = std::make_shared<std::atomic<int>>(0);
 };
 
 struct CallRequest {
@@ -41,8 +60,11 @@ struct CallRequest {
   wire::Bytes arguments;
   Deadline deadline;
   bool retry = false;
-  // Once, on the loop's thread or on the caller's.
-  std::function<void(Result<wire::Bytes>)> done;
+  // Answered once, on any thread. Users' code runs on the loop's thread only, or on the caller's
+  // during call().
+  CallSinkRef sink;
+  // The arguments instead, where they are large and the fast road has room for them.
+  SlabLease slab;
 };
 
 // Thread-safe.
@@ -54,8 +76,14 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
 
   // The number of the call, for cancel(); 0 when it has ended already.
   std::uint64_t call(CallRequest request);
-  // Forgets the call and asks the actor not to begin it. `done` is dropped, not called.
+  // Forgets the call and asks the actor not to begin it. The sink is abandoned.
   void cancel(std::uint64_t sequence);
+  // For a thread that waits for an answer: reads answers from the fast road until `ended()` or the
+  // deadline. Returns early where there is no such road, or another thread reads already.
+  void read_answers(Deadline deadline, const std::function<bool()>& ended);
+  // Shared memory for arguments of `bytes` bytes, to be given to call(); nothing where there is no
+  // fast road or no room.
+  std::optional<SlabLease> take_slab(std::size_t bytes);
   // Ends the channel: all calls, now and later, end with `why`.
   void fail(Status why);
   // Drops the connection and ends all calls.
@@ -64,17 +92,17 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   ActorId actor_id() const { return actor_id_; }
   // True when every later call is known to fail: the actor is dead.
   bool ended() const;
+  // Whether calls go through shared memory now.
+  bool has_fast_road() const;
 
  private:
   enum class Road { kNone, kWaiting, kConnecting, kBinding, kOpen };
-  enum class CallState { kUnsent, kSent, kLost };  // kLost: sent, and the connection broke
-  using Deadlines = std::multimap<TimePoint, std::uint64_t>;
+  enum class SendState { kUnsent, kSent, kLost };  // kLost: sent, and the connection broke
   struct PendingCall {
     CallRequest request;
-    CallState state = CallState::kUnsent;
-    Deadlines::iterator deadline;
+    SendState state = SendState::kUnsent;
   };
-  using Calls = std::map<std::uint64_t, PendingCall>;
+  using Calls = std::unordered_map<std::uint64_t, PendingCall>;
   // Ended calls and their answers, delivered after the lock is released.
   struct Answers {
     std::vector<std::pair<CallRequest, Result<wire::Bytes>>> items;
@@ -91,12 +119,36 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void on_bound(std::uint64_t attempt, const wire::BindReply& reply);
   void on_reply(wire::CallReply reply);
   void on_close(std::uint64_t attempt, const Status& why);
+  // The fast road. Answers read before somebody else has a turn; more than a ring holds.
+  static constexpr int kAnswersPerTurn = 256;
+  static constexpr int kAllAnswers = 1 << 20;
+  struct RoadSlot;  // one of the process's roads
+  struct RoadOffering;
+  void count_answer_locked() TROUPE_REQUIRES(mutex_);
+  void offer_road_locked() TROUPE_REQUIRES(mutex_);
+  void on_road_socket(std::uint64_t attempt, std::shared_ptr<RoadSlot> slot,
+                      Result<UniqueFd> socket);
+  void on_road_reply(std::uint64_t attempt, const std::shared_ptr<RoadOffering>& offering);
+  void on_bell(const std::shared_ptr<CallerRoad>& road);
+  void look_later(const std::shared_ptr<CallerRoad>& road);
+  bool drain(CallerRoad& road, int count_max);
+  void on_road_answer(const CallerRoad::Answer& answer);
+  void run_later();
+  void drop_road(std::shared_ptr<CallerRoad> road, std::shared_ptr<RoadSlot> slot);
+  bool send_by_road_locked(std::uint64_t sequence, PendingCall& call, Answers& answers)
+      TROUPE_REQUIRES(mutex_);
+  void forget_locked(Calls::iterator call) TROUPE_REQUIRES(mutex_);
+  net::Address address_locked() const TROUPE_REQUIRES(mutex_);
+
   void send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers)
       TROUPE_REQUIRES(mutex_);
+  // The calls' numbers, in order.
+  std::vector<std::uint64_t> sequences_locked() const TROUPE_REQUIRES(mutex_);
+  void add_deadline_locked(TimePoint time, std::uint64_t sequence) TROUPE_REQUIRES(mutex_);
   void arm_locked(TimePoint time) TROUPE_REQUIRES(mutex_);
   void on_timer();
-  Calls::iterator end_call_locked(Calls::iterator call, Result<wire::Bytes> result,
-                                  Answers& answers) TROUPE_REQUIRES(mutex_);
+  void end_call_locked(Calls::iterator call, Result<wire::Bytes> result, Answers& answers)
+      TROUPE_REQUIRES(mutex_);
   void end_lost_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   void end_all_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   Status deadline_error_locked(const PendingCall& call) const TROUPE_REQUIRES(mutex_);
@@ -113,7 +165,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   Status ended_ TROUPE_GUARDED_BY(mutex_);  // not ok: every call ends with it
   std::uint64_t next_sequence_ TROUPE_GUARDED_BY(mutex_) = 1;
   Calls calls_ TROUPE_GUARDED_BY(mutex_);
-  Deadlines deadlines_ TROUPE_GUARDED_BY(mutex_);
+  // A heap, the earliest first, of the calls' deadlines; calls that have ended stay in it until it
+  // is twice as large as it need be.
+  std::vector<std::pair<TimePoint, std::uint64_t>> deadlines_ TROUPE_GUARDED_BY(mutex_);
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
   std::optional<wire::ActorInfo> info_ TROUPE_GUARDED_BY(mutex_);
   std::uint64_t bound_generation_ TROUPE_GUARDED_BY(mutex_) = 0;
@@ -122,6 +176,18 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;
   Duration backoff_ TROUPE_GUARDED_BY(mutex_){};
   Directory::WatchId watch_ TROUPE_GUARDED_BY(mutex_) = 0;
+
+  // Of the connection that is open: what went over it, and the fast road beside it.
+  std::uint64_t socket_calls_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t answered_ TROUPE_GUARDED_BY(mutex_) = 0;
+  bool road_offered_ TROUPE_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<CallerRoad> fast_road_ TROUPE_GUARDED_BY(mutex_);
+  std::shared_ptr<RoadSlot> road_slot_ TROUPE_GUARDED_BY(mutex_);
+  // Large arguments of calls that have ended here, until the actor has answered them too.
+  std::map<std::uint64_t, SlabLease> lent_slabs_ TROUPE_GUARDED_BY(mutex_);
+  Mutex later_mutex_;
+  // Continuations for the loop's thread, in the order of the answers.
+  Continuations later_ TROUPE_GUARDED_BY(later_mutex_);
 };
 
 }  // namespace troupe::detail

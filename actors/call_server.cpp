@@ -29,19 +29,15 @@ wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
 
 }  // namespace
 
-struct CallServer::Peer {
-  std::shared_ptr<net::Connection> connection;
-  bool bound = false;
-  ClientId caller;
-};
-
 CallServer::CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
-                       ActorInterface interface, std::shared_ptr<Mailbox> mailbox)
+                       ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
+                       std::shared_ptr<HostPageSegment> host_page)
     : loop_(loop),
       actor_id_(actor_id),
       generation_(generation),
       interface_(interface),
-      mailbox_(std::move(mailbox)) {}
+      mailbox_(std::move(mailbox)),
+      host_page_(std::move(host_page)) {}
 
 void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
   auto peer = std::make_shared<Peer>();
@@ -84,10 +80,18 @@ void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
   peers_.erase(alive);
   alive->connection->close();
   if (!alive->bound) return;
+  std::shared_ptr<HostRoad> road;
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(alive->caller);
+    if (it == sessions_.end() || it->second.peer != alive) return;
+    road = it->second.road;
+  }
+  if (road) detach_road(road);
   MutexLock lock(mutex_);
   const auto it = sessions_.find(alive->caller);
-  if (it == sessions_.end() || it->second.connection != alive->connection) return;
-  it->second.connection.reset();
+  if (it == sessions_.end()) return;
+  it->second.peer.reset();
   disconnected_.push_back(alive->caller);
   forget_old_sessions_locked();
 }
@@ -95,7 +99,7 @@ void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
 void CallServer::forget_old_sessions_locked() {
   while (disconnected_.size() > kDisconnectedSessionsMax) {
     const auto it = sessions_.find(disconnected_.front());
-    if (it != sessions_.end() && !it->second.connection) sessions_.erase(it);
+    if (it != sessions_.end() && !it->second.peer) sessions_.erase(it);
     disconnected_.pop_front();
   }
 }
@@ -131,86 +135,160 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
   wire::BindReply reply;
   reply.generation = generation_;
   auto methods = translate(bind);
-  std::shared_ptr<net::Connection> replaced;
-  if (methods.ok()) {
-    peer->bound = true;
-    peer->caller = bind.caller;
+  if (!methods.ok()) {
+    reply.status = methods.status();
+    (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
+    return;
+  }
+  std::shared_ptr<HostRoad> old_road;
+  {
+    MutexLock lock(mutex_);
+    if (const auto it = sessions_.find(bind.caller); it != sessions_.end()) {
+      old_road = it->second.road;
+    }
+  }
+  // What the caller said on the connection before comes first.
+  if (old_road) detach_road(old_road);
+  std::shared_ptr<Peer> replaced;
+  peer->bound = true;
+  peer->caller = bind.caller;
+  {
     MutexLock lock(mutex_);
     Session& session = sessions_[bind.caller];
-    replaced = std::exchange(session.connection, peer->connection);
+    replaced = std::exchange(session.peer, peer);
     session.methods = std::move(*methods);
     std::erase(disconnected_, bind.caller);
     // Under the lock, so that no answer of an earlier connection's calls comes before it.
     (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
-  } else {
-    reply.status = methods.status();
-    (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
   }
-  if (replaced) replaced->close();
+  if (replaced) replaced->connection->close();
 }
 
 // --- calls ---------------------------------------------------------------------------------------
 
 void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
-  const std::uint64_t sequence = call.sequence;
-  std::uint32_t method = kNoMethod;
+  std::shared_ptr<HostRoad> road;
   {
     MutexLock lock(mutex_);
     const auto it = sessions_.find(peer->caller);
-    if (it == sessions_.end() || it->second.connection != peer->connection) return;
-    Session& session = it->second;
-    if (sequence <= session.highest) {  // sent again
-      if (session.open.contains(sequence)) return;
-      const auto answer = session.answers.find(sequence);
-      (void)peer->connection->send(
-          answer != session.answers.end()
-              ? answer->second
-              : encode_reply(sequence,
-                             error(Code::kUnavailable,
-                                   "the call ran before its connection broke, and its answer is no "
-                                   "longer kept")));
-      return;
-    }
-    if (call.method < session.methods.size()) method = session.methods[call.method];
-    session.highest = sequence;
-    session.open.insert(sequence);
+    if (it == sessions_.end() || it->second.peer != peer) return;
+    road = it->second.road;
   }
-  if (method == kNoMethod) {
-    answer(peer->caller, sequence, error(Code::kProtocol, "there is no method {}", call.method));
+  ++peer->calls;
+  const auto timeout = std::clamp<std::int64_t>(call.timeout_us, 0, std::int64_t{1} << 52);
+  QueuedCall queued{.caller = peer->caller,
+                    .sequence = call.sequence,
+                    .method = call.method,
+                    .deadline = Deadline::after(std::chrono::microseconds(timeout), loop_.clock()),
+                    .arguments = std::move(call.arguments),
+                    .shared_arguments = {},
+                    .road = nullptr,
+                    .keep_answer = true};
+  if (!road) {
+    if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
     return;
   }
-  const auto timeout = std::clamp<std::int64_t>(call.timeout_us, 0, std::int64_t{1} << 52);
-  const Status queued = mailbox_->push(
-      {.caller = peer->caller,
-       .sequence = sequence,
-       .method = method,
-       .deadline = Deadline::after(std::chrono::microseconds(timeout), loop_.clock()),
-       .arguments = std::move(call.arguments)});
+  MutexLock reading(road->reading());
+  pump(road, kWholeRing);
+  if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
+  road->count_socket_call();
+}
+
+std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
+  const std::uint32_t said = call.method;
+  call.method = kNoMethod;
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(call.caller);
+    if (it == sessions_.end()) return std::nullopt;
+    Session& session = it->second;
+    const std::uint64_t sequence = call.sequence;
+    if (sequence <= session.highest) {  // sent again
+      if (std::binary_search(session.open.begin(), session.open.end(), sequence)) {
+        return std::nullopt;
+      }
+      const auto answer = session.answers.find(sequence);
+      if (session.peer) {
+        (void)session.peer->connection->send(
+            answer != session.answers.end()
+                ? answer->second
+                : encode_reply(sequence,
+                               error(Code::kUnavailable,
+                                     "the call ran before its connection broke, and its answer is "
+                                     "no longer kept")));
+      }
+      return std::nullopt;
+    }
+    if (said < session.methods.size()) call.method = session.methods[said];
+    session.highest = sequence;
+    session.open.push_back(sequence);
+  }
+  if (call.method == kNoMethod) {
+    answer(call, error(Code::kProtocol, "there is no method {}", said));
+    return std::nullopt;
+  }
+  return call;
+}
+
+void CallServer::push(QueuedCall call) {
+  QueuedCall head{.caller = call.caller,
+                  .sequence = call.sequence,
+                  .method = call.method,
+                  .deadline = call.deadline,
+                  .arguments = {},
+                  .shared_arguments = {},
+                  .road = call.road,
+                  .keep_answer = call.keep_answer};
+  const Status queued = mailbox_->push(std::move(call));
   if (queued.code() == Code::kUnavailable) return;  // stopping: the connection's end tells
-  if (!queued.ok()) answer(peer->caller, sequence, queued);
+  if (!queued.ok()) answer(head, queued);
 }
 
 void CallServer::on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel) {
-  if (mailbox_->remove(peer->caller, cancel.sequence)) {
-    answer(peer->caller, cancel.sequence, error(Code::kCancelled, "the caller cancelled it"));
+  std::shared_ptr<HostRoad> road;
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(peer->caller);
+    if (it != sessions_.end()) road = it->second.road;
   }
+  if (road) {  // it may be in the ring still
+    MutexLock reading(road->reading());
+    pump(road, kWholeRing);
+  }
+  if (!mailbox_->remove(peer->caller, cancel.sequence)) return;
+  answer({.caller = peer->caller,
+          .sequence = cancel.sequence,
+          .method = 0,
+          .deadline = Deadline::at(TimePoint{}),
+          .arguments = {},
+          .shared_arguments = {},
+          .road = road,
+          .keep_answer = true},
+         error(Code::kCancelled, "the caller cancelled it"));
 }
 
-void CallServer::answer(ClientId caller, std::uint64_t sequence, Result<wire::Bytes> result) {
+void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
+  const std::uint64_t sequence = call.sequence;
   if (result.ok() && result->size() + 4096 > limits::kFrameBytesMax) {
     result = error(Code::kResourceExhausted,
                    "the method's result of {} bytes is above the limit of a frame. Return it in "
                    "pieces",
                    result->size());
   }
-  wire::Bytes frame = encode_reply(sequence, std::move(result));
+  wire::Bytes frame;
+  if (!call.road) frame = encode_reply(sequence, std::move(result));
   MutexLock lock(mutex_);
-  const auto it = sessions_.find(caller);
+  const auto it = sessions_.find(call.caller);
   if (it == sessions_.end()) return;
   Session& session = it->second;
-  session.open.erase(sequence);
-  remember_locked(session, sequence, frame);
-  if (session.connection) (void)session.connection->send(std::move(frame));
+  const auto open = std::lower_bound(session.open.begin(), session.open.end(), sequence);
+  if (open != session.open.end() && *open == sequence) session.open.erase(open);
+  // A caller that has a new connection learns it there, if it asks again.
+  const bool sent = call.road && session.road == call.road && call.road->answer(sequence, result);
+  if (sent && !call.keep_answer) return;
+  if (call.road) frame = encode_reply(sequence, std::move(result));
+  if (call.keep_answer) remember_locked(session, sequence, frame);
+  if (!sent && session.peer) (void)session.peer->connection->send(std::move(frame));
 }
 
 void CallServer::remember_locked(Session& session, std::uint64_t sequence,
@@ -225,9 +303,13 @@ void CallServer::remember_locked(Session& session, std::uint64_t sequence,
 }
 
 void CallServer::close(std::int64_t flush_ms) {
+  for (auto& [number, socket] : std::exchange(offers_, {})) loop_.unwatch(socket.get());
   for (const auto& peer : std::exchange(peers_, {})) peer->connection->close(flush_ms);
   MutexLock lock(mutex_);
   sessions_.clear();
+  roads_.clear();
+  road_count_ = 0;
+  ++roads_version_;
 }
 
 }  // namespace troupe::detail

@@ -1,15 +1,23 @@
 #pragma once
 // The callers of one actor: their connections, what they believe the actor's methods to be, and
 // which of their calls were answered already.
+//
+// Calls that come over sockets are read on the loop's thread, which puts them into the mailbox.
+// Calls that come over fast roads (call_road.h) are read by the actor's own thread when its mailbox
+// is empty, and by the loop's thread where the order or an end demands it: when the same caller's
+// next call or cancellation comes over its socket, and when its connection ends.
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "actors/host_road.h"
 #include "actors/mailbox.h"
 #include "actors/method_table.h"
 #include "runtime/base/mutex.h"
@@ -21,30 +29,50 @@
 namespace troupe::detail {
 
 // Accepts on the loop's thread; answers come from the actor's thread.
-class CallServer : public std::enable_shared_from_this<CallServer> {
+class CallServer : public CallSource, public std::enable_shared_from_this<CallServer> {
  public:
+  // `host_page`: what the mailbox shares; null: no fast roads.
   CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
-             ActorInterface interface, std::shared_ptr<Mailbox> mailbox);
+             ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
+             std::shared_ptr<HostPageSegment> host_page = nullptr);
 
   // A caller's socket. Loop thread.
   void accept(UniqueFd socket, const std::string& peer);
+  // A local socket over which a caller offers a fast road. Loop thread.
+  void accept_road(UniqueFd socket);
   // The answer of a call; once for each that the mailbox gave out. Any thread.
-  void answer(ClientId caller, std::uint64_t sequence, Result<wire::Bytes> result);
+  void answer(const QueuedCall& call, Result<wire::Bytes> result);
   // Sends what is queued, for at most `flush_ms`, and closes all connections. Loop thread.
   void close(std::int64_t flush_ms);
 
+  std::optional<QueuedCall> take() override;
+  void gather() override;
+  bool waiting() override;
+  Duration spin() override;
+  bool connected() override { return road_count_.load(std::memory_order_relaxed) > 0; }
+
  private:
+  // A connection before and after it has bound.
+  struct Peer {
+    std::shared_ptr<net::Connection> connection;
+    bool bound = false;
+    ClientId caller;
+    std::uint64_t calls = 0;  // that came over this connection
+  };
   // A caller, across its connections: one that comes back with calls it sent before gets their
   // answers, and none is run twice.
   struct Session {
-    std::shared_ptr<net::Connection> connection;   // null between two
+    std::shared_ptr<Peer> peer;                    // null between two connections
+    std::shared_ptr<HostRoad> road;                // the connection's fast road
+    std::uint64_t road_number = 0;                 // the highest that was offered
     std::vector<std::uint32_t> methods;            // the caller's method numbers → ours
     std::uint64_t highest = 0;                     // sequence of the last call that was accepted
-    std::set<std::uint64_t> open;                  // accepted and not answered
+    std::deque<std::uint64_t> open;                // accepted and not answered; ascending
     std::map<std::uint64_t, wire::Bytes> answers;  // the last answers, as frames
     std::size_t answer_bytes = 0;
   };
-  struct Peer;  // a connection before and after it has bound
+  using Roads = std::vector<std::shared_ptr<HostRoad>>;
+  static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
 
   void on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame);
   void on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bind);
@@ -52,19 +80,48 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
   void on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel);
   void on_close(const std::shared_ptr<Peer>& peer);
   Result<std::vector<std::uint32_t>> translate(const wire::Bind& bind) const;
+  // What becomes of a call that arrived: it is to be run, or it needs nothing more.
+  std::optional<QueuedCall> admit(QueuedCall call);
+  void push(QueuedCall call);
   void remember_locked(Session& session, std::uint64_t sequence, const wire::Bytes& frame)
       TROUPE_REQUIRES(mutex_);
   void forget_old_sessions_locked() TROUPE_REQUIRES(mutex_);
+
+  // Fast roads.
+  void on_offer(std::uint64_t number);
+  void end_offer(std::uint64_t number);
+  Status attach_road(HostRoad::Arrived arrived);
+  void detach_road(const std::shared_ptr<HostRoad>& road);
+  QueuedCall queued_call(const std::shared_ptr<HostRoad>& road, const HostRoad::Call& call) const;
+  // Moves up to `count_max` calls from the ring to the mailbox; the road's reading() is held.
+  void pump(const std::shared_ptr<HostRoad>& road, int count_max);
+  void on_damaged(const std::shared_ptr<HostRoad>& road);
+  void publish_spin_locked() TROUPE_REQUIRES(mutex_);
+  const Roads& polled_roads();
 
   net::EventLoop& loop_;
   const ActorId actor_id_;
   const std::uint64_t generation_;
   const ActorInterface interface_;
   const std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<HostPageSegment> host_page_;
+  // Lock order: a road's reading(), then this.
   Mutex mutex_;
   std::map<ClientId, Session> sessions_ TROUPE_GUARDED_BY(mutex_);
   std::deque<ClientId> disconnected_ TROUPE_GUARDED_BY(mutex_);  // oldest first
   std::set<std::shared_ptr<Peer>> peers_;                        // loop thread
+  // Loop thread: sockets over which roads are being offered.
+  std::map<std::uint64_t, UniqueFd> offers_;
+  std::uint64_t next_offer_ = 0;
+  Roads roads_ TROUPE_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> roads_version_{0};
+  std::atomic<int> road_count_{0};
+  std::atomic<std::int64_t> spin_ns_{0};
+  int cpu_limit_ = 0;  // loop thread: the CPUs this process may use; 0: not asked yet
+  // The actor's thread.
+  Roads polled_;
+  std::uint64_t polled_version_ = 0;
+  std::size_t polled_next_ = 0;
 };
 
 }  // namespace troupe::detail

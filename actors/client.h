@@ -21,13 +21,14 @@
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/net/event_loop.h"
 #include "runtime/wire/control_messages.h"
 
 namespace troupe {
 
-// A raw socket to another actor's process.
+// A raw connection to another actor's process.
 struct RawConnection {
-  UniqueFd socket;
+  UniqueFd socket;         // where it is encrypted: the plain end (runtime/net/transport.h)
   bool same_node = false;  // it is a Unix socket
 };
 
@@ -86,6 +87,10 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   // (ActorContext::accept_connections). Waits for the actor to run.
   Result<RawConnection> connect_to(ActorId actor_id, const std::string& purpose, Deadline deadline);
 
+  // The loop that carries this process's encrypted raw connections: on a thread of its own, begun
+  // here, so that calls do not wait for bulk. They end with this object.
+  net::EventLoop& carrier();
+
   // A piece of a segment that the actor's node keeps for this job (ActorContext::read_segment).
   Result<wire::SegmentBytes> read_segment(ActorId actor_id, const std::string& name,
                                           std::uint64_t offset, std::size_t bytes_max,
@@ -110,6 +115,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
       TROUPE_GUARDED_BY(mutex_);
   std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
   bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<net::LoopThread> carrier_ TROUPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace detail

@@ -5,20 +5,41 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <mutex>
 #include <utility>
 
 #include "actors/head_directory.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
+#include "scheduler/client/output_follower.h"
 #include "scheduler/node/embedded.h"
 
 namespace troupe {
 namespace {
 
+// How long what the actors wrote last may take to arrive when the driver ends.
+constexpr Duration kLastOutputTime = std::chrono::seconds(1);
+
 // The program that runs now, held open: what actors run even where it is built anew meanwhile.
 std::function<Result<wire::Image>()> image_of(std::shared_ptr<process::Executable> executable) {
   return [executable]() -> Result<wire::Image> {
     return wire::Image{executable->path(), TROUPE_TRY(executable->xxh3())};
+  };
+}
+
+// What the driver's process has to do with lines of output: one at a time, whichever loop they come
+// from.
+OnOutput one_at_a_time(OnOutput on_output) {
+  if (!on_output) {
+    on_output = [](const std::string& actor, std::string_view line) {
+      std::fprintf(stderr, "[%s] %.*s\n", actor.c_str(), static_cast<int>(line.size()),
+                   line.data());
+    };
+  }
+  return [on_output = std::move(on_output), mutex = std::make_shared<std::mutex>()](
+             const std::string& actor, std::string_view line) {
+    const std::lock_guard lock(*mutex);
+    on_output(actor, line);
   };
 }
 
@@ -31,9 +52,12 @@ struct Cluster::State {
   net::Address head;
   net::Token token;
   JobId job_id;
+  ClientId client_id;
   NodeId node_id;
   bool shared = false;  // embedded, and nodes of other machines may have joined
   std::shared_ptr<scheduler::HeadClient> head_client;
+  OnOutput on_output;
+  std::unique_ptr<scheduler::OutputFollower> follower;
   std::shared_ptr<detail::ActorClient> client;
   bool closed = false;
 };
@@ -55,7 +79,7 @@ Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, 
   auto random = std::make_shared<SystemRandom>();
   net::EventLoop& loop = state.thread->loop();
   wire::ClientHello hello;
-  hello.client_id = ClientId::make(*random);
+  hello.client_id = state.client_id = ClientId::make(*random);
   hello.job_id = state.job_id = JobId::make(*random);
   hello.name = fmt::format("{} {}", job_name, ::getpid());
   hello.kind = "driver";
@@ -76,23 +100,26 @@ Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, 
   return {};
 }
 
+void Cluster::follow_output(State& state) {
+  state.follower = std::make_unique<scheduler::OutputFollower>(
+      state.thread->loop(), state.head_client, state.token,
+      scheduler::OutputFollowerOptions{
+          .job_id = state.job_id, .except = state.node_id, .on_line = state.on_output});
+}
+
 Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   auto state = std::make_unique<State>();
   scheduler::EmbeddedOptions embedded;
   embedded.num_cpus = options.num_cpus;
   embedded.resources = options.resources;
+  embedded.labels = options.labels;
   embedded.log_dir = options.log_dir;
   embedded.log_level = options.log_level;
-  embedded.on_output = options.on_output;
+  embedded.on_output = state->on_output = one_at_a_time(options.on_output);
+  embedded.output_limits = options.output_limits;
   embedded.host = options.host;
   embedded.port = options.port;
   embedded.token = options.token;
-  if (!embedded.on_output) {
-    embedded.on_output = [](const std::string& actor, std::string_view line) {
-      std::fprintf(stderr, "[%s] %.*s\n", actor.c_str(), static_cast<int>(line.size()),
-                   line.data());
-    };
-  }
   state->shared = options.host != EmbeddedOptions().host;
   state->embedded = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
   state->head = state->embedded->head_address();
@@ -100,11 +127,14 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->node_id = state->embedded->node_id();
   TROUPE_RETURN_IF_ERROR(
       join(*state, state->node_id, options.job_name, Deadline::after(kControlTimeout)));
+  // This process's own node tells it directly.
+  if (state->shared) follow_output(*state);
   return Cluster(std::move(state));
 }
 
 void Cluster::close() {
   if (std::exchange(state_->closed, true)) return;
+  if (state_->follower) state_->follower->catch_up(kLastOutputTime);
   if (state_->head_client && state_->shared) {
     // The other machines' nodes are told to end, and given the time to.
     static_cast<void>(
@@ -118,6 +148,7 @@ void Cluster::close() {
                                  [promise](Status status) { promise->set(std::move(status)); });
     (void)ended.get(kControlTimeout);
   }
+  if (state_->follower) state_->follower->close();
   if (state_->client) state_->client->close();
   if (state_->embedded) state_->embedded->stop();
 }
@@ -127,11 +158,33 @@ Result<Cluster> Cluster::connect(const ConnectOptions& options) {
   state->head = {options.host, options.port, {}};
   state->token = options.token;
   TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_name, Deadline::after(options.timeout)));
+  if (options.follow_output) {
+    state->on_output = one_at_a_time(options.on_output);
+    follow_output(*state);
+  }
   return Cluster(std::move(state));
 }
 
 Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
   return client()->nodes(Deadline::after(timeout));
+}
+
+Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptions& options,
+                                                       Duration timeout) {
+  auto spec = TROUPE_TRY(detail::make_group_spec(options));
+  SystemRandom random;
+  spec.group_id = GroupId::make(random);
+  spec.job_id = state_->job_id;
+  spec.owner = state_->client_id;
+  return PlacementGroup::create(state_->head_client, std::move(spec), Deadline::after(timeout));
+}
+
+Result<PlacementGroup> Cluster::get_placement_group(const std::string& name, Duration timeout) {
+  return PlacementGroup::find(state_->head_client, name, Deadline::after(timeout));
+}
+
+Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
+  return state_->head_client->groups(true, Deadline::after(timeout));
 }
 
 const net::Address& Cluster::head_address() const { return state_->head; }

@@ -19,21 +19,29 @@
 #include "actors/actor_class.h"
 #include "actors/handle.h"
 #include "actors/options.h"
+#include "actors/placement_group.h"
 #include "actors/spawn.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/types.h"
+#include "scheduler/node/output_limit.h"
 
 namespace troupe {
+
+using OnOutput = std::function<void(const std::string& actor, std::string_view line)>;
+using OutputLimits = scheduler::OutputLimits;
 
 // The head, one node and the driver in one process, on the loopback interface, without files.
 struct EmbeddedOptions {
   double num_cpus = 0;  // 0: the CPUs this process may use
   std::map<std::string, double> resources;
-  // Output of the actors' processes, line by line; by default it goes to standard error with the
-  // actor's name before it.
-  std::function<void(const std::string& actor, std::string_view line)> on_output;
+  std::map<std::string, std::string> labels;  // of the node
+  // Output of the job's actors, line by line and one line at a time, on a thread of Troupe's; by
+  // default it goes to standard error with the actor's name before it. Of an actor that writes
+  // faster than `output_limits` allow a line says how much was left out.
+  OnOutput on_output;
+  OutputLimits output_limits;
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
   LogLevel log_level = LogLevel::kWarning;  // of head and node, to standard error
@@ -51,6 +59,8 @@ struct ConnectOptions {
   net::Token token;
   std::string job_name = "driver";
   Duration timeout = kControlTimeout;
+  OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
+  bool follow_output = true;  // false: nobody asks the nodes for output
 };
 
 class Cluster {
@@ -95,6 +105,19 @@ class Cluster {
   }
   Result<std::vector<wire::NodeInfo>> nodes(Duration timeout = kControlTimeout);
 
+  // Asks for resources on the nodes as a whole; returns when the head has accepted, not when it is
+  // reserved: PlacementGroup::ready waits for that. It is removed when this Cluster ends, unless
+  // detached. kAlreadyExists for a name that is taken, kInvalidArgument for bundles that make no
+  // sense.
+  Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options,
+                                                Duration timeout = kControlTimeout);
+  // The group of this name that was not removed. kNotFound.
+  Result<PlacementGroup> get_placement_group(const std::string& name,
+                                             Duration timeout = kControlTimeout);
+  // Of all jobs, also those that were removed, as far as the head remembers them.
+  Result<std::vector<wire::PlacementGroupInfo>> placement_groups(
+      Duration timeout = kControlTimeout);
+
   // Ends the job's actors, and the cluster where it is embedded; nothing is left behind. The
   // destructor does it too.
   void close();
@@ -111,6 +134,7 @@ class Cluster {
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
   static Status join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline);
+  static void follow_output(State& state);
   std::unique_ptr<State> state_;
 };
 

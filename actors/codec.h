@@ -26,9 +26,24 @@ class ActorClient;  // actors/client.h: what a decoded handle calls through
 
 static_assert(std::endian::native == std::endian::little, "the format is the memory's own order");
 
+// Where large arguments may be written instead of the heap: memory that the actor reads in place.
+class LargeMemory {
+ public:
+  virtual ~LargeMemory() = default;
+  // At least `bytes` bytes; empty where there is no such memory (any more). What was given before
+  // is given up.
+  virtual std::span<std::byte> take(std::size_t bytes) = 0;
+};
+// Arguments of at least so many bytes are worth it.
+inline constexpr std::size_t kLargeBytesMin = 64u << 10;
+
 // Appends values to a buffer.
 class Encoder {
  public:
+  Encoder() = default;
+  // `large` takes the bytes as soon as there are many of them, where it has room.
+  explicit Encoder(LargeMemory* large) : large_(large) {}
+
   template <typename T>
   requires(std::is_arithmetic_v<T>) void put(T value) { append(&value, sizeof value); }
   // The count of what follows. More than a u32 counts never fits a frame: oversized() tells.
@@ -39,21 +54,34 @@ class Encoder {
   void append(const void* data, std::size_t size) {
     if (size == 0) return;
     const auto* bytes = static_cast<const std::byte*>(data);
+    if (large_ != nullptr && (!room_.empty() || bytes_.size() + size >= kLargeBytesMin)) {
+      append_large(bytes, size);
+      return;
+    }
     bytes_.insert(bytes_.end(), bytes, bytes + size);
   }
   void reserve(std::size_t size) { bytes_.reserve(size); }
   bool oversized() const { return oversized_; }
-  std::size_t size() const { return bytes_.size(); }
+  std::size_t size() const { return room_.empty() ? bytes_.size() : room_used_; }
+  // Whether the bytes are in the large memory: take() then returns nothing.
+  bool in_large_memory() const { return !room_.empty(); }
   wire::Bytes take() { return std::move(bytes_); }
 
  private:
+  void append_large(const std::byte* bytes, std::size_t size);
+
   wire::Bytes bytes_;
   bool oversized_ = false;
+  LargeMemory* large_ = nullptr;
+  std::span<std::byte> room_;  // of large_; empty: bytes_ holds what there is
+  std::size_t room_used_ = 0;
 };
 
 // What decoding needs besides the bytes: handles among the arguments call through `client`.
 struct DecodeContext {
   std::shared_ptr<detail::ActorClient> client;
+  // The bytes outlive what is decoded from them: a BytesView may refer to them.
+  bool in_place = false;
 };
 
 // Nesting of pointers and of types with a codec of their own; honest arguments stay far below.
@@ -100,6 +128,14 @@ class Decoder {
                       bytes_.size());
     }
     return false;
+  }
+  // The next `size` bytes where they are; they live as long as what is decoded only where
+  // context().in_place says so.
+  bool get_view(std::span<const std::byte>& out, std::size_t size) {
+    if (size > remaining()) return fail("the bytes end early");
+    out = bytes_.subspan(offset_, size);
+    offset_ += size;
+    return ok();
   }
   bool enter() { return ++depth_ <= kDecodeDepthMax || fail("nested too deeply"); }
   void leave() { --depth_; }

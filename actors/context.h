@@ -63,6 +63,9 @@ class ActorContext {
   // The number of this process of the actor, from 1.
   std::uint64_t generation() const { return generation_; }
   NodeId node_id() const { return node_id_; }
+  // The placement group whose bundle it runs in; empty, and -1, where it runs in none.
+  GroupId placement_group() const { return spec_.placement_group; }
+  int bundle_index() const { return spec_.bundle_index; }
   // Writes to the process's standard error, which the node keeps.
   const Logger& log() const { return log_; }
   // A handle to the actor itself, to give to others.

@@ -11,7 +11,8 @@
 //
 // Threads: everything may be called from any thread. Continuations (then, co_await) run on the
 // future's executor where it has one (in an actor: the actor's own thread, between its calls), else
-// on the thread that fulfils the promise: there they must be short and must not wait.
+// on the thread that fulfils the promise (of a call: a thread of Troupe's, never one that is in
+// get()): there they must be short and must not wait.
 
 #include <coroutine>
 #include <exception>
@@ -23,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/call_sink.h"
 #include "actors/executor.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
@@ -77,9 +79,11 @@ template <typename T>  // T is never void
 class FutureState {
  public:
   explicit FutureState(FutureOptions options) : options_(std::move(options)) {}
+  virtual ~FutureState() = default;
 
-  // The first one wins; false for every later one.
-  bool set(Result<T> result) TROUPE_EXCLUDES(mutex_) {
+  // The first one wins; false for every later one. A continuation that would run on this thread is
+  // put into `later` where that is given.
+  bool set(Result<T> result, Continuations* later = nullptr) TROUPE_EXCLUDES(mutex_) {
     std::function<void()> continuation;
     {
       MutexLock lock(mutex_);
@@ -90,18 +94,23 @@ class FutureState {
       options_.cancel = nullptr;
       ready_.notify_all();
     }
-    if (continuation) run(std::move(continuation));
+    if (continuation) run(std::move(continuation), later);
     return true;
   }
 
   Result<T> wait(Deadline deadline) TROUPE_EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    if (!done_ && options_.fulfilled_by && options_.fulfilled_by->in_thread()) {
-      return error(
-          Code::kFailedPrecondition,
-          "get() would wait for itself: only the thread that waits can fulfil this future. "
-          "Use then() or co_await");
+    {
+      MutexLock lock(mutex_);
+      if (done_) return take_locked();
+      if (options_.fulfilled_by && options_.fulfilled_by->in_thread()) {
+        return error(
+            Code::kFailedPrecondition,
+            "get() would wait for itself: only the thread that waits can fulfil this future. "
+            "Use then() or co_await");
+      }
     }
+    help(deadline);
+    MutexLock lock(mutex_);
     if (!ready_.wait_until(mutex_, deadline, [&]() TROUPE_NO_ANALYSIS { return done_; })) {
       return error(Code::kDeadlineExceeded, "no result before the deadline of get()");
     }
@@ -139,13 +148,21 @@ class FutureState {
       if (done_) return;
       ask = options_.cancel;
     }
-    if (set(error(Code::kCancelled, "the caller cancelled it")) && ask) ask();
+    if (!set(error(Code::kCancelled, "the caller cancelled it"))) return;
+    if (ask) ask();
+    cancelled();
   }
   void set_cancel(std::function<void()> cancel) TROUPE_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (!done_) options_.cancel = std::move(cancel);
   }
   const std::shared_ptr<Executor>& executor() const { return options_.executor; }
+
+ protected:
+  // Before a thread sleeps for the result: may do, at most until the deadline, what brings it.
+  virtual void help(Deadline) {}
+  // The future has ended because somebody cancelled it.
+  virtual void cancelled() {}
 
  private:
   Result<T> take_locked() TROUPE_REQUIRES(mutex_) {
@@ -157,9 +174,11 @@ class FutureState {
     result_.reset();
     return result;
   }
-  void run(std::function<void()> continuation) {
+  void run(std::function<void()> continuation, Continuations* later = nullptr) {
     if (options_.executor && !direct_) {
       options_.executor->post(std::move(continuation));
+    } else if (later != nullptr) {
+      later->push_back(std::move(continuation));
     } else {
       continuation();
     }
@@ -220,6 +239,9 @@ class [[nodiscard]] Future {
   using value_type = R;
   using ResultType = detail::ResultOf<R>;  // Result<R>; Status for void
 
+  // (Of Troupe's own; users have Promise.)
+  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
   // Waits for the result and takes it. kDeadlineExceeded leaves the future as it was.
   ResultType get(Deadline deadline) { return detail::to_result<R>(state_->wait(deadline)); }
   ResultType get(Duration timeout) { return get(Deadline::after(timeout)); }
@@ -257,7 +279,6 @@ class [[nodiscard]] Future {
   friend auto when_all(Future<T>... futures);
   template <typename T>
   friend Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures);
-  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "actors/actor_class.h"
+#include "actors/call_state.h"
 #include "actors/client.h"
 #include "actors/future.h"
 #include "actors/method_table.h"
@@ -50,7 +51,7 @@ class ActorHandle {
     using Check = detail::CallArguments<Method, typename Traits::Parameters, A&&...>;
     if constexpr (Check::kGood) {
       typename Traits::Stored stored(std::forward<A>(arguments)...);
-      return send<Value>(static_cast<std::uint32_t>(kIndex), detail::encode_arguments(stored));
+      return send<Value>(static_cast<std::uint32_t>(kIndex), stored);
     } else {
       return Future<Value>(make_ready_future<Value>(Status(Code::kInternal, "does not compile")));
     }
@@ -62,38 +63,27 @@ class ActorHandle {
   friend bool operator==(const ActorHandle& a, const ActorHandle& b) { return a.id() == b.id(); }
 
  private:
-  template <typename Value>
-  Future<Value> send(std::uint32_t method, wire::Bytes arguments) const {
+  template <typename Value, typename Stored>
+  Future<Value> send(std::uint32_t method, const Stored& arguments) const {
     if (!channel_) {
       return make_ready_future<Value>(error(Code::kFailedPrecondition,
                                             "a call through an empty ActorHandle<{}>",
                                             detail::kActorInterface<T>.type));
     }
-    auto promise = std::make_shared<Promise<Value>>(client_->future_options(channel_->actor_id()));
-    auto future = promise->future();
-    const auto sequence = channel_->call(
-        {.method = method,
-         .arguments = std::move(arguments),
-         .deadline = Deadline::after(options_.timeout),
-         .retry = options_.retry,
-         .done = [promise, client = std::weak_ptr(client_)](Result<wire::Bytes> bytes) {
-           promise->set(decode_answer<Value>(std::move(bytes), client.lock()));
-         }});
-    if (sequence != 0) {
-      promise->set_cancel([channel = channel_, sequence] { channel->cancel(sequence); });
-    }
+    detail::SlabMemory slabs(*channel_);
+    Encoder encoder(&slabs);
+    detail::encode_arguments(encoder, arguments);
+    auto state = std::make_shared<detail::CallState<Value>>(
+        client_->future_options(channel_->actor_id()), client_, channel_);
+    Future<Value> future(state);
+    detail::CallState<Value>& call = *state;
+    call.sent(channel_->call({.method = method,
+                              .arguments = encoder.take(),
+                              .deadline = Deadline::after(options_.timeout),
+                              .retry = options_.retry,
+                              .sink = detail::CallSinkRef(std::move(state)),
+                              .slab = slabs.release(encoder)}));
     return future;
-  }
-
-  template <typename Value>
-  static detail::ResultOf<Value> decode_answer(Result<wire::Bytes> bytes,
-                                               std::shared_ptr<detail::ActorClient> client) {
-    if (!bytes.ok()) return bytes.status();
-    if constexpr (std::is_void_v<Value>) {
-      return Status();
-    } else {
-      return decode_value<Value>(*bytes, DecodeContext{std::move(client)});
-    }
   }
 
   std::shared_ptr<detail::ActorClient> client_;

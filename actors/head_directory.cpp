@@ -140,7 +140,9 @@ void HeadDirectory::close() {
 
 std::shared_ptr<Directory> make_head_directory(net::EventLoop& loop, const wire::HostStart& start) {
   return std::make_shared<HeadDirectory>(
-      loop, [&loop, endpoint = start.head_endpoint, token = start.token, spec = start.spec] {
+      loop, [&loop, endpoint = start.head_endpoint,
+             token = net::Token(start.token, net::security_from_number(start.security)),
+             spec = start.spec] {
         SystemRandom random;
         wire::ClientHello hello;
         hello.client_id = ClientId::make(random);

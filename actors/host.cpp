@@ -12,6 +12,8 @@
 #include "actors/call_server.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
+#include "runtime/base/limits.h"
+#include "runtime/net/handed_over.h"
 #include "runtime/process/host_channel.h"
 
 namespace troupe::detail {
@@ -41,6 +43,15 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
+std::shared_ptr<HostPageSegment> make_host_page() {
+  auto page = HostPageSegment::create();
+  return page.ok() ? std::move(*page) : nullptr;
+}
+MailboxWords shared_by(const std::shared_ptr<HostPageSegment>& page) {
+  if (!page) return {};
+  return {&page->page().host_word, &page->page().mailbox_calls, page};
+}
+
 class Host final : public HostServices {
  public:
   Host(std::vector<ActorClass> classes, UniqueFd node_socket,
@@ -50,7 +61,9 @@ class Host final : public HostServices {
         thread_("troupe-host"),
         loop_(thread_.loop()),
         node_(loop_, std::move(node_socket)),
-        mailbox_(std::make_shared<Mailbox>()) {}
+        host_page_(make_host_page()),
+        mailbox_(std::make_shared<Mailbox>(limits::kMailboxCallsMax, shared_by(host_page_))) {}
+  ~Host() override { stop_securing(); }
 
   int run();
 
@@ -77,6 +90,8 @@ class Host final : public HostServices {
 
   void on_message(wire::HostMessage message, UniqueFd fd);
   void on_connection(wire::HostConnection connection, UniqueFd socket);
+  void begin_securing(const net::Token& token);
+  void stop_securing();
   Result<Started> wait_for_start();
   Status prepare(Started& started);
   Status create(Started& started);
@@ -99,6 +114,7 @@ class Host final : public HostServices {
   net::EventLoop& loop_;
   process::HostChannel node_;
   SegmentAttacher attacher_{[this](const wire::HostMessage& m) { return node_.send(m); }};
+  const std::shared_ptr<HostPageSegment> host_page_;  // null: callers keep to their sockets
   const std::shared_ptr<Mailbox> mailbox_;
   std::stop_source stop_;
   Promise<Started> start_;
@@ -117,6 +133,8 @@ class Host final : public HostServices {
   std::unique_ptr<ActorInstance> actor_;
   std::optional<SavedStateSegment> saved_;
   std::uint32_t calls_since_save_ = 0;
+
+  std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
 
   struct WaitingConnection {
     wire::HostConnection connection;
@@ -156,13 +174,26 @@ std::string purpose_of(const std::string& target) {
 }
 
 void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
+  if (connection.untouched && handed_over_) {
+    handed_over_->accept(
+        std::move(socket), connection.target, connection.peer,
+        [this](net::AcceptedSocket accepted) {
+          on_connection(wire::HostConnection{std::move(accepted.target), std::move(accepted.peer)},
+                        std::move(accepted.socket));
+        });
+    return;
+  }
   const std::string purpose = purpose_of(connection.target);
   OnConnection acceptor;
   {
     MutexLock lock(acceptors_mutex_);
-    if (purpose.empty() && server_) {
+    if (purpose.empty() && server_ && !connection.untouched) {
       acceptor = [server = server_, peer = connection.peer](UniqueFd fd, std::string, bool) {
         server->accept(std::move(fd), peer);
+      };
+    } else if (purpose == kRoadPurpose && server_) {
+      acceptor = [server = server_](UniqueFd fd, std::string, bool) {
+        server->accept_road(std::move(fd));
       };
     } else if (const auto it = acceptors_.find(purpose); it != acceptors_.end()) {
       acceptor = it->second;
@@ -173,6 +204,27 @@ void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
     }
   }
   acceptor(std::move(socket), connection.target, connection.same_node);
+}
+
+// From now on connections from other machines are encrypted by this process. Calls are carried by
+// the loop that serves them, raw connections by a thread of their own.
+void Host::begin_securing(const net::Token& token) {
+  loop_.post([this, token] {
+    handed_over_ = std::make_unique<net::HandedOver>(
+        loop_, token, Logger::to_stderr(label()), [this](const std::string& target) -> auto& {
+          return purpose_of(target).empty() ? loop_ : client_->carrier();
+        });
+  });
+}
+
+void Host::stop_securing() {
+  auto stopped = std::make_shared<Promise<void>>();
+  auto done = stopped->future();
+  loop_.post([this, stopped] {
+    handed_over_.reset();
+    stopped->set(Status());
+  });
+  (void)done.get(std::chrono::seconds(5));
 }
 
 void Host::accept_connections(const std::string& purpose, OnConnection on_connection) {
@@ -219,7 +271,7 @@ Status Host::prepare(Started& started) {
   }
   auto environment = std::make_shared<ChannelEnvironment>();
   environment->loop = &loop_;
-  environment->token = message.token;
+  environment->token = net::Token(message.token, net::security_from_number(message.security));
   environment->node_id = node_id_;
   environment->directory = make_directory_(loop_, message);
   auto random = std::make_shared<SystemRandom>();
@@ -231,11 +283,14 @@ Status Host::prepare(Started& started) {
   options.self = spec_.actor_id;
   options.executor = mailbox_;
   options.random = random;
+  const net::Token token = options.environment->token;
   client_ = std::make_shared<ActorClient>(std::move(options));
+  begin_securing(token);
   context_ = std::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_, *this,
                                             Logger::to_stderr(label()));
-  auto server =
-      std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface, mailbox_);
+  auto server = std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface,
+                                             mailbox_, host_page_);
+  mailbox_->set_source(server);
   {
     MutexLock lock(acceptors_mutex_);
     server_ = std::move(server);
@@ -324,12 +379,14 @@ void Host::run_call(QueuedCall call) {
     }
   }
   if (!result.ok()) result = decorated(result.status(), call.method);
-  server_->answer(call.caller, call.sequence, std::move(result));
+  server_->answer(call, std::move(result));
 }
 
 Result<wire::Bytes> Host::invoke(const QueuedCall& call) {
-  return guarded(
-      [&] { return actor_->invoke(call.method, call.arguments, DecodeContext{client_}); });
+  return guarded([&] {
+    return actor_->invoke(call.method, call.argument_bytes(),
+                          {.client = client_, .in_place = true});
+  });
 }
 
 Status Host::decorated(Status status, std::size_t method) const {

@@ -1,8 +1,37 @@
 #include "actors/mailbox.h"
 
 #include <chrono>
+#include <utility>
 
 namespace troupe::detail {
+namespace {
+
+// An idle actor wakes once an hour: every wait has a deadline. With callers in other processes,
+// once a second: one of them may have been mad enough to damage the word.
+constexpr Duration kIdleSleep = std::chrono::hours(1);
+constexpr Duration kConnectedSleep = std::chrono::seconds(1);
+// So many items are taken from a mailbox that does not get empty before the source has its turn.
+constexpr std::uint32_t kItemsPerGathering = 16;
+
+}  // namespace
+
+Mailbox::Mailbox(std::size_t calls_max, MailboxWords shared)
+    : calls_max_(calls_max),
+      shared_(shared.word != nullptr ? std::move(shared)
+                                     : MailboxWords{&own_word_, &own_calls_, nullptr}),
+      waker_(shared_.word),
+      sleeper_(shared_.word) {}
+
+void Mailbox::set_source(std::weak_ptr<CallSource> source) {
+  MutexLock lock(mutex_);
+  source_ = std::move(source);
+}
+
+void Mailbox::changed() {
+  waiting_calls_.store(calls_, std::memory_order_release);
+  shared_.calls->store(calls_, std::memory_order_release);
+  has_items_.store(stopped_ || !items_.empty(), std::memory_order_seq_cst);
+}
 
 Status Mailbox::push(QueuedCall call) {
   MutexLock lock(mutex_);
@@ -14,7 +43,8 @@ Status Mailbox::push(QueuedCall call) {
   }
   ++calls_;
   items_.emplace_back(std::move(call));
-  arrived_.notify_one();
+  changed();
+  (void)waker_.wake();
   return {};
 }
 
@@ -22,17 +52,16 @@ void Mailbox::post(Work work) {
   MutexLock lock(mutex_);
   if (stopped_) return;
   items_.emplace_back(std::move(work));
-  arrived_.notify_one();
+  changed();
+  (void)waker_.wake();
 }
 
 bool Mailbox::in_thread() const {
-  MutexLock lock(mutex_);
-  return thread_ == std::this_thread::get_id();
+  return thread_.load(std::memory_order_acquire) == std::this_thread::get_id();
 }
 
 void Mailbox::adopt_thread() {
-  MutexLock lock(mutex_);
-  thread_ = std::this_thread::get_id();
+  thread_.store(std::this_thread::get_id(), std::memory_order_release);
 }
 
 bool Mailbox::remove(ClientId caller, std::uint64_t sequence) {
@@ -42,6 +71,7 @@ bool Mailbox::remove(ClientId caller, std::uint64_t sequence) {
     if (call && call->caller == caller && call->sequence == sequence) {
       items_.erase(it);
       --calls_;
+      changed();
       return true;
     }
   }
@@ -53,18 +83,48 @@ std::optional<Mailbox::Item> Mailbox::pop() {
   Item item = std::move(items_.front());
   items_.pop_front();
   if (std::holds_alternative<QueuedCall>(item)) --calls_;
+  changed();
   return item;
 }
 
 std::optional<Mailbox::Item> Mailbox::next() {
-  MutexLock lock(mutex_);
-  thread_ = std::this_thread::get_id();
-  // An idle actor wakes once an hour: every wait has a deadline.
-  while (!stopped_ && items_.empty()) {
-    arrived_.wait_until(mutex_, Deadline::after(std::chrono::hours(1)),
-                        [&]() TROUPE_NO_ANALYSIS { return stopped_ || !items_.empty(); });
+  adopt_thread();
+  std::shared_ptr<CallSource> source;
+  {
+    MutexLock lock(mutex_);
+    source = source_.lock();
   }
-  return pop();
+  for (;;) {
+    if (!idle()) {
+      if (source && ++since_gathered_ >= kItemsPerGathering) {
+        since_gathered_ = 0;
+        if (source->waiting()) source->gather();
+      }
+      MutexLock lock(mutex_);
+      if (stopped_) return std::nullopt;
+      if (auto item = pop()) return item;
+    }
+    if (source && source->waiting()) {
+      if (auto call = source->take()) return Item(std::move(*call));
+    }
+    wait(source.get());
+  }
+}
+
+void Mailbox::wait(CallSource* source) {
+  const auto found = [&] { return !idle() || (source != nullptr && source->waiting()); };
+  if (found()) return;
+  const Duration budget = source != nullptr ? source->spin() : Duration::zero();
+  if (budget > Duration::zero() && adaptive_.worthwhile()) {
+    const bool in_time = memory::spin_until(budget, SystemClock(), found);
+    adaptive_.ended(in_time);
+    if (in_time) return;
+  }
+  sleeper_.announce(memory::WaitState::kAsleep);
+  if (!found()) {
+    sleeper_.sleep(source != nullptr && source->connected() ? kConnectedSleep : kIdleSleep);
+  }
+  sleeper_.awake();
 }
 
 std::optional<Mailbox::Item> Mailbox::poll() {
@@ -75,7 +135,8 @@ std::optional<Mailbox::Item> Mailbox::poll() {
 void Mailbox::stop() {
   MutexLock lock(mutex_);
   stopped_ = true;
-  arrived_.notify_all();
+  changed();
+  (void)waker_.wake();
 }
 
 std::deque<QueuedCall> Mailbox::drain() {
@@ -86,12 +147,8 @@ std::deque<QueuedCall> Mailbox::drain() {
   }
   items_.clear();
   calls_ = 0;
+  changed();
   return calls;
-}
-
-std::size_t Mailbox::calls() const {
-  MutexLock lock(mutex_);
-  return calls_;
 }
 
 }  // namespace troupe::detail

@@ -1,11 +1,15 @@
 #pragma once
 // The calls that wait for one actor, and the continuations of its own futures: a bounded queue with
-// one reader, the actor's thread.
+// one reader, the actor's thread. Where it is empty the reader looks at a source besides, the rings
+// of callers on the same node (call_server.h), and sleeps on one word for both.
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <variant>
 
@@ -14,9 +18,13 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
+#include "runtime/memory/adaptive_spin.h"
+#include "runtime/memory/wait_word.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::detail {
+
+class HostRoad;
 
 struct QueuedCall {
   ClientId caller;
@@ -24,6 +32,40 @@ struct QueuedCall {
   std::uint32_t method = 0;
   Deadline deadline;
   wire::Bytes arguments;
+  // Large arguments instead, in the caller's memory, which `road` keeps mapped.
+  std::span<const std::byte> shared_arguments;
+  // Where it came from: its answer goes there. Null: the socket.
+  std::shared_ptr<HostRoad> road;
+  // Its answer is kept, since the caller may send it again.
+  bool keep_answer = true;
+
+  std::span<const std::byte> argument_bytes() const {
+    return shared_arguments.data() != nullptr ? shared_arguments : std::span(arguments);
+  }
+};
+
+// Calls that the mailbox's thread fetches for itself.
+class CallSource {
+ public:
+  virtual ~CallSource() = default;
+  // The next call; nothing where none waits. Only while no call is in the mailbox: those came
+  // before. Mailbox's thread.
+  virtual std::optional<QueuedCall> take() = 0;
+  // Moves some of what waits into the mailbox. Any thread.
+  virtual void gather() = 0;
+  // Whether take() may find something. Mailbox's thread.
+  virtual bool waiting() = 0;
+  // How long to look at waiting() again and again before sleeping. Mailbox's thread.
+  virtual Duration spin() = 0;
+  // Whether there are producers that could fail to wake the mailbox's thread.
+  virtual bool connected() = 0;
+};
+
+// What producers in other processes see of a mailbox.
+struct MailboxWords {
+  std::atomic<std::uint32_t>* word = nullptr;   // whether its thread sleeps (memory/wait_word.h)
+  std::atomic<std::uint64_t>* calls = nullptr;  // how many calls are in it
+  std::shared_ptr<const void> memory;           // where they are
 };
 
 class Mailbox final : public Executor {
@@ -31,7 +73,11 @@ class Mailbox final : public Executor {
   using Work = std::function<void()>;
   using Item = std::variant<QueuedCall, Work>;
 
-  explicit Mailbox(std::size_t calls_max = limits::kMailboxCallsMax) : calls_max_(calls_max) {}
+  // `shared`: zeroed memory; null: the mailbox's own.
+  explicit Mailbox(std::size_t calls_max = limits::kMailboxCallsMax, MailboxWords shared = {});
+
+  // Where further calls come from. Before next() is called.
+  void set_source(std::weak_ptr<CallSource> source);
 
   // kOverloaded when as many calls wait as may; kUnavailable after stop().
   Status push(QueuedCall call);
@@ -53,18 +99,32 @@ class Mailbox final : public Executor {
   void stop();
   // The calls that were never run.
   std::deque<QueuedCall> drain();
-  std::size_t calls() const;
+  std::size_t calls() const { return waiting_calls_.load(std::memory_order_acquire); }
 
  private:
   std::optional<Item> pop() TROUPE_REQUIRES(mutex_);
+  void changed() TROUPE_REQUIRES(mutex_);
+  bool idle() const { return !has_items_.load(std::memory_order_seq_cst); }
+  void wait(CallSource* source);
 
   const std::size_t calls_max_;
+  std::atomic<std::uint32_t> own_word_{0};
+  std::atomic<std::uint64_t> own_calls_{0};
+  const MailboxWords shared_;
+  std::atomic<std::thread::id> thread_{};
+  std::atomic<std::size_t> waiting_calls_{0};
+  // Whether there is something for the reader to do in items_, or stopped_.
+  std::atomic<bool> has_items_{false};
   mutable Mutex mutex_;
-  CondVar arrived_;
   std::deque<Item> items_ TROUPE_GUARDED_BY(mutex_);
   std::size_t calls_ TROUPE_GUARDED_BY(mutex_) = 0;
   bool stopped_ TROUPE_GUARDED_BY(mutex_) = false;
-  std::thread::id thread_ TROUPE_GUARDED_BY(mutex_);
+  memory::Waker waker_ TROUPE_GUARDED_BY(mutex_);
+  std::weak_ptr<CallSource> source_ TROUPE_GUARDED_BY(mutex_);
+  // The mailbox's thread.
+  memory::Sleeper sleeper_;
+  memory::AdaptiveSpin adaptive_;
+  std::uint32_t since_gathered_ = 0;
 };
 
 }  // namespace troupe::detail

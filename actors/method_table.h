@@ -20,6 +20,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "actors/bytes_view.h"
 #include "actors/serialize.h"
 #include "actors/type_name.h"
 
@@ -80,6 +81,9 @@ struct ArgumentOfMethod {
 };
 template <auto Method, typename Type>
 struct ResultOfMethod {
+  static_assert(!std::is_same_v<Type, BytesView>,
+                "a result that is a BytesView: the caller has no memory that it could refer to. "
+                "Return std::vector<std::byte>.");
   static constexpr bool kGood = check_serialisable<Type>();
 };
 template <typename Actor, int ArgumentNumber, typename Type>
@@ -252,11 +256,19 @@ inline constexpr ActorInterface kActorInterface{ActorClassTraits<T>::kType,
 // --- encoding arguments
 // ------------------------------------------------------------------------------
 
+// Most calls have arguments of less: one allocation is enough.
+inline constexpr std::size_t kArgumentBytesUsual = 48;
+
 // Arguments as they travel: the fields of a tuple, converted to the method's own parameter types.
+template <typename... T>
+void encode_arguments(Encoder& out, const std::tuple<T...>& arguments) {
+  if constexpr (sizeof...(T) > 0) out.reserve(kArgumentBytesUsual);
+  std::apply([&](const T&... value) { (Codec<T>::encode(out, value), ...); }, arguments);
+}
 template <typename... T>
 wire::Bytes encode_arguments(const std::tuple<T...>& arguments) {
   Encoder out;
-  std::apply([&](const T&... value) { (Codec<T>::encode(out, value), ...); }, arguments);
+  encode_arguments(out, arguments);
   return out.take();
 }
 template <typename... T>

@@ -2,31 +2,32 @@
 
 #include <cmath>
 
-namespace troupe::detail {
-namespace {
+#include "scheduler/policy/labels.h"
 
-Status add_resource(wire::Resources& resources, const std::string& name, double amount) {
+namespace troupe::detail {
+
+Status add_resource(wire::Resources& resources, const std::string& name, double amount,
+                    const char* where) {
   const double units = amount * static_cast<double>(wire::kResourceUnit);
   if (!(amount >= 0) || units > 9e15) {
-    return error(Code::kInvalidArgument, "ActorOptions: {} of {} is not an amount", amount, name);
+    return error(Code::kInvalidArgument, "{}: {} of {} is not an amount", where, amount, name);
   }
   const auto fixed = static_cast<std::int64_t>(std::llround(units));
   if (std::abs(static_cast<double>(fixed) - units) > 1e-3) {
-    return error(Code::kInvalidArgument, "ActorOptions: {} of {} is not a multiple of 1/{}", amount,
+    return error(Code::kInvalidArgument, "{}: {} of {} is not a multiple of 1/{}", where, amount,
                  name, wire::kResourceUnit);
   }
   if (fixed > 0) resources[name] = fixed;
   return {};
 }
 
-}  // namespace
-
 Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
   wire::ActorSpec spec;
   spec.name = options.name;
-  TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, "CPU", options.num_cpus));
-  TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, "GPU", options.num_gpus));
-  TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, "memory", options.memory_bytes));
+  constexpr const char* kWhere = "ActorOptions";
+  TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, "CPU", options.num_cpus, kWhere));
+  TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, "GPU", options.num_gpus, kWhere));
+  TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, "memory", options.memory_bytes, kWhere));
   for (const auto& [name, amount] : options.resources) {
     if (name.empty() || name == "CPU" || name == "GPU" || name == "memory") {
       return error(Code::kInvalidArgument,
@@ -34,7 +35,7 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
                    "num_gpus, memory_bytes",
                    name);
     }
-    TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, name, amount));
+    TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, name, amount, kWhere));
   }
   if (options.max_restarts < -1 || options.restart_window.count() < 0 ||
       options.backoff_initial.count() < 0 || options.backoff_max < options.backoff_initial) {
@@ -48,7 +49,26 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
                   .window_ms = options.restart_window.count(),
                   .backoff_initial_ms = options.backoff_initial.count(),
                   .backoff_max_ms = options.backoff_max.count()};
+  if (options.node_affinity_soft && !options.node_affinity) {
+    return Status(Code::kInvalidArgument,
+                  "ActorOptions: node_affinity_soft without a node_affinity");
+  }
+  if (options.bundle_index < -1 || (options.bundle_index >= 0 && options.placement_group.empty())) {
+    return error(Code::kInvalidArgument,
+                 "ActorOptions: bundle_index {} is at least -1, and needs a placement_group",
+                 options.bundle_index);
+  }
   spec.node_affinity = options.node_affinity;
+  spec.node_affinity_soft = options.node_affinity_soft;
+  auto selector = scheduler::parse_label_selector(options.label_selector);
+  if (!selector.ok()) return selector.status().prefixed("ActorOptions::label_selector");
+  spec.label_selector = std::move(*selector);
+  auto preference = scheduler::parse_label_selector(options.label_preference);
+  if (!preference.ok()) return preference.status().prefixed("ActorOptions::label_preference");
+  spec.label_preference = std::move(*preference);
+  spec.placement_group = options.placement_group;
+  spec.bundle_index = options.bundle_index;
+  spec.priority = options.priority;
   spec.detached = options.detached;
   spec.run = options.run;
   spec.rank = options.rank;

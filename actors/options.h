@@ -27,7 +27,19 @@ struct ActorOptions {
   std::chrono::milliseconds backoff_initial{10};
   std::chrono::milliseconds backoff_max{2'000};
   std::optional<NodeId> node_affinity;  // this node or nowhere
-  bool detached = false;                // outlives the driver
+  bool node_affinity_soft = false;      // this node first, then others
+  // Conditions on the node's labels, by label: "a", "!a", "in(a,b)", "!in(a,b)", "exists()" and
+  // "!exists()"; a negated one also holds where the label is missing. The selector is hard. Nodes
+  // of the preference are tried first, then others.
+  std::map<std::string, std::string> label_selector;
+  std::map<std::string, std::string> label_preference;
+  // Runs in a bundle of this group (placement_group.h) and takes its resources from it; ends when
+  // the group is removed. bundle_index -1: any bundle with room.
+  GroupId placement_group;
+  int bundle_index = -1;
+  // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it.
+  int priority = 0;
+  bool detached = false;  // outlives the driver
   // Shown in the process's command line, so that ps tells processes apart.
   std::string run;
   int rank = -1;  // -1: none
@@ -50,5 +62,9 @@ namespace detail {
 // The options as the cluster's ActorSpec, without what the caller's process knows (job, owner,
 // image). kInvalidArgument names a field that makes no sense.
 Result<wire::ActorSpec> make_spec(const ActorOptions& options);
+// Adds units of a resource in fixed point. kInvalidArgument, naming `where`, for what is no
+// multiple of 1/10,000; 0 adds nothing.
+Status add_resource(wire::Resources& resources, const std::string& name, double amount,
+                    const char* where);
 }  // namespace detail
 }  // namespace troupe

@@ -31,8 +31,11 @@ std::string position(std::string_view text, std::size_t offset) {
   return fmt::format("{}:{}", line, column);
 }
 
-// Follows the structure only as far as to see a key twice in one object.
-struct DuplicateKeyHandler {
+// Follows the structure only as far as to see what the value itself would hide: a key twice in one
+// object, a number that is no finite one.
+struct HiddenFaultsHandler {
+  explicit HiddenFaultsHandler(bool reject) : reject_duplicates(reject) {}
+
   static constexpr std::size_t max_object_size = std::size_t(-1);
   static constexpr std::size_t max_array_size = std::size_t(-1);
   static constexpr std::size_t max_key_size = std::size_t(-1);
@@ -40,7 +43,9 @@ struct DuplicateKeyHandler {
 
   std::vector<std::set<std::string>> open;
   std::string key;
+  const bool reject_duplicates;
   std::string duplicate;
+  bool infinite = false;
 
   bool on_document_begin(bj::error_code&) { return true; }
   bool on_document_end(bj::error_code&) { return true; }
@@ -60,7 +65,7 @@ struct DuplicateKeyHandler {
   }
   bool on_key(bj::string_view part, std::size_t, bj::error_code& ec) {
     key.append(part.data(), part.size());
-    if (!open.back().insert(key).second) {
+    if (reject_duplicates && !open.back().insert(key).second) {
       duplicate = key;
       ec = bj::error::syntax;
       return false;
@@ -73,7 +78,12 @@ struct DuplicateKeyHandler {
   bool on_number_part(bj::string_view, bj::error_code&) { return true; }
   bool on_int64(std::int64_t, bj::string_view, bj::error_code&) { return true; }
   bool on_uint64(std::uint64_t, bj::string_view, bj::error_code&) { return true; }
-  bool on_double(double, bj::string_view, bj::error_code&) { return true; }
+  bool on_double(double value, bj::string_view, bj::error_code& ec) {
+    if (std::isfinite(value)) return true;
+    infinite = true;
+    ec = bj::error::syntax;
+    return false;
+  }
   bool on_bool(bool, bj::error_code&) { return true; }
   bool on_null(bj::error_code&) { return true; }
   bool on_comment_part(bj::string_view, bj::error_code&) { return true; }
@@ -134,25 +144,24 @@ Result<Value> parse(std::string_view text, std::string_view name, const ParseOpt
     return error(Code::kInvalidArgument, "{}: {} bytes of JSON, the limit is {}", name, text.size(),
                  options.bytes_max);
   }
-  bj::basic_parser<DuplicateKeyHandler> checker(boost_options(options));
+  bj::basic_parser<HiddenFaultsHandler> checker(boost_options(options),
+                                                options.reject_duplicate_keys);
   bj::error_code ec;
   const auto used = checker.write_some(false, text.data(), text.size(), ec);
   if (ec || used < text.size()) {
-    const auto& duplicate = checker.handler().duplicate;
-    if (!duplicate.empty()) {
-      if (options.reject_duplicate_keys) {
-        return error(Code::kInvalidArgument, "{}:{}: the key '{}' stands twice in one object", name,
-                     position(text, used), duplicate);
-      }
-    } else {
-      const std::string why = ec == bj::error::too_deep
-                                  ? fmt::format("nested deeper than {}", options.depth_max)
-                              : ec == bj::error::incomplete ? "the text ends in the middle"
-                              : ec                          ? ec.message()
-                                                            : "text after the end of the value";
-      return error(Code::kInvalidArgument, "{}:{}: not valid JSON: {}", name, position(text, used),
-                   why);
+    const auto& handler = checker.handler();
+    if (!handler.duplicate.empty()) {
+      return error(Code::kInvalidArgument, "{}:{}: the key '{}' stands twice in one object", name,
+                   position(text, used), handler.duplicate);
     }
+    const std::string why = handler.infinite ? "a number too large for a double"
+                            : ec == bj::error::too_deep
+                                ? fmt::format("nested deeper than {}", options.depth_max)
+                            : ec == bj::error::incomplete ? "the text ends in the middle"
+                            : ec                          ? ec.message()
+                                                          : "text after the end of the value";
+    return error(Code::kInvalidArgument, "{}:{}: not valid JSON: {}", name, position(text, used),
+                 why);
   }
   ec = {};
   Value value =

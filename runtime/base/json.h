@@ -31,7 +31,7 @@ struct ParseOptions {
   bool reject_duplicate_keys = false;
 };
 
-// `name` stands in errors: "ds.json:12:3: …". Code kInvalidArgument.
+// `name` stands in errors: "ds.json:12:3: …". kInvalidArgument, also for numbers no double holds.
 Result<Value> parse(std::string_view text, std::string_view name, const ParseOptions& options = {});
 
 // One line, no spaces; numbers round-trip (doubles by their shortest form).

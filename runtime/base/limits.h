@@ -23,6 +23,11 @@ inline constexpr std::size_t kWireListCountMax = 200'000;
 inline constexpr std::chrono::seconds kHandshakeTimeout{5};
 inline constexpr std::size_t kHandshakeTargetBytesMax = 256;
 inline constexpr std::size_t kHandshakePendingMax = 1024;
+// All that it may send in a TLS handshake.
+inline constexpr std::size_t kHandshakeBytesMax = 64u << 10;
+// Its first TLS message, which a listener looks at whole: ours have about 300 bytes, the largest
+// in use below 2 KiB.
+inline constexpr std::size_t kClientHelloBytesMax = 16u << 10;
 
 // Configuration files (YAML, JSON): no honest one comes near.
 inline constexpr std::size_t kConfigBytesMax = 1u << 20;
@@ -45,6 +50,7 @@ inline constexpr std::size_t kKeeperPacketBytesMax = 128u << 10;
 inline constexpr std::size_t kMailboxCallsMax = 10'000;
 
 static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
+static_assert(kClientHelloBytesMax < kHandshakeBytesMax);
 static_assert(kTraversalWordsMax * 8 >= kFrameBytesMax);
 
 }  // namespace troupe::limits

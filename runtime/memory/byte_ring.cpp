@@ -47,14 +47,19 @@ MirroredMapping::~MirroredMapping() {
 RingWriter::RingWriter(RingControl* control, MirroredMapping mapping)
     : control_(control), mapping_(std::move(mapping)) {}
 
-std::size_t RingWriter::write(std::span<const std::byte> bytes) {
+std::size_t RingWriter::space(std::size_t want) {
   const std::size_t capacity = mapping_.capacity();
-  if (capacity - (written_ - consumed_seen_) < bytes.size()) {
+  if (capacity - (written_ - consumed_seen_) < want) {
     const std::uint64_t consumed = control_->consumed.load(std::memory_order_acquire);
     // A position outside what was published is a scribbling peer; keep the last good one.
     if (consumed - consumed_seen_ <= published_ - consumed_seen_) consumed_seen_ = consumed;
   }
-  const std::size_t count = std::min(bytes.size(), capacity - (written_ - consumed_seen_));
+  return capacity - (written_ - consumed_seen_);
+}
+
+std::size_t RingWriter::write(std::span<const std::byte> bytes) {
+  const std::size_t capacity = mapping_.capacity();
+  const std::size_t count = std::min(bytes.size(), space(bytes.size()));
   if (count != 0) std::memcpy(mapping_.data() + written_ % capacity, bytes.data(), count);
   written_ += count;
   return count;
@@ -63,7 +68,7 @@ std::size_t RingWriter::write(std::span<const std::byte> bytes) {
 bool RingWriter::publish() {
   if (published_ == written_) return false;
   published_ = written_;
-  control_->written.store(written_, std::memory_order_release);
+  control_->written.store(written_, std::memory_order_seq_cst);
   return true;
 }
 
@@ -72,7 +77,7 @@ RingReader::RingReader(RingControl* control, MirroredMapping mapping)
 
 std::span<const std::byte> RingReader::readable(std::size_t want) {
   if (written_seen_ - consumed_ < want) {
-    const std::uint64_t written = control_->written.load(std::memory_order_acquire);
+    const std::uint64_t written = control_->written.load(std::memory_order_seq_cst);
     if (written - released_ > mapping_.capacity() || written - consumed_ > mapping_.capacity()) {
       damaged_ = true;
     } else {

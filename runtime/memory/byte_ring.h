@@ -4,7 +4,9 @@
 // The ring's memory is mapped twice in a row, so that what is readable or writable is always one
 // contiguous span, whatever the position: no copy at the wrap, and elements can be read in place.
 // The producer publishes its position after the bytes; one that is killed in mid-write has
-// published nothing. The ring itself never sleeps or wakes anybody.
+// published nothing. The ring itself never sleeps or wakes anybody (wait_word.h does); positions
+// are sequentially consistent, so that whoever publishes and then looks for a sleeper, and whoever
+// announces its sleep and then looks for bytes, cannot miss each other.
 
 #include <atomic>
 #include <cstddef>
@@ -22,6 +24,13 @@ struct RingControl {
   alignas(128) std::atomic<std::uint64_t> consumed;
 };
 static_assert(sizeof(RingControl) == 256);
+
+// Whether something is published that is not released. Any thread of either side; true too where
+// the peer scribbled over the positions: the reader finds out.
+inline bool ring_has_bytes(const RingControl& control) {
+  return control.written.load(std::memory_order_seq_cst) !=
+         control.consumed.load(std::memory_order_relaxed);
+}
 
 // The double mapping of `capacity` bytes at `offset` of a segment (whole pages both).
 class MirroredMapping {
@@ -45,6 +54,9 @@ class RingWriter {
  public:
   RingWriter() = default;
   RingWriter(RingControl* control, MirroredMapping mapping);
+  // How many bytes fit. Looks at the shared position again only where fewer than `want` were known
+  // to.
+  std::size_t space(std::size_t want);
   // Copies as many of `bytes` as fit; they become visible at publish().
   std::size_t write(std::span<const std::byte> bytes);
   // Makes all that was written visible. Returns false where there was nothing new.

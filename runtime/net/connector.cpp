@@ -15,6 +15,9 @@
 #include "runtime/base/mutex.h"
 #include "runtime/net/handshake.h"
 #include "runtime/net/socket.h"
+#include "runtime/net/tls_handshake.h"
+#include "runtime/net/tls_relay.h"
+#include "runtime/net/transport.h"
 
 namespace troupe::net {
 namespace {
@@ -34,11 +37,13 @@ struct Lookup {
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
   Connector(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
-            Deadline deadline, std::function<void(Result<UniqueFd>)> done)
+            Deadline deadline, const Carrier& carrier, std::function<void(Result<UniqueFd>)> done)
       : loop_(loop),
         address_(address),
+        target_(target),
         token_(token),
         deadline_(deadline),
+        carrier_(carrier),
         done_(std::move(done)),
         handshake_(token_, target, address.to_string(), random_) {}
 
@@ -136,6 +141,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   void connected() {
     phase_ = "waiting for its answer";
+    if (is_encrypted(token_.security(), addresses_[next_])) return begin_tls();
     if (!send(handshake_.hello())) return;
     loop_.watch_readable(socket_.get(), [self = shared_from_this()] { self->on_readable(); });
   }
@@ -158,6 +164,31 @@ class Connector : public std::enable_shared_from_this<Connector> {
     }
   }
 
+  void begin_tls() {
+    if (!carrier_) {
+      return finish(
+          error(Code::kInvalidArgument,
+                "the connection to {} is to be encrypted, and no loop is there to carry it",
+                address_.to_string()));
+    }
+    auto begun = TlsClientHandshake::begin(token_, target_, address_.to_string(), socket_.get());
+    if (!begun.ok()) return finish(begun.status());
+    tls_ = std::move(*begun);
+    step_tls();
+  }
+
+  void step_tls() {
+    if (!tls_ || !socket_.valid()) return;
+    const auto state = tls_->go_on();
+    if (!state.ok()) return finish(state.status());
+    const auto again = [self = shared_from_this()] { self->step_tls(); };
+    if (*state == TlsState::kWaitRead) return loop_.when_readable(socket_.get(), again);
+    if (*state == TlsState::kWaitWrite) return loop_.when_writable(socket_.get(), again);
+    loop_.unwatch(socket_.get());
+    auto session = tls_->take_session();
+    finish(relay_tls(carrier_(), std::move(socket_), std::move(session)));
+  }
+
   bool send(const std::vector<std::byte>& bytes) {
     const ssize_t count =
         ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -178,6 +209,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
     const auto self = shared_from_this();
     if (lookup_) loop_.unwatch(std::exchange(lookup_, nullptr)->done_reader.get());
     if (socket_.valid()) loop_.unwatch(socket_.get());
+    tls_.reset();
     socket_.reset();
     if (timer_ != 0) loop_.cancel(std::exchange(timer_, 0));
     if (retry_ != 0) loop_.cancel(std::exchange(retry_, 0));
@@ -187,11 +219,14 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   EventLoop& loop_;
   const Address address_;
+  const std::string target_;
   const Token token_;
   const Deadline deadline_;
+  const Carrier carrier_;
   std::function<void(Result<UniqueFd>)> done_;
   SystemRandom random_;
   ClientHandshake handshake_;
+  std::unique_ptr<TlsClientHandshake> tls_;  // instead of it
   std::shared_ptr<Lookup> lookup_;
   std::vector<SocketAddress> addresses_;
   std::size_t next_ = 0;
@@ -208,24 +243,32 @@ Status check_target_name(const std::string& target) {
                limits::kHandshakeTargetBytesMax, target.size());
 }
 
-}  // namespace
-
-void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
-             Deadline deadline, std::function<void(Result<UniqueFd>)> done) {
+void connect_with(EventLoop& loop, const Address& address, const std::string& target,
+                  const Token& token, Deadline deadline, const Carrier& carrier,
+                  std::function<void(Result<UniqueFd>)> done) {
   if (const Status status = check_target_name(target); !status.ok()) {
     loop.post([status, done = std::move(done)] { done(status); });
     return;
   }
   const auto connector =
-      std::make_shared<Connector>(loop, address, target, token, deadline, std::move(done));
+      std::make_shared<Connector>(loop, address, target, token, deadline, carrier, std::move(done));
   loop.post([connector] { connector->start(); });
 }
 
+}  // namespace
+
+void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
+             Deadline deadline, std::function<void(Result<UniqueFd>)> done) {
+  connect_with(
+      loop, address, target, token, deadline, [&loop]() -> EventLoop& { return loop; },
+      std::move(done));
+}
+
 Result<UniqueFd> connect_blocking(const Address& address, const std::string& target,
-                                  const Token& token, Deadline deadline) {
+                                  const Token& token, Deadline deadline, const Carrier& carrier) {
   const auto loop = make_event_loop();
   std::optional<Result<UniqueFd>> result;
-  connect(*loop, address, target, token, deadline, [&](Result<UniqueFd> connected) {
+  connect_with(*loop, address, target, token, deadline, carrier, [&](Result<UniqueFd> connected) {
     result.emplace(std::move(connected));
     loop->stop();
   });

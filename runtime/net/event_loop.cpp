@@ -77,20 +77,19 @@ class AsioLoop final : public RunnableLoop {
     await_readable(watch);
   }
 
+  void when_readable(int fd, std::function<void()> ready) override {
+    const auto watch = watch_of(fd);
+    if (!watch) return;
+    TROUPE_CHECK(!watch->on_readable, "descriptor {} is watched already", fd);
+    await_once(watch, asio::posix::stream_descriptor::wait_read, watch->once_readable,
+               std::move(ready));
+  }
+
   void when_writable(int fd, std::function<void()> ready) override {
     const auto watch = watch_of(fd);
     if (!watch) return;
-    const bool waiting = watch->on_writable != nullptr;
-    watch->on_writable = std::move(ready);
-    if (waiting) return;
-    watch->descriptor.async_wait(asio::posix::stream_descriptor::wait_write,
-                                 [watch](const error_code& ec) {
-                                   if (ec == asio::error::operation_aborted || !watch->active) {
-                                     return;
-                                   }
-                                   const auto work = std::exchange(watch->on_writable, nullptr);
-                                   if (work) work();
-                                 });
+    await_once(watch, asio::posix::stream_descriptor::wait_write, watch->on_writable,
+               std::move(ready));
   }
 
   void unwatch(int fd) override {
@@ -134,6 +133,7 @@ class AsioLoop final : public RunnableLoop {
     }
     asio::posix::stream_descriptor descriptor;
     std::shared_ptr<std::function<void()>> on_readable;
+    std::function<void()> once_readable;
     std::function<void()> on_writable;
     bool active = true;
   };
@@ -164,6 +164,20 @@ class AsioLoop final : public RunnableLoop {
                                    (*ready)();
                                    if (watch->active) await_readable(watch);
                                  });
+  }
+
+  // `slot` is one of the watch's, and keeps what is to be called.
+  static void await_once(const std::shared_ptr<Watch>& watch,
+                         asio::posix::stream_descriptor::wait_type what,
+                         std::function<void()>& slot, std::function<void()> ready) {
+    const bool waiting = slot != nullptr;
+    slot = std::move(ready);
+    if (waiting) return;
+    watch->descriptor.async_wait(what, [watch, &slot](const error_code& ec) {
+      if (ec == asio::error::operation_aborted || !watch->active) return;
+      const auto work = std::exchange(slot, nullptr);
+      if (work) work();
+    });
   }
 
   void start_timer(TimerId id, TimePoint at, std::function<void()> work) {

@@ -23,9 +23,12 @@ class EventLoop {
   // Calls `ready` on the loop's thread each time the descriptor is readable, until unwatch. The
   // descriptor stays the caller's, and becomes non-blocking. Loop thread.
   virtual void watch_readable(int fd, std::function<void()> ready) = 0;
+  // Calls `ready` once on the loop's thread, as soon as the descriptor is readable; asked again
+  // before that, the newer `ready` alone. Not for one that is watched. Loop thread.
+  virtual void when_readable(int fd, std::function<void()> ready) = 0;
   // Calls `ready` once on the loop's thread, as soon as the descriptor takes bytes. Loop thread.
   virtual void when_writable(int fd, std::function<void()> ready) = 0;
-  // Neither call comes any more; needed before the descriptor is closed. Loop thread.
+  // None of these calls comes any more; needed before the descriptor is closed. Loop thread.
   virtual void unwatch(int fd) = 0;
   // Before a loop runs, whoever made it is its thread.
   virtual bool in_loop_thread() const = 0;

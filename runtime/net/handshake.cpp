@@ -33,13 +33,6 @@ std::uint32_t read_u32(std::span<const std::byte> data) {
   return value;
 }
 
-void append_preamble(Bytes& out) {
-  append(out, kHandshakeMagic);
-  for (int i = 0; i < 4; ++i) {
-    out.push_back(static_cast<std::byte>(kHandshakeVersion >> (8 * i) & 0xff));
-  }
-}
-
 // What was received so far could still become a preamble of ours.
 bool magic_begins(std::span<const std::byte> data) {
   const std::size_t count = std::min(data.size(), kHandshakeMagic.size());
@@ -60,6 +53,13 @@ bool printable(std::string_view text) {
 
 }  // namespace
 
+Bytes handshake_preamble(std::uint32_t version) {
+  Bytes out;
+  append(out, kHandshakeMagic);
+  for (int i = 0; i < 4; ++i) out.push_back(static_cast<std::byte>(version >> (8 * i) & 0xff));
+  return out;
+}
+
 std::array<std::byte, kMacBytes> handshake_mac(const Token& token, std::string_view label,
                                                const Nonce& client_nonce, const Nonce& server_nonce,
                                                std::string_view target) {
@@ -68,12 +68,13 @@ std::array<std::byte, kMacBytes> handshake_mac(const Token& token, std::string_v
   append(message, client_nonce);
   append(message, server_nonce);
   append(message, bytes_of(target));
-  return hmac_sha256(token, message);
+  return hmac_sha256(token.secret(), message);
 }
 
 // --- the listening side --------------------------------------------------------------------------
 
-ServerHandshake::ServerHandshake(const Token& token, Random& random) : token_(token) {
+ServerHandshake::ServerHandshake(const Token& token, Random& random, bool encrypted_only)
+    : token_(token), encrypted_only_(encrypted_only) {
   random.fill(server_nonce_);
 }
 
@@ -109,7 +110,13 @@ ServerHandshake::Outcome ServerHandshake::filled(std::size_t count) {
 ServerHandshake::Outcome ServerHandshake::on_hello() {
   const std::uint32_t version = read_u32(std::span(buffer_).subspan(kHandshakeMagic.size()));
   Outcome outcome;
-  append_preamble(outcome.reply);
+  if (encrypted_only_) {
+    outcome.step = Step::kRefused;
+    outcome.reply = handshake_preamble(kEncryptedOnly);
+    outcome.why = "it does not encrypt its connection";
+    return outcome;
+  }
+  outcome.reply = handshake_preamble();
   if (version != kHandshakeVersion) {
     // Our preamble tells the peer the version, and it can name both.
     outcome.step = Step::kRefused;
@@ -161,8 +168,7 @@ ClientHandshake::ClientHandshake(const Token& token, std::string target, std::st
 }
 
 Bytes ClientHandshake::hello() const {
-  Bytes out;
-  append_preamble(out);
+  Bytes out = handshake_preamble();
   append(out, client_nonce_);
   return out;
 }
@@ -201,6 +207,13 @@ Result<ClientHandshake::Outcome> ClientHandshake::filled(std::size_t count) {
 Status ClientHandshake::on_preamble() {
   const std::uint32_t version = read_u32(std::span(buffer_).subspan(kHandshakeMagic.size()));
   if (version == kHandshakeVersion) return {};
+  if (version == kEncryptedOnly) {
+    return error(Code::kFailedPrecondition,
+                 "{} takes encrypted connections alone, and this one is not: leave out --insecure "
+                 "here, or start the head and every node with it. (Through a tunnel to a loopback "
+                 "address nothing is encrypted: connect to the address that 'troupe head' printed)",
+                 where_);
+  }
   return error(Code::kProtocol,
                "{} speaks protocol version {} and this program version {}: run the same release of "
                "Troupe on every machine",

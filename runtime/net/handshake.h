@@ -23,6 +23,8 @@ inline constexpr std::array<std::byte, 8> kHandshakeMagic = {
     std::byte{'U'},  std::byte{'P'}, std::byte{'E'}, std::byte{'\n'}};
 // Grows when the handshake or the frames on top of it change; other versions are refused by name.
 inline constexpr std::uint32_t kHandshakeVersion = 1;
+// In the place of a listener's version: it takes encrypted connections alone.
+inline constexpr std::uint32_t kEncryptedOnly = 0xffff'0001;
 
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kMacBytes = 32;
@@ -49,7 +51,8 @@ class ServerHandshake {
     std::string why;               // of a refusal, for the log
   };
 
-  ServerHandshake(const Token& token, Random& random);
+  // With `encrypted_only` every peer is told that, once it has said that it is one of ours.
+  ServerHandshake(const Token& token, Random& random, bool encrypted_only = false);
   std::span<std::byte> space() { return std::span(buffer_).subspan(have_, want_ - have_); }
   Outcome filled(std::size_t count);
   const std::string& target() const { return target_; }
@@ -64,6 +67,7 @@ class ServerHandshake {
   void expect(Stage stage, std::size_t count);
 
   const Token& token_;
+  const bool encrypted_only_;
   Stage stage_ = Stage::kHello;
   Nonce client_nonce_{};
   Nonce server_nonce_{};
@@ -108,6 +112,9 @@ class ClientHandshake {
   std::size_t want_ = kPreambleBytes;
   Code refusal_ = Code::kOk;
 };
+
+// The magic and a version: how every answer of a listener without TLS begins.
+std::vector<std::byte> handshake_preamble(std::uint32_t version = kHandshakeVersion);
 
 // HMAC-SHA256(token, label | client nonce | server nonce | target).
 std::array<std::byte, kMacBytes> handshake_mac(const Token& token, std::string_view label,

@@ -10,8 +10,12 @@
 #include "runtime/base/check.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/limits.h"
+#include "runtime/net/client_hello.h"
 #include "runtime/net/handshake.h"
 #include "runtime/net/socket.h"
+#include "runtime/net/tls_handshake.h"
+#include "runtime/net/tls_relay.h"
+#include "runtime/net/transport.h"
 
 namespace troupe::net {
 namespace {
@@ -66,12 +70,19 @@ class SocketListener final : public Listener {
 
  private:
   struct Pending {
-    Pending(const Token& token, Random& random) : handshake(token, random) {}
+    Pending(const Token& token, Random& random, bool encrypted)
+        : encrypted(encrypted), handshake(token, random, encrypted) {}
+    const bool encrypted;  // it must be
     UniqueFd socket;
     std::string peer;
     bool same_node = false;
     TimerId timer = 0;
+    bool looked_at = false;        // its first byte says what it is
+    std::size_t bytes_wanted = 0;  // of its first TLS message, before it is looked at again
     ServerHandshake handshake;
+    // TLS instead; null until it has been looked at.
+    std::unique_ptr<TlsServerHandshake> tls;
+    std::string route;  // of its server name
   };
   using PendingList = std::list<Pending>;
 
@@ -147,7 +158,8 @@ class SocketListener final : public Listener {
     }
     set_stream_options(socket.get(), from.family());
     if (pending_.size() >= options_.handshakes_max) drop(pending_.begin());
-    const auto entry = pending_.emplace(pending_.end(), token_, random_);
+    const auto entry =
+        pending_.emplace(pending_.end(), token_, random_, is_encrypted(token_.security(), from));
     const int fd = socket.get();
     entry->socket = std::move(socket);
     entry->peer = local ? "local" : troupe::net::to_string(from);
@@ -168,6 +180,8 @@ class SocketListener final : public Listener {
   // --- one handshake -----------------------------------------------------------------------------
 
   void on_readable(PendingList::iterator entry) {
+    if (entry->tls) return step_tls(entry);
+    if (!entry->looked_at && !look(entry)) return;
     while (true) {
       const std::span<std::byte> space = entry->handshake.space();
       const ssize_t count = ::recv(entry->socket.get(), space.data(), space.size(), MSG_DONTWAIT);
@@ -195,6 +209,101 @@ class SocketListener final : public Listener {
     }
   }
 
+  // At what a peer says first, which stays in its socket. True: it is not TLS, go on reading.
+  bool look(PendingList::iterator entry) {
+    first_bytes_.resize(limits::kClientHelloBytesMax);
+    ssize_t count;
+    do {
+      count = ::recv(entry->socket.get(), first_bytes_.data(), first_bytes_.size(),
+                     MSG_PEEK | MSG_DONTWAIT);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (count <= 0) {
+      drop(entry);
+      return false;
+    }
+    const auto bytes =
+        std::span<const std::byte>(first_bytes_).first(static_cast<std::size_t>(count));
+    if (bytes[0] != kTlsFirstByte) {
+      entry->looked_at = true;
+      return true;
+    }
+    if (token_.security() == Security::kInsecure) {
+      // The peer must find its own words read, or closing would destroy the answer.
+      (void)::recv(entry->socket.get(), first_bytes_.data(), first_bytes_.size(), MSG_DONTWAIT);
+      refuse(entry, handshake_preamble(), "it encrypts its connection; this was started insecure");
+      return false;
+    }
+    on_first_message(entry, bytes);
+    return false;
+  }
+
+  void on_first_message(PendingList::iterator entry, std::span<const std::byte> bytes) {
+    const ClientHello hello = parse_client_hello(bytes);
+    switch (hello.state) {
+      case ClientHello::State::kIncomplete:
+        if (entry->bytes_wanted > bytes.size() && has_ended(entry->socket.get())) {
+          return drop(entry);
+        }
+        entry->bytes_wanted = hello.bytes_wanted;
+        set_low_water(entry->socket.get(), hello.bytes_wanted);
+        return;
+      case ClientHello::State::kMalformed:
+        return refuse(entry, {}, "its first message is not TLS's");
+      case ClientHello::State::kComplete:
+        break;
+    }
+    entry->looked_at = true;
+    set_low_water(entry->socket.get(), 1);
+    entry->route = route_of_server_name(hello.server_name);
+    // A target that is not there is refused by us, once the peer has proved itself.
+    if (!entry->route.empty() && options_.hand_over && options_.hand_over(entry->route) &&
+        (!check_target_ || check_target_(entry->route).ok())) {
+      const std::string route = entry->route;
+      return give_away(entry, route, true, nullptr);
+    }
+    auto tls = TlsServerHandshake::begin(token_, entry->socket.get());
+    if (!tls.ok()) {
+      log_.error("cannot encrypt connections: {}", tls.status().to_string());
+      return drop(entry);
+    }
+    entry->tls = std::move(*tls);
+    step_tls(entry);
+  }
+
+  void step_tls(PendingList::iterator entry) {
+    switch (entry->tls->go_on()) {
+      case TlsServerHandshake::Step::kWaitRead:
+        return;
+      case TlsServerHandshake::Step::kWaitWrite:
+        loop_.when_writable(entry->socket.get(), [this, entry] { step_tls(entry); });
+        return;
+      case TlsServerHandshake::Step::kRefused:
+        return refuse(entry, {}, entry->tls->why());
+      case TlsServerHandshake::Step::kAuthenticated:
+        break;
+    }
+    const std::string target = entry->tls->target();
+    const Status status = check_tls_target(*entry, target);
+    const bool told = entry->tls->answer(status);
+    if (!status.ok()) return refuse(entry, {}, status.message());
+    if (!told) return drop(entry);
+    give_away(entry, target, false, entry->tls->take_session());
+  }
+
+  Status check_tls_target(const Pending& entry, const std::string& target) const {
+    if (!entry.route.empty() && route_of(target) != entry.route) {
+      return error(Code::kInvalidArgument, "the connection was named {} and asks for {}",
+                   entry.route, target);
+    }
+    TROUPE_RETURN_IF_ERROR(check_target_ ? check_target_(target) : Status());
+    if (options_.hand_over && options_.hand_over(route_of(target))) {
+      // It was not there when the connection came, or the connection did not name it.
+      return error(Code::kUnavailable, "{} was not ready to be connected to: try again", target);
+    }
+    return {};
+  }
+
   // A few hundred bytes into an empty socket buffer: who does not take them is dropped.
   static bool reply(const Pending& pending, const std::vector<std::byte>& bytes) {
     return ::send(pending.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
@@ -204,8 +313,8 @@ class SocketListener final : public Listener {
   void refuse(PendingList::iterator entry, const std::vector<std::byte>& bytes,
               const std::string& why) {
     note_refusal(entry->peer, why);
-    (void)reply(*entry, bytes);
-    ::shutdown(entry->socket.get(), SHUT_WR);
+    if (!bytes.empty()) (void)reply(*entry, bytes);
+    end_refused(entry->socket.get());
     drop(entry);
   }
 
@@ -221,14 +330,31 @@ class SocketListener final : public Listener {
       drop(entry);
       return;
     }
+    give_away(entry, target, false, nullptr);
+  }
+
+  // To on_accept_. With a session: what it encrypts, as plain bytes.
+  void give_away(PendingList::iterator entry, const std::string& target, bool untouched,
+                 std::unique_ptr<TlsSession> session) {
     loop_.unwatch(entry->socket.get());
-    set_blocking(entry->socket.get(), true);
     AcceptedSocket accepted{.socket = std::move(entry->socket),
                             .target = target,
                             .peer = entry->peer,
-                            .same_node = entry->same_node};
+                            .same_node = entry->same_node,
+                            .untouched = untouched};
     loop_.cancel(entry->timer);
     pending_.erase(entry);
+    if (session) {
+      auto relayed = relay_tls(loop_, std::move(accepted.socket), std::move(session));
+      if (!relayed.ok()) {
+        log_.warning("dropped a connection from {}: {}", accepted.peer,
+                     relayed.status().to_string());
+        return;
+      }
+      accepted.socket = std::move(*relayed);
+    } else {
+      set_blocking(accepted.socket.get(), true);
+    }
     // May destroy this listener: nothing of it is touched afterwards.
     const auto on_accept = on_accept_;
     on_accept(std::move(accepted));
@@ -250,7 +376,8 @@ class SocketListener final : public Listener {
   const TargetCheck check_target_;
   Address address_;
   std::vector<UniqueFd> sockets_;
-  PendingList pending_;  // oldest first
+  PendingList pending_;                 // oldest first
+  std::vector<std::byte> first_bytes_;  // of the connection that is being looked at
   TimerId pause_ = 0;
   std::uint64_t refused_count_ = 0;
 };

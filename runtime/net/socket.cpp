@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/un.h>
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <memory>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/limits.h"
 
 namespace troupe::net {
 namespace {
@@ -77,6 +79,25 @@ std::uint16_t port_of(const SocketAddress& address) {
   return 0;
 }
 
+bool is_loopback(const SocketAddress& address) {
+  constexpr std::uint8_t kLoopbackNet = 127;
+  if (address.family() == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+    return ntohl(v4->sin_addr.s_addr) >> 24 == kLoopbackNet;
+  }
+  if (address.family() == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&v6) ||
+           (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == kLoopbackNet);
+  }
+  return false;
+}
+
+bool is_encrypted(Security security, const SocketAddress& other) {
+  if (other.family() == AF_UNIX || security == Security::kInsecure) return false;
+  return security == Security::kTlsAlways || !is_loopback(other);
+}
+
 Result<SocketAddress> local_address(const std::string& name) {
   SocketAddress address;
   auto* local = reinterpret_cast<sockaddr_un*>(&address.storage);
@@ -117,6 +138,23 @@ void set_stream_options(int fd, int family) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+}
+
+void set_low_water(int fd, std::size_t bytes) {
+  set_option(fd, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(bytes));
+}
+
+bool has_ended(int fd) {
+  pollfd entry{fd, POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) == 1 && entry.revents != 0;
+}
+
+void end_refused(int fd) {
+  ::shutdown(fd, SHUT_WR);
+  std::byte scrap[4096];
+  for (std::size_t taken = 0; taken < limits::kHandshakeBytesMax; taken += sizeof(scrap)) {
+    if (::recv(fd, scrap, sizeof(scrap), MSG_DONTWAIT) <= 0) return;
+  }
 }
 
 long peer_uid(int fd) {

@@ -24,6 +24,11 @@ struct SocketAddress {
 std::string to_string(const SocketAddress& address);
 std::uint16_t port_of(const SocketAddress& address);
 
+// Nobody outside this machine is there: 127.0.0.0/8, ::1, or the first as an IPv6 address.
+bool is_loopback(const SocketAddress& address);
+// Whether a connection with this other side is encrypted.
+bool is_encrypted(Security security, const SocketAddress& other);
+
 // An abstract Unix socket's address; kInvalidArgument for a name that is empty or too long.
 Result<SocketAddress> local_address(const std::string& name);
 // Numeric hosts only: never asks a name server.
@@ -36,8 +41,15 @@ Result<UniqueFd> make_socket(int family, bool non_blocking);
 // No delay for small frames; a silent peer is noticed within about 30 s even where nothing is sent
 // (control connections have heartbeats besides, which are much faster).
 void set_stream_options(int fd, int family);
+// The peer sends nothing any more.
+bool has_ended(int fd);
+// Before closing on a peer that was just told why: ends this side and throws away what it has sent,
+// since closing with unread bytes would destroy the answer on its way.
+void end_refused(int fd);
 // The user at the other end of a Unix socket, or -1.
 long peer_uid(int fd);
 void set_blocking(int fd, bool blocking);
+// Readable only when so many bytes are there, or the end.
+void set_low_water(int fd, std::size_t bytes);
 
 }  // namespace troupe::net

@@ -11,6 +11,7 @@ constexpr std::size_t kTokenBytes = 32;
 constexpr std::size_t kTokenBytesMax = 256;
 constexpr std::uint64_t kFileBytesMax = 4096;
 constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kAuthority = "authority ";
 
 int digit_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -24,20 +25,14 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
-}  // namespace
-
-Token make_token(Random& random) {
-  Token token(kTokenBytes);
-  random.fill(token);
-  return token;
-}
-
-std::string token_text(const Token& token) { return to_hex(token) + "\n"; }
-
-Result<Token> parse_token(std::string_view text, std::string_view where) {
+std::string_view trimmed(std::string_view text) {
   const std::size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
   const std::size_t end = text.find_last_not_of(kSpace) + 1;
-  text = begin < end ? text.substr(begin, end - begin) : std::string_view();
+  return begin < end ? text.substr(begin, end - begin) : std::string_view();
+}
+
+Result<Token> parse_secret(std::string_view text, std::string_view where) {
+  text = trimmed(text);
   if (text.size() < 2 * kTokenBytesMin || text.size() > 2 * kTokenBytesMax ||
       text.size() % 2 != 0) {
     return error(Code::kInvalidArgument,
@@ -45,7 +40,7 @@ Result<Token> parse_token(std::string_view text, std::string_view where) {
                  "characters",
                  where, 2 * kTokenBytesMin, 2 * kTokenBytesMax, text.size());
   }
-  Token token;
+  std::vector<std::byte> secret;
   for (std::size_t i = 0; i < text.size(); i += 2) {
     const int high = digit_value(text[i]);
     const int low = digit_value(text[i + 1]);
@@ -54,9 +49,35 @@ Result<Token> parse_token(std::string_view text, std::string_view where) {
                    "{} holds no token: there is something else than hexadecimal digits in it",
                    where);
     }
-    token.push_back(static_cast<std::byte>(high << 4 | low));
+    secret.push_back(static_cast<std::byte>(high << 4 | low));
   }
-  return token;
+  return Token(std::move(secret));
+}
+
+}  // namespace
+
+Token make_token(Random& random) {
+  std::vector<std::byte> secret(kTokenBytes);
+  random.fill(secret);
+  return Token(std::move(secret));
+}
+
+Result<std::string> token_text(const Token& token) {
+  return fmt::format("{}\n{}{}\n", to_hex(token.secret()), kAuthority,
+                     TROUPE_TRY(token.authority_fingerprint()));
+}
+
+Result<Token> parse_token(std::string_view text, std::string_view where) {
+  const std::size_t second = text.find(kAuthority);
+  if (second == std::string_view::npos) return parse_secret(text, where);
+  const Token token = TROUPE_TRY(parse_secret(text.substr(0, second), where));
+  const std::string_view named = trimmed(text.substr(second + kAuthority.size()));
+  const std::string made = TROUPE_TRY(token.authority_fingerprint());
+  if (named == made) return token;
+  return error(Code::kInvalidArgument,
+               "{} is damaged, or put together of two: its token makes the authority {}, and its "
+               "second line names another. Copy the head's file again",
+               where, made);
 }
 
 Result<Token> read_token_file(FileSystem& files, const std::string& path) {
@@ -77,8 +98,8 @@ Result<Token> load_or_create_token(FileSystem& files, Random& random, const std:
     if (!directory.empty()) {
       TROUPE_RETURN_IF_ERROR(files.create_directories(directory, 0700));
     }
-    TROUPE_RETURN_IF_ERROR(
-        write_file_atomically(files, path, token_text(make_token(random)), 0600));
+    const std::string text = TROUPE_TRY(token_text(make_token(random)));
+    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, text, 0600));
   }
   // Also what was just written: where two make the file at once, the one that stays counts.
   return read_token_file(files, path);

@@ -2,12 +2,20 @@
 // Listening on a node's one port and connecting to others', with mutual authentication.
 //
 // A connection names its target when it is made ("head", "node", "actor/ID", "actor/ID/PURPOSE").
-// The listener authenticates first, by a challenge with a fresh nonce from both sides, reading
-// exact lengths and nothing more, and then gives the bare socket and its target to `on_accept`: no
-// data passes through it afterwards, and the socket may be handed to another process.
+// Inside a machine (Unix sockets, loopback addresses) and with Security::kInsecure the listener
+// authenticates first, by a challenge with a fresh nonce from both sides, reading exact lengths and
+// nothing more, and then gives the bare socket and its target to `on_accept`: no data passes
+// through it afterwards, and the socket may be handed to another process.
+//
+// Between machines both sides do TLS 1.3 with certificates of the cluster's authority
+// (credentials.h). The listener looks at the first message, which stays in the socket, and either
+// makes the connection itself or, for targets of other processes (ListenOptions::hand_over), gives
+// on the untouched socket: the other process makes it (handed_over.h). Callers see none of this:
+// they get a descriptor with the plain bytes, one end of a socket pair that their loop joins with
+// the encrypted connection.
 //
 // Before authentication a peer costs at most 64 KiB and 5 s (limits.h), and nothing it sent is
-// parsed but fixed-size fields.
+// parsed but fixed-size fields and the lengths in its first TLS message.
 
 #include <cstdint>
 #include <functional>
@@ -20,14 +28,10 @@
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/net/credentials.h"
 #include "runtime/net/event_loop.h"
 
 namespace troupe::net {
-
-// The cluster's shared secret. Whoever has it may run code on every node.
-using Token = std::vector<std::byte>;
-// A shorter one could be guessed.
-inline constexpr std::size_t kTokenBytesMin = 16;
 
 struct Address {
   std::string host;  // numeric, or a name to resolve
@@ -37,13 +41,17 @@ struct Address {
   std::string to_string() const;
 };
 
-// In blocking mode, closed at exec, TCP_NODELAY and keep-alive set. Not a byte after the handshake
-// has been read.
+// In blocking mode, closed at exec. A bare socket has TCP_NODELAY and keep-alive set, and not a
+// byte after the handshake has been read; where TLS is done, it is a Unix socket that carries the
+// plain bytes.
 struct AcceptedSocket {
   UniqueFd socket;
   std::string target;
   std::string peer;        // "10.0.0.2:41234" or "local"
-  bool same_node = false;  // it is a Unix socket
+  bool same_node = false;  // the peer is a process of this machine, on a Unix socket
+  // TLS has yet to be done, by the process whose target it is (handed_over.h). `target` is its
+  // route alone ("actor/ID"), said by a stranger; not a byte has been read.
+  bool untouched = false;
 };
 
 struct ListenOptions {
@@ -55,6 +63,8 @@ struct ListenOptions {
   Duration handshake_timeout;  // default: limits::kHandshakeTimeout
   // Handshakes under way; beyond it the oldest is dropped. Default: limits::kHandshakePendingMax.
   std::size_t handshakes_max;
+  // Whether another process does the TLS of this route ("actor/ID"). Empty: none does.
+  std::function<bool(const std::string& route)> hand_over;
 };
 
 class Listener {
@@ -66,7 +76,8 @@ class Listener {
 };
 
 // Whether an authenticated peer may have this target: ok, or the failure that it is told (its code
-// and the first 512 bytes of the message), such as kNotFound.
+// and the first 512 bytes of the message), such as kNotFound. Also asked about the route of a
+// stranger that is to be handed over: what it finds wrong is told after authentication.
 using TargetCheck = std::function<Status(const std::string& target)>;
 
 // Loop thread; `on_accept` and `check_target` run there too. Without `check_target` every target is
@@ -77,15 +88,23 @@ Result<std::unique_ptr<Listener>> listen(EventLoop& loop, const ListenOptions& o
                                          TargetCheck check_target = nullptr);
 
 // Connects, authenticates and names the target, then calls `done` on the loop's thread with the
-// socket. Failures: kUnavailable (nobody listens, unreachable), kUnauthenticated (wrong token),
-// kNotFound (the listener knows no such target), kProtocol (not a Troupe port, another version),
-// kDeadlineExceeded, or the code that the listener's check gave. Any thread. The socket is as in
-// AcceptedSocket. `done` is not called when the loop ends before.
+// socket. Failures: kUnavailable (nobody listens, unreachable), kUnauthenticated (wrong token, a
+// certificate whose time is over or has not come), kFailedPrecondition (one side encrypts, the
+// other does not), kNotFound (the listener knows no such target), kProtocol (not a Troupe port,
+// another version), kDeadlineExceeded, or the code that the listener's check gave. Any thread. The
+// socket is as in AcceptedSocket; where it is encrypted `loop` carries its traffic. `done` is not
+// called when the loop ends before.
 void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
              Deadline deadline, std::function<void(Result<UniqueFd>)> done);
 
-// The same, waiting. Not on a loop's thread.
+// The loop that carries an encrypted connection; asked only where there is one. It must outlive the
+// connection: what is left in it when it goes is lost after half a second.
+using Carrier = std::function<EventLoop&()>;
+
+// The same, waiting. Not on a loop's thread. Without a carrier, connections that are to be
+// encrypted are refused (kInvalidArgument).
 Result<UniqueFd> connect_blocking(const Address& address, const std::string& target,
-                                  const Token& token, Deadline deadline);
+                                  const Token& token, Deadline deadline,
+                                  const Carrier& carrier = nullptr);
 
 }  // namespace troupe::net

@@ -132,6 +132,11 @@ LineReader::LineReader(net::EventLoop& loop, UniqueFd reader, Handlers handlers,
 
 LineReader::~LineReader() { state_->close(); }
 
+void LineReader::read_now() {
+  const auto state = state_;
+  state->read_some(kReadsPerDrain);
+}
+
 void LineReader::drain() {
   const auto state = state_;
   state->read_some(kReadsPerDrain);

@@ -53,8 +53,10 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  // Takes what is in the pipe now, an unfinished line too: to be called when the child has ended,
-  // since somebody else may keep the pipe open.
+  // Takes what is in the pipe now; an unfinished line waits for its end.
+  void read_now();
+  // The same, and an unfinished line too: to be called when the child has ended, since somebody
+  // else may keep the pipe open.
   void drain();
 
  private:

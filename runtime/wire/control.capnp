@@ -37,6 +37,18 @@ struct ControlMessage {
     readSegment @27 :ReadSegment;
     segmentBytes @28 :SegmentBytes;
     nodeNote @29 :NodeNote;
+    prepareBundles @30 :PrepareBundles;
+    commitBundles @31 :CommitBundles;
+    releaseBundles @32 :ReleaseBundles;
+    bundlesPrepared @33 :BundlesPrepared;
+    createPlacementGroup @34 :CreatePlacementGroup;
+    removePlacementGroup @35 :RemovePlacementGroup;
+    watchPlacementGroup @36 :WatchPlacementGroup;
+    listPlacementGroups @37 :ListPlacementGroups;
+    placementGroupUpdate @38 :PlacementGroupUpdate;
+    placementGroupList @39 :PlacementGroupList;
+    followOutput @40 :FollowOutput;
+    outputLine @41 :OutputLine;
   }
 }
 
@@ -76,11 +88,20 @@ struct RegisterNodeReply {
   heartbeatIntervalMs @3 :Int64;
   heartbeatTimeoutMs @4 :Int64;
   stop @5 :List(ActorGeneration);
+  reservations @6 :List(T.Reservation);
+}
+
+struct NodeUsage {
+  cpuBusyUs @0 :UInt64;
+  memoryUsedBytes @1 :UInt64;
+  memoryTotalBytes @2 :UInt64;
+  processes @3 :UInt32;
 }
 
 struct Heartbeat {
   nodeId @0 :T.Id;
   sequence @1 :UInt64;
+  usage @2 :NodeUsage;
 }
 
 struct StartActor {
@@ -144,6 +165,7 @@ struct WatchActor {
 
 struct WatchNodes {
   requestId @0 :UInt64;
+  withoutAmounts @1 :Bool;
 }
 
 struct ListNodes {
@@ -230,4 +252,70 @@ struct SegmentBytes {
 struct NodeNote {
   kind @0 :Text;
   text @1 :Text;
+}
+
+struct PrepareBundles {
+  reservation @0 :T.Reservation;
+}
+
+struct CommitBundles {
+  groupId @0 :T.Id;
+  generation @1 :UInt64;
+}
+
+struct ReleaseBundles {
+  groupId @0 :T.Id;
+  generation @1 :UInt64;
+}
+
+struct BundlesPrepared {
+  groupId @0 :T.Id;
+  generation @1 :UInt64;
+  status @2 :T.Status;
+}
+
+struct CreatePlacementGroup {
+  requestId @0 :UInt64;
+  spec @1 :T.PlacementGroupSpec;
+}
+
+struct RemovePlacementGroup {
+  requestId @0 :UInt64;
+  groupId @1 :T.Id;
+  reason @2 :Text;
+}
+
+struct WatchPlacementGroup {
+  requestId @0 :UInt64;
+  groupId @1 :T.Id;
+  name @2 :Text;
+  stop @3 :Bool;
+}
+
+struct ListPlacementGroups {
+  requestId @0 :UInt64;
+  includeRemoved @1 :Bool;
+}
+
+struct PlacementGroupUpdate {
+  group @0 :T.PlacementGroupInfo;
+}
+
+struct PlacementGroupList {
+  requestId @0 :UInt64;
+  groups @1 :List(T.PlacementGroupInfo);
+}
+
+struct FollowOutput {
+  requestId @0 :UInt64;
+  jobId @1 :T.Id;
+  actorId @2 :T.Id;
+}
+
+struct OutputLine {
+  actorId @0 :T.Id;
+  label @1 :Text;
+  number @2 :UInt64;
+  text @3 :Text;
+  notice @4 :Bool;
 }

@@ -60,11 +60,20 @@ void write(schema::RegisterNodeReply::Builder out, const RegisterNodeReply& m) {
   out.setHeartbeatIntervalMs(m.heartbeat_interval_ms);
   out.setHeartbeatTimeoutMs(m.heartbeat_timeout_ms);
   write_list([&](auto count) { return out.initStop(count); }, m.stop, kWriteOne);
+  write_list([&](auto count) { return out.initReservations(count); }, m.reservations, kWriteOne);
+}
+
+void write(schema::NodeUsage::Builder out, const NodeUsage& m) {
+  out.setCpuBusyUs(m.cpu_busy_us);
+  out.setMemoryUsedBytes(m.memory_used_bytes);
+  out.setMemoryTotalBytes(m.memory_total_bytes);
+  out.setProcesses(m.processes);
 }
 
 void write(schema::Heartbeat::Builder out, const Heartbeat& m) {
   write(out.initNodeId(), m.node_id);
   out.setSequence(m.sequence);
+  if (m.usage) write(out.initUsage(), *m.usage);
 }
 
 void write(schema::StartActor::Builder out, const StartActor& m) {
@@ -117,7 +126,10 @@ void write(schema::WatchActor::Builder out, const WatchActor& m) {
   out.setStop(m.stop);
 }
 
-void write(schema::WatchNodes::Builder out, const WatchNodes& m) { out.setRequestId(m.request_id); }
+void write(schema::WatchNodes::Builder out, const WatchNodes& m) {
+  out.setRequestId(m.request_id);
+  out.setWithoutAmounts(m.without_amounts);
+}
 
 void write(schema::ListNodes::Builder out, const ListNodes& m) { out.setRequestId(m.request_id); }
 
@@ -201,6 +213,72 @@ void write(schema::NodeNote::Builder out, const NodeNote& m) {
   out.setText(text(m.text));
 }
 
+void write(schema::PrepareBundles::Builder out, const PrepareBundles& m) {
+  write(out.initReservation(), m.reservation);
+}
+
+void write(schema::CommitBundles::Builder out, const CommitBundles& m) {
+  write(out.initGroupId(), m.group_id);
+  out.setGeneration(m.generation);
+}
+
+void write(schema::ReleaseBundles::Builder out, const ReleaseBundles& m) {
+  write(out.initGroupId(), m.group_id);
+  out.setGeneration(m.generation);
+}
+
+void write(schema::BundlesPrepared::Builder out, const BundlesPrepared& m) {
+  write(out.initGroupId(), m.group_id);
+  out.setGeneration(m.generation);
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+}
+
+void write(schema::CreatePlacementGroup::Builder out, const CreatePlacementGroup& m) {
+  out.setRequestId(m.request_id);
+  write(out.initSpec(), m.spec);
+}
+
+void write(schema::RemovePlacementGroup::Builder out, const RemovePlacementGroup& m) {
+  out.setRequestId(m.request_id);
+  write(out.initGroupId(), m.group_id);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::WatchPlacementGroup::Builder out, const WatchPlacementGroup& m) {
+  out.setRequestId(m.request_id);
+  write(out.initGroupId(), m.group_id);
+  out.setName(text(m.name));
+  out.setStop(m.stop);
+}
+
+void write(schema::ListPlacementGroups::Builder out, const ListPlacementGroups& m) {
+  out.setRequestId(m.request_id);
+  out.setIncludeRemoved(m.include_removed);
+}
+
+void write(schema::PlacementGroupUpdate::Builder out, const PlacementGroupUpdate& m) {
+  write(out.initGroup(), m.group);
+}
+
+void write(schema::PlacementGroupList::Builder out, const PlacementGroupList& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initGroups(count); }, m.groups, kWriteOne);
+}
+
+void write(schema::FollowOutput::Builder out, const FollowOutput& m) {
+  out.setRequestId(m.request_id);
+  write(out.initJobId(), m.job_id);
+  write(out.initActorId(), m.actor_id);
+}
+
+void write(schema::OutputLine::Builder out, const OutputLine& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setLabel(text(m.label));
+  out.setNumber(m.number);
+  out.setText(text(m.text));
+  out.setNotice(m.notice);
+}
+
 // --- and back ------------------------------------------------------------------------------------
 
 ActorExited read(schema::ActorExited::Reader in) {
@@ -248,11 +326,21 @@ RegisterNodeReply read(schema::RegisterNodeReply::Reader in) {
           .name = text(in.getName()),
           .heartbeat_interval_ms = in.getHeartbeatIntervalMs(),
           .heartbeat_timeout_ms = in.getHeartbeatTimeoutMs(),
-          .stop = read_list(in.getStop(), "stop", kReadOne)};
+          .stop = read_list(in.getStop(), "stop", kReadOne),
+          .reservations = read_list(in.getReservations(), "reservations", kReadOne)};
+}
+
+NodeUsage read(schema::NodeUsage::Reader in) {
+  return {.cpu_busy_us = in.getCpuBusyUs(),
+          .memory_used_bytes = in.getMemoryUsedBytes(),
+          .memory_total_bytes = in.getMemoryTotalBytes(),
+          .processes = in.getProcesses()};
 }
 
 Heartbeat read(schema::Heartbeat::Reader in) {
-  return {.node_id = read_id<NodeId>(in.getNodeId()), .sequence = in.getSequence()};
+  Heartbeat message{.node_id = read_id<NodeId>(in.getNodeId()), .sequence = in.getSequence()};
+  if (in.hasUsage()) message.usage = read(in.getUsage());
+  return message;
 }
 
 StartActor read(schema::StartActor::Reader in) {
@@ -301,7 +389,9 @@ WatchActor read(schema::WatchActor::Reader in) {
           .stop = in.getStop()};
 }
 
-WatchNodes read(schema::WatchNodes::Reader in) { return {.request_id = in.getRequestId()}; }
+WatchNodes read(schema::WatchNodes::Reader in) {
+  return {.request_id = in.getRequestId(), .without_amounts = in.getWithoutAmounts()};
+}
 
 ListNodes read(schema::ListNodes::Reader in) { return {.request_id = in.getRequestId()}; }
 
@@ -375,38 +465,111 @@ NodeNote read(schema::NodeNote::Reader in) {
   return {.kind = text(in.getKind()), .text = text(in.getText())};
 }
 
+PrepareBundles read(schema::PrepareBundles::Reader in) {
+  return {.reservation = read(in.getReservation())};
+}
+
+CommitBundles read(schema::CommitBundles::Reader in) {
+  return {.group_id = read_id<GroupId>(in.getGroupId()), .generation = in.getGeneration()};
+}
+
+ReleaseBundles read(schema::ReleaseBundles::Reader in) {
+  return {.group_id = read_id<GroupId>(in.getGroupId()), .generation = in.getGeneration()};
+}
+
+BundlesPrepared read(schema::BundlesPrepared::Reader in) {
+  return {.group_id = read_id<GroupId>(in.getGroupId()),
+          .generation = in.getGeneration(),
+          .status = read(in.getStatus())};
+}
+
+CreatePlacementGroup read(schema::CreatePlacementGroup::Reader in) {
+  return {.request_id = in.getRequestId(), .spec = read(in.getSpec())};
+}
+
+RemovePlacementGroup read(schema::RemovePlacementGroup::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .group_id = read_id<GroupId>(in.getGroupId()),
+          .reason = text(in.getReason())};
+}
+
+WatchPlacementGroup read(schema::WatchPlacementGroup::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .group_id = read_id<GroupId>(in.getGroupId()),
+          .name = text(in.getName()),
+          .stop = in.getStop()};
+}
+
+ListPlacementGroups read(schema::ListPlacementGroups::Reader in) {
+  return {.request_id = in.getRequestId(), .include_removed = in.getIncludeRemoved()};
+}
+
+PlacementGroupUpdate read(schema::PlacementGroupUpdate::Reader in) {
+  return {.group = read(in.getGroup())};
+}
+
+PlacementGroupList read(schema::PlacementGroupList::Reader in) {
+  return {.request_id = in.getRequestId(), .groups = read_list(in.getGroups(), "groups", kReadOne)};
+}
+
+FollowOutput read(schema::FollowOutput::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .job_id = read_id<JobId>(in.getJobId()),
+          .actor_id = read_id<ActorId>(in.getActorId())};
+}
+
+OutputLine read(schema::OutputLine::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()),
+          .label = text(in.getLabel()),
+          .number = in.getNumber(),
+          .text = text(in.getText()),
+          .notice = in.getNotice()};
+}
+
 // Every message of the family, once: M(the schema's number, name).
-#define TROUPE_CONTROL_MESSAGES(M)          \
-  M(CLIENT_HELLO, ClientHello)              \
-  M(REGISTER_NODE, RegisterNode)            \
-  M(REGISTER_NODE_REPLY, RegisterNodeReply) \
-  M(HEARTBEAT, Heartbeat)                   \
-  M(START_ACTOR, StartActor)                \
-  M(STOP_ACTOR, StopActor)                  \
-  M(SHUTDOWN_NODE, ShutdownNode)            \
-  M(ACTOR_STARTED, ActorStarted)            \
-  M(ACTOR_READY, ActorReady)                \
-  M(ACTOR_EXITED, ActorExited)              \
-  M(CREATE_ACTORS, CreateActors)            \
-  M(KILL_ACTOR, KillActor)                  \
-  M(WATCH_ACTOR, WatchActor)                \
-  M(WATCH_NODES, WatchNodes)                \
-  M(LIST_NODES, ListNodes)                  \
-  M(LIST_ACTORS, ListActors)                \
-  M(LIST_EVENTS, ListEvents)                \
-  M(END_JOB, EndJob)                        \
-  M(STOP_CLUSTER, StopCluster)              \
-  M(READ_LOGS, ReadLogs)                    \
-  M(REPLY, Reply)                           \
-  M(ACTOR_UPDATE, ActorUpdate)              \
-  M(NODE_UPDATE, NodeUpdate)                \
-  M(NODE_LIST, NodeList)                    \
-  M(ACTOR_LIST, ActorList)                  \
-  M(EVENT_LIST, EventList)                  \
-  M(LOG_TEXT, LogText)                      \
-  M(READ_SEGMENT, ReadSegment)              \
-  M(SEGMENT_BYTES, SegmentBytes)            \
-  M(NODE_NOTE, NodeNote)
+#define TROUPE_CONTROL_MESSAGES(M)                \
+  M(CLIENT_HELLO, ClientHello)                    \
+  M(REGISTER_NODE, RegisterNode)                  \
+  M(REGISTER_NODE_REPLY, RegisterNodeReply)       \
+  M(HEARTBEAT, Heartbeat)                         \
+  M(START_ACTOR, StartActor)                      \
+  M(STOP_ACTOR, StopActor)                        \
+  M(SHUTDOWN_NODE, ShutdownNode)                  \
+  M(ACTOR_STARTED, ActorStarted)                  \
+  M(ACTOR_READY, ActorReady)                      \
+  M(ACTOR_EXITED, ActorExited)                    \
+  M(CREATE_ACTORS, CreateActors)                  \
+  M(KILL_ACTOR, KillActor)                        \
+  M(WATCH_ACTOR, WatchActor)                      \
+  M(WATCH_NODES, WatchNodes)                      \
+  M(LIST_NODES, ListNodes)                        \
+  M(LIST_ACTORS, ListActors)                      \
+  M(LIST_EVENTS, ListEvents)                      \
+  M(END_JOB, EndJob)                              \
+  M(STOP_CLUSTER, StopCluster)                    \
+  M(READ_LOGS, ReadLogs)                          \
+  M(REPLY, Reply)                                 \
+  M(ACTOR_UPDATE, ActorUpdate)                    \
+  M(NODE_UPDATE, NodeUpdate)                      \
+  M(NODE_LIST, NodeList)                          \
+  M(ACTOR_LIST, ActorList)                        \
+  M(EVENT_LIST, EventList)                        \
+  M(LOG_TEXT, LogText)                            \
+  M(READ_SEGMENT, ReadSegment)                    \
+  M(SEGMENT_BYTES, SegmentBytes)                  \
+  M(NODE_NOTE, NodeNote)                          \
+  M(PREPARE_BUNDLES, PrepareBundles)              \
+  M(COMMIT_BUNDLES, CommitBundles)                \
+  M(RELEASE_BUNDLES, ReleaseBundles)              \
+  M(BUNDLES_PREPARED, BundlesPrepared)            \
+  M(CREATE_PLACEMENT_GROUP, CreatePlacementGroup) \
+  M(REMOVE_PLACEMENT_GROUP, RemovePlacementGroup) \
+  M(WATCH_PLACEMENT_GROUP, WatchPlacementGroup)   \
+  M(LIST_PLACEMENT_GROUPS, ListPlacementGroups)   \
+  M(PLACEMENT_GROUP_UPDATE, PlacementGroupUpdate) \
+  M(PLACEMENT_GROUP_LIST, PlacementGroupList)     \
+  M(FOLLOW_OUTPUT, FollowOutput)                  \
+  M(OUTPUT_LINE, OutputLine)
 
 struct Put {
   schema::ControlMessage::Builder root;

@@ -5,6 +5,7 @@
 // notification. Both sides send any message at any time; order per connection is kept.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -63,11 +64,24 @@ struct RegisterNodeReply {
   std::int64_t heartbeat_timeout_ms = 0;
   // (actor, generation) that the head does not want to run any more: the node stops them.
   std::vector<std::pair<ActorId, std::uint64_t>> stop;
+  // All that the node holds for placement groups from now on, committed; what it held before is
+  // over.
+  std::vector<Reservation> reservations;
+};
+
+// What a node's machine spends, as its daemon measured it last.
+struct NodeUsage {
+  std::uint64_t cpu_busy_us = 0;  // of all its CPUs together, since it was booted
+  std::uint64_t memory_used_bytes = 0;
+  std::uint64_t memory_total_bytes = 0;
+  std::uint32_t processes = 0;  // actors' processes
+  friend bool operator==(const NodeUsage&, const NodeUsage&) = default;
 };
 
 struct Heartbeat {
   NodeId node_id;
   std::uint64_t sequence = 0;
+  std::optional<NodeUsage> usage;  // now and then; for whoever reads the head's metrics
 };
 
 // --- head → node ---------------------------------------------------------------------------------
@@ -87,6 +101,23 @@ struct StopActor {
   bool comes_back = false;
 };
 
+// The two phases in which a placement group is reserved: every node that is to hold a part of it is
+// asked to prepare, and answers; when all have agreed, each is told to commit, otherwise to
+// release.
+struct PrepareBundles {
+  Reservation reservation;
+};
+// Its actors may start now.
+struct CommitBundles {
+  GroupId group_id;
+  std::uint64_t generation = 0;
+};
+// The group was removed, or is reserved anew. What runs in it is stopped by messages of its own.
+struct ReleaseBundles {
+  GroupId group_id;
+  std::uint64_t generation = 0;
+};
+
 // The node stops its actors and ends.
 struct ShutdownNode {
   std::string reason;
@@ -103,6 +134,12 @@ struct ActorStarted {
 struct ActorReady {
   ActorId actor_id;
   std::uint64_t generation = 0;
+};
+// The node holds the reservation, or why it cannot.
+struct BundlesPrepared {
+  GroupId group_id;
+  std::uint64_t generation = 0;
+  Status status;
 };
 // Something happened on the node that people should find among the cluster's events.
 struct NodeNote {
@@ -137,6 +174,8 @@ struct WatchActor {
 };
 struct WatchNodes {
   std::uint64_t request_id = 0;  // pushes a NodeUpdate per node now and at each change
+  // Not when only what is free of a node has changed.
+  bool without_amounts = false;
 };
 struct ListNodes {
   std::uint64_t request_id = 0;
@@ -150,7 +189,30 @@ struct ListEvents {
   std::uint64_t after_sequence = 0;
   std::uint32_t count_max = 1000;
 };
-// Ends every non-detached actor of a job.
+// Reserves a placement group; it waits while it does not fit. The group's id is the client's
+// choice.
+struct CreatePlacementGroup {
+  std::uint64_t request_id = 0;
+  PlacementGroupSpec spec;
+};
+// Ends the actors in it and gives back what it holds. A group that was removed stays so.
+struct RemovePlacementGroup {
+  std::uint64_t request_id = 0;
+  GroupId group_id;
+  std::string reason;
+};
+// Pushes a PlacementGroupUpdate now and at each change, until the connection ends or `stop`.
+struct WatchPlacementGroup {
+  std::uint64_t request_id = 0;
+  GroupId group_id;  // empty: by name
+  std::string name;
+  bool stop = false;
+};
+struct ListPlacementGroups {
+  std::uint64_t request_id = 0;
+  bool include_removed = true;
+};
+// Ends every non-detached actor of a job, and removes its groups.
 struct EndJob {
   std::uint64_t request_id = 0;
   JobId job_id;
@@ -180,6 +242,16 @@ struct ReadSegment {
   std::uint64_t bytes_max = 64 << 10;
 };
 
+// Pushes an OutputLine for each line of output, those that the node still has first: of the actors
+// of a job, or of one actor. Sent to the node's own port, as ReadLogs; until the connection ends.
+// The Reply says that every line written before has been sent; a second request on the connection
+// asks for that alone.
+struct FollowOutput {
+  std::uint64_t request_id = 0;
+  JobId job_id;      // empty: `actor_id` says whose
+  ActorId actor_id;  // empty: all of the job's
+};
+
 // --- head → client -------------------------------------------------------------------------------
 
 // The answer to every request that returns nothing but success or failure.
@@ -205,6 +277,13 @@ struct EventList {
   std::uint64_t request_id = 0;
   std::vector<EventRecord> events;
 };
+struct PlacementGroupUpdate {
+  PlacementGroupInfo group;
+};
+struct PlacementGroupList {
+  std::uint64_t request_id = 0;
+  std::vector<PlacementGroupInfo> groups;
+};
 struct LogText {
   std::uint64_t request_id = 0;
   Status status;
@@ -220,12 +299,25 @@ struct SegmentBytes {
   Bytes bytes;
 };
 
+// A line that an actor's process wrote.
+struct OutputLine {
+  ActorId actor_id;
+  std::string label;         // the actor's name; or its class with its rank or its id
+  std::uint64_t number = 0;  // from 1, of the actor's lines on this node
+  std::string text;
+  // Not the actor's: the node's sentence about the lines up to `number` that it left out.
+  bool notice = false;
+};
+
 using ControlMessage =
     std::variant<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
                  ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
                  WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
                  ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText,
-                 ReadSegment, SegmentBytes, NodeNote>;
+                 ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles,
+                 BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup,
+                 ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList, FollowOutput,
+                 OutputLine>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

@@ -27,12 +27,14 @@ struct HostStart {
   headEndpoint @4 :T.Endpoint;
   token @5 :Data;
   hasSavedState @6 :Bool;
+  security @7 :UInt8;
 }
 
 struct HostConnection {
   target @0 :Text;
   peer @1 :Text;
   sameNode @2 :Bool;
+  untouched @3 :Bool;
 }
 
 struct HostStop {

@@ -19,12 +19,14 @@ void write(schema::HostStart::Builder out, const HostStart& m) {
   write(out.initHeadEndpoint(), m.head_endpoint);
   out.setToken(data(m.token));
   out.setHasSavedState(m.has_saved_state);
+  out.setSecurity(m.security);
 }
 
 void write(schema::HostConnection::Builder out, const HostConnection& m) {
   out.setTarget(text(m.target));
   out.setPeer(text(m.peer));
   out.setSameNode(m.same_node);
+  out.setUntouched(m.untouched);
 }
 
 void write(schema::HostStop::Builder out, const HostStop& m) {
@@ -65,12 +67,15 @@ HostStart read(schema::HostStart::Reader in) {
           .node_endpoint = read(in.getNodeEndpoint()),
           .head_endpoint = read(in.getHeadEndpoint()),
           .token = data(in.getToken()),
-          .has_saved_state = in.getHasSavedState()};
+          .has_saved_state = in.getHasSavedState(),
+          .security = in.getSecurity()};
 }
 
 HostConnection read(schema::HostConnection::Reader in) {
-  return {
-      .target = text(in.getTarget()), .peer = text(in.getPeer()), .same_node = in.getSameNode()};
+  return {.target = text(in.getTarget()),
+          .peer = text(in.getPeer()),
+          .same_node = in.getSameNode(),
+          .untouched = in.getUntouched()};
 }
 
 HostStop read(schema::HostStop::Reader in) {

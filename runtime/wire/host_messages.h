@@ -3,9 +3,9 @@
 // of the process). Some messages travel with file descriptors.
 //
 // The socket's end is the process's end: a host that reads end-of-file exits at once, so a driver
-// that embeds a node and is killed with -9 leaves nobody behind. Where a keeper holds the node's end
-// too (runtime/process/keeper.h), the socket stays while the node's daemon is away, and what is said
-// waits in it.
+// that embeds a node and is killed with -9 leaves nobody behind. Where a keeper holds the node's
+// end too (runtime/process/keeper.h), the socket stays while the node's daemon is away, and what is
+// said waits in it.
 
 #include <cstdint>
 #include <span>
@@ -27,12 +27,17 @@ struct HostStart {
   // The cluster's token: never in argv, environment or logs.
   Bytes token;
   bool has_saved_state = false;
+  // How the cluster protects its connections: net::Security.
+  std::uint8_t security = 0;
 };
-// node → host, with one descriptor: an authenticated connection whose target was this actor.
+// node → host, with one descriptor: an authenticated connection whose target was this actor; or a
+// stranger's, of which nothing is known but that it named this actor.
 struct HostConnection {
   std::string target;  // "actor/ID" or "actor/ID/PURPOSE"
   std::string peer;    // who it is, for messages
   bool same_node = false;
+  // TLS has yet to be done (net::HandedOver); `target` is "actor/ID".
+  bool untouched = false;
 };
 // node → host: finish within grace_ms and exit.
 struct HostStop {

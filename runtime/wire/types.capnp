@@ -46,6 +46,12 @@ struct Image {
   xxh3 @1 :UInt64;
 }
 
+struct LabelTerm {
+  key @0 :Text;
+  negated @1 :Bool;
+  values @2 :List(Text);
+}
+
 struct ActorSpec {
   actorId @0 :Id;
   type @1 :Text;
@@ -62,6 +68,12 @@ struct ActorSpec {
   rank @12 :Int32;
   environment @13 :List(Pair);
   logPath @14 :Text;
+  nodeAffinitySoft @15 :Bool;
+  labelSelector @16 :List(LabelTerm);
+  labelPreference @17 :List(LabelTerm);
+  placementGroup @18 :Id;
+  bundleIndex @19 :Int32 = -1;
+  priority @20 :Int32;
 }
 
 struct ActorInfo {
@@ -79,6 +91,49 @@ struct ActorInfo {
   resources @11 :List(Resource);
   death @12 :Status;
   pendingWhy @13 :Text;
+  placementGroup @14 :Id;
+  bundleIndex @15 :Int32 = -1;
+}
+
+struct BundleSpec {
+  resources @0 :List(Resource);
+  labelSelector @1 :List(LabelTerm);
+}
+
+struct PlacementGroupSpec {
+  groupId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  bundles @3 :List(BundleSpec);
+  jobId @4 :Id;
+  owner @5 :Id;
+  detached @6 :Bool;
+  priority @7 :Int32;
+}
+
+struct BundleInfo {
+  resources @0 :List(Resource);
+  available @1 :List(Resource);
+  labelSelector @2 :List(LabelTerm);
+  nodeId @3 :Id;
+}
+
+struct PlacementGroupInfo {
+  groupId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  state @3 :UInt8;
+  generation @4 :UInt64;
+  bundles @5 :List(BundleInfo);
+  jobId @6 :Id;
+  priority @7 :Int32;
+  why @8 :Text;
+}
+
+struct Reservation {
+  groupId @0 :Id;
+  generation @1 :UInt64;
+  resources @2 :List(Resource);
 }
 
 struct NodeInfo {

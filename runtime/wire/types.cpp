@@ -34,6 +34,36 @@ std::string_view node_state_name(NodeState state) {
   return "unknown";
 }
 
+std::string_view placement_strategy_name(PlacementStrategy strategy) {
+  switch (strategy) {
+    case PlacementStrategy::kPack:
+      return "PACK";
+    case PlacementStrategy::kSpread:
+      return "SPREAD";
+    case PlacementStrategy::kStrictPack:
+      return "STRICT_PACK";
+    case PlacementStrategy::kStrictSpread:
+      return "STRICT_SPREAD";
+  }
+  return "unknown";
+}
+
+std::string_view placement_group_state_name(PlacementGroupState state) {
+  switch (state) {
+    case PlacementGroupState::kPending:
+      return "pending";
+    case PlacementGroupState::kPreparing:
+      return "preparing";
+    case PlacementGroupState::kCreated:
+      return "created";
+    case PlacementGroupState::kRescheduling:
+      return "rescheduling";
+    case PlacementGroupState::kRemoved:
+      return "removed";
+  }
+  return "unknown";
+}
+
 std::string ExitStatus::to_string() const {
   if (signal == 0) return fmt::format("exit code {}", exit_code);
   const char* name = sigabbrev_np(signal);

@@ -3,6 +3,7 @@
 //
 // Plain values. The encoding (Cap'n Proto) is hidden in this folder's sources; nobody else sees it.
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -50,6 +51,17 @@ struct Image {
   friend bool operator==(const Image&, const Image&) = default;
 };
 
+// One condition on a node's labels: the label's value is one of these; with no values, the label is
+// there. Negated: the opposite, which also holds for a node without the label.
+struct LabelTerm {
+  std::string key;
+  bool negated = false;
+  std::vector<std::string> values;
+  friend auto operator<=>(const LabelTerm&, const LabelTerm&) = default;
+};
+// All of its terms hold; an empty one holds for every node.
+using LabelSelector = std::vector<LabelTerm>;
+
 // Everything needed to create an actor, and to create it again.
 struct ActorSpec {
   ActorId actor_id;
@@ -68,7 +80,85 @@ struct ActorSpec {
   std::map<std::string, std::string> environment;
   // Where the process's output is kept besides the node's own log folder; empty: nowhere else.
   std::string log_path;
+  bool node_affinity_soft = false;  // node_affinity is tried first, then the others
+  LabelSelector label_selector;     // hard: nodes with these labels or none
+  LabelSelector label_preference;   // soft: such nodes first, then the others
+  GroupId placement_group;          // runs in a bundle of this group; empty: in none
+  // The bundle's index; -1: any with room. What a node is told to start has the one chosen.
+  std::int32_t bundle_index = -1;
+  std::int32_t priority = 0;  // while it waits: larger ones are tried first
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
+};
+
+// How the bundles of a placement group lie on nodes. PACK and SPREAD are wishes: few nodes, or one
+// bundle a node where that can be had. The strict ones hold, or the group waits.
+enum class PlacementStrategy : std::uint8_t {
+  kPack = 0,
+  kSpread = 1,
+  kStrictPack = 2,    // all on one node
+  kStrictSpread = 3,  // each on a node of its own
+};
+std::string_view placement_strategy_name(PlacementStrategy strategy);
+
+// What a placement group reserves at one node as a unit.
+struct BundleSpec {
+  Resources resources;
+  LabelSelector label_selector;
+  friend bool operator==(const BundleSpec&, const BundleSpec&) = default;
+};
+
+// Everything needed to reserve a placement group, and to reserve it again.
+struct PlacementGroupSpec {
+  GroupId group_id;
+  std::string name;  // unique among groups that were not removed; empty: unnamed
+  PlacementStrategy strategy = PlacementStrategy::kPack;
+  std::vector<BundleSpec> bundles;
+  JobId job_id;
+  ClientId owner;         // the client whose end removes it
+  bool detached = false;  // outlives its owner
+  std::int32_t priority = 0;
+  friend bool operator==(const PlacementGroupSpec&, const PlacementGroupSpec&) = default;
+};
+
+enum class PlacementGroupState : std::uint8_t {
+  kPending = 0,       // waits for room
+  kPreparing = 1,     // places were found; their nodes are asked
+  kCreated = 2,       // reserved: actors run in it
+  kRescheduling = 3,  // lost a node, holds nothing any more and waits for room
+  kRemoved = 4,       // for good
+};
+std::string_view placement_group_state_name(PlacementGroupState state);
+
+struct BundleInfo {
+  Resources resources;
+  Resources available;  // what no actor in it holds; empty unless the group is created
+  LabelSelector label_selector;
+  NodeId node_id;  // valid while preparing and created; else where it was last
+  friend bool operator==(const BundleInfo&, const BundleInfo&) = default;
+};
+
+// What the head knows of a placement group.
+struct PlacementGroupInfo {
+  GroupId group_id;
+  std::string name;
+  PlacementStrategy strategy = PlacementStrategy::kPack;
+  PlacementGroupState state = PlacementGroupState::kPending;
+  std::uint64_t generation = 0;  // number of the attempt to reserve it, from 1
+  std::vector<BundleInfo> bundles;
+  JobId job_id;
+  std::int32_t priority = 0;
+  // When it waits: what it needs and who has what. When removed: why.
+  std::string why;
+  friend bool operator==(const PlacementGroupInfo&, const PlacementGroupInfo&) = default;
+};
+
+// What a node holds for a placement group: its bundles there, summed up. How they are divided among
+// actors is the head's affair.
+struct Reservation {
+  GroupId group_id;
+  std::uint64_t generation = 0;
+  Resources resources;
+  friend bool operator==(const Reservation&, const Reservation&) = default;
 };
 
 enum class ActorState : std::uint8_t {
@@ -94,8 +184,10 @@ struct ActorInfo {
   std::int32_t rank = -1;
   JobId job_id;
   Resources resources;
-  Status death;             // not ok when kDead, and the last cause when kRestarting
-  std::string pending_why;  // when kPending: what it needs and who has what
+  Status death;                    // not ok when kDead, and the last cause when kRestarting
+  std::string pending_why;         // when kPending: what it needs and who has what
+  GroupId placement_group;         // empty: none
+  std::int32_t bundle_index = -1;  // the bundle it runs in; -1: none yet
   friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
 };
 

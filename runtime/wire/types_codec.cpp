@@ -67,6 +67,53 @@ RestartPolicy read(schema::RestartPolicy::Reader in) {
           .backoff_max_ms = in.getBackoffMaxMs()};
 }
 
+void write(capnp::List<schema::LabelTerm>::Builder out, const LabelSelector& terms) {
+  capnp::uint i = 0;
+  for (const LabelTerm& term : terms) {
+    auto one = out[i++];
+    one.setKey(text(term.key));
+    one.setNegated(term.negated);
+    auto values = one.initValues(count(term.values.size()));
+    capnp::uint j = 0;
+    for (const std::string& value : term.values) values.set(j++, text(value));
+  }
+}
+
+LabelSelector read_selector(capnp::List<schema::LabelTerm>::Reader in) {
+  return read_list(in, "label selector", [](schema::LabelTerm::Reader one) {
+    LabelTerm term;
+    term.key = text(one.getKey());
+    term.negated = one.getNegated();
+    checked_count(one.getValues(), "label values");
+    for (const auto value : one.getValues()) term.values.push_back(text(value));
+    return term;
+  });
+}
+
+void write(schema::BundleSpec::Builder out, const BundleSpec& value) {
+  write(out.initResources(count(value.resources.size())), value.resources);
+  write(out.initLabelSelector(count(value.label_selector.size())), value.label_selector);
+}
+
+BundleSpec read(schema::BundleSpec::Reader in) {
+  return {.resources = read_resources(in.getResources()),
+          .label_selector = read_selector(in.getLabelSelector())};
+}
+
+void write(schema::BundleInfo::Builder out, const BundleInfo& value) {
+  write(out.initResources(count(value.resources.size())), value.resources);
+  write(out.initAvailable(count(value.available.size())), value.available);
+  write(out.initLabelSelector(count(value.label_selector.size())), value.label_selector);
+  codec::write(out.initNodeId(), value.node_id);
+}
+
+BundleInfo read(schema::BundleInfo::Reader in) {
+  return {.resources = read_resources(in.getResources()),
+          .available = read_resources(in.getAvailable()),
+          .label_selector = read_selector(in.getLabelSelector()),
+          .node_id = read_id<NodeId>(in.getNodeId())};
+}
+
 }  // namespace
 
 void write(schema::Endpoint::Builder out, const Endpoint& value) {
@@ -119,6 +166,12 @@ void write(schema::ActorSpec::Builder out, const ActorSpec& value) {
   out.setRank(value.rank);
   write(out.initEnvironment(count(value.environment.size())), value.environment);
   out.setLogPath(text(value.log_path));
+  out.setNodeAffinitySoft(value.node_affinity_soft);
+  write(out.initLabelSelector(count(value.label_selector.size())), value.label_selector);
+  write(out.initLabelPreference(count(value.label_preference.size())), value.label_preference);
+  write(out.initPlacementGroup(), value.placement_group);
+  out.setBundleIndex(value.bundle_index);
+  out.setPriority(value.priority);
 }
 
 ActorSpec read(schema::ActorSpec::Reader in) {
@@ -139,6 +192,12 @@ ActorSpec read(schema::ActorSpec::Reader in) {
   value.rank = in.getRank();
   value.environment = read_texts(in.getEnvironment(), "environment");
   value.log_path = text(in.getLogPath());
+  value.node_affinity_soft = in.getNodeAffinitySoft();
+  value.label_selector = read_selector(in.getLabelSelector());
+  value.label_preference = read_selector(in.getLabelPreference());
+  value.placement_group = read_id<GroupId>(in.getPlacementGroup());
+  value.bundle_index = in.getBundleIndex();
+  value.priority = in.getPriority();
   return value;
 }
 
@@ -157,6 +216,8 @@ void write(schema::ActorInfo::Builder out, const ActorInfo& value) {
   write(out.initResources(count(value.resources.size())), value.resources);
   if (!value.death.ok()) write(out.initDeath(), value.death);
   out.setPendingWhy(text(value.pending_why));
+  write(out.initPlacementGroup(), value.placement_group);
+  out.setBundleIndex(value.bundle_index);
 }
 
 ActorInfo read(schema::ActorInfo::Reader in) {
@@ -175,6 +236,8 @@ ActorInfo read(schema::ActorInfo::Reader in) {
   value.resources = read_resources(in.getResources());
   value.death = read(in.getDeath());
   value.pending_why = text(in.getPendingWhy());
+  value.placement_group = read_id<GroupId>(in.getPlacementGroup());
+  value.bundle_index = in.getBundleIndex();
   return value;
 }
 
@@ -231,6 +294,72 @@ EventRecord read(schema::EventRecord::Reader in) {
           .actor_id = read_id<ActorId>(in.getActorId()),
           .generation = in.getGeneration(),
           .text = text(in.getText())};
+}
+
+void write(schema::PlacementGroupSpec::Builder out, const PlacementGroupSpec& value) {
+  write(out.initGroupId(), value.group_id);
+  out.setName(text(value.name));
+  out.setStrategy(static_cast<std::uint8_t>(value.strategy));
+  write_list([&](auto size) { return out.initBundles(size); }, value.bundles,
+             [](auto one, const BundleSpec& bundle) { write(one, bundle); });
+  write(out.initJobId(), value.job_id);
+  write(out.initOwner(), value.owner);
+  out.setDetached(value.detached);
+  out.setPriority(value.priority);
+}
+
+PlacementGroupSpec read(schema::PlacementGroupSpec::Reader in) {
+  PlacementGroupSpec value;
+  value.group_id = read_id<GroupId>(in.getGroupId());
+  value.name = text(in.getName());
+  value.strategy = read_enum(in.getStrategy(), PlacementStrategy::kStrictSpread, "strategy");
+  value.bundles = read_list(in.getBundles(), "bundles",
+                            [](schema::BundleSpec::Reader one) { return read(one); });
+  value.job_id = read_id<JobId>(in.getJobId());
+  value.owner = read_id<ClientId>(in.getOwner());
+  value.detached = in.getDetached();
+  value.priority = in.getPriority();
+  return value;
+}
+
+void write(schema::PlacementGroupInfo::Builder out, const PlacementGroupInfo& value) {
+  write(out.initGroupId(), value.group_id);
+  out.setName(text(value.name));
+  out.setStrategy(static_cast<std::uint8_t>(value.strategy));
+  out.setState(static_cast<std::uint8_t>(value.state));
+  out.setGeneration(value.generation);
+  write_list([&](auto size) { return out.initBundles(size); }, value.bundles,
+             [](auto one, const BundleInfo& bundle) { write(one, bundle); });
+  write(out.initJobId(), value.job_id);
+  out.setPriority(value.priority);
+  out.setWhy(text(value.why));
+}
+
+PlacementGroupInfo read(schema::PlacementGroupInfo::Reader in) {
+  PlacementGroupInfo value;
+  value.group_id = read_id<GroupId>(in.getGroupId());
+  value.name = text(in.getName());
+  value.strategy = read_enum(in.getStrategy(), PlacementStrategy::kStrictSpread, "strategy");
+  value.state = read_enum(in.getState(), PlacementGroupState::kRemoved, "placement group state");
+  value.generation = in.getGeneration();
+  value.bundles = read_list(in.getBundles(), "bundles",
+                            [](schema::BundleInfo::Reader one) { return read(one); });
+  value.job_id = read_id<JobId>(in.getJobId());
+  value.priority = in.getPriority();
+  value.why = text(in.getWhy());
+  return value;
+}
+
+void write(schema::Reservation::Builder out, const Reservation& value) {
+  write(out.initGroupId(), value.group_id);
+  out.setGeneration(value.generation);
+  write(out.initResources(count(value.resources.size())), value.resources);
+}
+
+Reservation read(schema::Reservation::Reader in) {
+  return {.group_id = read_id<GroupId>(in.getGroupId()),
+          .generation = in.getGeneration(),
+          .resources = read_resources(in.getResources())};
 }
 
 }  // namespace troupe::wire::codec

@@ -18,6 +18,9 @@ void write(schema::NodeInfo::Builder out, const NodeInfo& value);
 void write(schema::ExitStatus::Builder out, const ExitStatus& value);
 void write(schema::EventRecord::Builder out, const EventRecord& value);
 void write(schema::Status::Builder out, const Status& value);
+void write(schema::PlacementGroupSpec::Builder out, const PlacementGroupSpec& value);
+void write(schema::PlacementGroupInfo::Builder out, const PlacementGroupInfo& value);
+void write(schema::Reservation::Builder out, const Reservation& value);
 
 Endpoint read(schema::Endpoint::Reader in);
 ActorSpec read(schema::ActorSpec::Reader in);
@@ -25,6 +28,9 @@ ActorInfo read(schema::ActorInfo::Reader in);
 NodeInfo read(schema::NodeInfo::Reader in);
 ExitStatus read(schema::ExitStatus::Reader in);
 EventRecord read(schema::EventRecord::Reader in);
+PlacementGroupSpec read(schema::PlacementGroupSpec::Reader in);
+PlacementGroupInfo read(schema::PlacementGroupInfo::Reader in);
+Reservation read(schema::Reservation::Reader in);
 // A null status is ok.
 Status read(schema::Status::Reader in);
 

@@ -53,6 +53,12 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
     std::uint64_t request_id = 0;  // of a WatchActor that was not answered yet
     OnActor on_actor;
   };
+  struct GroupWatch {
+    GroupId group_id;  // empty until a watch by name has its first update
+    std::string name;
+    std::uint64_t request_id = 0;
+    OnGroup on_group;
+  };
 
   State(net::EventLoop& l, net::Address a, net::Token t, wire::ClientHello h,
         const HeadClientOptions& o)
@@ -68,8 +74,11 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void transmit(const wire::ControlMessage& message);
   void received(std::span<const std::byte> frame);
   void updated(const wire::ActorInfo& actor);
+  void updated(const wire::PlacementGroupInfo& group);
   void answered(std::uint64_t request_id, wire::ControlMessage message);
   void send_watch(WatchId id);
+  void send_group_watch(WatchId id);
+  void send_node_watch();
   void resume();
   void end();
 
@@ -86,6 +95,8 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::uint64_t next_request = 1;
   std::map<std::uint64_t, Request> requests;  // unanswered, in order
   std::map<WatchId, Watch> watches;
+  std::map<WatchId, GroupWatch> group_watches;
+  std::vector<OnNode> node_watchers;
 };
 
 // --- connecting ---------------------------------------------------------------------------------
@@ -140,6 +151,10 @@ void HeadClient::State::resume() {
   for (auto& [id, watch] : watches) {
     if (watch.request_id == 0) send_watch(id);
   }
+  for (auto& [id, watch] : group_watches) {
+    if (watch.request_id == 0) send_group_watch(id);
+  }
+  if (!node_watchers.empty()) send_node_watch();
 }
 
 void HeadClient::State::lost(const Status& why) {
@@ -178,7 +193,8 @@ void HeadClient::State::try_again(Duration pause, TimePoint until) {
       if (self->closed) return;
       if (status.ok()) {
         self->retrying = false;
-      } else if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol) {
+      } else if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol ||
+                 status.code() == Code::kFailedPrecondition) {
         self->give_up(status);
       } else {
         self->try_again(std::clamp(2 * pause, kRetryFirst, kRetryMost), until);
@@ -191,8 +207,10 @@ void HeadClient::State::give_up(const Status& why) {
   retrying = false;
   auto failed = std::exchange(requests, {});
   auto ended = std::exchange(watches, {});
+  auto ended_groups = std::exchange(group_watches, {});
   for (auto& [id, request] : failed) request.done(why);
   for (auto& [id, watch] : ended) watch.on_actor(why);
+  for (auto& [id, watch] : ended_groups) watch.on_group(why);
   // A later request tries once more.
 }
 
@@ -200,6 +218,8 @@ void HeadClient::State::end() {
   closed = true;
   requests.clear();
   watches.clear();
+  group_watches.clear();
+  node_watchers.clear();
   if (connection) connection->close();
   connection.reset();
 }
@@ -237,6 +257,10 @@ void HeadClient::State::received(std::span<const std::byte> frame) {
   if (!message.ok()) return cut(message.status());
   if (const auto* update = std::get_if<wire::ActorUpdate>(&*message)) {
     updated(update->actor);
+  } else if (const auto* group = std::get_if<wire::PlacementGroupUpdate>(&*message)) {
+    updated(group->group);
+  } else if (const auto* changed = std::get_if<wire::NodeUpdate>(&*message)) {
+    for (const auto& on_node : std::vector<OnNode>(node_watchers)) on_node(changed->node);
   } else if (const std::uint64_t id = request_id_of(*message); id != 0) {
     answered(id, std::move(*message));
   }
@@ -280,6 +304,41 @@ void HeadClient::State::updated(const wire::ActorInfo& actor) {
     if (closed) return;
     callback(actor);
   }
+}
+
+void HeadClient::State::send_group_watch(WatchId id) {
+  GroupWatch& watch = group_watches.at(id);
+  watch.request_id = next_request;
+  ask(wire::WatchPlacementGroup{.group_id = watch.group_id, .name = watch.name},
+      [self = shared_from_this(), id](Result<wire::ControlMessage> answer) {
+        const auto found = self->group_watches.find(id);
+        if (found == self->group_watches.end()) return;
+        found->second.request_id = 0;
+        const Status status = answer.ok() ? status_of(*answer) : answer.status();
+        if (status.ok()) return;  // its state comes as an update
+        auto on_group = std::move(found->second.on_group);
+        self->group_watches.erase(found);
+        on_group(status);
+      });
+}
+
+void HeadClient::State::updated(const wire::PlacementGroupInfo& group) {
+  std::vector<OnGroup> callbacks;
+  for (auto& [id, watch] : group_watches) {
+    if (watch.group_id.empty() && !watch.name.empty() && watch.name == group.name) {
+      watch.group_id = group.group_id;
+    }
+    if (watch.group_id == group.group_id) callbacks.push_back(watch.on_group);
+  }
+  for (const auto& callback : callbacks) {
+    if (closed) return;
+    callback(group);
+  }
+}
+
+// Said again on each connection; an attempt that a lost connection leaves unanswered does no harm.
+void HeadClient::State::send_node_watch() {
+  ask(wire::WatchNodes{.without_amounts = true}, [](Result<wire::ControlMessage>) {});
 }
 
 // --- the client ---------------------------------------------------------------------------------
@@ -345,11 +404,15 @@ void HeadClient::kill_actor(ActorId actor_id, bool allow_restart, std::int64_t g
   });
 }
 
+// Numbers are given here, so that the caller has its own before the first callback.
+HeadClient::WatchId HeadClient::next_watch() {
+  static std::atomic<WatchId> next{1};
+  return next++;
+}
+
 HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string& name,
                                             OnActor on_actor) {
-  // Numbers are given here, so that the caller has its own before the first callback.
-  static std::atomic<WatchId> next{1};
-  const WatchId id = next++;
+  const WatchId id = next_watch();
   state_->loop.post([state = state_, id, actor_id, name, on_actor] {
     if (state->closed) return;
     state->watches[id] = {actor_id, actor_id.empty() ? name : std::string(), 0, on_actor};
@@ -399,6 +462,14 @@ T wait_for(Deadline deadline, Ask ask) {
 
 }  // namespace
 
+void HeadClient::watch_nodes(OnNode on_node) {
+  state_->loop.post([state = state_, on_node = std::move(on_node)]() mutable {
+    if (state->closed) return;
+    state->node_watchers.push_back(std::move(on_node));
+    state->send_node_watch();
+  });
+}
+
 void HeadClient::list_nodes(OnNodes done) {
   state_->loop.post([state = state_, done] {
     state->ask(wire::ListNodes{}, [done](Result<wire::ControlMessage> answer) {
@@ -412,6 +483,60 @@ void HeadClient::list_actors(bool include_dead, OnActors done) {
     state->ask(wire::ListActors{.include_dead = include_dead},
                [done](Result<wire::ControlMessage> answer) {
                  done(member(answer, &wire::ActorList::actors));
+               });
+  });
+}
+
+void HeadClient::create_group(wire::PlacementGroupSpec spec, OnStatus done) {
+  state_->loop.post([state = state_, spec = std::move(spec), done]() mutable {
+    state->ask(wire::CreatePlacementGroup{.spec = std::move(spec)},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
+void HeadClient::remove_group(GroupId group_id, const std::string& reason, OnStatus done) {
+  state_->loop.post([state = state_, group_id, reason, done] {
+    state->ask(wire::RemovePlacementGroup{.group_id = group_id, .reason = reason},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
+HeadClient::WatchId HeadClient::watch_group(GroupId group_id, const std::string& name,
+                                            OnGroup on_group) {
+  const WatchId id = next_watch();
+  state_->loop.post([state = state_, id, group_id, name, on_group] {
+    if (state->closed) return;
+    state->group_watches[id] = {group_id, group_id.empty() ? name : std::string(), 0, on_group};
+    state->send_group_watch(id);
+  });
+  return id;
+}
+
+void HeadClient::unwatch_group(WatchId watch) {
+  state_->loop.post([state = state_, watch] {
+    const auto found = state->group_watches.find(watch);
+    if (found == state->group_watches.end()) return;
+    const GroupId group_id = found->second.group_id;
+    auto& watches = state->group_watches;
+    watches.erase(found);
+    const bool last = std::none_of(watches.begin(), watches.end(),
+                                   [&](const auto& w) { return w.second.group_id == group_id; });
+    if (last && !group_id.empty()) {
+      state->ask(wire::WatchPlacementGroup{.group_id = group_id, .stop = true},
+                 [](Result<wire::ControlMessage>) {});
+    }
+  });
+}
+
+void HeadClient::list_groups(bool include_removed, OnGroups done) {
+  state_->loop.post([state = state_, include_removed, done] {
+    state->ask(wire::ListPlacementGroups{.include_removed = include_removed},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(member(answer, &wire::PlacementGroupList::groups));
                });
   });
 }
@@ -449,6 +574,11 @@ Result<std::vector<wire::NodeInfo>> HeadClient::nodes(Deadline deadline) {
 Result<std::vector<wire::ActorInfo>> HeadClient::actors(bool include_dead, Deadline deadline) {
   return wait_for<Result<std::vector<wire::ActorInfo>>>(
       deadline, [&](auto done) { list_actors(include_dead, std::move(done)); });
+}
+Result<std::vector<wire::PlacementGroupInfo>> HeadClient::groups(bool include_removed,
+                                                                 Deadline deadline) {
+  return wait_for<Result<std::vector<wire::PlacementGroupInfo>>>(
+      deadline, [&](auto done) { list_groups(include_removed, std::move(done)); });
 }
 Result<std::vector<wire::EventRecord>> HeadClient::events(std::uint64_t after_sequence,
                                                           std::uint32_t count_max,

@@ -3,7 +3,7 @@
 //
 // A control connection that comes back by itself: while the head is away, requests wait up to
 // `reconnect_timeout` and are sent again, which is safe because every request of this class may be
-// repeated (clients choose the ids of the actors they create). Watches are renewed.
+// repeated (clients choose the ids of the actors and groups they create). Watches are renewed.
 //
 // Thread-safe. Callbacks come on the loop's thread, never from within the call that asked: they
 // must be short and must not wait. After close() none comes.
@@ -33,9 +33,12 @@ class HeadClient {
  public:
   using WatchId = std::uint64_t;
   using OnStatus = std::function<void(Status)>;
+  using OnNode = std::function<void(const wire::NodeInfo&)>;
   using OnActor = std::function<void(Result<wire::ActorInfo>)>;
   using OnNodes = std::function<void(Result<std::vector<wire::NodeInfo>>)>;
   using OnActors = std::function<void(Result<std::vector<wire::ActorInfo>>)>;
+  using OnGroup = std::function<void(Result<wire::PlacementGroupInfo>)>;
+  using OnGroups = std::function<void(Result<std::vector<wire::PlacementGroupInfo>>)>;
   using OnEvents = std::function<void(Result<std::vector<wire::EventRecord>>)>;
 
   // Connects and introduces itself; waits, so not on the loop's thread. The loop must outlive the
@@ -53,10 +56,22 @@ class HeadClient {
   // empty: the living actor called `name`.
   WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor);
   void unwatch(WatchId watch);
+  // Calls `on_node` for every node now and when one joins, changes its state or dies, until
+  // close(); again for all of them when the head was away. Not when only what is free of a node
+  // changes.
+  void watch_nodes(OnNode on_node);
   void list_nodes(OnNodes done);
   void list_actors(bool include_dead, OnActors done);
   void list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done);
-  // Ends every actor of the job that is not detached.
+  // `done` when the head has accepted or refused it, not when it is reserved: watch_group tells
+  // that.
+  void create_group(wire::PlacementGroupSpec spec, OnStatus done);
+  void remove_group(GroupId group_id, const std::string& reason, OnStatus done);
+  // As watch_actor. `group_id` empty: the group called `name`.
+  WatchId watch_group(GroupId group_id, const std::string& name, OnGroup on_group);
+  void unwatch_group(WatchId watch);
+  void list_groups(bool include_removed, OnGroups done);
+  // Ends every actor of the job that is not detached, and removes its placement groups.
   void end_job(JobId job_id, const std::string& reason, OnStatus done);
   // Ends all actors, all nodes, then the head.
   void stop_cluster(const std::string& reason, OnStatus done);
@@ -67,12 +82,14 @@ class HeadClient {
   // The same, waiting: for tools. Not on the loop's thread.
   Result<std::vector<wire::NodeInfo>> nodes(Deadline deadline);
   Result<std::vector<wire::ActorInfo>> actors(bool include_dead, Deadline deadline);
+  Result<std::vector<wire::PlacementGroupInfo>> groups(bool include_removed, Deadline deadline);
   Result<std::vector<wire::EventRecord>> events(std::uint64_t after_sequence,
                                                 std::uint32_t count_max, Deadline deadline);
   Status stop(const std::string& reason, Deadline deadline);
 
  private:
   struct State;
+  static WatchId next_watch();
   explicit HeadClient(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kDeathLogBytesMax = 2048;
 // Restarts that the back-off of an actor without a limit looks at.
 constexpr std::size_t kRestartsRememberedMax = 64;
+// A back-off, however long one was asked for.
+constexpr std::int64_t kBackOffMsMax = 24 * 3'600'000;
 
 }  // namespace
 
@@ -50,7 +52,9 @@ void HeadState::create(wire::ActorSpec spec, std::uint64_t gang) {
   actor.info.rank = spec.rank;
   actor.info.job_id = spec.job_id;
   actor.info.resources = spec.resources;
+  actor.info.placement_group = spec.placement_group;
   actor.spec = std::move(spec);
+  if (actor.in_group()) groups_.at(actor.spec.placement_group).actors.insert(actor.spec.actor_id);
   if (!actor.spec.name.empty()) living_names_[actor.spec.name] = actor.spec.actor_id;
   ++living_count_;
   deltas_.push_back(ActorCreated{actor.spec, gang});
@@ -105,7 +109,8 @@ void HeadState::on(PeerId peer, wire::ActorExited& message) {
 bool HeadState::may_restart(ActorRecord& actor) const {
   const wire::RestartPolicy& policy = actor.spec.restart;
   auto& restarts = actor.restarts_unix_us;
-  if (policy.window_ms > 0) {
+  // A window that began before the calendar's first day forgets nothing.
+  if (policy.window_ms > 0 && policy.window_ms < now_.unix_us / 1000) {
     const std::int64_t oldest = now_.unix_us - policy.window_ms * 1000;
     std::erase_if(restarts, [&](std::int64_t time) { return time < oldest; });
   }
@@ -121,7 +126,7 @@ Duration HeadState::back_off(const ActorRecord& actor) {
   const wire::RestartPolicy& policy = actor.spec.restart;
   const std::size_t doublings = std::min<std::size_t>(actor.restarts_unix_us.size(), 30);
   const std::int64_t initial = std::clamp<std::int64_t>(policy.backoff_initial_ms, 0, 1'000'000);
-  const std::int64_t longest = std::max<std::int64_t>(policy.backoff_max_ms, 0);
+  const std::int64_t longest = std::clamp<std::int64_t>(policy.backoff_max_ms, 0, kBackOffMsMax);
   return std::chrono::milliseconds(std::min(initial << doublings, longest));
 }
 
@@ -150,9 +155,9 @@ void HeadState::process_gone(ActorRecord& actor, Status cause, Duration restart_
   actor.info.state = wire::ActorState::kRestarting;
   actor.info.restarts += 1;
   actor.info.death = cause;
-  // Its place is kept for the next process, unless the node takes nothing new.
-  const auto node = nodes_.find(actor.info.node_id);
-  if (node == nodes_.end() || !node->second.usable()) free_lease_of(actor);
+  // Its place is kept for the next process, unless the node takes nothing new, or the bundle is
+  // there no more.
+  if (!has_place(actor)) free_lease_of(actor);
   arm(*actor.restart_at, TimerKind::kActor, actor.spec.actor_id.high, actor.spec.actor_id.low);
   log_event("actor_restarting", actor.info.node_id, actor.spec.actor_id, actor.info.generation,
             fmt::format("{}; restart {} in {} ms", cause.message(), actor.info.restarts,
@@ -160,16 +165,21 @@ void HeadState::process_gone(ActorRecord& actor, Status cause, Duration restart_
   changed(actor);
 }
 
+// Whether a next process may take over the lease that the actor holds.
+bool HeadState::has_place(const ActorRecord& actor) const {
+  const auto node = nodes_.find(actor.info.node_id);
+  if (actor.lease_generation == 0 || node == nodes_.end() || !node->second.usable()) return false;
+  return !actor.in_group() ||
+         node->second.inside.contains({actor.spec.actor_id, actor.lease_generation});
+}
+
 void HeadState::back_off_over(ActorRecord& actor) {
   actor.restart_at.reset();
-  const bool held = actor.lease_generation != 0;
-  const auto node = nodes_.find(actor.info.node_id);
+  const bool kept = has_place(actor);
   free_lease_of(actor);
-  if (held && node != nodes_.end() && node->second.usable()) {
-    return start_on(actor, node->second);  // takes at once what was just freed
-  }
+  // Takes at once what was just freed.
+  if (kept) return start_on(actor, nodes_.at(actor.info.node_id));
   enqueue(actor, next_order_++);
-  schedule_needed_ = true;
 }
 
 void HeadState::bury(ActorRecord& actor, Status death) {
@@ -188,7 +198,8 @@ void HeadState::bury(ActorRecord& actor, Status death) {
   log_event("actor_died", actor.info.node_id, id, actor.info.generation,
             actor.info.death.message());
   changed(actor);
-  schedule_needed_ = true;
+  const auto group = groups_.find(actor.spec.placement_group);
+  if (group != groups_.end()) group->second.actors.erase(id);
   dead_actors_.push_back(id);
 }
 
@@ -225,8 +236,8 @@ void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t g
   // A gang is placed whole or not at all: without this member it never will be.
   std::vector<ActorId> others;
   if (actor.info.state == wire::ActorState::kPending && actor.gang != 0) {
-    const auto entry = queue_.find(actor.queue_order);
-    if (entry != queue_.end()) others = entry->second;
+    const auto entry = queue_.find(key_of(actor));
+    if (entry != queue_.end()) others = entry->second.members;
   }
   const std::string who = describe(actor);
   bury(actor, error(Code::kActorDied, "{} was ended before it ran: {}", who, reason));

@@ -1,5 +1,6 @@
 // Drivers, actors' processes and tools: what they ask for, and what ends with them.
 
+#include <algorithm>
 #include <set>
 
 #include "scheduler/control/head_state.h"
@@ -44,6 +45,10 @@ void HeadState::drop_watches(PeerId peer, const PeerRecord& record) {
     const auto actor = actors_.find(id);
     if (actor != actors_.end()) actor->second.watchers.erase(peer);
   }
+  for (const GroupId& id : record.watched_groups) {
+    const auto group = groups_.find(id);
+    if (group != groups_.end()) group->second.watchers.erase(peer);
+  }
 }
 
 void HeadState::peer_closed(PeerId peer) {
@@ -67,11 +72,20 @@ void HeadState::owner_gone(const ClientRecord& client) {
       owned.push_back(id);
     }
   }
-  if (owned.empty()) return;
+  std::vector<GroupId> groups;
+  for (const auto& [id, group] : groups_) {
+    if (!group.removed() && !group.spec.detached && group.spec.owner == client.client_id) {
+      groups.push_back(id);
+    }
+  }
+  if (owned.empty() && groups.empty()) return;
   const std::string who = client.name.empty() ? client.client_id.brief() : client.name;
   log_event("owner_gone", {}, {}, 0,
-            fmt::format("{} is gone; its {} actors end with it", who, owned.size()));
-  end_actors(owned, fmt::format("its owner ({}) is gone", who));
+            fmt::format("{} is gone; its {} actors and {} placement groups end with it", who,
+                        owned.size(), groups.size()));
+  const std::string reason = fmt::format("its owner ({}) is gone", who);
+  end_actors(owned, reason);
+  remove_groups(groups, reason);
 }
 
 void HeadState::end_actors(const std::vector<ActorId>& ids, const std::string& reason) {
@@ -91,6 +105,8 @@ Status HeadState::check_specs(const std::vector<wire::ActorSpec>& specs) const {
                    spec.actor_id.to_string());
     }
     TROUPE_RETURN_IF_ERROR(validate(spec.resources).with("actor", spec.type));
+    TROUPE_RETURN_IF_ERROR(validate(spec.label_selector).with("actor", spec.type));
+    TROUPE_RETURN_IF_ERROR(validate(spec.label_preference).with("actor", spec.type));
     if (spec.name.empty()) continue;
     if (living_names_.contains(spec.name) || !names.insert(spec.name).second) {
       return error(Code::kAlreadyExists,
@@ -110,16 +126,20 @@ Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang
                  config_.actors_max);
   }
   TROUPE_RETURN_IF_ERROR(check_specs(specs));
+  TROUPE_RETURN_IF_ERROR(check_bundles(specs, no_wait));
   std::vector<Bundle> bundles;
+  std::int32_t priority = specs.front().priority;
   for (const wire::ActorSpec& spec : specs) {
-    bundles.push_back({spec.resources, spec.node_affinity, std::nullopt});
+    if (spec.placement_group.empty()) bundles.push_back(bundle_of(spec));
+    priority = std::max(priority, spec.priority);
   }
-  const std::vector<NodeCapacity> nodes = capacities();
+  if (bundles.empty()) return {};
   const auto possible = [&](std::span<const Bundle> wanted) -> Status {
+    const PlacementRequest request{wanted};
     // Without any node yet there is nothing to judge by: they may still join, or come back.
-    if (!nodes.empty() && !feasible(wanted, nodes) && !awaits_nodes()) {
+    if (view_.size() > 0 && !place_on_empty(request, view_) && !awaits_nodes()) {
       return error(Code::kResourceExhausted, "the cluster can never hold it: {}",
-                   explain(wanted, nodes));
+                   explain(request, view_));
     }
     return {};
   };
@@ -128,8 +148,56 @@ Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang
   } else {
     for (const Bundle& bundle : bundles) TROUPE_RETURN_IF_ERROR(possible(std::span(&bundle, 1)));
   }
-  if (no_wait && !place(bundles, nodes)) {
-    return error(Code::kResourceExhausted, "no room now: {}", explain(bundles, nodes));
+  const KeptFree* kept = kept_free_before({-static_cast<std::int64_t>(priority), next_order_});
+  if (no_wait && !place({bundles}, view_, kept)) {
+    return error(Code::kResourceExhausted, "no room now: {}", explain({bundles}, view_, kept));
+  }
+  return {};
+}
+
+// Actors in placement groups: whether their bundles could ever hold them, or hold them now.
+Status HeadState::check_bundles(const std::vector<wire::ActorSpec>& specs, bool no_wait) const {
+  BundleUse now;
+  for (const wire::ActorSpec& spec : specs) {
+    if (spec.placement_group.empty()) {
+      if (spec.bundle_index < 0) continue;
+      return error(Code::kInvalidArgument, "{} asks for bundle {} of no placement group", spec.type,
+                   spec.bundle_index);
+    }
+    const auto found = groups_.find(spec.placement_group);
+    if (found == groups_.end()) {
+      return error(Code::kNotFound, "there is no placement group {}",
+                   spec.placement_group.to_string());
+    }
+    const GroupRecord& group = found->second;
+    if (group.removed()) {
+      return error(Code::kFailedPrecondition, "{} was removed: {}", describe(group),
+                   group.info.why);
+    }
+    const auto count = static_cast<std::int64_t>(group.spec.bundles.size());
+    if (spec.bundle_index < -1 || spec.bundle_index >= count) {
+      return error(Code::kInvalidArgument, "{} has bundles 0 to {}, no bundle {}", describe(group),
+                   count - 1, spec.bundle_index);
+    }
+    BundleUse whole;
+    if (!bundle_for(spec, -1, group, whole, true)) {
+      std::string bundles;
+      const std::int64_t first = std::max(spec.bundle_index, 0);
+      const std::int64_t last =
+          spec.bundle_index < 0 ? std::min<std::int64_t>(count, 8) : first + 1;
+      for (std::int64_t i = first; i < last; ++i) {
+        bundles += fmt::format(
+            "; bundle {} has {}", i,
+            format_resources(group.spec.bundles[static_cast<std::size_t>(i)].resources));
+      }
+      return error(Code::kResourceExhausted, "{} can never hold it: {} needs {}{}", describe(group),
+                   spec.type, format_resources(spec.resources), bundles);
+    }
+    if (no_wait && !bundle_for(spec, -1, group, now, false)) {
+      return error(Code::kResourceExhausted, "no room now: {} needs {} in {}, which is {}",
+                   spec.type, format_resources(spec.resources), describe(group),
+                   wire::placement_group_state_name(group.info.state));
+    }
   }
   return {};
 }
@@ -152,6 +220,12 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
   reply(peer, message.request_id, std::move(status));
   if (!good) return;
   const std::uint64_t gang = message.gang ? next_order_++ : 0;
+  if (message.gang) {
+    // It stands in line as one.
+    std::int32_t priority = message.specs.front().priority;
+    for (const wire::ActorSpec& spec : message.specs) priority = std::max(priority, spec.priority);
+    for (wire::ActorSpec& spec : message.specs) spec.priority = priority;
+  }
   for (wire::ActorSpec& spec : message.specs) {
     // What an actor creates belongs to the actor's owner: it stays when the actor's process is
     // replaced by another one, which is another client.
@@ -161,7 +235,6 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
     create(std::move(spec), gang);
     enqueue(actors_.at(id), gang != 0 ? gang : next_order_++);
   }
-  schedule_needed_ = true;
 }
 
 void HeadState::on(PeerId peer, wire::KillActor& message) {
@@ -204,6 +277,7 @@ void HeadState::on(PeerId peer, wire::WatchActor& message) {
 void HeadState::on(PeerId peer, wire::WatchNodes& message) {
   reply(peer, message.request_id, {});
   peers_[peer].watches_nodes = true;
+  peers_[peer].watches_amounts = !message.without_amounts;
   for (const auto& [id, node] : nodes_) send(peer, wire::NodeUpdate{visible(node)});
 }
 
@@ -215,7 +289,15 @@ void HeadState::on(PeerId peer, wire::EndJob& message) {
       ended.push_back(id);
     }
   }
-  end_actors(ended, message.reason.empty() ? "its job ended" : message.reason);
+  std::vector<GroupId> groups;
+  for (const auto& [id, group] : groups_) {
+    if (!group.removed() && !group.spec.detached && group.spec.job_id == message.job_id) {
+      groups.push_back(id);
+    }
+  }
+  const std::string reason = message.reason.empty() ? "its job ended" : message.reason;
+  end_actors(ended, reason);
+  remove_groups(groups, reason);
 }
 
 }  // namespace troupe::scheduler

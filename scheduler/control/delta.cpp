@@ -16,6 +16,9 @@ enum class Kind : std::uint8_t {
   kActorChanged = 4,
   kActorForgotten = 5,
   kEventLogged = 6,
+  kGroupCreated = 7,
+  kGroupChanged = 8,
+  kGroupForgotten = 9,
 };
 
 class Writer {
@@ -120,6 +123,23 @@ std::vector<std::byte> encode_one(const EventLogged& delta) {
   return Writer(Kind::kEventLogged).finish(list);
 }
 
+std::vector<std::byte> encode_one(const GroupCreated& delta) {
+  wire::CreatePlacementGroup message;
+  message.spec = delta.spec;
+  return Writer(Kind::kGroupCreated).finish(message);
+}
+std::vector<std::byte> encode_one(const GroupChanged& delta) {
+  Writer writer(Kind::kGroupChanged);
+  writer.u64(delta.queue_order);
+  writer.u8(delta.was_created ? 1 : 0);
+  return writer.finish(wire::PlacementGroupUpdate{delta.info});
+}
+std::vector<std::byte> encode_one(const GroupForgotten& delta) {
+  Writer writer(Kind::kGroupForgotten);
+  writer.id(delta.group_id);
+  return writer.finish();
+}
+
 Result<Delta> decode_created(Reader& reader) {
   ActorCreated delta;
   delta.gang = reader.u64();
@@ -150,6 +170,14 @@ Result<Delta> decode_changed(Reader& reader) {
   return Delta(std::move(delta));
 }
 
+Result<Delta> decode_group_changed(Reader& reader) {
+  GroupChanged delta;
+  delta.queue_order = reader.u64();
+  delta.was_created = (reader.u8() & 1) != 0;
+  delta.info = TROUPE_TRY(reader.message<wire::PlacementGroupUpdate>()).group;
+  return Delta(std::move(delta));
+}
+
 Result<Delta> decode_event(Reader& reader) {
   auto message = TROUPE_TRY(reader.message<wire::EventList>());
   if (message.events.size() != 1) {
@@ -172,6 +200,12 @@ Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
       return Delta(ActorForgotten{reader.id<ActorId>()});
     case Kind::kEventLogged:
       return decode_event(reader);
+    case Kind::kGroupCreated:
+      return Delta(GroupCreated{TROUPE_TRY(reader.message<wire::CreatePlacementGroup>()).spec});
+    case Kind::kGroupChanged:
+      return decode_group_changed(reader);
+    case Kind::kGroupForgotten:
+      return Delta(GroupForgotten{reader.id<GroupId>()});
   }
   return error(Code::kUnsupported,
                "the journal has a record of kind {}, which a later version wrote", kind);

@@ -47,8 +47,23 @@ struct EventLogged {
   friend bool operator==(const EventLogged&, const EventLogged&) = default;
 };
 
-using Delta =
-    std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten, EventLogged>;
+struct GroupCreated {
+  wire::PlacementGroupSpec spec;
+  friend bool operator==(const GroupCreated&, const GroupCreated&) = default;
+};
+struct GroupChanged {
+  wire::PlacementGroupInfo info;  // without what is available: that follows from the actors
+  std::uint64_t queue_order = 0;  // its place in line, kept when it was reserved
+  bool was_created = false;       // it was whole once
+  friend bool operator==(const GroupChanged&, const GroupChanged&) = default;
+};
+struct GroupForgotten {
+  GroupId group_id;
+  friend bool operator==(const GroupForgotten&, const GroupForgotten&) = default;
+};
+
+using Delta = std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
+                           EventLogged, GroupCreated, GroupChanged, GroupForgotten>;
 
 std::vector<std::byte> encode_delta(const Delta& delta);
 // kDataLoss for bytes that are no record; kUnsupported for a version or kind of a later release.

@@ -2,6 +2,7 @@
 // What the head's state machine takes in, and what it asks to be done.
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -30,7 +31,13 @@ struct PeerClosed {
 // Time has come to next_deadline().
 struct Tick {};
 
-using Event = std::variant<MessageArrived, PeerClosed, Tick>;
+// The daemon has noticed something that belongs among the cluster's events (event_kinds.h).
+struct DaemonNoted {
+  std::string kind;
+  std::string text;  // one sentence
+};
+
+using Event = std::variant<MessageArrived, PeerClosed, Tick, DaemonNoted>;
 
 struct SendMessage {
   PeerId peer = 0;

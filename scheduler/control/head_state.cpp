@@ -26,15 +26,18 @@ Outcome HeadState::apply(Event event, Moment now) {
     dispatch(*arrived);
   } else if (auto* closed = std::get_if<PeerClosed>(&event)) {
     peer_closed(closed->peer);
+  } else if (auto* noted = std::get_if<DaemonNoted>(&event)) {
+    log_event(std::move(noted->kind), {}, {}, 0, std::move(noted->text));
   }
   return finish();
 }
 
 Outcome HeadState::finish() {
-  if (schedule_needed_) schedule();
+  while (schedule_needed_) schedule();
   if (stopping()) stop_progress();
   push_updates();
   forget_old_actors();
+  forget_old_groups();
   Outcome outcome{std::move(commands_), std::move(deltas_)};
   commands_.clear();
   deltas_.clear();
@@ -121,6 +124,17 @@ void HeadState::run_timers() {
         }
         break;
       }
+      case TimerKind::kGroup: {
+        const auto group = groups_.find(GroupId{high, low});
+        if (group != groups_.end()) group_timer(group->second);
+        break;
+      }
+      case TimerKind::kLine:
+        if (look_again_at_ && *look_again_at_ <= now_.steady) {
+          look_again_at_.reset();
+          came_room();
+        }
+        break;
       case TimerKind::kStop:
         break;  // stop_progress() looks at the clock
     }
@@ -129,6 +143,7 @@ void HeadState::run_timers() {
 
 // --- what others see -----------------------------------------------------------------------------
 
+// Kinds stand in event_kinds.h.
 void HeadState::log_event(std::string kind, NodeId node_id, ActorId actor_id,
                           std::uint64_t generation, std::string text) {
   wire::EventRecord event;
@@ -166,6 +181,15 @@ void HeadState::push_updates() {
     const wire::ActorInfo info = visible(actor);
     for (PeerId watcher : actor.watchers) send(watcher, wire::ActorUpdate{info});
   }
+  for (const GroupId& id : changed_groups_) {
+    const auto found = groups_.find(id);
+    if (found == groups_.end()) continue;
+    const GroupRecord& group = found->second;
+    deltas_.push_back(GroupChanged{group.info, group.queue_order, group.was_created});
+    if (group.watchers.empty()) continue;
+    const wire::PlacementGroupInfo info = visible(group);
+    for (PeerId watcher : group.watchers) send(watcher, wire::PlacementGroupUpdate{info});
+  }
   for (const NodeId& id : changed_nodes_) {
     const auto found = nodes_.find(id);
     if (found != nodes_.end()) deltas_.push_back(NodeKnown{found->second.info});
@@ -175,12 +199,13 @@ void HeadState::push_updates() {
   for (const auto& [peer, record] : peers_) {
     if (resized_nodes_.empty()) break;
     if (!record.watches_nodes) continue;
-    for (const NodeId& id : resized_nodes_) {
+    for (const NodeId& id : record.watches_amounts ? resized_nodes_ : changed_nodes_) {
       const auto found = nodes_.find(id);
       if (found != nodes_.end()) send(peer, wire::NodeUpdate{visible(found->second)});
     }
   }
   changed_actors_.clear();
+  changed_groups_.clear();
   changed_nodes_.clear();
   resized_nodes_.clear();
 }
@@ -196,8 +221,21 @@ void HeadState::on(PeerId peer, wire::ListNodes& message) {
 
 void HeadState::on(PeerId peer, wire::ListActors& message) {
   wire::ActorList list{message.request_id, {}};
+  // Those that wish the same wait for the same: thousands of explanations are few.
+  std::map<std::pair<const Wish*, bool>, std::string> told;
   for (const auto& [id, actor] : actors_) {
-    if (message.include_dead || !actor.dead()) list.actors.push_back(visible(actor));
+    if (!message.include_dead && actor.dead()) continue;
+    const QueueKey key = key_of(actor);
+    const auto entry = queue_.find(key);
+    if (actor.queue_order == 0 || entry == queue_.end() || !entry->second.wish || turn_ == key) {
+      list.actors.push_back(visible(actor));
+      continue;
+    }
+    const auto [why, added] =
+        told.try_emplace({&(*entry->second.wish)->first, kept_free_before(key) != nullptr});
+    if (added) why->second = why_pending(actor);
+    list.actors.push_back(actor.info);
+    list.actors.back().pending_why = why->second;
   }
   send(peer, std::move(list));
 }
@@ -220,8 +258,9 @@ void HeadState::on(PeerId peer, wire::ListEvents& message) {
 std::optional<std::string> HeadState::broken_lease(std::map<ActorId, std::size_t>& held) const {
   for (const auto& [id, node] : nodes_) {
     wire::Resources free = node.info.total;
+    for (const auto& [key, bundle] : node.bundles) subtract(free, bundle.total);
     for (const auto& [key, amount] : node.leases) {
-      subtract(free, amount);
+      if (!node.inside.contains(key)) subtract(free, amount);
       const auto actor = actors_.find(key.first);
       if (actor == actors_.end()) continue;
       if (actor->second.lease_generation == key.second && actor->second.info.node_id == id) {
@@ -234,17 +273,119 @@ std::optional<std::string> HeadState::broken_lease(std::map<ActorId, std::size_t
         return fmt::format("node {}: what is free of {} is not total minus leases", node.info.name,
                            name);
       }
+      const auto* column = view_.column(name);
+      if (node.usable() && (column == nullptr || view_.row_of(id) == ClusterView::kNoRow ||
+                            column->available[view_.row_of(id)] != amount)) {
+        return fmt::format("node {}: placement sees another amount of {} than is free",
+                           node.info.name, name);
+      }
     }
-    if (node.info.state == wire::NodeState::kDead && !node.leases.empty()) {
+    if (!node.usable() && view_.row_of(id) != ClusterView::kNoRow) {
+      return fmt::format("placement sees node {}, which takes nothing", node.info.name);
+    }
+    if (node.info.state == wire::NodeState::kDead &&
+        (!node.leases.empty() || !node.bundles.empty())) {
       return fmt::format("dead node {} has leases", node.info.name);
     }
+    if (auto broken = broken_bundles(node)) return broken;
   }
+  return std::nullopt;
+}
+
+// What is taken from the bundles on a node.
+std::optional<std::string> HeadState::broken_bundles(const NodeRecord& node) const {
+  std::map<BundleKey, wire::Resources> used;
+  for (const auto& [lease, bundle] : node.inside) {
+    if (!node.leases.contains(lease) || !node.bundles.contains(bundle)) {
+      return fmt::format("node {}: a lease is inside of nothing", node.info.name);
+    }
+    add(used[bundle], node.leases.at(lease));
+  }
+  for (const auto& [key, bundle] : node.bundles) {
+    wire::Resources left = bundle.total;
+    subtract(left, used[key]);
+    for (const auto& [name, amount] : left) {
+      if (amount < 0 || amount_of(bundle.available, name) != amount) {
+        return fmt::format("node {}: leases overlap in bundle {} of {}", node.info.name, key.second,
+                           key.first.brief());
+      }
+    }
+    const auto group = groups_.find(key.first);
+    const bool known =
+        group != groups_.end() && group->second.reserved() &&
+        group->second.info.bundles.at(static_cast<std::size_t>(key.second)).node_id ==
+            node.info.node_id;
+    if (!known) return fmt::format("node {} holds a bundle of nobody", node.info.name);
+  }
+  return std::nullopt;
+}
+
+// A group holds all of its bundles or none, and what does not hold them waits.
+std::optional<std::string> HeadState::broken_group() const {
+  for (const auto& [id, group] : groups_) {
+    std::size_t held = 0;
+    for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
+      const auto node = nodes_.find(group.info.bundles[i].node_id);
+      if (node != nodes_.end() &&
+          node->second.bundles.contains({id, static_cast<std::int32_t>(i)})) {
+        ++held;
+      }
+    }
+    if (held != (group.reserved() ? group.info.bundles.size() : 0)) {
+      return fmt::format("group {} holds {} of its bundles", id.brief(), held);
+    }
+    const bool preparing = group.info.state == wire::PlacementGroupState::kPreparing;
+    if (preparing != (!group.awaited.empty() && group.answer_by.has_value())) {
+      return fmt::format("group {} waits for nobody", id.brief());
+    }
+    const bool waits = group.waiting || group.retry_at.has_value();
+    if (waits == (group.reserved() || group.removed())) {
+      return fmt::format("group {} is forgotten, or waits for what it has", id.brief());
+    }
+    for (const ActorId& actor : group.actors) {
+      const auto found = actors_.find(actor);
+      if (found == actors_.end() || found->second.dead() ||
+          found->second.spec.placement_group != id) {
+        return fmt::format("group {} names actor {} wrongly", id.brief(), actor.brief());
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> HeadState::broken_line() const {
+  for (const auto& [key, entry] : queue_) {
+    for (const ActorId& id : entry.members) {
+      const auto actor = actors_.find(id);
+      if (actor == actors_.end() || key_of(actor->second) != key) {
+        return fmt::format("queue entry {} names actor {} wrongly", key.order, id.brief());
+      }
+    }
+    const bool known = entry.wish ? (*entry.wish)->second.contains(key) : fresh_.contains(key);
+    if (!known) return fmt::format("queue entry {} is in no line", key.order);
+    if (entry.group.empty() != !entry.members.empty()) {
+      return fmt::format("queue entry {} is neither actors nor a group", key.order);
+    }
+    if (entry.group.empty()) continue;
+    const auto group = groups_.find(entry.group);
+    if (group == groups_.end() || !group->second.waiting || key_of(group->second) != key) {
+      return fmt::format("queue entry {} names group {} wrongly", key.order, entry.group.brief());
+    }
+  }
+  for (const auto& [id, group] : groups_) {
+    if (group.waiting && !queue_.contains(key_of(group))) {
+      return fmt::format("group {} is not where it waits", id.brief());
+    }
+  }
+  if (turn_ && !queue_.contains(*turn_)) return "the turn is nobody's";
   return std::nullopt;
 }
 
 std::optional<std::string> HeadState::broken_invariant() const {
   std::map<ActorId, std::size_t> leases;
   if (auto broken = broken_lease(leases)) return broken;
+  if (auto broken = broken_group()) return broken;
+  if (auto broken = broken_line()) return broken;
   for (const auto& [id, actor] : actors_) {
     const std::size_t held = leases[id];
     if (held != (actor.lease_generation != 0 ? 1u : 0u)) {
@@ -256,20 +397,12 @@ std::optional<std::string> HeadState::broken_invariant() const {
     if (actor.dead() && (held != 0 || actor.queue_order != 0)) {
       return fmt::format("dead actor {} holds something", id.brief());
     }
-    if (actor.queue_order != 0 && !queue_.contains(actor.queue_order)) {
+    if (actor.queue_order != 0 && !queue_.contains(key_of(actor))) {
       return fmt::format("actor {} is not where it waits", id.brief());
     }
     const bool waits = actor.queue_order != 0 || actor.restart_at.has_value();
     if (!actor.dead() && !actor.has_process() && !waits) {
       return fmt::format("actor {} is forgotten: it neither runs nor waits", id.brief());
-    }
-  }
-  for (const auto& [order, members] : queue_) {
-    for (const ActorId& id : members) {
-      const auto actor = actors_.find(id);
-      if (actor == actors_.end() || actor->second.queue_order != order) {
-        return fmt::format("queue entry {} names actor {} wrongly", order, id.brief());
-      }
     }
   }
   return std::nullopt;

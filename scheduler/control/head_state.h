@@ -1,5 +1,6 @@
 #pragma once
-// The head's state machine: nodes, leases, actors, gangs, owners, restarts, failure detection.
+// The head's state machine: nodes, leases, actors, gangs, placement groups, owners, restarts,
+// failure detection.
 //
 // Pure: equal events at equal times give equal outcomes. Not thread-safe; one loop owns it.
 
@@ -41,8 +42,24 @@ struct HeadConfig {
   Duration rejoin_grace = std::chrono::seconds(10);
   // How long nodes may take to stop their actors when the cluster stops.
   Duration stop_timeout = std::chrono::seconds(10);
-  std::size_t events_max = 10'000;      // the oldest are dropped
-  std::size_t dead_actors_max = 1'000;  // remembered for `troupe actors`; the oldest are dropped
+  // How long nodes may take to prepare a placement group's bundles; and after a node refused, how
+  // much later the next attempt is made.
+  Duration prepare_timeout = std::chrono::seconds(5);
+  Duration prepare_retry = std::chrono::seconds(1);
+  // What waits is tried in the order of asking, and what does not fit lets the next ones try. So
+  // that large ones are not overtaken for ever, the first that could fit has turns: after
+  // `turn_patience`, room on nodes that could hold it is kept free for it for `turn_hold`, twice as
+  // long at each turn, up to `turn_hold_max`. Between turns, for `turn_rest`, the others go on:
+  // they may be what those that run are waiting for.
+  Duration turn_patience = std::chrono::seconds(5);
+  Duration turn_hold = std::chrono::seconds(5);
+  Duration turn_hold_max = std::chrono::seconds(80);
+  Duration turn_rest = std::chrono::seconds(5);
+  std::size_t groups_max = 10'000;         // not removed; more are refused with kOverloaded
+  std::size_t bundles_max = 1'000;         // of one group
+  std::size_t removed_groups_max = 1'000;  // remembered; the oldest are dropped
+  std::size_t events_max = 10'000;         // the oldest are dropped
+  std::size_t dead_actors_max = 1'000;     // remembered for `troupe actors`; the oldest are dropped
   std::size_t dead_nodes_max = 100;
   std::size_t actors_max = 100'000;  // living; more are refused with kOverloaded
 };
@@ -50,6 +67,9 @@ struct HeadConfig {
 class HeadState {
  public:
   explicit HeadState(const HeadConfig& config = {});
+  // Moved, never copied: the line has iterators into itself.
+  HeadState(HeadState&&) = default;
+  HeadState& operator=(HeadState&&) = default;
 
   Outcome apply(Event event, Moment now);
   // When apply(Tick) is due; may be early, never late. Nothing: no timer runs.
@@ -66,12 +86,13 @@ class HeadState {
   // --- for tests, the simulator and the daemon's messages ---------------------------------------
   const std::map<NodeId, NodeRecord>& nodes() const { return nodes_; }
   const std::map<ActorId, ActorRecord>& actors() const { return actors_; }
+  const std::map<GroupId, GroupRecord>& groups() const { return groups_; }
   bool stopping() const { return stop_by_.has_value(); }
   // What must always be true, as a sentence when it is not.
   std::optional<std::string> broken_invariant() const;
 
  private:
-  enum class TimerKind : std::uint8_t { kNode, kClient, kActor, kStop };
+  enum class TimerKind : std::uint8_t { kNode, kClient, kActor, kStop, kGroup, kLine };
   using Timer = std::tuple<TimePoint, TimerKind, std::uint64_t, std::uint64_t>;
 
   // head_state.cpp
@@ -87,6 +108,9 @@ class HeadState {
   void changed(NodeRecord& node);
   void push_updates();
   std::optional<std::string> broken_lease(std::map<ActorId, std::size_t>& held) const;
+  std::optional<std::string> broken_bundles(const NodeRecord& node) const;
+  std::optional<std::string> broken_group() const;
+  std::optional<std::string> broken_line() const;
   wire::ActorInfo visible(const ActorRecord& actor) const;
   void on(PeerId peer, wire::ListNodes& message);
   void on(PeerId peer, wire::ListActors& message);
@@ -98,9 +122,10 @@ class HeadState {
   void on(PeerId peer, wire::NodeNote& message);
   void reconcile(NodeRecord& node, const wire::RegisterNode& message,
                  wire::RegisterNodeReply& reply);
+  void restore_bundles(NodeRecord& node, const wire::RegisterNode& message);
   static Status death_of(const ActorRecord& actor, const std::string& node,
                          const wire::ActorExited& exited);
-  static bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation);
+  bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation) const;
   void adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running);
   void node_peer_closed(NodeRecord& node);
   void declare_dead(NodeRecord& node, const char* event, const std::string& why,
@@ -133,6 +158,7 @@ class HeadState {
   void end_actors(const std::vector<ActorId>& ids, const std::string& reason);
   Status check_specs(const std::vector<wire::ActorSpec>& specs) const;
   Status check_new(const std::vector<wire::ActorSpec>& specs, bool gang, bool no_wait) const;
+  Status check_bundles(const std::vector<wire::ActorSpec>& specs, bool no_wait) const;
   ClientRecord* client_of(PeerId peer);
 
   // actors.cpp
@@ -147,25 +173,79 @@ class HeadState {
   void bury(ActorRecord& actor, Status death);
   bool may_restart(ActorRecord& actor) const;
   static Duration back_off(const ActorRecord& actor);
+  bool has_place(const ActorRecord& actor) const;
   void back_off_over(ActorRecord& actor);
   ActorRecord* current(PeerId peer, ActorId actor_id, std::uint64_t generation);
   static std::string describe(const ActorRecord& actor);
 
   // placement.cpp
-  void enqueue(ActorRecord& actor, std::uint64_t order);
-  void dequeue(ActorRecord& actor);
-  void schedule();
-  void try_place(const std::vector<ActorId>& members);
   void start_on(ActorRecord& actor, NodeRecord& node);
   void take_lease(NodeRecord& node, ActorRecord& actor);
   void free_lease(NodeRecord& node, const LeaseKey& key);
   void free_lease_of(ActorRecord& actor);
-  std::vector<NodeCapacity> capacities() const;
+  bool keep_lease(NodeRecord& node, const LeaseKey& key, const wire::Resources& amount,
+                  const BundleKey* bundle);
+  void refresh(NodeRecord& node);
+  void came_room();
+  static Bundle bundle_of(const wire::ActorSpec& spec);
   static Bundle bundle_of(const ActorRecord& actor);
   std::string why_pending(const ActorRecord& actor) const;
+  std::string why_pending(const GroupRecord& group) const;
+  std::string explain_entry(QueueKey key, const std::vector<Bundle>& bundles,
+                            wire::PlacementStrategy strategy) const;
+
+  // waiting_line.cpp
+  using Line = std::map<QueueKey, QueueEntry>;
+  struct Place;  // of an actor: a node, and the bundle
+  static QueueKey key_of(const ActorRecord& actor);
+  static QueueKey key_of(const GroupRecord& group);
+  QueueEntry& line_up(QueueKey key);
+  void leave_line(Line::iterator entry);
+  void enqueue(ActorRecord& actor, std::uint64_t order);
+  void dequeue(ActorRecord& actor);
+  void enqueue(GroupRecord& group);
+  void dequeue(GroupRecord& group);
+  void schedule();
+  void schedule_all();
+  Wish wish_of(const QueueEntry& entry) const;
+  bool try_place(QueueKey key);
+  bool try_place_actors(QueueKey key);
+  bool try_place_group(QueueKey key);
+  const KeptFree* kept_free_before(QueueKey key) const;
+  bool consider_turn(QueueKey key);
+  void look_again_at(TimePoint at);
+
+  // groups.cpp
+  void on(PeerId peer, wire::CreatePlacementGroup& message);
+  void on(PeerId peer, wire::RemovePlacementGroup& message);
+  void on(PeerId peer, wire::WatchPlacementGroup& message);
+  void on(PeerId peer, wire::ListPlacementGroups& message);
+  void on(PeerId peer, wire::BundlesPrepared& message);
+  Status check_group(const wire::PlacementGroupSpec& spec) const;
+  std::vector<Bundle> bundles_of(const GroupRecord& group) const;
+  void prepare(GroupRecord& group, const std::vector<NodeId>& nodes);
+  void commit(GroupRecord& group);
+  void reserve(GroupRecord& group);
+  void release(GroupRecord& group);
+  void unreserve(GroupRecord& group, const char* event, const std::string& why, Duration wait);
+  void unreserve_on(NodeRecord& node, bool created_too, const std::string& why);
+  void remove_group(GroupRecord& group, const std::string& reason);
+  void remove_groups(const std::vector<GroupId>& ids, const std::string& reason);
+  void forget_old_groups();
+  void group_timer(GroupRecord& group);
+  static wire::Resources on_node(const GroupRecord& group, NodeId node_id);
+  wire::PlacementGroupInfo visible(const GroupRecord& group) const;
+  void changed(GroupRecord& group);
+  using BundleUse = std::map<BundleKey, wire::Resources>;
+  std::optional<std::int32_t> bundle_for(const wire::ActorSpec& spec, std::int32_t last,
+                                         const GroupRecord& group, BundleUse& used,
+                                         bool whole) const;
+  static std::string describe(const GroupRecord& group);
 
   // replay.cpp
   void resume_actor(ActorRecord& actor);
+  void resume_group(GroupRecord& group);
+  void resume_owner(ClientId owner, JobId job_id);
 
   // stopping.cpp
   void on(PeerId peer, wire::StopCluster& message);
@@ -183,8 +263,17 @@ class HeadState {
   std::map<std::string, ActorId, std::less<>> living_names_;
   std::map<ClientId, ClientRecord> clients_;
   std::map<PeerId, PeerRecord> peers_;
-  std::map<std::uint64_t, std::vector<ActorId>> queue_;  // by order: a gang, or one actor
-  std::deque<ActorId> dead_actors_;                      // oldest first
+  std::map<GroupId, GroupRecord> groups_;
+  std::map<std::string, GroupId, std::less<>> group_names_;  // of those not removed
+  std::deque<GroupId> removed_groups_;                       // oldest first
+  std::size_t living_groups_ = 0;
+  ClusterView view_;  // of the nodes that take actors
+  Line queue_;
+  Wishes wishes_;
+  std::set<QueueKey> fresh_;                // lined up since the last pass
+  std::optional<QueueKey> turn_;            // whose turn it is: room is kept free for it
+  std::optional<TimePoint> look_again_at_;  // the next kLine timer that counts
+  std::deque<ActorId> dead_actors_;         // oldest first
   std::deque<wire::EventRecord> events_;
   std::set<Timer> timers_;
   std::uint64_t next_order_ = 1;
@@ -200,7 +289,9 @@ class HeadState {
   std::set<ActorId> changed_actors_;
   std::set<NodeId> changed_nodes_;
   std::set<NodeId> resized_nodes_;  // only what is free changed: pushed, not journalled
+  std::set<GroupId> changed_groups_;
   bool schedule_needed_ = false;
+  bool room_came_ = false;  // all that waits is looked at, not only what is fresh
 };
 
 }  // namespace troupe::scheduler

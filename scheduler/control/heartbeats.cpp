@@ -51,6 +51,7 @@ void HeadState::suspect(NodeRecord& node, bool suspected) {
   const NodeId id = node.info.node_id;
   const std::int64_t silent_ms = in_milliseconds(now_.steady - node.beats.last());
   node.suspected = suspected;
+  refresh(node);
   resized_nodes_.insert(id);  // pushed, not journalled: a new head hears the node or does not
   if (suspected) {
     log_event("node_suspected", id, {}, 0,
@@ -61,7 +62,7 @@ void HeadState::suspect(NodeRecord& node, bool suspected) {
     log_event("node_heard", id, {}, 0,
               fmt::format("node {} is heard again after {} ms", node.info.name, silent_ms));
     look_at(node, now_.steady + node.beats.silence(suspicion_deviations_));
-    schedule_needed_ = true;
+    came_room();
   }
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "runtime/base/check.h"
 #include "scheduler/control/head_state.h"
 #include "scheduler/policy/resources.h"
 
@@ -46,6 +47,7 @@ Status HeadState::check_node(const wire::RegisterNode& message) const {
     return Status(Code::kInvalidArgument, "a node registers without an id");
   }
   if (stopping()) return Status(Code::kUnavailable, "the cluster is stopping");
+  TROUPE_RETURN_IF_ERROR(check_labels(message.node.labels));
   wire::Resources held;
   for (const wire::RunningActor& entry : message.running) {
     TROUPE_RETURN_IF_ERROR(validate(entry.spec.resources));
@@ -73,6 +75,8 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
   const bool known = nodes_.contains(id);
   NodeRecord& node = nodes_[id];
   const bool returned = known && node.info.state != wire::NodeState::kDead;
+  // What it agreed to hold, and was not told to, it has forgotten.
+  unreserve_on(node, false, fmt::format("node {} registered anew", node.info.name));
   if (node.peer != 0 && node.peer != peer) {
     peers_.erase(node.peer);
     commands_.push_back(ClosePeer{node.peer});
@@ -100,22 +104,57 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
                         format_resources(node.info.total)));
   changed(node);
   reconcile(node, message, answer);
+  std::set<GroupId> groups;
+  for (const auto& [key, bundle] : node.bundles) groups.insert(key.first);
+  for (const GroupId& group_id : groups) {
+    const GroupRecord& group = groups_.at(group_id);
+    answer.reservations.push_back({group_id, group.info.generation, on_node(group, id)});
+  }
+  refresh(node);
   // Before any command that the new capacity leads to.
   send(peer, std::move(answer));
-  schedule_needed_ = true;
+  came_room();
+}
+
+// The bundles on the node as before, as far as its totals and what runs outside of them allow.
+void HeadState::restore_bundles(NodeRecord& node, const wire::RegisterNode& message) {
+  wire::Resources needed;
+  std::map<BundleKey, wire::Resources> free;
+  for (auto& [key, bundle] : node.bundles) {
+    bundle.available = free[key] = bundle.total;
+    add(needed, bundle.total);
+  }
+  for (const wire::RunningActor& entry : message.running) {
+    const auto bundle = free.find({entry.spec.placement_group, entry.spec.bundle_index});
+    const bool inside = bundle != free.end() && fits(entry.spec.resources, bundle->second);
+    if (inside) {
+      subtract(bundle->second, entry.spec.resources);
+    } else {
+      add(needed, entry.spec.resources);
+    }
+  }
+  node.info.available = node.info.total;
+  for (const auto& [key, bundle] : node.bundles) subtract(node.info.available, bundle.total);
+  if (fits(needed, node.info.total)) return;
+  unreserve_on(node, true,
+               fmt::format("node {} came back with {}, which is too little for it", node.info.name,
+                           format_resources(node.info.total)));
 }
 
 // The node is the truth about what runs; the head about what should.
 void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
                           wire::RegisterNodeReply& reply) {
-  const auto old_leases = std::move(node.leases);
-  node.leases.clear();
-  node.info.available = node.info.total;
+  const auto old_leases = std::exchange(node.leases, {});
+  const auto old_inside = std::exchange(node.inside, {});
+  restore_bundles(node, message);
   for (const wire::RunningActor& entry : message.running) {
     const LeaseKey key{entry.spec.actor_id, entry.generation};
     // It holds its resources until its exit is reported, wanted or not.
-    if (!node.leases.emplace(key, entry.spec.resources).second) continue;
-    subtract(node.info.available, entry.spec.resources);
+    if (node.leases.contains(key)) continue;
+    const BundleKey bundle{entry.spec.placement_group, entry.spec.bundle_index};
+    if (!keep_lease(node, key, entry.spec.resources, &bundle)) {
+      TROUPE_CHECK(keep_lease(node, key, entry.spec.resources, nullptr));
+    }
     const auto found = actors_.find(entry.spec.actor_id);
     if (found != actors_.end() && is_latest(found->second, node.info.node_id, entry.generation)) {
       adopt(node, found->second, entry);
@@ -145,10 +184,11 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
                        ? death_of(actor, node.info.name, *exited)
                        : Status(Code::kUnavailable, "its process was gone when its node came back"),
                    Duration::zero());
-    } else if (fits(amount, node.info.available)) {
-      node.leases.emplace(key, amount);  // the place kept for its next process
-      subtract(node.info.available, amount);
     } else {
+      // The place kept for its next process.
+      const auto inside = old_inside.find(key);
+      const BundleKey* bundle = inside == old_inside.end() ? nullptr : &inside->second;
+      if (keep_lease(node, key, amount, bundle)) continue;
       actor.lease_generation = 0;
       changed(actor);
     }
@@ -157,8 +197,17 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
 
 // Whether this is the process that the actor should have: no newer one was started, and nobody
 // wants it ended. A node that came back after it was given up may still run it.
-bool HeadState::is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation) {
+bool HeadState::is_latest(const ActorRecord& actor, NodeId node_id,
+                          std::uint64_t generation) const {
   const bool runs = actor.has_process() || actor.info.state == wire::ActorState::kRestarting;
+  if (actor.in_group()) {
+    // Its bundle may be reserved on another node by now.
+    const auto group = groups_.find(actor.spec.placement_group);
+    if (group == groups_.end()) return false;
+    const auto& bundles = group->second.info.bundles;
+    const auto index = static_cast<std::size_t>(std::max(actor.info.bundle_index, 0));
+    if (group->second.reserved() && bundles[index].node_id != node_id) return false;
+  }
   return runs && !actor.stopping && actor.info.generation == generation &&
          actor.info.node_id == node_id;
 }
@@ -190,6 +239,7 @@ void HeadState::on(PeerId peer, wire::NodeUpdate& message) {
     declare_dead(*node, "node_left", "left the cluster", Duration::zero());
   } else if (message.node.state != node->info.state) {
     node->info.state = message.node.state;
+    refresh(*node);
     log_event("node_draining", node->info.node_id, {}, 0,
               fmt::format("node {} takes no new actors", node->info.name));
     changed(*node);
@@ -205,6 +255,7 @@ void HeadState::on(PeerId peer, wire::NodeNote& message) {
 void HeadState::node_peer_closed(NodeRecord& node) {
   node.peer = 0;
   node.suspected = false;  // that it is away says more
+  refresh(node);
   if (node.info.state == wire::NodeState::kDead) return;
   // One that drains says when it has stopped everything: until then its actors may run.
   if (stopping()) {
@@ -214,6 +265,7 @@ void HeadState::node_peer_closed(NodeRecord& node) {
   look_at(node, *node.return_by);
   log_event("node_disconnected", node.info.node_id, {}, 0,
             fmt::format("the connection of node {} closed; it may come back", node.info.name));
+  unreserve_on(node, false, fmt::format("the connection of node {} closed", node.info.name));
 }
 
 void HeadState::declare_dead(NodeRecord& node, const char* event, const std::string& why,
@@ -229,8 +281,11 @@ void HeadState::declare_dead(NodeRecord& node, const char* event, const std::str
     node.peer = 0;
   }
   log_event(event, id, {}, 0, fmt::format("node {} {}", name, why));
+  unreserve_on(node, true, fmt::format("it was lost whole with node {}, which {}", name, why));
   node.leases.clear();
+  node.inside.clear();
   node.info.available = node.info.total;
+  refresh(node);
   changed(node);
   std::vector<ActorId> lost;
   for (const auto& [actor_id, actor] : actors_) {
@@ -249,7 +304,6 @@ void HeadState::declare_dead(NodeRecord& node, const char* event, const std::str
     }
   }
   forget_old_nodes();
-  schedule_needed_ = true;
 }
 
 bool HeadState::awaits_nodes() const {

@@ -1,4 +1,4 @@
-// Leases, and the queue of those who wait for one.
+// Leases on nodes and in bundles, and why something has none.
 
 #include <algorithm>
 
@@ -8,59 +8,36 @@
 
 namespace troupe::scheduler {
 
-void HeadState::enqueue(ActorRecord& actor, std::uint64_t order) {
-  actor.queue_order = order;
-  queue_[order].push_back(actor.spec.actor_id);
-  changed(actor);
-}
-
-void HeadState::dequeue(ActorRecord& actor) {
-  if (actor.queue_order == 0) return;
-  const auto entry = queue_.find(actor.queue_order);
-  TROUPE_CHECK(entry != queue_.end());
-  std::erase(entry->second, actor.spec.actor_id);
-  if (entry->second.empty()) queue_.erase(entry);
-  actor.queue_order = 0;
-}
-
-std::vector<NodeCapacity> HeadState::capacities() const {
-  std::vector<NodeCapacity> result;
-  for (const auto& [id, node] : nodes_) {
-    if (node.usable()) {
-      result.push_back({id, node.info.name, node.info.total, node.info.available});
-    }
-  }
-  return result;
+Bundle HeadState::bundle_of(const wire::ActorSpec& spec) {
+  Bundle bundle;
+  bundle.need = spec.resources;
+  bundle.selector = spec.label_selector;
+  bundle.preference = spec.label_preference;
+  (spec.node_affinity_soft ? bundle.preferred : bundle.affinity) = spec.node_affinity;
+  return bundle;
 }
 
 Bundle HeadState::bundle_of(const ActorRecord& actor) {
-  Bundle bundle{actor.spec.resources, actor.spec.node_affinity, std::nullopt};
+  Bundle bundle = bundle_of(actor.spec);
+  // Where it ran before lies what its node keeps of it.
   if (!actor.info.node_id.empty()) bundle.preferred = actor.info.node_id;
   return bundle;
 }
 
-// In the order of asking; what does not fit lets the next ones try.
-void HeadState::schedule() {
-  schedule_needed_ = false;
-  if (stopping()) return;
-  std::vector<std::vector<ActorId>> waiting;
-  waiting.reserve(queue_.size());
-  for (const auto& [order, members] : queue_) waiting.push_back(members);
-  for (const std::vector<ActorId>& members : waiting) try_place(members);
+// What placement sees of the node.
+void HeadState::refresh(NodeRecord& node) {
+  const wire::NodeInfo& info = node.info;
+  if (node.usable()) {
+    view_.put(info.node_id, info.name, info.total, info.available, info.labels);
+  } else {
+    view_.remove(info.node_id);
+  }
 }
 
-void HeadState::try_place(const std::vector<ActorId>& members) {
-  std::vector<Bundle> bundles;
-  bundles.reserve(members.size());
-  for (const ActorId& id : members) bundles.push_back(bundle_of(actors_.at(id)));
-  const std::vector<NodeCapacity> nodes = capacities();
-  const auto placed = place(bundles, nodes);
-  if (!placed) return;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    ActorRecord& actor = actors_.at(members[i]);
-    dequeue(actor);
-    start_on(actor, nodes_.at(nodes[(*placed)[i]].node_id));
-  }
+// Something may fit now that did not before.
+void HeadState::came_room() {
+  room_came_ = true;
+  schedule_needed_ = true;
 }
 
 void HeadState::start_on(ActorRecord& actor, NodeRecord& node) {
@@ -75,25 +52,50 @@ void HeadState::start_on(ActorRecord& actor, NodeRecord& node) {
   log_event("actor_starting", node.info.node_id, actor.spec.actor_id, actor.info.generation,
             fmt::format("{} starts on node {}", describe(actor), node.info.name));
   changed(actor);
-  send(node.peer, wire::StartActor{actor.spec, actor.info.generation});
+  wire::StartActor start{actor.spec, actor.info.generation};
+  start.spec.bundle_index = actor.info.bundle_index;
+  send(node.peer, std::move(start));
+}
+
+// From the node, or from the bundle on it. False, and nothing taken, where that has not so much.
+bool HeadState::keep_lease(NodeRecord& node, const LeaseKey& key, const wire::Resources& amount,
+                           const BundleKey* bundle) {
+  wire::Resources* from = &node.info.available;
+  if (bundle != nullptr) {
+    const auto found = node.bundles.find(*bundle);
+    if (found == node.bundles.end()) return false;
+    from = &found->second.available;
+  }
+  if (!fits(amount, *from)) return false;
+  TROUPE_CHECK(node.leases.emplace(key, amount).second);
+  if (bundle != nullptr) node.inside.emplace(key, *bundle);
+  subtract(*from, amount);
+  return true;
 }
 
 void HeadState::take_lease(NodeRecord& node, ActorRecord& actor) {
-  TROUPE_CHECK(fits(actor.spec.resources, node.info.available));
   const LeaseKey key{actor.spec.actor_id, actor.info.generation};
-  TROUPE_CHECK(node.leases.emplace(key, actor.spec.resources).second);
-  subtract(node.info.available, actor.spec.resources);
+  const BundleKey bundle{actor.spec.placement_group, actor.info.bundle_index};
+  TROUPE_CHECK(keep_lease(node, key, actor.spec.resources, actor.in_group() ? &bundle : nullptr));
   actor.lease_generation = actor.info.generation;
   resized_nodes_.insert(node.info.node_id);
+  refresh(node);
 }
 
 void HeadState::free_lease(NodeRecord& node, const LeaseKey& key) {
   const auto lease = node.leases.find(key);
   if (lease == node.leases.end()) return;
-  add(node.info.available, lease->second);
+  const auto inside = node.inside.find(key);
+  if (inside == node.inside.end()) {
+    add(node.info.available, lease->second);
+  } else {
+    add(node.bundles.at(inside->second).available, lease->second);
+    node.inside.erase(inside);
+  }
   node.leases.erase(lease);
   resized_nodes_.insert(node.info.node_id);
-  schedule_needed_ = true;
+  refresh(node);
+  came_room();
 }
 
 void HeadState::free_lease_of(ActorRecord& actor) {
@@ -104,12 +106,77 @@ void HeadState::free_lease_of(ActorRecord& actor) {
   changed(actor);
 }
 
+// --- why something waits -------------------------------------------------------------------------
+
+std::string HeadState::explain_entry(QueueKey key, const std::vector<Bundle>& bundles,
+                                     wire::PlacementStrategy strategy) const {
+  const PlacementRequest request{bundles, strategy};
+  std::string text = explain(request, view_, kept_free_before(key));
+  if (turn_ == key) {
+    text += "; it is its turn: what comes free on nodes that can hold it is kept for it";
+  } else if (view_.size() > 0 && !place_on_empty(request, view_)) {
+    text += "; the present nodes could not hold it even if they were idle: it waits for others";
+  }
+  return text;
+}
+
 std::string HeadState::why_pending(const ActorRecord& actor) const {
-  const auto entry = queue_.find(actor.queue_order);
-  if (entry == queue_.end()) return {};
-  std::vector<Bundle> bundles;
-  for (const ActorId& id : entry->second) bundles.push_back(bundle_of(actors_.at(id)));
-  return explain(bundles, capacities());
+  const QueueKey key = key_of(actor);
+  const auto entry = queue_.find(key);
+  if (actor.queue_order == 0 || entry == queue_.end()) return {};
+  if (!actor.in_group()) {
+    std::vector<Bundle> bundles;
+    for (const ActorId& id : entry->second.members) {
+      const ActorRecord& member = actors_.at(id);
+      if (!member.in_group()) bundles.push_back(bundle_of(member));
+    }
+    return explain_entry(key, bundles, wire::PlacementStrategy::kPack);
+  }
+  const GroupRecord& group = groups_.at(actor.spec.placement_group);
+  if (!group.created()) {
+    return fmt::format("waits for {}, which is {}", describe(group),
+                       wire::placement_group_state_name(group.info.state));
+  }
+  std::string text = fmt::format("needs {} in ", format_resources(actor.spec.resources));
+  text += actor.spec.bundle_index < 0 ? std::string("a bundle")
+                                      : fmt::format("bundle {}", actor.spec.bundle_index);
+  text += " of " + describe(group);
+  constexpr std::size_t kBundlesExplainedMax = 8;
+  std::size_t named = 0;
+  for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
+    const auto index = static_cast<std::int32_t>(i);
+    if (actor.spec.bundle_index >= 0 && actor.spec.bundle_index != index) continue;
+    if (named++ == kBundlesExplainedMax) {
+      text += "; the others have too little, too";
+      break;
+    }
+    const NodeRecord& node = nodes_.at(group.info.bundles[i].node_id);
+    text += fmt::format("; bundle {} on {} has", index, node.info.name);
+    const BundleLease& bundle = node.bundles.at({group.spec.group_id, index});
+    const char* separator = " ";
+    for (const auto& [name, amount] : actor.spec.resources) {
+      text += fmt::format("{}{} {} of {} free", std::exchange(separator, ", "), name,
+                          format_amount(name, amount_of(bundle.available, name)),
+                          format_amount(name, amount_of(bundle.total, name)));
+    }
+    if (!node.usable()) text += fmt::format(" ({} takes no actors now)", node.info.name);
+  }
+  return text;
+}
+
+std::string HeadState::why_pending(const GroupRecord& group) const {
+  switch (group.info.state) {
+    case wire::PlacementGroupState::kCreated:
+    case wire::PlacementGroupState::kRemoved:
+      return group.info.why;
+    case wire::PlacementGroupState::kPreparing:
+      return fmt::format("places were found; {} nodes have not agreed yet", group.awaited.size());
+    case wire::PlacementGroupState::kPending:
+    case wire::PlacementGroupState::kRescheduling:
+      break;
+  }
+  std::string text = explain_entry(key_of(group), bundles_of(group), group.spec.strategy);
+  return group.info.why.empty() ? text : fmt::format("{}; {}", group.info.why, text);
 }
 
 }  // namespace troupe::scheduler

@@ -1,5 +1,5 @@
 #pragma once
-// What the head remembers of each node, actor, client and connection.
+// What the head remembers of each node, actor, placement group, client and connection.
 
 #include <cstdint>
 #include <map>
@@ -10,15 +10,26 @@
 
 #include "scheduler/control/event.h"
 #include "scheduler/control/phi_accrual.h"
+#include "scheduler/policy/placement.h"
 
 namespace troupe::scheduler {
 
 // A process of an actor: what holds a lease.
 using LeaseKey = std::pair<ActorId, std::uint64_t>;
 
+// A bundle of a placement group: what holds a reservation.
+using BundleKey = std::pair<GroupId, std::int32_t>;
+
+// A bundle that is reserved on a node.
+struct BundleLease {
+  wire::Resources total;
+  wire::Resources available;  // what no lease inside holds
+};
+
 struct NodeRecord {
-  wire::NodeInfo info;  // `available` is kept equal to total minus the leases
-  PeerId peer = 0;      // 0: not connected
+  // `available` is kept equal to total minus the bundles and the leases outside of them.
+  wire::NodeInfo info;
+  PeerId peer = 0;  // 0: not connected
   TimePoint last_heard;
   PhiAccrual beats;         // when its heartbeats came
   bool suspected = false;   // silent for longer than they let expect: takes nothing new
@@ -27,6 +38,10 @@ struct NodeRecord {
   // Not connected: until when it may come back before it counts as dead.
   std::optional<TimePoint> return_by;
   std::map<LeaseKey, wire::Resources> leases;
+  std::map<BundleKey, BundleLease> bundles;
+  // Leases that are taken from a bundle. One whose bundle is released stays, outside, until its
+  // process group is gone.
+  std::map<LeaseKey, BundleKey> inside;
 
   bool usable() const { return peer != 0 && info.state == wire::NodeState::kAlive && !suspected; }
 };
@@ -44,10 +59,67 @@ struct ActorRecord {
   std::optional<TimePoint> restart_at;  // kRestarting and waiting for its back-off
   std::set<PeerId> watchers;
 
+  bool in_group() const { return !spec.placement_group.empty(); }
   bool dead() const { return info.state == wire::ActorState::kDead; }
   bool has_process() const {
     return info.state == wire::ActorState::kStarting || info.state == wire::ActorState::kAlive;
   }
+};
+
+struct GroupRecord {
+  wire::PlacementGroupSpec spec;
+  // Without what is available; `bundles` have the nodes of the last reservation.
+  wire::PlacementGroupInfo info;
+  std::uint64_t queue_order = 0;       // its place in line, also while it does not wait
+  bool waiting = false;                // in the queue
+  bool was_created = false;            // it was whole once
+  std::set<NodeId> awaited;            // preparing: who has not answered
+  std::optional<TimePoint> answer_by;  // preparing: until when
+  std::optional<TimePoint> retry_at;   // not in the queue until then
+  std::set<ActorId> actors;            // the living ones that name it
+  std::set<PeerId> watchers;
+
+  bool removed() const { return info.state == wire::PlacementGroupState::kRemoved; }
+  bool created() const { return info.state == wire::PlacementGroupState::kCreated; }
+  bool reserved() const { return created() || info.state == wire::PlacementGroupState::kPreparing; }
+};
+
+// Where something stands in the line of those that wait for room: larger priorities first, then in
+// the order of asking.
+struct QueueKey {
+  std::int64_t minus_priority = 0;
+  std::uint64_t order = 0;
+  friend auto operator<=>(const QueueKey&, const QueueKey&) = default;
+};
+
+// What something that waits wishes for. Where it cannot be had in a pass over the line, it cannot
+// be had by those behind that wish the same.
+struct Wish {
+  struct Part {
+    wire::Resources need;
+    std::optional<NodeId> affinity;
+    wire::LabelSelector selector;
+    GroupId in_group;
+    std::int32_t bundle_index = -1;
+    friend auto operator<=>(const Part&, const Part&) = default;
+  };
+  wire::PlacementStrategy strategy = wire::PlacementStrategy::kPack;
+  std::vector<Part> parts;
+  GroupId own;  // a group that was reserved before has a wish of its own: its actors hold places
+  friend auto operator<=>(const Wish&, const Wish&) = default;
+};
+// Those that wait, by what they wish for.
+using Wishes = std::map<Wish, std::set<QueueKey>>;
+
+// A gang, one actor, or a placement group that waits.
+struct QueueEntry {
+  std::vector<ActorId> members;
+  GroupId group;  // empty: it is actors
+  TimePoint since;
+  std::optional<Wishes::iterator> wish;  // nothing until a pass has looked at it
+  // The turn for which `kept_free` was chosen (waiting_line.cpp), 0 for none.
+  std::uint64_t turn = 0;
+  KeptFree kept_free;
 };
 
 struct ClientRecord {
@@ -64,7 +136,9 @@ struct PeerRecord {
   ClientId client_id;  // one of the two is set once it said who it is
   NodeId node_id;
   std::set<ActorId> watched_actors;
+  std::set<GroupId> watched_groups;
   bool watches_nodes = false;
+  bool watches_amounts = true;  // … and when only what is free of them changes
 };
 
 }  // namespace troupe::scheduler

@@ -44,6 +44,26 @@ Status HeadState::replay(const Delta& delta) {
   } else if (const auto* gone = std::get_if<ActorForgotten>(&delta)) {
     actors_.erase(gone->actor_id);
     std::erase(dead_actors_, gone->actor_id);
+  } else if (const auto* group = std::get_if<GroupCreated>(&delta)) {
+    groups_[group->spec.group_id].spec = group->spec;
+  } else if (const auto* moved = std::get_if<GroupChanged>(&delta)) {
+    const auto found = groups_.find(moved->info.group_id);
+    if (found == groups_.end() || found->second.spec.bundles.size() != moved->info.bundles.size()) {
+      return error(Code::kDataLoss,
+                   "the journal changes placement group {}, which it never created",
+                   moved->info.group_id.to_string());
+    }
+    GroupRecord& record = found->second;
+    if (moved->info.state == wire::PlacementGroupState::kRemoved && !record.removed()) {
+      removed_groups_.push_back(moved->info.group_id);
+    }
+    record.info = moved->info;
+    record.queue_order = moved->queue_order;
+    record.was_created = moved->was_created;
+    raise(next_order_, moved->queue_order);
+  } else if (const auto* dropped = std::get_if<GroupForgotten>(&delta)) {
+    groups_.erase(dropped->group_id);
+    std::erase(removed_groups_, dropped->group_id);
   } else if (const auto* logged = std::get_if<EventLogged>(&delta)) {
     events_.push_back(logged->event);
     if (events_.size() > config_.events_max) events_.pop_front();
@@ -60,9 +80,20 @@ Outcome HeadState::resume(Moment now) {
     node.return_by = now_.steady + config_.rejoin_grace;
     look_at(node, *node.return_by);
   }
-  for (auto& [id, actor] : actors_) {
-    if (!actor.dead()) resume_actor(actor);
+  for (auto& [id, group] : groups_) {
+    if (!group.removed()) resume_group(group);
   }
+  std::vector<ActorId> homeless;
+  for (auto& [id, actor] : actors_) {
+    if (actor.dead()) continue;
+    resume_actor(actor);
+    const auto group = groups_.find(actor.spec.placement_group);
+    if (actor.in_group() && (group == groups_.end() || group->second.removed())) {
+      homeless.push_back(id);
+    }
+  }
+  // The journal ends in the middle of a group's removal.
+  end_actors(homeless, "its placement group was removed");
   if (!nodes_.empty() || !actors_.empty()) {
     log_event("head_restarted", {}, {}, 0,
               fmt::format("the head came back, knowing {} nodes and {} living actors",
@@ -75,29 +106,64 @@ void HeadState::resume_actor(ActorRecord& actor) {
   const ActorId id = actor.spec.actor_id;
   ++living_count_;
   if (!actor.spec.name.empty()) living_names_[actor.spec.name] = id;
-  if (!actor.spec.detached && !clients_.contains(actor.spec.owner)) {
-    ClientRecord& owner = clients_[actor.spec.owner];
-    owner.client_id = actor.spec.owner;
-    owner.job_id = actor.spec.job_id;
-    owner.return_by = now_.steady + config_.rejoin_grace;
-    arm(*owner.return_by, TimerKind::kClient, owner.client_id.high, owner.client_id.low);
+  if (!actor.spec.detached) resume_owner(actor.spec.owner, actor.spec.job_id);
+  if (const auto group = groups_.find(actor.spec.placement_group); group != groups_.end()) {
+    group->second.actors.insert(id);
   }
   const auto node = nodes_.find(actor.info.node_id);
   const bool node_lives = node != nodes_.end() && node->second.info.state != wire::NodeState::kDead;
   if (actor.lease_generation != 0 && node_lives) {
     const LeaseKey key{id, actor.lease_generation};
-    node->second.leases.emplace(key, actor.spec.resources);
-    subtract(node->second.info.available, actor.spec.resources);
+    const BundleKey bundle{actor.spec.placement_group, actor.info.bundle_index};
+    if (!keep_lease(node->second, key, actor.spec.resources, &bundle) &&
+        !keep_lease(node->second, key, actor.spec.resources, nullptr)) {
+      actor.lease_generation = 0;
+    }
   } else if (actor.lease_generation != 0) {
     actor.lease_generation = 0;
   }
   if (actor.queue_order != 0) {
-    queue_[actor.queue_order].push_back(id);
+    line_up(key_of(actor)).members.push_back(id);
   } else if (actor.info.state == wire::ActorState::kRestarting) {
     // Not before its node had its chance to come back with what it knows.
     actor.restart_at = now_.steady + config_.rejoin_grace;
     arm(*actor.restart_at, TimerKind::kActor, id.high, id.low);
   }
+}
+
+void HeadState::resume_owner(ClientId owner, JobId job_id) {
+  if (clients_.contains(owner)) return;
+  ClientRecord& client = clients_[owner];
+  client.client_id = owner;
+  client.job_id = job_id;
+  client.return_by = now_.steady + config_.rejoin_grace;
+  arm(*client.return_by, TimerKind::kClient, owner.high, owner.low);
+}
+
+// What was whole is whole, where its nodes come back; what was being reserved waits again.
+void HeadState::resume_group(GroupRecord& group) {
+  ++living_groups_;
+  if (!group.spec.name.empty()) group_names_[group.spec.name] = group.spec.group_id;
+  if (!group.spec.detached) resume_owner(group.spec.owner, group.spec.job_id);
+  const auto& bundles = group.info.bundles;
+  const bool there = std::all_of(bundles.begin(), bundles.end(), [&](const wire::BundleInfo& b) {
+    const auto node = nodes_.find(b.node_id);
+    return node != nodes_.end() && node->second.info.state != wire::NodeState::kDead &&
+           fits(on_node(group, b.node_id), node->second.info.available);
+  });
+  if (group.created() && there) {
+    for (std::size_t i = 0; i < bundles.size(); ++i) {
+      const wire::BundleInfo& bundle = bundles[i];
+      NodeRecord& node = nodes_.at(bundle.node_id);
+      node.bundles.emplace(BundleKey{group.spec.group_id, static_cast<std::int32_t>(i)},
+                           BundleLease{bundle.resources, bundle.resources});
+      subtract(node.info.available, bundle.resources);
+    }
+    return;
+  }
+  group.info.state = group.was_created ? wire::PlacementGroupState::kRescheduling
+                                       : wire::PlacementGroupState::kPending;
+  enqueue(group);
 }
 
 std::vector<Delta> HeadState::snapshot() const {
@@ -106,6 +172,14 @@ std::vector<Delta> HeadState::snapshot() const {
     NodeKnown known{node.info};
     known.node.available = known.node.total;  // follows from the leases
     deltas.push_back(std::move(known));
+  }
+  const auto put_group = [&](const GroupRecord& group) {
+    deltas.push_back(GroupCreated{group.spec});
+    deltas.push_back(GroupChanged{group.info, group.queue_order, group.was_created});
+  };
+  for (const GroupId& id : removed_groups_) put_group(groups_.at(id));
+  for (const auto& [id, group] : groups_) {
+    if (!group.removed()) put_group(group);
   }
   const auto put = [&](const ActorRecord& actor) {
     deltas.push_back(ActorCreated{actor.spec, actor.gang});

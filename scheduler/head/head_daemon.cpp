@@ -1,16 +1,43 @@
 #include "scheduler/head/head_daemon.h"
 
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "runtime/base/file_system.h"
 #include "runtime/net/connection.h"
+#include "scheduler/head/head_metrics.h"
 
 namespace troupe::scheduler {
 namespace {
 
+using namespace std::chrono_literals;
+
 // How long the last answers of an ending head may take to leave.
 constexpr std::int64_t kFlushMs = 1000;
+constexpr Duration kJournalRetryLeast = 100ms;
+
+ProcessFigures this_process() {
+  ProcessFigures figures;
+  timespec cpu{};
+  if (::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0) {
+    figures.cpu_s = static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9;
+  }
+  PosixFileSystem files;
+  if (const auto statm = files.read("/proc/self/statm", 4096); statm.ok()) {
+    unsigned long long total = 0;
+    unsigned long long resident = 0;
+    if (std::sscanf(statm->c_str(), "%llu %llu", &total, &resident) == 2) {
+      figures.resident_bytes = resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    }
+  }
+  return figures;
+}
 
 class Daemon final : public HeadDaemon {
  public:
@@ -22,17 +49,22 @@ class Daemon final : public HeadDaemon {
         random_(random),
         log_(std::move(log)),
         on_end_(std::move(on_end)),
-        state_(options_.config) {}
+        state_(options_.config),
+        metrics_(options_.version) {}
 
   ~Daemon() override {
     *alive_ = false;
     if (timer_) loop_.cancel(*timer_);
+    http_.reset();
     listener_.reset();
     peers_.clear();
   }
 
   Status start();
   const net::Address& address() const override { return listener_->address(); }
+  std::optional<net::Address> metrics_address() const override {
+    return http_ ? std::optional(http_->address()) : std::nullopt;
+  }
   const HeadState& state() const override { return state_; }
 
  private:
@@ -43,8 +75,12 @@ class Daemon final : public HeadDaemon {
   void closed(PeerId peer);
   void apply(Event event);
   void collect(Outcome outcome);
+  void post_flush();
   void flush();
   void keep();
+  void journal_failed(const Status& why);
+  Status start_metrics();
+  void answer_http(const std::string& path, HttpServer::Answer answer);
   void carry_out(SendMessage& command);
   void carry_out(ClosePeer& command);
   void carry_out(EndHead& command);
@@ -63,10 +99,13 @@ class Daemon final : public HeadDaemon {
   std::map<PeerId, std::shared_ptr<net::Connection>> peers_;
   std::vector<Command> commands_;
   std::vector<Delta> deltas_;
-  bool flush_posted_ = false;
+  std::optional<TimePoint> flush_posted_at_;
   std::optional<net::TimerId> timer_;
   std::optional<TimePoint> timer_at_;
   std::optional<TimePoint> journal_failed_at_;
+  HeadMetrics metrics_;
+  const std::int64_t started_unix_us_ = loop_.clock().unix_time_us();
+  std::unique_ptr<HttpServer> http_;
 };
 
 Status Daemon::start() {
@@ -78,7 +117,10 @@ Status Daemon::start() {
     log_.info("the journal knows {} nodes and {} actors", state_.nodes().size(),
               state_.actors().size());
   }
-  TROUPE_RETURN_IF_ERROR(journal_.rewrite(state_.snapshot()));
+  const TimePoint begin = loop_.clock().now();
+  const Status kept = journal_.rewrite(state_.snapshot());
+  if (!kept.ok() && kept.code() != Code::kResourceExhausted) return kept;
+  metrics_.journal(true, kept.ok(), loop_.clock().now() - begin);
   net::ListenOptions listen;
   listen.host = options_.host;
   listen.port = options_.port;
@@ -86,9 +128,55 @@ Status Daemon::start() {
       loop_, listen, options_.token, random_, log_,
       [this](net::AcceptedSocket accepted) { accept(std::move(accepted)); },
       [this](const std::string& target) { return check_target(target); }));
+  TROUPE_RETURN_IF_ERROR(start_metrics());
+  metrics_.begin(state_, loop_.clock().now());
   collect(state_.resume(now()));
+  if (!kept.ok()) journal_failed(kept);
   flush();
   return {};
+}
+
+// --- metrics -------------------------------------------------------------------------------------
+
+Status Daemon::start_metrics() {
+  if (!options_.metrics) return {};
+  // The server's thread outlives nothing: it ends before this object.
+  const auto handler = [this](const std::string& path, HttpServer::Answer answer) {
+    answer_http(path, std::move(answer));
+  };
+  auto server = HttpServer::start(*options_.metrics, handler);
+  if (server.status().code() == Code::kAlreadyExists && options_.metrics_port_is_wish) {
+    HttpServerOptions anywhere = *options_.metrics;
+    anywhere.port = 0;
+    server = HttpServer::start(std::move(anywhere), handler);
+  }
+  if (!server.ok()) return server.status().prefixed("metrics");
+  http_ = std::move(*server);
+  return {};
+}
+
+// On the server's thread: the loop copies the figures, the server's thread makes the page.
+void Daemon::answer_http(const std::string& path, HttpServer::Answer answer) {
+  if (path == "/") {
+    return answer([] { return HttpPage{.body = "Troupe's head. Prometheus reads /metrics.\n"}; });
+  }
+  if (path != "/metrics") {
+    return answer([] { return HttpPage{.status = 404, .body = "There is only /metrics here.\n"}; });
+  }
+  loop_.post([this, answer = std::move(answer), asked = loop_.clock().now(),
+              alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired()) return;
+    const TimePoint time = loop_.clock().now();
+    metrics_.loop_waited(time - asked);
+    auto figures = std::make_shared<const HeadFigures>(
+        metrics_.figures(state_, peers_.size(), journal_.size_bytes(), time));
+    answer([figures, started = started_unix_us_] {
+      ProcessFigures process = this_process();
+      process.start_unix_s = static_cast<double>(started) * 1e-6;
+      return HttpPage{.content_type = std::string(kPrometheusContentType),
+                      .body = prometheus_page(*figures, process)};
+    });
+  });
 }
 
 Status Daemon::check_target(const std::string& target) const {
@@ -122,6 +210,9 @@ void Daemon::received(PeerId peer, std::span<const std::byte> frame) {
     closed(peer);
     return;
   }
+  metrics_.received(*message, frame.size(), state_);
+  // The node hears its own words again, but not these.
+  if (auto* beat = std::get_if<wire::Heartbeat>(&*message)) beat->usage.reset();
   apply(MessageArrived{peer, std::move(*message)});
 }
 
@@ -129,18 +220,29 @@ void Daemon::closed(PeerId peer) {
   if (peers_.erase(peer) > 0) apply(PeerClosed{peer});
 }
 
-void Daemon::apply(Event event) { collect(state_.apply(std::move(event), now())); }
+void Daemon::apply(Event event) {
+  const Moment moment = now();
+  Outcome outcome = state_.apply(std::move(event), moment);
+  metrics_.decided(outcome.deltas, loop_.clock().now() - moment.steady, moment.steady);
+  collect(std::move(outcome));
+}
 
 void Daemon::collect(Outcome outcome) {
   std::move(outcome.commands.begin(), outcome.commands.end(), std::back_inserter(commands_));
   std::move(outcome.deltas.begin(), outcome.deltas.end(), std::back_inserter(deltas_));
   arm();
-  if (!std::exchange(flush_posted_, true)) {
-    // Behind what the loop has ready now, so that its decisions share one sync.
-    loop_.post([this, alive = std::weak_ptr<bool>(alive_)] {
-      if (!alive.expired()) flush();
-    });
-  }
+  post_flush();
+}
+
+void Daemon::post_flush() {
+  if (flush_posted_at_) return;
+  flush_posted_at_ = loop_.clock().now();
+  // Behind what the loop has ready now, so that its decisions share one sync.
+  loop_.post([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired()) return;
+    if (flush_posted_at_) metrics_.loop_waited(loop_.clock().now() - *flush_posted_at_);
+    flush();
+  });
 }
 
 void Daemon::keep() {
@@ -150,21 +252,37 @@ void Daemon::keep() {
     deltas_.clear();  // they are part of the next rewrite
     return;
   }
-  Status kept = journal_failed_at_ || journal_.wants_rewrite() ? journal_.rewrite(state_.snapshot())
-                                                               : journal_.append(deltas_);
+  const bool rewrite = journal_failed_at_ || journal_.wants_rewrite();
+  const Status kept = rewrite ? journal_.rewrite(state_.snapshot()) : journal_.append(deltas_);
+  metrics_.journal(rewrite, kept.ok(), loop_.clock().now() - time);
   deltas_.clear();
-  if (kept.ok()) {
-    if (journal_failed_at_) log_.info("the journal is written again");
-    journal_failed_at_.reset();
-  } else {
-    // The cluster goes on; only a restart of the head meanwhile would forget.
-    log_.error("the journal cannot be written: {}", kept.to_string());
-    journal_failed_at_ = time;
+  if (!kept.ok()) return journal_failed(kept);
+  if (!journal_failed_at_) return;
+  journal_failed_at_.reset();
+  log_.info("the journal is written again");
+  apply(DaemonNoted{"journal_written", "the head's journal is whole again"});
+}
+
+// The cluster goes on; only a restart of the head meanwhile would forget.
+void Daemon::journal_failed(const Status& why) {
+  log_.error("the journal cannot be written: {}", why.to_string());
+  const bool first = !journal_failed_at_;
+  journal_failed_at_ = loop_.clock().now();
+  if (first) {
+    apply(DaemonNoted{"journal_failed",
+                      fmt::format("the head's journal cannot be written: {}; the cluster runs on, "
+                                  "and the head tries again every {} ms",
+                                  why.to_string(), options_.journal_retry / 1ms)});
   }
+  // However quiet the cluster is.
+  loop_.call_after(std::max<Duration>(options_.journal_retry, kJournalRetryLeast),
+                   [this, alive = std::weak_ptr<bool>(alive_)] {
+                     if (!alive.expired() && journal_failed_at_) post_flush();
+                   });
 }
 
 void Daemon::flush() {
-  flush_posted_ = false;
+  flush_posted_at_.reset();
   keep();
   auto commands = std::exchange(commands_, {});
   const std::weak_ptr<bool> alive = alive_;
@@ -177,7 +295,9 @@ void Daemon::flush() {
 void Daemon::carry_out(SendMessage& command) {
   const auto found = peers_.find(command.peer);
   if (found == peers_.end()) return;
-  const Status sent = found->second->send(wire::encode(command.message));
+  auto frame = wire::encode(command.message);
+  metrics_.sent(command.message, frame.size());
+  const Status sent = found->second->send(std::move(frame));
   if (sent.ok()) return;
   // A peer that does not read is cut off; it comes back and is told the present state.
   if (sent.code() == Code::kOverloaded) {

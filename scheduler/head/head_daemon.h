@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/log.h"
@@ -15,6 +16,7 @@
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/head/http_server.h"
 #include "scheduler/head/journal.h"
 
 namespace troupe::scheduler {
@@ -26,19 +28,26 @@ struct HeadOptions {
   HeadConfig config;
   // How often a journal that cannot be written is tried again.
   Duration journal_retry = std::chrono::seconds(5);
+  // Metrics over HTTP at /metrics, for Prometheus; nothing: none.
+  std::optional<HttpServerOptions> metrics;
+  bool metrics_port_is_wish = false;  // another one will do where it is taken
+  std::string version;                // shown among the metrics
 };
 
 class HeadDaemon {
  public:
   // Replays the journal, then listens. Loop thread. All references must outlive the daemon.
-  // kAlreadyExists for a taken port, kDataLoss for a damaged journal. `on_end` is called once, on
-  // the loop's thread, when the cluster has been stopped (StopCluster).
+  // kAlreadyExists for a taken port, kDataLoss for a damaged journal. A full disk keeps no head
+  // from starting: what it knows is in the journal that is there. `on_end` is called once, on the
+  // loop's thread, when the cluster has been stopped (StopCluster).
   static Result<std::unique_ptr<HeadDaemon>> start(net::EventLoop& loop, HeadOptions options,
                                                    Journal& journal, Random& random, Logger log,
                                                    std::function<void(std::string reason)> on_end);
   virtual ~HeadDaemon() = default;  // closes every connection; loop thread
 
   virtual const net::Address& address() const = 0;
+  // Where the metrics are; nothing where there are none.
+  virtual std::optional<net::Address> metrics_address() const = 0;
   // For tests and status lines. Loop thread.
   virtual const HeadState& state() const = 0;
 };

@@ -15,6 +15,9 @@ constexpr std::uint64_t kJournalBytesMax = std::uint64_t{1} << 30;
 // A rewrite pays above this size, when the file is mostly history.
 constexpr std::uint64_t kRewriteBytes = 1u << 20;
 constexpr std::uint64_t kRewriteFactor = 4;
+// What is hashed at most to tell a torn end from a damaged middle.
+constexpr std::uint64_t kTornLookMin = 64u << 20;
+constexpr std::uint64_t kTornLookFactor = 8;
 
 // The first byte of a payload with several deltas; encode_delta's first byte is another.
 constexpr char kSeveral = 2;
@@ -41,6 +44,14 @@ std::string records_of(std::span<const Delta> deltas) {
   std::string out;
   for (const Delta& delta : deltas) put_record(out, text_of(delta));
   return out;
+}
+
+// How many bytes record_at_front() would have to hash.
+std::uint64_t payload_bytes(std::string_view bytes) {
+  if (bytes.size() < kHeaderBytes) return 0;
+  std::uint32_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  return length > bytes.size() - kHeaderBytes ? 0 : length;
 }
 
 // All in one.
@@ -91,10 +102,16 @@ std::optional<std::string_view> record_at_front(std::string_view bytes) {
 }
 
 // Whether bytes that are no record are an append that did not come to its end: no record follows.
-// A sound one behind them was made durable after them, so they were damaged later.
+// A sound one behind them was made durable after them, so they were damaged later. Bytes at which
+// every second one could begin a long record are no end that a torn append leaves: they count as
+// damaged once more than a few times their number have been looked at.
 bool torn(std::string_view bytes) {
+  std::uint64_t left = kTornLookMin + kTornLookFactor * bytes.size();
   while (bytes.size() > kHeaderBytes) {
     bytes.remove_prefix(1);
+    const std::uint64_t looked_at = payload_bytes(bytes);
+    if (looked_at > left) return false;
+    left -= looked_at;
     if (record_at_front(bytes)) return false;
   }
   return true;

@@ -32,6 +32,8 @@ class Journal {
   virtual Status rewrite(std::span<const Delta> snapshot) = 0;
   // Whether the file has grown so much that a rewrite pays.
   virtual bool wants_rewrite() const = 0;
+  // Of the file; 0 where there is none.
+  virtual std::uint64_t size_bytes() const { return 0; }
 };
 
 // Keeps nothing: the embedded head lives as long as its driver.
@@ -52,6 +54,7 @@ class FileJournal final : public Journal {
   Status append(std::span<const Delta> deltas) override;
   Status rewrite(std::span<const Delta> snapshot) override;
   bool wants_rewrite() const override;
+  std::uint64_t size_bytes() const override { return size_bytes_; }
 
  private:
   FileSystem& files_;

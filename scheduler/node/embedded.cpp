@@ -78,8 +78,10 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   node_options.head = head_address;
   node_options.token = token;
   node_options.resources = TROUPE_TRY(resources_of(options));
+  node_options.labels = options.labels;
   node_options.log_dir = options.log_dir;
   node_options.on_output = options.on_output;
+  node_options.output_limits = options.output_limits;
   node_options.log_sink = options.log_sink;
   node_options.log_level = options.log_level;
   node_options.join_timeout = kStartTimeout;

@@ -21,9 +21,11 @@ struct EmbeddedOptions {
   double num_cpus = 0;  // 0: the CPUs this process may use
   // Units of further resources, or of "memory" and "GPU" instead of those detected.
   std::map<std::string, double> resources;
-  OutputSink on_output;  // actors' output, line by line, on the cluster's thread
-  std::string log_dir;   // actors' output into files there; empty: none
-  LogSink log_sink;      // head's and node's own lines; empty: standard error
+  std::map<std::string, std::string> labels;
+  OutputSink on_output;        // actors' output, line by line, on the cluster's thread
+  OutputLimits output_limits;  // of each actor, for on_output and for drivers elsewhere
+  std::string log_dir;         // actors' output into files there; empty: none
+  LogSink log_sink;            // head's and node's own lines; empty: standard error
   LogLevel log_level = LogLevel::kWarning;
   // Another address of this machine than loopback, and a token that others know: then worker nodes
   // of other machines may join.

@@ -197,6 +197,7 @@ HostProcess::~HostProcess() {
       ::usleep(1000);  // killed ones end by themselves; nothing tells when the last one has
     }
   }
+  if (state_->pipes) state_->pipes->drain();
   // The loop watches its socket until it is told not to.
   if (state_->channel) {
     state_->channel->stop();
@@ -214,5 +215,9 @@ Status HostProcess::tell(const wire::HostMessage& message, int fd) {
 }
 
 void HostProcess::kill_group() { state_->kill(); }
+
+void HostProcess::read_output() {
+  if (state_->pipes) state_->pipes->read_now();
+}
 
 }  // namespace troupe::scheduler

@@ -48,6 +48,8 @@ class HostProcess {
   Status tell(const wire::HostMessage& message, int fd);
   // SIGKILL to the group until nothing of it runs.
   void kill_group();
+  // Takes the lines that it has written by now.
+  void read_output();
 
  private:
   struct State;

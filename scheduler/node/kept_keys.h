@@ -11,9 +11,11 @@ inline constexpr const char* kNodeKey = "node";
 inline constexpr const char* kActorKeys = "actor/";
 inline constexpr const char* kSavedStateKeys = "saved/";
 inline constexpr const char* kSegmentKeys = "segment/";
+inline constexpr const char* kOutputKeys = "output/";
 
 inline std::string actor_key(const ActorId& id) { return kActorKeys + id.to_string(); }
 inline std::string saved_state_key(const ActorId& id) { return kSavedStateKeys + id.to_string(); }
+inline std::string output_key(const ActorId& id) { return kOutputKeys + id.to_string(); }
 inline std::string segment_key(const JobId& id, const std::string& name) {
   return kSegmentKeys + id.to_string() + "/" + name;
 }

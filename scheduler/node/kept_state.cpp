@@ -72,6 +72,12 @@ bool take(Entry& entry, KeptState& kept, std::map<ActorId, UniqueFd>& saved) {
     if (id.ok()) saved[*id] = std::move(entry.descriptor);
     return id.ok();
   }
+  if (key.starts_with(kOutputKeys)) {
+    const auto id = ActorId::parse(key.substr(std::string_view(kOutputKeys).size()));
+    if (!id.ok() || !entry.descriptor.valid()) return false;
+    kept.outputs[*id] = std::move(entry.descriptor);
+    return true;
+  }
   if (key.starts_with(kSegmentKeys)) {
     auto record = record_of<wire::KeptSegment>(entry);
     if (record && entry.descriptor.valid()) {

@@ -22,6 +22,7 @@ struct KeptState {
   std::optional<wire::KeptNode> node;  // nothing: this node's daemon never joined a head
   std::map<ActorId, Actor> actors;
   std::vector<std::pair<wire::KeptSegment, UniqueFd>> segments;
+  std::map<ActorId, UniqueFd> outputs;  // their last lines (output_ring.h), of ended ones, too
   std::map<HostId, HostEnds> ends;
   std::map<HostId, wire::KeeperChild> children;
   std::vector<std::string> strays;    // entries that belong to nothing

@@ -1,36 +1,75 @@
 #pragma once
-// What an actor's process writes: its last lines in memory, a file or two, and whoever listens.
+// What an actor's processes write, one after the other: its last lines in memory, a file or two,
+// and whoever listens.
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/file_system.h"
 #include "runtime/process/output.h"
+#include "runtime/wire/control_messages.h"
+#include "scheduler/node/output_limit.h"
+#include "scheduler/node/output_ring.h"
 
 namespace troupe::scheduler {
 
-// Gets every line: the actor's name (or class and id), the line without its end. Loop thread.
+// Gets the lines: the actor's label, the line without its end. Loop thread.
 using OutputSink = std::function<void(const std::string& actor, std::string_view line)>;
+// Gets them as they travel to whoever follows the output, with numbers. Loop thread.
+using OutputListener = std::function<void(const wire::OutputLine& line)>;
 
-// Loop thread only.
-class ActorLog {
+// What its lines stand under: the actor's name; its class and rank; its class and id.
+std::string output_label(const wire::ActorSpec& spec);
+
+// Loop thread only; made as a shared pointer.
+class ActorLog : public std::enable_shared_from_this<ActorLog> {
  public:
-  ActorLog(std::string actor, OutputSink sink) : actor_(std::move(actor)), sink_(std::move(sink)) {}
+  // `listener` may be empty. Of more lines than `limits` allow it gets a sentence, within a second;
+  // the other places get all of them. Without `ring` the last lines end with this daemon.
+  ActorLog(net::EventLoop& loop, const wire::ActorSpec& spec, OutputLimits limits,
+           OutputListener listener, std::optional<OutputRing> ring);
   // Appends to this file from now on.
   Status add_file(FileSystem& files, const std::string& path);
+  // To none of those added so far; one that could not be written is given up anyway.
+  void close_files() { files_.clear(); }
   void append(std::string_view line);
+  // What follows is the output of this generation's process. Where there was one before a line says
+  // so among the kept ones.
+  void begin_process(std::uint64_t generation);
+  // Tells what was left out and not yet said: the process has ended.
+  void flush();
   // At most the last `bytes_max` bytes, whole lines.
-  std::string text(std::size_t bytes_max = static_cast<std::size_t>(-1)) const {
-    return tail_.text(bytes_max);
-  }
+  std::string text(std::size_t bytes_max = static_cast<std::size_t>(-1)) const;
+  // The same, of the present process, or the last one.
+  std::string text_of_process(std::size_t bytes_max) const;
+  // The kept lines, as a listener would have got them; the last `lines_max`.
+  std::vector<wire::OutputLine> lines(std::size_t lines_max) const;
+
+  const ActorId& actor_id() const { return actor_id_; }
+  const JobId& job_id() const { return job_id_; }
 
  private:
-  const std::string actor_;
-  const OutputSink sink_;
-  process::LogTail tail_;
+  void keep(std::string_view line);
+  void tell(std::string_view line, bool notice);
+  void tell_left_out();
+  std::uint64_t line_count() const { return ring_ ? ring_->line_count() : lines_without_ring_; }
+
+  net::EventLoop& loop_;
+  const ActorId actor_id_;
+  const JobId job_id_;
+  const std::string label_;
+  const std::string name_;  // what `troupe logs` knows it by
+  const OutputListener listener_;
+  OutputLimiter limiter_;
+  std::uint64_t left_out_last_ = 0;  // number of the last line that was left out
+  bool timer_armed_ = false;
+  std::optional<OutputRing> ring_;
+  process::LogTail tail_;  // where there is no ring
+  std::uint64_t lines_without_ring_ = 0;
   std::vector<std::unique_ptr<WritableFile>> files_;
 };
 
@@ -39,7 +78,12 @@ class LogPipes {
  public:
   LogPipes(net::EventLoop& loop, UniqueFd out, UniqueFd err, std::shared_ptr<ActorLog> log)
       : out_(loop, std::move(out), handlers(log)), err_(loop, std::move(err), handlers(log)) {}
-  // Takes what has been written by now.
+  // Takes the lines that have been written by now.
+  void read_now() {
+    out_.read_now();
+    err_.read_now();
+  }
+  // The same, with a last one that has no end: the process has ended.
   void drain() {
     out_.drain();
     err_.drain();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/limits.h"
 #include "scheduler/node/kept_keys.h"
 #include "scheduler/node/node_state.h"
 
@@ -35,9 +36,12 @@ void NodeState::close(FdHandle fd) {
 
 void NodeState::from_head(wire::StartActor& start) {
   const ActorId id = start.spec.actor_id;
-  if (end_status_) {
+  const Status refused = end_status_
+                             ? error(Code::kUnavailable, "node {} is ending", config_.node.name)
+                             : check_bundle(start.spec);
+  if (!refused.ok()) {
     wire::ActorExited exited{id, start.generation};
-    exited.cause = error(Code::kUnavailable, "node {} is ending", config_.node.name);
+    exited.cause = refused;
     send(std::move(exited));
     return;
   }
@@ -52,7 +56,7 @@ void NodeState::from_head(wire::StartActor& start) {
 void NodeState::spawn(Actor& actor, wire::StartActor start) {
   const ActorId id = start.spec.actor_id;
   std::erase(ended_, id);
-  if (actor.log != 0) commands_.push_back(node_command::ForgetHost{actor.log});
+  const HostId log = actor.log;
   actor.keep_until.reset();
   actor.spec = std::move(start.spec);
   actor.generation = start.generation;
@@ -65,7 +69,7 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.cause = {};
   by_host_[actor.host] = id;
   keep(actor, true);
-  commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation});
+  commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation, log});
 }
 
 void NodeState::on(node_event::Spawned& event) {
@@ -159,8 +163,12 @@ void NodeState::on(node_event::ConnectionArrived& event) {
     commands_.push_back(node_command::TellHost{actor.host, std::move(event.connection), event.fd});
     return close(event.fd);
   }
-  actor.waiting.push_back(
-      {event.fd, std::move(event.connection), now_ + config_.hand_over_timeout});
+  // A stranger has no more time here than in a handshake.
+  const Duration patience =
+      event.connection.untouched
+          ? std::min<Duration>(config_.hand_over_timeout, limits::kHandshakeTimeout)
+          : config_.hand_over_timeout;
+  actor.waiting.push_back({event.fd, std::move(event.connection), now_ + patience});
 }
 
 // --- end -----------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@
 #include "scheduler/node/head_link.h"
 #include "scheduler/node/host_process.h"
 #include "scheduler/node/images.h"
+#include "scheduler/node/kept_keys.h"
 #include "scheduler/node/kept_state.h"
 #include "scheduler/node/node_service.h"
+#include "scheduler/node/node_usage.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -26,6 +28,11 @@ constexpr Duration kKeeperTimeout = std::chrono::seconds(15);
 // While a node's loop waits for a keeper to start, its heart does not beat.
 constexpr Duration kKeeperPatience = std::chrono::seconds(1);
 constexpr std::size_t kExitTailBytes = 4u << 10;  // of the output, in the report of an exit
+// Of the actors that ended under daemons before this one: whose output can still be read.
+constexpr std::size_t kEarlierOutputsMax = 200;
+// Of an actor, and of all together, what one who begins to follow the output gets of what was.
+constexpr std::size_t kReplayLinesMax = 200;
+constexpr std::size_t kReplayBytesMax = 2u << 20;
 
 // "actor/ID[/…]" → ID.
 Result<ActorId> actor_of(std::string_view target) {
@@ -67,10 +74,17 @@ class Daemon final : public NodeDaemon {
   void take_up();
   bool take_up(node_event::Adopt::Actor& actor, KeptState& kept);
   void keeper_lost(const Status& why);
-  HostProcess::Place place_of(HostId host, const wire::ActorSpec& spec);
+  HostProcess::Place place_of(HostId host);
   Result<std::unique_ptr<HostProcess>> spawn(const node_command::SpawnHost& command);
   HostProcess::Handlers handlers_of(HostId host);
   std::shared_ptr<ActorLog> make_log(const wire::ActorSpec& spec);
+  void open_files(ActorLog& log, const wire::ActorSpec& spec);
+  std::shared_ptr<ActorLog> log_for(const wire::ActorSpec& spec, HostId before);
+  void take_up_outputs(std::map<ActorId, UniqueFd> outputs);
+  void forget_earlier_outputs();
+  void on_output(const wire::OutputLine& line, const JobId& job_id);
+  std::vector<wire::OutputLine> kept_output(JobId job_id, ActorId actor_id);
+  void drain_output();
 
   void carry_out(node_command::ConnectHead&) { link_->connect(); }
   void carry_out(node_command::DropHead&) { link_->drop(); }
@@ -80,7 +94,7 @@ class Daemon final : public NodeDaemon {
   void carry_out(node_command::TellHost& command);
   void carry_out(node_command::KillGroup& command);
   void carry_out(node_command::CloseFd& command) { held_.erase(command.fd); }
-  void carry_out(node_command::ForgetHost& command) { logs_.erase(command.host); }
+  void carry_out(node_command::ForgetHost& command);
   void carry_out(node_command::Registered& command);
   void carry_out(node_command::Keep& command);
   void carry_out(node_command::Unkeep& command) {
@@ -93,6 +107,7 @@ class Daemon final : public NodeDaemon {
   NodeOptions options_;
   SystemRandom random_;
   PosixFileSystem files_;
+  UsageMeter usage_{files_};
   std::shared_ptr<DaemonLog> own_log_;
   Logger log_ = Logger::discard();
   wire::NodeInfo info_;
@@ -108,6 +123,8 @@ class Daemon final : public NodeDaemon {
   bool keeper_is_ours_ = false;                // to end with this daemon
   std::map<HostId, std::unique_ptr<HostProcess>> hosts_;
   std::map<HostId, std::shared_ptr<ActorLog>> logs_;
+  // Of actors that have had no process under this daemon, but under one before it.
+  std::map<ActorId, OutputRing> earlier_outputs_;
   std::map<FdHandle, UniqueFd> held_;
   FdHandle next_fd_ = 1;
   std::deque<wire::ActorExited> unreported_;  // ends that no head has been told of
@@ -137,6 +154,8 @@ Status Daemon::listen() {
   listen.host = options_.host;
   listen.port = options_.port;
   listen.local_name = info_.endpoint.local_name;
+  // Their processes do the TLS of their connections themselves.
+  listen.hand_over = [](const std::string& route) { return actor_of(route).ok(); };
   const auto attempt = [&] {
     return net::listen(
         loop_, listen, options_.token, random_, log_,
@@ -192,7 +211,10 @@ Status Daemon::start() {
       loop_, NodeService::Sources{
                  .logs = [this](ActorId actor_id, std::size_t b) { return logs_of(actor_id, b); },
                  .segment = [this](JobId job_id,
-                                   const std::string& name) { return segment_of(job_id, name); }});
+                                   const std::string& name) { return segment_of(job_id, name); },
+                 .kept_output = [this](JobId job_id,
+                                       ActorId actor_id) { return kept_output(job_id, actor_id); },
+                 .drain_output = [this] { drain_output(); }});
   if (keeper_) take_up();
   apply(node_event::Tick{});
   return {};
@@ -202,6 +224,8 @@ Result<std::string> Daemon::logs_of(ActorId actor_id, std::size_t bytes_max) con
   if (actor_id.empty()) return own_log_->text(bytes_max);
   const auto host = state_->log_of(actor_id);
   if (host && logs_.contains(*host)) return logs_.at(*host)->text(bytes_max);
+  const auto earlier = earlier_outputs_.find(actor_id);
+  if (earlier != earlier_outputs_.end()) return earlier->second.text(bytes_max);
   return error(Code::kNotFound, "node {} keeps no output of actor {}", info_.name,
                actor_id.brief());
 }
@@ -245,9 +269,10 @@ void Daemon::accept(net::AcceptedSocket accepted) {
   }
   const auto actor_id = actor_of(accepted.target);
   if (!actor_id.ok()) return;
-  apply(node_event::ConnectionArrived{
-      *actor_id, hold(std::move(accepted.socket)),
-      wire::HostConnection{accepted.target, accepted.peer, accepted.same_node}});
+  apply(
+      node_event::ConnectionArrived{*actor_id, hold(std::move(accepted.socket)),
+                                    wire::HostConnection{accepted.target, accepted.peer,
+                                                         accepted.same_node, accepted.untouched}});
 }
 
 FdHandle Daemon::hold(UniqueFd fd) {
@@ -299,7 +324,8 @@ void Daemon::arm() {
 void Daemon::carry_out(node_command::ReportExit& command) {
   hosts_.erase(command.log);
   if (const auto log = logs_.find(command.log); log != logs_.end()) {
-    command.exited.log_tail = log->second->text(kExitTailBytes);
+    log->second->flush();
+    command.exited.log_tail = log->second->text_of_process(kExitTailBytes);
   }
   log_.info("actor {} (generation {}) has ended: {}", command.exited.actor_id.brief(),
             command.exited.generation,
@@ -316,24 +342,102 @@ void Daemon::carry_out(node_command::SendHead& command) {
   if (auto* registration = std::get_if<wire::RegisterNode>(&command.message)) {
     registration->exited.assign(unreported_.begin(), unreported_.end());
     in_registration_ = unreported_.size();
+  } else if (auto* beat = std::get_if<wire::Heartbeat>(&command.message)) {
+    beat->usage = usage_.measure(loop_.clock().now());
+    if (beat->usage) beat->usage->processes = static_cast<std::uint32_t>(hosts_.size());
   }
   link_->send(command.message);
 }
 
+// --- output --------------------------------------------------------------------------------------
+
 std::shared_ptr<ActorLog> Daemon::make_log(const wire::ActorSpec& spec) {
-  const std::string label =
-      spec.name.empty() ? fmt::format("{} {}", spec.type, spec.actor_id.brief()) : spec.name;
-  auto log = std::make_shared<ActorLog>(label, options_.on_output);
+  std::optional<OutputRing> ring;
+  if (auto earlier = earlier_outputs_.extract(spec.actor_id)) {
+    ring = std::move(earlier.mapped());
+  } else if (auto made = OutputRing::create(); made.ok()) {
+    ring = std::move(*made);
+    if (keeper_) (void)keeper_->put(output_key(spec.actor_id), {}, ring->fd());
+  } else {
+    log_.warning("the last lines of {} will not outlive this daemon: {}", output_label(spec),
+                 made.status().to_string());
+  }
+  return std::make_shared<ActorLog>(
+      loop_, spec, options_.output_limits,
+      [this, job_id = spec.job_id](const wire::OutputLine& line) { on_output(line, job_id); },
+      std::move(ring));
+}
+
+// Anew for each process: what was given up on a full disk may have room again.
+void Daemon::open_files(ActorLog& log, const wire::ActorSpec& spec) {
+  log.close_files();
   std::set<std::string> paths;
   if (!options_.log_dir.empty()) {
     paths.insert(join_path(options_.log_dir, spec.actor_id.to_string() + ".log"));
   }
   if (!spec.log_path.empty()) paths.insert(spec.log_path);
   for (const std::string& path : paths) {
-    const Status added = log->add_file(files_, path);
-    if (!added.ok()) log_.warning("the output of {} is not kept: {}", label, added.to_string());
+    const Status added = log.add_file(files_, path);
+    if (!added.ok()) {
+      log_.warning("the output of {} is not kept: {}", output_label(spec), added.to_string());
+    }
   }
-  return log;
+}
+
+// An actor has one, however many processes it has here one after the other.
+std::shared_ptr<ActorLog> Daemon::log_for(const wire::ActorSpec& spec, HostId before) {
+  if (auto node = logs_.extract(before)) return std::move(node.mapped());
+  return make_log(spec);
+}
+
+void Daemon::take_up_outputs(std::map<ActorId, UniqueFd> outputs) {
+  for (auto& [id, fd] : outputs) {
+    if (auto ring = OutputRing::adopt(std::move(fd)); ring.ok()) {
+      earlier_outputs_.emplace(id, std::move(*ring));
+    } else {
+      log_.warning("actor {}: {}", id.brief(), ring.status().to_string());
+      (void)keeper_->drop(output_key(id));
+    }
+  }
+}
+
+// Which of them ended last is not known any more: any may go.
+void Daemon::forget_earlier_outputs() {
+  while (earlier_outputs_.size() > kEarlierOutputsMax) {
+    (void)keeper_->drop(output_key(earlier_outputs_.begin()->first));
+    earlier_outputs_.erase(earlier_outputs_.begin());
+  }
+}
+
+void Daemon::carry_out(node_command::ForgetHost& command) {
+  const auto log = logs_.find(command.host);
+  if (log == logs_.end()) return;
+  if (keeper_) (void)keeper_->drop(output_key(log->second->actor_id()));
+  logs_.erase(log);
+}
+
+void Daemon::on_output(const wire::OutputLine& line, const JobId& job_id) {
+  if (options_.on_output) options_.on_output(line.label, line.text);
+  if (service_) service_->publish(line, job_id);
+}
+
+std::vector<wire::OutputLine> Daemon::kept_output(JobId job_id, ActorId actor_id) {
+  std::vector<wire::OutputLine> lines;
+  std::size_t bytes = 0;
+  for (const auto& [host, log] : logs_) {
+    const bool wanted = actor_id.empty() ? log->job_id() == job_id : log->actor_id() == actor_id;
+    if (!wanted || bytes > kReplayBytesMax) continue;
+    for (auto& line : log->lines(kReplayLinesMax)) {
+      bytes += line.text.size() + line.label.size() + 100;
+      lines.push_back(std::move(line));
+    }
+  }
+  return lines;
+}
+
+void Daemon::drain_output() {
+  for (const auto& [id, host] : hosts_) host->read_output();
+  for (const auto& [id, log] : logs_) log->flush();
 }
 
 HostProcess::Handlers Daemon::handlers_of(HostId host) {
@@ -352,19 +456,22 @@ HostProcess::Handlers Daemon::handlers_of(HostId host) {
           .on_group_gone = [this, host] { apply(node_event::GroupGone{host}); }};
 }
 
-HostProcess::Place Daemon::place_of(HostId host, const wire::ActorSpec& spec) {
-  auto log = logs_[host] = make_log(spec);
-  return {loop_, *parent_, host, std::move(log), log_};
+HostProcess::Place Daemon::place_of(HostId host) {
+  return {loop_, *parent_, host, logs_.at(host), log_};
 }
 
 Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost& command) {
   auto image = TROUPE_TRY(images_.find(command.spec.image));
   if (keeper_children_ != nullptr && !keeper_) TROUPE_RETURN_IF_ERROR(replace_keeper());
-  return HostProcess::spawn(place_of(command.host, command.spec), *image, command.spec,
+  return HostProcess::spawn(place_of(command.host), *image, command.spec,
                             handlers_of(command.host));
 }
 
 void Daemon::carry_out(node_command::SpawnHost& command) {
+  auto log = log_for(command.spec, command.log);
+  open_files(*log, command.spec);
+  log->begin_process(command.generation);
+  logs_[command.host] = std::move(log);
   auto host = spawn(command);
   if (!host.ok()) {
     events_.push_back(node_event::SpawnFailed{
@@ -425,8 +532,10 @@ void Daemon::take_up() {
   for (const std::string& problem : kept.problems) log_.warning("{}", problem);
   if (!kept.node) {
     for (const std::string& key : kept.strays) (void)keeper_->drop(key);
+    for (const auto& [id, fd] : kept.outputs) (void)keeper_->drop(output_key(id));
     return;
   }
+  take_up_outputs(std::move(kept.outputs));
   node_event::Adopt adopt;
   adopt.node = *kept.node;
   std::vector<HostId> lost;
@@ -436,6 +545,7 @@ void Daemon::take_up() {
     if (entry.kept.host != 0 && !take_up(entry, kept)) lost.push_back(entry.kept.host);
     adopt.actors.push_back(std::move(entry));
   }
+  forget_earlier_outputs();
   for (auto& [record, fd] : kept.segments) {
     adopt.segments.push_back({record, hold(std::move(fd))});
   }
@@ -461,7 +571,9 @@ bool Daemon::take_up(node_event::Adopt::Actor& actor, KeptState& kept) {
   if (child == kept.children.end() || ends == kept.ends.end()) return false;
   actor.pid = child->second.pid;
   actor.ended = child->second.ended;
-  hosts_[host] = HostProcess::adopt(place_of(host, actor.spec), static_cast<pid_t>(actor.pid),
+  logs_[host] = make_log(actor.spec);
+  open_files(*logs_[host], actor.spec);
+  hosts_[host] = HostProcess::adopt(place_of(host), static_cast<pid_t>(actor.pid),
                                     std::move(ends->second), handlers_of(host));
   kept.children.erase(child);
   return true;
@@ -512,7 +624,8 @@ void Daemon::carry_out(node_command::TellHost& command) {
   if (auto* start = std::get_if<wire::HostStart>(&command.message)) {
     start->node_endpoint = info_.endpoint;
     start->head_endpoint = {options_.head.host, options_.head.port, options_.head.local_name};
-    start->token = options_.token;
+    start->token = options_.token.secret();
+    start->security = static_cast<std::uint8_t>(options_.token.security());
   }
   const auto fd = held_.find(command.fd);
   const Status told =

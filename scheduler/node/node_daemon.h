@@ -31,8 +31,9 @@ struct NodeOptions {
   net::Token token;
   wire::Resources resources;
   std::map<std::string, std::string> labels;
-  std::string log_dir;   // actors' output goes to LOG_DIR/ACTOR-ID.log; empty: no files
-  OutputSink on_output;  // actors' output line by line; may be empty
+  std::string log_dir;         // actors' output goes to LOG_DIR/ACTOR-ID.log; empty: no files
+  OutputSink on_output;        // actors' output line by line; may be empty
+  OutputLimits output_limits;  // of each actor, for on_output and for those who follow it from afar
   // The daemon's own lines; empty: standard error.
   LogSink log_sink;
   LogLevel log_level = LogLevel::kInfo;

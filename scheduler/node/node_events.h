@@ -122,6 +122,7 @@ struct SpawnHost {
   HostId host = 0;
   wire::ActorSpec spec;
   std::uint64_t generation = 0;
+  HostId log = 0;  // the actor's process before, whose output this one's continues; 0: none
 };
 // Where the message is a HostStart: the driver adds the endpoints and the token.
 struct TellHost {

@@ -14,8 +14,12 @@
 namespace troupe::scheduler {
 namespace {
 
-// The oldest goes when there are more; it may ask again.
+// The oldest that only asks goes when there are more; it may ask again.
 constexpr std::size_t kConnectionsMax = 64;
+// Drivers and tools that follow the output.
+constexpr std::size_t kFollowersMax = 256;
+// One that does not read is cut off; it comes back and gets what is kept.
+constexpr std::size_t kQueueBytesMax = 8u << 20;
 
 // By the descriptor, without mapping it: whatever its owner does meanwhile.
 Status read_piece(int fd, const wire::ReadSegment& request, wire::SegmentBytes& answer) {
@@ -47,12 +51,16 @@ NodeService::~NodeService() {
 }
 
 void NodeService::serve(UniqueFd socket, const std::string& peer) {
-  if (connections_.size() >= kConnectionsMax) {
-    connections_.begin()->second->close();
-    connections_.erase(connections_.begin());
+  if (connections_.size() - followers_.size() >= kConnectionsMax) {
+    const auto oldest =
+        std::find_if(connections_.begin(), connections_.end(),
+                     [this](const auto& entry) { return !followers_.contains(entry.first); });
+    drop(oldest->first);
   }
   const std::uint64_t id = next_++;
-  auto connection = net::make_connection(loop_, std::move(socket), peer);
+  net::ConnectionOptions options;
+  options.queue_bytes_max = kQueueBytesMax;
+  auto connection = net::make_connection(loop_, std::move(socket), peer, options);
   connections_[id] = connection;
   const std::weak_ptr<bool> alive = alive_;
   connection->start({.on_frame =
@@ -61,8 +69,57 @@ void NodeService::serve(UniqueFd socket, const std::string& peer) {
                          },
                      .on_close =
                          [this, id, alive](Status) {
-                           if (!alive.expired()) connections_.erase(id);
+                           if (alive.expired()) return;
+                           connections_.erase(id);
+                           followers_.erase(id);
                          }});
+}
+
+void NodeService::drop(std::uint64_t id) {
+  followers_.erase(id);
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  const auto connection = found->second;
+  connections_.erase(found);
+  connection->close();
+}
+
+void NodeService::follow(std::uint64_t id, const wire::FollowOutput& request) {
+  const auto connection = connections_.at(id);
+  wire::Reply reply{request.request_id, {}};
+  if (!followers_.contains(id)) {
+    if (followers_.size() >= kFollowersMax) {
+      reply.status =
+          error(Code::kOverloaded, "{} drivers and tools follow the output of this node already",
+                followers_.size());
+    } else if (request.job_id.empty() && request.actor_id.empty()) {
+      reply.status = Status(Code::kInvalidArgument, "neither a job nor an actor to follow");
+    } else {
+      sources_.drain_output();
+      for (auto& line : sources_.kept_output(request.job_id, request.actor_id)) {
+        (void)connection->send(wire::encode(wire::ControlMessage(std::move(line))));
+      }
+      followers_[id] = {request.job_id, request.actor_id};
+    }
+  } else {
+    sources_.drain_output();
+  }
+  (void)connection->send(wire::encode(reply));
+}
+
+void NodeService::publish(const wire::OutputLine& line, const JobId& job_id) {
+  std::optional<net::Bytes> frame;
+  std::vector<std::uint64_t> full;
+  for (const auto& [id, follower] : followers_) {
+    const bool wanted =
+        follower.actor_id.empty() ? follower.job_id == job_id : follower.actor_id == line.actor_id;
+    if (!wanted) continue;
+    if (!frame) frame = wire::encode(line);
+    const auto connection = connections_.find(id);
+    if (connection == connections_.end()) continue;
+    if (connection->second->send(*frame).code() == Code::kOverloaded) full.push_back(id);
+  }
+  for (const std::uint64_t id : full) drop(id);
 }
 
 wire::ControlMessage NodeService::answer(const wire::ReadLogs& request) const {
@@ -91,12 +148,11 @@ void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
   if (message.ok()) {
     if (const auto* logs = std::get_if<wire::ReadLogs>(&*message)) reply = answer(*logs);
     if (const auto* segment = std::get_if<wire::ReadSegment>(&*message)) reply = answer(*segment);
+    if (const auto* request = std::get_if<wire::FollowOutput>(&*message)) {
+      return follow(id, *request);
+    }
   }
-  if (!reply) {
-    connections_.erase(found);
-    connection->close();
-    return;
-  }
+  if (!reply) return drop(id);
   (void)connection->send(wire::encode(*reply));
 }
 

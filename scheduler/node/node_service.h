@@ -1,10 +1,11 @@
 #pragma once
-// Answers ReadLogs and ReadSegment on the node's own port (target "node").
+// Answers ReadLogs, ReadSegment and FollowOutput on the node's own port (target "node").
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/net/connection.h"
 #include "runtime/wire/control_messages.h"
@@ -19,6 +20,10 @@ class NodeService {
     std::function<Result<std::string>(ActorId, std::size_t bytes_max)> logs;
     // The descriptor of a kept segment; it stays the owner's.
     std::function<Result<int>(JobId, const std::string& name)> segment;
+    // The lines that are kept, of a job's actors, or of one actor where its id is not empty.
+    std::function<std::vector<wire::OutputLine>(JobId, ActorId)> kept_output;
+    // Reads and publishes what the actors' processes have written by now.
+    std::function<void()> drain_output;
   };
   NodeService(net::EventLoop& loop, Sources sources) : loop_(loop), sources_(std::move(sources)) {}
   ~NodeService();
@@ -26,8 +31,16 @@ class NodeService {
   NodeService& operator=(const NodeService&) = delete;
 
   void serve(UniqueFd socket, const std::string& peer);
+  // To those who follow this actor's output, or that of its job.
+  void publish(const wire::OutputLine& line, const JobId& job_id);
 
  private:
+  struct Follower {
+    JobId job_id;
+    ActorId actor_id;
+  };
+  void follow(std::uint64_t id, const wire::FollowOutput& request);
+  void drop(std::uint64_t id);
   void received(std::uint64_t id, std::span<const std::byte> frame);
   wire::ControlMessage answer(const wire::ReadLogs& request) const;
   wire::ControlMessage answer(const wire::ReadSegment& request) const;
@@ -36,6 +49,7 @@ class NodeService {
   const Sources sources_;
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, std::shared_ptr<net::Connection>> connections_;
+  std::map<std::uint64_t, Follower> followers_;  // by connection
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

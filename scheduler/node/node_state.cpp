@@ -17,11 +17,17 @@ std::int64_t milliseconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
+// An interval or timeout that the head asks for: never negative, never so long that it is no time.
+Duration heartbeat_time(std::int64_t ms) {
+  constexpr std::int64_t kHeartbeatMsMax = 24LL * 3600 * 1000;
+  return std::chrono::milliseconds(std::clamp<std::int64_t>(ms, 0, kHeartbeatMsMax));
+}
+
 // Failures of joining that trying again does not mend.
 bool is_final(Code code) {
   return code == Code::kUnauthenticated || code == Code::kProtocol ||
          code == Code::kInvalidArgument || code == Code::kAlreadyExists ||
-         code == Code::kPermissionDenied;
+         code == Code::kPermissionDenied || code == Code::kFailedPrecondition;
 }
 
 }  // namespace
@@ -132,12 +138,15 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
   joined_once_ = true;
   back_off_ = kBackOffFirst;
   contact_ = register_sent_at_;
-  heartbeat_interval_ =
-      std::chrono::milliseconds(std::max<std::int64_t>(reply.heartbeat_interval_ms, 0));
-  heartbeat_timeout_ =
-      std::chrono::milliseconds(std::max<std::int64_t>(reply.heartbeat_timeout_ms, 0));
+  heartbeat_interval_ = heartbeat_time(reply.heartbeat_interval_ms);
+  heartbeat_timeout_ = heartbeat_time(reply.heartbeat_timeout_ms);
   if (heartbeat_interval_ > Duration::zero()) heartbeat_at_ = now_ + heartbeat_interval_;
   keep_node();
+  reservations_.clear();
+  for (wire::Reservation& reservation : reply.reservations) {
+    const GroupId id = reservation.group_id;
+    reservations_[id] = {std::move(reservation), true};
+  }
   commands_.push_back(node_command::Registered{reply.name});
   for (wire::NodeNote& note : std::exchange(notes_, {})) send(std::move(note));
   for (const auto& [actor_id, generation] : reply.stop) {

@@ -120,6 +120,9 @@ class NodeState {
   void from_head(wire::StartActor& start);
   void from_head(wire::StopActor& stop);
   void from_head(wire::ShutdownNode& shutdown);
+  void from_head(wire::PrepareBundles& prepare);
+  void from_head(wire::CommitBundles& commit);
+  void from_head(wire::ReleaseBundles& release);
   template <typename Message>
   void from_head(Message& message);
   void tick_head();
@@ -157,6 +160,14 @@ class NodeState {
   void forget(Actors::iterator actor);
   void close(FdHandle fd);
 
+  // node_reservations.cpp: what is held for placement groups
+  struct Held {
+    wire::Reservation reservation;
+    bool committed = false;
+  };
+  Status check_room(const wire::Reservation& reservation) const;
+  Status check_bundle(const wire::ActorSpec& spec) const;
+
   // node_segments.cpp: memory that outlives processes
   void keep_segment(const Actor& actor, const wire::HostKeepSegment& keep, FdHandle fd);
   void drop_segment(std::map<SegmentKey, KeptSegment>::iterator segment);
@@ -175,6 +186,8 @@ class NodeState {
   Actors actors_;
   std::map<HostId, ActorId> by_host_;  // processes that are not gone
   std::deque<ActorId> ended_;          // actors without a process, oldest first
+  // Not put down for a next daemon: the head says all of them again when that registers.
+  std::map<GroupId, Held> reservations_;
   std::map<SegmentKey, KeptSegment> segments_;
   std::vector<Attach> attaches_;
   bool job_may_have_ended_ = false;

@@ -17,6 +17,9 @@ constexpr std::array kSuffixes = {
     Suffix{"G", 1'000'000'000}, Suffix{"T", 1'000'000'000'000},
 };
 constexpr int kDecimalsMax = 4;  // kResourceUnit is 10^4
+// 460 million million units: sums of two still fit, and a sum that is cut off at the largest number
+// is more than any one amount.
+constexpr std::int64_t kAmountMax = std::int64_t{1} << 62;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -72,7 +75,7 @@ Result<std::int64_t> parse_amount(std::string_view name, std::string_view text) 
     }
     value /= 10;
   }
-  if (value > std::numeric_limits<std::int64_t>::max()) {
+  if (value > kAmountMax) {
     return bad_amount(name, text, "too large");
   }
   return static_cast<std::int64_t>(value);
@@ -102,7 +105,8 @@ std::string format_amount(std::string_view name, std::int64_t amount) {
     return fmt::format("{:.0f} bytes", bytes);
   }
   const std::string_view sign = amount < 0 ? "-" : "";
-  const std::int64_t size = amount < 0 ? -amount : amount;
+  const std::uint64_t size =
+      amount < 0 ? -static_cast<std::uint64_t>(amount) : static_cast<std::uint64_t>(amount);
   std::string text = fmt::format("{}{}", sign, size / wire::kResourceUnit);
   if (size % wire::kResourceUnit != 0) {
     text += fmt::format(".{:04}", size % wire::kResourceUnit);
@@ -127,6 +131,10 @@ Status validate(const wire::Resources& resources) {
       return error(Code::kInvalidArgument, "the amount of resource {} is negative ({})", name,
                    format_amount(name, amount));
     }
+    if (amount > kAmountMax) {
+      return error(Code::kInvalidArgument, "the amount of resource {} is too large ({})", name,
+                   format_amount(name, amount));
+    }
   }
   return {};
 }
@@ -144,12 +152,17 @@ bool fits(const wire::Resources& need, const wire::Resources& available) {
 }
 
 void add(wire::Resources& to, const wire::Resources& amount) {
-  for (const auto& [name, value] : amount) to[name] += value;
+  for (const auto& [name, value] : amount) {
+    std::int64_t& sum = to[name];
+    if (__builtin_add_overflow(sum, value, &sum)) sum = std::numeric_limits<std::int64_t>::max();
+  }
 }
 
 void subtract(wire::Resources& from, const wire::Resources& amount) {
   for (const auto& [name, value] : amount) {
-    if (value != 0) from[name] -= value;
+    if (value == 0) continue;
+    std::int64_t& left = from[name];
+    if (__builtin_sub_overflow(left, value, &left)) left = std::numeric_limits<std::int64_t>::min();
   }
 }
 

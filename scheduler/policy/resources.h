@@ -27,12 +27,14 @@ std::string format_amount(std::string_view name, std::int64_t amount);
 // "CPU 2, memory 4 GiB"; "nothing" when empty.
 std::string format_resources(const wire::Resources& resources);
 
-// kInvalidArgument when an amount is negative or a name is empty.
+// kInvalidArgument when an amount is negative, larger than parse_amount takes, or a name is empty.
 Status validate(const wire::Resources& resources);
 
 std::int64_t amount_of(const wire::Resources& resources, std::string_view name);
 // Whether `available` holds every amount of `need`.
 bool fits(const wire::Resources& need, const wire::Resources& available);
+// Sums of amounts that validate() let through never wrap around: they end at the largest number,
+// which is more than any such amount.
 void add(wire::Resources& to, const wire::Resources& amount);
 // Amounts may become negative only where the caller holds more than there is (a bug it checks).
 void subtract(wire::Resources& from, const wire::Resources& amount);

@@ -93,7 +93,7 @@ TEST_CASE("the caller's method numbers are those of its own list") {
   say(socket, call_of(1, 0));
   const QueuedCall call = next_call(server);
   CHECK(call.method == 1);  // "second"
-  server.server->answer(call.caller, call.sequence, wire::Bytes(1, std::byte{9}));
+  server.server->answer(call, wire::Bytes(1, std::byte{9}));
   const auto reply = std::get<wire::CallReply>(hear(socket).value());
   CHECK(reply.sequence == 1);
   CHECK(reply.result == wire::Bytes(1, std::byte{9}));
@@ -125,7 +125,7 @@ TEST_CASE("a call that is sent again after a broken connection runs once") {
   socket = server.bound();  // the old connection is closed by it
   say(socket, call_of(1, 0));
   say(socket, call_of(2, 0));
-  server.server->answer(first.caller, first.sequence, wire::Bytes(1, std::byte{1}));
+  server.server->answer(first, wire::Bytes(1, std::byte{1}));
   // A repeated call that arrives after its answer was given is answered again: replies may come
   // twice.
   const auto reply_of = [&](std::uint64_t sequence) {
@@ -138,7 +138,7 @@ TEST_CASE("a call that is sent again after a broken connection runs once") {
   const QueuedCall second = next_call(server);
   CHECK(second.sequence == 2);
   CHECK(server.mailbox->calls() == 0);
-  server.server->answer(second.caller, second.sequence, wire::Bytes(1, std::byte{2}));
+  server.server->answer(second, wire::Bytes(1, std::byte{2}));
   CHECK(reply_of(2).result == wire::Bytes(1, std::byte{2}));
   // Answered already: the answer is given again, without running.
   say(socket, call_of(1, 0));

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <random>
 #include <thread>
 
 #include "actors/spawn.h"
@@ -22,7 +24,8 @@ using namespace std::chrono_literals;
 
 struct Fixture {
   std::shared_ptr<FakeNode> node = FakeNode::start(bin_dir() + "/test_actors_host");
-  std::shared_ptr<detail::ActorClient> client = node->make_client();
+  std::shared_ptr<detail::ActorClient> client;
+  explicit Fixture(int roads_max = detail::kRoadsMax) : client(node->make_client(roads_max)) {}
   ~Fixture() {
     client->close();
     node->stop();
@@ -33,7 +36,53 @@ struct Fixture {
   }
 };
 
-TEST_CASE_FIXTURE(Fixture, "calls run in order and their results come back") {
+// Until the handle's calls go through shared memory.
+template <typename Handle, typename Call>
+void wait_for_road(const std::shared_ptr<detail::ActorClient>& client, const Handle& handle,
+                   const detail::ActorInterface& interface, Call harmless) {
+  const auto channel = client->channel(handle.id(), interface);
+  const Deadline patience = Deadline::after(20s);
+  while (!channel->has_fast_road() && !patience.passed()) harmless();
+  REQUIRE(channel->has_fast_road());
+}
+
+// Every test runs twice: over the socket alone, and over the fast road.
+struct BothRoads : Fixture {
+  static bool choose() {
+    bool ring = false;
+    SUBCASE("socket") { ring = false; }
+    SUBCASE("ring") { ring = true; }
+    return ring;
+  }
+  const bool ring;
+  BothRoads() : BothRoads(choose()) {}
+  explicit BothRoads(bool with_ring)
+      : Fixture(with_ring ? detail::kRoadsMax : 0), ring(with_ring) {}
+
+  void ready(const ActorHandle<Counter>& counter) {
+    if (!ring) return;
+    wait_for_road(client, counter, detail::kActorInterface<Counter>,
+                  [&] { REQUIRE(counter.call<&Counter::get>().get(20s).ok()); });
+  }
+  void ready(const ActorHandle<Sleeper>& sleeper) {
+    if (!ring) return;
+    wait_for_road(client, sleeper, detail::kActorInterface<Sleeper>,
+                  [&] { REQUIRE(sleeper.call<&Sleeper::where>().get(20s).ok()); });
+  }
+  void ready(const ActorHandle<Recorder>& recorder) {
+    if (!ring) return;
+    wait_for_road(client, recorder, detail::kActorInterface<Recorder>,
+                  [&] { REQUIRE(recorder.call<&Recorder::count>().get(20s).ok()); });
+  }
+  template <typename T, typename... A>
+  ActorHandle<T> spawn(const ActorOptions& options, A... arguments) {
+    auto handle = Fixture::spawn<T>(options, arguments...);
+    ready(handle);
+    return handle;
+  }
+};
+
+TEST_CASE_FIXTURE(BothRoads, "calls run in order and their results come back") {
   auto counter = spawn<Counter>({.name = "c"}, 10);
   std::vector<Future<int>> sums;
   for (int i = 1; i <= 100; ++i) sums.push_back(counter.call<&Counter::add>(1));
@@ -58,7 +107,7 @@ TEST_CASE_FIXTURE(Fixture, "a process that is ready says so again to a new daemo
   CHECK(counter.call<&Counter::add>(1).get(20s).value() == 12);
 }
 
-TEST_CASE_FIXTURE(Fixture, "errors carry actor, method and node") {
+TEST_CASE_FIXTURE(BothRoads, "errors carry actor, method and node") {
   auto counter = spawn<Counter>({.name = "c"}, 0);
   const Status thrown = counter.call<&Counter::fail>("on purpose").get(20s).status();
   CHECK(thrown.code() == Code::kActorError);
@@ -87,7 +136,7 @@ TEST_CASE_FIXTURE(Fixture, "a refusal of the head ends the calls") {
   CHECK(detail::spawn<Counter>(client, negative, 0).status().code() == Code::kInvalidArgument);
 }
 
-TEST_CASE_FIXTURE(Fixture, "kill -9: the count is kept, later calls wait for the next process") {
+TEST_CASE_FIXTURE(BothRoads, "kill -9: the count is kept, later calls wait for the next process") {
   auto counter = spawn<Counter>({.name = "c", .max_restarts = 5}, 0);
   const auto first_pid = counter.call<&Counter::pid>().get(20s).value();
   for (int round = 1; round <= 3; ++round) {
@@ -102,7 +151,7 @@ TEST_CASE_FIXTURE(Fixture, "kill -9: the count is kept, later calls wait for the
   CHECK(node->started() == 4);
 }
 
-TEST_CASE_FIXTURE(Fixture,
+TEST_CASE_FIXTURE(BothRoads,
                   "a call that was running at the death ends typed; with retry it runs again") {
   auto sleeper = spawn<Sleeper>({.max_restarts = 1});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
@@ -113,7 +162,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(again.get(20s).value() == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "an actor that is dead for good: its calls say why") {
+TEST_CASE_FIXTURE(BothRoads, "an actor that is dead for good: its calls say why") {
   auto counter = spawn<Counter>({}, 0);
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   const Status running = counter.call<&Counter::exit_now>(3).get(20s);
@@ -123,7 +172,7 @@ TEST_CASE_FIXTURE(Fixture, "an actor that is dead for good: its calls say why") 
   CHECK(later.message().find("exit code 3") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(Fixture, "deadlines end calls that run, and keep queued ones from running") {
+TEST_CASE_FIXTURE(BothRoads, "deadlines end calls that run, and keep queued ones from running") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
   auto busy = sleeper.call<&Sleeper::wait>(300);
@@ -133,7 +182,7 @@ TEST_CASE_FIXTURE(Fixture, "deadlines end calls that run, and keep queued ones f
   CHECK(sleeper.call<&Sleeper::touch>().get(20s).value() == 2);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a cancelled call that waits is not run") {
+TEST_CASE_FIXTURE(BothRoads, "a cancelled call that waits is not run") {
   auto sleeper = spawn<Sleeper>({});
   auto busy = sleeper.call<&Sleeper::wait>(200);
   auto cancelled = sleeper.call<&Sleeper::touch>();
@@ -143,7 +192,7 @@ TEST_CASE_FIXTURE(Fixture, "a cancelled call that waits is not run") {
   CHECK(sleeper.call<&Sleeper::touch>().get(20s).value() == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a full mailbox answers overloaded") {
+TEST_CASE_FIXTURE(BothRoads, "a full mailbox answers overloaded") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
   auto busy = sleeper.call<&Sleeper::wait>(60'000);
@@ -165,7 +214,7 @@ TEST_CASE_FIXTURE(Fixture, "handles travel, and an actor knows itself") {
   CHECK(itself.code() == Code::kFailedPrecondition);
 }
 
-TEST_CASE_FIXTURE(Fixture, "graceful stops end long methods; actors may leave by themselves") {
+TEST_CASE_FIXTURE(BothRoads, "graceful stops end long methods; actors may leave by themselves") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
   const TemporaryDirectory directory;
@@ -218,19 +267,136 @@ TEST_CASE_FIXTURE(Fixture, "another program's idea of the actor is refused by th
         return environment;
       }(),
       counter.id(), kInterface, ClientId{1, 2});
-  Promise<void> answered;
-  Status status;
+  struct Answer final : detail::CallSink {
+    Promise<void> answered;
+    Status status;
+    void answer(const Status& s, std::span<const std::byte>, detail::Continuations*) override {
+      status = s;
+      answered.set(Status());
+    }
+    void abandon() override {}
+  };
+  const auto sink = std::make_shared<Answer>();
   other->call({.method = 0,
                .arguments = {},
                .deadline = Deadline::after(20s),
                .retry = false,
-               .done = [&](Result<wire::Bytes> result) {
-                 status = result.status();
-                 answered.set(Status());
-               }});
-  REQUIRE(answered.future().get(20s).ok());
+               .sink = detail::CallSinkRef(sink),
+               .slab = {}});
+  REQUIRE(sink->answered.future().get(20s).ok());
+  const Status status = sink->status;
   CHECK(status.code() == Code::kFailedPrecondition);
   CHECK(status.message().find("Counter::get") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(BothRoads, "calls of every size keep their order over both roads together") {
+  auto recorder = spawn<Recorder>({});
+  std::mt19937 random(3);
+  // Small ones go through the ring, large ones through slabs, and the socket takes what finds the
+  // ring full.
+  std::vector<Future<bool>> calls;
+  for (int i = 1; i <= 600; ++i) {
+    const std::size_t size = random() % 20 == 0  ? 100'000 + random() % 1'000'000
+                             : random() % 4 == 0 ? 20'000 + random() % 40'000
+                                                 : random() % 200;
+    calls.push_back(
+        recorder.call<&Recorder::next>(i, wire::Bytes(size, static_cast<std::byte>(i))));
+    if (random() % 50 == 0) (void)calls[calls.size() / 2].ready();
+  }
+  int wrong = 0;
+  for (auto& call : calls) wrong += call.get(20s).value() ? 0 : 1;
+  CHECK(wrong == 0);
+}
+
+TEST_CASE_FIXTURE(BothRoads, "threads that share a handle all get their answers") {
+  auto counter = spawn<Counter>({}, 0);
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) failed += counter.call<&Counter::add>(1).get(20s).ok() ? 0 : 1;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(failed == 0);
+  CHECK(counter.call<&Counter::get>().get(20s).value() == 1200);
+}
+
+TEST_CASE_FIXTURE(BothRoads, "continuations run in order, never in a thread that waits in get()") {
+  auto sleeper = spawn<Sleeper>({});
+  const auto here = std::this_thread::get_id();
+  Mutex mutex;
+  std::vector<int> seen;
+  bool elsewhere = true;
+  auto busy = sleeper.call<&Sleeper::wait>(50);  // nothing is answered before all is attached
+  std::vector<Future<void>> chained;
+  for (int i = 1; i <= 50; ++i) {
+    chained.push_back(sleeper.call<&Sleeper::touch>().then([&](Result<int> n) {
+      MutexLock lock(mutex);
+      elsewhere = elsewhere && std::this_thread::get_id() != here;
+      seen.push_back(n.value());
+    }));
+  }
+  REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).value() == 51);
+  for (auto& future : chained) REQUIRE(future.get(20s).ok());
+  MutexLock lock(mutex);
+  REQUIRE(seen.size() == 50);
+  CHECK(std::is_sorted(seen.begin(), seen.end()));
+  CHECK(elsewhere);
+}
+
+TEST_CASE_FIXTURE(BothRoads, "kill -9 at random moments: every call ends, none counts twice") {
+  auto counter = spawn<Counter>({.max_restarts = 100, .restart_window = 0ms}, 0);
+  std::mt19937 random(5);
+  int certain = 0, unknown = 0;
+  for (int round = 0; round < 8; ++round) {
+    ready(counter);
+    std::vector<Future<int>> calls;
+    const int count = 50 + static_cast<int>(random() % 200);
+    const int kill_after = static_cast<int>(random() % static_cast<unsigned>(count));
+    for (int i = 0; i < count; ++i) {
+      calls.push_back(counter.call<&Counter::add>(1));
+      if (i == kill_after) node->kill_process(counter.id(), SIGKILL);
+    }
+    for (auto& call : calls) {
+      const auto result = call.get(20s);
+      if (result.ok()) {
+        ++certain;
+      } else {
+        REQUIRE_MESSAGE(result.status().code() == Code::kUnavailable, result.status().to_string());
+        ++unknown;
+      }
+    }
+    const int value = counter.with({.retry = true}).call<&Counter::get>().get(20s).value();
+    CHECK(value >= certain);
+    CHECK(value <= certain + unknown);
+  }
+  // With retry none fails; each has run, and those that were cut off may have run twice.
+  std::vector<Future<int>> calls;
+  const int before = counter.call<&Counter::get>().get(20s).value();
+  for (int i = 0; i < 100; ++i) {
+    calls.push_back(counter.with({.timeout = 20s, .retry = true}).call<&Counter::add>(1));
+    if (i == 50) node->kill_process(counter.id(), SIGKILL);
+  }
+  for (auto& call : calls) CHECK(call.get(20s).ok());
+  CHECK(counter.call<&Counter::get>().get(20s).value() >= before + 100);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a view of bytes is no result, and large arguments need no copy") {
+  auto recorder = spawn<Recorder>({});
+  const wire::Bytes large(3 << 20, std::byte{1});
+  CHECK(recorder.call<&Recorder::next>(1, large).get(20s).value());
+  Decoder in(encode_value(BytesView(large)), DecodeContext{});
+  BytesView view;
+  CHECK_FALSE(Codec<BytesView>::decode(in, view));
+}
+
+TEST_CASE("a caller without room for a fast road keeps to its socket") {
+  Fixture fixture(0);
+  auto counter = fixture.spawn<Counter>({}, 0);
+  for (int i = 0; i < 100; ++i) REQUIRE(counter.call<&Counter::get>().get(20s).ok());
+  const auto channel = fixture.client->channel(counter.id(), detail::kActorInterface<Counter>);
+  CHECK_FALSE(channel->has_fast_road());
 }
 
 TEST_CASE_FIXTURE(Fixture, "latencies") {

@@ -26,15 +26,15 @@ auto on_loop(net::EventLoop& loop, F work) {
 
 }  // namespace
 
-std::shared_ptr<FakeNode> FakeNode::start(const std::string& host_program) {
-  std::shared_ptr<FakeNode> node(new FakeNode(host_program));
+std::shared_ptr<FakeNode> FakeNode::start(const std::string& host_program, net::Security security) {
+  std::shared_ptr<FakeNode> node(new FakeNode(host_program, security));
   on_loop(node->loop(), [&] { node->listen(); });
   return node;
 }
 
-FakeNode::FakeNode(const std::string& host_program)
+FakeNode::FakeNode(const std::string& host_program, net::Security security)
     : host_program_(host_program),
-      token_(32, std::byte{7}),
+      token_(std::vector<std::byte>(32, std::byte{7}), security),
       node_id_(NodeId::make(random_)),
       thread_("fake-node") {}
 
@@ -44,12 +44,15 @@ void FakeNode::listen() {
   net::ListenOptions options;
   options.host = "127.0.0.1";
   options.local_name = "troupe-test-" + node_id_.to_string();
+  options.hand_over = [](const std::string&) { return true; };
   auto listener = net::listen(
       loop(), options, token_, random_, Logger::discard(), [this](net::AcceptedSocket accepted) {
         const auto id = ActorId::parse(accepted.target.substr(strlen("actor/"), 32));
         const auto it = id.ok() ? actors_.find(*id) : actors_.end();
         if (it == actors_.end() || !it->second->socket.valid()) return;
-        send(*it->second, wire::HostConnection{accepted.target, accepted.peer, accepted.same_node},
+        send(*it->second,
+             wire::HostConnection{accepted.target, accepted.peer, accepted.same_node,
+                                  accepted.untouched},
              accepted.socket.get());
       });
   TROUPE_CHECK(listener.ok(), "{}", listener.status().to_string());
@@ -58,12 +61,20 @@ void FakeNode::listen() {
   address_.local_name = options.local_name;
 }
 
-std::shared_ptr<detail::ActorClient> FakeNode::make_client() {
+std::shared_ptr<detail::ActorClient> FakeNode::make_client(int roads_max) {
+  return make_client_at(node_id_, roads_max);
+}
+std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client() {
+  return make_client_at({}, detail::kRoadsMax);
+}
+
+std::shared_ptr<detail::ActorClient> FakeNode::make_client_at(NodeId at, int roads_max) {
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &loop();
   environment->token = token_;
-  environment->node_id = node_id_;
+  environment->node_id = at;
   environment->directory = shared_from_this();
+  environment->roads_max = roads_max;
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.image = []() -> Result<wire::Image> { return wire::Image{}; };
@@ -100,7 +111,8 @@ void FakeNode::say_start(Actor& actor) {
   start.node_id = node_id_;
   start.node_endpoint = {address_.host, address_.port, address_.local_name};
   start.head_endpoint = start.node_endpoint;
-  start.token = token_;
+  start.token = token_.secret();
+  start.security = static_cast<std::uint8_t>(token_.security());
   start.has_saved_state = actor.saved_state.valid();
   send(actor, start, actor.saved_state.get());
 }

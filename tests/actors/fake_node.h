@@ -23,11 +23,14 @@ namespace troupe::tests {
 class FakeNode final : public detail::Directory, public std::enable_shared_from_this<FakeNode> {
  public:
   // `host_program`: a program whose main() is host_main.
-  static std::shared_ptr<FakeNode> start(const std::string& host_program);
+  static std::shared_ptr<FakeNode> start(const std::string& host_program,
+                                         net::Security security = net::Security::kTls);
   ~FakeNode() override;
 
-  // A client of this node, as a driver has one.
-  std::shared_ptr<detail::ActorClient> make_client();
+  // A client of this node, as a driver has one; with at most so many fast roads.
+  std::shared_ptr<detail::ActorClient> make_client(int roads_max = detail::kRoadsMax);
+  // The same, on another machine as far as it knows: through the node's port.
+  std::shared_ptr<detail::ActorClient> make_distant_client();
   // Ends all processes; call it before the object goes.
   void stop();
   // Processes that were started, over all actors.
@@ -65,7 +68,8 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
     bool ending = false;
     int times_ready = 0;
   };
-  explicit FakeNode(const std::string& host_program);
+  FakeNode(const std::string& host_program, net::Security security);
+  std::shared_ptr<detail::ActorClient> make_client_at(NodeId at, int roads_max);
   void listen();
   void launch(Actor& actor);
   void say_start(Actor& actor);

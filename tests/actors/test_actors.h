@@ -77,6 +77,21 @@ class Sleeper {
   int touched_ = 0;
 };
 
+// Notices calls that come in another order than that of their numbers, or damaged.
+class Recorder {
+ public:
+  bool next(int number, troupe::BytesView bytes) {
+    bool good = number == ++count_;
+    for (const std::byte b : bytes) good = good && b == static_cast<std::byte>(number);
+    return good;
+  }
+  int count() const { return count_; }
+  static constexpr auto methods = troupe::methods<&Recorder::next, &Recorder::count>;
+
+ private:
+  int count_ = 0;
+};
+
 class Broken {
  public:
   explicit Broken(const std::string& why) { throw std::runtime_error(why); }
@@ -110,6 +125,7 @@ class RawPeer {
   ActorContext& context_;
 };
 
-inline constexpr auto kTestActors = troupe::actors<Counter, Sleeper, Broken, Relay, RawPeer>;
+inline constexpr auto kTestActors =
+    troupe::actors<Counter, Sleeper, Recorder, Broken, Relay, RawPeer>;
 
 }  // namespace troupe::tests

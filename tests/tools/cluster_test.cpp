@@ -11,6 +11,44 @@ using std::string;
 
 bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
 
+TEST_CASE("placement groups are listed, and why tells what waits for what") {
+  const TroupeHome home;
+  auto head = start_head(home);
+  auto worker = start_worker(home, head, {"--num-cpus", "2", "--labels", "zone=a"});
+  BackgroundCommand driver(
+      {bin_dir() + "/test_tools_driver", head.address(), home.token_file(), "talker", "groups"},
+      home.options());
+  REQUIRE_MESSAGE(driver.wait_for_output("ready", kPatience), driver.output());
+
+  const auto groups = home.run_json({"groups"});
+  const auto& list = json::find(groups, "groups")->as_array();
+  REQUIRE(list.size() == 2);
+  const auto& train = json::find_string(list[0], "name") == "train" ? list[0] : list[1];
+  CHECK(json::find_string(train, "state") == "created");
+  CHECK(json::find_string(train, "strategy") == "PACK");
+  const auto table = home.run({"groups"});
+  CHECK(contains(table.out, "0: CPU 0.5 on"));
+  CHECK(contains(table.out, "pending"));
+  CHECK(contains(home.run({"actors"}).out, "train[1]"));
+  CHECK(contains(home.run({"nodes"}).out, "train[0], train[1]"));
+  CHECK(contains(home.run({"nodes"}).out, "1.5/2"));
+
+  const auto huge = home.run({"why", "huge"});
+  CHECK_MESSAGE(huge.exit_code == 0, huge.err);
+  CHECK(contains(huge.out, "Placement group huge"));
+  CHECK(contains(huge.out, "is pending:\n  needs CPU 10000\n"));
+  CHECK(contains(huge.out, "has CPU 0.5 of 2 free"));
+  CHECK(contains(huge.out, "could not hold it even if they were idle"));
+  CHECK(contains(home.run({"why", "train"}).out, "of which CPU 0 is free"));
+  CHECK(contains(home.run({"why", "talker"}).out, "it waits for nothing"));
+  const auto told = home.run_json({"why", "huge"});
+  CHECK(json::find(told, "groups")->as_array().size() == 1);
+  const auto absent = home.run({"why", "nobody"});
+  CHECK(absent.exit_code == 3);
+  CHECK(contains(absent.err, "no run, actor or placement group 'nobody'"));
+  CHECK(home.run({"stop"}).exit_code == 0);
+}
+
 TEST_CASE("a cluster of a head, two workers and a driver, seen by every tool") {
   const TroupeHome home;
   auto head = start_head(home);
@@ -24,6 +62,8 @@ TEST_CASE("a cluster of a head, two workers and a driver, seen by every tool") {
   // Its standard input is empty, so it ends by itself once it has spoken.
   REQUIRE_MESSAGE(driver.wait_for_output("ready", kPatience), driver.output());
   CHECK(driver.wait(kPatience) == 0);
+  // What its actor said far away stands among what it said itself.
+  CHECK(contains(driver.output(), "[talker] the actor says hello from talker\n"));
 
   const auto status = home.run_json({"status"});
   CHECK(json::find_integer(*json::find(status, "nodes"), "alive") == 2);
@@ -88,6 +128,11 @@ TEST_CASE("logs come from the node itself, by name, by the id's first digits, an
   const auto nodes = home.run_json({"nodes"});
   const auto node = json::find(nodes, "nodes")->as_array().at(0);
   CHECK(home.run({"logs", json::find_string(node, "name").value()}).exit_code == 0);
+  const auto follower = start_troupe(home, {"logs", "talker", "--follow"});
+  CHECK(follower->wait_for_output(expected, kPatience));
+  const auto no_actor = home.run({"logs", json::find_string(node, "name").value(), "--follow"});
+  CHECK(no_actor.exit_code == 2);
+  CHECK(contains(no_actor.err, "is a node"));
   const auto unknown = home.run({"logs", "nobody"});
   CHECK(unknown.exit_code == 3);
   CHECK(contains(unknown.err, "no actor or node 'nobody'"));
@@ -99,6 +144,9 @@ TEST_CASE("logs come from the node itself, by name, by the id's first digits, an
   }
   CHECK(home.eventually({"status"}, R"("dead":1}})"));
   CHECK_FALSE(is_running(pid));
+  CHECK(follower->wait(kPatience) == 0);  // its actor has ended
+  // The last lines are still there, of the dead as of the living.
+  CHECK(home.run({"logs", "talker"}).out == expected);
   CHECK(home.run({"stop"}).exit_code == 0);
   CHECK(head.process->wait(kPatience) == 0);
   CHECK(processes_with("host --actor Talker").empty());

@@ -1,9 +1,14 @@
 // A driver for the tests of the tools, and the process of its actor.
 //
-//   test_tools_driver HOST:PORT TOKEN_FILE NAME
+//   test_tools_driver HOST:PORT TOKEN_FILE NAME [groups]
+//
+// With "groups" the actor runs in bundle 1 of the placement group "train", and the group "huge"
+// waits for what no node has.
 //
 // Spawns the actor NAME on a running cluster, lets it say something, prints "ready", and stays
-// until it is killed or its standard input ends.
+// until it is killed or, without "groups", its standard input ends.
+
+#include <unistd.h>
 
 #include <cstdio>
 #include <iostream>
@@ -31,7 +36,7 @@ class Talker {
 
 int main(int argc, char** argv) {
   if (const auto code = troupe::host_main(argc, argv, troupe::actors<Talker>)) return *code;
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   using namespace std::chrono_literals;
   try {
     troupe::PosixFileSystem files;
@@ -42,10 +47,21 @@ int main(int argc, char** argv) {
                                   .token = troupe::net::read_token_file(files, argv[2]).value(),
                                   .job_name = "test driver"})
             .value();
-    auto talker = cluster.spawn<Talker>({.name = argv[3]}).value();
+    troupe::ActorOptions options{.name = argv[3]};
+    if (argc == 5) {
+      auto train =
+          cluster
+              .create_placement_group({.bundles = {{{"CPU", 0.5}}, {{"CPU", 1}}}, .name = "train"})
+              .value();
+      cluster.create_placement_group({.bundles = {{{"CPU", 10'000}}}, .name = "huge"}).value();
+      options.placement_group = train.id();
+      options.bundle_index = 1;
+    }
+    auto talker = cluster.spawn<Talker>(options).value();
     talker.call<&Talker::say>("hello from " + std::string(argv[3])).get(20s).value();
     std::puts("ready");
     std::fflush(stdout);
+    if (argc == 5) ::pause();  // until it is killed
     std::cin.get();
   } catch (const troupe::StatusError& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -53,6 +53,19 @@ if(TROUPE_SANITIZE)
   endif()
 endif()
 
+# What tools/fuzz builds: every library watched by libFuzzer and the sanitizers. Nothing else is made
+# of them, and warnings of a second compiler are no reason not to fuzz.
+option(TROUPE_FUZZ "Build the fuzzing program (tests/fuzz); needs clang" OFF)
+if(TROUPE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "TROUPE_FUZZ needs clang: use tools/fuzz")
+  endif()
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer -Wno-error)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Boost 1.81 REQUIRED COMPONENTS json)

@@ -12,7 +12,7 @@ namespace {
 
 // Why it is not (or was not) alive, in one line.
 std::string reason_of(const wire::ActorInfo& actor) {
-  if (actor.state == wire::ActorState::kPending) return actor.pending_why;
+  if (!actor.pending_why.empty()) return actor.pending_why;
   if (actor.death.ok()) return {};
   const std::string& message = actor.death.message();
   return message.substr(0, message.find('\n'));
@@ -33,15 +33,17 @@ Status list_actors(CommandContext& context, const ClusterOptions& options, bool 
     return {};
   }
   const NodeNames names(TROUPE_TRY(cluster->head->nodes(cluster->deadline)));
+  const auto groups = TROUPE_TRY(cluster->head->groups(true, cluster->deadline));
   Table table({"NAME", "ID", "TYPE", "STATE", "GENERATION", "RESTARTS", "NODE", "PID", "RANK",
-               "RESOURCES", "WHY"});
+               "RESOURCES", "GROUP", "WHY"});
   for (const auto& actor : actors) {
     table.add({display_name(actor), actor.actor_id.brief(), actor.type,
                std::string(wire::actor_state_name(actor.state)), std::to_string(actor.generation),
                std::to_string(actor.restarts), names.of(actor.node_id),
                actor.pid > 0 ? std::to_string(actor.pid) : "",
                actor.rank >= 0 ? std::to_string(actor.rank) : "",
-               scheduler::format_resources(actor.resources), reason_of(actor)});
+               scheduler::format_resources(actor.resources), bundle_name(actor, groups),
+               reason_of(actor)});
   }
   table.print(context.out);
   return {};

@@ -10,6 +10,12 @@ namespace troupe::tools {
 namespace {
 
 constexpr Duration kToolTimeout = std::chrono::seconds(10);
+constexpr const char* kInsecureVariable = "TROUPE_INSECURE";
+constexpr const char* kInsecureWarning =
+    "warning: --insecure: connections between machines are not encrypted. Whoever is on the "
+    "network\n"
+    "between them can read and change calls, data and weights, and so run programs on every node.\n"
+    "(The token itself is not sent.) Head, workers and drivers must all be started so.\n";
 constexpr double kTimeoutMaxS = 366.0 * 86400;
 
 Status check_token_options(const TokenOptions& options) {
@@ -19,7 +25,23 @@ Status check_token_options(const TokenOptions& options) {
   return {};
 }
 
-Result<ClusterPlace> recorded_cluster(CommandContext& context, const TokenOptions& token) {
+// How the options say that connections are protected; says aloud what --insecure means.
+Result<net::Token> protected_token(CommandContext& context, const TokenOptions& options,
+                                   net::Token token) {
+  bool insecure = options.insecure;
+  if (const auto variable = context.environment.get(kInsecureVariable); variable) {
+    if (*variable != "0" && *variable != "1" && !variable->empty()) {
+      return error(Code::kInvalidArgument, "{} is '{}': it is 1, or 0 for encrypted connections",
+                   kInsecureVariable, *variable);
+    }
+    insecure = insecure || *variable == "1";
+  }
+  if (!insecure) return token;
+  context.err << kInsecureWarning << std::flush;
+  return token.with(net::Security::kInsecure);
+}
+
+Result<ClusterPlace> recorded_cluster(CommandContext& context, TokenOptions token) {
   const auto path = TROUPE_TRY(cluster_record_path(context.environment));
   const auto record = read_cluster_record(context.files, path);
   if (record.status().code() == Code::kNotFound) {
@@ -35,6 +57,7 @@ Result<ClusterPlace> recorded_cluster(CommandContext& context, const TokenOption
                  "again with 'troupe head --port {}', or remove that file",
                  format_address(record->host, record->port), record->pid, path, record->port);
   }
+  token.insecure = token.insecure || record->insecure;
   auto source = TROUPE_TRY(load_token(context, token,
                                       record->token_file.empty()
                                           ? TROUPE_TRY(default_token_file(context.environment))
@@ -72,13 +95,19 @@ void declare_token_options(Command& command, TokenOptions& options) {
   command
       .option("--token-file", options.file, "FILE",
               "the cluster's token (default ~/.troupe/token); only its owner may read it")
-      .flag("--token-stdin", options.from_stdin, "read the token from standard input, one line");
+      .flag("--token-stdin", options.from_stdin, "read the token from standard input, one line")
+      .flag("--insecure", options.insecure,
+            "do not encrypt connections between machines (also TROUPE_INSECURE=1); the whole "
+            "cluster or none of it");
 }
 
 Result<TokenSource> load_token(CommandContext& context, const TokenOptions& options,
                                const std::string& fallback_file) {
   TROUPE_RETURN_IF_ERROR(check_token_options(options));
-  if (options.from_stdin) return TokenSource{TROUPE_TRY(net::read_token(context.in)), {}};
+  if (options.from_stdin) {
+    auto token = TROUPE_TRY(net::read_token(context.in));
+    return TokenSource{TROUPE_TRY(protected_token(context, options, std::move(token))), {}};
+  }
   const std::string& file = options.file ? *options.file : fallback_file;
   auto token = net::read_token_file(context.files, file);
   if (token.status().code() == Code::kNotFound) {
@@ -87,15 +116,16 @@ Result<TokenSource> load_token(CommandContext& context, const TokenOptions& opti
                  "machine (scp -p), or give --token-file or --token-stdin",
                  file);
   }
-  return TokenSource{TROUPE_TRY(std::move(token)), file};
+  return TokenSource{TROUPE_TRY(protected_token(context, options, TROUPE_TRY(std::move(token)))),
+                     file};
 }
 
 Result<TokenSource> load_or_make_token(CommandContext& context, const TokenOptions& options) {
   TROUPE_RETURN_IF_ERROR(check_token_options(options));
   if (options.from_stdin || options.file) return load_token(context, options, {});
   const auto file = TROUPE_TRY(default_token_file(context.environment));
-  return TokenSource{TROUPE_TRY(net::load_or_create_token(context.files, context.random, file)),
-                     file};
+  auto token = TROUPE_TRY(net::load_or_create_token(context.files, context.random, file));
+  return TokenSource{TROUPE_TRY(protected_token(context, options, std::move(token))), file};
 }
 
 void declare_cluster_options(Command& command, ClusterOptions& options) {

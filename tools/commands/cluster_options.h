@@ -19,16 +19,19 @@ namespace troupe::tools {
 struct TokenOptions {
   std::optional<std::string> file;
   bool from_stdin = false;
+  bool insecure = false;
 };
 struct TokenSource {
   net::Token token;
   std::string file;  // empty: it came by standard input
 };
 
-// --token-file and --token-stdin.
+// --token-file, --token-stdin and --insecure.
 void declare_token_options(Command& command, TokenOptions& options);
-// Reads the token: from standard input, the file named, or `fallback_file`. kNotFound where there
-// is no file, with how it gets here; kInvalidArgument when both options are given.
+// Reads the token: from standard input, the file named, or `fallback_file`. With --insecure, or
+// TROUPE_INSECURE=1 in the environment, its connections are not encrypted, and what that means is
+// said on standard error. kNotFound where there is no file, with how it gets here; kInvalidArgument
+// when both options are given.
 Result<TokenSource> load_token(CommandContext& context, const TokenOptions& options,
                                const std::string& fallback_file);
 // The same, and makes the file where there is none: the first start of a head.

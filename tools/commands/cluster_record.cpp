@@ -43,11 +43,9 @@ Status write_cluster_record(FileSystem& files, const std::string& path,
   if (slash != std::string::npos && slash > 0) {
     TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, slash), 0700));
   }
-  const json::Object object{{"host", record.host},
-                            {"port", record.port},
-                            {"token_file", record.token_file},
-                            {"pid", record.pid},
-                            {"host_name", record.host_name}};
+  const json::Object object{
+      {"host", record.host}, {"port", record.port},           {"token_file", record.token_file},
+      {"pid", record.pid},   {"host_name", record.host_name}, {"insecure", record.insecure}};
   return write_file_atomically(files, path, json::write(object) + "\n", 0600);
 }
 
@@ -63,9 +61,12 @@ Result<ClusterRecord> read_cluster_record(FileSystem& files, const std::string& 
   const auto port = json::find_integer(*value, "port");
   const auto pid = json::find_integer(*value, "pid");
   if (!host || !port || *port <= 0 || *port > 65535 || !pid || *pid <= 0) return damaged();
-  return ClusterRecord{*host, static_cast<std::uint16_t>(*port),
-                       json::find_string(*value, "token_file").value_or(""), *pid,
-                       json::find_string(*value, "host_name").value_or("")};
+  return ClusterRecord{*host,
+                       static_cast<std::uint16_t>(*port),
+                       json::find_string(*value, "token_file").value_or(""),
+                       *pid,
+                       json::find_string(*value, "host_name").value_or(""),
+                       json::find_bool(*value, "insecure").value_or(false)};
 }
 
 Status remove_cluster_record(FileSystem& files, const std::string& path,

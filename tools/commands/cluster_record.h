@@ -27,6 +27,7 @@ struct ClusterRecord {
   std::string token_file;  // empty: the head was given its token by --token-stdin
   std::int64_t pid = 0;
   std::string host_name;  // of the machine, whose pid it is: home directories may be shared
+  bool insecure = false;  // the head does not encrypt connections between machines
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
 };
 

@@ -1,6 +1,8 @@
 #include "tools/commands/describe.h"
 
 #include "runtime/base/clock.h"
+#include "scheduler/control/event_kinds.h"
+#include "scheduler/policy/labels.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_record.h"
 
@@ -50,6 +52,10 @@ json::Object to_json(const wire::ActorInfo& actor) {
                       {"rank", actor.rank},
                       {"job_id", id_or_empty(actor.job_id)},
                       {"resources", to_json(actor.resources)}};
+  if (!actor.placement_group.empty()) {
+    object["placement_group"] = actor.placement_group.to_string();
+    object["bundle_index"] = actor.bundle_index;
+  }
   if (!actor.pending_why.empty()) object["pending_why"] = actor.pending_why;
   if (!actor.death.ok()) {
     object["death"] =
@@ -61,11 +67,46 @@ json::Object to_json(const wire::ActorInfo& actor) {
 json::Object to_json(const wire::EventRecord& event) {
   return {{"sequence", event.sequence},
           {"time", format_unix_time_us(event.unix_time_us)},
+          {"severity", scheduler::severity_name(scheduler::severity_of(event.kind))},
           {"event", event.kind},
           {"node_id", id_or_empty(event.node_id)},
           {"actor_id", id_or_empty(event.actor_id)},
           {"generation", event.generation},
           {"text", event.text}};
+}
+
+json::Object to_json(const wire::PlacementGroupInfo& group) {
+  const bool created = group.state == wire::PlacementGroupState::kCreated;
+  json::Array bundles;
+  for (const wire::BundleInfo& bundle : group.bundles) {
+    json::Object one{{"resources", to_json(bundle.resources)},
+                     {"node_id", id_or_empty(bundle.node_id)}};
+    if (created) one["available"] = to_json(bundle.available);
+    if (!bundle.label_selector.empty()) {
+      one["label_selector"] = scheduler::format_selector(bundle.label_selector);
+    }
+    bundles.push_back(std::move(one));
+  }
+  json::Object object{{"group_id", group.group_id.to_string()},
+                      {"name", group.name},
+                      {"strategy", wire::placement_strategy_name(group.strategy)},
+                      {"state", wire::placement_group_state_name(group.state)},
+                      {"generation", group.generation},
+                      {"job_id", id_or_empty(group.job_id)},
+                      {"priority", group.priority},
+                      {"bundles", std::move(bundles)}};
+  if (!group.why.empty()) object["why"] = group.why;
+  return object;
+}
+
+std::string bundle_name(const wire::ActorInfo& actor,
+                        const std::vector<wire::PlacementGroupInfo>& groups) {
+  if (actor.placement_group.empty()) return {};
+  std::string name = actor.placement_group.brief();
+  for (const auto& group : groups) {
+    if (group.group_id == actor.placement_group && !group.name.empty()) name = group.name;
+  }
+  return actor.bundle_index < 0 ? name : fmt::format("{}[{}]", name, actor.bundle_index);
 }
 
 wire::Resources in_use(const wire::NodeInfo& node) {

@@ -15,11 +15,17 @@ json::Object to_json(const wire::Resources& resources);
 json::Object to_json(const wire::NodeInfo& node);
 json::Object to_json(const wire::ActorInfo& actor);
 json::Object to_json(const wire::EventRecord& event);
+json::Object to_json(const wire::PlacementGroupInfo& group);
 
 // What of `total` is in use.
 wire::Resources in_use(const wire::NodeInfo& node);
 // "trainer-1", or the type where it has no name.
 std::string display_name(const wire::ActorInfo& actor);
+
+// "name[0]" of the group and bundle that an actor runs in, or waits for; empty where it is in none.
+// Unnamed groups, and those not among `groups`, by the id's first digits.
+std::string bundle_name(const wire::ActorInfo& actor,
+                        const std::vector<wire::PlacementGroupInfo>& groups);
 
 // Nodes' names by id, for tables.
 class NodeNames {

@@ -1,6 +1,7 @@
 #include "tools/commands/head.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <memory>
@@ -36,7 +37,18 @@ struct HeadFlags {
   std::string log_level = "info";
   bool json = false;
   bool watch = false;
+  std::string metrics_address = scheduler::HttpServerOptions().host;
+  std::optional<std::uint16_t> metrics_port;
+  bool no_metrics = false;
 };
+
+// An encrypted connection is three descriptors, and a head has one to every node and driver.
+void allow_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 // A head while it runs. Everything but the stopping thread lives on the loop's thread, which is
 // that of run().
@@ -55,7 +67,7 @@ class HeadProcess {
  private:
   Status start(const net::AddressChoice& choice);
   Status start_worker();
-  void announce(const net::AddressChoice& choice);
+  void announce(const net::AddressChoice& choice, const std::string& authority);
   void interrupted(const char* signal);
   void stop_cluster(const std::string& reason);
 
@@ -80,13 +92,26 @@ Status HeadProcess::start(const net::AddressChoice& choice) {
   place_ = TROUPE_TRY(take_head_place(context_, choice.address, port, flags_.state_dir));
   loop_ = net::make_event_loop();
   journal_ = std::make_unique<scheduler::FileJournal>(context_.files, place_->state.journal_path());
-  daemon_ = TROUPE_TRY(scheduler::HeadDaemon::start(
-      *loop_, {.host = choice.address, .port = place_->port, .token = token_.token}, *journal_,
-      context_.random, log_, [this](const std::string& reason) {
-        log_.info("the cluster has ended: {}", reason);
-        stopped_ = true;
-        loop_->stop();
-      }));
+  scheduler::HeadOptions options;
+  options.host = choice.address;
+  options.port = place_->port;
+  options.token = token_.token;
+  options.version = TROUPE_VERSION;
+  if (!flags_.no_metrics) {
+    // Beside the head's own, so that a head that comes back has its metrics where they were.
+    const auto beside = static_cast<std::uint16_t>(place_->port < 65535 ? place_->port + 1 : 0);
+    options.metrics = scheduler::HttpServerOptions{.host = flags_.metrics_address,
+                                                   .port = flags_.metrics_port.value_or(beside),
+                                                   .names = {host_name()}};
+    options.metrics_port_is_wish = !flags_.metrics_port;
+  }
+  daemon_ = TROUPE_TRY(
+      scheduler::HeadDaemon::start(*loop_, std::move(options), *journal_, context_.random, log_,
+                                   [this](const std::string& reason) {
+                                     log_.info("the cluster has ended: {}", reason);
+                                     stopped_ = true;
+                                     loop_->stop();
+                                   }));
   return {};
 }
 
@@ -107,17 +132,27 @@ Status HeadProcess::start_worker() {
   return {};
 }
 
-void HeadProcess::announce(const net::AddressChoice& choice) {
+void HeadProcess::announce(const net::AddressChoice& choice, const std::string& authority) {
   const std::string address = format_address(record_.host, record_.port);
+  std::string metrics;
+  if (const auto at = daemon_->metrics_address()) {
+    metrics = fmt::format("http://{}/metrics", format_address(at->host, at->port));
+  }
   if (flags_.json) {
-    context_.out << json::write(json::Object{{"address", record_.host},
-                                             {"port", record_.port},
-                                             {"token_file", record_.token_file},
-                                             {"pid", record_.pid}})
-                 << std::endl;
+    json::Object line{{"address", record_.host},
+                      {"port", record_.port},
+                      {"token_file", record_.token_file},
+                      {"pid", record_.pid},
+                      {"insecure", record_.insecure},
+                      {"authority", authority}};
+    if (!metrics.empty()) line["metrics_url"] = metrics;
+    context_.out << json::write(line) << std::endl;
     return;
   }
   context_.out << fmt::format("The head listens on {}.\n{}\n\n", address, choice.notice());
+  if (!metrics.empty()) {
+    context_.out << fmt::format("Its metrics, for Prometheus, are at {}\n\n", metrics);
+  }
   context_.out << fmt::format("To add a machine, run there:\n    troupe worker --address {}\n",
                               address);
   if (token_.file.empty()) {
@@ -130,6 +165,16 @@ void HeadProcess::announce(const net::AddressChoice& choice) {
         "    ssh OTHER mkdir -p -m 700 .troupe && scp -p {} OTHER:.troupe/token\n"
         "Whoever has the token may run programs on every node of the cluster.\n",
         token_.file, token_.file);
+  }
+  if (record_.insecure) {
+    context_.out << "Connections are not encrypted: start every worker and driver with --insecure, "
+                    "too.\n";
+  } else {
+    context_.out << fmt::format(
+        "Connections between machines are encrypted; the cluster's certificate authority, made "
+        "from "
+        "the token, is\n    {}\n",
+        authority);
   }
   if (choice.loopback) {
     context_.out << "This address is loopback: only workers on this machine can join.\n";
@@ -172,6 +217,8 @@ Status HeadProcess::run() {
   const auto choice = TROUPE_TRY(net::choose_address(
       TROUPE_TRY(network.read()), {.interface = flags_.interface, .address = flags_.address}));
   token_ = TROUPE_TRY(load_or_make_token(context_, flags_.token));
+  const std::string authority = TROUPE_TRY(token_.token.authority_fingerprint());
+  allow_descriptors();
   ::signal(SIGPIPE, SIG_IGN);  // an output that nobody reads any more does not end the cluster
   TROUPE_RETURN_IF_ERROR(start(choice));
   if (flags_.with_worker || flags_.node.any()) TROUPE_RETURN_IF_ERROR(start_worker());
@@ -179,14 +226,18 @@ Status HeadProcess::run() {
   loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
   loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
 
-  record_ = {daemon_->address().host, daemon_->address().port, token_.file, ::getpid(),
-             host_name()};
+  record_ = {daemon_->address().host,
+             daemon_->address().port,
+             token_.file,
+             ::getpid(),
+             host_name(),
+             token_.token.security() == net::Security::kInsecure};
   // Without a home directory there is nowhere to note it down: tools are given --address then.
   const auto record_path = cluster_record_path(context_.environment);
   if (record_path.ok()) {
     TROUPE_RETURN_IF_ERROR(write_cluster_record(context_.files, *record_path, record_));
   }
-  announce(choice);
+  announce(choice, authority);
   loop_->run();
   if (record_path.ok()) {
     TROUPE_RETURN_IF_ERROR(remove_cluster_record(context_.files, *record_path, record_));
@@ -240,7 +291,15 @@ void add_head_command(CLI::App& app, CommandContext& context) {
   command.flag("--with-worker", flags->with_worker, "be a worker node, too");
   declare_node_flags(command, flags->node);
   command.option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
-      .flag("--json", flags->json, "one line of JSON: address, port, token_file, pid")
+      .option("--metrics-port", flags->metrics_port, "PORT",
+              "where Prometheus reads the head's metrics (default: the head's port + 1, or a free "
+              "one)")
+      .option("--metrics-address", flags->metrics_address, "IP",
+              "the address for that (default 127.0.0.1: this machine only; whoever reaches "
+              "another one can read, without a token)")
+      .flag("--no-metrics", flags->no_metrics, "no metrics over HTTP")
+      .flag("--json", flags->json,
+            "one line of JSON: address, port, token_file, pid, insecure, authority, metrics_url")
       .flag("--watch", flags->watch,
             "start this head again when it is killed; nodes and actors run on meanwhile")
       .example("troupe head")

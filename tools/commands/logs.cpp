@@ -1,11 +1,15 @@
 #include "tools/commands/logs.h"
 
 #include <algorithm>
+#include <future>
+#include <memory>
+#include <utility>
 #include <variant>
 
 #include "runtime/base/json.h"
 #include "runtime/wire/control_messages.h"
 #include "scheduler/client/ask_node.h"
+#include "scheduler/client/output_follower.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
 
@@ -13,11 +17,13 @@ namespace troupe::tools {
 namespace {
 
 constexpr std::size_t kIdPrefixMin = 2;
+constexpr Duration kLastLinesTime = std::chrono::seconds(2);
 
 struct LogFlags {
   ClusterOptions cluster;
   std::string whose;
   std::uint64_t bytes = limits::kLogTailBytes;
+  bool follow = false;
 };
 
 struct LogSource {
@@ -92,12 +98,47 @@ Result<std::string> read_logs(ClusterConnection& cluster, const LogSource& sourc
   return std::move(text->text);
 }
 
+// The actor's lines as it writes them, from whichever node it runs on, until it ends for good.
+Status follow_actor(CommandContext& context, const LogFlags& flags, ClusterConnection& cluster,
+                    const LogSource& source) {
+  if (source.actor_id.empty()) {
+    return error(
+        Code::kInvalidArgument,
+        "--follow follows an actor, and {} is a node: 'troupe logs {}' shows its last lines",
+        flags.whose, flags.whose);
+  }
+  auto ended = std::make_shared<std::promise<Status>>();
+  auto end = ended->get_future();
+  scheduler::OutputFollower follower(
+      cluster.thread->loop(), cluster.head, cluster.place.token.token,
+      {.actor_id = source.actor_id,
+       .on_line = [&](const std::string& actor, std::string_view line) {
+         if (flags.cluster.json) {
+           context.out << json::write(json::Object{{"actor", actor}, {"line", line}});
+         } else {
+           context.out << line;
+         }
+         context.out << std::endl;
+       }});
+  const auto watch = cluster.head->watch_actor(
+      source.actor_id, "", [ended, told = false](Result<wire::ActorInfo> actor) mutable {
+        const bool dead = actor.ok() && actor->state == wire::ActorState::kDead;
+        if ((actor.ok() && !dead) || std::exchange(told, true)) return;
+        ended->set_value(actor.ok() ? Status() : actor.status());
+      });
+  const Status status = end.get();
+  cluster.head->unwatch(watch);
+  follower.catch_up(kLastLinesTime);
+  return status;
+}
+
 Status show_logs(CommandContext& context, const LogFlags& flags) {
   if (flags.bytes == 0) return Status(Code::kInvalidArgument, "--bytes is 0: give at least 1");
   const auto cluster = TROUPE_TRY(connect_cluster(context, flags.cluster, "troupe logs"));
   const auto nodes = TROUPE_TRY(cluster->head->nodes(cluster->deadline));
   const auto actors = TROUPE_TRY(cluster->head->actors(true, cluster->deadline));
   const auto source = TROUPE_TRY(find_source(flags.whose, nodes, actors));
+  if (flags.follow) return follow_actor(context, flags, *cluster, source);
   const auto text = TROUPE_TRY(read_logs(*cluster, source, flags.bytes));
   if (flags.cluster.json) {
     context.out << json::write(json::Object{
@@ -121,7 +162,9 @@ void add_logs_command(CLI::App& app, CommandContext& context) {
   command.argument("actor_or_node", flags->whose, "its name, its id, or the first digits of that");
   declare_cluster_options(command, flags->cluster);
   command.option("--bytes", flags->bytes, "N", "how much at most (default 65536, all that is kept)")
+      .flag("--follow", flags->follow, "go on with what an actor writes, until it ends or Ctrl-C")
       .example("troupe logs trainer-0")
+      .example("troupe logs trainer-0 --follow")
       .example("troupe logs 1a2b3c4d --bytes 2000")
       .run([flags, &context] { return show_logs(context, *flags); });
 }

@@ -35,12 +35,37 @@ std::string labels_of(const wire::NodeInfo& node) {
   return text;
 }
 
+// "train[0], train[1]": the bundles that are reserved on the node, or being so.
+std::vector<std::string> bundles_on(const wire::NodeInfo& node,
+                                    const std::vector<wire::PlacementGroupInfo>& groups) {
+  std::vector<std::string> names;
+  for (const auto& group : groups) {
+    if (group.state != wire::PlacementGroupState::kCreated &&
+        group.state != wire::PlacementGroupState::kPreparing) {
+      continue;
+    }
+    for (std::size_t i = 0; i < group.bundles.size(); ++i) {
+      if (group.bundles[i].node_id != node.node_id) continue;
+      names.push_back(
+          fmt::format("{}[{}]", group.name.empty() ? group.group_id.brief() : group.name, i));
+    }
+  }
+  return names;
+}
+
 Status list_nodes(CommandContext& context, const ClusterOptions& options) {
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe nodes"));
   const auto nodes = TROUPE_TRY(cluster->head->nodes(cluster->deadline));
+  const auto groups = TROUPE_TRY(cluster->head->groups(false, cluster->deadline));
   if (options.json) {
     json::Array list;
-    for (const auto& node : nodes) list.push_back(to_json(node));
+    for (const auto& node : nodes) {
+      json::Object object = to_json(node);
+      json::Array bundles;
+      for (const auto& name : bundles_on(node, groups)) bundles.emplace_back(name);
+      object["bundles"] = std::move(bundles);
+      list.push_back(std::move(object));
+    }
     context.out << json::write(json::Object{{"nodes", std::move(list)}}) << "\n";
     return {};
   }
@@ -52,12 +77,13 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
   }
   const std::int64_t now = SystemClock().unix_time_us();
   Table table({"NAME", "ID", "STATE", "ADDRESS", "PID", "CPU USED", "GPU USED", "MEMORY USED",
-               "OTHER USED", "LABELS", "JOINED"});
+               "OTHER USED", "GROUPS", "LABELS", "JOINED"});
   for (const auto& node : nodes) {
     table.add({node.name, node.node_id.brief(), std::string(wire::node_state_name(node.state)),
                format_address(node.endpoint.host, node.endpoint.port), std::to_string(node.pid),
                use_of(node, scheduler::kCpu), use_of(node, scheduler::kGpu),
-               use_of(node, scheduler::kMemory), other_use(node), labels_of(node),
+               use_of(node, scheduler::kMemory), other_use(node),
+               fmt::format("{}", fmt::join(bundles_on(node, groups), ", ")), labels_of(node),
                format_age(now - node.joined_unix_us) + " ago"});
   }
   table.print(context.out);

@@ -6,6 +6,7 @@
 #include "tools/commands/chaos.h"
 #include "tools/commands/events.h"
 #include "tools/commands/generate.h"
+#include "tools/commands/groups.h"
 #include "tools/commands/head.h"
 #include "tools/commands/help.h"
 #include "tools/commands/logs.h"
@@ -14,6 +15,7 @@
 #include "tools/commands/plan.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
+#include "tools/commands/timeline.h"
 #include "tools/commands/tokenizer.h"
 #include "tools/commands/train.h"
 #include "tools/commands/verify.h"
@@ -45,8 +47,10 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_status_command(app, context);
   add_nodes_command(app, context);
   add_actors_command(app, context);
+  add_groups_command(app, context);
   add_events_command(app, context);
   add_logs_command(app, context);
+  add_timeline_command(app, context);
   add_stop_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);

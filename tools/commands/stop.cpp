@@ -78,7 +78,8 @@ Status end_cluster(CommandContext& context, ClusterOptions options) {
   const auto& place = cluster->place;
   // This connection ends when the head does; the head's process itself is watched where it is ours.
   const UniqueFd watch = TROUPE_TRY(
-      net::connect_blocking(place.address, "head", place.token.token, cluster->deadline));
+      net::connect_blocking(place.address, "head", place.token.token, cluster->deadline,
+                            [&]() -> net::EventLoop& { return cluster->thread->loop(); }));
   UniqueFd process;
   if (place.record && place.record->host_name == host_name()) {
     process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, place.record->pid, 0)));

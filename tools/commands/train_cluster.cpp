@@ -91,12 +91,16 @@ Status wait_for_nodes(train::TrainingCluster& cluster, std::int64_t wanted, Dura
   }
 }
 
+OnOutput into(train::ProgressOutput& output) {
+  return [&output](const std::string& actor, std::string_view line) {
+    output.write(fmt::format("[{}] {}\n", actor, line));
+  };
+}
+
 EmbeddedOptions embedded_options(train::ProgressOutput& output) {
   EmbeddedOptions options;
   options.job_name = "troupe train";
-  options.on_output = [&output](const std::string& actor, std::string_view line) {
-    output.write(fmt::format("[{}] {}\n", actor, line));
-  };
+  options.on_output = into(output);
   return options;
 }
 
@@ -143,12 +147,14 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   return result;
 }
 
-Result<train::TrainingCluster> running(CommandContext& context, const std::string& address) {
+Result<train::TrainingCluster> running(CommandContext& context, const std::string& address,
+                                       train::ProgressOutput& output) {
   const auto place = TROUPE_TRY(find_cluster(context, address, {}));
   ConnectOptions options{.host = place.address.host,
                          .port = place.address.port,
                          .token = place.token.token,
-                         .job_name = "troupe train"};
+                         .job_name = "troupe train",
+                         .on_output = into(output)};
   train::TrainingCluster result{.cluster = TROUPE_TRY(Cluster::connect(options)),
                                 .embedded = false};
   TROUPE_RETURN_IF_ERROR(measure(result));
@@ -162,7 +168,7 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
                                                      int trainers, int interrupt_fd,
                                                      train::ProgressOutput& output) {
   if (const auto address = train::resolve_address(loaded.config, loaded.launch)) {
-    return running(context, *address);
+    return running(context, *address, output);
   }
   if (loaded.launch.node_count() > 1)
     return first_of_several(context, loaded, interrupt_fd, output);

@@ -5,7 +5,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "tools/commands/cluster_options.h"
 #include "tools/commands/cluster_record.h"
+#include "tools/commands/why_waiting.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/report/format.h"
@@ -17,7 +19,7 @@ namespace {
 
 struct WhyOptions {
   std::string target;
-  bool json = false;
+  ClusterOptions cluster;  // and --json
 };
 
 // Its bytes are not read: that is `troupe verify`'s work.
@@ -98,7 +100,23 @@ Result<train::StorySources> find_sources(const std::string& target, CommandConte
 
 Status why(const WhyOptions& options, CommandContext& context) {
   FileSystem& files = context.files;
-  auto sources = TROUPE_TRY(find_sources(options.target, context));
+  auto found = find_sources(options.target, context);
+  // No run: then an actor or a placement group is meant.
+  if (found.status().code() == Code::kNotFound && !options.target.empty()) {
+    const auto told = tell_waiting(context, options.cluster, options.target);
+    if (told.ok() && *told) return {};
+    if (told.ok()) {
+      return error(Code::kNotFound,
+                   "there is no run, actor or placement group '{}': 'troupe actors --all' and "
+                   "'troupe groups --all' list those of the cluster",
+                   options.target);
+    }
+    // Without a cluster to ask, what is known of runs is the better answer.
+    const Code code = told.status().code();
+    const bool no_cluster = code == Code::kNotFound || code == Code::kUnavailable;
+    return no_cluster && !options.cluster.address ? found.status() : told.status();
+  }
+  auto sources = TROUPE_TRY(std::move(found));
   auto events = train::read_events(files, join_path(sources.output_dir, train::kEventsFile));
   auto steps = train::read_steps(files, join_path(sources.output_dir, train::kStepsFile));
   if (!events.ok() && !steps.ok() && sources.driver_started_unix_us == 0) {
@@ -115,7 +133,8 @@ Status why(const WhyOptions& options, CommandContext& context) {
   sources.newest_checkpoint = newest_checkpoint_in(files, sources.output_dir);
   sources.now_unix_us = SystemClock().unix_time_us();
   const auto story = TROUPE_TRY(train::read_story(sources));
-  context.out << (options.json ? json::write(train::to_json(story)) + "\n" : train::tell(story));
+  context.out << (options.cluster.json ? json::write(train::to_json(story)) + "\n"
+                                       : train::tell(story));
   return {};
 }
 
@@ -123,11 +142,14 @@ Status why(const WhyOptions& options, CommandContext& context) {
 
 void add_why_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<WhyOptions>();
-  Command(app, context, "why", "What happened to a training run, in words.")
-      .option("run", options->target, "RUN|DIR",
-              "a run's id, or its output directory; without it, the run started last")
-      .flag("--json", options->json, "one line of JSON")
-      .example("troupe why run-44593e6e")
+  Command command(app, context, "why",
+                  "What happened to a training run, or what an actor waits for, in words.");
+  command.option("what", options->target, "RUN|DIR|ACTOR|GROUP",
+                 "a run's id, or its output directory; or the name or id of an actor or placement "
+                 "group of a running cluster; without it, the run started last");
+  declare_cluster_options(command, options->cluster);
+  command.example("troupe why run-44593e6e")
+      .example("troupe why trainer-0")
       .example("troupe why runs/a")
       .run([options, &context] { return why(*options, context); });
 }

@@ -1,4 +1,4 @@
-"""A cluster on loopback: a head and a worker that come back by themselves (--watch)."""
+"""A cluster on loopback: a head and a worker, which come back by themselves unless told not to (--watch)."""
 
 import json
 import os
@@ -15,20 +15,23 @@ _ASK_S = 5
 class Cluster:
     """with Cluster(place, bin, cpus) as cluster: its processes have the workplace's mark."""
 
-    def __init__(self, place, bin_folder, cpus):
+    def __init__(self, place, bin_folder, cpus, watch=True):
         self._place = place
         self._program = os.path.join(bin_folder, "troupe")
         self._cpus = cpus
+        self._watch = ["--watch"] if watch else []
         self.address = None
+        self.token_file = None
 
     def __enter__(self):
-        head = self._start("head", "--address", "127.0.0.1", "--json", "--watch", out=subprocess.PIPE)
+        head = self._start("head", "--address", "127.0.0.1", "--json", *self._watch, out=subprocess.PIPE)
         line = head.stdout.readline()
         if not line:
             raise Fault(f"the head did not start: {self._last_words('head')}")
         place = json.loads(line)
         self.address = f"{place['address']}:{place['port']}"
-        self._start("worker", "--address", self.address, "--num-cpus", str(self._cpus), "--watch")
+        self.token_file = place["token_file"]
+        self.add_worker()
         self.wait_for(lambda: self.node_pids(), "a worker node")
         return self
 
@@ -43,6 +46,9 @@ class Cluster:
         with open(self._place.file(words[0] + ".log"), "ab") as log:
             return subprocess.Popen([self._program, *words], env=self._place.environment(), stdin=subprocess.DEVNULL,
                                     stdout=out, stderr=log, text=True, start_new_session=True)
+
+    def add_worker(self, out=subprocess.DEVNULL):
+        return self._start("worker", "--address", self.address, "--num-cpus", str(self._cpus), *self._watch, out=out)
 
     def _last_words(self, name):
         with open(self._place.file(name + ".log"), encoding="utf-8", errors="replace") as file:
@@ -80,8 +86,10 @@ class Cluster:
 
     def node_pids(self):
         """The daemons of the living nodes."""
-        nodes = json.loads(self._ask("nodes", "--json"))["nodes"]
-        return [node["pid"] for node in nodes if node["state"] == "alive"]
+        return [node["pid"] for node in self.nodes() if node["state"] == "alive"]
+
+    def nodes(self):
+        return json.loads(self._ask("nodes", "--json"))["nodes"]
 
     # --- what is there
 
@@ -89,6 +97,8 @@ class Cluster:
         """The process that does the work of `troupe head` or `troupe worker`: not the one that
         watches it, which is its parent."""
         pids = [pid for pid in processes.marked(self._place.mark) if processes.arguments(pid)[1:2] == [role]]
+        if not self._watch and len(pids) == 1:
+            return pids[0]
         workers = [pid for pid in pids if processes.parent(pid) in pids]
         if len(pids) != 2 or len(workers) != 1:
             raise Fault(f"'troupe {role}' and who watches it should be two processes, not {pids}")

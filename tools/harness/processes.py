@@ -64,6 +64,26 @@ def cpu_s(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0
 
 
+def run_ns(pid):
+    """Processor time of all its living threads, as the scheduler counts it."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return 0
+    texts = [_read(f"/proc/{pid}/task/{task}/schedstat").split() for task in tasks]
+    return sum(int(text[0]) for text in texts if text)
+
+
+def sleeps(pid):
+    """How often its threads have gone to sleep by themselves so far."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return 0
+    lines = [line for task in tasks for line in _read(f"/proc/{pid}/task/{task}/status").splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith(b"voluntary_ctxt_switches"))
+
+
 def busiest(pids, count, over_s):
     """The `count` processes that use most processor time in the next `over_s` seconds. Ranks
     compute, spares wait: so they are told apart without asking anybody."""

@@ -81,8 +81,22 @@ void write_dataset(Writer& out, const TokenDataset& dataset) {
   out.array(std::span<const std::int32_t>(parts));
 }
 
+// Parts lie within their sample, one behind the other.
+bool parts_fit(std::span<const std::int32_t> parts, std::size_t sample_length) {
+  std::size_t used = 0;
+  for (const std::int32_t part : parts) {
+    if (part < 0 || static_cast<std::size_t>(part) > sample_length - used) return false;
+    used += static_cast<std::size_t>(part);
+  }
+  return true;
+}
+
 Result<TokenDataset> read_dataset(Reader& in) {
-  const auto kind = static_cast<TokenDataset::Kind>(TROUPE_TRY(in.number()));
+  const std::uint64_t kind_number = TROUPE_TRY(in.number());
+  if (kind_number > static_cast<std::uint64_t>(TokenDataset::Kind::kNeatPacked)) {
+    return error(Code::kDataLoss, "the run's bundle has a data set of an unknown kind");
+  }
+  const auto kind = static_cast<TokenDataset::Kind>(kind_number);
   const auto pad = static_cast<TokenId>(TROUPE_TRY(in.number()));
   const auto lengths = TROUPE_TRY(in.array<std::uint64_t>());
   const auto part_counts = TROUPE_TRY(in.array<std::uint64_t>());
@@ -100,9 +114,12 @@ Result<TokenDataset> read_dataset(Reader& in) {
       return error(Code::kDataLoss, "the run's bundle does not fit together");
     }
     const auto sample = std::span(ids).subspan(at, n);
+    const auto sample_parts = std::span(parts).subspan(part_at, p);
+    if (!parts_fit(sample_parts, n)) {
+      return error(Code::kDataLoss, "the run's bundle has parts beyond their sample");
+    }
     if (labelled) {
-      dataset.append(sample, std::span(labels).subspan(at, n),
-                     std::span(parts).subspan(part_at, p));
+      dataset.append(sample, std::span(labels).subspan(at, n), sample_parts);
     } else {
       dataset.append(sample);
     }
@@ -153,10 +170,14 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
   bundle.config = TROUPE_TRY(train_config_from_json(*config));
   bundle.model = TROUPE_TRY(ModelConfig::from_json(*model, "the run's bundle"));
   for (const auto& member : companions->get_object()) {
-    bundle.companions[std::string(member.key())] = std::string(member.value().as_string());
+    if (!member.value().is_string()) {
+      return error(Code::kDataLoss, "the run's bundle has a file without a text");
+    }
+    bundle.companions[std::string(member.key())] = std::string(member.value().get_string());
   }
   bundle.dataset = TROUPE_TRY(read_dataset(in));
   if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));
+  if (!in.left().empty()) return error(Code::kDataLoss, "bytes follow the run's bundle");
   return bundle;
 }
 

@@ -25,6 +25,19 @@ TEST_CASE("depth, size and duplicate keys are bounded") {
   CHECK(parse(R"([{"a":1},{"a":2}])", "x", {.reject_duplicate_keys = true}).ok());
 }
 
+TEST_CASE("a number that no double holds is refused: as infinity it could not be written again") {
+  for (const char* text : {"1e400", "-1e400", "[1, {\"a\": 1e309}]"}) {
+    CAPTURE(text);
+    const auto value = parse(text, "x");
+    CHECK(value.status().code() == Code::kInvalidArgument);
+    CHECK(value.status().message().find("too large") != std::string::npos);
+  }
+  // Also behind a key that stands twice, and an empty one may.
+  CHECK_FALSE(parse(R"({"a": 1, "a": 2, "b": 1e400})", "x").ok());
+  CHECK(parse(R"({"": 1, "": 2})", "x").ok());
+  CHECK(parse("1.7976931348623157e308", "x").ok());
+}
+
 TEST_CASE("relaxed JSON has comments and trailing commas") {
   const char* text = "{ // note\n \"a\": 1, /* b */ }";
   CHECK(!parse(text, "x").ok());

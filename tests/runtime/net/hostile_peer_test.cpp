@@ -114,7 +114,7 @@ const Nonce kNonce{};
 TEST_CASE("garbage and other protocols are cut off at the first wrong byte, without an answer") {
   Server server;
   for (const char* text :
-       {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02", "x", "\x89TROUBLE"}) {
+       {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x02\x01\x02", "x", "\x89TROUBLE"}) {
     RawClient client(server.address);
     client.send(tests::bytes(text));
     CHECK(client.receive_all().empty());

@@ -29,7 +29,7 @@ TEST_CASE("a token is made once, for its owner alone") {
   CHECK(read_token_file(files, path).value() == token);
   CHECK(files.permissions(path).value() == 0600);
   CHECK(files.permissions(directory.file("home/.troupe")).value() == 0700);
-  CHECK(files.read(path, 1000).value() == token_text(token));
+  CHECK(files.read(path, 1000).value() == token_text(token).value());
   CHECK(make_token(random) != token);
 }
 
@@ -59,6 +59,34 @@ TEST_CASE("what is no token is refused without being shown") {
   CHECK_FALSE(parse_token(std::string(1000, 'a'), "x").ok());
   CHECK(parse_token(" \n" + std::string(32, 'A') + "\r\n", "x").value() ==
         Token(16, std::byte{0xaa}));
+}
+
+TEST_CASE("the file names the authority that its token makes, and is refused where it does not") {
+  SystemRandom random;
+  const Token token = make_token(random);
+  const std::string text = token_text(token).value();
+  const std::string authority = token.authority_fingerprint().value();
+  CHECK(authority.size() == std::string("sha256:").size() + 64);
+  CHECK(text.find("\nauthority " + authority + "\n") == 64);
+  CHECK(parse_token(text, "x").value() == token);
+  CHECK(parse_token(text.substr(0, 65), "x").value() == token);  // older files
+  CHECK(Token(token.secret()).authority_fingerprint().value() == authority);
+  CHECK(make_token(random).authority_fingerprint().value() != authority);
+
+  std::string mixed = token_text(make_token(random)).value().substr(0, 64) + text.substr(64);
+  const Status refused = parse_token(mixed, "the file").status();
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(refused.message().find("the file is damaged") == 0);
+  CHECK(refused.message().find(mixed.substr(0, 64)) == std::string::npos);
+  mixed = text.substr(0, text.size() - 2);
+  CHECK_FALSE(parse_token(mixed, "x").ok());
+}
+
+TEST_CASE("a token of known bytes makes a known authority") {
+  // The seed is HKDF-SHA256(salt "troupe", token, info "troupe certificate authority 1"), computed
+  // apart: the authority must never change under clusters that run.
+  CHECK(Token(32, std::byte{0x5a}).authority_fingerprint().value() ==
+        "sha256:c0c2a1134e21bb9085da23092521905708e693e50cdded0f505c1e9ddea6af48");
 }
 
 TEST_CASE("a token from standard input is its first line") {

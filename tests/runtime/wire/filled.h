@@ -39,6 +39,8 @@ class Filler {
   }
   void fill(wire::ActorState& value) { value = wire::ActorState::kRestarting; }
   void fill(wire::NodeState& value) { value = wire::NodeState::kDraining; }
+  void fill(wire::PlacementStrategy& value) { value = wire::PlacementStrategy::kStrictSpread; }
+  void fill(wire::PlacementGroupState& value) { value = wire::PlacementGroupState::kRescheduling; }
   template <std::integral T>
   void fill(T& value) {
     // Near the top of the type, so that a narrower field on the way would show.

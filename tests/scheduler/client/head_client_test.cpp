@@ -16,6 +16,7 @@ using tests::Inbox;
 namespace {
 
 const ActorId kActor{0xac, 1};
+const GroupId kGroup{0x96, 1};
 
 wire::ActorInfo info_of(wire::ActorState state, ActorId id = kActor, std::string name = {}) {
   wire::ActorInfo info;
@@ -58,6 +59,25 @@ struct Fixture {
     }
     if (const auto* kill = std::get_if<wire::KillActor>(&message)) {
       return {wire::Reply{kill->request_id, Status(Code::kNotFound, "there is no actor")}};
+    }
+    if (const auto* group = std::get_if<wire::CreatePlacementGroup>(&message)) {
+      return {wire::Reply{group->request_id, Status(Code::kAlreadyExists, "that name")}};
+    }
+    if (const auto* remove = std::get_if<wire::RemovePlacementGroup>(&message)) {
+      return {wire::Reply{remove->request_id, {}}};
+    }
+    if (const auto* watch = std::get_if<wire::WatchPlacementGroup>(&message)) {
+      if (!knows) return {wire::Reply{watch->request_id, Status(Code::kNotFound, "no such")}};
+      wire::PlacementGroupInfo info;
+      info.group_id = kGroup;
+      info.name = "train";
+      if (watch->stop) return {wire::Reply{watch->request_id, {}}};
+      return {wire::Reply{watch->request_id, {}}, wire::PlacementGroupUpdate{info}};
+    }
+    if (const auto* groups = std::get_if<wire::ListPlacementGroups>(&message)) {
+      wire::PlacementGroupInfo info;
+      info.name = groups->include_removed ? "all" : "living";
+      return {wire::PlacementGroupList{groups->request_id, {info}}};
     }
     if (const auto* end = std::get_if<wire::EndJob>(&message)) {
       return {wire::Reply{end->request_id, {}}};
@@ -149,6 +169,36 @@ TEST_CASE("answers come to those who asked, refusals as they are") {
   CHECK(client->events(0, 10, tests::patience()).status().code() == Code::kProtocol);
   f.answers = false;
   CHECK(client->actors(true, Deadline::after(50ms)).status().code() == Code::kDeadlineExceeded);
+}
+
+TEST_CASE("placement groups: asked for, removed, listed, watched by name and over connections") {
+  Fixture f;
+  const auto client = f.connect();
+  Answer created, removed;
+  wire::PlacementGroupSpec spec;
+  spec.group_id = kGroup;
+  client->create_group(spec, created.callback());
+  CHECK(created.get().code() == Code::kAlreadyExists);
+  client->remove_group(kGroup, "enough", removed.callback());
+  CHECK(removed.get().ok());
+  CHECK(f.head.take<wire::RemovePlacementGroup>().reason == "enough");
+  CHECK(client->groups(true, tests::patience()).value()[0].name == "all");
+  CHECK(client->groups(false, tests::patience()).value()[0].name == "living");
+
+  auto inbox = std::make_shared<Inbox<Result<wire::PlacementGroupInfo>>>();
+  const auto watch = client->watch_group(
+      {}, "train", [inbox](Result<wire::PlacementGroupInfo> i) { inbox->put(std::move(i)); });
+  CHECK(inbox->take().value().group_id == kGroup);
+  CHECK(f.head.take<wire::WatchPlacementGroup>().name == "train");
+  f.head.drop_connection();
+  CHECK(inbox->take().value().name == "train");
+  CHECK(f.head.take<wire::WatchPlacementGroup>().group_id == kGroup);  // by its id from now on
+  client->unwatch_group(watch);
+  CHECK(f.head.take<wire::WatchPlacementGroup>().stop);
+  f.knows = false;
+  client->watch_group({}, "absent",
+                      [inbox](Result<wire::PlacementGroupInfo> i) { inbox->put(std::move(i)); });
+  CHECK(inbox->take().status().code() == Code::kNotFound);
 }
 
 TEST_CASE("a lost connection is made again, and the client says that it comes back") {

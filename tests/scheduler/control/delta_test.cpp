@@ -28,7 +28,24 @@ std::vector<Delta> examples() {
   event.sequence = 9;
   event.kind = "actor_died";
   event.text = "it died";
-  return {NodeKnown{node},
+  spec.label_selector = {{"zone", true, {"a", "b"}}};
+  spec.placement_group = GroupId{5, 6};
+  spec.priority = -3;
+  wire::PlacementGroupSpec group;
+  group.group_id = GroupId{5, 6};
+  group.strategy = wire::PlacementStrategy::kStrictSpread;
+  group.bundles = {{{{"CPU", 5'000}}, {}}, {{{"GPU", 10'000}}, {{"zone", false, {"a"}}}}};
+  wire::PlacementGroupInfo placed;
+  placed.group_id = group.group_id;
+  placed.state = wire::PlacementGroupState::kCreated;
+  placed.generation = 3;
+  placed.bundles = {
+      {group.bundles[0].resources, {}, {}, NodeId{1, 2}},
+      {group.bundles[1].resources, {}, group.bundles[1].label_selector, NodeId{3, 4}}};
+  return {GroupCreated{group},
+          GroupChanged{placed, 12, true},
+          GroupForgotten{group.group_id},
+          NodeKnown{node},
           NodeForgotten{node.node_id},
           ActorCreated{spec, 5},
           ActorChanged{info, 7, 11, true, true, false, {1, 2, 3}},

@@ -25,6 +25,9 @@ std::uint64_t run(std::uint64_t seed, int steps) {
     CHECK_MESSAGE(!actor.stopping, "actor ", id.brief(), " was to be stopped and runs");
     CHECK_MESSAGE(done, "actor ", id.brief(), " is ", actor_state_name(actor.info.state));
   }
+  for (const auto& [id, group] : world.head().groups()) {
+    CHECK_MESSAGE(group.awaited.empty(), "group ", id.brief(), " is being reserved for ever");
+  }
   for (auto& [id, node] : world.nodes()) {
     for (const auto& [key, running] : node.running) {
       const auto actor = world.head().actors().find(key.first);

@@ -30,6 +30,8 @@ std::optional<std::uint64_t> reply_id(const wire::ControlMessage& message) {
 World::World(std::uint64_t seed) : random_(seed) {
   config_.dead_actors_max = 20;
   config_.dead_nodes_max = 5;
+  config_.removed_groups_max = 4;
+  config_.turn_patience = milliseconds(500);
   config_.events_max = 200;
   head_.emplace(config_);
   now_.unix_us = 1'700'000'000'000'000;
@@ -87,12 +89,28 @@ void World::deliver(PeerId peer, const wire::ControlMessage& message) {
     if (const auto* start = std::get_if<wire::StartActor>(&message)) {
       const LeaseKey key{start->spec.actor_id, start->generation};
       REQUIRE(!node.running.contains(key));
+      const GroupId group = start->spec.placement_group;
+      REQUIRE_MESSAGE((group.empty() || node.held.contains(group)),
+                      "an actor starts in a group that its node does not hold");
       node.running[key] = {start->spec, start->generation, 0, false};
     } else if (const auto* stop = std::get_if<wire::StopActor>(&message)) {
       node.to_stop.push_back({stop->actor_id, stop->generation});
     } else if (const auto* reply = std::get_if<wire::RegisterNodeReply>(&message)) {
       CHECK(reply->status.ok());
       for (const LeaseKey& key : reply->stop) node.to_stop.push_back(key);
+      node.asked.clear();
+      node.held.clear();
+      for (const wire::Reservation& held : reply->reservations) node.held[held.group_id] = held;
+    } else if (const auto* prepare = std::get_if<wire::PrepareBundles>(&message)) {
+      node.asked.push_back(prepare->reservation);
+    } else if (const auto* commit = std::get_if<wire::CommitBundles>(&message)) {
+      REQUIRE(node.held.contains(commit->group_id));
+      REQUIRE(node.held.at(commit->group_id).generation == commit->generation);
+    } else if (const auto* release = std::get_if<wire::ReleaseBundles>(&message)) {
+      node.held.erase(release->group_id);
+      std::erase_if(node.asked, [&](const wire::Reservation& asked) {
+        return asked.group_id == release->group_id;
+      });
     }
   }
 }
@@ -155,12 +173,36 @@ std::vector<ActorId> World::create(VirtualClient& client, std::size_t count, std
     spec.resources = {{std::string(kCpu), cpus * wire::kResourceUnit / 2}};
     spec.restart = restart;
     spec.detached = random_.below(4) == 0;
+    spec.priority = static_cast<std::int32_t>(random_.below(2));
+    if (!group_ids_.empty() && random_.below(3) == 0) {
+      spec.placement_group = group_ids_[random_.below(group_ids_.size())];
+      spec.bundle_index = static_cast<std::int32_t>(random_.below(3)) - 1;
+    }
     ids.push_back(spec.actor_id);
     message.specs.push_back(std::move(spec));
   }
   actor_ids_.insert(actor_ids_.end(), ids.begin(), ids.end());
   request(client, std::move(message), message.request_id);
   return ids;
+}
+
+GroupId World::create_group(VirtualClient& client) {
+  wire::CreatePlacementGroup message;
+  message.request_id = next_request_++;
+  wire::PlacementGroupSpec& spec = message.spec;
+  spec.group_id = GroupId::make(random_);
+  spec.strategy = static_cast<wire::PlacementStrategy>(random_.below(4));
+  spec.detached = random_.below(4) == 0;
+  spec.priority = static_cast<std::int32_t>(random_.below(2));
+  const std::size_t count = 1 + random_.below(4);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto halves = 1 + static_cast<std::int64_t>(random_.below(4));
+    spec.bundles.push_back({{{std::string(kCpu), halves * wire::kResourceUnit / 2}}, {}});
+  }
+  const GroupId id = spec.group_id;
+  group_ids_.push_back(id);
+  request(client, std::move(message), message.request_id);
+  return id;
 }
 
 // --- nodes ---------------------------------------------------------------------------------------
@@ -183,6 +225,7 @@ void World::node_acts(VirtualNode& node) {
     return exit_of(node, key);
   }
   if (node.peer == 0 || node.silent) return;
+  if (!node.asked.empty()) return answer_asked(node);
   for (auto& [key, running] : node.running) {
     if (running.ready) continue;
     running.ready = true;
@@ -191,6 +234,19 @@ void World::node_acts(VirtualNode& node) {
     if (node.peer != 0) feed(MessageArrived{node.peer, wire::ActorReady{key.first, key.second}});
     return;
   }
+}
+
+// By its own account, as NodeState does; now and then it refuses for no reason.
+void World::answer_asked(VirtualNode& node) {
+  const wire::Reservation asked = node.asked.front();
+  node.asked.erase(node.asked.begin());
+  wire::BundlesPrepared answer{asked.group_id, asked.generation, {}};
+  if (random_.below(8) == 0) {
+    answer.status = Status(Code::kResourceExhausted, "not now");
+  } else {
+    node.held[asked.group_id] = asked;
+  }
+  feed(MessageArrived{node.peer, std::move(answer)});
 }
 
 // A node that hears nothing stops its actors: the head will start them elsewhere.
@@ -240,7 +296,7 @@ VirtualClient* World::any_client() {
 }
 
 void World::step() {
-  const std::uint64_t dice = random_.below(100);
+  const std::uint64_t dice = random_.below(108);
   VirtualNode* node = any_node();
   if (dice < 40) {
     if (node != nullptr) node_acts(*node);
@@ -311,8 +367,18 @@ void World::step() {
       const std::uint64_t id = next_request_++;
       request(*client, wire::ListActors{id, true}, id);
     }
-  } else {
+  } else if (dice < 100) {
     restart_head();
+  } else if (dice < 105) {
+    if (VirtualClient* client = any_client()) create_group(*client);
+  } else {
+    VirtualClient* client = any_client();
+    if (client != nullptr && !group_ids_.empty()) {
+      wire::RemovePlacementGroup remove;
+      remove.request_id = next_request_++;
+      remove.group_id = group_ids_[random_.below(group_ids_.size())];
+      request(*client, remove, remove.request_id);
+    }
   }
 }
 
@@ -349,7 +415,9 @@ void World::settle() {
   for (int round = 0; round < 60; ++round) {
     advance(milliseconds(500));
     for (auto& [id, node] : nodes_) {
-      for (std::size_t i = 0; i < 2 * node.running.size() + node.to_stop.size() + 2; ++i) {
+      const std::size_t acts =
+          2 * node.running.size() + node.to_stop.size() + node.asked.size() + 2;
+      for (std::size_t i = 0; i < acts; ++i) {
         node_acts(node);
       }
     }
@@ -363,6 +431,7 @@ void World::check() {
   REQUIRE_MESSAGE(!broken.has_value(), broken.value_or(""));
   check_processes();
   check_gangs();
+  check_groups();
   check_budgets();
 }
 
@@ -393,6 +462,30 @@ void World::check_gangs() const {
   }
   for (const auto& [gang, counts] : gangs) {
     REQUIRE_MESSAGE((counts.first == 0 || counts.second == 0), "gang ", gang, " is placed in part");
+  }
+}
+
+// What the nodes hold for groups and run outside of them is theirs to give; and a group that counts
+// as reserved is held by all of its nodes that can be reached.
+void World::check_groups() const {
+  for (const auto& [id, node] : nodes_) {
+    wire::Resources used;
+    for (const auto& [group, held] : node.held) add(used, held.resources);
+    for (const auto& [key, running] : node.running) {
+      if (!node.held.contains(running.spec.placement_group)) add(used, running.spec.resources);
+    }
+    // A node that is cut off may hold what was released since.
+    if (node.peer != 0 && !node.silent) {
+      REQUIRE_MESSAGE(fits(used, node.total), "node holds more than it has");
+    }
+  }
+  for (const auto& [id, group] : head_->groups()) {
+    if (!group.created()) continue;
+    for (const wire::BundleInfo& bundle : group.info.bundles) {
+      const auto node = nodes_.find(bundle.node_id);
+      if (node == nodes_.end() || node->second.peer == 0 || node->second.silent) continue;
+      REQUIRE_MESSAGE(node->second.held.contains(id), "group ", id.brief(), " is held in part");
+    }
   }
 }
 

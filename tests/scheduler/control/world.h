@@ -26,6 +26,8 @@ struct VirtualNode {
   TimePoint back_at;  // connection lost: when it registers again
   std::map<LeaseKey, wire::RunningActor> running;
   std::vector<LeaseKey> to_stop;
+  std::map<GroupId, wire::Reservation> held;  // for placement groups, prepared or committed
+  std::vector<wire::Reservation> asked;       // not answered yet
 };
 
 struct VirtualClient {
@@ -50,6 +52,7 @@ class World {
   VirtualClient& join_client();
   std::vector<ActorId> create(VirtualClient& client, std::size_t count, std::int64_t cpus,
                               bool gang, wire::RestartPolicy restart);
+  GroupId create_group(VirtualClient& client);
   void advance(Duration by);
   std::size_t unanswered() const { return expected_replies_.size(); }
   std::map<NodeId, VirtualNode>& nodes() { return nodes_; }
@@ -61,12 +64,14 @@ class World {
   void check();
   void check_processes() const;
   void check_gangs() const;
+  void check_groups() const;
   void check_budgets() const;
   void request(VirtualClient& client, wire::ControlMessage message, std::uint64_t id);
   void register_node(VirtualNode& node);
   void close(PeerId peer);
   void node_acts(VirtualNode& node);
   void exit_of(VirtualNode& node, LeaseKey key);
+  void answer_asked(VirtualNode& node);
   void heartbeats();
   void fence(VirtualNode& node) const;
   VirtualNode* any_node();
@@ -84,6 +89,7 @@ class World {
   std::map<std::uint64_t, PeerId> expected_replies_;
   std::vector<std::vector<std::byte>> journal_;
   std::vector<ActorId> actor_ids_;
+  std::vector<GroupId> group_ids_;
   std::map<ActorId, std::vector<std::int64_t>> restarts_;
   std::uint64_t trace_hash_ = 0;
 };

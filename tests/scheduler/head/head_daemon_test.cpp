@@ -2,9 +2,16 @@
 
 #include "scheduler/head/head_daemon.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <atomic>
 
 #include "scheduler/client/head_client.h"
+#include "tests/scheduler/head/prometheus_check.h"
 #include "tests/scheduler/support.h"
 #include "tests/support/faulty_file_system.h"
 
@@ -379,6 +386,141 @@ TEST_CASE("a head whose journal cannot be written goes on, and keeps all when it
   f.stop();
   REQUIRE(f.start().ok());
   CHECK(f.client(2)->actors(true, tests::patience()).value().size() == 3);
+}
+
+std::vector<std::string> event_kinds(HeadClient& client) {
+  std::vector<std::string> kinds;
+  const auto events = client.events(0, 1000, tests::patience()).value();
+  for (const auto& event : events) kinds.push_back(event.kind);
+  return kinds;
+}
+
+TEST_CASE("a full disk is an event, once, and its end another one, however quiet the cluster is") {
+  Fixture f;
+  f.stop();
+  f.options.journal_retry = 100ms;
+  REQUIRE(f.start().ok());
+  const auto client = f.client();
+  const auto set_space = [&](std::uint64_t bytes) {
+    on_loop(f.thread.loop(), [&] {
+      f.files.set_space_bytes(bytes);
+      return 0;
+    });
+  };
+  const auto count = [&](const std::string& kind) {
+    const auto kinds = event_kinds(*client);
+    return std::count(kinds.begin(), kinds.end(), kind);
+  };
+  const auto until = [&](const std::string& kind) {
+    const auto by = tests::patience();
+    while (count(kind) == 0 && !by.passed()) ::poll(nullptr, 0, 5);
+    return count(kind) == 1;
+  };
+  set_space(0);
+  Node node(f.clients.loop(), f.address(), 1);
+  CHECK(until("journal_failed"));
+  const auto events = client->events(0, 1000, tests::patience()).value();
+  const auto failed = std::find_if(events.begin(), events.end(),
+                                   [](const auto& e) { return e.kind == "journal_failed"; });
+  CHECK(failed->text.find(kPath) != std::string::npos);
+  // It is tried again without anything happening, and not said again.
+  ::poll(nullptr, 0, 350);
+  CHECK(count("journal_failed") == 1);
+  CHECK(count("journal_written") == 0);
+  set_space(1 << 20);
+  CHECK(until("journal_written"));
+  f.stop();
+  REQUIRE(f.start().ok());
+  const auto later = f.client(2);
+  const auto kinds = event_kinds(*later);
+  CHECK(std::count(kinds.begin(), kinds.end(), "journal_failed") == 1);
+  CHECK(std::count(kinds.begin(), kinds.end(), "journal_written") == 1);
+}
+
+TEST_CASE("a head comes back on a full disk, and says that it cannot keep what follows") {
+  Fixture f;
+  {
+    Node node(f.clients.loop(), f.address(), 1);
+    REQUIRE(create(*f.client(), {spec(1)}).ok());
+  }
+  f.stop();
+  f.files.set_space_bytes(0);
+  REQUIRE(f.start().ok());
+  const auto client = f.client(2);
+  CHECK(client->actors(true, tests::patience()).value().size() == 1);
+  const auto kinds = event_kinds(*client);
+  CHECK(std::count(kinds.begin(), kinds.end(), "journal_failed") == 1);
+}
+
+// What Prometheus gets, as curl would ask for it.
+std::string scrape(const net::Address& at, const std::string& path = "/metrics") {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(at.port);
+  ::inet_pton(AF_INET, at.host.c_str(), &address.sin_addr);
+  REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  REQUIRE(::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char bytes[4096];
+  for (ssize_t count; (count = ::recv(socket.get(), bytes, sizeof bytes, 0)) > 0;) {
+    answer.append(bytes, static_cast<std::size_t>(count));
+  }
+  return answer;
+}
+
+TEST_CASE("a head's metrics are read over HTTP, and its loop may be busy meanwhile") {
+  Fixture f;
+  f.stop();
+  f.options.metrics = HttpServerOptions();
+  f.options.metrics->request_timeout = 300ms;
+  f.options.version = "1.2.3";
+  REQUIRE(f.start().ok());
+  const auto at = on_loop(f.thread.loop(), [&] { return f.head->metrics_address(); });
+  REQUIRE(at);
+  Node node(f.clients.loop(), f.address(), 1);
+  const auto client = f.client();
+  REQUIRE(create(*client, {spec(1)}).ok());
+  Watch(*client, 1).until(wire::ActorState::kAlive);
+  const std::string answer = scrape(*at);
+  CHECK(answer.starts_with("HTTP/1.1 200 OK"));
+  CHECK(answer.find("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n") !=
+        std::string::npos);
+  const auto body = answer.find("\r\n\r\n");
+  REQUIRE(body != std::string::npos);
+  const tests::PrometheusPage page(std::string_view(answer).substr(body + 4));
+  for (const auto& fault : page.faults()) CHECK_MESSAGE(false, fault);
+  CHECK(page.value("troupe_actors{state=\"alive\"}") == 1);
+  CHECK(page.value("troupe_build_info{version=\"1.2.3\"}") == 1);
+  CHECK(page.value("troupe_resource_leased{resource=\"CPU\"}") == 1);
+  CHECK(page.value("troupe_journal_bytes").value_or(0) > 0);
+  CHECK(page.value("troupe_journal_syncs_total").value_or(0) > 0);
+  CHECK(page.value("process_resident_memory_bytes").value_or(0) > 1e6);
+  CHECK(page.value("process_start_time_seconds").value_or(0) > 1.6e9);
+  CHECK(scrape(*at, "/").find("/metrics") != std::string::npos);
+  CHECK(scrape(*at, "/secret").starts_with("HTTP/1.1 404"));
+  // A loop that is stuck is said to be, in time.
+  std::promise<void> go_on;
+  f.thread.loop().post([wait = go_on.get_future().share()] { wait.wait(); });
+  CHECK(scrape(*at).starts_with("HTTP/1.1 503"));
+  go_on.set_value();
+  CHECK(scrape(*at).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("a taken port for the metrics is an error, unless another one will do") {
+  Fixture f;
+  Fixture other;
+  other.stop();
+  other.options.metrics = HttpServerOptions{.port = f.address().port};
+  CHECK(other.start().code() == Code::kAlreadyExists);
+  other.options.metrics_port_is_wish = true;
+  REQUIRE(other.start().ok());
+  const auto at = on_loop(other.thread.loop(), [&] { return other.head->metrics_address(); });
+  CHECK(at->port != f.address().port);
+  CHECK(scrape(*at).starts_with("HTTP/1.1 200"));
 }
 
 TEST_CASE("a head does not start with a journal that is none") {

@@ -129,6 +129,16 @@ TEST_CASE("damage before the end is told, with the file and the place") {
   }
 }
 
+TEST_CASE("an end at which everything looks like a long record is damage, found at once") {
+  Disk disk;
+  disk.write(1, 2);
+  // Every fourth byte begins a length of 65,793 bytes: hashed one by one they are 137 GB.
+  std::string end;
+  while (end.size() < (8u << 20)) end += std::string("\1\1\1\0", 4);
+  disk.files.set_content(kPath, disk.content() + end);
+  CHECK(disk.journal().replay().status().code() == Code::kDataLoss);
+}
+
 TEST_CASE("another file is no journal; half a beginning is an empty one") {
   Disk disk;
   REQUIRE(disk.files.create(kPath).value()->append("stage: pt\nmodel: x\n").ok());

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "runtime/process/child.h"
+#include "scheduler/client/ask_node.h"
 #include "scheduler/client/head_client.h"
 
 #include <cstdlib>
@@ -58,6 +59,40 @@ TEST_CASE("an embedded cluster runs actors and leaves nothing") {
   client->close();
   cluster.stop();
   CHECK(process::group_is_empty(pid));
+}
+
+TEST_CASE("node, driver and tools reach each other encrypted") {
+  EmbeddedOptions options;
+  options.num_cpus = 1;
+  options.log_level = LogLevel::kWarning;
+  options.token = net::Token(std::vector<std::byte>(32, std::byte{9}), net::Security::kTlsAlways);
+  auto started = EmbeddedCluster::start(options);
+  REQUIRE_MESSAGE(started.ok(), started.status().to_string());
+  auto& cluster = **started;
+  SystemRandom random;
+  wire::ClientHello hello;
+  hello.client_id = ClientId::make(random);
+  hello.job_id = JobId::make(random);
+  hello.name = hello.kind = "driver";
+  net::LoopThread thread("driver");
+  const auto connect = [&](const net::Token& token) {
+    return HeadClient::connect(thread.loop(), cluster.head_address(), token, hello,
+                               Deadline::after(10s));
+  };
+  CHECK(connect(options.token.with(net::Security::kInsecure)).status().code() ==
+        Code::kFailedPrecondition);
+  CHECK(connect(net::Token(std::vector<std::byte>(32, std::byte{8}), net::Security::kTlsAlways))
+            .status()
+            .code() == Code::kUnauthenticated);
+  auto client = connect(options.token).value();
+  CHECK(client->nodes(Deadline::after(10s)).value().size() == 1);
+  const auto& node = cluster.node().endpoint;
+  const auto answer = ask_node(thread.loop(), {node.host, node.port, {}}, options.token,
+                               wire::ReadLogs{1, ActorId(), 1000}, Deadline::after(10s));
+  REQUIRE_MESSAGE(answer.ok(), answer.status().to_string());
+  CHECK(std::get<wire::LogText>(*answer).status.ok());
+  client->close();
+  cluster.stop();
 }
 
 TEST_CASE("wrong amounts are refused") {

@@ -30,12 +30,14 @@ struct Running {
     start.spec.type = type;
     start.spec.run = "run-7";
     start.spec.environment = {{"TROUPE_TEST_MARK", "there"}};
-    start.token = tests::kToken;
-    auto log =
-        std::make_shared<ActorLog>("actor", [this](const std::string&, std::string_view line) {
-          lines.put(std::string(line));
+    start.token = tests::kToken.secret();
+    auto log = std::make_shared<ActorLog>(
+        thread.loop(), start.spec, OutputLimits(),
+        [this](const wire::OutputLine& line) {
+          lines.put(line.text);
           order.put("line");
-        });
+        },
+        std::nullopt);
     on_loop(thread.loop(), [&] {
       host = HostProcess::spawn({thread.loop(), parent, 1, std::move(log), Logger::discard()},
                                 *image, start.spec,
@@ -152,7 +154,9 @@ TEST_CASE("a file that is no program is refused by its path") {
   const Status status = on_loop(thread.loop(), [&] {
     OwnChildren parent(thread.loop());
     return HostProcess::spawn(
-               {thread.loop(), parent, 1, std::make_shared<ActorLog>("actor", OutputSink()),
+               {thread.loop(), parent, 1,
+                std::make_shared<ActorLog>(thread.loop(), wire::ActorSpec(), OutputLimits(),
+                                           OutputListener(), std::nullopt),
                 Logger::discard()},
                *image, {}, {})
         .status();

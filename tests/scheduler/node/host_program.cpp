@@ -28,6 +28,9 @@ struct Program {
       (void)channel.send(wire::HostFailed{error(Code::kActorError, "no such luck")});
       ::_exit(1);
     }
+    if (type == "Chatty") {
+      for (int i = 1; i <= 3000; ++i) std::printf("line %d\n", i);
+    }
     if (type == "Parent" && ::fork() == 0) {
       while (true) ::pause();
     }

@@ -12,6 +12,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/process/child.h"
 #include "runtime/process/spawn.h"
+#include "scheduler/client/ask_node.h"
 #include "tests/scheduler/node/fake_head.h"
 #include "tests/support/test_data.h"
 
@@ -61,7 +62,17 @@ class World {
   wire::RegisterNode registered() {
     auto message = head_.next<wire::RegisterNode>();
     REQUIRE(message);
+    endpoint_ = message->node.endpoint;
     return *message;
+  }
+  // As `troupe logs` asks.
+  std::string logs(const wire::StartActor& start) {
+    const auto answer =
+        ask_node(thread_.loop(), {endpoint_.host, endpoint_.port, {}}, net::Token(32, std::byte{9}),
+                 wire::ReadLogs{1, start.spec.actor_id}, Deadline::after(10s));
+    REQUIRE_MESSAGE(answer.ok(), answer.status().to_string());
+    const auto& text = std::get<wire::LogText>(*answer);
+    return text.status.ok() ? text.text : text.status.to_string();
   }
   void kill_daemon() {
     REQUIRE(::kill(daemon_.pid, SIGKILL) == 0);
@@ -124,9 +135,43 @@ class World {
   const NodeId node_id_ = NodeId::make(random_);
   troupe::tests::TemporaryDirectory directory_;
   FakeHead head_;
+  net::LoopThread thread_{"ask"};
+  wire::Endpoint endpoint_;
   process::Child daemon_;
   std::vector<pid_t> processes_;
 };
+
+TEST_CASE("the last lines of actors survive the daemon, of living ones and of dead ones") {
+  World world;
+  const auto living = world.actor("Saver");
+  auto dead = world.actor("Simple");
+  dead.spec.restart.max_restarts = 0;
+  world.run(living);
+  const pid_t pid = world.run(dead);
+  REQUIRE(::kill(pid, SIGKILL) == 0);
+  CHECK(world.exited().log_tail.find("to stderr\n") != std::string::npos);
+  const auto kept = "Saver run ";
+  CHECK(soon([&] { return world.logs(living).find(kept) != std::string::npos; }));
+  for (int i = 0; i < 3; ++i) {
+    world.replace_daemon();
+    const std::string text = world.logs(living);
+    CHECK(text.find(kept) != std::string::npos);
+    CHECK(text.find(kept) == text.rfind(kept));
+    CHECK(world.logs(dead).find("to stderr\n") != std::string::npos);
+  }
+  // Its next process goes on where the one before stopped.
+  world.head().send(wire::StopActor{living.spec.actor_id, 1, 0, "anew", true});
+  CHECK(world.exited().exit.signal == SIGKILL);
+  auto next = living;
+  next.generation = 2;
+  world.run(next);
+  CHECK(soon([&] {
+    const std::string text = world.logs(living);
+    const auto mark = text.find("--- generation 2 ---\n");
+    return mark != std::string::npos && text.find(kept) < mark &&
+           text.find(kept, mark) != std::string::npos;
+  }));
+}
 
 TEST_CASE("ten daemons are killed one after the other; the process under them runs on") {
   World world;

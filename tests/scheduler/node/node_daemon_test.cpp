@@ -378,5 +378,121 @@ TEST_CASE("kill -9 of the node takes its actors along") {
   CHECK(::waitpid(child, &status, 0) == child);
 }
 
+TEST_CASE("what a killed process wrote last is kept beside what the next one writes") {
+  Fixture f;
+  f.join();
+  auto start = f.actor("Simple");
+  const auto started = f.run(start);
+  ::kill(static_cast<pid_t>(started.pid), SIGKILL);
+  const auto exited = f.exited();
+  CHECK(exited.exit.signal == SIGKILL);
+  CHECK(exited.log_tail.find("to stderr\n") != std::string::npos);
+  start.generation = 2;
+  f.run(start);
+  const std::string text = f.logs(start.spec.actor_id);
+  const auto mark = text.find("--- generation 2 ---\n");
+  REQUIRE(mark != std::string::npos);
+  CHECK(text.find("Simple run run-7") < mark);
+  CHECK(eventually([&] {
+    return f.logs(start.spec.actor_id).find("Simple run run-7", mark) != std::string::npos;
+  }));
+  // Of the first process nothing is in the report of the second one's end.
+  f.head->send(wire::StopActor{start.spec.actor_id, 2, 5000, "enough"});
+  const std::string tail = f.exited().log_tail;
+  CHECK(tail.find("asked to stop\n") != std::string::npos);
+  CHECK(tail.find("Simple run") == tail.rfind("Simple run"));
+}
+
+// A connection that follows a node's output.
+struct Follower {
+  Follower(Fixture& fixture, wire::FollowOutput first) : f(fixture) {
+    auto socket = net::connect_blocking(f.address(), "node", f.token, Deadline::after(10s));
+    REQUIRE(socket.ok());
+    on_loop(f.thread.loop(), [&] {
+      connection = net::make_connection(f.thread.loop(), std::move(*socket), "node");
+      connection->start({.on_frame =
+                             [this](std::span<const std::byte> frame) {
+                               const auto message = wire::decode_control(frame);
+                               std::lock_guard lock(mutex);
+                               if (auto* line = std::get_if<wire::OutputLine>(&*message)) {
+                                 lines.push_back(*line);
+                               } else if (auto* reply = std::get_if<wire::Reply>(&*message)) {
+                                 replies[reply->request_id] = reply->status;
+                               }
+                             },
+                         .on_close = [](Status) {}});
+    });
+    (void)ask(std::move(first));
+  }
+  ~Follower() {
+    on_loop(f.thread.loop(), [this] {
+      connection->close();
+      connection.reset();
+    });
+  }
+  Status ask(wire::FollowOutput request) {
+    const std::uint64_t id = request.request_id = ++asked;
+    REQUIRE(connection->send(wire::encode(request)).ok());
+    REQUIRE(eventually([&] {
+      std::lock_guard lock(mutex);
+      return replies.contains(id);
+    }));
+    std::lock_guard lock(mutex);
+    return replies.at(id);
+  }
+  std::size_t count(const std::string& text) {
+    std::lock_guard lock(mutex);
+    return static_cast<std::size_t>(std::count_if(
+        lines.begin(), lines.end(),
+        [&](const wire::OutputLine& line) { return line.text.find(text) != std::string::npos; }));
+  }
+  Fixture& f;
+  std::shared_ptr<net::Connection> connection;
+  std::uint64_t asked = 0;
+  std::mutex mutex;
+  std::vector<wire::OutputLine> lines;
+  std::map<std::uint64_t, Status> replies;
+};
+
+TEST_CASE(
+    "who follows a job's output gets what was written before and after, and of no other job") {
+  Fixture f;
+  f.join();
+  auto mine = f.actor("Simple");
+  mine.spec.job_id = JobId{7, 7};
+  f.run(mine);
+  Follower follower(f, {.job_id = JobId{7, 7}});
+  Follower other(f, {.job_id = JobId{8, 8}});
+  Follower one(f, {.actor_id = mine.spec.actor_id});
+  // The first request's answer comes behind the lines that were there.
+  CHECK(follower.count("Simple run run-7") == 1);
+  CHECK(one.count("Simple run run-7") == 1);
+  f.head->send(wire::StopActor{mine.spec.actor_id, 1, 5000, "enough"});
+  f.exited();
+  CHECK(follower.ask({.job_id = JobId{7, 7}}).ok());
+  CHECK(follower.count("asked to stop") == 1);
+  CHECK(follower.lines.back().label == "Simple");
+  CHECK(other.lines.empty());
+  CHECK(Follower(f, {}).replies.at(1).code() == Code::kInvalidArgument);
+}
+
+TEST_CASE(
+    "an actor that writes without end is cut short for those who listen, not in what is kept") {
+  Fixture f;
+  f.join();
+  auto start = f.actor("Chatty");
+  start.spec.job_id = JobId{7, 7};
+  Follower follower(f, {.job_id = JobId{7, 7}});
+  f.run(start);
+  CHECK(eventually([&] { return follower.count("lines (") == 1; }));
+  CHECK(follower.count("line 1000") == 1);
+  CHECK(follower.count("line 1002") == 0);
+  CHECK(f.logs(start.spec.actor_id).find("line 3000\n") != std::string::npos);
+  std::lock_guard lock(f.lines_mutex);
+  CHECK(std::count_if(f.lines.begin(), f.lines.end(), [](const std::string& line) {
+          return line.find("left out") != std::string::npos;
+        }) == 1);
+}
+
 }  // namespace
 }  // namespace troupe::scheduler::tests

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/base/limits.h"
 #include "runtime/base/random.h"
 #include "tests/scheduler/node/node_driver.h"
 
@@ -94,6 +95,18 @@ TEST_CASE("connections wait for the next process: so many, so long") {
   CHECK(d.open.empty());
   d.apply(node_event::ConnectionArrived{ActorId{1, 77}, d.fd(), {}});
   CHECK(d.open.empty());
+}
+
+TEST_CASE("a stranger's connection waits as long as a handshake may take") {
+  Driver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.end(host);
+  d.apply(node_event::ConnectionArrived{ActorId{1, 1}, d.fd(), {.untouched = true}});
+  d.apply(node_event::ConnectionArrived{ActorId{1, 1}, d.fd(), {}});
+  CHECK(d.open.size() == 2);
+  d.advance(limits::kHandshakeTimeout);
+  CHECK(d.open.size() == 1);
 }
 
 TEST_CASE("the lease counts from the heartbeat that was answered") {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+
 using namespace troupe;
 using namespace troupe::scheduler;
 
@@ -43,6 +45,21 @@ TEST_CASE("ten tenths are one") {
   CHECK(amount_of(have, "CPU") == 0);
   add(have, tenth);
   CHECK(fits(tenth, have));
+}
+
+TEST_CASE("amounts that peers make up do not wrap around") {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  CHECK(validate({{"CPU", kMost}}).code() == Code::kInvalidArgument);
+  CHECK(validate({{"CPU", -1}}).code() == Code::kInvalidArgument);
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  REQUIRE(validate({{"CPU", kLarge}}).ok());
+  wire::Resources sum;
+  for (int i = 0; i < 5; ++i) add(sum, {{"CPU", kLarge}});
+  CHECK_FALSE(fits(sum, {{"CPU", kLarge}}));
+  wire::Resources left{{"CPU", -kLarge}};
+  for (int i = 0; i < 5; ++i) subtract(left, {{"CPU", kLarge}});
+  CHECK(amount_of(left, "CPU") < 0);
+  CHECK(format_amount("CPU", std::numeric_limits<std::int64_t>::min()).starts_with("-92233720"));
 }
 
 TEST_CASE("amounts are printed as people write them") {

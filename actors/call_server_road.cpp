@@ -1,0 +1,229 @@
+// The fast roads of a CallServer: taking them, reading calls from them, leaving them.
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "actors/call_server.h"
+#include "runtime/base/file_system.h"
+#include "scheduler/node/resources_detect.h"
+
+namespace troupe::detail {
+namespace {
+
+constexpr Duration kRoadArrivalTimeout = std::chrono::seconds(5);
+// Calls taken from one ring before another has its turn.
+constexpr int kCallsPerGathering = 64;
+
+// How many CPUs the control group grants, whatever the affinity.
+int granted_cpu_count() {
+  class AnyAffinity final : public scheduler::Machine {
+   public:
+    int affinity_cpu_count() const override { return 1 << 20; }
+    std::optional<int> nvml_gpu_count() const override { return std::nullopt; }
+  };
+  PosixFileSystem files;
+  return scheduler::detect_cpu_count(files, AnyAffinity());
+}
+
+}  // namespace
+
+// --- taking them
+// -------------------------------------------------------------------------------------
+
+void CallServer::accept_road(UniqueFd socket) {
+  if (!host_page_ || offers_.size() >= static_cast<std::size_t>(kRoadsMax)) return;
+  const std::uint64_t number = ++next_offer_;
+  const int fd = socket.get();
+  offers_.emplace(number, std::move(socket));
+  const std::weak_ptr<CallServer> weak = weak_from_this();
+  loop_.watch_readable(fd, [weak, number] {
+    if (auto self = weak.lock()) self->on_offer(number);
+  });
+  loop_.call_after(kRoadArrivalTimeout, [weak, number] {
+    if (auto self = weak.lock()) self->end_offer(number);
+  });
+}
+
+void CallServer::end_offer(std::uint64_t number) {
+  const auto offer = offers_.find(number);
+  if (offer == offers_.end()) return;
+  loop_.unwatch(offer->second.get());
+  offers_.erase(offer);
+}
+
+void CallServer::on_offer(std::uint64_t number) {
+  const auto self = shared_from_this();
+  const auto found = offers_.find(number);
+  if (found == offers_.end()) return;
+  const int socket = found->second.get();
+  auto arrived = HostRoad::receive_offer(socket);
+  if (arrived.ok()) {
+    const Status taken = attach_road(std::move(*arrived));
+    (void)HostRoad::send_reply(socket, taken, host_page_->fd());
+  }
+  end_offer(number);
+}
+
+Status CallServer::attach_road(HostRoad::Arrived arrived) {
+  const ClientId caller = arrived.offer.caller;
+  const std::uint64_t number = arrived.offer.number;
+  if (road_count_.load() >= kRoadsMax) {
+    return error(Code::kResourceExhausted, "the process has {} roads already", kRoadsMax);
+  }
+  auto road = TROUPE_TRY(HostRoad::adopt(std::move(arrived), loop_.clock()));
+  if (cpu_limit_ == 0) cpu_limit_ = granted_cpu_count();
+  MutexLock reading(road->reading());
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(caller);
+  if (it == sessions_.end() || !it->second.peer) {
+    return error(Code::kNotFound, "the caller has no connection");
+  }
+  Session& session = it->second;
+  if (number <= session.road_number || session.road) {
+    return error(Code::kAlreadyExists, "the connection of this road is over, or has one");
+  }
+  session.road_number = number;
+  session.road = road;
+  road->begin(session.peer->calls);
+  roads_.push_back(road);
+  ++road_count_;
+  ++roads_version_;
+  publish_spin_locked();
+  return {};
+}
+
+void CallServer::detach_road(const std::shared_ptr<HostRoad>& road) {
+  {
+    // What the caller said before its end is run, as what it said over a socket is.
+    MutexLock reading(road->reading());
+    pump(road, kWholeRing);
+    road->detach();
+  }
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(road->caller());
+  if (it != sessions_.end() && it->second.road == road) it->second.road.reset();
+  if (std::erase(roads_, road) == 0) return;
+  --road_count_;
+  ++roads_version_;
+  publish_spin_locked();
+}
+
+// Who waits for this actor's calls: its callers and its own thread. They may spin where there is a
+// core for each, as far as their affinities tell.
+void CallServer::publish_spin_locked() {
+  const CpuSet own = cpus_of_thread();
+  CpuSet all = own;
+  Duration spin = roads_.empty() ? Duration::zero() : kRoadSpin;
+  for (const auto& road : roads_) {
+    all |= road->cpus();
+    spin = std::min(spin, road->spin_max());
+    if ((own | road->cpus()).count() < 2 || road->cpus().none()) spin = Duration::zero();
+  }
+  const std::size_t waiters = 1 + roads_.size();
+  if (all.count() < waiters || static_cast<std::size_t>(cpu_limit_) < waiters) {
+    spin = Duration::zero();
+  }
+  spin_ns_.store(spin.count(), std::memory_order_relaxed);
+  host_page_->page().spin_ns.store(spin.count(), std::memory_order_relaxed);
+}
+
+// --- reading
+// -----------------------------------------------------------------------------------------
+
+QueuedCall CallServer::queued_call(const std::shared_ptr<HostRoad>& road,
+                                   const HostRoad::Call& call) const {
+  QueuedCall queued{.caller = road->caller(),
+                    .sequence = call.sequence,
+                    .method = call.method,
+                    .deadline = Deadline::at(call.deadline),
+                    .arguments = {},
+                    .shared_arguments = {},
+                    .road = road,
+                    .keep_answer = call.retry};
+  if (call.in_slab) {
+    queued.shared_arguments = call.arguments;
+  } else {
+    queued.arguments.assign(call.arguments.begin(), call.arguments.end());
+  }
+  return queued;
+}
+
+void CallServer::pump(const std::shared_ptr<HostRoad>& road, int count_max) TROUPE_NO_ANALYSIS {
+  for (int i = 0; i < count_max; ++i) {
+    const auto call = road->front();
+    if (!call) break;
+    QueuedCall queued = queued_call(road, *call);
+    road->pop();
+    if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
+  }
+  if (road->damaged()) on_damaged(road);
+}
+
+// Nothing its process says can be trusted: its connection ends, and with it the road.
+void CallServer::on_damaged(const std::shared_ptr<HostRoad>& road) {
+  loop_.post([weak = weak_from_this(), road] {
+    const auto self = weak.lock();
+    if (!self) return;
+    std::shared_ptr<Peer> peer;
+    {
+      MutexLock lock(self->mutex_);
+      const auto it = self->sessions_.find(road->caller());
+      if (it != self->sessions_.end() && it->second.road == road) peer = it->second.peer;
+    }
+    if (peer) self->on_close(peer);
+  });
+}
+
+const CallServer::Roads& CallServer::polled_roads() {
+  const std::uint64_t version = roads_version_.load(std::memory_order_acquire);
+  if (version != polled_version_) {
+    MutexLock lock(mutex_);
+    polled_ = roads_;
+    polled_version_ = version;
+  }
+  return polled_;
+}
+
+bool CallServer::waiting() {
+  for (const auto& road : polled_roads()) {
+    if (road->readable()) return true;
+  }
+  return false;
+}
+
+std::optional<QueuedCall> CallServer::take() {
+  const Roads& roads = polled_roads();
+  for (std::size_t i = 0; i < roads.size(); ++i) {
+    const std::size_t index = (polled_next_ + i) % roads.size();
+    const std::shared_ptr<HostRoad>& road = roads[index];
+    if (!road->readable()) continue;
+    MutexLock reading(road->reading());
+    // The loop's thread may just have moved calls of this ring into the mailbox.
+    if (mailbox_->calls() > 0) return std::nullopt;
+    const auto call = road->front();
+    if (!call) {
+      if (road->damaged()) on_damaged(road);
+      continue;
+    }
+    QueuedCall queued = queued_call(road, *call);
+    road->pop();
+    auto admitted = admit(std::move(queued));
+    if (!admitted) continue;
+    polled_next_ = index + 1;
+    return admitted;
+  }
+  return std::nullopt;
+}
+
+void CallServer::gather() {
+  for (const auto& road : polled_roads()) {
+    if (!road->readable()) continue;
+    MutexLock reading(road->reading());
+    pump(road, kCallsPerGathering);
+  }
+}
+
+Duration CallServer::spin() { return Duration(spin_ns_.load(std::memory_order_relaxed)); }
+
+}  // namespace troupe::detail

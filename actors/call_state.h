@@ -1,0 +1,86 @@
+#pragma once
+// What a handle makes of a call: memory for its arguments, and its future, which decodes the
+// answer, asks the actor not to begin what was cancelled, and reads answers itself in the thread
+// that waits in get().
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "actors/actor_channel.h"
+#include "actors/call_sink.h"
+#include "actors/future.h"
+#include "actors/serialize.h"
+
+namespace troupe::detail {
+
+// Slabs of the channel's fast road for arguments that are large (codec.h).
+class SlabMemory final : public LargeMemory {
+ public:
+  explicit SlabMemory(ActorChannel& channel) : channel_(channel) {}
+  std::span<std::byte> take(std::size_t bytes) override {
+    // A larger one while the old one lives: the encoder copies from one into the other.
+    auto lease = channel_.take_slab(bytes);
+    old_ = std::move(lease_);
+    lease_ = lease ? std::move(*lease) : SlabLease();
+    return lease_.space();
+  }
+  // The slab with what `encoder` wrote; none where that is on the heap.
+  SlabLease release(const Encoder& encoder) {
+    if (!encoder.in_large_memory()) return {};
+    lease_.set_used(encoder.size());
+    return std::move(lease_);
+  }
+
+ private:
+  ActorChannel& channel_;
+  SlabLease lease_;
+  SlabLease old_;
+};
+
+template <typename Value>  // void where the method returns nothing
+class CallState final : public FutureState<NonVoid<Value>>, public CallSink {
+  using Base = FutureState<NonVoid<Value>>;
+
+ public:
+  CallState(FutureOptions options, std::weak_ptr<ActorClient> client,
+            std::shared_ptr<ActorChannel> channel)
+      : Base(std::move(options)), client_(std::move(client)), channel_(std::move(channel)) {}
+
+  // What ActorChannel::call said of it.
+  void sent(std::uint64_t sequence) { sequence_.store(sequence, std::memory_order_release); }
+
+  void answer(const Status& status, std::span<const std::byte> result,
+              Continuations* later) override {
+    Base::set(decode(status, result), later);
+  }
+  void abandon() override {
+    Base::set(error(Code::kInternal, "broken promise: nobody provided a result"));
+  }
+
+ private:
+  Result<NonVoid<Value>> decode(const Status& status, std::span<const std::byte> result) const {
+    if (!status.ok()) return status;
+    if constexpr (std::is_void_v<Value>) {
+      return Unit{};
+    } else {
+      return decode_value<Value>(result, DecodeContext{client_.lock()});
+    }
+  }
+  void help(Deadline deadline) override {
+    channel_->read_answers(deadline, [this] { return Base::ready(); });
+  }
+  void cancelled() override {
+    if (const auto sequence = sequence_.load(std::memory_order_acquire)) {
+      channel_->cancel(sequence);
+    }
+  }
+
+  const std::weak_ptr<ActorClient> client_;
+  const std::shared_ptr<ActorChannel> channel_;
+  std::atomic<std::uint64_t> sequence_{0};
+};
+
+}  // namespace troupe::detail

@@ -1,0 +1,243 @@
+#include "actors/caller_road.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/check.h"
+#include "runtime/memory/unix_socket.h"
+
+namespace troupe::detail {
+namespace {
+
+// Both ends have the socket's buffer for less than 200 bytes: nobody waits.
+constexpr Duration kOfferTimeout = std::chrono::milliseconds(100);
+constexpr std::array<std::byte, 8> kPadding{};
+
+}  // namespace
+
+// --- making it
+// ---------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<CallerRoad>> CallerRoad::create(Duration spin_max) {
+  auto segment = TROUPE_TRY(memory::Segment::create("troupe-road", kRoadSegmentBytes));
+  auto slabs = TROUPE_TRY(memory::Segment::create("troupe-slabs", kRoadSlabBytes));
+  auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRoadPageBytes, kRoadRingBytes));
+  auto answers = TROUPE_TRY(
+      memory::MirroredMapping::map(segment, kRoadPageBytes + kRoadRingBytes, kRoadRingBytes));
+  UniqueFd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell.valid()) {
+    return error(Code::kResourceExhausted, "no eventfd: {}", std::strerror(errno));
+  }
+  auto* page = reinterpret_cast<RoadPage*>(segment.data());
+  page->magic = kRoadMagic;
+  page->version = kRoadVersion;
+  page->spin_ns = spin_max.count();
+  const CpuSet cpus = cpus_of_thread();
+  for (std::size_t i = 0; i < cpus.size(); ++i) {
+    if (cpus[i]) page->cpus[i / 64] |= std::uint64_t{1} << (i % 64);
+  }
+  return std::shared_ptr<CallerRoad>(new CallerRoad(
+      std::move(segment), std::move(slabs), std::move(bell), std::move(calls), std::move(answers)));
+}
+
+CallerRoad::CallerRoad(memory::Segment segment, memory::Segment slabs, UniqueFd bell,
+                       memory::MirroredMapping calls, memory::MirroredMapping answers)
+    : segment_(std::move(segment)),
+      data_(segment_.data()),
+      slabs_(std::move(slabs)),
+      bell_(std::move(bell)),
+      calls_(&page().calls, std::move(calls)),
+      answers_(&page().answers, std::move(answers)),
+      sleeper_(&page().caller_word),
+      nudger_(&page().caller_word),
+      slab_regions_(kRoadSlabBytes, kRoadSlabGranuleBytes) {
+  sleeper_.announce(memory::WaitState::kBell);
+}
+
+Status CallerRoad::send_offer(int socket, ClientId caller, std::uint64_t number,
+                              const Clock& clock) {
+  RoadOffer offer;
+  offer.caller = caller;
+  offer.number = number;
+  offer.clock_ns = clock.now().time_since_epoch().count();
+  const int fds[] = {segment_.fd(), slabs_.fd(), bell_.get()};
+  return memory::send_with_fds(socket, std::as_bytes(std::span(&offer, 1)), fds,
+                               Deadline::after(kOfferTimeout));
+}
+
+Status CallerRoad::receive_reply(int socket) {
+  RoadReply reply;
+  const auto bytes = std::as_writable_bytes(std::span(&reply, 1));
+  auto fds = memory::receive_with_fds(socket, bytes, 1, Deadline::after(kOfferTimeout));
+  if (!fds.ok()) return fds.status();
+  if (reply.magic != kRoadMagic || reply.code != 0) {
+    return error(Code::kProtocol, "the actor's process did not take the road");
+  }
+  host_segment_ = TROUPE_TRY(
+      memory::Segment::adopt(std::move(fds->front()), kHostPageBytes, memory::Access::kReadWrite));
+  host_data_ = host_segment_.data();
+  host_waker_ = memory::Waker(&host_page().host_word);
+  return {};
+}
+
+// --- calls
+// -------------------------------------------------------------------------------------------
+
+bool CallerRoad::write(const Call& call) {
+  RoadCall header{};
+  header.method = call.method;
+  header.sequence = call.sequence;
+  header.deadline_ns = call.deadline.time_since_epoch().count();
+  header.socket_calls = call.socket_calls;
+  header.flags = call.retry ? RoadCall::kRetry : 0;
+  if (call.slab != nullptr) {
+    header.flags |= RoadCall::kInSlab;
+    header.slab_offset = call.slab->offset();
+    header.slab_bytes = static_cast<std::uint32_t>(call.slab->used());
+  } else {
+    if (call.arguments.size() > kRoadInlineBytesMax) return false;
+    header.bytes = static_cast<std::uint32_t>(call.arguments.size());
+  }
+  const std::size_t padded = padded_bytes(header.bytes);
+  if (calls_.space(sizeof header + padded) < sizeof header + padded) return false;
+  calls_.write(std::as_bytes(std::span(&header, 1)));
+  if (header.bytes != 0) {
+    calls_.write(call.arguments);
+    calls_.write(std::span(kPadding).first(padded - header.bytes));
+  }
+  calls_.publish();
+  ++calls_written_;
+  (void)host_waker_.wake();
+  return true;
+}
+
+std::uint64_t CallerRoad::waiting_calls(std::uint64_t socket_calls) const {
+  const std::uint64_t sent = calls_written_ + socket_calls;
+  const std::uint64_t taken = page().taken.load(std::memory_order_acquire);
+  const std::uint64_t on_the_way = taken <= sent ? sent - taken : 0;
+  return on_the_way + host_page().mailbox_calls.load(std::memory_order_acquire);
+}
+
+// --- answers
+// -----------------------------------------------------------------------------------------
+
+std::optional<CallerRoad::Answer> CallerRoad::front(bool& damaged) {
+  const auto readable = answers_.readable(sizeof(RoadAnswer));
+  damaged = answers_.damaged();
+  if (damaged || readable.empty()) return std::nullopt;
+  RoadAnswer header;
+  damaged = readable.size() < sizeof header;
+  if (damaged) return std::nullopt;
+  std::memcpy(&header, readable.data(), sizeof header);
+  pending_bytes_ = sizeof header + padded_bytes(header.bytes);
+  // Answers are published whole.
+  damaged = header.bytes > kRoadInlineBytesMax || readable.size() < pending_bytes_;
+  if (damaged) return std::nullopt;
+  return Answer{.sequence = header.sequence,
+                .failed = header.failed != 0,
+                .bytes = readable.subspan(sizeof header, header.bytes)};
+}
+
+Duration CallerRoad::spin() const {
+  const std::int64_t host = host_page().spin_ns.load(std::memory_order_relaxed);
+  return std::clamp(Duration(std::min(host, page().spin_ns)), Duration::zero(), kRoadSpin);
+}
+
+bool CallerRoad::begin_wait() {
+  if (waiting_.exchange(true, std::memory_order_seq_cst)) return false;
+  waits_.store(waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // (Already so where the loop's thread watches: one store less for the host to fetch.)
+  if (!watched()) sleeper_.awake();
+  return true;
+}
+
+void CallerRoad::end_wait() {
+  bool more = false;
+  if (!watched()) {
+    sleeper_.announce(memory::WaitState::kBell);
+    // What came before the host saw that, nobody was told of.
+    more = has_answers();
+  }
+  waiting_.store(false, std::memory_order_seq_cst);
+  if (bell_missed_.exchange(false, std::memory_order_seq_cst) || more) ring_own_bell();
+}
+
+void CallerRoad::rearm_bell() {
+  if (waiting_.exchange(true, std::memory_order_seq_cst)) {
+    // Whoever waits looks for answers; when it leaves it must not overlook that the bell has rung
+    // and was silenced.
+    bell_missed_.store(true, std::memory_order_seq_cst);
+    if (waiting_.exchange(true, std::memory_order_seq_cst)) return;
+    bell_missed_.store(false, std::memory_order_seq_cst);
+  }
+  end_wait();
+}
+
+void CallerRoad::ring_own_bell() {
+  const std::uint64_t one = 1;
+  (void)!::write(bell_.get(), &one, sizeof one);
+}
+
+void CallerRoad::silence_bell() {
+  std::uint64_t count = 0;
+  (void)!::read(bell_.get(), &count, sizeof count);
+}
+
+void CallerRoad::nudge() {
+  MutexLock lock(nudge_mutex_);
+  (void)nudger_.wake();
+}
+
+void CallerRoad::close() {
+  closed_.store(true, std::memory_order_seq_cst);
+  nudge();
+}
+
+// --- slabs
+// -------------------------------------------------------------------------------------------
+
+std::optional<SlabLease> CallerRoad::take_slab(std::size_t bytes) {
+  if (bytes == 0 || closed()) return std::nullopt;
+  std::optional<std::size_t> offset;
+  {
+    MutexLock lock(slab_mutex_);
+    offset = slab_regions_.take(bytes);
+  }
+  if (!offset) return std::nullopt;
+  SlabLease lease;
+  lease.road_ = shared_from_this();
+  lease.space_ = slabs_.bytes().subspan(*offset, bytes);
+  lease.offset_ = *offset;
+  return lease;
+}
+
+void CallerRoad::give_back(std::size_t offset, std::size_t bytes) {
+  MutexLock lock(slab_mutex_);
+  slab_regions_.give_back(offset, bytes);
+}
+
+SlabLease::SlabLease(SlabLease&& other) noexcept
+    : road_(std::move(other.road_)),
+      space_(std::exchange(other.space_, {})),
+      offset_(other.offset_),
+      used_(other.used_) {}
+
+SlabLease& SlabLease::operator=(SlabLease&& other) noexcept {
+  std::swap(road_, other.road_);
+  std::swap(space_, other.space_);
+  std::swap(offset_, other.offset_);
+  std::swap(used_, other.used_);
+  return *this;
+}
+
+SlabLease::~SlabLease() {
+  if (road_) road_->give_back(offset_, space_.size());
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,33 @@
+#include "actors/codec.h"
+
+#include <algorithm>
+
+namespace troupe {
+
+// Room is taken for what is there, what comes and as much again, so that a container of large
+// pieces does not move at each of them; where there is none the heap has to do.
+void Encoder::append_large(const std::byte* bytes, std::size_t size) {
+  const std::size_t used = this->size();
+  if (room_.empty() || room_.size() - room_used_ < size) {
+    const std::span<const std::byte> before =
+        room_.empty() ? std::span<const std::byte>(bytes_)
+                      : std::span<const std::byte>(room_).first(room_used_);
+    const std::size_t slack = room_.empty() ? kLargeBytesMin : used + size;
+    std::span<std::byte> room = large_->take(used + size + slack);
+    if (room.empty()) {
+      if (!room_.empty()) bytes_.assign(before.begin(), before.end());
+      bytes_.insert(bytes_.end(), bytes, bytes + size);
+      room_ = {};
+      large_ = nullptr;
+      return;
+    }
+    if (!before.empty()) std::memcpy(room.data(), before.data(), before.size());
+    bytes_.clear();
+    room_ = room;
+    room_used_ = used;
+  }
+  std::memcpy(room_.data() + room_used_, bytes, size);
+  room_used_ += size;
+}
+
+}  // namespace troupe

@@ -1,0 +1,185 @@
+#include "actors/host_road.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "actors/serialize.h"
+#include "runtime/memory/unix_socket.h"
+
+namespace troupe::detail {
+namespace {
+
+// An offer is one small message: where it does not come whole, it is none.
+constexpr Duration kOfferReadTimeout = std::chrono::milliseconds(50);
+// Two processes of one machine see one clock; one with a time namespace of its own does not.
+constexpr Duration kClockDifferenceMax = std::chrono::seconds(10);
+constexpr std::array<std::byte, 8> kAnswerPadding{};
+
+// Writing to an eventfd neither waits nor raises a signal; to a pipe or a file it might.
+bool is_eventfd(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == 0;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<HostPageSegment>> HostPageSegment::create() {
+  auto segment = TROUPE_TRY(memory::Segment::create("troupe-host-page", kHostPageBytes));
+  return std::shared_ptr<HostPageSegment>(new HostPageSegment(std::move(segment)));
+}
+
+Result<HostRoad::Arrived> HostRoad::receive_offer(int socket) {
+  Arrived arrived;
+  const auto bytes = std::as_writable_bytes(std::span(&arrived.offer, 1));
+  arrived.descriptors =
+      TROUPE_TRY(memory::receive_with_fds(socket, bytes, 3, Deadline::after(kOfferReadTimeout)));
+  return arrived;
+}
+
+Result<std::shared_ptr<HostRoad>> HostRoad::adopt(Arrived arrived, const Clock& clock) {
+  const RoadOffer& offer = arrived.offer;
+  if (offer.magic != kRoadMagic || offer.version != kRoadVersion ||
+      offer.segment_bytes != kRoadSegmentBytes || offer.slab_bytes != kRoadSlabBytes) {
+    return error(Code::kProtocol, "a road of another version was offered");
+  }
+  const Duration apart = clock.now().time_since_epoch() - Duration(offer.clock_ns);
+  if (std::chrono::abs(apart) > kClockDifferenceMax) {
+    return error(Code::kFailedPrecondition, "the caller's monotonic clock is another one");
+  }
+  if (!is_eventfd(arrived.descriptors[2].get())) {
+    return error(Code::kProtocol, "the bell of a road is no eventfd");
+  }
+  auto segment = TROUPE_TRY(memory::Segment::adopt(std::move(arrived.descriptors[0]),
+                                                   kRoadSegmentBytes, memory::Access::kReadWrite));
+  auto slabs = TROUPE_TRY(memory::Segment::adopt(std::move(arrived.descriptors[1]), kRoadSlabBytes,
+                                                 memory::Access::kReadOnly));
+  auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRoadPageBytes, kRoadRingBytes));
+  auto answers = TROUPE_TRY(
+      memory::MirroredMapping::map(segment, kRoadPageBytes + kRoadRingBytes, kRoadRingBytes));
+  return std::shared_ptr<HostRoad>(new HostRoad(offer, std::move(segment), std::move(slabs),
+                                                std::move(arrived.descriptors[2]), std::move(calls),
+                                                std::move(answers)));
+}
+
+Status HostRoad::send_reply(int socket, const Status& status, int host_page) {
+  RoadReply reply;
+  reply.code = static_cast<std::int32_t>(status.code());
+  const auto bytes = std::as_bytes(std::span(&reply, 1));
+  const std::span<const int> fds =
+      status.ok() ? std::span<const int>(&host_page, 1) : std::span<const int>();
+  return memory::send_with_fds(socket, bytes, fds, Deadline::after(kOfferReadTimeout));
+}
+
+HostRoad::HostRoad(const RoadOffer& offer, memory::Segment segment, memory::Segment slabs,
+                   UniqueFd bell, memory::MirroredMapping calls, memory::MirroredMapping answers)
+    : caller_(offer.caller),
+      number_(offer.number),
+      segment_(std::move(segment)),
+      data_(segment_.data()),
+      slabs_(std::move(slabs)),
+      bell_(std::move(bell)),
+      calls_(&page().calls, std::move(calls)),
+      answers_(&page().answers, std::move(answers)),
+      caller_waker_(&page().caller_word) {
+  spin_max_ = std::clamp(Duration(page().spin_ns), Duration::zero(), kRoadSpin);
+  for (std::size_t i = 0; i < cpus_.size(); ++i) cpus_[i] = page().cpus[i / 64] >> (i % 64) & 1;
+}
+
+// --- calls
+// -------------------------------------------------------------------------------------------
+
+std::optional<HostRoad::Call> HostRoad::fail() {
+  damaged_.store(true, std::memory_order_release);
+  return std::nullopt;
+}
+
+std::optional<HostRoad::Call> HostRoad::front() {
+  if (detached() || damaged()) return std::nullopt;
+  const auto readable = calls_.readable(sizeof(RoadCall));
+  if (calls_.damaged()) return fail();
+  if (readable.empty()) return std::nullopt;
+  RoadCall header;
+  if (readable.size() < sizeof header) return fail();
+  std::memcpy(&header, readable.data(), sizeof header);
+  pending_bytes_ = sizeof header + padded_bytes(header.bytes);
+  // Calls are published whole.
+  if (header.bytes > kRoadInlineBytesMax || readable.size() < pending_bytes_) return fail();
+  if (header.socket_calls > socket_calls_) {
+    blocked_.store(true, std::memory_order_release);
+    return std::nullopt;
+  }
+  Call call{.sequence = header.sequence,
+            .method = header.method,
+            .deadline = TimePoint(Duration(header.deadline_ns)),
+            .retry = (header.flags & RoadCall::kRetry) != 0,
+            .in_slab = (header.flags & RoadCall::kInSlab) != 0,
+            .arguments = readable.subspan(sizeof header, header.bytes)};
+  if (call.in_slab) {
+    if (header.bytes != 0 || header.slab_offset > slabs_.size() ||
+        header.slab_bytes > slabs_.size() - header.slab_offset) {
+      return fail();
+    }
+    call.arguments =
+        std::span<const std::byte>(slabs_.data() + header.slab_offset, header.slab_bytes);
+  }
+  return call;
+}
+
+void HostRoad::pop() {
+  calls_.consume(pending_bytes_);
+  calls_.release();
+  ++ring_calls_;
+  page().taken.store(ring_calls_ + socket_calls_, std::memory_order_release);
+}
+
+void HostRoad::begin(std::uint64_t socket_calls) {
+  socket_calls_ = socket_calls;
+  page().taken.store(ring_calls_ + socket_calls_, std::memory_order_release);
+}
+
+void HostRoad::count_socket_call() {
+  begin(socket_calls_ + 1);
+  blocked_.store(false, std::memory_order_release);
+}
+
+// --- answers
+// -----------------------------------------------------------------------------------------
+
+bool HostRoad::answer(std::uint64_t sequence, const Result<wire::Bytes>& result) {
+  RoadAnswer header{};
+  header.sequence = sequence;
+  wire::Bytes failure;
+  if (!result.ok()) {
+    failure = encode_value(result.status());
+    header.failed = 1;
+  }
+  const std::span<const std::byte> bytes =
+      result.ok() ? std::span<const std::byte>(*result) : std::span<const std::byte>(failure);
+  if (bytes.size() > kRoadInlineBytesMax) return false;
+  header.bytes = static_cast<std::uint32_t>(bytes.size());
+  const std::size_t padded = padded_bytes(bytes.size());
+  bool ring = false;
+  {
+    MutexLock lock(answering_);
+    if (answers_.space(sizeof header + padded) < sizeof header + padded) return false;
+    answers_.write(std::as_bytes(std::span(&header, 1)));
+    if (!bytes.empty()) {
+      answers_.write(bytes);
+      answers_.write(std::span(kAnswerPadding).first(padded - bytes.size()));
+    }
+    answers_.publish();
+    ring = caller_waker_.wake();
+  }
+  if (ring) {
+    const std::uint64_t one = 1;
+    (void)!::write(bell_.get(), &one, sizeof one);
+  }
+  return true;
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,117 @@
+#pragma once
+// The host's end of a fast road (call_road.h): reads one caller's calls and writes its answers.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "actors/call_road.h"
+#include "runtime/base/mutex.h"
+#include "runtime/memory/byte_ring.h"
+#include "runtime/memory/segment.h"
+#include "runtime/memory/wait_word.h"
+
+namespace troupe::detail {
+
+// The memory of a HostPage, zeroed at first.
+class HostPageSegment {
+ public:
+  static Result<std::shared_ptr<HostPageSegment>> create();
+  HostPage& page() const { return *reinterpret_cast<HostPage*>(data_); }
+  int fd() const { return segment_.fd(); }
+
+ private:
+  explicit HostPageSegment(memory::Segment segment)
+      : segment_(std::move(segment)), data_(segment_.data()) {}
+  memory::Segment segment_;
+  std::byte* data_;
+};
+
+class HostRoad {
+ public:
+  struct Arrived {
+    RoadOffer offer;
+    std::vector<UniqueFd> descriptors;
+  };
+  // Takes an offer from a local socket that is readable. kProtocol when it is none.
+  static Result<Arrived> receive_offer(int socket);
+  // Maps what was offered. Refuses (kProtocol, kFailedPrecondition) what is not of this version, of
+  // other sizes, or of a process with another monotonic clock.
+  static Result<std::shared_ptr<HostRoad>> adopt(Arrived arrived, const Clock& clock);
+  // Answers the offer: `host_page` is the descriptor of the HostPage.
+  static Status send_reply(int socket, const Status& status, int host_page);
+
+  // A part of a caller's slabs, in place.
+  struct Call {
+    std::uint64_t sequence = 0;
+    std::uint32_t method = 0;
+    TimePoint deadline;
+    bool retry = false;
+    bool in_slab = false;
+    std::span<const std::byte> arguments;  // shared memory; in the ring only until pop()
+  };
+
+  // Reading: whoever holds it, one at a time.
+  Mutex& reading() { return reading_; }
+  // The next call where there is one that may be read now; leaves it there until pop(). Sets
+  // damaged() where the ring makes no sense.
+  std::optional<Call> front() TROUPE_REQUIRES(reading_);
+  void pop() TROUPE_REQUIRES(reading_);
+  // One more call of this caller has come over the socket.
+  void count_socket_call() TROUPE_REQUIRES(reading_);
+  // Nothing more is read from it.
+  void detach() TROUPE_REQUIRES(reading_) { detached_.store(true, std::memory_order_release); }
+  // As many calls came over the socket before there was this road.
+  void begin(std::uint64_t socket_calls) TROUPE_REQUIRES(reading_);
+  bool detached() const { return detached_.load(std::memory_order_acquire); }
+  bool damaged() const { return damaged_.load(std::memory_order_acquire); }
+  // Whether front() has something to say. Any thread, without a lock.
+  bool readable() const {
+    return memory::ring_has_bytes(page().calls) && !blocked_.load(std::memory_order_acquire) &&
+           !detached() && !damaged();
+  }
+
+  // Writes an answer and wakes the caller. False, without effect, where it does not fit now: it
+  // goes over the socket. Any thread.
+  bool answer(std::uint64_t sequence, const Result<wire::Bytes>& result)
+      TROUPE_EXCLUDES(answering_);
+
+  Duration spin_max() const { return spin_max_; }
+  const CpuSet& cpus() const { return cpus_; }
+  ClientId caller() const { return caller_; }
+  std::uint64_t number() const { return number_; }
+
+ private:
+  HostRoad(const RoadOffer& offer, memory::Segment segment, memory::Segment slabs, UniqueFd bell,
+           memory::MirroredMapping calls, memory::MirroredMapping answers);
+  RoadPage& page() const { return *reinterpret_cast<RoadPage*>(data_); }
+  std::optional<Call> fail() TROUPE_REQUIRES(reading_);
+
+  const ClientId caller_;
+  const std::uint64_t number_;
+  memory::Segment segment_;
+  std::byte* data_ = nullptr;
+  memory::Segment slabs_;
+  const UniqueFd bell_;
+  Duration spin_max_{};
+  CpuSet cpus_;
+
+  std::atomic<bool> blocked_{false};
+  std::atomic<bool> detached_{false};
+  std::atomic<bool> damaged_{false};
+  Mutex reading_;
+  memory::RingReader calls_ TROUPE_GUARDED_BY(reading_);
+  std::size_t pending_bytes_ TROUPE_GUARDED_BY(reading_) = 0;
+  std::uint64_t socket_calls_ TROUPE_GUARDED_BY(reading_) = 0;
+  std::uint64_t ring_calls_ TROUPE_GUARDED_BY(reading_) = 0;
+
+  Mutex answering_;
+  memory::RingWriter answers_ TROUPE_GUARDED_BY(answering_);
+  memory::Waker caller_waker_ TROUPE_GUARDED_BY(answering_);
+};
+
+}  // namespace troupe::detail

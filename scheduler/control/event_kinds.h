@@ -1,0 +1,59 @@
+#pragma once
+// Every kind of event that `troupe events` can show, how grave it is, and what it means.
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace troupe::scheduler {
+
+enum class Severity { kInfo, kWarning, kError };
+constexpr std::string_view severity_name(Severity severity) {
+  constexpr std::array<std::string_view, 3> kNames{"info", "warning", "error"};
+  return kNames[static_cast<std::size_t>(severity)];
+}
+
+struct EventKind {
+  std::string_view name;
+  Severity severity;
+  std::string_view meaning;
+};
+
+inline constexpr std::array kEventKinds{
+    EventKind{"node_joined", Severity::kInfo, "a node joined the cluster"},
+    EventKind{"node_returned", Severity::kInfo, "a node came back within its grace period"},
+    EventKind{"node_disconnected", Severity::kWarning,
+              "a node's connection closed; it may come back"},
+    EventKind{"node_suspected", Severity::kWarning,
+              "a node is silent for longer than usual: it takes nothing new"},
+    EventKind{"node_heard", Severity::kInfo, "a node that was suspected is heard again"},
+    EventKind{"node_draining", Severity::kInfo, "a node takes no new actors"},
+    EventKind{"node_left", Severity::kInfo, "a node stopped its actors and left"},
+    EventKind{"node_died", Severity::kError, "a node was silent, or did not come back"},
+    EventKind{"daemon_restarted", Severity::kWarning,
+              "a node's daemon was replaced; its actors ran on"},
+    EventKind{"keeper_lost", Severity::kError,
+              "a node's keeper was killed, and with it every process and kept memory there"},
+    EventKind{"actor_created", Severity::kInfo, "an actor was accepted"},
+    EventKind{"actor_starting", Severity::kInfo, "an actor was placed; its process starts"},
+    EventKind{"actor_alive", Severity::kInfo, "an actor's constructor ran: it answers calls"},
+    EventKind{"actor_restarting", Severity::kWarning,
+              "an actor's process ended; another one will come"},
+    EventKind{"actor_died", Severity::kInfo, "an actor ended for good; the text says why"},
+    EventKind{"owner_gone", Severity::kInfo, "a driver is gone; its actors end with it"},
+    EventKind{"head_restarted", Severity::kWarning, "the head came back and knows its cluster"},
+    EventKind{"journal_failed", Severity::kError,
+              "the head's journal cannot be written (a full disk?): the cluster runs on, but a "
+              "head that is restarted now forgets what happened since"},
+    EventKind{"journal_written", Severity::kInfo, "the head's journal is whole again"},
+    EventKind{"cluster_stopping", Severity::kInfo, "the cluster was told to stop"},
+};
+
+// kInfo for a kind that a later version may have added.
+constexpr Severity severity_of(std::string_view kind) {
+  const auto* found = std::find_if(kEventKinds.begin(), kEventKinds.end(),
+                                   [kind](const EventKind& k) { return k.name == kind; });
+  return found == kEventKinds.end() ? Severity::kInfo : found->severity;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,465 @@
+// The fast road's ends against each other, and each against a peer that writes nonsense.
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "actors/caller_road.h"
+#include "actors/host_road.h"
+#include "runtime/memory/unix_socket.h"
+
+namespace troupe::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr ClientId kRoadCaller{5, 6};
+
+// Both ends, met over a socket as in life.
+struct RoadPair {
+  SystemClock clock;
+  std::shared_ptr<HostPageSegment> page = HostPageSegment::create().value();
+  std::shared_ptr<CallerRoad> caller = CallerRoad::create(0ns).value();
+  std::shared_ptr<HostRoad> host;
+
+  RoadPair() {
+    auto sockets = memory::socket_pair().value();
+    REQUIRE(caller->send_offer(sockets.first.get(), kRoadCaller, 3, clock).ok());
+    auto arrived = HostRoad::receive_offer(sockets.second.get());
+    REQUIRE_MESSAGE(arrived.ok(), arrived.status().to_string());
+    auto adopted = HostRoad::adopt(std::move(*arrived), clock);
+    REQUIRE_MESSAGE(adopted.ok(), adopted.status().to_string());
+    host = std::move(*adopted);
+    REQUIRE(HostRoad::send_reply(sockets.second.get(), Status(), page->fd()).ok());
+    REQUIRE(caller->receive_reply(sockets.first.get()).ok());
+  }
+
+  bool call(std::uint64_t sequence, std::span<const std::byte> arguments = {},
+            std::uint64_t socket_calls = 0) {
+    return caller->write({.sequence = sequence,
+                          .method = 2,
+                          .deadline = TimePoint(1h),
+                          .retry = sequence % 2 == 0,
+                          .socket_calls = socket_calls,
+                          .arguments = arguments});
+  }
+  // The next call's sequence and arguments; nothing where none may be read.
+  std::optional<std::pair<std::uint64_t, wire::Bytes>> take() {
+    MutexLock lock(host->reading());
+    const auto call = host->front();
+    if (!call) return std::nullopt;
+    std::pair<std::uint64_t, wire::Bytes> taken(
+        call->sequence, wire::Bytes(call->arguments.begin(), call->arguments.end()));
+    CHECK(call->method == 2);
+    CHECK(call->deadline == TimePoint(1h));
+    CHECK(call->retry == (call->sequence % 2 == 0));
+    host->pop();
+    return taken;
+  }
+};
+
+wire::Bytes pattern(std::size_t size, unsigned seed) {
+  wire::Bytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 31 + seed);
+  return bytes;
+}
+
+TEST_CASE("calls and answers of all sizes pass, over many wraps, in order") {
+  RoadPair pair;
+  std::mt19937 random(7);
+  for (std::uint64_t sequence = 1; sequence <= 2000; ++sequence) {
+    const std::size_t size =
+        random() % 8 == 0 ? random() % (kRoadInlineBytesMax + 1) : random() % 40;
+    const wire::Bytes bytes = pattern(size, static_cast<unsigned>(sequence));
+    REQUIRE(pair.call(sequence, bytes));
+    const auto taken = pair.take();
+    REQUIRE(taken);
+    CHECK(taken->first == sequence);
+    CHECK(taken->second == bytes);
+    REQUIRE(pair.host->answer(sequence, Result<wire::Bytes>(bytes)));
+    int answers = 0;
+    CHECK(pair.caller->read(10, [&](const CallerRoad::Answer& answer) {
+      ++answers;
+      CHECK(answer.sequence == sequence);
+      CHECK_FALSE(answer.failed);
+      CHECK(wire::Bytes(answer.bytes.begin(), answer.bytes.end()) == bytes);
+    }));
+    CHECK(answers == 1);
+  }
+  CHECK(pair.caller->waiting_calls(0) == 0);
+}
+
+TEST_CASE("what does not fit is refused whole, and fits when room was made") {
+  RoadPair pair;
+  const wire::Bytes large(kRoadInlineBytesMax, std::byte{1});
+  CHECK_FALSE(pair.call(1, wire::Bytes(kRoadInlineBytesMax + 1)));
+  std::uint64_t sent = 0;
+  while (pair.call(sent + 1, large)) ++sent;
+  CHECK(sent == 3);
+  CHECK(pair.caller->waiting_calls(0) == 3);
+  REQUIRE(pair.take());
+  CHECK(pair.call(sent + 1, large));
+  CHECK_FALSE(pair.host->answer(1, Result<wire::Bytes>(wire::Bytes(kRoadInlineBytesMax + 1))));
+}
+
+TEST_CASE("a call waits for those that went over the socket before it") {
+  RoadPair pair;
+  REQUIRE(pair.call(1, {}, 0));
+  REQUIRE(pair.call(3, {}, 1));
+  CHECK(pair.take()->first == 1);
+  CHECK(pair.host->readable());
+  CHECK_FALSE(pair.take());
+  // Known to be of no use now: the reader may sleep.
+  CHECK_FALSE(pair.host->readable());
+  CHECK(pair.caller->waiting_calls(1) == 2);
+  {
+    MutexLock lock(pair.host->reading());
+    pair.host->count_socket_call();
+  }
+  CHECK(pair.caller->waiting_calls(1) == 1);
+  CHECK(pair.take()->first == 3);
+}
+
+TEST_CASE("large arguments are read where the caller put them, and their room is used again") {
+  RoadPair pair;
+  std::size_t first_offset = 0;
+  for (int round = 0; round < 3; ++round) {
+    auto slab = pair.caller->take_slab(1u << 20);
+    REQUIRE(slab);
+    const wire::Bytes bytes = pattern(1u << 20, static_cast<unsigned>(round));
+    std::memcpy(slab->space().data(), bytes.data(), bytes.size());
+    slab->set_used(bytes.size());
+    if (round == 0) first_offset = slab->offset();
+    CHECK(slab->offset() == first_offset);
+    REQUIRE(pair.caller->write({.sequence = 2,
+                                .method = 2,
+                                .deadline = TimePoint(1h),
+                                .retry = true,
+                                .socket_calls = 0,
+                                .arguments = {},
+                                .slab = &*slab}));
+    const auto taken = pair.take();
+    REQUIRE(taken);
+    CHECK(taken->second == bytes);
+  }
+  std::vector<SlabLease> all;
+  while (auto slab = pair.caller->take_slab(1u << 20)) all.push_back(std::move(*slab));
+  CHECK(all.size() == kRoadSlabBytes >> 20);
+}
+
+TEST_CASE("a waiting caller is woken by an answer, by a nudge and by the end") {
+  RoadPair pair;
+  const auto waits = [&](auto wake, auto ended) {
+    std::atomic<bool> waiting{false};
+    std::thread waiter([&] {
+      REQUIRE(pair.caller->begin_wait());
+      waiting = true;
+      while (!ended()) pair.caller->wait(Deadline::after(20s), pair.clock, ended);
+      pair.caller->end_wait();
+    });
+    while (!waiting) std::this_thread::yield();
+    const TimePoint start = pair.clock.now();
+    wake();
+    waiter.join();
+    CHECK(pair.clock.now() - start < 900ms);  // not by the end of a sleep
+  };
+  waits([&] { REQUIRE(pair.host->answer(1, Result<wire::Bytes>(wire::Bytes{}))); },
+        [&] { return pair.caller->has_answers(); });
+  CHECK(pair.caller->read(1, [](const auto&) {}));
+  std::atomic<bool> over{false};
+  waits(
+      [&] {
+        over = true;
+        pair.caller->nudge();
+      },
+      [&] { return over.load(); });
+  waits([&] { pair.caller->close(); }, [&] { return pair.caller->closed(); });
+  CHECK_FALSE(pair.caller->take_slab(100));
+}
+
+bool bell_rang(int bell) {
+  std::uint64_t count = 0;
+  return ::read(bell, &count, sizeof count) == sizeof count;
+}
+
+TEST_CASE("where nobody waits the bell rings, once until it is armed again") {
+  RoadPair pair;
+  const auto answer = [&](std::uint64_t sequence) {
+    REQUIRE(pair.host->answer(sequence, Result<wire::Bytes>(wire::Bytes{})));
+  };
+  const auto read_all = [&] { CHECK(pair.caller->read(1000, [](const auto&) {})); };
+  answer(1);
+  CHECK(bell_rang(pair.caller->bell()));
+  answer(2);
+  CHECK_FALSE(bell_rang(pair.caller->bell()));
+  read_all();
+  pair.caller->rearm_bell();
+  CHECK_FALSE(bell_rang(pair.caller->bell()));
+  answer(3);
+  CHECK(bell_rang(pair.caller->bell()));
+  // Armed while answers are there: rings for them.
+  pair.caller->rearm_bell();
+  CHECK(bell_rang(pair.caller->bell()));
+  // While somebody waits, the bell is silent; what it leaves behind rings.
+  read_all();
+  REQUIRE(pair.caller->begin_wait());
+  CHECK_FALSE(pair.caller->begin_wait());
+  answer(4);
+  CHECK_FALSE(bell_rang(pair.caller->bell()));
+  pair.caller->end_wait();
+  CHECK(bell_rang(pair.caller->bell()));
+  // Whoever reads for the bell while another waits leaves the bell to that one.
+  read_all();
+  REQUIRE(pair.caller->begin_wait());
+  pair.caller->rearm_bell();
+  pair.caller->end_wait();
+  CHECK(bell_rang(pair.caller->bell()));
+}
+
+// --- peers that make no sense
+// ----------------------------------------------------------------------
+
+// What the other end of a road could do to its memory.
+struct Scribbler {
+  UniqueFd segment_fd;
+  memory::Segment segment;
+  RoadPage& page() { return *reinterpret_cast<RoadPage*>(segment.data()); }
+  std::byte* calls() { return segment.data() + kRoadPageBytes; }
+  std::byte* answers() { return calls() + kRoadRingBytes; }
+};
+
+// A host's end whose caller's end is in the test's hands.
+struct MadCaller : Scribbler {
+  std::shared_ptr<HostRoad> host;
+  explicit MadCaller(const std::function<void(RoadOffer&)>& change = [](RoadOffer&) {}) {
+    segment = memory::Segment::create("test", kRoadSegmentBytes).value();
+    auto slabs = memory::Segment::create("test", kRoadSlabBytes).value();
+    HostRoad::Arrived arrived;
+    arrived.offer.clock_ns = SystemClock().now().time_since_epoch().count();
+    change(arrived.offer);
+    arrived.descriptors.push_back(segment.duplicate_fd().value());
+    arrived.descriptors.push_back(slabs.duplicate_fd().value());
+    arrived.descriptors.emplace_back(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    auto adopted = HostRoad::adopt(std::move(arrived), SystemClock());
+    if (adopted.ok()) host = std::move(*adopted);
+  }
+  bool reads() {
+    MutexLock lock(host->reading());
+    return host->front().has_value();
+  }
+};
+
+TEST_CASE("an offer of other sizes, another version, clock or descriptors is refused") {
+  CHECK(MadCaller().host);
+  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.magic++; }).host);
+  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.version++; }).host);
+  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.segment_bytes *= 2; }).host);
+  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.slab_bytes = 4096; }).host);
+  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.clock_ns -= 60'000'000'000; }).host);
+
+  const auto code = [](UniqueFd segment, UniqueFd slabs, UniqueFd bell) {
+    HostRoad::Arrived arrived;
+    arrived.offer.clock_ns = SystemClock().now().time_since_epoch().count();
+    arrived.descriptors.push_back(std::move(segment));
+    arrived.descriptors.push_back(std::move(slabs));
+    arrived.descriptors.push_back(std::move(bell));
+    return HostRoad::adopt(std::move(arrived), SystemClock()).status().code();
+  };
+  const auto memory_of = [](std::size_t bytes) {
+    return memory::Segment::create("test", bytes).value().duplicate_fd().value();
+  };
+  const auto bell = [] { return UniqueFd(::eventfd(0, EFD_CLOEXEC)); };
+  const auto pipe = [] {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    ::close(ends[0]);
+    return UniqueFd(ends[1]);
+  };
+  CHECK(code(memory_of(kRoadSegmentBytes), memory_of(kRoadSlabBytes), bell()) == Code::kOk);
+  CHECK(code(memory_of(4096), memory_of(kRoadSlabBytes), bell()) == Code::kProtocol);
+  CHECK(code(memory_of(kRoadSegmentBytes), memory_of(4096), bell()) == Code::kProtocol);
+  CHECK(code(bell(), memory_of(kRoadSlabBytes), bell()) == Code::kProtocol);
+  CHECK(code(memory_of(kRoadSegmentBytes), memory_of(kRoadSlabBytes), pipe()) == Code::kProtocol);
+}
+
+TEST_CASE("an offer that is not one ends at once") {
+  auto sockets = memory::socket_pair().value();
+  const std::array<std::byte, 200> junk{};
+  REQUIRE(memory::send_all(sockets.first.get(), junk, Deadline::after(1s)).ok());
+  CHECK(HostRoad::receive_offer(sockets.second.get()).status().code() == Code::kProtocol);
+  auto closed = memory::socket_pair().value();
+  closed.first.reset();
+  CHECK_FALSE(HostRoad::receive_offer(closed.second.get()).ok());
+}
+
+TEST_CASE("positions, lengths and places that make no sense damage the road and nothing else") {
+  const auto damaged_by = [](const std::function<void(MadCaller&, RoadCall&)>& change) {
+    MadCaller mad;
+    RoadCall header{};
+    header.sequence = 1;
+    mad.page().calls.written.store(sizeof header);
+    change(mad, header);
+    std::memcpy(mad.calls(), &header, sizeof header);
+    CHECK_FALSE(mad.reads());
+    const bool damaged = mad.host->damaged();
+    CHECK_FALSE((damaged && mad.host->readable()));
+    return damaged;
+  };
+  CHECK(damaged_by([](auto& m, auto&) { m.page().calls.written.store(1); }));
+  CHECK(damaged_by([](auto& m, auto&) { m.page().calls.written.store(kRoadRingBytes + 8); }));
+  CHECK(damaged_by([](auto& m, auto&) { m.page().calls.written.store(~std::uint64_t{0}); }));
+  CHECK(damaged_by([](auto&, auto& h) { h.bytes = 8; }));
+  CHECK(damaged_by([](auto&, auto& h) { h.bytes = ~0u; }));
+  CHECK(damaged_by([](auto&, auto& h) {
+    h.flags = RoadCall::kInSlab;
+    h.slab_offset = kRoadSlabBytes;
+    h.slab_bytes = 1;
+  }));
+  CHECK(damaged_by([](auto&, auto& h) {
+    h.flags = RoadCall::kInSlab;
+    h.slab_offset = ~std::uint64_t{0};
+    h.slab_bytes = ~0u;
+  }));
+  // After socket calls that never come: waits, like a caller that stopped in the middle.
+  CHECK_FALSE(damaged_by([](auto&, auto& h) { h.socket_calls = ~std::uint64_t{0}; }));
+}
+
+TEST_CASE("random bytes never crash a reader") {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 300; ++round) {
+    MadCaller mad;
+    for (std::size_t i = 0; i < 4096; i += 8) {
+      const std::uint64_t value = random() >> (random() % 64);
+      std::memcpy(mad.calls() + i, &value, sizeof value);
+    }
+    mad.page().calls.written.store(random() % 4097);
+    for (int i = 0; i < 100; ++i) {
+      MutexLock lock(mad.host->reading());
+      const auto call = mad.host->front();
+      if (!call) break;
+      std::uint64_t sum = 0;
+      for (const std::byte b :
+           call->arguments.first(std::min<std::size_t>(call->arguments.size(), 100))) {
+        sum += static_cast<unsigned>(b);
+      }
+      CHECK(sum <= 25'500);
+      mad.host->pop();
+    }
+    // The caller's room for answers is its own lie.
+    mad.page().answers.consumed.store(random());
+    mad.page().answers.written.store(random());
+    mad.page().caller_word.store(static_cast<std::uint32_t>(random()));
+    for (int i = 0; i < 20; ++i) {
+      (void)mad.host->answer(static_cast<std::uint64_t>(i),
+                             Result<wire::Bytes>(wire::Bytes(20'000)));
+    }
+  }
+}
+
+TEST_CASE("a host that scribbles over answers ends the road, not the caller") {
+  for (const std::uint64_t written : {std::uint64_t{3}, std::uint64_t{16},
+                                      std::uint64_t{kRoadRingBytes + 1}, ~std::uint64_t{0}}) {
+    RoadPair pair;
+    auto sockets = memory::socket_pair().value();
+    // A second offer of the same road gives the test its memory.
+    REQUIRE(pair.caller->send_offer(sockets.first.get(), kRoadCaller, 4, pair.clock).ok());
+    auto arrived = HostRoad::receive_offer(sockets.second.get()).value();
+    auto segment = memory::Segment::adopt(std::move(arrived.descriptors[0]), kRoadSegmentBytes,
+                                          memory::Access::kReadWrite)
+                       .value();
+    auto& page = *reinterpret_cast<RoadPage*>(segment.data());
+    RoadAnswer header{.bytes = 5000, .failed = 9, .sequence = 1};
+    std::memcpy(segment.data() + kRoadPageBytes + kRoadRingBytes, &header, sizeof header);
+    page.answers.written.store(written);
+    int answers = 0;
+    CHECK_FALSE(pair.caller->read(10, [&](const auto&) { ++answers; }));
+    CHECK(answers == 0);
+  }
+}
+
+// --- death
+// -------------------------------------------------------------------------------------------
+
+TEST_CASE("a caller killed at any moment has published whole calls only") {
+  for (int round = 0; round < 30; ++round) {
+    RoadPair pair;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const wire::Bytes bytes = pattern(3000, 1);
+      for (std::uint64_t sequence = 1;; ++sequence) {
+        while (!pair.call(sequence, bytes)) {
+        }
+      }
+    }
+    const wire::Bytes expected = pattern(3000, 1);
+    std::uint64_t last = 0;
+    const auto take_one = [&] {
+      const auto taken = pair.take();
+      if (!taken) return false;
+      REQUIRE(taken->first == last + 1);
+      REQUIRE(taken->second == expected);
+      last = taken->first;
+      return true;
+    };
+    const Deadline patience = Deadline::after(20s);
+    while (last < 50 + static_cast<std::uint64_t>(round) * 7 && !patience.passed()) take_one();
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    while (take_one()) {
+    }
+    CHECK_FALSE(pair.host->damaged());
+    CHECK_FALSE(pair.host->readable());
+  }
+}
+
+TEST_CASE("two processes: every call is answered though both sides sleep between") {
+  RoadPair pair;
+  constexpr std::uint64_t kCalls = 3000;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    memory::Sleeper sleeper(&pair.page->page().host_word);
+    for (std::uint64_t done = 0; done < kCalls;) {
+      if (!pair.host->readable()) {
+        sleeper.announce(memory::WaitState::kAsleep);
+        if (!pair.host->readable()) sleeper.sleep(10s);
+        sleeper.awake();
+        continue;
+      }
+      const auto taken = pair.take();
+      if (!taken) ::_exit(1);
+      if (!pair.host->answer(taken->first, Result<wire::Bytes>(taken->second))) ::_exit(2);
+      ++done;
+    }
+    ::_exit(0);
+  }
+  const TimePoint start = pair.clock.now();
+  std::uint64_t answered = 0;
+  const Deadline patience = Deadline::after(20s);
+  for (std::uint64_t sequence = 1; sequence <= kCalls && !patience.passed(); ++sequence) {
+    REQUIRE(pair.call(sequence, pattern(sequence % 100, 2)));
+    REQUIRE(pair.caller->begin_wait());
+    while (answered < sequence && !patience.passed()) {
+      pair.caller->wait(patience, pair.clock, [] { return false; });
+      CHECK(pair.caller->read(1, [&](const CallerRoad::Answer& answer) {
+        CHECK(answer.sequence == sequence);
+        ++answered;
+      }));
+    }
+    pair.caller->end_wait();
+  }
+  CHECK(answered == kCalls);
+  // A lost wake-up would cost a second each.
+  CHECK(pair.clock.now() - start < 5s);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace troupe::detail

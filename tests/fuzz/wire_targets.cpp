@@ -1,0 +1,61 @@
+// The four families of messages: what processes tell each other.
+
+#include "runtime/base/check.h"
+#include "runtime/wire/call_messages.h"
+#include "runtime/wire/control_messages.h"
+#include "runtime/wire/host_messages.h"
+#include "runtime/wire/keeper_messages.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/runtime/wire/filled.h"
+
+namespace troupe::tests {
+namespace {
+
+// What was read can be written, and is read again as the same.
+template <typename Message, auto kDecode>
+void run_schema(std::span<const std::byte> input) {
+  const Result<Message> read = kDecode(input);
+  if (!read.ok()) {
+    TROUPE_CHECK(read.status().code() == Code::kProtocol, "{}", read.status().to_string());
+    return;
+  }
+  const wire::Bytes written = wire::encode(*read);
+  const Result<Message> again = kDecode(written);
+  TROUPE_CHECK(again.ok(), "{}", again.status().to_string());
+  TROUPE_CHECK(wire::encode(*again) == written);
+}
+
+template <typename Message, std::size_t... I>
+std::vector<FuzzBytes> schema_seeds(std::index_sequence<I...>) {
+  Filler filler;
+  std::vector<FuzzBytes> seeds;
+  (seeds.push_back(wire::encode(Message(filler.make<std::variant_alternative_t<I, Message>>()))),
+   ...);
+  (seeds.push_back(wire::encode(Message(std::variant_alternative_t<I, Message>{}))), ...);
+  return seeds;
+}
+
+// Every message of the family, with every field filled and with none.
+template <typename Message>
+std::vector<FuzzBytes> schema_seeds() {
+  return schema_seeds<Message>(std::make_index_sequence<std::variant_size_v<Message>>());
+}
+
+constexpr std::size_t kSchemaBytesMax = 4096;
+
+}  // namespace
+
+constinit const FuzzTarget kControlTarget{
+    "control", "messages between head, nodes and clients", kSchemaBytesMax,
+    &run_schema<wire::ControlMessage, &wire::decode_control>, &schema_seeds<wire::ControlMessage>};
+constinit const FuzzTarget kHostTarget{
+    "host", "messages between a node and an actor's process", kSchemaBytesMax,
+    &run_schema<wire::HostMessage, &wire::decode_host>, &schema_seeds<wire::HostMessage>};
+constinit const FuzzTarget kCallTarget{"call", "messages between caller and actor", kSchemaBytesMax,
+                                       &run_schema<wire::CallMessage, &wire::decode_call>,
+                                       &schema_seeds<wire::CallMessage>};
+constinit const FuzzTarget kKeeperTarget{
+    "keeper", "messages between a node's daemon and its keeper", kSchemaBytesMax,
+    &run_schema<wire::KeeperMessage, &wire::decode_keeper>, &schema_seeds<wire::KeeperMessage>};
+
+}  // namespace troupe::tests

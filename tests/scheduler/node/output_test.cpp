@@ -1,0 +1,169 @@
+// What actors write: the limit on what is passed on, the lines in memory that survive a daemon, and
+// those who follow the output from elsewhere.
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "scheduler/node/log_pipes.h"
+#include "tests/scheduler/support.h"
+
+using namespace troupe;
+using namespace troupe::scheduler;
+using namespace std::chrono_literals;
+using tests::on_loop;
+
+TEST_CASE("a second's lines pass, the rest of the second is counted, and then lines pass again") {
+  OutputLimiter limiter({.lines_per_s = 3, .bytes_per_s = 0});
+  const TimePoint t0{};
+  for (int i = 0; i < 3; ++i) CHECK(limiter.admit(10, t0));
+  CHECK_FALSE(limiter.end_of_window());
+  CHECK_FALSE(limiter.admit(10, t0 + 10ms));
+  CHECK_FALSE(limiter.admit(20, t0 + 999ms));
+  CHECK(limiter.end_of_window() == t0 + 1s);
+  const auto left_out = limiter.take_left_out();
+  CHECK(left_out.lines == 2);
+  CHECK(left_out.bytes == 30);
+  CHECK_FALSE(limiter.end_of_window());
+  CHECK(limiter.admit(10, t0 + 1s));
+}
+
+TEST_CASE("after a line that does not fit none passes in its second, however short") {
+  OutputLimiter limiter({.lines_per_s = 0, .bytes_per_s = 100});
+  const TimePoint t0{};
+  CHECK(limiter.admit(1000, t0));  // the first passes, however long it is
+  CHECK_FALSE(limiter.admit(1, t0));
+  CHECK(limiter.admit(90, t0 + 1s));
+  CHECK_FALSE(limiter.admit(20, t0 + 1s));
+  CHECK_FALSE(limiter.admit(1, t0 + 1s));
+}
+
+TEST_CASE("without limits everything passes") {
+  OutputLimiter limiter({.lines_per_s = 0, .bytes_per_s = 0});
+  for (int i = 0; i < 100'000; ++i) REQUIRE(limiter.admit(1000, TimePoint{}));
+}
+
+TEST_CASE("a ring keeps the last whole lines, whatever their lengths") {
+  auto ring = OutputRing::create().value();
+  CHECK(ring.text().empty());
+  std::vector<std::string> lines;
+  for (int i = 0; i < 5000; ++i) {
+    lines.push_back("line " + std::to_string(i) +
+                    std::string(static_cast<std::size_t>(i % 97), 'x'));
+    ring.append(lines.back());
+    if (i % 250 != 0) continue;
+    const std::string text = ring.text();
+    std::string tail;
+    for (auto line = lines.rbegin(); line != lines.rend() && tail.size() < text.size(); ++line) {
+      tail = *line + "\n" + tail;
+    }
+    REQUIRE(text == tail);
+  }
+  CHECK(ring.line_count() == 5000);
+  CHECK(ring.text().size() > limits::kLogTailBytes / 2);
+  CHECK(ring.text(lines.back().size() + 5) == lines.back() + "\n");
+  CHECK(ring.text(3).empty());
+}
+
+TEST_CASE("a line that is too long is cut, an empty one is a line") {
+  auto ring = OutputRing::create().value();
+  ring.append(std::string(3 * limits::kLogLineBytesMax, 'y'));
+  ring.append("");
+  CHECK(ring.text() == std::string(limits::kLogLineBytesMax, 'y') + "\n\n");
+}
+
+TEST_CASE("another holder of the memory finds the lines, their number, and where a process began") {
+  auto ring = OutputRing::create().value();
+  ring.append("first");
+  ring.begin_process();
+  ring.append("second");
+  auto again = OutputRing::adopt(UniqueFd(::dup(ring.fd()))).value();
+  CHECK(again.text() == "first\nsecond\n");
+  CHECK(again.text_of_process(1000) == "second\n");
+  CHECK(again.line_count() == 2);
+  again.append("third");
+  CHECK(ring.text_of_process(1000) == "second\nthird\n");
+}
+
+TEST_CASE("what was half written when its writer was killed spoils no kept line") {
+  auto ring = OutputRing::create().value();
+  for (int i = 0; i < 20'000; ++i) ring.append("line " + std::to_string(i));
+  const std::string before = ring.text();
+  // The bytes of a longest line, as far as they go over the oldest ones, without the counts.
+  auto* bytes = static_cast<char*>(::mmap(nullptr, 4096 + limits::kLogTailBytes,
+                                          PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd(), 0));
+  REQUIRE(bytes != MAP_FAILED);
+  std::uint64_t written = 0;
+  std::memcpy(&written, bytes + 16, sizeof written);
+  for (std::size_t i = 0; i <= limits::kLogLineBytesMax; ++i) {
+    bytes[4096 + (written + i) % limits::kLogTailBytes] = '?';
+  }
+  ::munmap(bytes, 4096 + limits::kLogTailBytes);
+  CHECK(ring.text() == before);
+}
+
+TEST_CASE("memory that is no ring is refused") {
+  UniqueFd other(::memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(other.get(), 4096 + limits::kLogTailBytes) == 0);
+  REQUIRE(::fcntl(other.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  CHECK(OutputRing::adopt(std::move(other)).status().code() == Code::kDataLoss);
+  CHECK_FALSE(OutputRing::adopt(UniqueFd(::memfd_create("small", MFD_CLOEXEC))).ok());
+}
+
+TEST_CASE("labels: the name, else class and rank, else class and id") {
+  wire::ActorSpec spec;
+  spec.actor_id = ActorId{0x1234567890abcdef, 1};
+  spec.type = "Trainer";
+  CHECK(output_label(spec) == "Trainer " + spec.actor_id.brief());
+  spec.rank = 3;
+  CHECK(output_label(spec) == "Trainer rank 3");
+  spec.name = "chief";
+  CHECK(output_label(spec) == "chief");
+}
+
+TEST_CASE("a listener hears lines with numbers, then how much was left out, before the next line") {
+  net::LoopThread thread("log");
+  tests::Inbox<wire::OutputLine> heard;
+  wire::ActorSpec spec;
+  spec.name = "talker";
+  const auto log = std::make_shared<ActorLog>(
+      thread.loop(), spec, OutputLimits{.lines_per_s = 10, .bytes_per_s = 0},
+      [&](const wire::OutputLine& line) { heard.put(line); }, OutputRing::create().value());
+  on_loop(thread.loop(), [&] {
+    log->begin_process(1);
+    for (int i = 1; i <= 25; ++i) log->append("line " + std::to_string(i));
+    return 0;
+  });
+  for (std::uint64_t i = 1; i <= 10; ++i) {
+    const auto line = heard.take();
+    CHECK(line.number == i);
+    CHECK(line.text == "line " + std::to_string(i));
+    CHECK(line.label == "talker");
+  }
+  const auto notice = heard.take();  // by the timer: the actor says nothing more
+  CHECK(notice.notice);
+  CHECK(notice.number == 25);
+  CHECK(notice.text.find("15 lines") != std::string::npos);
+  CHECK(notice.text.find("troupe logs talker") != std::string::npos);
+  on_loop(thread.loop(), [&] {
+    CHECK(log->text().find("line 17\n") != std::string::npos);  // kept all the same
+    log->begin_process(2);
+    log->append("again");
+    log->flush();
+    return 0;
+  });
+  const auto line = heard.take();
+  CHECK(line.text == "again");
+  CHECK(line.number == 27);
+  CHECK(on_loop(thread.loop(), [&] { return log->text_of_process(1000); }) == "again\n");
+  const auto kept = on_loop(thread.loop(), [&] { return log->lines(2); });
+  REQUIRE(kept.size() == 2);
+  CHECK(kept[0].text == "--- generation 2 ---");
+  CHECK(kept[0].number == 26);
+  CHECK(kept[1].number == 27);
+}

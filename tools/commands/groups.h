@@ -1,0 +1,10 @@
+#pragma once
+
+#include "tools/commands/command.h"
+
+namespace troupe::tools {
+
+// `troupe groups`: every placement group and where its bundles are.
+void add_groups_command(CLI::App& app, CommandContext& context);
+
+}  // namespace troupe::tools

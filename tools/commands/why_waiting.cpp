@@ -1,0 +1,110 @@
+#include "tools/commands/why_waiting.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/base/json.h"
+#include "scheduler/policy/resources.h"
+#include "tools/commands/describe.h"
+#include "tools/commands/table.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr std::size_t kPrefixMin = 4;
+
+bool is_meant(const std::string& target, const std::string& name, const std::string& id) {
+  return target == name || (target.size() >= kPrefixMin && id.starts_with(target));
+}
+
+// The head's explanation has its parts behind semicolons: one a line.
+std::string as_lines(const std::string& explanation) {
+  std::string text;
+  std::size_t from = 0;
+  while (from < explanation.size()) {
+    const std::size_t end = std::min(explanation.find("; ", from), explanation.size());
+    text += fmt::format("  {}\n", printable(explanation.substr(from, end - from)));
+    from = end + 2;
+  }
+  return text;
+}
+
+std::string tell(const wire::ActorInfo& actor, const NodeNames& nodes) {
+  std::string text = fmt::format("Actor {} ({}) is {}", printable(display_name(actor)),
+                                 actor.actor_id.brief(), wire::actor_state_name(actor.state));
+  switch (actor.state) {
+    case wire::ActorState::kPending:
+      return text + ":\n" + as_lines(actor.pending_why);
+    case wire::ActorState::kStarting:
+      return text + fmt::format(": its process starts on node {}.\n", nodes.of(actor.node_id));
+    case wire::ActorState::kAlive:
+      return text + fmt::format(" on node {}, process {}: it waits for nothing.\n",
+                                nodes.of(actor.node_id), actor.pid);
+    case wire::ActorState::kRestarting:
+      text += fmt::format(":\n  {}\n", printable(actor.death.to_string()));
+      return actor.pending_why.empty() ? text + "  its next process starts after its back-off\n"
+                                       : text + as_lines(actor.pending_why);
+    case wire::ActorState::kDead:
+      return text + fmt::format(":\n  {}\n", printable(actor.death.to_string()));
+  }
+  return text;
+}
+
+std::string tell(const wire::PlacementGroupInfo& group, const NodeNames& nodes) {
+  const std::string name =
+      group.name.empty() ? group.group_id.brief()
+                         : fmt::format("{} ({})", printable(group.name), group.group_id.brief());
+  std::string text = fmt::format("Placement group {}, {}, is {}", name,
+                                 wire::placement_strategy_name(group.strategy),
+                                 wire::placement_group_state_name(group.state));
+  if (group.state != wire::PlacementGroupState::kCreated) {
+    return text + (group.why.empty() ? ".\n" : ":\n" + as_lines(group.why));
+  }
+  text += ":\n";
+  for (std::size_t i = 0; i < group.bundles.size(); ++i) {
+    const wire::BundleInfo& bundle = group.bundles[i];
+    text += fmt::format("  bundle {} on {} has {}, of which {} is free\n", i,
+                        nodes.of(bundle.node_id), scheduler::format_resources(bundle.resources),
+                        scheduler::format_resources(bundle.available));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options,
+                          const std::string& target) {
+  const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe why"));
+  const auto actors = TROUPE_TRY(cluster->head->actors(true, cluster->deadline));
+  const auto groups = TROUPE_TRY(cluster->head->groups(true, cluster->deadline));
+  std::vector<const wire::ActorInfo*> found;
+  for (const auto& actor : actors) {
+    if (is_meant(target, actor.name, actor.actor_id.to_string())) found.push_back(&actor);
+  }
+  // A living actor goes before dead ones of its name.
+  const auto dead = [](const wire::ActorInfo* a) { return a->state == wire::ActorState::kDead; };
+  if (found.size() > 1 && !std::all_of(found.begin(), found.end(), dead)) {
+    std::erase_if(found, dead);
+  }
+  std::vector<const wire::PlacementGroupInfo*> found_groups;
+  for (const auto& group : groups) {
+    if (is_meant(target, group.name, group.group_id.to_string())) found_groups.push_back(&group);
+  }
+  if (found.empty() && found_groups.empty()) return false;
+  if (options.json) {
+    json::Array actor_list;
+    for (const auto* actor : found) actor_list.push_back(to_json(*actor));
+    json::Array group_list;
+    for (const auto* group : found_groups) group_list.push_back(to_json(*group));
+    context.out << json::write(json::Object{{"actors", std::move(actor_list)},
+                                            {"groups", std::move(group_list)}})
+                << "\n";
+    return true;
+  }
+  const NodeNames nodes(TROUPE_TRY(cluster->head->nodes(cluster->deadline)));
+  for (const auto* actor : found) context.out << tell(*actor, nodes);
+  for (const auto* group : found_groups) context.out << tell(*group, nodes);
+  return true;
+}
+
+}  // namespace troupe::tools
