@@ -148,8 +148,10 @@ class Cluster {
   std::size_t descriptors(int node) const { return at(node).descriptors.size(); }
   // Of what the node's daemon put down.
   std::vector<std::string> records(int node) const;
-  // What its processes use, as they are.
-  const wire::Resources& used(int node) const { return at(node).used; }
+  // What it holds for placement groups; nothing without a daemon.
+  std::vector<wire::Reservation> reservations(int node) const;
+  // Its living processes.
+  std::vector<const Process*> running(int node) const;
 
   const scheduler::HeadState* head() const { return head_.get(); }
   // What every part waits for, for a report of a run that does not go on.
@@ -188,7 +190,6 @@ class Cluster {
     std::deque<scheduler::NodeEvent> soon;    // of its daemon's own doing
     std::deque<std::function<void()>> later;  // while it is frozen
     std::vector<std::uint64_t> frozen_pids;
-    wire::Resources used;
     std::map<scheduler::FdHandle, MemoryPtr> descriptors;
     // The keeper's.
     std::map<scheduler::HostId, Host> hosts;
@@ -226,6 +227,7 @@ class Cluster {
   void die(Process& process);
   bool excused(int number) const;
   void check_alone(const Process& process) const;
+  void check_room(int number) const;
   // When the node does not stand still.
   void when_awake(int number, std::function<void()> what);
   void from_host(int number, scheduler::HostId host, std::function<void()> what);

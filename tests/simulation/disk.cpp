@@ -37,18 +37,18 @@ class Disk::File final : public WritableFile {
   const std::shared_ptr<std::string> bytes_;
 };
 
-Result<std::unique_ptr<WritableFile>> Disk::create(const std::string& path, unsigned) {
+troupe::Result<std::unique_ptr<WritableFile>> Disk::create(const std::string& path, unsigned) {
   auto& bytes = files_[path] = std::make_shared<std::string>();
   return std::unique_ptr<WritableFile>(std::make_unique<File>(*this, bytes));
 }
 
-Result<std::unique_ptr<WritableFile>> Disk::open_append(const std::string& path, unsigned mode) {
+troupe::Result<std::unique_ptr<WritableFile>> Disk::open_append(const std::string& path, unsigned mode) {
   const auto found = files_.find(path);
   if (found == files_.end()) return create(path, mode);
   return std::unique_ptr<WritableFile>(std::make_unique<File>(*this, found->second));
 }
 
-Result<std::string> Disk::read(const std::string& path, std::uint64_t bytes_max) {
+troupe::Result<std::string> Disk::read(const std::string& path, std::uint64_t bytes_max) {
   const auto found = files_.find(path);
   if (found == files_.end()) return no_file(path);
   if (found->second->size() > bytes_max) {
@@ -57,7 +57,7 @@ Result<std::string> Disk::read(const std::string& path, std::uint64_t bytes_max)
   return *found->second;
 }
 
-Result<std::unique_ptr<MappedFile>> Disk::map(const std::string& path) {
+troupe::Result<std::unique_ptr<MappedFile>> Disk::map(const std::string& path) {
   return not_simulated(path);
 }
 
@@ -77,11 +77,11 @@ Status Disk::remove(const std::string& path) {
 
 Status Disk::remove_tree(const std::string& path) { return not_simulated(path); }
 
-Result<std::vector<DirectoryEntry>> Disk::list(const std::string& path) {
+troupe::Result<std::vector<DirectoryEntry>> Disk::list(const std::string& path) {
   return not_simulated(path);
 }
 
-Result<std::uint64_t> Disk::size(const std::string& path) {
+troupe::Result<std::uint64_t> Disk::size(const std::string& path) {
   const auto found = files_.find(path);
   if (found == files_.end()) return no_file(path);
   return std::uint64_t{found->second->size()};

@@ -18,18 +18,18 @@ class Disk final : public FileSystem {
   // The process dies in its next append: part of the bytes are written, by `random`, and it fails.
   void tear_next_append(Random& random) { tears_ = &random; }
 
-  Result<std::unique_ptr<WritableFile>> create(const std::string& path, unsigned mode) override;
-  Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
+  troupe::Result<std::unique_ptr<WritableFile>> create(const std::string& path, unsigned mode) override;
+  troupe::Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
                                                     unsigned mode) override;
-  Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;
-  Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
+  troupe::Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;
+  troupe::Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;
   Status remove(const std::string& path) override;
   Status remove_tree(const std::string& path) override;
   Status create_directories(const std::string&, unsigned) override { return {}; }
-  Result<std::vector<DirectoryEntry>> list(const std::string& path) override;
+  troupe::Result<std::vector<DirectoryEntry>> list(const std::string& path) override;
   bool exists(const std::string& path) override { return files_.contains(path); }
-  Result<std::uint64_t> size(const std::string& path) override;
+  troupe::Result<std::uint64_t> size(const std::string& path) override;
   Status sync_directory(const std::string&) override { return {}; }
 
  private:

@@ -568,10 +568,7 @@ void Cluster::began(const Process& process) {
   require(spawned_.insert({id, place.incarnation}).second,
           "{} gets a second process of generation {}, on node {}", process.label(),
           place.incarnation, place.node);
-  Node& node = at(place.node);
-  add(node.used, place.spec.resources);
-  require(fits(node.used, node.total), "node {} runs more than it has: {}", place.node,
-          format_resources(node.used));
+  check_room(place.node);
   living_[id].push_back(place.pid);
   check_alone(process);
 }
@@ -582,8 +579,46 @@ void Cluster::die(Process& process) {
   const auto living = living_.find(place.spec.actor_id);
   std::erase(living->second, place.pid);
   if (living->second.empty()) living_.erase(living);
-  subtract(at(place.node).used, place.spec.resources);
   process.die();
+}
+
+std::vector<const Process*> Cluster::running(int number) const {
+  std::vector<const Process*> processes;
+  for (const auto& [host, entry] : at(number).hosts) {
+    const auto process = processes_.find(entry.pid);
+    if (process != processes_.end() && process->second->alive()) {
+      processes.push_back(process->second.get());
+    }
+  }
+  return processes;
+}
+
+std::vector<wire::Reservation> Cluster::reservations(int number) const {
+  if (!at(number).state) return {};
+  return at(number).state->reservations();
+}
+
+// What runs, and what is held for those who may come, fits the node. What runs in a placement group
+// that holds something here takes of that.
+void Cluster::check_room(int number) const {
+  std::map<GroupId, wire::Resources> held;
+  for (const wire::Reservation& reservation : reservations(number)) {
+    held[reservation.group_id] = reservation.resources;
+  }
+  std::map<GroupId, wire::Resources> inside;
+  wire::Resources sum;
+  for (const Process* process : running(number)) {
+    const wire::ActorSpec& spec = process->place().spec;
+    add(held.contains(spec.placement_group) ? inside[spec.placement_group] : sum, spec.resources);
+  }
+  for (auto& [group, reserved] : held) {
+    for (const auto& [name, amount] : inside[group]) {
+      reserved[name] = std::max(reserved[name], amount);
+    }
+    add(sum, reserved);
+  }
+  require(fits(sum, at(number).total), "node {} runs and holds more than it has: {}", number,
+          format_resources(sum));
 }
 
 // Processes that stood still, and what they were replaced by, can overlap until their node has

@@ -26,6 +26,8 @@ void SchedulerOracle::decided(const HeadState& head, const std::vector<Delta>& d
               id.brief(), generation, changed->info.generation);
       generation = changed->info.generation;
       if (const auto gang = gang_of_.find(id); gang != gang_of_.end()) gangs.insert(gang->second);
+    } else if (const auto* group = std::get_if<GroupChanged>(&delta)) {
+      check_group(group->info);
     } else if (const auto* logged = std::get_if<EventLogged>(&delta)) {
       if (logged->event.kind == "actor_restarting") restarted(head, logged->event);
       if (logged->event.kind == "owner_gone") owner_gone(logged->event);
@@ -62,6 +64,22 @@ void SchedulerOracle::check_gang(const HeadState& head, const std::vector<ActorI
           members.front().brief(), placed, waiting);
   require(waiting == 0 || unknown == 0, "of the gang of {}, {} wait and {} are not known",
           members.front().brief(), waiting, unknown);
+}
+
+// A group that is reserved lies as its strategy wants it.
+void SchedulerOracle::check_group(const wire::PlacementGroupInfo& group) const {
+  if (group.state != wire::PlacementGroupState::kCreated) return;
+  std::set<NodeId> nodes;
+  for (const wire::BundleInfo& bundle : group.bundles) nodes.insert(bundle.node_id);
+  require(!nodes.contains(NodeId{}), "group {} is created, and a bundle of it is nowhere",
+          group.group_id.brief());
+  const bool packed = group.strategy == wire::PlacementStrategy::kStrictPack;
+  const bool spread = group.strategy == wire::PlacementStrategy::kStrictSpread;
+  require(!packed || nodes.size() == 1, "group {} is to be on one node, and is on {}",
+          group.group_id.brief(), nodes.size());
+  require(!spread || nodes.size() == group.bundles.size(),
+          "group {} is to be spread over {} nodes, and is on {}", group.group_id.brief(),
+          group.bundles.size(), nodes.size());
 }
 
 void SchedulerOracle::restarted(const HeadState& head, const wire::EventRecord& event) {
@@ -119,7 +137,15 @@ std::string SchedulerOracle::unsettled_node(int number) const {
     return fmt::format("node {} has not joined", number);
   }
   wire::Resources free = node->second.info.total;
-  subtract(free, cluster_->used(number));
+  for (const wire::Reservation& held : cluster_->reservations(number)) {
+    subtract(free, held.resources);
+  }
+  for (const Process* process : cluster_->running(number)) {
+    const Process::Place& place = process->place();
+    // In a bundle: reserved already.
+    if (node->second.inside.contains({place.spec.actor_id, place.incarnation})) continue;
+    subtract(free, place.spec.resources);
+  }
   for (const auto& [name, amount] : free) {
     if (amount_of(node->second.info.available, name) == amount) continue;
     return fmt::format("node {} has {} of {} free, the head says {}", number,
@@ -129,12 +155,54 @@ std::string SchedulerOracle::unsettled_node(int number) const {
   return {};
 }
 
+std::string SchedulerOracle::unsettled_group(const GroupRecord& group) const {
+  const std::string label = fmt::format("group {}", group.spec.group_id.brief());
+  if (group.info.state == wire::PlacementGroupState::kPreparing) return label + " is not answered";
+  if (group.retry_at) return label + " is to be tried again";
+  for (const ActorId& id : group.actors) {
+    const ActorRecord& actor = cluster_->head()->actors().at(id);
+    if (!group.created() || !actor.has_process()) continue;
+    const auto index = static_cast<std::size_t>(actor.info.bundle_index);
+    const bool inside = actor.info.bundle_index >= 0 && index < group.info.bundles.size() &&
+                        group.info.bundles[index].node_id == actor.info.node_id;
+    if (!inside) return fmt::format("{} runs outside of its {}", id.brief(), label);
+  }
+  return {};
+}
+
+// A node holds what the head says that it holds, and nothing else.
+std::string SchedulerOracle::unsettled_reservations(int number) const {
+  if (!cluster_->node_up(number)) return {};
+  const NodeId id = cluster_->node_id(number);
+  std::map<GroupId, wire::Reservation> wanted;
+  for (const auto& [group_id, group] : cluster_->head()->groups()) {
+    if (!group.created()) continue;
+    for (const wire::BundleInfo& bundle : group.info.bundles) {
+      if (bundle.node_id != id) continue;
+      wire::Reservation& reservation = wanted[group_id];
+      reservation.group_id = group_id;
+      reservation.generation = group.info.generation;
+      add(reservation.resources, bundle.resources);
+    }
+  }
+  for (const wire::Reservation& held : cluster_->reservations(number)) {
+    const auto known = wanted.find(held.group_id);
+    if (known == wanted.end() || known->second != held) {
+      return fmt::format("node {} holds {} for group {}, which the head does not want", number,
+                         format_resources(held.resources), held.group_id.brief());
+    }
+    wanted.erase(known);
+  }
+  if (wanted.empty()) return {};
+  return fmt::format("node {} holds nothing for group {}", number, wanted.begin()->first.brief());
+}
+
 // Whoever has waited longest and fits somewhere is placed.
 std::string SchedulerOracle::unsettled_queue() const {
   const ActorRecord* first = nullptr;
   std::size_t members = 0;
   for (const auto& [id, actor] : cluster_->head()->actors()) {
-    if (actor.queue_order == 0) continue;
+    if (actor.queue_order == 0 || actor.in_group()) continue;
     if (first == nullptr || actor.queue_order < first->queue_order) {
       first = &actor;
       members = 0;
@@ -157,9 +225,13 @@ std::string SchedulerOracle::unsettled() const {
   if (head == nullptr) return "there is no head";
   for (int node = 0; node < cluster_->nodes(); ++node) {
     if (auto why = unsettled_node(node); !why.empty()) return why;
+    if (auto why = unsettled_reservations(node); !why.empty()) return why;
   }
   for (const auto& [id, actor] : head->actors()) {
     if (auto why = unsettled_actor(actor); !why.empty()) return why;
+  }
+  for (const auto& [id, group] : head->groups()) {
+    if (auto why = unsettled_group(group); !why.empty()) return why;
   }
   for (const auto& [pid, process] : cluster_->processes()) {
     if (!process->alive()) continue;
@@ -177,6 +249,13 @@ std::string SchedulerOracle::unsettled() const {
         return fmt::format("{} has not heard how {} is", driver->name(), id.brief());
       }
     }
+    for (const wire::PlacementGroupSpec& spec : driver->groups()) {
+      const auto group = head->groups().find(spec.group_id);
+      if (group != head->groups().end() && !driver->knows(group->second.info)) {
+        return fmt::format("{} has not heard how group {} is", driver->name(),
+                           spec.group_id.brief());
+      }
+    }
   }
   return unsettled_queue();
 }
@@ -185,6 +264,9 @@ std::string SchedulerOracle::uncleared() const {
   if (auto why = unsettled(); !why.empty()) return why;
   for (const auto& [id, actor] : cluster_->head()->actors()) {
     if (!actor.dead()) return fmt::format("{} {} has no owner left", actor.spec.type, id.brief());
+  }
+  for (const auto& [id, group] : cluster_->head()->groups()) {
+    if (!group.removed()) return fmt::format("group {} has no owner left", id.brief());
   }
   for (int node = 0; node < cluster_->nodes(); ++node) {
     if (!cluster_->node_up(node)) continue;

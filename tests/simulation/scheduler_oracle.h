@@ -36,10 +36,13 @@ class SchedulerOracle {
 
  private:
   void check_gang(const scheduler::HeadState& head, const std::vector<ActorId>& members) const;
+  void check_group(const wire::PlacementGroupInfo& group) const;
   void restarted(const scheduler::HeadState& head, const wire::EventRecord& event);
   void owner_gone(const wire::EventRecord& event) const;
   std::string unsettled_actor(const scheduler::ActorRecord& actor) const;
   std::string unsettled_node(int node) const;
+  std::string unsettled_group(const scheduler::GroupRecord& group) const;
+  std::string unsettled_reservations(int node) const;
   std::string unsettled_queue() const;
 
   World& world_;

@@ -40,7 +40,8 @@ class Scenario {
   void boot_nodes();
   void work(SimDriver& driver);
   void ask_for_actors(SimDriver& driver);
-  wire::ActorSpec spec();
+  void ask_for_group(SimDriver& driver);
+  wire::ActorSpec spec(const SimDriver& driver);
   wire::RestartPolicy restart_policy();
   void step_for(Duration time);
   void wait_until(std::string (SchedulerOracle::*missing)() const, Duration most);
@@ -57,7 +58,9 @@ class Scenario {
   Cluster cluster_;
   SchedulerFaults faults_;
   int asked_ = 0;
-  int faults_wanted_;
+  int groups_asked_ = 0;
+  const int groups_wanted_;
+  const int faults_wanted_;
 };
 
 int sized(int wanted, World& world, int least, std::uint64_t more) {
@@ -77,6 +80,7 @@ Scenario::Scenario(World& world, const SchedulerOptions& options, SchedulerResul
       cluster_(world, cluster_options(),
                [this](Process::Place place) { return make_process(std::move(place)); }),
       faults_(cluster_, result, drivers_),
+      groups_wanted_(options.groups >= 0 ? options.groups : 2 + actors_ / 20),
       faults_wanted_(options.faults >= 0 ? options.faults : 8 + nodes_ / 4) {}
 
 ClusterOptions Scenario::cluster_options() {
@@ -143,7 +147,7 @@ wire::RestartPolicy Scenario::restart_policy() {
   return policy;
 }
 
-wire::ActorSpec Scenario::spec() {
+wire::ActorSpec Scenario::spec(const SimDriver& driver) {
   wire::ActorSpec spec;
   spec.actor_id = ActorId::make(world_.random);
   const std::uint64_t kind = world_.random.below(40);
@@ -160,6 +164,17 @@ wire::ActorSpec Scenario::spec() {
     spec.restart.window_ms = 0;
   }
   spec.detached = world_.chance(4);
+  if (!driver.groups().empty() && world_.chance(3)) {
+    const auto& groups = driver.groups();
+    const wire::PlacementGroupSpec& group = groups[world_.random.below(groups.size())];
+    spec.placement_group = group.group_id;
+    if (world_.chance(2)) {
+      spec.bundle_index = static_cast<std::int32_t>(world_.random.below(group.bundles.size()));
+    }
+    // What fits a bundle.
+    spec.resources = {{std::string(kCpu), wire::kResourceUnit / 4}};
+    return spec;
+  }
   if (world_.chance(20)) {
     spec.node_affinity =
         cluster_.node_id(static_cast<int>(world_.random.below(static_cast<std::uint64_t>(nodes_))));
@@ -168,12 +183,28 @@ wire::ActorSpec Scenario::spec() {
   return spec;
 }
 
+void Scenario::ask_for_group(SimDriver& driver) {
+  wire::PlacementGroupSpec group;
+  group.group_id = GroupId::make(world_.random);
+  group.strategy = static_cast<wire::PlacementStrategy>(world_.random.below(4));
+  group.bundles.resize(1 + world_.random.below(4));
+  for (wire::BundleSpec& bundle : group.bundles) {
+    const auto halves = 1 + static_cast<std::int64_t>(world_.random.below(5));
+    bundle.resources[std::string(kCpu)] = halves * wire::kResourceUnit / 2;
+  }
+  if (world_.chance(4)) group.bundles.front().resources[std::string(kGpu)] = wire::kResourceUnit;
+  group.detached = world_.chance(4);
+  ++groups_asked_;
+  ++result_.groups;
+  driver.create_group(std::move(group));
+}
+
 void Scenario::ask_for_actors(SimDriver& driver) {
   const bool gang = world_.chance(4);
   const std::uint64_t most = gang ? 6 : 1 + static_cast<std::uint64_t>(actors_) / 50;
   const std::uint64_t count = (gang ? 2 : 1) + world_.random.below(most);
   std::vector<wire::ActorSpec> specs;
-  for (std::uint64_t i = 0; i < count; ++i) specs.push_back(spec());
+  for (std::uint64_t i = 0; i < count; ++i) specs.push_back(spec(driver));
   asked_ += static_cast<int>(count);
   result_.actors += static_cast<int>(count);
   if (gang) {
@@ -195,11 +226,16 @@ void Scenario::work(SimDriver& driver) {
   const std::uint64_t dice = world_.random.below(100);
   if (asked_ < actors_ && (dice < 40 || mine.empty())) {
     ask_for_actors(driver);
-  } else if (mine.empty() || dice < 42) {
+  } else if (groups_asked_ < groups_wanted_ && dice < 52) {
+    ask_for_group(driver);
+  } else if (!driver.groups().empty() && dice < 44) {
+    const auto& groups = driver.groups();
+    driver.remove_group(groups[world_.random.below(groups.size())].group_id);
+  } else if (mine.empty() || dice < 46) {
     driver.list();
-  } else if (dice < 52) {
+  } else if (dice < 55) {
     driver.kill(any(), world_.chance(2), world_.chance(2) ? 0 : 200);
-  } else if (dice < 53) {
+  } else if (dice < 56) {
     driver.end_job();
   } else {
     for (int i = 0; i < 3 + actors_ / 100; ++i) driver.call(any());
@@ -272,6 +308,9 @@ void Scenario::run() {
   for (const auto& [id, actor] : cluster_.head()->actors()) {
     if (actor.spec.detached && !actor.dead()) drivers_.back()->kill(id, false, 0);
   }
+  for (const auto& [id, group] : cluster_.head()->groups()) {
+    if (group.spec.detached && !group.removed()) drivers_.back()->remove_group(id);
+  }
   step_for(seconds(2));
   for (const auto& driver : drivers_) driver->end();
   wait_until(&SchedulerOracle::uncleared, kClearsWithin);
@@ -310,6 +349,7 @@ SchedulerResult& SchedulerResult::operator+=(const SchedulerResult& other) {
   nodes_lost += other.nodes_lost;
   actors += other.actors;
   gangs += other.gangs;
+  groups += other.groups;
   processes += other.processes;
   requests += other.requests;
   calls_answered += other.calls_answered;

@@ -30,6 +30,7 @@ struct SchedulerOptions {
   std::uint64_t seed = 1;
   int nodes = 0;    // 0: a few, by the seed
   int actors = 0;   // 0: some dozens, by the seed
+  int groups = -1;  // placement groups; -1: some for every hundred actors
   int faults = -1;  // besides the nodes that die for good; -1: as many as fit the size
   SchedulerMistake mistake = SchedulerMistake::kNone;
   bool trace = false;  // prints what happens
@@ -45,6 +46,7 @@ struct SchedulerResult {
   int nodes_lost = 0;  // for good
   int actors = 0;
   int gangs = 0;
+  int groups = 0;
   int processes = 0;
   int requests = 0;
   int calls_answered = 0;

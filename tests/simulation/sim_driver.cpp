@@ -114,6 +114,9 @@ void SimDriver::ask(wire::ControlMessage message, std::function<void(const Statu
 
 void SimDriver::received(const wire::ControlMessage& message) {
   if (const auto* update = std::get_if<wire::ActorUpdate>(&message)) return updated(update->actor);
+  if (const auto* update = std::get_if<wire::PlacementGroupUpdate>(&message)) {
+    return updated(update->group);
+  }
   const std::uint64_t id = request_of(message);
   if (id == 0) return;
   const auto* reply = std::get_if<wire::Reply>(&message);
@@ -127,6 +130,7 @@ void SimDriver::received(const wire::ControlMessage& message) {
     cluster_.send_to_head(link_, request.message);
   }
   for (const auto& [actor, view] : views_) watch(actor);
+  for (const auto& [group, view] : group_views_) watch(group);
 }
 
 void SimDriver::answered(std::uint64_t request_id, const Status& status) {
@@ -175,6 +179,34 @@ void SimDriver::watch(ActorId actor) {
   });
 }
 
+void SimDriver::create_group(wire::PlacementGroupSpec spec) {
+  spec.owner = id_;
+  spec.job_id = job_;
+  ask(wire::CreatePlacementGroup{0, spec}, [this, spec](const Status& status) {
+    if (!status.ok()) {
+      world_.note("{} is refused: {}", name_, status.to_string());
+      const bool known = cluster_.head_up() && cluster_.head()->groups().contains(spec.group_id);
+      return require(!known, "{} is refused group {}, which the head knows: {}", name_,
+                     spec.group_id.brief(), status.to_string());
+    }
+    groups_.push_back(spec);
+    watch(spec.group_id);
+  });
+}
+
+void SimDriver::watch(GroupId group) {
+  wire::WatchPlacementGroup message;
+  message.group_id = group;
+  group_views_.try_emplace(group);
+  ask(std::move(message), [this, group](const Status& status) {
+    if (!status.ok()) group_views_.erase(group);
+  });
+}
+
+void SimDriver::remove_group(GroupId group) {
+  ask(wire::RemovePlacementGroup{0, group, "it is not needed any more"}, {});
+}
+
 void SimDriver::kill(ActorId actor, bool allow_restart, std::int64_t grace_ms) {
   wire::KillActor message;
   message.actor_id = actor;
@@ -199,6 +231,25 @@ void SimDriver::updated(const wire::ActorInfo& info) {
           "{} hears that {} is {} after it was dead", name_, info.actor_id.brief(),
           wire::actor_state_name(info.state));
   view = info;
+}
+
+void SimDriver::updated(const wire::PlacementGroupInfo& info) {
+  const auto found = group_views_.find(info.group_id);
+  if (found == group_views_.end()) return;
+  wire::PlacementGroupInfo& view = found->second;
+  require(info.generation >= view.generation,
+          "{} hears of attempt {} to reserve group {} after attempt {}", name_, info.generation,
+          info.group_id.brief(), view.generation);
+  require(view.state != wire::PlacementGroupState::kRemoved ||
+              info.state == wire::PlacementGroupState::kRemoved,
+          "{} hears of group {} after it was removed", name_, info.group_id.brief());
+  view = info;
+}
+
+bool SimDriver::knows(const wire::PlacementGroupInfo& truth) const {
+  const auto view = group_views_.find(truth.group_id);
+  return view != group_views_.end() && view->second.state == truth.state &&
+         view->second.generation == truth.generation;
 }
 
 bool SimDriver::knows(const wire::ActorInfo& truth) const {

@@ -29,6 +29,8 @@ class SimDriver {
   void create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait);
   void kill(ActorId actor, bool allow_restart, std::int64_t grace_ms);
   void list();
+  void create_group(wire::PlacementGroupSpec spec);
+  void remove_group(GroupId group);
   void end_job();
   // Calls the actor where it is known to be, if it is known to live.
   void call(ActorId actor);
@@ -43,10 +45,12 @@ class SimDriver {
   std::optional<TimePoint> away_since() const { return away_since_; }
   // Those that it created and that were accepted.
   const std::vector<ActorId>& actors() const { return actors_; }
+  const std::vector<wire::PlacementGroupSpec>& groups() const { return groups_; }
   // Nothing, or what it waits for.
   std::string waits_for() const;
   // Where what it knows of an actor is not `truth`.
   bool knows(const wire::ActorInfo& truth) const;
+  bool knows(const wire::PlacementGroupInfo& truth) const;
 
  private:
   struct Request {
@@ -62,7 +66,9 @@ class SimDriver {
   void answered(std::uint64_t request_id, const Status& status);
   void updated(const wire::ActorInfo& info);
   void ask(wire::ControlMessage message, std::function<void(const Status&)> done);
+  void updated(const wire::PlacementGroupInfo& info);
   void watch(ActorId actor);
+  void watch(GroupId group);
   void call_over(const std::shared_ptr<CallRecord>& call, bool answered);
 
   Cluster& cluster_;
@@ -83,6 +89,8 @@ class SimDriver {
   std::map<std::uint64_t, Request> requests_;
   std::vector<ActorId> actors_;
   std::map<ActorId, wire::ActorInfo> views_;
+  std::vector<wire::PlacementGroupSpec> groups_;
+  std::map<GroupId, wire::PlacementGroupInfo> group_views_;
   std::vector<std::shared_ptr<CallRecord>> calls_;
 };
 

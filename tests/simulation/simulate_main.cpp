@@ -26,7 +26,7 @@ constexpr const char* kUsage =
     "simulate [--scenario training|scheduler] [--seeds N] [--first-seed N] [--seed N [--trace]]\n"
     "         [--nodes N] [--faults N] [--mistake NAME]\n"
     "         training:  [--ranks-per-node N] [--steps N]\n"
-    "         scheduler: [--actors N]\n"
+    "         scheduler: [--actors N] [--groups N]\n"
     "simulate --figures [--minutes N]\n"
     "\n"
     "Runs N seeds (200) on a simulated cluster, in virtual time: of a training run, or of a\n"
@@ -142,6 +142,7 @@ int run_scheduler(int argc, char** argv) {
   Seeds seeds;
   const Flags flags = {{"--nodes", at_least(2, options.nodes)},
                        {"--actors", at_least(1, options.actors)},
+                       {"--groups", at_least(0, options.groups)},
                        {"--faults", at_least(0, options.faults)},
                        {"--mistake", one_of(kSchedulerMistakes, options.mistake)}};
   if (!read_flags(argc, argv, flags, seeds, options.trace)) {
@@ -151,12 +152,13 @@ int run_scheduler(int argc, char** argv) {
   const int code = run_seeds(seeds, options, "--scenario scheduler ", simulate_scheduler, total);
   if (code != 0) return code;
   fmt::print(
-      "{} nodes joined, {} died for good; {} actors, {} gangs, {} processes\n"
+      "{} nodes joined, {} died for good; {} actors, {} gangs, {} placement groups, {} processes\n"
       "{} requests answered; {} calls answered, {} failed\n"
       "{} heads ({} in a flush), {} daemons killed; {} times a node was cut off, {} times one "
       "stood "
       "still; {} owners gone\n",
-      total.nodes_joined, total.nodes_lost, total.actors, total.gangs, total.processes,
+      total.nodes_joined, total.nodes_lost, total.actors, total.gangs, total.groups,
+      total.processes,
       total.requests, total.calls_answered, total.calls_failed, total.head_crashes,
       total.torn_appends, total.daemon_kills, total.cuts, total.freezes, total.owners_gone);
   return 0;

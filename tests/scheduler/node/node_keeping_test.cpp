@@ -135,8 +135,13 @@ TEST_CASE("the next keeper gets whole records, and a daemon after it finds them"
   NodeDriver d;
   d.join();
   const HostId host = d.run(1);
+  const HostId other = d.run(2);
+  d.end(other);
   d.kept.clear();
   d.apply(node_event::KeeperLost{});
+  // The node's record is the first: without it a next daemon takes up nothing.
+  REQUIRE(d.did<node_command::Keep>());
+  CHECK(d.did<node_command::Keep>()->key == kNodeKey);
   d.end(host);
   // Its process ended after the keeper: it may come back, and the next daemon is to know it.
   REQUIRE(d.kept.contains(actor_key(ActorId{1, 1})));
