@@ -42,7 +42,8 @@ troupe::Result<std::unique_ptr<WritableFile>> Disk::create(const std::string& pa
   return std::unique_ptr<WritableFile>(std::make_unique<File>(*this, bytes));
 }
 
-troupe::Result<std::unique_ptr<WritableFile>> Disk::open_append(const std::string& path, unsigned mode) {
+troupe::Result<std::unique_ptr<WritableFile>> Disk::open_append(const std::string& path,
+                                                                unsigned mode) {
   const auto found = files_.find(path);
   if (found == files_.end()) return create(path, mode);
   return std::unique_ptr<WritableFile>(std::make_unique<File>(*this, found->second));

@@ -18,9 +18,10 @@ class Disk final : public FileSystem {
   // The process dies in its next append: part of the bytes are written, by `random`, and it fails.
   void tear_next_append(Random& random) { tears_ = &random; }
 
-  troupe::Result<std::unique_ptr<WritableFile>> create(const std::string& path, unsigned mode) override;
+  troupe::Result<std::unique_ptr<WritableFile>> create(const std::string& path,
+                                                       unsigned mode) override;
   troupe::Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
-                                                    unsigned mode) override;
+                                                            unsigned mode) override;
   troupe::Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;
   troupe::Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;

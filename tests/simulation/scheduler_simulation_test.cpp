@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <set>
 
-
 #include "stall_simulation.h"
 
 using namespace troupe::simulation;

@@ -158,8 +158,7 @@ int run_scheduler(int argc, char** argv) {
       "stood "
       "still; {} owners gone\n",
       total.nodes_joined, total.nodes_lost, total.actors, total.gangs, total.groups,
-      total.processes,
-      total.requests, total.calls_answered, total.calls_failed, total.head_crashes,
+      total.processes, total.requests, total.calls_answered, total.calls_failed, total.head_crashes,
       total.torn_appends, total.daemon_kills, total.cuts, total.freezes, total.owners_gone);
   return 0;
 }
