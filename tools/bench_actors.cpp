@@ -345,7 +345,7 @@ class Caller {
   ActorHandle<Echo> warm(ActorId id, Way way) const {
     const auto handle = this->handle(id);
     const auto channel = client_->channel(id, detail::kActorInterface<Echo>);
-    const Deadline patience = Deadline::after(10s);
+    const Deadline patience = Deadline::after(60s);
     const bool road = way == Way::kSpin || way == Way::kNoSpin;
     for (int i = 0; i < 500 || (road && !channel->has_fast_road()); ++i) {
       must(handle.call<&Echo::add>(i).get(10s).status());

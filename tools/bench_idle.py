@@ -76,6 +76,9 @@ def measure(figures, options, bin_folder):
         memory = {role: sum(processes.pss_kib(pid) for pid in pids) * 1024 / 1e6 for role, pids in found.items()}
         for role in ("head", "node", "keeper", "actors"):
             figures.add(f"idle: {role}, memory (PSS)", memory[role], "MB")
+        gone = [pid for pid in everybody if processes.state(pid) in ("", "Z")]
+        if gone:
+            raise Fault(f"{len(gone)} of the cluster's processes ended meanwhile: it was not idle, or the machine too busy")
         whole = percent["head"] + percent["node"] + percent["keeper"] + percent["actors"]
         daemons = memory["head"] + memory["node"] + memory["keeper"]
         figures.add(f"idle: head, node and {options.actors} actors", whole, "% of a core")

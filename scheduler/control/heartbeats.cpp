@@ -29,8 +29,12 @@ std::int64_t in_milliseconds(Duration duration) {
 void HeadState::on(PeerId peer, wire::Heartbeat& message) {
   NodeRecord* node = node_of(peer);
   if (node == nullptr || node->info.node_id != message.node_id) return;
+  if (node->excused_for == node->last_heard) {
+    node->beats.begin(now_.steady);  // what made it late was the head: no interval of the node's
+  } else {
+    node->beats.heard(now_.steady);
+  }
   node->last_heard = now_.steady;
-  node->beats.heard(now_.steady);
   send(peer, message);  // the node learns by it that the head hears it
 }
 

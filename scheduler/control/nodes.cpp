@@ -175,8 +175,8 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
     if (actor.has_process()) {
       // Gone while we did not see it, or its start never arrived.
       const auto exited = std::find_if(
-          message.exited.begin(), message.exited.end(), [&key](const wire::ActorExited& e) {
-            return e.actor_id == key.first && e.generation == key.second;
+          message.exited.begin(), message.exited.end(), [&lost = key](const wire::ActorExited& e) {
+            return e.actor_id == lost.first && e.generation == lost.second;
           });
       actor.lease_generation = 0;
       process_gone(actor,

@@ -303,9 +303,10 @@ std::optional<std::string> NodeState::broken_invariant() const {
   }
   if (processes != by_host_.size()) return "a process without an actor";
   for (const auto& [key, segment] : segments_) {
+    const JobId& job = key.first;
     const bool used = std::any_of(actors_.begin(), actors_.end(), [&](const auto& entry) {
       const Actor& actor = entry.second;
-      return actor.spec.job_id == key.first && (actor.has_process() || actor.keep_until);
+      return actor.spec.job_id == job && (actor.has_process() || actor.keep_until);
     });
     if (!used) return key.second + ": a segment of a job that has nothing here";
   }

@@ -73,8 +73,8 @@ std::uint64_t OutputRing::line_count() const { return load(kLines); }
 
 std::string OutputRing::text(std::size_t bytes_max) const {
   const std::uint64_t written = load(kWritten);
-  const std::uint64_t whole =
-      written <= kCapacity - kSpoiltBytesMax ? written : kCapacity - kSpoiltBytesMax;
+  // One byte less than is sound: the byte before says whether a line begins.
+  const std::uint64_t whole = std::min(written, kCapacity - kSpoiltBytesMax - 1);
   const std::uint64_t wanted = std::min<std::uint64_t>(whole, bytes_max);
   std::string result;
   if (wanted == 0) return result;

@@ -71,7 +71,8 @@ RunningHead start_head(const TroupeHome& home, const std::vector<std::string>& a
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   RunningHead head{start_troupe(home, argv, prefix), {}, 0};
   REQUIRE_MESSAGE(head.process->wait_for_output("}\n", kPatience), head.process->output());
-  const auto line = json::parse(head.process->output(), "head").value();
+  const std::string output = head.process->output();  // with what it says aloud before
+  const auto line = json::parse(output.substr(output.find('{')), "head").value();
   head.host = json::find_string(line, "address").value();
   head.port = static_cast<std::uint16_t>(json::find_integer(line, "port").value());
   CHECK(json::find_integer(line, "pid").value() == head.process->pid());

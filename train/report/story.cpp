@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 #include <optional>
-#include <ranges>
 #include <span>
 
 #include "runtime/base/clock.h"
@@ -343,7 +342,8 @@ std::string tell_entries(const RunStory& story) {
 
 std::string tell_skipped(const RunStory& story) {
   std::string text;
-  for (const auto& record : story.skipped | std::views::take(kSkippedToldMax)) {
+  const std::span told(story.skipped.data(), std::min(story.skipped.size(), kSkippedToldMax));
+  for (const StepRecord& record : told) {
     text += fmt::format("Step {} updated nothing: {}.\n", record.step, printable(record.skipped));
   }
   if (story.skipped.size() > kSkippedToldMax) {
