@@ -141,8 +141,8 @@ void OutputFollower::State::lost(NodeId id, const net::Connection* connection) {
 }
 
 std::uint64_t OutputFollower::State::ask(Node& node) {
-  (void)node.connection->send(
-      wire::encode(wire::FollowOutput{.request_id = ++node.asked, .job_id = options.job_id, .actor_id = options.actor_id}));
+  (void)node.connection->send(wire::encode(wire::FollowOutput{
+      .request_id = ++node.asked, .job_id = options.job_id, .actor_id = options.actor_id}));
   return node.asked;
 }
 

@@ -17,7 +17,7 @@ namespace troupe::scheduler {
 struct OutputFollowerOptions {
   JobId job_id;      // whose actors; empty: `actor_id` alone
   ActorId actor_id;  // empty: all of the job's
-  NodeId except;  // a node whose output comes another way; empty: none
+  NodeId except;     // a node whose output comes another way; empty: none
   // Each line with the actor's label, and sentences about lines that were left out. Loop thread.
   std::function<void(const std::string& actor, std::string_view line)> on_line;
 };

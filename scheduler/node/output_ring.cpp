@@ -11,8 +11,9 @@ namespace {
 constexpr std::size_t kHeaderBytes = 4096;
 constexpr std::uint64_t kCapacity = limits::kLogTailBytes;
 constexpr std::uint64_t kRingMagic = 0x313054554f505254;  // "TRPOUT01"
-// A daemon that was killed as it wrote a line has spoilt so much of the oldest lines at most.
-constexpr std::uint64_t kSpoiltBytesMax = limits::kLogLineBytesMax + 1;
+// A daemon that was killed as it wrote a line and its end has spoilt so much of the oldest lines at
+// most; and the byte before a line is read, too.
+constexpr std::uint64_t kSpoiltBytesMax = limits::kLogLineBytesMax + 1 + 1;
 static_assert(kCapacity > 2 * kSpoiltBytesMax);
 
 enum Field : std::size_t { kMagicField, kCapacityField, kWritten, kLines, kProcessBegin };

@@ -160,8 +160,8 @@ TEST_CASE("what is long, or no request, is refused, and the server lives") {
   CHECK(site.get("/" + std::string(20'000, 'x')).starts_with("HTTP/1.1 431 "));
   CHECK(site.get("/", "X: " + std::string(20'000, 'x') + "\r\n").starts_with("HTTP/1.1 431 "));
   for (const std::string& junk : {std::string("hello\r\n\r\n"), std::string("\0\1\2\3\r\n\r\n", 8),
-                                 std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
-                                 std::string("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 11)}) {
+                                  std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+                                  std::string("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 11)}) {
     const std::string answer = site.ask(junk);
     const bool refused = answer.empty() || answer.starts_with("HTTP/1.1 400 ");
     CHECK_MESSAGE(refused, answer);
