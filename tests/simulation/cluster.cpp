@@ -3,8 +3,7 @@
 #include "cluster.h"
 
 #include <algorithm>
-
-#include "scheduler/policy/resources.h"
+#include <type_traits>
 
 namespace troupe::simulation {
 
@@ -14,6 +13,16 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr std::size_t kDescribedMax = 4000;  // characters, of a report
+
+template <typename Message, typename... Others>
+constexpr bool kOneOf = (std::is_same_v<Message, Others> || ...);
+
+// Of a generation or an attempt: hearing it twice is hearing it once.
+template <typename Message>
+constexpr bool kSaidTwice =
+    kOneOf<Message, wire::StartActor, wire::StopActor, wire::PrepareBundles, wire::CommitBundles,
+           wire::ReleaseBundles, wire::ActorStarted, wire::ActorReady, wire::ActorExited,
+           wire::BundlesPrepared, wire::ActorUpdate, wire::PlacementGroupUpdate>;
 
 }  // namespace
 
@@ -76,18 +85,30 @@ void Cluster::flush(const LinkPtr& link) {
   }
 }
 
+bool Cluster::is_repeated(const wire::ControlMessage& message) {
+  const bool can_be =
+      std::visit([](const auto& m) { return kSaidTwice<std::decay_t<decltype(m)>>; }, message);
+  return can_be && options_.repeats_one_in != 0 && world_.chance(options_.repeats_one_in);
+}
+
 void Cluster::send_to_head(const LinkPtr& link, wire::ControlMessage message) {
   if (!link || !link->far_open) return;
-  through(link, link->last_to_head, [this, link, message = std::move(message)] {
-    const bool arrives = link->far_open || !link->loses;
-    if (link->head_open && arrives) feed_head(MessageArrived{link->id, message});
+  const int times = is_repeated(message) ? 2 : 1;
+  through(link, link->last_to_head, [this, link, times, message = std::move(message)] {
+    for (int i = 0; i < times; ++i) {
+      const bool arrives = link->far_open || !link->loses;
+      if (link->head_open && arrives) feed_head(MessageArrived{link->id, message});
+    }
   });
 }
 
 void Cluster::send_to_far(const LinkPtr& link, wire::ControlMessage message) {
   if (!link->head_open) return;
-  through(link, link->last_to_far, [link, message = std::move(message)] {
-    if (link->far_open) link->on_message(message);
+  const int times = is_repeated(message) ? 2 : 1;
+  through(link, link->last_to_far, [link, times, message = std::move(message)] {
+    for (int i = 0; i < times; ++i) {
+      if (link->far_open) link->on_message(message);
+    }
   });
 }
 

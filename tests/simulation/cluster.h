@@ -54,6 +54,8 @@ struct ClusterOptions {
   Duration daemon_away_most = std::chrono::milliseconds(1500);
   // Whether a node's machine can lose its power: nobody is told that its connections ended.
   bool silent_crashes = false;
+  // One in so many of the control messages that can be said twice is said twice at once; 0: none.
+  std::uint64_t repeats_one_in = 0;
 
   // --- planted mistakes
   bool tells_ends_early = false;      // a process counts as gone while it runs
@@ -62,6 +64,11 @@ struct ClusterOptions {
   std::uint64_t loses_one_in = 0;     // messages from the head on a connection that stays; 0: none
   bool leaks_descriptors = false;     // some are never closed
   bool forgets_records = false;       // the keeper does not hold all that it is given
+  bool starts_twice = false;          // a keeper starts two processes for one wish
+  bool loses_releases = false;        // some nodes do not hear that a group's bundles are released
+  bool loses_exits = false;           // the head does not hear of some processes' ends
+  bool forgets_leases = false;        // a new head does not know some that the one before had given
+  bool answers_twice = false;         // some answers of the head arrive twice
 
   // --- for whoever watches
   // Decisions of the head, before anybody hears of them.
@@ -209,11 +216,13 @@ class Cluster {
   void flush_head();
   void crash_head_after(std::vector<scheduler::Command>& commands);
   void carry_out(scheduler::Command& command);
+  bool is_lost(const wire::ControlMessage& message);
   bool keep_decisions(const std::vector<scheduler::Delta>& deltas);
   void arm_head();
   void send_to_far(const LinkPtr& link, wire::ControlMessage message);
   void close_from_head(const LinkPtr& link);
   void through(const LinkPtr& link, TimePoint& last, std::function<void()> what);
+  bool is_repeated(const wire::ControlMessage& message);
   void flush(const LinkPtr& link);
 
   void feed_node(int number, scheduler::NodeEvent event);

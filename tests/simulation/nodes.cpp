@@ -17,6 +17,13 @@ namespace {
 // and a process may be in the kernel for a while.
 constexpr auto kExcusedAfterThaw = milliseconds(500);
 
+// Whether a node may hold more for placement groups after this than before.
+bool may_reserve(const NodeEvent& event) {
+  const auto* said = std::get_if<node_event::FromHead>(&event);
+  return said != nullptr && (std::holds_alternative<wire::PrepareBundles>(said->message) ||
+                             std::holds_alternative<wire::RegisterNodeReply>(said->message));
+}
+
 }  // namespace
 
 // --- the machine ---------------------------------------------------------------------------------
@@ -295,9 +302,11 @@ void Cluster::feed_node(int number, NodeEvent event) {
     });
     return;
   }
+  const bool reserves = may_reserve(event);
   auto commands = node.state->apply(std::move(event), world_.timeline.now());
   const auto broken = node.state->broken_invariant();
   require(!broken, "node {}: {}", number, broken.value_or(""));
+  if (reserves) check_room(number);
   const std::uint64_t daemon = node.daemons;
   for (NodeCommand& command : commands) {
     // Killed between two commands: the rest is not done.
@@ -396,6 +405,7 @@ void Cluster::carry_out(int number, node_command::SendHead& command) {
 void Cluster::carry_out(int number, node_command::ReportExit& command) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   node.hosts.erase(command.log);
+  if (options_.loses_exits && world_.chance(20)) return;
   send_to_head(node.link, std::move(command.exited));
 }
 
@@ -413,6 +423,11 @@ void Cluster::carry_out(int number, node_command::SpawnHost& command) {
   node.hosts[place.host].pid = place.pid;
   processes_[place.pid] = std::move(process);
   began(*processes_[place.pid]);
+  if (options_.starts_twice && world_.chance(50)) {
+    Process::Place again = place;
+    again.pid = next_pid_++;
+    began(*(processes_[again.pid] = factory_(again)));
+  }
   // A node that stood still may start what was asked of it long ago.
   std::uint64_t& newest = newest_[place.spec.actor_id];
   const Process* before = find(newest);

@@ -4,9 +4,10 @@
 
 namespace troupe::simulation {
 
-void SchedulerFaults::begin(int count, int nodes_lost, Duration time) {
-  for (int i = 0; i < count; ++i) at_random(time, [this] { strike(); });
-  for (int i = 0; i < nodes_lost; ++i) at_random(time, [this] { lose_node(); });
+void SchedulerFaults::begin(const Plan& plan) {
+  for (int i = 0; i < plan.faults; ++i) at_random(plan.time, [this] { strike(); });
+  for (int i = 0; i < plan.kills; ++i) at_random(plan.time, [this] { kill_process(); });
+  for (int i = 0; i < plan.nodes_lost; ++i) at_random(plan.time, [this] { lose_node(); });
 }
 
 void SchedulerFaults::at_random(Duration time, std::function<void()> what) {
@@ -34,31 +35,43 @@ SimDriver* SchedulerFaults::any_driver() {
   return drivers_[world_.random.below(drivers_.size())].get();
 }
 
-void SchedulerFaults::kill_processes() {
+void SchedulerFaults::kill_process() {
   const auto living = cluster_.living_pids();
   if (living.empty()) return;
-  const std::uint64_t count = world_.chance(3) ? 1 + world_.random.below(5) : 1;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    Process* process = cluster_.find(living[world_.random.below(living.size())]);
-    if (process->alive()) cluster_.kill_from_outside(*process);
-  }
+  ++result_.kills;
+  cluster_.kill_from_outside(*cluster_.find(living[world_.random.below(living.size())]));
 }
 
-// The last but one stays.
-void SchedulerFaults::lose_node() {
-  int up = 0;
-  for (int node = 0; node < cluster_.nodes(); ++node) up += cluster_.node_up(node) ? 1 : 0;
-  const int node = any_node();
-  if (up <= 2 || !cluster_.node_up(node)) return;
-  ++result_.nodes_lost;
+void SchedulerFaults::kill_processes() {
+  const std::uint64_t count = world_.chance(3) ? 1 + world_.random.below(5) : 1;
+  for (std::uint64_t i = 0; i < count; ++i) kill_process();
+}
+
+void SchedulerFaults::crash(int node) {
+  result_.crash_kills += static_cast<int>(cluster_.running(node).size());
   cluster_.crash_node(node);
+}
+
+// One that is up, or will be again; the last two stay.
+void SchedulerFaults::lose_node() {
+  std::vector<int> left;
+  for (int node = 0; node < cluster_.nodes(); ++node) {
+    if (!lost_.contains(node)) left.push_back(node);
+  }
+  if (left.size() <= 2) return;
+  const int node = left[world_.random.below(left.size())];
+  lost_.insert(node);
+  ++result_.nodes_lost;
+  crash(node);
 }
 
 void SchedulerFaults::crash_node() {
   const int node = any_node();
   if (!cluster_.node_up(node)) return;
-  cluster_.crash_node(node);
-  for_a_while(world_.between(100, 6000), [this, node] { cluster_.boot_node(node); });
+  crash(node);
+  for_a_while(world_.between(100, 6000), [this, node] {
+    if (!lost_.contains(node)) cluster_.boot_node(node);
+  });
 }
 
 void SchedulerFaults::cut_nodes() {
@@ -140,7 +153,9 @@ void SchedulerFaults::strike() {
     const int node = any_node();
     if (!cluster_.node_well(node)) return;
     cluster_.leave(node);
-    for_a_while(world_.between(3000, 8000), [this, node] { cluster_.boot_node(node); });
+    for_a_while(world_.between(3000, 8000), [this, node] {
+      if (!lost_.contains(node)) cluster_.boot_node(node);
+    });
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "cluster.h"
@@ -16,8 +17,14 @@ class SchedulerFaults {
                   const std::vector<std::unique_ptr<SimDriver>>& drivers)
       : cluster_(cluster), world_(cluster.world()), result_(result), drivers_(drivers) {}
 
-  // `count` of them, spread over `time`; and of the nodes, `nodes_lost` crash for good.
-  void begin(int count, int nodes_lost, Duration time);
+  // Spread over `time`.
+  struct Plan {
+    int faults = 0;      // of all kinds
+    int kills = 0;       // of processes, besides
+    int nodes_lost = 0;  // crash for good
+    Duration time{};
+  };
+  void begin(const Plan& plan);
   // All have struck, and what they broke for a while is whole again.
   bool over() const { return left_ == 0 && lasting_ == 0; }
 
@@ -27,8 +34,10 @@ class SchedulerFaults {
   int any_node();
   SimDriver* any_driver();
   void strike();
+  void kill_process();
   void kill_processes();
   void lose_node();
+  void crash(int node);
   void crash_node();
   void cut_nodes();
   void freeze_node();
@@ -39,6 +48,7 @@ class SchedulerFaults {
   World& world_;
   SchedulerResult& result_;
   const std::vector<std::unique_ptr<SimDriver>>& drivers_;
+  std::set<int> lost_;  // nodes, for good
   int left_ = 0;
   int lasting_ = 0;
 };

@@ -2,12 +2,22 @@
 
 #include <algorithm>
 
+#include "scheduler/control/event_kinds.h"
 #include "scheduler/node/kept_keys.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::simulation {
 
 using namespace scheduler;
+
+namespace {
+
+bool is_known(std::string_view kind) {
+  return std::any_of(kEventKinds.begin(), kEventKinds.end(),
+                     [kind](const EventKind& known) { return known.name == kind; });
+}
+
+}  // namespace
 
 void SchedulerOracle::asked_for_gang(const std::vector<ActorId>& ids) {
   gangs_.push_back(ids);
@@ -20,15 +30,14 @@ void SchedulerOracle::decided(const HeadState& head, const std::vector<Delta>& d
   std::set<const std::vector<ActorId>*> gangs;
   for (const Delta& delta : deltas) {
     if (const auto* changed = std::get_if<ActorChanged>(&delta)) {
-      const ActorId id = changed->info.actor_id;
-      std::uint64_t& generation = generations_[id];
-      require(changed->info.generation >= generation, "{} goes back from generation {} to {}",
-              id.brief(), generation, changed->info.generation);
-      generation = changed->info.generation;
-      if (const auto gang = gang_of_.find(id); gang != gang_of_.end()) gangs.insert(gang->second);
+      check_place(changed->info);
+      const auto gang = gang_of_.find(changed->info.actor_id);
+      if (gang != gang_of_.end()) gangs.insert(gang->second);
     } else if (const auto* group = std::get_if<GroupChanged>(&delta)) {
-      check_group(group->info);
+      check_group(head, group->info);
     } else if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+      require(is_known(logged->event.kind), "events of kind '{}' have no meaning in event_kinds.h",
+              logged->event.kind);
       if (logged->event.kind == "actor_restarting") restarted(head, logged->event);
       if (logged->event.kind == "owner_gone") owner_gone(logged->event);
     }
@@ -38,11 +47,24 @@ void SchedulerOracle::decided(const HeadState& head, const std::vector<Delta>& d
 
 // A new head knows what was kept; what was decided and not kept nobody has heard of.
 void SchedulerOracle::head_started(const HeadState& head) {
-  head_since_ = world_.timeline.now();
-  generations_.clear();
+  places_.clear();
   restarts_.clear();
-  for (const auto& [id, actor] : head.actors()) generations_[id] = actor.info.generation;
+  for (const auto& [id, actor] : head.actors()) {
+    places_[id] = {actor.info.generation, actor.info.node_id};
+  }
   for (const auto& gang : gangs_) check_gang(head, gang);
+}
+
+// A generation is on one node, and none comes back.
+void SchedulerOracle::check_place(const wire::ActorInfo& info) {
+  const ActorId id = info.actor_id;
+  Place& place = places_[id];
+  require(info.generation >= place.generation, "{} goes back from generation {} to {}", id.brief(),
+          place.generation, info.generation);
+  const bool moved = info.generation == place.generation && info.node_id != place.node_id;
+  require(!moved || place.generation == 0, "generation {} of {} moves from node {} to {}",
+          info.generation, id.brief(), place.node_id.brief(), info.node_id.brief());
+  place = {info.generation, info.node_id};
 }
 
 // Its members are placed together, or none is; and nobody knows a part of it only.
@@ -66,13 +88,20 @@ void SchedulerOracle::check_gang(const HeadState& head, const std::vector<ActorI
           members.front().brief(), waiting, unknown);
 }
 
-// A group that is reserved lies as its strategy wants it.
-void SchedulerOracle::check_group(const wire::PlacementGroupInfo& group) const {
+// A group that is reserved lies whole on living nodes, as its strategy wants it.
+void SchedulerOracle::check_group(const HeadState& head,
+                                  const wire::PlacementGroupInfo& group) const {
   if (group.state != wire::PlacementGroupState::kCreated) return;
   std::set<NodeId> nodes;
-  for (const wire::BundleInfo& bundle : group.bundles) nodes.insert(bundle.node_id);
-  require(!nodes.contains(NodeId{}), "group {} is created, and a bundle of it is nowhere",
-          group.group_id.brief());
+  for (std::size_t i = 0; i < group.bundles.size(); ++i) {
+    const NodeId& id = group.bundles[i].node_id;
+    nodes.insert(id);
+    const auto node = head.nodes().find(id);
+    const bool there =
+        node != head.nodes().end() && node->second.info.state != wire::NodeState::kDead &&
+        node->second.bundles.contains({group.group_id, static_cast<std::int32_t>(i)});
+    require(there, "group {} is created, and its bundle {} is nowhere", group.group_id.brief(), i);
+  }
   const bool packed = group.strategy == wire::PlacementStrategy::kStrictPack;
   const bool spread = group.strategy == wire::PlacementStrategy::kStrictSpread;
   require(!packed || nodes.size() == 1, "group {} is to be on one node, and is on {}",
@@ -170,21 +199,25 @@ std::string SchedulerOracle::unsettled_group(const GroupRecord& group) const {
   return {};
 }
 
-// A node holds what the head says that it holds, and nothing else.
-std::string SchedulerOracle::unsettled_reservations(int number) const {
-  if (!cluster_->node_up(number)) return {};
-  const NodeId id = cluster_->node_id(number);
-  std::map<GroupId, wire::Reservation> wanted;
+SchedulerOracle::Wanted SchedulerOracle::wanted_reservations() const {
+  Wanted wanted;
   for (const auto& [group_id, group] : cluster_->head()->groups()) {
     if (!group.created()) continue;
     for (const wire::BundleInfo& bundle : group.info.bundles) {
-      if (bundle.node_id != id) continue;
-      wire::Reservation& reservation = wanted[group_id];
+      wire::Reservation& reservation = wanted[bundle.node_id][group_id];
       reservation.group_id = group_id;
       reservation.generation = group.info.generation;
       add(reservation.resources, bundle.resources);
     }
   }
+  return wanted;
+}
+
+// A node holds what the head says that it holds, and nothing else.
+std::string SchedulerOracle::unsettled_reservations(int number, const Wanted& all) const {
+  if (!cluster_->node_up(number)) return {};
+  const auto here = all.find(cluster_->node_id(number));
+  auto wanted = here == all.end() ? Wanted::mapped_type() : here->second;
   for (const wire::Reservation& held : cluster_->reservations(number)) {
     const auto known = wanted.find(held.group_id);
     if (known == wanted.end() || known->second != held) {
@@ -223,9 +256,10 @@ std::string SchedulerOracle::unsettled_queue() const {
 std::string SchedulerOracle::unsettled() const {
   const HeadState* head = cluster_->head();
   if (head == nullptr) return "there is no head";
+  const Wanted wanted = wanted_reservations();
   for (int node = 0; node < cluster_->nodes(); ++node) {
     if (auto why = unsettled_node(node); !why.empty()) return why;
-    if (auto why = unsettled_reservations(node); !why.empty()) return why;
+    if (auto why = unsettled_reservations(node, wanted); !why.empty()) return why;
   }
   for (const auto& [id, actor] : head->actors()) {
     if (auto why = unsettled_actor(actor); !why.empty()) return why;

@@ -35,14 +35,23 @@ class SchedulerOracle {
   std::string uncleared() const;
 
  private:
+  // Where the newest process of an actor is, or was.
+  struct Place {
+    std::uint64_t generation = 0;
+    NodeId node_id;
+  };
+  void check_place(const wire::ActorInfo& info);
   void check_gang(const scheduler::HeadState& head, const std::vector<ActorId>& members) const;
-  void check_group(const wire::PlacementGroupInfo& group) const;
+  void check_group(const scheduler::HeadState& head, const wire::PlacementGroupInfo& group) const;
   void restarted(const scheduler::HeadState& head, const wire::EventRecord& event);
   void owner_gone(const wire::EventRecord& event) const;
   std::string unsettled_actor(const scheduler::ActorRecord& actor) const;
   std::string unsettled_node(int node) const;
   std::string unsettled_group(const scheduler::GroupRecord& group) const;
-  std::string unsettled_reservations(int node) const;
+  // What nodes are to hold for placement groups, as the head says.
+  using Wanted = std::map<NodeId, std::map<GroupId, wire::Reservation>>;
+  Wanted wanted_reservations() const;
+  std::string unsettled_reservations(int node, const Wanted& wanted) const;
   std::string unsettled_queue() const;
 
   World& world_;
@@ -50,9 +59,8 @@ class SchedulerOracle {
   const std::vector<std::unique_ptr<SimDriver>>* drivers_ = nullptr;
   std::deque<std::vector<ActorId>> gangs_;
   std::map<ActorId, const std::vector<ActorId>*> gang_of_;
-  std::map<ActorId, std::uint64_t> generations_;
+  std::map<ActorId, Place> places_;
   std::map<ActorId, std::vector<std::int64_t>> restarts_;
-  TimePoint head_since_{};
 };
 
 }  // namespace troupe::simulation

@@ -61,6 +61,7 @@ class Scenario {
   int groups_asked_ = 0;
   const int groups_wanted_;
   const int faults_wanted_;
+  const int kills_wanted_;
 };
 
 int sized(int wanted, World& world, int least, std::uint64_t more) {
@@ -81,7 +82,8 @@ Scenario::Scenario(World& world, const SchedulerOptions& options, SchedulerResul
                [this](Process::Place place) { return make_process(std::move(place)); }),
       faults_(cluster_, result, drivers_),
       groups_wanted_(options.groups >= 0 ? options.groups : 2 + actors_ / 20),
-      faults_wanted_(options.faults >= 0 ? options.faults : 8 + nodes_ / 4) {}
+      faults_wanted_(options.faults >= 0 ? options.faults : 8 + nodes_ / 4),
+      kills_wanted_(options.kills) {}
 
 ClusterOptions Scenario::cluster_options() {
   ClusterOptions options;
@@ -94,6 +96,7 @@ ClusterOptions Scenario::cluster_options() {
   };
   options.daemon_away_most = seconds(5);
   options.silent_crashes = true;
+  options.repeats_one_in = 50;
   switch (mistake_) {
     case SchedulerMistake::kNone:
       break;
@@ -120,6 +123,21 @@ ClusterOptions Scenario::cluster_options() {
       break;
     case SchedulerMistake::kForgetsRecords:
       options.forgets_records = true;
+      break;
+    case SchedulerMistake::kStartsTwice:
+      options.starts_twice = true;
+      break;
+    case SchedulerMistake::kLosesReleases:
+      options.loses_releases = true;
+      break;
+    case SchedulerMistake::kLosesExits:
+      options.loses_exits = true;
+      break;
+    case SchedulerMistake::kForgetsLeases:
+      options.forgets_leases = true;
+      break;
+    case SchedulerMistake::kAnswersTwice:
+      options.answers_twice = true;
       break;
   }
   options.on_decisions = [this](const std::vector<scheduler::Delta>& deltas) {
@@ -164,8 +182,8 @@ wire::ActorSpec Scenario::spec(const SimDriver& driver) {
     spec.restart.window_ms = 0;
   }
   spec.detached = world_.chance(4);
-  if (!driver.groups().empty() && world_.chance(3)) {
-    const auto& groups = driver.groups();
+  const auto& groups = driver.usable_groups();
+  if (!groups.empty() && world_.chance(3)) {
     const wire::PlacementGroupSpec& group = groups[world_.random.below(groups.size())];
     spec.placement_group = group.group_id;
     if (world_.chance(2)) {
@@ -195,7 +213,6 @@ void Scenario::ask_for_group(SimDriver& driver) {
   if (world_.chance(4)) group.bundles.front().resources[std::string(kGpu)] = wire::kResourceUnit;
   group.detached = world_.chance(4);
   ++groups_asked_;
-  ++result_.groups;
   driver.create_group(std::move(group));
 }
 
@@ -206,7 +223,6 @@ void Scenario::ask_for_actors(SimDriver& driver) {
   std::vector<wire::ActorSpec> specs;
   for (std::uint64_t i = 0; i < count; ++i) specs.push_back(spec(driver));
   asked_ += static_cast<int>(count);
-  result_.actors += static_cast<int>(count);
   if (gang) {
     ++result_.gangs;
     std::vector<ActorId> ids;
@@ -226,16 +242,17 @@ void Scenario::work(SimDriver& driver) {
   const std::uint64_t dice = world_.random.below(100);
   if (asked_ < actors_ && (dice < 40 || mine.empty())) {
     ask_for_actors(driver);
-  } else if (groups_asked_ < groups_wanted_ && dice < 52) {
-    ask_for_group(driver);
-  } else if (!driver.groups().empty() && dice < 44) {
-    const auto& groups = driver.groups();
+  } else if (groups_asked_ < groups_wanted_ && dice < 60) {
+    const int most = groups_wanted_ - groups_asked_;
+    for (int i = 0; i < std::min(most, 1 + groups_wanted_ / 50); ++i) ask_for_group(driver);
+  } else if (!driver.usable_groups().empty() && dice < 64) {
+    const auto& groups = driver.usable_groups();
     driver.remove_group(groups[world_.random.below(groups.size())].group_id);
-  } else if (mine.empty() || dice < 46) {
+  } else if (mine.empty() || dice < 66) {
     driver.list();
-  } else if (dice < 55) {
+  } else if (dice < 74) {
     driver.kill(any(), world_.chance(2), world_.chance(2) ? 0 : 200);
-  } else if (dice < 56) {
+  } else if (dice < 75) {
     driver.end_job();
   } else {
     for (int i = 0; i < 3 + actors_ / 100; ++i) driver.call(any());
@@ -295,7 +312,8 @@ void Scenario::run() {
   }
   // Half of the nodes die for good.
   world_.timeline.after(join_time_, [this] {
-    faults_.begin(faults_wanted_, faults_wanted_ == 0 ? 0 : nodes_ / 2, work_time_);
+    const int nodes_lost = faults_wanted_ == 0 ? 0 : nodes_ / 2;
+    faults_.begin({faults_wanted_, kills_wanted_, nodes_lost, work_time_});
   });
   step_for(work_time_ + join_time_);
   while (!faults_.over()) step_for(kLooksEvery);
@@ -338,6 +356,16 @@ std::string_view mistake_name(SchedulerMistake mistake) {
       return "leaks-descriptors";
     case SchedulerMistake::kForgetsRecords:
       return "forgets-records";
+    case SchedulerMistake::kStartsTwice:
+      return "starts-twice";
+    case SchedulerMistake::kLosesReleases:
+      return "loses-releases";
+    case SchedulerMistake::kLosesExits:
+      return "loses-exits";
+    case SchedulerMistake::kForgetsLeases:
+      return "forgets-leases";
+    case SchedulerMistake::kAnswersTwice:
+      return "answers-twice";
   }
   return "unknown";
 }
@@ -351,7 +379,10 @@ SchedulerResult& SchedulerResult::operator+=(const SchedulerResult& other) {
   gangs += other.gangs;
   groups += other.groups;
   processes += other.processes;
+  kills += other.kills;
+  crash_kills += other.crash_kills;
   requests += other.requests;
+  requests_repeated += other.requests_repeated;
   calls_answered += other.calls_answered;
   calls_failed += other.calls_failed;
   head_crashes += other.head_crashes;

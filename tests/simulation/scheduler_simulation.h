@@ -22,8 +22,13 @@ enum class SchedulerMistake : std::uint8_t {
   kLosesMessages,       // a connection that stays loses some of what the head says
   kLeaksDescriptors,    // a node does not close all that it should
   kForgetsRecords,      // a keeper does not hold all that it was given
+  kStartsTwice,         // a node starts a generation twice
+  kLosesReleases,       // a node holds on to what a placement group was to give back
+  kLosesExits,          // a lease is never free again: nobody hears that its process is gone
+  kForgetsLeases,       // a new head does not know all leases that the one before had given
+  kAnswersTwice,        // a request has two answers
 };
-inline constexpr int kSchedulerMistakes = 9;
+inline constexpr int kSchedulerMistakes = 14;
 std::string_view mistake_name(SchedulerMistake mistake);
 
 struct SchedulerOptions {
@@ -32,6 +37,7 @@ struct SchedulerOptions {
   int actors = 0;   // 0: some dozens, by the seed
   int groups = -1;  // placement groups; -1: some for every hundred actors
   int faults = -1;  // besides the nodes that die for good; -1: as many as fit the size
+  int kills = 0;    // of actors' processes, besides
   SchedulerMistake mistake = SchedulerMistake::kNone;
   bool trace = false;  // prints what happens
 };
@@ -43,12 +49,15 @@ struct SchedulerResult {
   std::int64_t virtual_ms = 0;
   // What happened, to see that the faults find something to break.
   int nodes_joined = 0;
-  int nodes_lost = 0;  // for good
-  int actors = 0;
-  int gangs = 0;
-  int groups = 0;
-  int processes = 0;
+  int nodes_lost = 0;   // for good
+  int actors = 0;       // accepted
+  int gangs = 0;        // asked for
+  int groups = 0;       // accepted
+  int processes = 0;    // of actors, started
+  int kills = 0;        // of processes, by the faults
+  int crash_kills = 0;  // of processes, with their machines
   int requests = 0;
+  int requests_repeated = 0;  // said again on another connection
   int calls_answered = 0;
   int calls_failed = 0;
   int head_crashes = 0;

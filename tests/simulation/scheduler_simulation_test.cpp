@@ -38,6 +38,9 @@ TEST_CASE("whatever fails, actors run once, leases fit, requests are answered, a
   // The faults reached what they are for.
   CHECK(total.nodes_lost > 0);
   CHECK(total.gangs > 0);
+  CHECK(total.groups > 0);
+  CHECK(total.kills > 0);
+  CHECK(total.requests_repeated > 0);
   CHECK(total.calls_answered > 0);
   CHECK(total.calls_failed > 0);
   CHECK(total.head_crashes > 0);
@@ -52,11 +55,25 @@ TEST_CASE("whatever fails, actors run once, leases fit, requests are answered, a
 TEST_CASE("a thousand nodes join and half of them die, under ten thousand actors") {
   SchedulerOptions options = scheduler_seed(1);
   options.nodes = 1000;
-  options.actors = 10'000;
+  options.actors = 12'000;
+  options.groups = 600;
   const SchedulerResult result = simulate_scheduler(options);
   CHECK_MESSAGE(result.violation.empty(), result.violation);
+  CHECK(result.nodes_joined == 1000);
+  CHECK(result.nodes_lost == 500);
+  // Some are refused: what they name is gone by then.
   CHECK(result.actors >= 10'000);
-  CHECK(result.nodes_lost > 300);
+  CHECK(result.groups >= 500);
+}
+
+TEST_CASE("a thousand kills leave no process behind and no leases that overlap") {
+  SchedulerOptions options = scheduler_seed(2);
+  options.nodes = 40;
+  options.actors = 1500;
+  options.kills = 1000;
+  const SchedulerResult result = simulate_scheduler(options);
+  CHECK_MESSAGE(result.violation.empty(), result.violation);
+  CHECK(result.kills >= 1000);
 }
 
 TEST_CASE("without faults every call to a living actor is answered") {

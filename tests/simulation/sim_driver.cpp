@@ -108,7 +108,8 @@ void SimDriver::ask(wire::ControlMessage message, std::function<void(const Statu
       },
       message);
   ++result_.requests;
-  auto& request = requests_[id] = {std::move(message), std::move(done), world_.timeline.now()};
+  const TimePoint now = world_.timeline.now();
+  auto& request = requests_[id] = {std::move(message), std::move(done), now, introduced_};
   if (introduced_) cluster_.send_to_head(link_, request.message);
 }
 
@@ -125,8 +126,11 @@ void SimDriver::received(const wire::ControlMessage& message) {
   introduced_ = reconnects_ = true;
   back_off_ = kRetryFirst;
   away_since_.reset();
+  // The head may have done them: then its answers were lost.
   for (auto& [number, request] : requests_) {
     request.asked = world_.timeline.now();
+    result_.requests_repeated += request.was_sent ? 1 : 0;
+    request.was_sent = true;
     cluster_.send_to_head(link_, request.message);
   }
   for (const auto& [actor, view] : views_) watch(actor);
@@ -162,6 +166,7 @@ void SimDriver::create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wa
       }
       return;
     }
+    result_.actors += static_cast<int>(ids.size());
     for (const ActorId& id : ids) {
       actors_.push_back(id);
       watch(id);
@@ -189,7 +194,9 @@ void SimDriver::create_group(wire::PlacementGroupSpec spec) {
       return require(!known, "{} is refused group {}, which the head knows: {}", name_,
                      spec.group_id.brief(), status.to_string());
     }
+    ++result_.groups;
     groups_.push_back(spec);
+    usable_groups_.push_back(spec);
     watch(spec.group_id);
   });
 }
@@ -203,7 +210,12 @@ void SimDriver::watch(GroupId group) {
   });
 }
 
+void SimDriver::forget_usable(GroupId group) {
+  std::erase_if(usable_groups_, [&](const auto& spec) { return spec.group_id == group; });
+}
+
 void SimDriver::remove_group(GroupId group) {
+  forget_usable(group);
   ask(wire::RemovePlacementGroup{0, group, "it is not needed any more"}, {});
 }
 
@@ -244,6 +256,7 @@ void SimDriver::updated(const wire::PlacementGroupInfo& info) {
               info.state == wire::PlacementGroupState::kRemoved,
           "{} hears of group {} after it was removed", name_, info.group_id.brief());
   view = info;
+  if (info.state == wire::PlacementGroupState::kRemoved) forget_usable(info.group_id);
 }
 
 bool SimDriver::knows(const wire::PlacementGroupInfo& truth) const {

@@ -46,6 +46,8 @@ class SimDriver {
   // Those that it created and that were accepted.
   const std::vector<ActorId>& actors() const { return actors_; }
   const std::vector<wire::PlacementGroupSpec>& groups() const { return groups_; }
+  // Of those, the ones that it has not removed, and has not heard to be removed.
+  const std::vector<wire::PlacementGroupSpec>& usable_groups() const { return usable_groups_; }
   // Nothing, or what it waits for.
   std::string waits_for() const;
   // Where what it knows of an actor is not `truth`.
@@ -57,6 +59,7 @@ class SimDriver {
     wire::ControlMessage message;
     std::function<void(const Status&)> done;
     TimePoint asked;
+    bool was_sent = false;
   };
 
   void connect();
@@ -69,6 +72,7 @@ class SimDriver {
   void updated(const wire::PlacementGroupInfo& info);
   void watch(ActorId actor);
   void watch(GroupId group);
+  void forget_usable(GroupId group);
   void call_over(const std::shared_ptr<CallRecord>& call, bool answered);
 
   Cluster& cluster_;
@@ -90,6 +94,7 @@ class SimDriver {
   std::vector<ActorId> actors_;
   std::map<ActorId, wire::ActorInfo> views_;
   std::vector<wire::PlacementGroupSpec> groups_;
+  std::vector<wire::PlacementGroupSpec> usable_groups_;
   std::map<GroupId, wire::PlacementGroupInfo> group_views_;
   std::vector<std::shared_ptr<CallRecord>> calls_;
 };

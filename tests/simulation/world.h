@@ -39,7 +39,7 @@ class World {
     const auto at = std::chrono::duration_cast<std::chrono::microseconds>(
                         timeline.now() - TimePoint(std::chrono::hours(1)))
                         .count();
-    hash = (hash ^ static_cast<std::uint64_t>(at)) * 0x9E3779B97F4A7C15u +
+    hash = (hash ^ static_cast<std::uint64_t>(at) ^ timeline.events()) * 0x9E3779B97F4A7C15u +
            xxh3_64(std::as_bytes(std::span(line)));
     if (trace_) fmt::print("{:>10.3f} ms  {}\n", static_cast<double>(at) / 1000, line);
   }

@@ -276,7 +276,9 @@ TEST_CASE("a cluster of a thousand nodes has a page of a bounded size") {
 }
 
 TEST_CASE("every kind of event that the sources name has its meaning") {
-  for (const char* kind : {"node_joined", "actor_died", "keeper_lost", "journal_failed"}) {
+  for (const char* kind :
+       {"node_joined", "actor_died", "group_created", "group_refused", "group_rescheduling",
+        "group_removed", "keeper_lost", "journal_failed"}) {
     CHECK(std::any_of(kEventKinds.begin(), kEventKinds.end(),
                       [&](const EventKind& k) { return k.name == kind; }));
   }
