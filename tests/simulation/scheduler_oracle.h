@@ -52,7 +52,7 @@ class SchedulerOracle {
   using Wanted = std::map<NodeId, std::map<GroupId, wire::Reservation>>;
   Wanted wanted_reservations() const;
   std::string unsettled_reservations(int node, const Wanted& wanted) const;
-  std::string unsettled_queue() const;
+  std::string unsettled_line() const;
 
   World& world_;
   Cluster* cluster_ = nullptr;

@@ -182,6 +182,7 @@ wire::ActorSpec Scenario::spec(const SimDriver& driver) {
     spec.restart.window_ms = 0;
   }
   spec.detached = world_.chance(4);
+  if (world_.chance(5)) spec.priority = static_cast<std::int32_t>(world_.random.below(3)) - 1;
   const auto& groups = driver.usable_groups();
   if (!groups.empty() && world_.chance(3)) {
     const wire::PlacementGroupSpec& group = groups[world_.random.below(groups.size())];
@@ -212,6 +213,7 @@ void Scenario::ask_for_group(SimDriver& driver) {
   }
   if (world_.chance(4)) group.bundles.front().resources[std::string(kGpu)] = wire::kResourceUnit;
   group.detached = world_.chance(4);
+  if (world_.chance(5)) group.priority = static_cast<std::int32_t>(world_.random.below(3)) - 1;
   ++groups_asked_;
   driver.create_group(std::move(group));
 }
