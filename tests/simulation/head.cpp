@@ -12,9 +12,11 @@ using namespace scheduler;
 namespace {
 
 constexpr const char* kJournalPath = "journal";
-// The head's invariants are looked at after every event where it knows no more nodes and actors
-// than this; less often where it knows more, so that looking costs about as much as deciding.
+// The head's invariants are looked at after every event where it knows no more nodes, actors and
+// groups than this. Where it knows more, once in so many events that about kLookedAtEach of them
+// are looked at for each event: that costs about as much as deciding.
 constexpr std::size_t kCheckedEachTime = 100;
+constexpr std::size_t kLookedAtEach = 20;
 
 }  // namespace
 
@@ -88,8 +90,8 @@ void Cluster::take(Outcome outcome) {
 }
 
 void Cluster::check_head() {
-  const std::size_t size = head_->nodes().size() + head_->actors().size();
-  if (++unchecked_ * kCheckedEachTime < size) return;
+  const std::size_t size = head_->nodes().size() + head_->actors().size() + head_->groups().size();
+  if (++unchecked_ * kLookedAtEach < size && size > kCheckedEachTime) return;
   unchecked_ = 0;
   const auto broken = head_->broken_invariant();
   require(!broken, "the head: {}", broken.value_or(""));
