@@ -23,6 +23,8 @@ constexpr Duration kVerdictTimeout = std::chrono::seconds(2);
 constexpr Duration kLastAnswersTimeout = milliseconds(200);
 // Deadlines of calls that have ended, besides as many as there are calls.
 constexpr std::size_t kEndedDeadlinesMax = 256;
+// A caller with more calls than these on their way streams them.
+constexpr std::size_t kCallsInStream = 8;
 // What a frame carries besides the arguments.
 constexpr std::size_t kCallOverheadBytes = 4096;
 
@@ -36,7 +38,6 @@ ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment
       caller_(caller) {}
 
 // --- calls
-// -------------------------------------------------------------------------------------------
 
 std::uint64_t ActorChannel::call(CallRequest request) {
   Answers answers;
@@ -88,7 +89,10 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
   message.timeout_us = std::chrono::duration_cast<microseconds>(left).count();
   message.arguments = std::move(call.request.arguments);
   wire::CallMessage envelope(std::move(message));
-  const Status sent = connection_->send(wire::encode(envelope));
+  // Who has many calls on their way does not wait for each: they leave together.
+  wire::Bytes frame = wire::encode(envelope);
+  const Status sent = calls_.size() > kCallsInStream ? connection_->send_soon(std::move(frame))
+                                                     : connection_->send(std::move(frame));
   auto& arguments = std::get<wire::Call>(envelope).arguments;
   if (sent.ok()) {
     ++socket_calls_;
@@ -177,7 +181,6 @@ std::string ActorChannel::label_locked() const {
 }
 
 // --- deadlines
-// ---------------------------------------------------------------------------------------
 
 void ActorChannel::add_deadline_locked(TimePoint time, std::uint64_t sequence) {
   if (deadlines_.size() > 2 * calls_.size() + kEndedDeadlinesMax) {
@@ -237,7 +240,6 @@ Status ActorChannel::deadline_error_locked(const PendingCall& call) const {
 }
 
 // --- finding the actor
-// -------------------------------------------------------------------------------
 
 void ActorChannel::start_watch() {
   const auto watch = environment_->directory->watch(
@@ -362,7 +364,6 @@ void ActorChannel::retry_later_locked() {
 }
 
 // --- talking to it
-// -----------------------------------------------------------------------------------
 
 void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> frame) {
   auto message = wire::decode_call(frame);
@@ -493,7 +494,6 @@ void ActorChannel::lose_sent_locked() {
 }
 
 // --- the end
-// -----------------------------------------------------------------------------------------
 
 void ActorChannel::fail(Status why) {
   Answers answers;

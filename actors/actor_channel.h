@@ -78,8 +78,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::uint64_t call(CallRequest request);
   // Forgets the call and asks the actor not to begin it. The sink is abandoned.
   void cancel(std::uint64_t sequence);
-  // For a thread that waits for an answer: reads answers from the fast road until `ended()` or the
-  // deadline. Returns early where there is no such road, or another thread reads already.
+  // For a thread that waits for an answer: sends calls that wait for company, and reads answers from
+  // the fast road until `ended()` or the deadline. Returns early where there is no such road, or
+  // another thread reads already.
   void read_answers(Deadline deadline, const std::function<bool()>& ended);
   // Shared memory for arguments of `bytes` bytes, to be given to call(); nothing where there is no
   // fast road or no room.

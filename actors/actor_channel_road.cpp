@@ -32,7 +32,6 @@ struct ActorChannel::RoadOffering {
 };
 
 // --- making it
-// ---------------------------------------------------------------------------------------
 
 void ActorChannel::count_answer_locked() {
   if (++answered_ >= kRoadAfterCalls && !road_offered_ && road_ == Road::kOpen) {
@@ -115,7 +114,6 @@ bool ActorChannel::has_fast_road() const {
 }
 
 // --- calls
-// -------------------------------------------------------------------------------------------
 
 // False: the call goes over the socket.
 bool ActorChannel::send_by_road_locked(std::uint64_t sequence, PendingCall& call,
@@ -161,14 +159,16 @@ std::optional<SlabLease> ActorChannel::take_slab(std::size_t bytes) {
 }
 
 // --- answers
-// -----------------------------------------------------------------------------------------
 
 void ActorChannel::read_answers(Deadline deadline, const std::function<bool()>& ended) {
   std::shared_ptr<CallerRoad> road;
+  std::shared_ptr<net::Connection> connection;
   {
     MutexLock lock(mutex_);
     road = fast_road_;
+    connection = connection_;
   }
+  if (connection) connection->flush();
   if (!road || !road->begin_wait()) return;
   const Clock& clock = environment_->loop->clock();
   while (!ended()) {

@@ -62,7 +62,6 @@ struct ActorClass {
 };
 
 // --- constructors
-// ------------------------------------------------------------------------------------
 
 template <typename T>
 constexpr auto constructor_of() {
@@ -111,7 +110,6 @@ struct ConstructorTraits<T, ConstructorSignature<P...>>
 };
 
 // --- methods
-// -----------------------------------------------------------------------------------------
 
 template <typename V>
 Result<wire::Bytes> encode_result(V&& value) {
@@ -162,7 +160,6 @@ template <typename T>
 using InvokersOf = MethodInvokers<T, std::remove_cvref_t<decltype(T::methods)>>;
 
 // --- saved state
-// -------------------------------------------------------------------------------------
 
 template <typename T>
 concept HasSave = requires(const T& actor) {

@@ -35,7 +35,6 @@
 namespace troupe::detail {
 
 // --- limits
-// ------------------------------------------------------------------------------------------
 
 // Calls answered on a connection before a road is made: most connections carry a handful.
 inline constexpr std::uint64_t kRoadAfterCalls = 32;
@@ -55,7 +54,6 @@ inline constexpr Duration kRoadSpin = std::chrono::microseconds(20);
 inline constexpr Duration kRoadSleepMax = std::chrono::seconds(1);
 
 // --- the shared pages
-// --------------------------------------------------------------------------------
 
 inline constexpr std::uint64_t kRoadMagic = 0x31444f5250555254;  // "TRUPROD1"
 inline constexpr std::uint32_t kRoadVersion = 1;
@@ -96,7 +94,6 @@ struct HostPage {
 inline constexpr std::size_t kHostPageBytes = 4096;
 
 // --- messages: a header, then `bytes` bytes, filled up to a multiple of 8
-// ----------------------------
 
 struct RoadCall {
   static constexpr std::uint32_t kInSlab = 1;  // the arguments are in the slab segment
@@ -122,7 +119,6 @@ static_assert(sizeof(RoadAnswer) == 16);
 constexpr std::size_t padded_bytes(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
 
 // --- the offer
-// ---------------------------------------------------------------------------------------
 
 inline constexpr const char* kRoadPurpose = ".road";
 

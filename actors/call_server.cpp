@@ -190,8 +190,12 @@ void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
   }
   MutexLock reading(road->reading());
   pump(road, kWholeRing);
-  if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
+  // Before the push that wakes the actor's thread: it must not find the ring still blocked, and
+  // sleep. Nothing is read from the ring before reading() is let go.
   road->count_socket_call();
+  if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
+  // What waited for this call; where it was not admitted nobody has been woken.
+  pump(road, kWholeRing);
 }
 
 std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
@@ -288,7 +292,13 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   if (sent && !call.keep_answer) return;
   if (call.road) frame = encode_reply(sequence, std::move(result));
   if (call.keep_answer) remember_locked(session, sequence, frame);
-  if (!sent && session.peer) (void)session.peer->connection->send(std::move(frame));
+  if (sent || !session.peer) return;
+  // While more calls wait their answers leave together.
+  if (mailbox_->calls() > 0) {
+    (void)session.peer->connection->send_soon(std::move(frame));
+  } else {
+    (void)session.peer->connection->send(std::move(frame));
+  }
 }
 
 void CallServer::remember_locked(Session& session, std::uint64_t sequence,

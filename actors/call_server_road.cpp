@@ -29,7 +29,6 @@ int granted_cpu_count() {
 }  // namespace
 
 // --- taking them
-// -------------------------------------------------------------------------------------
 
 void CallServer::accept_road(UniqueFd socket) {
   if (!host_page_ || offers_.size() >= static_cast<std::size_t>(kRoadsMax)) return;
@@ -129,7 +128,6 @@ void CallServer::publish_spin_locked() {
 }
 
 // --- reading
-// -----------------------------------------------------------------------------------------
 
 QueuedCall CallServer::queued_call(const std::shared_ptr<HostRoad>& road,
                                    const HostRoad::Call& call) const {

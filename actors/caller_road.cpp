@@ -22,7 +22,6 @@ constexpr std::array<std::byte, 8> kPadding{};
 }  // namespace
 
 // --- making it
-// ---------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<CallerRoad>> CallerRoad::create(Duration spin_max) {
   auto segment = TROUPE_TRY(memory::Segment::create("troupe-road", kRoadSegmentBytes));
@@ -87,7 +86,6 @@ Status CallerRoad::receive_reply(int socket) {
 }
 
 // --- calls
-// -------------------------------------------------------------------------------------------
 
 bool CallerRoad::write(const Call& call) {
   RoadCall header{};
@@ -125,7 +123,6 @@ std::uint64_t CallerRoad::waiting_calls(std::uint64_t socket_calls) const {
 }
 
 // --- answers
-// -----------------------------------------------------------------------------------------
 
 std::optional<CallerRoad::Answer> CallerRoad::front(bool& damaged) {
   const auto readable = answers_.readable(sizeof(RoadAnswer));
@@ -200,7 +197,6 @@ void CallerRoad::close() {
 }
 
 // --- slabs
-// -------------------------------------------------------------------------------------------
 
 std::optional<SlabLease> CallerRoad::take_slab(std::size_t bytes) {
   if (bytes == 0 || closed()) return std::nullopt;

@@ -20,7 +20,7 @@ namespace {
 // How long what the actors wrote last may take to arrive when the driver ends.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
 
-// The program that runs now, held open: what actors run even where it is built anew meanwhile.
+// The program that hosts actors, held open: what they run even where it is built anew meanwhile.
 std::function<Result<wire::Image>()> image_of(std::shared_ptr<process::Executable> executable) {
   return [executable]() -> Result<wire::Image> {
     return wire::Image{executable->path(), TROUPE_TRY(executable->xxh3())};
@@ -74,8 +74,10 @@ Cluster::~Cluster() {
 }
 
 // Joins the head as a driver: the client, and what handles call through.
-Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline) {
-  auto executable = TROUPE_TRY(process::Executable::self());
+Status Cluster::join(State& state, NodeId node_id, const std::string& job_name,
+                     const std::string& program, Deadline deadline) {
+  auto executable = TROUPE_TRY(program.empty() ? process::Executable::self()
+                                               : process::Executable::open(program));
   auto random = std::make_shared<SystemRandom>();
   net::EventLoop& loop = state.thread->loop();
   wire::ClientHello hello;
@@ -125,8 +127,8 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->head = state->embedded->head_address();
   state->token = state->embedded->token();
   state->node_id = state->embedded->node_id();
-  TROUPE_RETURN_IF_ERROR(
-      join(*state, state->node_id, options.job_name, Deadline::after(kControlTimeout)));
+  TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, options.job_name, options.program,
+                              Deadline::after(kControlTimeout)));
   // This process's own node tells it directly.
   if (state->shared) follow_output(*state);
   return Cluster(std::move(state));
@@ -157,7 +159,8 @@ Result<Cluster> Cluster::connect(const ConnectOptions& options) {
   auto state = std::make_unique<State>();
   state->head = {options.host, options.port, {}};
   state->token = options.token;
-  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_name, Deadline::after(options.timeout)));
+  TROUPE_RETURN_IF_ERROR(
+      join(*state, {}, options.job_name, options.program, Deadline::after(options.timeout)));
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);

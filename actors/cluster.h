@@ -44,6 +44,7 @@ struct EmbeddedOptions {
   OutputLimits output_limits;
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
+  std::string program;  // that hosts the job's actors (host_main); empty: this one
   LogLevel log_level = LogLevel::kWarning;  // of head and node, to standard error
   // An address of this machine and a token that others know: then worker nodes of other machines
   // may join, and end with this cluster. By default nobody else can.
@@ -58,6 +59,7 @@ struct ConnectOptions {
   std::uint16_t port = 0;
   net::Token token;
   std::string job_name = "driver";
+  std::string program;  // as EmbeddedOptions::program
   Duration timeout = kControlTimeout;
   OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
   bool follow_output = true;  // false: nobody asks the nodes for output
@@ -133,7 +135,8 @@ class Cluster {
  private:
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
-  static Status join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline);
+  static Status join(State& state, NodeId node_id, const std::string& job_name,
+                     const std::string& program, Deadline deadline);
   static void follow_output(State& state);
   std::unique_ptr<State> state_;
 };

@@ -91,7 +91,6 @@ HostRoad::HostRoad(const RoadOffer& offer, memory::Segment segment, memory::Segm
 }
 
 // --- calls
-// -------------------------------------------------------------------------------------------
 
 std::optional<HostRoad::Call> HostRoad::fail() {
   damaged_.store(true, std::memory_order_release);
@@ -148,7 +147,6 @@ void HostRoad::count_socket_call() {
 }
 
 // --- answers
-// -----------------------------------------------------------------------------------------
 
 bool HostRoad::answer(std::uint64_t sequence, const Result<wire::Bytes>& result) {
   RoadAnswer header{};

@@ -92,7 +92,6 @@ struct ArgumentOfConstructor {
 };
 
 // --- taking a method apart
-// -------------------------------------------------------------------------
 
 // What a caller gets of a method's result: Status becomes void, Result<T> becomes T (their failures
 // arrive as the call's own).
@@ -181,7 +180,6 @@ constexpr std::uint64_t signature_hash() {
 }
 
 // --- the list
-// ----------------------------------------------------------------------------------------
 
 template <auto A, auto B>
 constexpr bool same_method() {
@@ -254,7 +252,6 @@ inline constexpr ActorInterface kActorInterface{ActorClassTraits<T>::kType,
                                                 ActorClassTraits<T>::kSignatures};
 
 // --- encoding arguments
-// ------------------------------------------------------------------------------
 
 // Most calls have arguments of less: one allocation is enough.
 inline constexpr std::size_t kArgumentBytesUsual = 48;

@@ -45,7 +45,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t kLargeBytes = 1u << 20;
 
 // --- the machine
-// -------------------------------------------------------------------------------------
 
 int g_driver_cpu = 0;  // set once, in main()
 int g_actor_cpu = 0;
@@ -79,7 +78,6 @@ void pin_process(int cpu) {
 }
 
 // --- the actor
-// ---------------------------------------------------------------------------------------
 
 class Echo {
  public:
@@ -96,7 +94,6 @@ class Echo {
 };
 
 // --- measuring
-// ---------------------------------------------------------------------------------------
 
 void must(const Status& status) {
   if (status.ok()) return;
@@ -170,7 +167,6 @@ Round timed(int count, F once) {
 }
 
 // --- raw limits
-// --------------------------------------------------------------------------------------
 
 // A process that answers, pinned to the actor's CPU; ended by the destructor.
 class Answerer {
@@ -306,7 +302,6 @@ double raw_spawn_ms() {
 }
 
 // --- callers
-// -----------------------------------------------------------------------------------------
 
 enum class Way { kSpin, kNoSpin, kSocket, kTcp };
 
@@ -393,7 +388,6 @@ double large_calls(const ActorHandle<Echo>& handle, int count) {
 }
 
 // --- the benchmark
-// -----------------------------------------------------------------------------------
 
 struct Options {
   int repeats = 7;

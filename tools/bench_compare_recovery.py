@@ -13,71 +13,23 @@ Train's.
 """
 
 import argparse
-import fcntl
 import json
 import os
-import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 
-from harness import processes
+from harness import peers, processes
 from harness.figures import BAR_NOT_MET, Fault, Figures, median
 from harness.lines import LineWatch
 from harness.run import Run
-from harness.workplace import ROOT, Workplace, build
+from harness.workplace import Workplace, build
 
-PEERS = os.path.join(ROOT, "tools/peers")
 SAVE_EVERY, KILL_AFTER = 10, 17
 # Wall times of equal runs differ by so much: a smaller difference is not divided by.
 NOISE_S = 0.1
-INSIDE = "--inside-namespaces"
-# A fresh environment is 6 GB to fetch.
-INSTALL_TIMEOUT_S = 900
-
-
-def peers_python(figures):
-    """The Python of the peers' environment, made where it is missing."""
-    venv = os.environ.get("TROUPE_PEERS_VENV") or os.path.join(ROOT, "build/peers/venv")
-    python = os.path.join(os.path.abspath(venv), "bin/python")
-    check = [python, "-c", "import ray.train.torch, torch, transformers"]
-    if os.path.exists(python) and subprocess.run(check, capture_output=True, check=False).returncode == 0:
-        return python
-    figures.note(f"installing the peers into {venv}: some minutes")
-    for command in ([sys.executable, "-m", "venv", venv],
-                    [python, "-m", "pip", "install", "--quiet", "-r", os.path.join(PEERS, "requirements.txt")],
-                    check):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
-        if done.returncode != 0:
-            raise Fault(f"the peers cannot be installed: {' '.join(command)}:\n{done.stderr.strip()[-2000:]}")
-    return python
-
-
-def into_namespaces(arguments):
-    """Becomes this program in namespaces of its own: no network but loopback (Ray listens on the
-    machine's address otherwise), and processes that end with it."""
-    unshare = shutil.which("unshare")
-    if not unshare:
-        raise Fault("unshare is missing (package util-linux)")
-    flags = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    if os.geteuid() != 0:
-        flags = ["--user", "--map-root-user", *flags]
-    if subprocess.run([unshare, *flags, "true"], capture_output=True, check=False).returncode != 0:
-        raise Fault("namespaces cannot be made here: run it as root, or allow user namespaces")
-    os.execv(unshare, [unshare, *flags, sys.executable, os.path.abspath(__file__), INSIDE, *arguments])
-
-
-def loopback_up():
-    """`ip link set lo up`."""
-    get_flags, set_flags, up = 0x8913, 0x8914, 1
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        request = struct.pack("16sh14x", b"lo", 0)
-        flags = struct.unpack("16sh14x", fcntl.ioctl(control, get_flags, request))[1]
-        fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", flags | up))
 
 
 class PeerRun:
@@ -214,14 +166,14 @@ def warm_up(python):
 def compare(figures, options, python, bin_folder):
     bin_of_peers = os.path.dirname(python)
     job = ["{events}", "{folder}", str(options.steps), str(SAVE_EVERY)]
-    peers = {
+    commands = {
         "torchrun elastic, DDP": (10, [os.path.join(bin_of_peers, "torchrun"), "--standalone", "--nproc-per-node=2",
-                                       "--max-restarts=3", os.path.join(PEERS, "elastic_ddp.py"), *job]),
-        "Ray Train": (15, [python, os.path.join(PEERS, "ray_train.py"), *job]),
+                                       "--max-restarts=3", os.path.join(peers.FOLDER, "elastic_ddp.py"), *job]),
+        "Ray Train": (15, [python, os.path.join(peers.FOLDER, "ray_train.py"), *job]),
     }
     ours = cost_of_troupe(figures, options, bin_folder)
     warm_up(python)
-    for what, (times, command) in peers.items():
+    for what, (times, command) in commands.items():
         theirs = cost_of_peer(figures, options, what, command)
         ratio = theirs / max(ours, NOISE_S)
         figures.add(f"{what}: times what it costs Troupe", ratio, "")
@@ -230,7 +182,7 @@ def compare(figures, options, python, bin_folder):
 
 def main():
     arguments = sys.argv[1:]
-    inside = arguments[:1] == [INSIDE]
+    inside = arguments[:1] == [peers.INSIDE]
     parser = argparse.ArgumentParser(prog="tools/bench compare-recovery", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
@@ -243,11 +195,11 @@ def main():
     try:
         if options.steps < KILL_AFTER + 3:
             raise Fault(f"--steps must be at least {KILL_AFTER + 3}")
-        python = peers_python(figures)
+        python = peers.python(figures)
         bin_folder = build("troupe")
         if not inside:
-            into_namespaces(arguments)
-        loopback_up()
+            peers.into_namespaces(__file__, arguments)
+        peers.loopback_up()
         compare(figures, options, python, bin_folder)
     except Fault as fault:
         print(f"bench: {fault}", file=sys.stderr)

@@ -66,11 +66,12 @@ def _pair(figures, place, bin_folder, options, name, settings, kills, at_once, a
 
 def kills(figures, place, bin_folder, options):
     # Telling ranks from spares takes some steps before every strike.
-    steps = options.kills * (14 if options.spares else 4) + 50
+    count = options.kills or 100
+    steps = count * (14 if options.spares else 4) + 50
     settings = place.settings(options.model, steps, troupe__workers=options.world,
                               troupe__strategy=options.strategy)
-    what = f"{options.kills} kills, {options.strategy}, {options.world} ranks"
-    _pair(figures, place, bin_folder, options, "kills", settings, options.kills, 1, 0.12, what)
+    what = f"{count} kills, {options.strategy}, {options.world} ranks"
+    _pair(figures, place, bin_folder, options, "kills", settings, count, 1, 0.12, what)
 
 
 def together(figures, place, bin_folder, options):

@@ -24,7 +24,12 @@ static_assert(std::endian::native == std::endian::little, "frame lengths are lit
 
 constexpr std::size_t kHeaderBytes = 4;
 // Pieces given to the kernel in one call: its own limit is 1024.
-constexpr std::size_t kPiecesMax = 64;
+constexpr std::size_t kPiecesMax = 128;
+// Frames that wait for company leave when so many, or so many bytes, are there, and after this
+// time.
+constexpr std::size_t kCompanyFrames = 48;
+constexpr std::size_t kCompanyBytes = 32u << 10;
+constexpr Duration kCompanyTime = std::chrono::microseconds(200);
 // Reads at one wake-up, so that a fast sender does not keep others waiting.
 constexpr int kReadsPerWakeUp = 16;
 
@@ -56,7 +61,7 @@ class Core : public std::enable_shared_from_this<Core> {
     if (fd >= 0) watch(fd);
   }
 
-  Status send(Bytes frame) {
+  Status send(Bytes frame, bool soon) {
     if (frame.size() > options_.frame_bytes_max) {
       return error(Code::kInvalidArgument, "a frame of {} bytes to {} is above the limit of {}",
                    frame.size(), peer, options_.frame_bytes_max);
@@ -69,21 +74,22 @@ class Core : public std::enable_shared_from_this<Core> {
       return error(Code::kOverloaded, "{} does not read: {} bytes wait to be sent to it", peer,
                    queued_bytes_);
     }
-    const bool was_empty = queue_.empty();
     OutgoingFrame outgoing{static_cast<std::uint32_t>(frame.size()), std::move(frame)};
     queued_bytes_ += outgoing.total();
     queue_.push_back(std::move(outgoing));
-    if (!was_empty) return {};
-    // In the loop's thread what is sent in one turn leaves in one call, after it. Other threads
-    // write at once, which saves the way through the loop.
-    if (loop_.in_loop_thread()) {
-      loop_.post([self = shared_from_this()] { self->flush(); });
-      return {};
+    if (flush_is_due_) return {};
+    if (soon && queue_.size() < kCompanyFrames && queued_bytes_ < kCompanyBytes) {
+      wait_for_company();
+    } else {
+      send_queue();
     }
-    const Written written = write_queue();
-    if (written == Written::kAll) return {};
-    loop_.post([self = shared_from_this()] { self->flush(); });
     return {};
+  }
+
+  void flush_waiting() {
+    MutexLock lock(mutex_);
+    if (queue_.empty() || flush_is_due_ || closing_ || !socket_.valid()) return;
+    send_queue();
   }
 
   void close(std::int64_t flush_ms) {
@@ -164,6 +170,38 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // --- writing -----------------------------------------------------------------------------------
 
+  // In the loop's thread what is sent in one turn leaves in one call, after it. Other threads write
+  // at once, which saves the way through the loop.
+  void send_queue() TROUPE_REQUIRES(mutex_) {
+    if (!loop_.in_loop_thread() && write_queue() == Written::kAll) return;
+    flush_is_due_ = true;
+    loop_.post([self = shared_from_this()] { self->flush(); });
+  }
+
+  // One timer for a stream of such frames: it goes on while more of them come.
+  void wait_for_company() TROUPE_REQUIRES(mutex_) {
+    company_came_ = true;
+    if (!std::exchange(company_timer_, true)) start_company_timer();
+  }
+
+  void start_company_timer() {
+    loop_.call_after(kCompanyTime, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->company_time_passed();
+    });
+  }
+
+  // Loop thread.
+  void company_time_passed() {
+    {
+      MutexLock lock(mutex_);
+      company_timer_ = std::exchange(company_came_, false) && socket_.valid();
+      if (company_timer_) start_company_timer();
+      if (queue_.empty() || flush_is_due_) return;
+      flush_is_due_ = true;
+    }
+    flush();
+  }
+
   // Gives the queue to the kernel as far as it takes it.
   Written write_queue() TROUPE_REQUIRES(mutex_) {
     while (!queue_.empty()) {
@@ -220,6 +258,7 @@ class Core : public std::enable_shared_from_this<Core> {
       if (!socket_.valid()) return;
       fd = socket_.get();
       written = write_queue();
+      flush_is_due_ = written == Written::kSome;
     }
     if (written == Written::kSome) {
       loop_.when_writable(fd, [self = shared_from_this()] { self->flush(); });
@@ -297,6 +336,10 @@ class Core : public std::enable_shared_from_this<Core> {
   std::deque<OutgoingFrame> queue_ TROUPE_GUARDED_BY(mutex_);
   std::size_t front_sent_ TROUPE_GUARDED_BY(mutex_) = 0;  // bytes of the first frame that are gone
   std::size_t queued_bytes_ TROUPE_GUARDED_BY(mutex_) = 0;
+  // The loop's thread is going to write the queue, or waits until the socket takes more of it.
+  bool flush_is_due_ TROUPE_GUARDED_BY(mutex_) = false;
+  bool company_timer_ TROUPE_GUARDED_BY(mutex_) = false;  // it runs
+  bool company_came_ TROUPE_GUARDED_BY(mutex_) = false;   // since it was started
   bool closing_ TROUPE_GUARDED_BY(mutex_) = false;
 };
 
@@ -305,7 +348,9 @@ class StreamConnection final : public Connection {
   explicit StreamConnection(std::shared_ptr<Core> core) : core_(std::move(core)) {}
   ~StreamConnection() override { core_->close(0); }
   void start(Handlers handlers) override { core_->start(std::move(handlers)); }
-  Status send(Bytes frame) override { return core_->send(std::move(frame)); }
+  Status send(Bytes frame) override { return core_->send(std::move(frame), false); }
+  Status send_soon(Bytes frame) override { return core_->send(std::move(frame), true); }
+  void flush() override { core_->flush_waiting(); }
   void close(std::int64_t flush_ms) override { core_->close(flush_ms); }
   const std::string& peer() const override { return core_->peer; }
 

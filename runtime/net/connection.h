@@ -31,6 +31,12 @@ class Connection {
   // Queues a frame; any thread; frames of one thread keep their order. kOverloaded when more than
   // `queue_bytes_max` wait, kUnavailable when closed.
   virtual Status send(Bytes frame) = 0;
+  // As send(), but the frame may wait for company, of one's own or of others: it leaves with what
+  // send() sends next, at flush(), when enough of them wait, or within about 200 µs. For streams of
+  // small frames, whose every system call would cost more than what it carries.
+  virtual Status send_soon(Bytes frame) = 0;
+  // Sends what waits for company. Any thread.
+  virtual void flush() = 0;
   // Sends what is queued (bounded by `flush_ms`), then closes. Any thread.
   virtual void close(std::int64_t flush_ms = 0) = 0;
   virtual const std::string& peer() const = 0;

@@ -79,7 +79,6 @@ Result<std::unique_ptr<TlsSession>> TlsSession::server(std::shared_ptr<const Tls
 }
 
 // --- what OpenSSL does with the socket
-// -------------------------------------------------------------
 
 OpenSslHandle<bio_method_st> TlsSession::make_socket_method() {
   OpenSslHandle<bio_method_st> method(
@@ -155,7 +154,6 @@ long TlsSession::socket_control(bio_st* bio, int command, long, void*) {
 }
 
 // --- the session
-// -----------------------------------------------------------------------------------
 
 int TlsSession::on_certificate(int ok, x509_store_ctx_st* chain) {
   if (ok == 1) return ok;

@@ -105,6 +105,10 @@ CallMessage get(schema::CallMessage::Reader root) {
                               static_cast<unsigned>(root.which()))};
 }
 
+constexpr std::size_t kSmallPayloadBytes = 256;
+// With what else a call or an answer holds; whatever needs more goes on in segments on the heap.
+constexpr std::size_t kSmallSegmentWords = 24 + kSmallPayloadBytes / sizeof(capnp::word);
+
 // The bytes of the one field that may be large.
 std::size_t payload_bytes(const CallMessage& message) {
   if (const auto* call = std::get_if<Call>(&message)) return call->arguments.size();
@@ -116,9 +120,17 @@ std::size_t payload_bytes(const CallMessage& message) {
 }  // namespace codec
 
 Bytes encode(const CallMessage& message) {
-  capnp::MallocMessageBuilder builder(codec::segment_words(codec::payload_bytes(message)));
-  std::visit(codec::Put{builder.initRoot<schema::CallMessage>()}, message);
-  return codec::to_bytes(builder);
+  const std::size_t payload_bytes = codec::payload_bytes(message);
+  const auto write_into = [&](capnp::MallocMessageBuilder&& builder) {
+    std::visit(codec::Put{builder.initRoot<schema::CallMessage>()}, message);
+    return codec::to_bytes(builder);
+  };
+  // Most calls and answers are small: their first segment is on the stack.
+  if (payload_bytes > codec::kSmallPayloadBytes) {
+    return write_into(capnp::MallocMessageBuilder(codec::segment_words(payload_bytes)));
+  }
+  capnp::word segment[codec::kSmallSegmentWords] = {};
+  return write_into(capnp::MallocMessageBuilder(kj::arrayPtr(segment, codec::kSmallSegmentWords)));
 }
 
 Result<CallMessage> decode_call(std::span<const std::byte> frame) {

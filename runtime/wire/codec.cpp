@@ -16,11 +16,23 @@ Status malformed(const char* family, std::size_t size, std::string_view what) {
 }
 
 // Cap'n Proto reads whole words at word boundaries; a frame in the middle of a buffer is copied.
-kj::Array<capnp::word> aligned_copy(std::span<const std::byte> frame) {
-  auto words = kj::heapArray<capnp::word>(frame.size() / sizeof(capnp::word));
-  std::memcpy(words.begin(), frame.data(), frame.size());
-  return words;
-}
+class AlignedCopy {
+ public:
+  kj::ArrayPtr<const capnp::word> of(std::span<const std::byte> frame) {
+    const std::size_t count = frame.size() / sizeof(capnp::word);
+    void* space = small_;
+    if (frame.size() > sizeof small_) {
+      large_ = kj::heapArray<capnp::word>(count);
+      space = large_.begin();
+    }
+    std::memcpy(space, frame.data(), frame.size());
+    return kj::arrayPtr(static_cast<const capnp::word*>(space), count);
+  }
+
+ private:
+  alignas(capnp::word) std::byte small_[512];  // most calls and answers
+  kj::Array<capnp::word> large_;
+};
 
 }  // namespace
 
@@ -36,12 +48,11 @@ Status decode_frame(std::span<const std::byte> frame, const char* family,
     return malformed(family, frame.size(), "too many segments");
   }
 
-  kj::Array<capnp::word> copy;
+  AlignedCopy copy;
   const bool aligned = reinterpret_cast<std::uintptr_t>(frame.data()) % alignof(capnp::word) == 0;
-  if (!aligned) copy = aligned_copy(frame);
   const auto words = aligned ? kj::arrayPtr(reinterpret_cast<const capnp::word*>(frame.data()),
                                             frame.size() / kWord)
-                             : kj::ArrayPtr<const capnp::word>(copy.asPtr());
+                             : copy.of(frame);
 
   capnp::ReaderOptions options;
   // In proportion to the frame, so that a small one cannot point at itself a million times.

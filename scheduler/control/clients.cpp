@@ -7,6 +7,13 @@
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
+namespace {
+
+Status no_such_actor(ActorId id) {
+  return error(Code::kNotFound, "there is no actor {}", id.to_string());
+}
+
+}  // namespace
 
 ClientRecord* HeadState::client_of(PeerId peer) {
   const auto record = peers_.find(peer);
@@ -234,14 +241,14 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
     const ActorId id = spec.actor_id;
     create(std::move(spec), gang);
     enqueue(actors_.at(id), gang != 0 ? gang : next_order_++);
+    meet_expectations(actors_.at(id));
   }
 }
 
 void HeadState::on(PeerId peer, wire::KillActor& message) {
   const auto found = actors_.find(message.actor_id);
   if (found == actors_.end()) {
-    return reply(peer, message.request_id,
-                 error(Code::kNotFound, "there is no actor {}", message.actor_id.to_string()));
+    return reply(peer, message.request_id, no_such_actor(message.actor_id));
   }
   reply(peer, message.request_id, {});
   end_actor(found->second, message.allow_restart, message.grace_ms,
@@ -260,18 +267,55 @@ void HeadState::on(PeerId peer, wire::WatchActor& message) {
   }
   const auto found = actors_.find(id);
   if (found == actors_.end()) {
-    return reply(peer, message.request_id,
-                 error(Code::kNotFound, "there is no actor {}", id.to_string()));
+    if (!message.stop) return expect(peer, message.request_id, id);
+    std::erase_if(expected_[id], [peer](const Expectation& e) { return e.peer == peer; });
+    end_expectations(id);
+    return reply(peer, message.request_id, {});
   }
-  reply(peer, message.request_id, {});
   if (message.stop) {
+    reply(peer, message.request_id, {});
     found->second.watchers.erase(peer);
     peers_[peer].watched_actors.erase(id);
     return;
   }
-  found->second.watchers.insert(peer);
-  peers_[peer].watched_actors.insert(id);
-  send(peer, wire::ActorUpdate{visible(found->second)});
+  begin_watch(peer, message.request_id, found->second);
+}
+
+void HeadState::begin_watch(PeerId peer, std::uint64_t request_id, ActorRecord& actor) {
+  reply(peer, request_id, {});
+  actor.watchers.insert(peer);
+  peers_[peer].watched_actors.insert(actor.spec.actor_id);
+  send(peer, wire::ActorUpdate{visible(actor)});
+}
+
+// Whoever has a handle may have got it before its maker's request came here.
+void HeadState::expect(PeerId peer, std::uint64_t request_id, ActorId id) {
+  if (!expected_.contains(id) && expected_.size() >= config_.expected_actors_max) {
+    return reply(peer, request_id, no_such_actor(id));
+  }
+  const TimePoint until = now_.steady + config_.expect_timeout;
+  expected_[id].push_back({peer, request_id, until});
+  arm(until, TimerKind::kExpected, id.high, id.low);
+}
+
+void HeadState::meet_expectations(ActorRecord& actor) {
+  const auto expected = expected_.extract(actor.spec.actor_id);
+  if (expected.empty()) return;
+  for (const Expectation& e : expected.mapped()) {
+    if (peers_.contains(e.peer)) begin_watch(e.peer, e.request_id, actor);
+  }
+}
+
+// Those whose time has passed.
+void HeadState::end_expectations(ActorId id) {
+  const auto expected = expected_.find(id);
+  if (expected == expected_.end()) return;
+  std::erase_if(expected->second, [&](const Expectation& e) {
+    if (e.until > now_.steady) return false;
+    reply(e.peer, e.request_id, no_such_actor(id));
+    return true;
+  });
+  if (expected->second.empty()) expected_.erase(expected);
 }
 
 void HeadState::on(PeerId peer, wire::WatchNodes& message) {

@@ -1,6 +1,6 @@
 #pragma once
-// The head's decisions as values: what the journal keeps. A record is one version byte (1), one kind
-// byte, and the fields (fixed-size little-endian numbers, nested messages of runtime/wire).
+// The head's decisions as values: what the journal keeps. A record is one version byte (1), one
+// kind byte, and the fields (fixed-size little-endian numbers, nested messages of runtime/wire).
 //
 // Each delta states what is true from now on, never what changes, so that applying one twice is
 // applying it once.

@@ -24,12 +24,12 @@ inline constexpr std::array kEventKinds{
     EventKind{"node_returned", Severity::kInfo, "a node came back within its grace period"},
     EventKind{"node_disconnected", Severity::kWarning,
               "a node's connection closed; it may come back"},
-    EventKind{"node_suspected", Severity::kWarning,
-              "a node is silent for longer than usual: it takes nothing new"},
-    EventKind{"node_heard", Severity::kInfo, "a node that was suspected is heard again"},
     EventKind{"node_draining", Severity::kInfo, "a node takes no new actors"},
     EventKind{"node_left", Severity::kInfo, "a node stopped its actors and left"},
     EventKind{"node_died", Severity::kError, "a node was silent, or did not come back"},
+    EventKind{"node_suspected", Severity::kWarning,
+              "a node is silent for longer than usual: it takes nothing new until it is heard"},
+    EventKind{"node_heard", Severity::kInfo, "a suspected node is heard again"},
     EventKind{"daemon_restarted", Severity::kWarning,
               "a node's daemon was replaced; its actors ran on"},
     EventKind{"keeper_lost", Severity::kError,
@@ -40,12 +40,12 @@ inline constexpr std::array kEventKinds{
     EventKind{"actor_restarting", Severity::kWarning,
               "an actor's process ended; another one will come"},
     EventKind{"actor_died", Severity::kInfo, "an actor ended for good; the text says why"},
-    EventKind{"group_requested", Severity::kInfo, "a placement group was asked for"},
-    EventKind{"group_created", Severity::kInfo, "a placement group is reserved whole"},
+    EventKind{"group_requested", Severity::kInfo, "a placement group was accepted"},
+    EventKind{"group_created", Severity::kInfo, "a placement group is reserved, all of it"},
     EventKind{"group_refused", Severity::kWarning,
-              "a node did not agree to hold its part of a placement group: it is tried again"},
+              "a node could not hold its part of a placement group; it is tried again"},
     EventKind{"group_rescheduling", Severity::kWarning,
-              "a placement group lost a node: it was released whole and waits to be reserved anew"},
+              "a placement group lost a node, and with it its reservation; it is reserved anew"},
     EventKind{"group_removed", Severity::kInfo, "a placement group was removed"},
     EventKind{"owner_gone", Severity::kInfo, "a driver is gone; its actors end with it"},
     EventKind{"head_restarted", Severity::kWarning, "the head came back and knows its cluster"},
@@ -55,6 +55,11 @@ inline constexpr std::array kEventKinds{
     EventKind{"journal_written", Severity::kInfo, "the head's journal is whole again"},
     EventKind{"cluster_stopping", Severity::kInfo, "the cluster was told to stop"},
 };
+
+constexpr bool is_event_kind(std::string_view kind) {
+  return std::any_of(kEventKinds.begin(), kEventKinds.end(),
+                     [kind](const EventKind& k) { return k.name == kind; });
+}
 
 // kInfo for a kind that a later version may have added.
 constexpr Severity severity_of(std::string_view kind) {

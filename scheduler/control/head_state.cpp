@@ -135,6 +135,9 @@ void HeadState::run_timers() {
           came_room();
         }
         break;
+      case TimerKind::kExpected:
+        end_expectations(ActorId{high, low});
+        break;
       case TimerKind::kStop:
         break;  // stop_progress() looks at the clock
     }

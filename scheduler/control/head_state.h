@@ -23,8 +23,8 @@ struct HeadConfig {
   // Off for an embedded node, whose daemon shares the head's process.
   bool heartbeats = true;
   Duration heartbeat_interval = std::chrono::milliseconds(500);
-  // Silence after which a node counts as dead: its lease has ended, and the node stops its actors by
-  // itself (NodeConfig::fence_grace later).
+  // Silence after which a node counts as dead: its lease has ended, and the node stops its actors
+  // by itself (NodeConfig::fence_grace later).
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   // How unlikely a silence is at which a node is suspected (PhiAccrual): nothing new goes there
   // until it is heard again.
@@ -42,6 +42,9 @@ struct HeadConfig {
   Duration rejoin_grace = std::chrono::seconds(10);
   // How long nodes may take to stop their actors when the cluster stops.
   Duration stop_timeout = std::chrono::seconds(10);
+  // A watch of an actor that nobody has created waits so long for whoever is about to: a handle may
+  // arrive by another way before the request to create its actor does.
+  Duration expect_timeout = std::chrono::seconds(2);
   // How long nodes may take to prepare a placement group's bundles; and after a node refused, how
   // much later the next attempt is made.
   Duration prepare_timeout = std::chrono::seconds(5);
@@ -61,7 +64,8 @@ struct HeadConfig {
   std::size_t events_max = 10'000;         // the oldest are dropped
   std::size_t dead_actors_max = 1'000;     // remembered for `troupe actors`; the oldest are dropped
   std::size_t dead_nodes_max = 100;
-  std::size_t actors_max = 100'000;  // living; more are refused with kOverloaded
+  std::size_t actors_max = 100'000;          // living; more are refused with kOverloaded
+  std::size_t expected_actors_max = 10'000;  // watched and not created; of more it is said at once
 };
 
 class HeadState {
@@ -92,7 +96,7 @@ class HeadState {
   std::optional<std::string> broken_invariant() const;
 
  private:
-  enum class TimerKind : std::uint8_t { kNode, kClient, kActor, kStop, kGroup, kLine };
+  enum class TimerKind : std::uint8_t { kNode, kClient, kActor, kStop, kGroup, kLine, kExpected };
   using Timer = std::tuple<TimePoint, TimerKind, std::uint64_t, std::uint64_t>;
 
   // head_state.cpp
@@ -154,6 +158,10 @@ class HeadState {
   void on(PeerId peer, wire::EndJob& message);
   void peer_closed(PeerId peer);
   void drop_watches(PeerId peer, const PeerRecord& record);
+  void begin_watch(PeerId peer, std::uint64_t request_id, ActorRecord& actor);
+  void expect(PeerId peer, std::uint64_t request_id, ActorId id);
+  void meet_expectations(ActorRecord& actor);
+  void end_expectations(ActorId id);
   void owner_gone(const ClientRecord& client);
   void end_actors(const std::vector<ActorId>& ids, const std::string& reason);
   Status check_specs(const std::vector<wire::ActorSpec>& specs) const;
@@ -261,6 +269,13 @@ class HeadState {
   std::map<NodeId, NodeRecord> nodes_;
   std::map<ActorId, ActorRecord> actors_;
   std::map<std::string, ActorId, std::less<>> living_names_;
+  // Watches of actors that nobody has created yet. Not journalled: they are asked for again.
+  struct Expectation {
+    PeerId peer = 0;
+    std::uint64_t request_id = 0;
+    TimePoint until;
+  };
+  std::map<ActorId, std::vector<Expectation>> expected_;
   std::map<ClientId, ClientRecord> clients_;
   std::map<PeerId, PeerRecord> peers_;
   std::map<GroupId, GroupRecord> groups_;

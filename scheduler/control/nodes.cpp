@@ -46,7 +46,9 @@ Status HeadState::check_node(const wire::RegisterNode& message) const {
   if (message.node.node_id.empty()) {
     return Status(Code::kInvalidArgument, "a node registers without an id");
   }
-  if (stopping()) return Status(Code::kUnavailable, "the cluster is stopping");
+  const auto known = nodes_.find(message.node.node_id);
+  const bool returns = known != nodes_.end() && known->second.info.state != wire::NodeState::kDead;
+  if (stopping() && !returns) return Status(Code::kUnavailable, "the cluster is stopping");
   TROUPE_RETURN_IF_ERROR(check_labels(message.node.labels));
   wire::Resources held;
   for (const wire::RunningActor& entry : message.running) {
@@ -113,6 +115,8 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
   refresh(node);
   // Before any command that the new capacity leads to.
   send(peer, std::move(answer));
+  if (stopping())
+    send(peer, wire::ShutdownNode{stop_reason_});  // it was away when others were told
   came_room();
 }
 

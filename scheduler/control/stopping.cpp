@@ -19,16 +19,9 @@ void HeadState::on(PeerId peer, wire::StopCluster& message) {
     ActorRecord& actor = actors_.at(id);
     bury(actor, error(Code::kActorDied, "{} was ended: {}", describe(actor), stop_reason_));
   }
-  std::vector<NodeId> away;
+  // Those that are away may come back, within their time: they must learn that they are to end.
   for (const auto& [id, node] : nodes_) {
-    if (node.peer != 0) {
-      send(node.peer, wire::ShutdownNode{stop_reason_});
-    } else if (node.info.state != wire::NodeState::kDead) {
-      away.push_back(id);
-    }
-  }
-  for (const NodeId& id : away) {
-    declare_dead(nodes_.at(id), "node_left", "was away when the cluster stopped", Duration::zero());
+    if (node.peer != 0) send(node.peer, wire::ShutdownNode{stop_reason_});
   }
 }
 
@@ -36,7 +29,9 @@ void HeadState::on(PeerId peer, wire::StopCluster& message) {
 void HeadState::stop_progress() {
   if (ended_) return;
   bool left = false;
-  for (const auto& [id, node] : nodes_) left = left || node.peer != 0;
+  for (const auto& [id, node] : nodes_) {
+    left = left || node.peer != 0 || node.info.state != wire::NodeState::kDead;
+  }
   if (left && now_.steady < *stop_by_) return;
   ended_ = true;
   commands_.push_back(EndHead{stop_reason_});

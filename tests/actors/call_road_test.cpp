@@ -224,7 +224,6 @@ TEST_CASE("where nobody waits the bell rings, once until it is armed again") {
 }
 
 // --- peers that make no sense
-// ----------------------------------------------------------------------
 
 // What the other end of a road could do to its memory.
 struct Scribbler {
@@ -385,7 +384,6 @@ TEST_CASE("a host that scribbles over answers ends the road, not the caller") {
 }
 
 // --- death
-// -------------------------------------------------------------------------------------------
 
 TEST_CASE("a caller killed at any moment has published whole calls only") {
   for (int round = 0; round < 30; ++round) {

@@ -30,6 +30,7 @@ void check_says(const std::string& output, const std::string& words) {
   CHECK_MESSAGE(output.find(words) != std::string::npos, words);
 }
 
+// peer: OverloadTest
 TEST_CASE("mistakes do not compile, with a message") {
   const std::string output = compiler_output();
   check_says(output, "a pointer means nothing in another process");

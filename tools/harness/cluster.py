@@ -1,5 +1,6 @@
 """A cluster on loopback: a head and a worker, which come back by themselves unless told not to (--watch)."""
 
+import datetime
 import json
 import os
 import subprocess
@@ -90,6 +91,13 @@ class Cluster:
 
     def nodes(self):
         return json.loads(self._ask("nodes", "--json"))["nodes"]
+
+    def events(self, after=0):
+        """What happened, each with "unix_s"; those after a number alone."""
+        found = json.loads(self._ask("events", "--json", *(["--after", str(after)] if after else [])))["events"]
+        for event in found:
+            event["unix_s"] = datetime.datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
+        return found
 
     # --- what is there
 

@@ -99,7 +99,6 @@ class CheckpointSaver::Implementation {
 };
 
 // --- start
-// ------------------------------------------------------------------------------------------
 
 Result<std::vector<StartFacts>> CheckpointSaver::Implementation::exchange_facts(
     const StartFacts& mine) {
@@ -268,7 +267,6 @@ Status CheckpointSaver::Implementation::ship_rank(std::size_t rank, PlannedFileW
 }
 
 // --- seal
-// -------------------------------------------------------------------------------------------
 
 void CheckpointSaver::Implementation::post_drop() {
   if (is_root()) worker_.post([job = job_] { job->drop(); });
@@ -392,7 +390,6 @@ Status CheckpointSaver::Implementation::save_model(SaveContents contents) {
 }
 
 // --- the interface
-// ----------------------------------------------------------------------------------
 
 CheckpointSaver::CheckpointSaver(FileSystem& files, collective::Communicator& communicator,
                                  const Clock& clock, SaverOptions options, Logger log)

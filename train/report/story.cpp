@@ -133,7 +133,6 @@ void read_step_records(RunStory& story, std::span<const StepRecord> steps) {
 }
 
 // --- words
-// -----------------------------------------------------------------------------------------
 
 // With a full stop, and a capital where it begins with a word.
 std::string sentence(const std::string& words) {

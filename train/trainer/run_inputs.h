@@ -13,7 +13,6 @@
 namespace troupe::train {
 
 // --- events
-// ----------------------------------------------------------------------------------------
 
 // Trainers are processes' places: an actor each, numbered from 0. The first world_size of them
 // begin with the rank of their number, the others are spares. Which rank a trainer has may change
@@ -160,7 +159,6 @@ using RunInput =
                  TrainerSlow, TimePassed, SaveRequested, StopRequested>;
 
 // --- commands
-// --------------------------------------------------------------------------------------
 
 // To every rank: form the communicator of this generation, load, and step.
 struct BeginGeneration {

@@ -90,7 +90,6 @@ Result<TrainingRun::Meeting> TrainingRun::meet(Generation& generation) {
 }
 
 // --- from memory
-// -----------------------------------------------------------------------------------
 
 Status TrainingRun::resume(Generation& generation, const Meeting& meeting, TrainerLoaded& loaded) {
   Fixed& f = *fixed_;
@@ -165,7 +164,6 @@ Status TrainingRun::agree_on_saves(Generation& generation) {
 }
 
 // --- from a checkpoint, or from the beginning
-// -----------------------------------------------------
 
 Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   Fixed& f = *fixed_;
@@ -279,7 +277,6 @@ void TrainingRun::measure_gemms() {
 }
 
 // --- rank 0's reports
-// ------------------------------------------------------------------------------
 
 Status TrainingRun::open_recorder(const FollowUp* left) {
   Fixed& f = *fixed_;

@@ -190,7 +190,6 @@ Status TrainingRun::run_observed(Generation& generation) {
 }
 
 // --- the loop
-// ---------------------------------------------------------------------------------------
 
 TrainingStep TrainingRun::step_of(Generation& generation) {
   Fixed& f = *fixed_;
@@ -380,7 +379,6 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
 }
 
 // --- saving
-// ----------------------------------------------------------------------------------------
 
 bool TrainingRun::checkpoint_due(const CommitRecord& record, bool last) const {
   switch (fixed_->config().training.save_strategy) {

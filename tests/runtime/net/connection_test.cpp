@@ -68,6 +68,45 @@ TEST_CASE("frames arrive in order, from the loop's thread and from others") {
   }
 }
 
+TEST_CASE("frames that wait for company arrive in order, among those that do not") {
+  Two two;
+  constexpr std::uint32_t kCount = 5000;
+  std::vector<std::uint32_t> seen;
+  Promise<bool> done;
+  two.start(two.loop_b, *two.b,
+            {.on_frame =
+                 [&](std::span<const std::byte> frame) {
+                   std::uint32_t number;
+                   std::memcpy(&number, frame.data(), sizeof number);
+                   seen.push_back(number);
+                   if (seen.size() == kCount) done.set(true);
+                 },
+             .on_close = [](const Status&) {}});
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    Bytes frame(i % 97 == 0 ? 40'000 : 4);
+    std::memcpy(frame.data(), &i, sizeof i);
+    CHECK((i % 11 == 5 ? two.a->send(std::move(frame)) : two.a->send_soon(std::move(frame))).ok());
+    if (i % 500 == 0) two.a->flush();
+  }
+  CHECK(done.get());  // also the last, which nothing followed
+  CHECK(std::is_sorted(seen.begin(), seen.end()));
+}
+
+TEST_CASE("a frame that waits for company leaves by itself, at flush(), and before an end") {
+  for (const int how : {0, 1, 2}) {
+    Two two;
+    Promise<std::string> seen;
+    two.start(two.loop_b, *two.b,
+              {.on_frame = [&](std::span<const std::byte> frame) { seen.set(as_text(frame)); },
+               .on_close = [](const Status&) {}});
+    two.start(two.loop_a, *two.a, {.on_frame = [](auto) {}, .on_close = [](const Status&) {}});
+    CHECK(two.a->send_soon({std::byte{'x'}}).ok());
+    if (how == 1) two.a->flush();
+    if (how == 2) two.a->close(1000);
+    CHECK(seen.get() == "x");
+  }
+}
+
 TEST_CASE("a frame larger than the socket's buffer, there and back") {
   Two two;
   Promise<std::size_t> answer;

@@ -235,7 +235,6 @@ TEST_CASE("a stranger cannot find out which targets there are") {
 }
 
 // --- listeners that are no Troupe
-// ------------------------------------------------------------------
 
 TEST_CASE("a client names what does not answer as a Troupe listener does") {
   const UniqueFd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -274,7 +273,6 @@ TEST_CASE("a client names what does not answer as a Troupe listener does") {
 }
 
 // --- the first message's reader
-// --------------------------------------------------------------------
 
 TEST_CASE("the name is found in whole first messages, and their beginnings ask for the rest") {
   const std::string hello = client_hello("actor.12.troupe");

@@ -1,5 +1,7 @@
 // The head's decisions one by one: placing, restarting, ending, failing, coming back.
 
+#include <algorithm>
+
 #include "desk.h"
 
 using namespace troupe;
@@ -359,6 +361,68 @@ TEST_CASE("stopping ends actors, nodes, then the head") {
   desk.lose(kNodeOne);
   REQUIRE(!desk.commands.empty());
   CHECK(std::holds_alternative<EndHead>(desk.commands.back()));
+}
+
+TEST_CASE("a watch of an actor that is not there yet waits for its creation, for a while") {
+  Desk desk;
+  desk.say(kDriver, wire::WatchActor{20, kActor, "", false});
+  CHECK(desk.sent<wire::Reply>(kDriver).empty());
+  SUBCASE("it comes") {
+    desk.create({Desk::spec(kActor)});
+    const auto replies = desk.sent<wire::Reply>(kDriver);
+    REQUIRE(replies.size() == 2);
+    CHECK(replies[1].request_id == 20);
+    CHECK(replies[1].status.ok());
+    CHECK(desk.sent<wire::ActorUpdate>(kDriver).at(0).actor.actor_id == kActor);
+  }
+  SUBCASE("it does not") {
+    desk.pass(milliseconds(2100));
+    CHECK(desk.answer().code() == Code::kNotFound);
+    desk.create({Desk::spec(kActor)});
+    CHECK(desk.sent<wire::ActorUpdate>(kDriver).empty());
+  }
+  SUBCASE("nobody waits any more") {
+    desk.say(kDriver, wire::WatchActor{21, kActor, "", true});
+    CHECK(desk.answer().ok());
+    desk.pass(milliseconds(2100));
+    CHECK(desk.sent<wire::Reply>(kDriver).size() == 1);  // the same
+  }
+  SUBCASE("who waited is gone") {
+    desk.lose(kDriver);
+    desk.pass(milliseconds(2100));
+  }
+}
+
+TEST_CASE("stopping waits for a node that is away, and tells it when it comes back") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.restart();  // the node has not come back yet
+  wire::ClientHello hello;
+  hello.client_id = ClientId{9, 9};
+  desk.say(kDriver, hello);
+  const auto ended = [&] {
+    return std::any_of(desk.commands.begin(), desk.commands.end(), [](const Command& command) {
+      return std::holds_alternative<EndHead>(command);
+    });
+  };
+  desk.say(kDriver, wire::StopCluster{6, "done"});
+  CHECK_FALSE(ended());
+  SUBCASE("it comes back") {
+    wire::RunningActor running;
+    running.spec = Desk::spec(kActor);
+    running.generation = 1;
+    running.ready = true;
+    desk.node(21, kIdOne, 1, {running});
+    CHECK(desk.sent<wire::RegisterNodeReply>(21).at(0).status.ok());
+    CHECK(desk.sent<wire::ShutdownNode>(21).at(0).reason == "done");
+    CHECK_FALSE(ended());
+    desk.killed(21, kActor, 1);
+    desk.lose(21);
+  }
+  SUBCASE("it does not") { desk.pass(milliseconds(10'500)); }
+  CHECK(ended());
 }
 
 TEST_CASE("a head that comes back knows everything, and waits for its nodes") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/hash.h"
+#include "scheduler/control/event_kinds.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler::tests {
@@ -49,6 +50,7 @@ void World::take(const Outcome& outcome) {
     journal_.push_back(encode_delta(delta));
     trace_hash_ = trace_hash_ * 31 + xxh3_64(journal_.back());
     if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+      CHECK_MESSAGE(is_event_kind(logged->event.kind), logged->event.kind);
       if (logged->event.kind == "actor_restarting") {
         restarts_[logged->event.actor_id].push_back(logged->event.unix_time_us);
       }

@@ -1,0 +1,8 @@
+// The program whose processes host the actors of ray_test.cpp.
+
+#include "actors/host.h"
+#include "tests/peers/ray_actors.h"
+
+int main(int argc, char** argv) {
+  return troupe::host_main(argc, argv, troupe::tests::kRayActors).value_or(2);
+}

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Actors in Troupe beside actors in Ray, on this machine in this run: start, calls, creation, what
+a kill costs, memory at rest.
+
+    tools/bench compare-ray [--json] [--repeats N]
+
+Ray comes from PyPI (tools/peers/requirements.txt) into $TROUPE_PEERS_VENV, or build/peers/venv; that
+it cannot be had, or does not run, is a failure. Everything runs in namespaces of its own, with
+loopback alone, and ends with them. Ray's own way of measuring (microbenchmark): 1,000 asynchronous
+calls are sent, then awaited; Troupe keeps 1,000 on their way. Processes are where the kernel puts
+them, but for Troupe's "a core for each side", which pins both.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+
+from harness import peers, processes
+from harness.cluster import Cluster
+from harness.figures import BAR_NOT_MET, Fault, Figures
+from harness.workplace import Workplace, build
+
+# What is compared: its name in Ray's programs, in ours, and whether more is better.
+ROWS = [
+    ("start: one node, ready for actors", "start", "embedded head ready and node joined p50", False),
+    ("synchronous call, p50", "sync p50", "sync call, same node, spinning p50", False),
+    ("synchronous call, p99", "sync p99", "sync call, same node, spinning p99", False),
+    ("asynchronous calls, one caller, one actor", "async", "async calls 1 to 1, same node", True),
+    ("synchronous calls with 1 MiB", "1 MiB", "sync calls with a 1 MiB argument", True),
+    ("create an actor, to its first answer, p50", "create", "create a process actor to first answer p50", False),
+    ("kill -9 to the next process's first answer, p50", "respawn",
+     "kill -9 to the respawned actor's first answer p50", False),
+]
+IDLE_S = 5
+START_S = 60
+
+
+def run(place, command, what, environment=None, timeout_s=600):
+    log = place.file(what.replace(" ", "-") + ".log")
+    with open(log, "wb") as errors:
+        try:
+            done = subprocess.run(command, env={**place.environment(), **(environment or {})}, cwd=place.path,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, timeout=timeout_s,
+                                  check=False)
+        except subprocess.TimeoutExpired:
+            raise Fault(f"{what} did not end within {timeout_s} s") from None
+    if done.returncode != 0:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            raise Fault(f"{what} failed with code {done.returncode}: {file.read()[-1500:]}")
+    return done.stdout.decode(errors="replace")
+
+
+def lines(text):
+    """The "name value unit" lines of a peer's program, among whatever its system prints."""
+    found = {}
+    for line in text.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 3:
+            found[fields[0]] = (float(fields[1]), fields[2])
+    return found
+
+
+def ray_environment(python):
+    return {"PATH": os.path.dirname(python) + ":" + os.environ["PATH"], "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def ray_python(python, options):
+    with Workplace() as place:
+        program = os.path.join(peers.FOLDER, "ray_calls.py")
+        return lines(run(place, [python, program, str(options.repeats)], "Ray Python", ray_environment(python)))
+
+
+def ray_cpp(python, options):
+    """Builds the program against the wheel's library, whose ABI is the old one, and runs it."""
+    asked = subprocess.run([python, "-c", "import ray, os; print(os.path.join(os.path.dirname(ray.__file__), 'cpp'))"],
+                           capture_output=True, text=True, check=False)
+    library = asked.stdout.strip()
+    source = os.path.join(peers.FOLDER, "ray_calls.cc")
+    flags = ["-O2", "-std=c++17", "-D_GLIBCXX_USE_CXX11_ABI=0", f"-I{library}/include"]
+    link = [f"-L{library}/lib", "-lray_api", f"-Wl,-rpath,{library}/lib", "-lpthread"]
+    with Workplace() as place:
+        shared, program = place.file("ray_calls.so"), place.file("ray_calls")
+        run(place, ["g++", *flags, "-fPIC", "-shared", "-o", shared, source, *link], "building for Ray C++")
+        run(place, ["g++", *flags, "-o", program, source, *link], "building for Ray C++")
+        # The C++ driver does not find the token that its own head makes: both are given one.
+        environment = {**ray_environment(python), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
+                       "RAY_CALLS_REPEATS": str(options.repeats)}
+        head = "--num-cpus=2 --include-dashboard=false --object-store-memory=1000000000"
+        return lines(run(place, [program, f"--ray_code_search_path={shared}", f"--ray_head_args={head}"],
+                         "Ray C++", environment))
+
+
+def ray_memory_mb(python):
+    """Of everything that `ray start --head` leaves running."""
+    with Workplace() as place:
+        command = [os.path.join(os.path.dirname(python), "ray"), "start", "--head", "--node-ip-address=127.0.0.1",
+                   "--port=6399", "--num-cpus=2", "--object-store-memory=1000000000", "--include-dashboard=false",
+                   "--disable-usage-stats"]
+        start = time.monotonic()
+        run(place, command, "ray start", ray_environment(python), START_S)
+        ready_ms = (time.monotonic() - start) * 1e3
+        time.sleep(IDLE_S)
+        pids = processes.marked(place.mark)
+        return ready_ms, len(pids), sum(processes.pss_kib(pid) for pid in pids) * 1024 / 1e6
+
+
+def troupe_memory_mb(bin_folder):
+    with Workplace() as place:
+        start = time.monotonic()
+        with Cluster(place, bin_folder, 2, watch=False):
+            ready_ms = (time.monotonic() - start) * 1e3
+            time.sleep(IDLE_S)
+            pids = processes.marked(place.mark)
+            return ready_ms, len(pids), sum(processes.pss_kib(pid) for pid in pids) * 1024 / 1e6
+
+
+def troupe(bin_folder, options):
+    with Workplace() as place:
+        text = run(place, [f"{bin_folder}/bench_actors", "--json", "--repeats", str(options.repeats)], "Troupe")
+    return {name: (figure["value"], figure["unit"]) for name, figure in json.loads(text).items()}
+
+
+def compare(figures, options, python, bin_folder):
+    ours = troupe(bin_folder, options)
+    in_python = ray_python(python, options)
+    in_cpp = ray_cpp(python, options)
+    figures.note(f"{'':<52}{'Troupe':>12}{'Ray C++':>12}{'Ray Python':>12}  {'':6} Troupe is better")
+    for text, theirs, mine, more in ROWS:
+        value, unit = ours[mine]
+        found = [peer.get(theirs, (None, unit)) for peer in (in_cpp, in_python)]
+        best = [(value / other if more else other / value) for other, _ in found if other]
+        cells = "".join(f"{other:>12.4g}" if other else f"{'-':>12}" for other in [value, *[o for o, _ in found]])
+        figures.note(f"{text:<52}{cells}  {unit:<6} {min(best):.1f} times")
+        figures.add(f"{text}: Troupe", value, unit)
+        for name, (other, _) in zip(("Ray C++", "Ray Python"), found):
+            if other:
+                figures.add(f"{text}: {name}", other, unit)
+    for name, (ready_ms, count, memory) in (("Troupe", troupe_memory_mb(bin_folder)),
+                                            ("Ray", ray_memory_mb(python))):
+        figures.add(f"head and node, from the command to ready: {name}", ready_ms, "ms")
+        figures.add(f"head and node at rest, {count} processes, PSS: {name}", memory, "MB")
+
+
+def versions(python):
+    asked = subprocess.run([python, "-c", "import ray, sys; print(ray.__version__, sys.version.split()[0])"],
+                           capture_output=True, text=True, check=False)
+    return "Ray {} (Python {})".format(*asked.stdout.split())
+
+
+def main():
+    arguments = sys.argv[1:]
+    inside = arguments[:1] == [peers.INSIDE]
+    parser = argparse.ArgumentParser(prog="tools/bench compare-ray", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of each measurement, at least 5 (5)")
+    options = parser.parse_args(arguments[1:] if inside else arguments)
+    figures = Figures("compare-ray", options.json)
+    try:
+        python = peers.python(figures)
+        bin_folder = build("troupe", "bench_actors")
+        if not inside:
+            peers.into_namespaces(__file__, arguments)
+        peers.loopback_up()
+        figures.note(f"{versions(python)}, {len(os.sched_getaffinity(0))} processors")
+        compare(figures, options, python, bin_folder)
+    except Fault as fault:
+        print(f"bench: {fault}", file=sys.stderr)
+        return BAR_NOT_MET
+    return figures.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The systems that Troupe is compared with: their environment, and namespaces to run them in."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+
+from .figures import Fault
+from .workplace import ROOT
+
+FOLDER = os.path.join(ROOT, "tools/peers")
+# First argument of a program that into_namespaces() has started again.
+INSIDE = "--inside-namespaces"
+# A fresh environment is 6 GB to fetch.
+_INSTALL_TIMEOUT_S = 900
+
+
+def python(figures):
+    """The Python of the peers' environment ($TROUPE_PEERS_VENV, or build/peers/venv), made where it
+    is missing or has other versions than tools/peers/requirements.txt."""
+    venv = os.path.abspath(os.environ.get("TROUPE_PEERS_VENV") or os.path.join(ROOT, "build/peers/venv"))
+    program = os.path.join(venv, "bin/python")
+    requirements = os.path.join(FOLDER, "requirements.txt")
+    with open(requirements, "rb") as file:
+        wanted = hashlib.sha256(file.read()).hexdigest()
+    stamp = os.path.join(venv, "requirements.sha256")
+    if os.path.exists(program) and os.path.exists(stamp):
+        with open(stamp, encoding="utf-8") as file:
+            if file.read().strip() == wanted:
+                return program
+    figures.note(f"installing the peers into {venv}: some minutes")
+    for command in ([sys.executable, "-m", "venv", venv],
+                    [program, "-m", "pip", "install", "--quiet", "-r", requirements],
+                    [program, "-c", "import ray.train.torch, torch, transformers"]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise Fault(f"the peers cannot be installed: {' '.join(command)}:\n{done.stderr.strip()[-2000:]}")
+    with open(stamp, "w", encoding="utf-8") as file:
+        file.write(wanted + "\n")
+    return program
+
+
+def into_namespaces(program, arguments):
+    """Becomes this program in namespaces of its own: no network but loopback (Ray listens on the
+    machine's address otherwise), and processes that end with it."""
+    unshare = shutil.which("unshare")
+    if not unshare:
+        raise Fault("unshare is missing (package util-linux)")
+    flags = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        flags = ["--user", "--map-root-user", *flags]
+    if subprocess.run([unshare, *flags, "true"], capture_output=True, check=False).returncode != 0:
+        raise Fault("namespaces cannot be made here: run it as root, or allow user namespaces")
+    os.execv(unshare, [unshare, *flags, sys.executable, os.path.abspath(program), INSIDE, *arguments])
+
+
+def loopback_up():
+    """`ip link set lo up`."""
+    get_flags, set_flags, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(control, get_flags, request))[1]
+        fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", flags | up))
