@@ -268,7 +268,10 @@ void HeadState::on(PeerId peer, wire::WatchActor& message) {
   const auto found = actors_.find(id);
   if (found == actors_.end()) {
     if (!message.stop) return expect(peer, message.request_id, id);
-    std::erase_if(expected_[id], [peer](const Expectation& e) { return e.peer == peer; });
+    // What is given up has its answer, too.
+    for (Expectation& e : expected_[id]) {
+      if (e.peer == peer) e.until = now_.steady;
+    }
     end_expectations(id);
     return reply(peer, message.request_id, {});
   }

@@ -244,8 +244,9 @@ void NodeState::gone(Actor& actor) {
     may_come_back(actor);
     keep(actor);
   } else {
-    commands_.push_back(node_command::Unkeep{actor_key(id)});
+    // First what hangs on the actor's record: a next daemon finds nothing without that.
     drop_saved_state(actor);
+    commands_.push_back(node_command::Unkeep{actor_key(id)});
     drop_waiting(actor);
   }
   ended_.push_back(id);
@@ -291,8 +292,8 @@ void NodeState::tick_actors() {
     if (actor.keep_until && *actor.keep_until <= now_) {
       actor.keep_until.reset();
       job_may_have_ended_ = true;
-      commands_.push_back(node_command::Unkeep{actor_key(id)});
       drop_saved_state(actor);
+      commands_.push_back(node_command::Unkeep{actor_key(id)});
       drop_waiting(actor);
     }
   }

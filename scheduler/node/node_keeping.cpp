@@ -79,6 +79,8 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
 
 void NodeState::on(node_event::KeeperLost&) {
   const std::size_t count = by_host_.size();
+  // First of all: a next daemon takes up nothing where its node is not known.
+  if (joined_once_) keep_node();
   for (auto& [id, actor] : actors_) {
     // Its memory is not there any more either: what the keeper held goes with it.
     close(std::exchange(actor.saved_state, kNoFd));
@@ -95,7 +97,6 @@ void NodeState::on(node_event::KeeperLost&) {
     kill(actor);
   }
   while (!segments_.empty()) drop_segment(segments_.begin());
-  if (joined_once_) keep_node();
   note("keeper_lost",
        fmt::format("the keeper of node {} was killed, and with it {} processes and the memory that "
                    "was kept for their jobs",

@@ -34,6 +34,12 @@ Status NodeState::check_bundle(const wire::ActorSpec& spec) const {
                config_.node.name, spec.placement_group.brief());
 }
 
+std::vector<wire::Reservation> NodeState::reservations() const {
+  std::vector<wire::Reservation> all;
+  for (const auto& [id, held] : reservations_) all.push_back(held.reservation);
+  return all;
+}
+
 void NodeState::from_head(wire::PrepareBundles& prepare) {
   wire::Reservation& reservation = prepare.reservation;
   const GroupId id = reservation.group_id;

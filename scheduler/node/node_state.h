@@ -56,6 +56,8 @@ class NodeState {
   bool registered() const { return registered_; }
   // The segment that is kept for the job under this name.
   std::optional<FdHandle> segment(JobId job_id, const std::string& name) const;
+  // What is held for placement groups, committed or only prepared.
+  std::vector<wire::Reservation> reservations() const;
   // Processes that are not gone.
   std::size_t process_count() const { return by_host_.size(); }
   // What must always be true, as a sentence when it is not.

@@ -1,114 +1,64 @@
-// The head, its journal, the connections, the calls between processes.
+// The connections, the calls between processes.
 
 #include "cluster.h"
 
 #include <algorithm>
-
-#include "scheduler/policy/resources.h"
+#include <type_traits>
 
 namespace troupe::simulation {
 
 using namespace scheduler;
 using std::chrono::milliseconds;
 
-Cluster::Cluster(World& world, Factory factory) : world_(world), factory_(std::move(factory)) {
+namespace {
+
+constexpr std::size_t kDescribedMax = 4000;  // characters, of a report
+
+template <typename Message, typename... Others>
+constexpr bool kOneOf = (std::is_same_v<Message, Others> || ...);
+
+// Of a generation or an attempt: hearing it twice is hearing it once.
+template <typename Message>
+constexpr bool kSaidTwice =
+    kOneOf<Message, wire::StartActor, wire::StopActor, wire::PrepareBundles, wire::CommitBundles,
+           wire::ReleaseBundles, wire::ActorStarted, wire::ActorReady, wire::ActorExited,
+           wire::BundlesPrepared, wire::ActorUpdate, wire::PlacementGroupUpdate>;
+
+}  // namespace
+
+Cluster::Cluster(World& world, ClusterOptions options, Factory factory)
+    : world_(world), options_(std::move(options)), factory_(std::move(factory)) {
+  nodes_.resize(static_cast<std::size_t>(options_.nodes));
   start_head();
-  nodes_.resize(static_cast<std::size_t>(world.options.nodes));
-  for (int node = 0; node < world.options.nodes; ++node) boot_node(node);
+  if (!options_.boots_all) return;
+  for (int node = 0; node < options_.nodes; ++node) boot_node(node);
 }
 
 Cluster::~Cluster() = default;
 
 bool Cluster::whole() const {
   return head_ != nullptr && std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-           return node.up && !node.is_cut && node.state != nullptr;
+           return !node.up || (!node.is_cut && !node.frozen && node.state != nullptr);
          });
 }
 
-// --- the head ------------------------------------------------------------------------------------
-
-void Cluster::start_head() {
-  world_.note("head {} starts", ++heads_);
-  head_ = std::make_unique<HeadState>(head_config_);
-  head_tick_.reset();
-  for (const auto& record : journal_) {
-    const auto delta = decode_delta(record);
-    require(delta.ok(), "the journal does not decode: {}", delta.status().to_string());
-    const Status replayed = head_->replay(*delta);
-    require(replayed.ok(), "the journal does not replay: {}", replayed.to_string());
-  }
-  const auto unix_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                           world_.timeline.now().time_since_epoch())
-                           .count();
-  take(head_->resume({world_.timeline.now(), unix_us}));
-}
-
-void Cluster::crash_head() {
-  if (!head_) return;
-  world_.note("the head is killed");
-  head_.reset();
-  const auto links = std::exchange(links_, {});
-  for (const auto& [id, link] : links) {
-    link->head_open = false;
-    through(link, link->last_to_far, [link] {
-      if (std::exchange(link->far_open, false)) link->on_close();
-    });
-  }
-}
-
-void Cluster::feed_head(Event event) {
-  if (!head_) return;
-  const auto unix_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                           world_.timeline.now().time_since_epoch())
-                           .count();
-  take(head_->apply(std::move(event), {world_.timeline.now(), unix_us}));
-}
-
-void Cluster::take(const Outcome& outcome) {
-  for (const Delta& delta : outcome.deltas) {
-    journal_.push_back(encode_delta(delta));
-    if (const auto* logged = std::get_if<EventLogged>(&delta)) {
-      world_.note("head: {}", logged->event.text);
-    }
-  }
-  for (const Command& command : outcome.commands) {
-    if (const auto* send = std::get_if<SendMessage>(&command)) {
-      const auto link = links_.find(send->peer);
-      if (link != links_.end()) send_to_far(link->second, send->message);
-    } else if (const auto* close = std::get_if<ClosePeer>(&command)) {
-      const auto link = links_.find(close->peer);
-      if (link != links_.end()) close_from_head(LinkPtr(link->second));
-    }
-  }
-  const auto broken = head_->broken_invariant();
-  require(!broken, "the head: {}", broken.value_or(""));
-  arm_head();
-}
-
-void Cluster::arm_head() {
-  const auto due = head_->next_deadline();
-  if (!due || (head_tick_ && *head_tick_ <= *due)) return;
-  head_tick_ = *due;
-  world_.timeline.after(*due - world_.timeline.now(), [this, head = heads_, at = *due] {
-    if (!head_ || head != heads_ || head_tick_ != at) return;
-    head_tick_.reset();
-    feed_head(Tick{});
-    const auto next = head_->next_deadline();
-    require(!next || *next > world_.timeline.now(), "the head's deadline has passed");
-  });
+bool Cluster::node_well(int number) const {
+  const Node& node = at(number);
+  return node.up && !node.is_cut && !node.frozen && node.state != nullptr;
 }
 
 // --- connections ---------------------------------------------------------------------------------
 
 LinkPtr Cluster::connect(int node, std::function<void(wire::ControlMessage)> on_message,
                          std::function<void()> on_close) {
-  if (!head_ || nodes_[static_cast<std::size_t>(node)].is_cut) return nullptr;
+  if (!head_ || is_cut(node)) return nullptr;
   auto link = std::make_shared<Link>();
   link->id = next_peer_++;
   link->node = node;
   link->on_message = std::move(on_message);
   link->on_close = std::move(on_close);
   links_[link->id] = link;
+  if (node == kOutside) return link;
   auto& ends = nodes_[static_cast<std::size_t>(node)].links;
   std::erase_if(ends, [](const auto& end) { return end.expired(); });
   ends.push_back(link);
@@ -119,7 +69,7 @@ void Cluster::through(const LinkPtr& link, TimePoint& last, std::function<void()
   const TimePoint at = std::max(last, world_.timeline.now() + world_.delay());
   last = at;
   world_.timeline.after(at - world_.timeline.now(), [this, link, what = std::move(what)] {
-    if (nodes_[static_cast<std::size_t>(link->node)].is_cut || !link->held.empty()) {
+    if (is_cut(link->node) || !link->held.empty()) {
       link->held.push_back(what);
     } else {
       what();
@@ -128,29 +78,43 @@ void Cluster::through(const LinkPtr& link, TimePoint& last, std::function<void()
 }
 
 void Cluster::flush(const LinkPtr& link) {
-  while (!link->held.empty() && !nodes_[static_cast<std::size_t>(link->node)].is_cut) {
+  while (!link->held.empty() && !is_cut(link->node)) {
     const auto what = std::move(link->held.front());
     link->held.pop_front();
     what();
   }
 }
 
+bool Cluster::is_repeated(const wire::ControlMessage& message) {
+  const bool can_be =
+      std::visit([](const auto& m) { return kSaidTwice<std::decay_t<decltype(m)>>; }, message);
+  return can_be && options_.repeats_one_in != 0 && world_.chance(options_.repeats_one_in);
+}
+
 void Cluster::send_to_head(const LinkPtr& link, wire::ControlMessage message) {
   if (!link || !link->far_open) return;
-  through(link, link->last_to_head, [this, link, message = std::move(message)] {
-    if (link->head_open && link->far_open) feed_head(MessageArrived{link->id, message});
+  const int times = is_repeated(message) ? 2 : 1;
+  through(link, link->last_to_head, [this, link, times, message = std::move(message)] {
+    for (int i = 0; i < times; ++i) {
+      const bool arrives = link->far_open || !link->loses;
+      if (link->head_open && arrives) feed_head(MessageArrived{link->id, message});
+    }
   });
 }
 
 void Cluster::send_to_far(const LinkPtr& link, wire::ControlMessage message) {
   if (!link->head_open) return;
-  through(link, link->last_to_far, [link, message = std::move(message)] {
-    if (link->far_open) link->on_message(message);
+  const int times = is_repeated(message) ? 2 : 1;
+  through(link, link->last_to_far, [link, times, message = std::move(message)] {
+    for (int i = 0; i < times; ++i) {
+      if (link->far_open) link->on_message(message);
+    }
   });
 }
 
-void Cluster::close_from_far(const LinkPtr& link) {
+void Cluster::close_from_far(const LinkPtr& link, bool loses) {
   if (!link || !std::exchange(link->far_open, false)) return;
+  link->loses = loses;
   through(link, link->last_to_head, [this, link] {
     if (!std::exchange(link->head_open, false)) return;
     links_.erase(link->id);
@@ -164,6 +128,25 @@ void Cluster::close_from_head(const LinkPtr& link) {
   through(link, link->last_to_far, [link] {
     if (std::exchange(link->far_open, false)) link->on_close();
   });
+}
+
+Status Cluster::connect_actor(NodeId id, ActorId actor,
+                              std::shared_ptr<CallerConnection> connection) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end() || !node_well(found->second)) {
+    return Status(Code::kUnavailable, "its node does not answer");
+  }
+  const int number = found->second;
+  TROUPE_RETURN_IF_ERROR(at(number).state->check_actor(actor));
+  // By the time the caller has shown who it is, all may be different.
+  world_.timeline.after(world_.delay(), [this, number, actor, connection = std::move(connection),
+                                         daemon = at(number).daemons]() mutable {
+    Node& node = at(number);
+    if (node.daemons != daemon || !node.state) return;
+    const FdHandle fd = hold(node, std::move(connection));
+    feed_node(number, node_event::ConnectionArrived{actor, fd, wire::HostConnection{}});
+  });
+  return {};
 }
 
 // --- calls ---------------------------------------------------------------------------------------
@@ -217,17 +200,21 @@ std::string Cluster::describe() const {
   std::string text = head_ ? "head up" : "head down";
   if (head_) {
     for (const auto& [id, actor] : head_->actors()) {
-      if (actor.info.state == wire::ActorState::kAlive) continue;
-      text += fmt::format("; {} is {} (generation {})", actor.spec.name,
-                          wire::actor_state_name(actor.info.state), actor.info.generation);
+      if (actor.info.state == wire::ActorState::kAlive || actor.dead()) continue;
+      text +=
+          fmt::format("; {} {} is {} (generation {})", actor.spec.type, actor.spec.actor_id.brief(),
+                      wire::actor_state_name(actor.info.state), actor.info.generation);
+      if (text.size() > kDescribedMax) return text + " …";
     }
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
-    if (node.up && node.state && !node.is_cut && node.state->registered()) continue;
-    text += fmt::format("; node {}:{}{}{}{}", i, node.up ? "" : " down",
+    if (node.up && node.state && !node.is_cut && !node.frozen && node.state->registered()) continue;
+    text += fmt::format("; node {}:{}{}{}{}{}", i, node.up ? "" : " down",
                         node.state ? "" : " without daemon", node.is_cut ? " cut" : "",
+                        node.frozen ? " frozen" : "",
                         node.state && !node.state->registered() ? " not registered" : "");
+    if (text.size() > kDescribedMax) return text + " …";
   }
   for (const auto& [pid, process] : processes_) {
     if (process->alive() && process->stopped())

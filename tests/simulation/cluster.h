@@ -7,23 +7,30 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "disk.h"
 #include "process.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/head/journal.h"
 #include "scheduler/node/node_state.h"
 #include "world.h"
 
 namespace troupe::simulation {
 
+// Where a driver runs that is on no node.
+inline constexpr int kOutside = -1;
+
 // A control connection. Messages of one direction arrive in order; while the far end's node is cut
-// off they wait.
+// off they wait. Where it ends, what is under way may arrive before its end, or be lost.
 struct Link {
   scheduler::PeerId id = 0;
-  int node = 0;  // where the far end is
+  int node = 0;  // where the far end is, or kOutside
   bool head_open = true;
   bool far_open = true;
+  bool loses = true;  // what is under way, once its far end has closed
   TimePoint last_to_head{};
   TimePoint last_to_far{};
   std::deque<std::function<void()>> held;
@@ -32,10 +39,48 @@ struct Link {
 };
 using LinkPtr = std::shared_ptr<Link>;
 
+// A caller's connection to an actor: a descriptor whose copies the node, and then the process,
+// hold.
+struct CallerConnection : Memory {};
+
+struct ClusterOptions {
+  int nodes = 8;
+  bool boots_all = true;  // else boot_node() brings them, one by one
+  std::function<wire::Resources(int node)> node_total;
+  scheduler::HeadConfig head;
+  Duration fence_grace = scheduler::NodeConfig().fence_grace;
+  // What troupe worker has: how long a keeper holds processes without a daemon.
+  Duration keeper_hold = std::chrono::seconds(3);
+  Duration daemon_away_most = std::chrono::milliseconds(1500);
+  // Whether a node's machine can lose its power: nobody is told that its connections ended.
+  bool silent_crashes = false;
+  // One in so many of the control messages that can be said twice is said twice at once; 0: none.
+  std::uint64_t repeats_one_in = 0;
+
+  // --- planted mistakes
+  bool tells_ends_early = false;      // a process counts as gone while it runs
+  bool sends_before_journal = false;  // the head's commands leave before its decisions are kept
+  bool journals_one_by_one = false;   // decisions that belong together may be torn apart
+  std::uint64_t loses_one_in = 0;     // messages from the head on a connection that stays; 0: none
+  bool leaks_descriptors = false;     // some are never closed
+  bool forgets_records = false;       // the keeper does not hold all that it is given
+  bool starts_twice = false;          // a keeper starts two processes for one wish
+  bool loses_releases = false;        // some nodes do not hear that a group's bundles are released
+  bool loses_exits = false;           // the head does not hear of some processes' ends
+  bool forgets_leases = false;        // a new head does not know some that the one before had given
+  bool answers_twice = false;         // some answers of the head arrive twice
+
+  // --- for whoever watches
+  // Decisions of the head, before anybody hears of them.
+  std::function<void(const std::vector<scheduler::Delta>&)> on_decisions;
+  // A head has replayed its journal.
+  std::function<void()> on_head_start;
+};
+
 class Cluster {
  public:
   using Factory = std::function<std::unique_ptr<Process>(Process::Place)>;
-  Cluster(World& world, Factory factory);
+  Cluster(World& world, ClusterOptions options, Factory factory);
   ~Cluster();
 
   World& world() { return world_; }
@@ -47,13 +92,18 @@ class Cluster {
   LinkPtr connect(int node, std::function<void(wire::ControlMessage)> on_message,
                   std::function<void()> on_close);
   void send_to_head(const LinkPtr& link, wire::ControlMessage message);
-  void close_from_far(const LinkPtr& link);
+  // `loses`: what is under way in either direction.
+  void close_from_far(const LinkPtr& link, bool loses = true);
+  // A caller's connection to an actor on the node of this id: given to the node, or why not.
+  Status connect_actor(NodeId node, ActorId actor, std::shared_ptr<CallerConnection> connection);
 
   // --- processes
   Process* find(std::uint64_t pid);
   // The process of this actor that answers calls now.
   Process* ready_process(ActorId actor);
   std::vector<Process*> living(const std::string& type);
+  const std::map<std::uint64_t, std::unique_ptr<Process>>& processes() const { return processes_; }
+  std::vector<std::uint64_t> living_pids() const;
   // host → node.
   void tell_node(Process& process, wire::HostMessage message, MemoryPtr memory = nullptr);
   // Runs `what` in the actor's process when a call gets there, after earlier calls of the sender to
@@ -72,13 +122,22 @@ class Cluster {
   // kill -9 by somebody else.
   void kill_from_outside(Process& process);
   void crash_head();
+  // In its next append to the journal, or between the commands that follow.
+  void crash_head_in_flush() { head_dies_in_flush_ = true; }
   void start_head();
   bool head_up() const { return head_ != nullptr; }
+  std::uint64_t heads() const { return heads_; }
+  bool head_is_to_die() const { return head_dies_in_flush_; }
   void cut(int node);
   void mend(int node);
   void break_link(int node);
   void crash_node(int node);
   void boot_node(int node);
+  // Its operator ends it: actors first, and it says farewell.
+  void leave(int node);
+  // Every process of it stands still, the daemon's and the keeper's too.
+  void freeze(int node);
+  void thaw(int node);
   // At its next command.
   void kill_daemon(int node);
   void kill_keeper(int node);
@@ -89,6 +148,17 @@ class Cluster {
     return nodes_[static_cast<std::size_t>(node)].memory_life;
   }
   int nodes() const { return static_cast<int>(nodes_.size()); }
+  bool node_up(int node) const { return at(node).up; }
+  // Not cut off, not frozen, with a daemon, for so long.
+  bool node_well(int node) const;
+  NodeId node_id(int node) const { return at(node).id; }
+  std::size_t descriptors(int node) const { return at(node).descriptors.size(); }
+  // Of what the node's daemon put down.
+  std::vector<std::string> records(int node) const;
+  // What it holds for placement groups; nothing without a daemon.
+  std::vector<wire::Reservation> reservations(int node) const;
+  // Its living processes.
+  std::vector<const Process*> running(int node) const;
 
   const scheduler::HeadState* head() const { return head_.get(); }
   // What every part waits for, for a report of a run that does not go on.
@@ -110,11 +180,13 @@ class Cluster {
   };
   struct Node {
     NodeId id;
+    wire::Resources total;
     bool up = false;
     bool is_cut = false;
+    bool frozen = false;
     bool daemon_dies = false;
-    TimePoint spared_until{};
-    std::uint64_t boots = 0;  // of the machine
+    TimePoint excused_until{};  // it stood still: its processes may not know yet that they are over
+    std::uint64_t boots = 0;    // of the machine
     std::uint64_t memory_life = 1;
     std::uint64_t daemons = 0;  // of its daemon
     std::unique_ptr<scheduler::NodeState> state;
@@ -122,7 +194,9 @@ class Cluster {
     std::vector<std::weak_ptr<Link>> links;  // all whose far end is here
     std::uint64_t connecting = 0;
     std::optional<TimePoint> tick_at;
-    std::deque<scheduler::NodeEvent> soon;  // of its daemon's own doing
+    std::deque<scheduler::NodeEvent> soon;    // of its daemon's own doing
+    std::deque<std::function<void()>> later;  // while it is frozen
+    std::vector<std::uint64_t> frozen_pids;
     std::map<scheduler::FdHandle, MemoryPtr> descriptors;
     // The keeper's.
     std::map<scheduler::HostId, Host> hosts;
@@ -130,18 +204,41 @@ class Cluster {
     std::deque<std::function<void()>> unread;  // what hosts said while there was no daemon
   };
 
+  Node& at(int number) { return nodes_[static_cast<std::size_t>(number)]; }
+  const Node& at(int number) const { return nodes_[static_cast<std::size_t>(number)]; }
+  bool is_cut(int number) const { return number != kOutside && at(number).is_cut; }
+
+  // head.cpp
+  scheduler::Moment moment() const;
   void feed_head(scheduler::Event event);
-  void take(const scheduler::Outcome& outcome);
+  void take(scheduler::Outcome outcome);
+  void check_head();
+  void flush_head();
+  void crash_head_after(std::vector<scheduler::Command>& commands);
+  void carry_out(scheduler::Command& command);
+  bool is_lost(const wire::ControlMessage& message);
+  bool keep_decisions(const std::vector<scheduler::Delta>& deltas);
   void arm_head();
   void send_to_far(const LinkPtr& link, wire::ControlMessage message);
   void close_from_head(const LinkPtr& link);
   void through(const LinkPtr& link, TimePoint& last, std::function<void()> what);
+  bool is_repeated(const wire::ControlMessage& message);
   void flush(const LinkPtr& link);
 
   void feed_node(int number, scheduler::NodeEvent event);
   void arm_node(int number);
   void start_daemon(int number);
   void lose_daemon(int number);
+  void keeper_looks(int number);
+  void end_processes(int number);
+  void node_gone(int number);
+  void began(const Process& process);
+  void die(Process& process);
+  bool excused(int number) const;
+  void check_alone(const Process& process) const;
+  void check_room(int number) const;
+  // When the node does not stand still.
+  void when_awake(int number, std::function<void()> what);
   void from_host(int number, scheduler::HostId host, std::function<void()> what);
   scheduler::FdHandle hold(Node& node, MemoryPtr memory);
   MemoryPtr held(Node& node, scheduler::FdHandle fd);
@@ -172,18 +269,27 @@ class Cluster {
   void pump(std::uint64_t from, ActorId to);
 
   World& world_;
+  const ClusterOptions options_;
   const Factory factory_;
-  scheduler::HeadConfig head_config_;
   std::unique_ptr<scheduler::HeadState> head_;
   std::uint64_t heads_ = 0;
-  std::vector<std::vector<std::byte>> journal_;
+  Disk disk_;
+  std::unique_ptr<scheduler::Journal> journal_;
+  std::vector<scheduler::Delta> head_deltas_;  // decided, not kept yet
+  std::vector<scheduler::Command> head_commands_;
+  bool flush_posted_ = false;
+  bool head_dies_in_flush_ = false;
+  std::size_t unchecked_ = 0;  // events since the head's invariants were looked at
   std::map<scheduler::PeerId, LinkPtr> links_;
   scheduler::PeerId next_peer_ = 1;
   std::optional<TimePoint> head_tick_;
 
   std::vector<Node> nodes_;
+  std::map<NodeId, int> by_id_;
   std::map<std::uint64_t, std::unique_ptr<Process>> processes_;
   std::map<ActorId, std::uint64_t> newest_;  // process by actor
+  std::map<ActorId, std::vector<std::uint64_t>> living_;
+  std::set<scheduler::LeaseKey> spawned_;
   std::uint64_t next_pid_ = 100;
   scheduler::FdHandle next_fd_ = 1;
   std::map<std::pair<std::uint64_t, ActorId>, Route> routes_;

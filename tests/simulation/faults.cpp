@@ -17,7 +17,7 @@ constexpr auto kHangTimeout = seconds(3);
 }  // namespace
 
 void Faults::begin() {
-  left_ = world_.options.faults;
+  left_ = run_.options.faults;
   next();
 }
 
@@ -50,7 +50,7 @@ void Faults::kill_trainers(std::size_t count) {
     const std::size_t which = world_.random.below(trainers.size());
     auto* trainer = dynamic_cast<Trainer*>(trainers[which]);
     trainers.erase(trainers.begin() + static_cast<std::ptrdiff_t>(which));
-    ++world_.result.kills;
+    ++run_.result.kills;
     if (world_.chance(2)) {
       trainer->die_in_chunk();
       continue;
@@ -95,7 +95,7 @@ void Faults::stop_trainer() {
 
 void Faults::kill_controller() {
   if (Process* controller = cluster_.ready_process(run_.controller)) {
-    ++world_.result.controller_kills;
+    ++run_.result.controller_kills;
     cluster_.kill_from_outside(*controller);
   }
 }
@@ -115,26 +115,26 @@ void Faults::strike() {
   } else if (dice < 62) {
     kill_controller();
   } else if (dice < 71) {
-    ++world_.result.head_crashes;
+    ++run_.result.head_crashes;
     cluster_.crash_head();
     for_a_while(world_.between(5, 2500), [this] {
       if (!cluster_.head_up()) cluster_.start_head();
     });
   } else if (dice < 79) {
-    ++world_.result.daemon_kills;
+    ++run_.result.daemon_kills;
     cluster_.kill_daemon(node);
   } else if (dice < 86) {
     cluster_.break_link(node);
   } else if (dice < 92) {
-    ++world_.result.node_losses;
+    ++run_.result.node_losses;
     cluster_.cut(node);
     for_a_while(world_.chance(2) ? world_.between(50, 2500) : world_.between(2500, 9000),
                 [this, node] { cluster_.mend(node); });
   } else if (dice < 96) {
-    ++world_.result.node_losses;
+    ++run_.result.node_losses;
     cluster_.kill_keeper(node);
   } else {
-    ++world_.result.node_losses;
+    ++run_.result.node_losses;
     cluster_.crash_node(node);
     for_a_while(world_.between(100, 4000), [this, node] { cluster_.boot_node(node); });
   }

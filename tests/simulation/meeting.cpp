@@ -16,8 +16,7 @@ void Meeting::give(int rank, Payload payload, bool votes) {
   round.has[at] = true;
   (*round.given)[at] = std::move(payload);
   ++round.count;
-  const bool forgets = votes && world_.options.mistake == Mistake::kVoteWithoutAll;
-  const std::size_t enough = forgets ? members_.size() - 1 : members_.size();
+  const std::size_t enough = votes && forgets_votes_ ? members_.size() - 1 : members_.size();
   if (round.count >= enough && !round.complete) deliver(number, round);
 }
 
@@ -51,7 +50,7 @@ void MeetingPlace::arrive(std::uint64_t generation, int rank, int world_size, Tr
   std::vector<Trainer*> members;
   for (const auto& [number, member] : waiting) members.push_back(member);
   waiting_.erase(generation);
-  const auto meeting = std::make_shared<Meeting>(world_, generation, members);
+  const auto meeting = std::make_shared<Meeting>(world_, generation, members, forgets_votes_);
   for (std::size_t i = 0; i < members.size(); ++i) members[i]->met(meeting, static_cast<int>(i));
 }
 

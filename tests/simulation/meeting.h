@@ -25,12 +25,14 @@ using Gathered = std::shared_ptr<const std::vector<Payload>>;
 // every other one learns it, each in its own time; what was complete before may still arrive.
 class Meeting {
  public:
-  Meeting(World& world, std::uint64_t generation, std::vector<Trainer*> members)
+  // `forgets_votes`: a planted mistake.
+  Meeting(World& world, std::uint64_t generation, std::vector<Trainer*> members, bool forgets_votes)
       : world_(world),
         generation_(generation),
         members_(std::move(members)),
         calls_(members_.size()),
-        gone_(members_.size()) {}
+        gone_(members_.size()),
+        forgets_votes_(forgets_votes) {}
 
   std::uint64_t generation() const { return generation_; }
   // `votes`: the collective that commits a step.
@@ -51,6 +53,7 @@ class Meeting {
   const std::vector<Trainer*> members_;
   std::vector<std::uint64_t> calls_;  // by rank: the next one's number
   std::vector<bool> gone_;
+  const bool forgets_votes_;
   std::map<std::uint64_t, Round> rounds_;
 };
 using MeetingPtr = std::shared_ptr<Meeting>;
@@ -58,7 +61,7 @@ using MeetingPtr = std::shared_ptr<Meeting>;
 // Where ranks wait for each other, by generation.
 class MeetingPlace {
  public:
-  explicit MeetingPlace(World& world) : world_(world) {}
+  MeetingPlace(World& world, bool forgets_votes) : world_(world), forgets_votes_(forgets_votes) {}
   // All ranks get their meeting once the last one is there. A later process of a rank takes the
   // place of one that waits no more.
   void arrive(std::uint64_t generation, int rank, int world_size, Trainer& trainer);
@@ -66,6 +69,7 @@ class MeetingPlace {
 
  private:
   World& world_;
+  const bool forgets_votes_;
   std::map<std::uint64_t, std::map<int, Trainer*>> waiting_;
 };
 

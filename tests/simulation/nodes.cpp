@@ -11,12 +11,30 @@ namespace troupe::simulation {
 using namespace scheduler;
 using std::chrono::milliseconds;
 
+namespace {
+
+// How long a node that stood still may take to end what is over: it looks at its clock at once,
+// and a process may be in the kernel for a while.
+constexpr auto kExcusedAfterThaw = milliseconds(500);
+
+// Whether a node may hold more for placement groups after this than before.
+bool may_reserve(const NodeEvent& event) {
+  const auto* said = std::get_if<node_event::FromHead>(&event);
+  return said != nullptr && (std::holds_alternative<wire::PrepareBundles>(said->message) ||
+                             std::holds_alternative<wire::RegisterNodeReply>(said->message));
+}
+
+}  // namespace
+
 // --- the machine ---------------------------------------------------------------------------------
 
 void Cluster::boot_node(int number) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   if (node.up) return;
+  by_id_.erase(node.id);
   node.id = NodeId::make(world_.random);
+  by_id_[node.id] = number;
+  node.total = options_.node_total(number);
   node.up = true;
   node.is_cut = false;
   ++node.boots;
@@ -27,20 +45,94 @@ void Cluster::boot_node(int number) {
 void Cluster::crash_node(int number) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   if (!node.up) return;
-  world_.note("node {} crashes", number);
+  const bool silently = options_.silent_crashes && world_.chance(2);
+  world_.note("node {} crashes{}", number, silently ? ", and nobody is told" : "");
+  if (silently) {
+    for (const auto& end : node.links) {
+      if (const LinkPtr link = end.lock()) link->far_open = false;
+    }
+  }
+  node_gone(number);
+}
+
+void Cluster::node_gone(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
   node.up = false;
   ++node.memory_life;
   lose_daemon(number);
-  for (const auto& [host, entry] : node.hosts) {
-    if (Process* process = find(entry.pid)) process->die();
-  }
-  node.hosts.clear();
-  node.kept.clear();
+  end_processes(number);
   node.unread.clear();
-  node.is_cut = false;
+  node.later.clear();
+  node.frozen_pids.clear();
+  node.is_cut = node.frozen = false;
   const auto ends = node.links;
   for (const auto& end : ends) {
     if (const LinkPtr link = end.lock()) flush(link);
+  }
+}
+
+// With what was kept for them.
+void Cluster::end_processes(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  for (const auto& [host, entry] : node.hosts) {
+    if (Process* process = find(entry.pid)) die(*process);
+  }
+  node.hosts.clear();
+  node.kept.clear();
+}
+
+void Cluster::leave(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.state) return;
+  world_.note("node {} is to leave", number);
+  feed_node(number, node_event::ShutDown{"its operator ended it"});
+}
+
+void Cluster::freeze(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.up || node.frozen) return;
+  node.frozen = true;
+  for (const auto& [host, entry] : node.hosts) {
+    Process* process = find(entry.pid);
+    if (!process->alive() || process->stopped()) continue;
+    process->stop();
+    node.frozen_pids.push_back(entry.pid);
+  }
+}
+
+void Cluster::thaw(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (!node.frozen) return;
+  node.frozen = false;
+  node.excused_until = world_.timeline.now() + kExcusedAfterThaw;
+  for (const std::uint64_t pid : std::exchange(node.frozen_pids, {})) {
+    if (Process* process = find(pid); process->alive()) process->go_on();
+  }
+  world_.timeline.after(kExcusedAfterThaw, [this, number] {
+    if (excused(number)) return;
+    for (const auto& [host, entry] : at(number).hosts) {
+      if (const Process* process = find(entry.pid); process->alive()) check_alone(*process);
+    }
+  });
+  const std::uint64_t boot = node.boots;
+  auto later = std::exchange(node.later, {});
+  while (!later.empty()) {
+    const auto what = std::move(later.front());
+    later.pop_front();
+    what();
+    if (node.boots != boot || !node.up) return;
+    if (!node.frozen) continue;
+    node.later.insert(node.later.begin(), later.begin(), later.end());
+    return;
+  }
+}
+
+void Cluster::when_awake(int number, std::function<void()> what) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (node.frozen) {
+    node.later.push_back(std::move(what));
+  } else {
+    what();
   }
 }
 
@@ -56,7 +148,6 @@ void Cluster::mend(int number) {
   if (!node.is_cut) return;
   world_.note("node {} reaches the head again", number);
   node.is_cut = false;
-  node.spared_until = world_.timeline.now() + std::chrono::seconds(4);
   const auto ends = node.links;
   for (const auto& end : ends) {
     if (const LinkPtr link = end.lock()) flush(link);
@@ -68,7 +159,7 @@ void Cluster::break_link(int number) {
   if (!node.link || !node.link->far_open) return;
   world_.note("the connection of node {} breaks", number);
   const LinkPtr link = std::exchange(node.link, nullptr);
-  close_from_far(link);
+  close_from_far(link, world_.chance(2));
   feed_node(number, node_event::HeadDown{Status(Code::kUnavailable, "the connection broke")});
 }
 
@@ -81,10 +172,8 @@ void Cluster::start_daemon(int number) {
   config.node.node_id = node.id;
   config.node.name = fmt::format("node-{}", number);
   config.node.endpoint = {"simulated", static_cast<std::uint16_t>(1000 + number), ""};
-  config.node.total = {
-      {std::string(kCpu), (world_.options.ranks_per_node + 2) * wire::kResourceUnit}};
-  if (world_.options.mistake == Mistake::kForgetsFencing)
-    config.fence_grace = std::chrono::hours(1);
+  config.node.total = node.total;
+  config.fence_grace = options_.fence_grace;
   node.state = std::make_unique<NodeState>(std::move(config), world_.timeline.now());
   node.daemon_dies = false;
   ++node.daemons;
@@ -102,6 +191,9 @@ void Cluster::start_daemon(int number) {
       if (const auto* segment = std::get_if<wire::KeptSegment>(&kept.record)) {
         adopt.segments.push_back({*segment, hold(node, kept.memory)});
       }
+      const bool actors = key.starts_with(kActorKeys);
+      require(!actors || kept.start, "the keeper of node {} has half of the record {}", number,
+              key);
       if (!kept.start) continue;
       node_event::Adopt::Actor actor;
       actor.kept = std::get<wire::KeptActor>(kept.record);
@@ -141,7 +233,40 @@ void Cluster::lose_daemon(int number) {
   node.soon.clear();
   ++node.connecting;
   ++node.daemons;
-  if (const LinkPtr link = std::exchange(node.link, nullptr)) close_from_far(link);
+  const LinkPtr link = std::exchange(node.link, nullptr);
+  if (link) close_from_far(link, world_.chance(2));
+}
+
+// What the daemon that is gone has left: nobody took it up.
+void Cluster::keeper_looks(int number) {
+  const Node& gone = at(number);
+  TimePoint ends = world_.timeline.now() + options_.keeper_hold;
+  if (const auto kept = gone.kept.find(kNodeKey); kept != gone.kept.end()) {
+    const auto& node = std::get<wire::KeptNode>(kept->second.record);
+    if (node.joined && node.heartbeat_timeout_ms > 0) {
+      const TimePoint lease_end = TimePoint(Duration(node.contact_ns)) +
+                                  milliseconds(node.heartbeat_timeout_ms) + options_.fence_grace;
+      ends = std::min(ends, std::max(lease_end, world_.timeline.now()));
+    }
+  }
+  // It looks at the clock now and then.
+  ends += world_.between(0, 100);
+  const auto look = [this, number, daemon = gone.daemons, boot = gone.boots] {
+    Node& node = at(number);
+    if (node.daemons != daemon || node.boots != boot || !node.up) return;
+    world_.note("the keeper of node {} ends what nobody took up", number);
+    ++node.memory_life;
+    end_processes(number);
+    node.unread.clear();
+  };
+  world_.timeline.after(ends - world_.timeline.now(),
+                        [this, number, look] { when_awake(number, look); });
+}
+
+std::vector<std::string> Cluster::records(int node) const {
+  std::vector<std::string> keys;
+  for (const auto& [key, kept] : at(node).kept) keys.push_back(key);
+  return keys;
 }
 
 bool Cluster::keeps(int node, JobId job, const std::string& name) const {
@@ -161,7 +286,7 @@ void Cluster::kill_keeper(int number) {
   node.kept.clear();
   std::vector<HostId> hosts;
   for (const auto& [id, host] : node.hosts) {
-    find(host.pid)->die();
+    die(*find(host.pid));
     hosts.push_back(id);
   }
   feed_node(number, node_event::KeeperLost{});
@@ -171,18 +296,30 @@ void Cluster::kill_keeper(int number) {
 void Cluster::feed_node(int number, NodeEvent event) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   if (!node.state) return;
+  if (node.frozen) {
+    node.later.push_back([this, number, event = std::move(event), daemon = node.daemons] {
+      if (at(number).daemons == daemon) feed_node(number, event);
+    });
+    return;
+  }
+  const bool reserves = may_reserve(event);
   auto commands = node.state->apply(std::move(event), world_.timeline.now());
   const auto broken = node.state->broken_invariant();
   require(!broken, "node {}: {}", number, broken.value_or(""));
+  if (reserves) check_room(number);
   const std::uint64_t daemon = node.daemons;
   for (NodeCommand& command : commands) {
-    // Killed between two commands: the rest is not done. Not around a cut: see README.md.
-    const bool spared = node.is_cut || world_.timeline.now() < node.spared_until;
-    if (node.daemon_dies && !spared && world_.chance(2)) {
+    // Killed between two commands: the rest is not done.
+    if (node.daemon_dies && world_.chance(2)) {
       world_.note("the daemon of node {} is killed", number);
       lose_daemon(number);
-      world_.timeline.after(world_.between(20, 1500), [this, number, boot = node.boots] {
-        if (nodes_[static_cast<std::size_t>(number)].boots == boot) start_daemon(number);
+      keeper_looks(number);
+      const double most =
+          std::chrono::duration<double, std::milli>(options_.daemon_away_most).count();
+      world_.timeline.after(world_.between(20, most), [this, number, boot = node.boots] {
+        when_awake(number, [this, number, boot] {
+          if (at(number).boots == boot) start_daemon(number);
+        });
       });
       return;
     }
@@ -257,7 +394,8 @@ void Cluster::carry_out(int number, node_command::ConnectHead&) {
 void Cluster::carry_out(int number, node_command::DropHead&) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   ++node.connecting;
-  if (const LinkPtr link = std::exchange(node.link, nullptr)) close_from_far(link);
+  const LinkPtr link = std::exchange(node.link, nullptr);
+  if (link) close_from_far(link, world_.chance(2));
 }
 
 void Cluster::carry_out(int number, node_command::SendHead& command) {
@@ -267,22 +405,33 @@ void Cluster::carry_out(int number, node_command::SendHead& command) {
 void Cluster::carry_out(int number, node_command::ReportExit& command) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   node.hosts.erase(command.log);
+  if (options_.loses_exits && world_.chance(20)) return;
   send_to_head(node.link, std::move(command.exited));
 }
 
 void Cluster::carry_out(int number, node_command::SpawnHost& command) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   const Process::Place place{next_pid_++, number, command.host, command.spec, command.generation};
-  for (const auto& [pid, process] : processes_) {
-    require(!process->alive() || process->place().spec.actor_id != place.spec.actor_id,
-            "{} gets process {} on node {} while {} lives on node {}", place.spec.name, place.pid,
-            number, process->label(), process->place().node);
+  auto process = factory_(place);
+  if (!process) {
+    node.soon.push_back(
+        node_event::SpawnFailed{place.host, Status(Code::kNotFound, "its program is not there")});
+    return;
   }
   // The keeper starts it, whatever becomes of the daemon.
   node.hosts[place.host] = Host{};  // a number that a lost keeper knew may come again
   node.hosts[place.host].pid = place.pid;
-  processes_[place.pid] = factory_(place);
-  newest_[place.spec.actor_id] = place.pid;
+  processes_[place.pid] = std::move(process);
+  began(*processes_[place.pid]);
+  if (options_.starts_twice && world_.chance(50)) {
+    Process::Place again = place;
+    again.pid = next_pid_++;
+    began(*(processes_[again.pid] = factory_(again)));
+  }
+  // A node that stood still may start what was asked of it long ago.
+  std::uint64_t& newest = newest_[place.spec.actor_id];
+  const Process* before = find(newest);
+  if (before == nullptr || before->place().incarnation < place.incarnation) newest = place.pid;
   node.soon.push_back(node_event::Spawned{place.host, static_cast<std::int64_t>(place.pid)});
 }
 
@@ -310,7 +459,7 @@ void Cluster::carry_out(int number, node_command::KillGroup& command) {
   }
   // A process may be in the kernel when it is killed.
   Duration takes = world_.chance(8) ? world_.between(5, 250) : world_.between(0.1, 4);
-  if (world_.options.mistake == Mistake::kMemoryTooEarly) {
+  if (options_.tells_ends_early) {
     takes = world_.between(20, 250);
     tell_leader_ended(number, command.host);
     tell_group_gone(number, command.host);
@@ -322,6 +471,7 @@ void Cluster::carry_out(int number, node_command::KillGroup& command) {
 
 void Cluster::carry_out(int number, node_command::CloseFd& command) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (options_.leaks_descriptors && world_.chance(20)) return;
   require(node.descriptors.erase(command.fd) == 1, "node {} closes descriptor {} twice", number,
           command.fd);
 }
@@ -331,6 +481,7 @@ void Cluster::carry_out(int, node_command::Registered&) {}
 
 void Cluster::carry_out(int number, node_command::Keep& command) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
+  if (options_.forgets_records && command.start && world_.chance(10)) return;
   Kept& kept = node.kept[command.key];
   kept.record = command.record;
   if (command.fd != kNoFd) kept.memory = held(node, command.fd);
@@ -346,7 +497,13 @@ void Cluster::carry_out(int number, node_command::Warn& command) {
 }
 
 void Cluster::carry_out(int number, node_command::EndNode& command) {
-  throw Violation(fmt::format("node {} ends: {}", number, command.status.to_string()));
+  require(command.status.ok(), "node {} ends: {}", number, command.status.to_string());
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  require(node.hosts.empty(), "node {} ends with {} processes", number, node.hosts.size());
+  world_.note("node {} has left", number);
+  // What it said last arrives.
+  if (const LinkPtr link = std::exchange(node.link, nullptr)) close_from_far(link, false);
+  node_gone(number);
 }
 
 // --- processes -----------------------------------------------------------------------------------
@@ -371,6 +528,14 @@ std::vector<Process*> Cluster::living(const std::string& type) {
   return found;
 }
 
+std::vector<std::uint64_t> Cluster::living_pids() const {
+  std::vector<std::uint64_t> pids;
+  for (const auto& [actor, processes] : living_) {
+    pids.insert(pids.end(), processes.begin(), processes.end());
+  }
+  return pids;
+}
+
 // What a process says arrives in order, and before its end; a new daemon reads what was left.
 void Cluster::from_host(int number, HostId host, std::function<void()> what) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
@@ -378,16 +543,19 @@ void Cluster::from_host(int number, HostId host, std::function<void()> what) {
   if (found == node.hosts.end()) return;
   TimePoint& last = found->second.last_to_node;
   last = std::max(last, world_.timeline.now() + world_.delay());
-  world_.timeline.after(last - world_.timeline.now(),
-                        [this, number, what = std::move(what), boot = node.boots] {
-                          Node& same = nodes_[static_cast<std::size_t>(number)];
-                          if (same.boots != boot || !same.up) return;
-                          if (same.state) {
-                            what();
-                          } else {
-                            same.unread.push_back(what);
-                          }
-                        });
+  world_.timeline.after(last - world_.timeline.now(), [this, number, host, what = std::move(what),
+                                                       boot = node.boots, pid = found->second.pid] {
+    Node& same = at(number);
+    if (same.boots != boot || !same.up) return;
+    // The keeper that knew it may be gone, and its number another's.
+    const auto known = same.hosts.find(host);
+    if (known == same.hosts.end() || known->second.pid != pid) return;
+    if (same.state) {
+      what();
+    } else {
+      same.unread.push_back(what);
+    }
+  });
 }
 
 void Cluster::tell_node(Process& process, wire::HostMessage message, MemoryPtr memory) {
@@ -403,12 +571,92 @@ void Cluster::tell_node(Process& process, wire::HostMessage message, MemoryPtr m
 void Cluster::kill(Process& process, const char* why) {
   if (!process.alive()) return;
   world_.note("{} dies: {}", process.label(), why);
-  process.die();
+  die(process);
   process_died(process.place().pid);
 }
 
+// --- what runs, as it is -------------------------------------------------------------------------
+
+void Cluster::began(const Process& process) {
+  const Process::Place& place = process.place();
+  const ActorId id = place.spec.actor_id;
+  require(spawned_.insert({id, place.incarnation}).second,
+          "{} gets a second process of generation {}, on node {}", process.label(),
+          place.incarnation, place.node);
+  check_room(place.node);
+  living_[id].push_back(place.pid);
+  check_alone(process);
+}
+
+void Cluster::die(Process& process) {
+  if (!process.alive()) return;
+  const Process::Place& place = process.place();
+  const auto living = living_.find(place.spec.actor_id);
+  std::erase(living->second, place.pid);
+  if (living->second.empty()) living_.erase(living);
+  process.die();
+}
+
+std::vector<const Process*> Cluster::running(int number) const {
+  std::vector<const Process*> processes;
+  for (const auto& [host, entry] : at(number).hosts) {
+    const auto process = processes_.find(entry.pid);
+    if (process != processes_.end() && process->second->alive()) {
+      processes.push_back(process->second.get());
+    }
+  }
+  return processes;
+}
+
+std::vector<wire::Reservation> Cluster::reservations(int number) const {
+  if (!at(number).state) return {};
+  return at(number).state->reservations();
+}
+
+// What runs, and what is held for those who may come, fits the node. What runs in a placement group
+// that holds something here takes of that.
+void Cluster::check_room(int number) const {
+  std::map<GroupId, wire::Resources> held;
+  for (const wire::Reservation& reservation : reservations(number)) {
+    held[reservation.group_id] = reservation.resources;
+  }
+  std::map<GroupId, wire::Resources> inside;
+  wire::Resources sum;
+  for (const Process* process : running(number)) {
+    const wire::ActorSpec& spec = process->place().spec;
+    add(held.contains(spec.placement_group) ? inside[spec.placement_group] : sum, spec.resources);
+  }
+  for (auto& [group, reserved] : held) {
+    for (const auto& [name, amount] : inside[group]) {
+      reserved[name] = std::max(reserved[name], amount);
+    }
+    add(sum, reserved);
+  }
+  require(fits(sum, at(number).total), "node {} runs and holds more than it has: {}", number,
+          format_resources(sum));
+}
+
+// Processes that stood still, and what they were replaced by, can overlap until their node has
+// looked at its clock: nothing but the machine's end could prevent it.
+bool Cluster::excused(int number) const {
+  return at(number).frozen || world_.timeline.now() < at(number).excused_until;
+}
+
+void Cluster::check_alone(const Process& process) const {
+  const Process::Place& place = process.place();
+  if (excused(place.node)) return;
+  for (const std::uint64_t pid : living_.at(place.spec.actor_id)) {
+    const Process& other = *processes_.at(pid);
+    require(pid == place.pid || excused(other.place().node),
+            "{} (generation {}) runs on node {} while {} lives on node {}", process.label(),
+            place.incarnation, place.node, other.label(), other.place().node);
+  }
+}
+
+// --- what processes say --------------------------------------------------------------------------
+
 void Cluster::kill_from_outside(Process& process) {
-  if (world_.options.mistake == Mistake::kMemoryTooEarly && process.alive()) {
+  if (options_.tells_ends_early && process.alive()) {
     // Its node takes it for dead, and it goes on for a while.
     return process_died(process.place().pid);
   }

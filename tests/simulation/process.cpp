@@ -8,7 +8,11 @@ Process::Process(Cluster& cluster, Place place)
     : cluster_(cluster),
       world_(cluster.world()),
       place_(std::move(place)),
-      label_(fmt::format("{} process {}", place_.spec.name, place_.pid)) {}
+      label_(fmt::format("{} process {}",
+                         place_.spec.name.empty()
+                             ? fmt::format("{} {}", place_.spec.type, place_.spec.actor_id.brief())
+                             : place_.spec.name,
+                         place_.pid)) {}
 
 void Process::later(Duration delay, std::function<void()> what) {
   world_.timeline.after(delay, [this, what = std::move(what)] { run(what); });
@@ -35,6 +39,10 @@ void Process::told(const wire::HostMessage& message, MemoryPtr memory) {
     run([this, id = reply->request_id, status = reply->status, memory] {
       attached(id, status, memory);
     });
+  } else if (const auto* stop = std::get_if<wire::HostStop>(&message)) {
+    run([this, grace = std::chrono::milliseconds(stop->grace_ms)] { asked_to_stop(grace); });
+  } else if (std::holds_alternative<wire::HostConnection>(message)) {
+    run([this, memory = std::move(memory)] { connected(memory); });
   }
 }
 

@@ -51,6 +51,10 @@ class Process {
   // The node's HostStart; `saved`: what the process before saved, or null.
   virtual void start(MemoryPtr saved) = 0;
   virtual void attached(std::uint64_t request_id, const Status& status, MemoryPtr memory) = 0;
+  // The node asks it to finish within so long.
+  virtual void asked_to_stop(Duration) {}
+  // A caller's connection is its own from here on.
+  virtual void connected(MemoryPtr) {}
   virtual void on_death() = 0;
   // It answers calls from now on.
   void become_ready();

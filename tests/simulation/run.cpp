@@ -4,14 +4,16 @@
 
 namespace troupe::simulation {
 
-Run::Run(World& world, int count, train::Sampler& all_samples)
-    : ranks(count),
-      oracle(count, all_samples),
-      meetings(world),
+Run::Run(World& world, const Options& wanted, Result& counts, train::Sampler& all_samples)
+    : options(wanted),
+      result(counts),
+      ranks(wanted.nodes * wanted.ranks_per_node),
+      oracle(ranks, all_samples),
+      meetings(world, wanted.mistake == Mistake::kVoteWithoutAll),
       world_(world),
       sampler_(all_samples),
-      memory_at_(static_cast<std::size_t>(count)),
-      done_(static_cast<std::size_t>(count)) {}
+      memory_at_(static_cast<std::size_t>(ranks)),
+      done_(static_cast<std::size_t>(ranks)) {}
 
 const train::StepPlan& Run::plan(const train::SampleCursor& cursor) {
   const auto found = plans_.find(cursor.consumed_samples);

@@ -12,6 +12,7 @@
 #include "oracle.h"
 #include "process.h"
 #include "runtime/base/ids.h"
+#include "simulation.h"
 #include "train/trainer/run_memory.h"
 
 namespace troupe::simulation {
@@ -29,7 +30,8 @@ struct SavedController final : Memory {
 
 class Run {
  public:
-  Run(World& world, int ranks, train::Sampler& all_samples);
+  // `counts`: where what happens is counted.
+  Run(World& world, const Options& wanted, Result& counts, train::Sampler& all_samples);
 
   // The step that begins at `cursor`.
   const train::StepPlan& plan(const train::SampleCursor& cursor);
@@ -52,6 +54,8 @@ class Run {
   void check_samples() const;
   std::int64_t newest_step() const;
 
+  const Options options;
+  Result& result;
   const int ranks;
   Oracle oracle;
   MeetingPlace meetings;

@@ -220,7 +220,7 @@ Task<bool> Trainer::train(Plan plan) {
   tell(TrainerFormed{rank_, plan.generation});
   if (!memory_ && !co_await take_rank()) co_return false;
   if (!co_await recover()) co_return false;
-  while (transaction_->position().step < world_.options.steps) {
+  while (transaction_->position().step < run_.options.steps) {
     if (!co_await step()) co_return false;
   }
   doing_ = "writes the final model";
@@ -274,7 +274,7 @@ void Trainer::attached(std::uint64_t, const Status& status, MemoryPtr memory) {
 
 Task<bool> Trainer::recover() {
   doing_ = "gathers positions";
-  if (world_.options.mistake == Mistake::kDecidesAlone &&
+  if (run_.options.mistake == Mistake::kDecidesAlone &&
       transaction_->position().phase == CommitPhase::kPrepared) {
     transaction_->discard();
   }
@@ -294,11 +294,11 @@ Task<bool> Trainer::recover() {
                 : decision.kind == RecoveryDecision::Kind::kDiscard ? "discard"
                                                                     : "finish",
                 decision.step, decision.broken.empty() ? "" : ": ", decision.broken);
-    ++world_.result.generations;
-    if (decision.kind == RecoveryDecision::Kind::kLoad) ++world_.result.loads;
-    if (decision.kind == RecoveryDecision::Kind::kFinish) ++world_.result.finishes;
+    ++run_.result.generations;
+    if (decision.kind == RecoveryDecision::Kind::kLoad) ++run_.result.loads;
+    if (decision.kind == RecoveryDecision::Kind::kFinish) ++run_.result.finishes;
     if (decision.kind == RecoveryDecision::Kind::kDiscard && decision.recomputes != 0) {
-      ++world_.result.discards;
+      ++run_.result.discards;
     }
   }
   if (decision.kind == RecoveryDecision::Kind::kLoad) {
@@ -327,7 +327,7 @@ Task<bool> Trainer::recover() {
     }
     if (transaction_->position().phase == CommitPhase::kPrepared) transaction_->discard();
   }
-  if (world_.options.mistake != Mistake::kPublishOnce || from != LoadedFrom::kMemory) {
+  if (run_.options.mistake != Mistake::kPublishOnce || from != LoadedFrom::kMemory) {
     if (!co_await publish()) co_return false;
   }
   // A daemon that died between hearing of the memory and keeping it has lost it: see README.md.
@@ -411,7 +411,7 @@ Task<bool> Trainer::step() {
   for (const Payload& payload : *votes) {
     const bool same =
         payload.words.size() == 2 && payload.words[1] == static_cast<std::uint64_t>(number);
-    require(same || world_.options.mistake == Mistake::kVoteWithoutAll,
+    require(same || run_.options.mistake == Mistake::kVoteWithoutAll,
             "rank {} votes on step {} with others that do not", rank_, number);
     norms.push_back(payload.words.empty() ? 0 : payload.words.front());
   }
@@ -463,7 +463,7 @@ void Trainer::update(int slot, int chunk, int other) {
 
 Task<Trainer::Nothing> Trainer::optimizer_phase() {
   doing_ = "updates parameters";
-  if (world_.options.mistake != Mistake::kRedoWithoutUndo) {
+  if (run_.options.mistake != Mistake::kRedoWithoutUndo) {
     transaction_->restore([this](std::int64_t chunk) {
       return std::vector<std::span<std::byte>>{
           std::as_writable_bytes(std::span(&memory_->chunks[static_cast<std::size_t>(chunk)], 1))};

@@ -6,22 +6,43 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 
+#include "scheduler_figures.h"
+#include "scheduler_simulation.h"
 #include "simulation.h"
 
 namespace {
 
 using namespace troupe::simulation;
 
+constexpr int kUsageCode = 2;
+constexpr int kViolationCode = 7;
+
 constexpr const char* kUsage =
-    "simulate [--seeds N] [--first-seed N] [--seed N [--trace]] [--nodes N] [--ranks-per-node N]\n"
-    "         [--steps N] [--faults N] [--mistake NAME]\n"
+    "simulate [--scenario training|scheduler] [--seeds N] [--first-seed N] [--seed N] [--trace]\n"
+    "         [--nodes N] [--faults N] [--mistake NAME]\n"
+    "         training:  [--ranks-per-node N] [--steps N]\n"
+    "         scheduler: [--actors N] [--groups N] [--kills N]\n"
+    "simulate --figures [--minutes N]\n"
     "\n"
-    "Runs N seeds (200) of a training run on a simulated cluster, in virtual time. A violation "
-    "ends\n"
-    "it with code 7 and the seed; --seed N --trace shows what happened. --mistake plants a known\n"
-    "one, which must be found: ";
+    "Runs N seeds (200) on a simulated cluster, in virtual time: of a training run, or of a\n"
+    "cluster that many drivers use while its nodes join and half of them die. A violation ends it\n"
+    "with code 7 and the seed; --seed N --trace shows what happened. The same seeds give the same\n"
+    "trace hash, printed at the end. --faults: of all kinds, 0 for none; --kills: of actors'\n"
+    "processes besides. --mistake plants a known one, which must be found (code 7). --figures\n"
+    "measures the head's decisions at 1,000 nodes, N minutes (60) of heartbeats, and how soon a\n"
+    "node that stands still is noticed.";
+
+// What all scenarios take, and what the command line says to one of them.
+struct Seeds {
+  std::uint64_t count = 200;
+  std::uint64_t first = 1;
+};
+using Flags = std::map<std::string_view, std::function<bool(const char* value)>>;
 
 template <typename Number>
 bool parse(const char* text, Number& number) {
@@ -29,75 +50,172 @@ bool parse(const char* text, Number& number) {
   return problem == std::errc() && *end == 0;
 }
 
-int usage() {
-  fmt::print(stderr, "{}", kUsage);
-  for (int i = 1; i < kMistakes; ++i) {
-    fmt::print(stderr, "{}{}", i == 1 ? "" : ", ", mistake_name(static_cast<Mistake>(i)));
+template <typename Number>
+std::function<bool(const char*)> at_least(Number least, Number& number) {
+  return [least, &number](const char* text) { return parse(text, number) && number >= least; };
+}
+
+template <typename Mistake>
+std::function<bool(const char*)> one_of(int count, Mistake& mistake) {
+  return [count, &mistake](const char* text) {
+    for (int i = 0; i < count; ++i) {
+      if (mistake_name(static_cast<Mistake>(i)) != text) continue;
+      mistake = static_cast<Mistake>(i);
+      return true;
+    }
+    return false;
+  };
+}
+
+template <typename Mistake>
+void print_mistakes(std::FILE* to, const char* scenario, int count) {
+  fmt::print(to, "Mistakes ({}): ", scenario);
+  for (int i = 1; i < count; ++i) {
+    fmt::print(to, "{}{}", i == 1 ? "" : ", ", mistake_name(static_cast<Mistake>(i)));
   }
-  fmt::print(stderr, "\n");
-  return 2;
+  fmt::print(to, "\n");
+}
+
+void print_help(std::FILE* to) {
+  fmt::print(to, "{}\n", kUsage);
+  print_mistakes<Mistake>(to, "training", kMistakes);
+  print_mistakes<SchedulerMistake>(to, "scheduler", kSchedulerMistakes);
+}
+
+// False, and what is wrong is said, for what is no flag or no value of it.
+bool read_flags(int argc, char** argv, const Flags& flags, bool* trace) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    if (trace != nullptr && name == "--trace") {
+      *trace = true;
+      continue;
+    }
+    const auto flag = flags.find(name);
+    if (flag != flags.end() && i + 1 < argc && flag->second(argv[i + 1])) {
+      ++i;
+      continue;
+    }
+    if (flag == flags.end()) {
+      fmt::print(stderr, "simulate: there is no option '{}' here; see --help\n", name);
+    } else if (i + 1 == argc) {
+      fmt::print(stderr, "simulate: {} needs a value; see --help\n", name);
+    } else {
+      fmt::print(stderr, "simulate: {} does not take '{}'; see --help\n", name, argv[i + 1]);
+    }
+    return false;
+  }
+  return true;
+}
+
+// Besides the scenario's own.
+bool read_seed_flags(int argc, char** argv, Flags flags, Seeds& seeds, bool& trace) {
+  flags["--scenario"] = [](const char*) { return true; };
+  flags["--seeds"] = at_least<std::uint64_t>(1, seeds.count);
+  flags["--first-seed"] = at_least<std::uint64_t>(0, seeds.first);
+  flags["--seed"] = [&seeds](const char* text) {
+    seeds.count = 1;
+    return parse(text, seeds.first);
+  };
+  return read_flags(argc, argv, flags, &trace);
+}
+
+// Until a seed finds something; `total` of the others.
+template <typename Options, typename Result>
+int run_seeds(const Seeds& seeds, Options options, const std::string& scenario,
+              Result (*simulate_one)(const Options&), Result& total) {
+  const auto began = std::chrono::steady_clock::now();
+  std::uint64_t traces = 0;
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    options.seed = seed;
+    const Result result = simulate_one(options);
+    if (!result.violation.empty()) {
+      fmt::print("seed {}: {}\n  (after {} events, {} ms; see it with {}--seed {} --trace)\n", seed,
+                 result.violation, result.events, result.virtual_ms, scenario, seed);
+      return kViolationCode;
+    }
+    total += result;
+    traces = traces * 0x9E3779B97F4A7C15u + result.trace_hash;
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  fmt::print(
+      "{} seeds, no violation: {} events in {:.1f} s ({:.0f} s of virtual time), trace "
+      "{:016x}\n",
+      seeds.count, total.events, seconds, static_cast<double>(total.virtual_ms) / 1000, traces);
+  return 0;
+}
+
+int run_training(int argc, char** argv) {
+  Options options;
+  Seeds seeds;
+  const Flags flags = {{"--nodes", at_least(1, options.nodes)},
+                       {"--ranks-per-node", at_least(1, options.ranks_per_node)},
+                       {"--steps", at_least(1, options.steps)},
+                       {"--faults", at_least(0, options.faults)},
+                       {"--mistake", one_of(kMistakes, options.mistake)}};
+  if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
+  Result total;
+  const int code = run_seeds(seeds, options, "", simulate, total);
+  if (code != 0) return code;
+  fmt::print(
+      "{} generations: {} loads, {} finished a step left behind, {} computed one again\n"
+      "{} trainers, {} controllers, {} heads, {} daemons killed; {} nodes cut off or lost\n",
+      total.generations, total.loads, total.finishes, total.discards, total.kills,
+      total.controller_kills, total.head_crashes, total.daemon_kills, total.node_losses);
+  return 0;
+}
+
+int run_scheduler(int argc, char** argv) {
+  SchedulerOptions options;
+  Seeds seeds;
+  const Flags flags = {{"--nodes", at_least(2, options.nodes)},
+                       {"--actors", at_least(1, options.actors)},
+                       {"--groups", at_least(0, options.groups)},
+                       {"--faults", at_least(0, options.faults)},
+                       {"--kills", at_least(0, options.kills)},
+                       {"--mistake", one_of(kSchedulerMistakes, options.mistake)}};
+  if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
+  SchedulerResult total;
+  const int code = run_seeds(seeds, options, "--scenario scheduler ", simulate_scheduler, total);
+  if (code != 0) return code;
+  fmt::print(
+      "{} nodes joined, {} died for good; {} actors, {} gangs, {} placement groups, {} processes\n"
+      "{} processes killed, {} died with their machines\n"
+      "{} requests, {} of them said again on another connection; {} calls answered, {} failed\n"
+      "{} heads ({} in a flush), {} daemons killed; {} times a node was cut off, {} times one "
+      "stood still; {} owners gone\n",
+      total.nodes_joined, total.nodes_lost, total.actors, total.gangs, total.groups,
+      total.processes, total.kills, total.crash_kills, total.requests, total.requests_repeated,
+      total.calls_answered, total.calls_failed, total.head_crashes, total.torn_appends,
+      total.daemon_kills, total.cuts, total.freezes, total.owners_gone);
+  return 0;
+}
+
+int print_figures(int argc, char** argv) {
+  int minutes = 60;
+  const Flags flags = {{"--minutes", at_least(1, minutes)}};
+  if (!read_flags(argc - 1, argv + 1, flags, nullptr)) return kUsageCode;
+  for (const Figure& figure : measure_scheduler(minutes)) {
+    fmt::print("{} {:.4g} {}\n", figure.name, figure.value, figure.unit);
+  }
+  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options;
-  std::uint64_t seeds = 200;
-  std::uint64_t first = 1;
   for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--trace") {
-      options.trace = true;
-      continue;
-    }
-    const char* value = i + 1 < argc ? argv[++i] : nullptr;
-    if (value == nullptr) return usage();
-    bool good = false;
-    if (flag == "--seeds") {
-      good = parse(value, seeds);
-    } else if (flag == "--first-seed") {
-      good = parse(value, first);
-    } else if (flag == "--seed") {
-      good = parse(value, first);
-      seeds = 1;
-    } else if (flag == "--nodes") {
-      good = parse(value, options.nodes) && options.nodes >= 1;
-    } else if (flag == "--ranks-per-node") {
-      good = parse(value, options.ranks_per_node) && options.ranks_per_node >= 1;
-    } else if (flag == "--steps") {
-      good = parse(value, options.steps) && options.steps >= 1;
-    } else if (flag == "--faults") {
-      good = parse(value, options.faults) && options.faults >= 0;
-    } else if (flag == "--mistake") {
-      for (int m = 0; m < kMistakes; ++m) {
-        if (mistake_name(static_cast<Mistake>(m)) != value) continue;
-        options.mistake = static_cast<Mistake>(m);
-        good = true;
-      }
-    }
-    if (!good) return usage();
+    if (std::strcmp(argv[i], "--help") != 0) continue;
+    print_help(stdout);
+    return 0;
   }
-  const auto began = std::chrono::steady_clock::now();
-  Result total;
-  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    options.seed = seed;
-    const Result result = simulate(options);
-    if (!result.violation.empty()) {
-      fmt::print("seed {}: {}\n  (after {} events, {} ms; see it with --seed {} --trace)\n", seed,
-                 result.violation, result.events, result.virtual_ms, seed);
-      return 7;
-    }
-    total += result;
-    if (seeds == 1) fmt::print("trace {:016x}\n", result.trace_hash);
+  if (argc > 1 && std::strcmp(argv[1], "--figures") == 0) return print_figures(argc, argv);
+  std::string_view scenario = "training";
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::strcmp(argv[i], "--scenario") == 0) scenario = argv[i + 1];
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  fmt::print(
-      "{} seeds, no violation: {} events in {:.1f} s ({:.0f} s of virtual time)\n"
-      "{} generations: {} loads, {} finished a step left behind, {} computed one again\n"
-      "{} trainers, {} controllers, {} heads, {} daemons killed; {} nodes cut off or lost\n",
-      seeds, total.events, seconds, static_cast<double>(total.virtual_ms) / 1000, total.generations,
-      total.loads, total.finishes, total.discards, total.kills, total.controller_kills,
-      total.head_crashes, total.daemon_kills, total.node_losses);
-  return 0;
+  if (scenario == "training") return run_training(argc, argv);
+  if (scenario == "scheduler") return run_scheduler(argc, argv);
+  fmt::print(stderr, "simulate: there is no scenario '{}': take training or scheduler\n", scenario);
+  return kUsageCode;
 }

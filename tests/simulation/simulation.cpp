@@ -106,17 +106,30 @@ std::string what_waits(Cluster& cluster, Run& run) {
   return text;
 }
 
-void run_to_end(World& world) {
-  const int ranks = world.options.nodes * world.options.ranks_per_node;
+ClusterOptions cluster_of(const Options& options) {
+  ClusterOptions cluster;
+  cluster.nodes = options.nodes;
+  cluster.node_total = [cpus = options.ranks_per_node + 2](int) -> wire::Resources {
+    return {{std::string(scheduler::kCpu), cpus * wire::kResourceUnit}};
+  };
+  if (options.mistake == Mistake::kForgetsFencing) cluster.fence_grace = std::chrono::hours(1);
+  cluster.tells_ends_early = options.mistake == Mistake::kMemoryTooEarly;
+  return cluster;
+}
+
+void run_to_end(World& world, const Options& options, Result& result) {
+  const int ranks = options.nodes * options.ranks_per_node;
   auto sampler = train::Sampler::make(
       {.sample_count = ranks * 6, .world_size = ranks, .per_device_batch_size = 1});
   TROUPE_CHECK(sampler.ok());
-  Run run(world, ranks, *sampler);
+  Run run(world, options, result, *sampler);
   Cluster* made = nullptr;
-  Cluster cluster(world, [&](Process::Place place) -> std::unique_ptr<Process> {
-    if (place.spec.type == "Controller") return std::make_unique<Controller>(*made, run, place);
-    return std::make_unique<Trainer>(*made, run, place);
-  });
+  Cluster cluster(world, cluster_of(options),
+                  [&](Process::Place place) -> std::unique_ptr<Process> {
+                    if (place.spec.type == "Controller")
+                      return std::make_unique<Controller>(*made, run, place);
+                    return std::make_unique<Trainer>(*made, run, place);
+                  });
   made = &cluster;
   Driver driver(cluster, run);
   driver.ask();
@@ -133,8 +146,7 @@ void run_to_end(World& world) {
     throw Violation("the run does not go on after the last fault: " + what_waits(cluster, run));
   }
   require(run.end.ok(), "the run failed: {}", run.end.to_string());
-  require(run.newest_step() == world.options.steps, "the run ended after step {}",
-          run.newest_step());
+  require(run.newest_step() == options.steps, "the run ended after step {}", run.newest_step());
   run.check_samples();
 }
 
@@ -176,19 +188,20 @@ Result& Result::operator+=(const Result& other) {
 }
 
 Result simulate(const Options& options) {
-  World world(options);
+  World world(options.seed, options.trace);
+  Result result;
   try {
-    run_to_end(world);
+    run_to_end(world, options, result);
   } catch (const Violation& violation) {
-    world.result.violation = violation.what();
+    result.violation = violation.what();
     world.note("VIOLATION: {}", violation.what());
   }
-  world.result.trace_hash = world.hash;
-  world.result.events = world.timeline.events();
-  world.result.virtual_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                                world.timeline.now() - TimePoint(std::chrono::hours(1)))
-                                .count();
-  return world.result;
+  result.trace_hash = world.hash;
+  result.events = world.timeline.events();
+  result.virtual_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          world.timeline.now() - TimePoint(std::chrono::hours(1)))
+                          .count();
+  return result;
 }
 
 }  // namespace troupe::simulation

@@ -9,7 +9,6 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/base/random.h"
-#include "simulation.h"
 #include "timeline.h"
 
 namespace troupe::simulation {
@@ -30,7 +29,8 @@ void require(bool holds, fmt::format_string<Args...> text, Args&&... args) {
 
 class World {
  public:
-  explicit World(const Options& wanted) : options(wanted), random(wanted.seed) {}
+  // `trace`: what happens is printed.
+  explicit World(std::uint64_t seed, bool trace = false) : random(seed), trace_(trace) {}
 
   // Into the trace: `text` says it to people.
   template <typename... Args>
@@ -39,9 +39,9 @@ class World {
     const auto at = std::chrono::duration_cast<std::chrono::microseconds>(
                         timeline.now() - TimePoint(std::chrono::hours(1)))
                         .count();
-    hash = (hash ^ static_cast<std::uint64_t>(at)) * 0x9E3779B97F4A7C15u +
+    hash = (hash ^ static_cast<std::uint64_t>(at) ^ timeline.events()) * 0x9E3779B97F4A7C15u +
            xxh3_64(std::as_bytes(std::span(line)));
-    if (options.trace) fmt::print("{:>10.3f} ms  {}\n", static_cast<double>(at) / 1000, line);
+    if (trace_) fmt::print("{:>10.3f} ms  {}\n", static_cast<double>(at) / 1000, line);
   }
 
   Duration between(double least_ms, double most_ms) {
@@ -52,11 +52,12 @@ class World {
   Duration delay() { return random.below(50) == 0 ? between(1, 25) : between(0.02, 0.6); }
   bool chance(std::uint64_t one_in) { return random.below(one_in) == 0; }
 
-  const Options options;
   Timeline timeline;
   SeededRandom random;
   std::uint64_t hash = 0;
-  Result result;
+
+ private:
+  const bool trace_;
 };
 
 }  // namespace troupe::simulation

@@ -96,6 +96,37 @@ TEST_CASE("segments, saved state and owners outlive the daemon") {
   CHECK(d.kept.size() == 1);  // the node itself
 }
 
+// Whether the keeper was told to drop the actor's saved state, and after that its record.
+bool dropped_in_order(const NodeDriver& d, ActorId id) {
+  std::vector<std::string> dropped;
+  for (const NodeCommand& command : d.last) {
+    if (const auto* unkeep = std::get_if<node_command::Unkeep>(&command)) {
+      dropped.push_back(unkeep->key);
+    }
+  }
+  return dropped == std::vector{saved_state_key(id), actor_key(id)};
+}
+
+TEST_CASE("saved state goes before the record by which a next daemon finds it") {
+  NodeDriver d;
+  d.join();
+  const HostId host = d.run(1);
+  d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
+  SUBCASE("of an actor that is to end") {
+    wire::StopActor stop;
+    stop.actor_id = kOne;
+    stop.generation = 1;
+    d.apply(node_event::FromHead{stop});
+    d.end(host);
+  }
+  SUBCASE("of one that did not come back in time") {
+    d.end(host);
+    CHECK(d.kept.contains(saved_state_key(kOne)));
+    d.advance(5min);
+  }
+  CHECK(dropped_in_order(d, kOne));
+}
+
 TEST_CASE("the lease goes on where the daemon before left it") {
   NodeDriver d;
   d.join(500, 3000);
@@ -135,8 +166,13 @@ TEST_CASE("the next keeper gets whole records, and a daemon after it finds them"
   NodeDriver d;
   d.join();
   const HostId host = d.run(1);
+  const HostId other = d.run(2);
+  d.end(other);
   d.kept.clear();
   d.apply(node_event::KeeperLost{});
+  // The node's record is the first: without it a next daemon takes up nothing.
+  REQUIRE(d.did<node_command::Keep>());
+  CHECK(d.did<node_command::Keep>()->key == kNodeKey);
   d.end(host);
   // Its process ended after the keeper: it may come back, and the next daemon is to know it.
   REQUIRE(d.kept.contains(actor_key(ActorId{1, 1})));
