@@ -75,7 +75,38 @@ std::uint64_t ActorChannel::call(CallRequest request) {
   return over ? 0 : sequence;
 }
 
+// The call, and what it may send back.
+void ActorChannel::send_stream_locked(std::uint64_t sequence, PendingCall& call, Answers& answers) {
+  const std::uint64_t items = std::exchange(call.request.stream_items, 0);
+  send_locked(sequence, call, answers);
+  const auto it = calls_.find(sequence);
+  if (it == calls_.end()) return;
+  it->second.request.stream_items = items;
+  if (it->second.state != SendState::kSent || !connection_) return;
+  (void)connection_->send(wire::encode(wire::CallMessage(wire::StreamCredit{sequence, items})));
+}
+
+void ActorChannel::send_probe(wire::CallProbe probe) {
+  MutexLock lock(mutex_);
+  const auto it = calls_.find(probe.sequence);
+  if (it == calls_.end() || it->second.state != SendState::kSent || !connection_) return;
+  (void)connection_->send(wire::encode(wire::CallMessage(std::move(probe))));
+}
+
+void ActorChannel::allow_items(std::uint64_t sequence, std::uint64_t items) {
+  MutexLock lock(mutex_);
+  const auto it = calls_.find(sequence);
+  if (it == calls_.end()) return;
+  it->second.request.stream_items = items;
+  if (it->second.state != SendState::kSent || !connection_) return;
+  (void)connection_->send(wire::encode(wire::CallMessage(wire::StreamCredit{sequence, items})));
+}
+
 void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers) {
+  if (call.request.stream_items != 0) {
+    send_stream_locked(sequence, call, answers);
+    return;
+  }
   if (fast_road_ && send_by_road_locked(sequence, call, answers)) return;
   if (call.request.slab.valid()) {
     const auto bytes = call.request.slab.space().first(call.request.slab.used());
@@ -132,6 +163,12 @@ void ActorChannel::end_call_locked(Calls::iterator call, Result<wire::Bytes> res
     status.with("actor", label_locked());
     status.with("method", fmt::format("{}::{}", interface_.type, interface_.methods[method].name));
     if (info_ && !info_->node_id.empty()) status.with("node", info_->node_id.brief());
+    const MethodLabel& deadline_of = call->second.request.deadline_of;
+    if (status.code() == Code::kDeadlineExceeded && !deadline_of.empty()) {
+      status.with("deadline", fmt::format("inherited from the call of {} inside which this one was "
+                                          "made (CallOptions::inherit)",
+                                          deadline_of.to_string()));
+    }
     result = std::move(status);
   }
   answers.items.emplace_back(std::move(call->second.request), std::move(result));
@@ -372,6 +409,10 @@ void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> fr
       on_reply(std::move(*reply));
       return;
     }
+    if (const auto* item = std::get_if<wire::StreamItem>(&*message)) {
+      on_item(*item);
+      return;
+    }
     if (auto* reply = std::get_if<wire::BindReply>(&*message)) {
       on_bound(attempt, *reply);
       return;
@@ -436,6 +477,17 @@ void ActorChannel::on_reply(wire::CallReply reply) {
     }
   }
   deliver(std::move(answers));
+}
+
+void ActorChannel::on_item(const wire::StreamItem& item) {
+  std::shared_ptr<CallSink> sink;
+  {
+    MutexLock lock(mutex_);
+    const auto it = calls_.find(item.sequence);
+    if (it == calls_.end()) return;  // cancelled, or past its deadline
+    sink = it->second.request.sink.sink();
+  }
+  if (sink) sink->item(item.index, item.item);
 }
 
 void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {

@@ -33,6 +33,7 @@
 #include "actors/caller_road.h"
 #include "actors/directory.h"
 #include "actors/method_table.h"
+#include "actors/running_call.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
 #include "runtime/net/connection.h"
@@ -65,6 +66,10 @@ struct CallRequest {
   CallSinkRef sink;
   // The arguments instead, where they are large and the fast road has room for them.
   SlabLease slab;
+  // The call inside which this one was made, where its deadline is that one's.
+  MethodLabel deadline_of = {};
+  // Of a stream: how many items may come in all. 0: it is none.
+  std::uint64_t stream_items = 0;
 };
 
 // Thread-safe.
@@ -76,8 +81,12 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
 
   // The number of the call, for cancel(); 0 when it has ended already.
   std::uint64_t call(CallRequest request);
-  // Forgets the call and asks the actor not to begin it. The sink is abandoned.
+  // Forgets the call and asks the actor not to begin it, or to stop it. The sink is abandoned.
   void cancel(std::uint64_t sequence);
+  // Says that a method waits for the call `probe.sequence`. Nothing where it has not been sent.
+  void send_probe(wire::CallProbe probe);
+  // A stream may send so many items in all.
+  void allow_items(std::uint64_t sequence, std::uint64_t items);
   // For a thread that waits for an answer: sends calls that wait for company, and reads answers from
   // the fast road until `ended()` or the deadline. Returns early where there is no such road, or
   // another thread reads already.
@@ -119,6 +128,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void on_frame(std::uint64_t attempt, std::span<const std::byte> frame);
   void on_bound(std::uint64_t attempt, const wire::BindReply& reply);
   void on_reply(wire::CallReply reply);
+  void on_item(const wire::StreamItem& item);
   void on_close(std::uint64_t attempt, const Status& why);
   // The fast road. Answers read before somebody else has a turn; more than a ring holds.
   static constexpr int kAnswersPerTurn = 256;
@@ -141,6 +151,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void forget_locked(Calls::iterator call) TROUPE_REQUIRES(mutex_);
   net::Address address_locked() const TROUPE_REQUIRES(mutex_);
 
+  void send_stream_locked(std::uint64_t sequence, PendingCall& call, Answers& answers)
+      TROUPE_REQUIRES(mutex_);
   void send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers)
       TROUPE_REQUIRES(mutex_);
   // The calls' numbers, in order.

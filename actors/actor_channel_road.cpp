@@ -5,7 +5,6 @@
 
 #include "actors/actor_channel.h"
 #include "actors/serialize.h"
-#include "runtime/base/limits.h"
 
 namespace troupe::detail {
 namespace {
@@ -120,9 +119,10 @@ bool ActorChannel::send_by_road_locked(std::uint64_t sequence, PendingCall& call
                                        Answers& answers) {
   CallRequest& request = call.request;
   // The mailbox's own limit, where the ring would hide calls from it.
-  if (calls_.size() > limits::kMailboxCallsMax) {
+  const std::uint64_t calls_max = fast_road_->waiting_calls_max();
+  if (calls_.size() > calls_max) {
     const std::uint64_t waiting = fast_road_->waiting_calls(socket_calls_);
-    if (waiting >= limits::kMailboxCallsMax) {
+    if (waiting >= calls_max) {
       end_call_locked(calls_.find(sequence),
                       error(Code::kOverloaded,
                             "{} calls wait in the actor's mailbox already. Wait for answers before "

@@ -3,6 +3,7 @@
 // an instance, run a method on bytes, save and load its state.
 
 #include <concepts>
+#include <coroutine>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,8 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "actors/concurrency.h"
 #include "actors/method_table.h"
 #include "actors/save_policy.h"
+#include "actors/stream.h"
+#include "actors/task.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/status.h"
 
 namespace troupe {
@@ -34,16 +39,37 @@ struct SavedState {
   std::uint32_t version = 0;  // the class's kStateVersion
   std::uint64_t type_hash = 0;
   wire::Bytes bytes;
+  // Of an actor that runs calls exactly once: what it has answered (call_server.h).
+  wire::Bytes answered = {};
 };
 
-// A living actor of some class. One thread at a time. Methods of the user's class may throw; these
-// let it through.
+// A call of an asynchronous method: a coroutine and its arguments. Actor's thread.
+class AsyncMethod {
+ public:
+  virtual ~AsyncMethod() = default;
+  // What is to be resumed to begin it, and after each co_yield.
+  virtual std::coroutine_handle<> coroutine() const = 0;
+  virtual bool done() const = 0;
+  // Once, after done(). Lets through what the method threw.
+  virtual Result<wire::Bytes> result() = 0;
+  // What a stream has yielded since.
+  virtual std::optional<Result<wire::Bytes>> take_item() = 0;
+};
+
+// A living actor of some class. One thread at a time, but for methods of groups with threads of
+// their own (concurrency.h). Methods of the user's class may throw; these let it through.
 class ActorInstance {
  public:
   virtual ~ActorInstance() = default;
   // Decodes the arguments, runs the method, encodes its result.
   virtual Result<wire::Bytes> invoke(std::size_t method, std::span<const std::byte> arguments,
                                      const DecodeContext& context) = 0;
+  // Of an asynchronous method: decodes the arguments and makes its coroutine, which is not begun.
+  // `arguments` outlive it.
+  virtual Result<std::unique_ptr<AsyncMethod>> start(std::size_t method,
+                                                     std::span<const std::byte> arguments,
+                                                     const DecodeContext& context,
+                                                     std::shared_ptr<TaskHost> host) = 0;
   // Nothing where the class has no save().
   virtual std::optional<SavedState> save() const = 0;
   virtual Status load(const SavedState& state, const DecodeContext& context) = 0;
@@ -54,8 +80,15 @@ struct ActorClass {
   std::uint64_t constructor_hash = 0;
   bool saves = false;
   SavePolicy save_policy;
+  bool exactly_once = false;
   // Whether method i leaves the state as it is (it is const): then nothing is saved after it.
   std::span<const bool> method_is_const;
+  std::span<const MethodKind> method_kinds;
+  // concurrency.h: the group of each method, 0 being the actor's own; the limits of groups 1, 2, ….
+  std::span<const std::uint16_t> method_groups;
+  std::span<const GroupLimits> groups;
+  int max_concurrency = 1;
+  std::size_t max_pending_calls = 0;  // 0: the mailbox's own
   Result<std::unique_ptr<ActorInstance>> (*create)(ActorContext& context,
                                                    std::span<const std::byte> arguments,
                                                    const DecodeContext& decode) = nullptr;
@@ -147,12 +180,86 @@ Result<wire::Bytes> invoke_method(T& actor, std::span<const std::byte> arguments
   }
 }
 
+template <typename T, auto Method>
+class AsyncMethodOf final : public AsyncMethod {
+  using Traits = MethodTraits<Method>;
+  using Coroutine = std::remove_cvref_t<typename Traits::Returned>;  // Task<…> or Stream<…>
+
+ public:
+  AsyncMethodOf(T& actor, typename Traits::Stored stored, std::shared_ptr<TaskHost> host)
+      : stored_(std::move(stored)),
+        coroutine_(call(actor, stored_, static_cast<typename Traits::Parameters*>(nullptr))) {
+    coroutine_.coroutine().promise().host = std::move(host);
+  }
+  std::coroutine_handle<> coroutine() const override { return coroutine_.coroutine(); }
+  bool done() const override { return coroutine_.done(); }
+  Result<wire::Bytes> result() override {
+    if constexpr (Traits::kKind == MethodKind::kStream) {
+      coroutine_.take();
+      return wire::Bytes{};
+    } else {
+      auto result = coroutine_.take();
+      if constexpr (std::is_void_v<typename Traits::Value>) {
+        TROUPE_RETURN_IF_ERROR(result);
+        return wire::Bytes{};
+      } else {
+        if (!result.ok()) return result.status();
+        return encode_result(*result);
+      }
+    }
+  }
+  std::optional<Result<wire::Bytes>> take_item() override {
+    if constexpr (Traits::kKind == MethodKind::kStream) {
+      return coroutine_.take_item();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+ private:
+  template <typename... P>
+  static Coroutine call(T& actor, typename Traits::Stored& stored, std::tuple<P...>*) {
+    return std::apply([&](auto&... a) { return (actor.*Method)(static_cast<P&&>(a)...); }, stored);
+  }
+  // The coroutine's references lead here: it goes first.
+  typename Traits::Stored stored_;
+  Coroutine coroutine_;
+};
+
+template <typename T, auto Method>
+Result<std::unique_ptr<AsyncMethod>> start_method(T& actor, std::span<const std::byte> arguments,
+                                                  const DecodeContext& context,
+                                                  std::shared_ptr<TaskHost> host) {
+  typename MethodTraits<Method>::Stored stored;
+  TROUPE_RETURN_IF_ERROR(decode_arguments(arguments, context, stored));
+  return std::unique_ptr<AsyncMethod>(
+      std::make_unique<AsyncMethodOf<T, Method>>(actor, std::move(stored), std::move(host)));
+}
+
 template <typename T, typename List>
 struct MethodInvokers;
 template <typename T, auto... Methods>
 struct MethodInvokers<T, MethodList<Methods...>> {
   using Invoke = Result<wire::Bytes> (*)(T&, std::span<const std::byte>, const DecodeContext&);
-  static constexpr std::array<Invoke, sizeof...(Methods)> kInvoke{&invoke_method<T, Methods>...};
+  using Start = Result<std::unique_ptr<AsyncMethod>> (*)(T&, std::span<const std::byte>,
+                                                         const DecodeContext&,
+                                                         std::shared_ptr<TaskHost>);
+  static constexpr bool is_plain(MethodKind kind) { return kind == MethodKind::kPlain; }
+  template <auto Method>
+  static constexpr Invoke invoke_of() {
+    if constexpr (is_plain(MethodTraits<Method>::kKind)) return &invoke_method<T, Method>;
+    return nullptr;
+  }
+  template <auto Method>
+  static constexpr Start start_of() {
+    if constexpr (!is_plain(MethodTraits<Method>::kKind)) return &start_method<T, Method>;
+    return nullptr;
+  }
+  // One of the two for each method.
+  static constexpr std::array<Invoke, sizeof...(Methods)> kInvoke{invoke_of<Methods>()...};
+  static constexpr std::array<Start, sizeof...(Methods)> kStart{start_of<Methods>()...};
+  static constexpr std::array<MethodKind, sizeof...(Methods)> kKinds{
+      MethodTraits<Methods>::kKind...};
   static constexpr std::array<bool, sizeof...(Methods)> kIsConst{
       MethodTraits<Methods>::kIsConst...};
 };
@@ -179,6 +286,42 @@ constexpr SavePolicy save_policy() {
   return SavePolicy::every_call();
 }
 
+template <typename T>
+constexpr bool one_at_a_time() {
+  for (const MethodKind kind : InvokersOf<T>::kKinds) {
+    if (kind != MethodKind::kPlain) return false;
+  }
+  return GroupTableOf<T>::kGroups.empty() && max_concurrency_of<T>() == 1;
+}
+template <typename T>
+constexpr bool exactly_once() {
+  if constexpr (requires { T::kExactlyOnce; }) {
+    if constexpr (T::kExactlyOnce) {
+      static_assert(HasSave<T> && save_policy<T>().every_calls == 1,
+                    "kExactlyOnce needs save() and load(), and the save policy every_call: what "
+                    "was answered is saved with what the call changed");
+      static_assert(one_at_a_time<T>(),
+                    "kExactlyOnce needs calls that run one at a time: no asynchronous methods, no "
+                    "concurrency groups, kMaxConcurrency 1. A save in the middle of another call "
+                    "would keep half of what it does");
+    }
+    return T::kExactlyOnce;
+  } else {
+    return false;
+  }
+}
+
+template <typename T>
+constexpr std::size_t max_pending_calls_of() {
+  if constexpr (requires { T::kMaxPendingCalls; }) {
+    static_assert(T::kMaxPendingCalls >= 1 && T::kMaxPendingCalls <= limits::kMailboxCallsMax,
+                  "kMaxPendingCalls is from 1 to limits::kMailboxCallsMax");
+    return T::kMaxPendingCalls;
+  } else {
+    return 0;
+  }
+}
+
 template <typename F>
 Status call_to_status(F&& f) {
   if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
@@ -197,6 +340,12 @@ class TypedActor final : public ActorInstance {
   Result<wire::Bytes> invoke(std::size_t method, std::span<const std::byte> arguments,
                              const DecodeContext& context) override {
     return InvokersOf<T>::kInvoke[method](*actor_, arguments, context);
+  }
+  Result<std::unique_ptr<AsyncMethod>> start(std::size_t method,
+                                             std::span<const std::byte> arguments,
+                                             const DecodeContext& context,
+                                             std::shared_ptr<TaskHost> host) override {
+    return InvokersOf<T>::kStart[method](*actor_, arguments, context, std::move(host));
   }
 
   std::optional<SavedState> save() const override {
@@ -259,7 +408,13 @@ constexpr ActorClass actor_class() {
           .constructor_hash = ConstructorTraits<T>::kHash,
           .saves = HasSave<T>,
           .save_policy = save_policy<T>(),
+          .exactly_once = exactly_once<T>(),
           .method_is_const = InvokersOf<T>::kIsConst,
+          .method_kinds = InvokersOf<T>::kKinds,
+          .method_groups = GroupTableOf<T>::kGroupOf,
+          .groups = GroupTableOf<T>::kGroups,
+          .max_concurrency = max_concurrency_of<T>(),
+          .max_pending_calls = max_pending_calls_of<T>(),
           .create = &create_actor<T>};
 }
 

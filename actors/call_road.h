@@ -85,8 +85,10 @@ static_assert(kRoadInlineBytesMax * 2 < kRoadRingBytes);
 struct HostPage {
   // Whether the actor's thread waits for work.
   std::atomic<std::uint32_t> host_word;
-  // Calls in the actor's mailbox.
+  // Calls that wait in the actor's mailbox, or behind it; and how many may, 0: as many as a mailbox
+  // holds.
   alignas(128) std::atomic<std::uint64_t> mailbox_calls;
+  std::atomic<std::uint64_t> calls_max;
   // How long waits for this actor may spin: zero unless everybody who waits for it, and it, has a
   // core to itself.
   std::atomic<std::int64_t> spin_ns;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "actors/serialize.h"
 #include "runtime/base/limits.h"
 
 namespace troupe::detail {
@@ -26,6 +27,13 @@ wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
   }
   return wire::encode(wire::CallMessage(std::move(reply)));
 }
+
+// What is saved of a caller.
+struct AnsweredCaller {
+  ClientId caller;
+  std::uint64_t highest = 0;  // every call up to this one has run, or will never be sent again
+  std::map<std::uint64_t, wire::Bytes> answers;
+};
 
 }  // namespace
 
@@ -70,6 +78,14 @@ void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std
       on_cancel(peer, *cancel);
       return;
     }
+    if (const auto* credit = std::get_if<wire::StreamCredit>(&*message)) {
+      on_credit(peer, *credit);
+      return;
+    }
+    if (const auto* probe = std::get_if<wire::CallProbe>(&*message)) {
+      on_probe(peer, *probe);
+      return;
+    }
   }
   // Not of this protocol, or out of turn: nothing it says later can be trusted.
   on_close(peer);
@@ -88,12 +104,18 @@ void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
     road = it->second.road;
   }
   if (road) detach_road(road);
-  MutexLock lock(mutex_);
-  const auto it = sessions_.find(alive->caller);
-  if (it == sessions_.end()) return;
-  it->second.peer.reset();
-  disconnected_.push_back(alive->caller);
-  forget_old_sessions_locked();
+  std::vector<std::stop_source> stops;
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(alive->caller);
+    if (it == sessions_.end()) return;
+    Session& session = it->second;
+    stops = stops_of_streams_locked(session);
+    session.peer.reset();
+    disconnected_.push_back(alive->caller);
+    forget_old_sessions_locked();
+  }
+  for (auto& stop : stops) stop.request_stop();
 }
 
 void CallServer::forget_old_sessions_locked() {
@@ -150,6 +172,7 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
   // What the caller said on the connection before comes first.
   if (old_road) detach_road(old_road);
   std::shared_ptr<Peer> replaced;
+  std::vector<std::stop_source> stops;
   peer->bound = true;
   peer->caller = bind.caller;
   {
@@ -158,10 +181,12 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
     replaced = std::exchange(session.peer, peer);
     session.methods = std::move(*methods);
     std::erase(disconnected_, bind.caller);
+    stops = stops_of_streams_locked(session);
     // Under the lock, so that no answer of an earlier connection's calls comes before it.
     (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
   }
   if (replaced) replaced->connection->close();
+  for (auto& stop : stops) stop.request_stop();
 }
 
 // --- calls ---------------------------------------------------------------------------------------
@@ -248,18 +273,33 @@ void CallServer::push(QueuedCall call) {
   if (!queued.ok()) answer(head, queued);
 }
 
-void CallServer::on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel) {
+// What a message over the socket concerns may be in the ring still.
+void CallServer::read_whole_ring(const std::shared_ptr<Peer>& peer) {
   std::shared_ptr<HostRoad> road;
   {
     MutexLock lock(mutex_);
     const auto it = sessions_.find(peer->caller);
     if (it != sessions_.end()) road = it->second.road;
   }
-  if (road) {  // it may be in the ring still
-    MutexLock reading(road->reading());
-    pump(road, kWholeRing);
+  if (!road) return;
+  MutexLock reading(road->reading());
+  pump(road, kWholeRing);
+}
+
+void CallServer::on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel) {
+  read_whole_ring(peer);
+  const auto held = held_.lock();
+  if (!mailbox_->remove(peer->caller, cancel.sequence) &&
+      !(held && held->remove(peer->caller, cancel.sequence))) {
+    request_stop(peer->caller, cancel.sequence);
+    return;
   }
-  if (!mailbox_->remove(peer->caller, cancel.sequence)) return;
+  std::shared_ptr<HostRoad> road;
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(peer->caller);
+    if (it != sessions_.end()) road = it->second.road;
+  }
   answer({.caller = peer->caller,
           .sequence = cancel.sequence,
           .method = 0,
@@ -271,6 +311,89 @@ void CallServer::on_cancel(const std::shared_ptr<Peer>& peer, const wire::Cancel
          error(Code::kCancelled, "the caller cancelled it"));
 }
 
+// --- calls that run ------------------------------------------------------------------------------
+
+std::stop_source& CallServer::stop_of_locked(Session& session, std::uint64_t sequence) {
+  for (auto& [number, stop] : session.stops) {
+    if (number == sequence) return stop;
+  }
+  return session.stops.emplace_back(sequence, std::stop_source()).second;
+}
+
+// Of a connection that is over: nobody takes what its streams give.
+std::vector<std::stop_source> CallServer::stops_of_streams_locked(Session& session) {
+  std::vector<std::stop_source> stops;
+  for (const auto& [sequence, items] : session.credits) {
+    stops.push_back(stop_of_locked(session, sequence));
+  }
+  return stops;
+}
+
+std::stop_token CallServer::stop_token_of(ClientId caller, std::uint64_t sequence) {
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(caller);
+  if (it == sessions_.end()) return {};
+  const auto& open = it->second.open;
+  if (!std::binary_search(open.begin(), open.end(), sequence)) return {};
+  return stop_of_locked(it->second, sequence).get_token();
+}
+
+void CallServer::request_stop(ClientId caller, std::uint64_t sequence) {
+  std::stop_source stop(std::nostopstate);
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(caller);
+    if (it == sessions_.end()) return;
+    const auto& open = it->second.open;
+    if (!std::binary_search(open.begin(), open.end(), sequence)) return;  // answered meanwhile
+    stop = stop_of_locked(it->second, sequence);
+  }
+  stop.request_stop();  // runs what the call's method attached to it
+}
+
+void CallServer::on_credit(const std::shared_ptr<Peer>& peer, const wire::StreamCredit& credit) {
+  read_whole_ring(peer);
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(peer->caller);
+    if (it == sessions_.end() || it->second.peer != peer) return;
+    const auto& open = it->second.open;
+    if (!std::binary_search(open.begin(), open.end(), credit.sequence)) return;
+    std::uint64_t& items = it->second.credits[credit.sequence];
+    items = std::max(items, credit.items);
+  }
+  if (const auto held = held_.lock()) held->credit_changed(peer->caller, credit.sequence);
+}
+
+void CallServer::on_probe(const std::shared_ptr<Peer>& peer, const wire::CallProbe& probe) {
+  read_whole_ring(peer);
+  if (const auto held = held_.lock()) held->probed(peer->caller, probe);
+}
+
+Status CallServer::send_item(const QueuedCall& call, std::uint64_t index, wire::Bytes item) {
+  if (item.size() + 4096 > limits::kFrameBytesMax) {
+    return error(Code::kResourceExhausted,
+                 "item {} of the stream has {} bytes, above the limit of a frame", index,
+                 item.size());
+  }
+  wire::Bytes frame =
+      wire::encode(wire::CallMessage(wire::StreamItem{call.sequence, index, std::move(item)}));
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(call.caller);
+  if (it == sessions_.end() || !it->second.peer) {
+    return Status(Code::kUnavailable, "the stream's caller is gone");
+  }
+  return it->second.peer->connection->send(std::move(frame));
+}
+
+std::uint64_t CallServer::credit(const QueuedCall& call) {
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(call.caller);
+  if (it == sessions_.end()) return 0;
+  const auto credit = it->second.credits.find(call.sequence);
+  return credit != it->second.credits.end() ? credit->second : 0;
+}
+
 void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const std::uint64_t sequence = call.sequence;
   if (result.ok() && result->size() + 4096 > limits::kFrameBytesMax) {
@@ -279,18 +402,23 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
                    "pieces",
                    result->size());
   }
+  const bool by_ring = call.road && !call.by_socket;
   wire::Bytes frame;
-  if (!call.road) frame = encode_reply(sequence, std::move(result));
+  if (!by_ring) frame = encode_reply(sequence, std::move(result));
   MutexLock lock(mutex_);
   const auto it = sessions_.find(call.caller);
   if (it == sessions_.end()) return;
   Session& session = it->second;
   const auto open = std::lower_bound(session.open.begin(), session.open.end(), sequence);
   if (open != session.open.end() && *open == sequence) session.open.erase(open);
+  if (!session.stops.empty()) {
+    std::erase_if(session.stops, [&](const auto& stop) { return stop.first == sequence; });
+  }
+  if (!session.credits.empty()) session.credits.erase(sequence);
   // A caller that has a new connection learns it there, if it asks again.
-  const bool sent = call.road && session.road == call.road && call.road->answer(sequence, result);
+  const bool sent = by_ring && session.road == call.road && call.road->answer(sequence, result);
   if (sent && !call.keep_answer) return;
-  if (call.road) frame = encode_reply(sequence, std::move(result));
+  if (by_ring) frame = encode_reply(sequence, std::move(result));
   if (call.keep_answer) remember_locked(session, sequence, frame);
   if (sent || !session.peer) return;
   // While more calls wait their answers leave together.
@@ -310,6 +438,42 @@ void CallServer::remember_locked(Session& session, std::uint64_t sequence,
     session.answer_bytes -= session.answers.begin()->second.size();
     session.answers.erase(session.answers.begin());
   }
+}
+
+// --- exactly once over deaths --------------------------------------------------------------------
+
+wire::Bytes CallServer::answered(const QueuedCall& call, const Result<wire::Bytes>& result) {
+  const wire::Bytes frame = encode_reply(call.sequence, Result<wire::Bytes>(result));
+  std::vector<AnsweredCaller> callers;
+  MutexLock lock(mutex_);
+  callers.reserve(sessions_.size());
+  for (const auto& [caller, session] : sessions_) {
+    // A caller's calls run in order: what is open has not run, but for the one that just has.
+    auto open = session.open.begin();
+    const bool own = caller == call.caller;
+    if (own && open != session.open.end() && *open == call.sequence) ++open;
+    const std::uint64_t highest = open != session.open.end() ? *open - 1 : session.highest;
+    if (highest == 0) continue;
+    auto& saved = callers.emplace_back(AnsweredCaller{caller, highest, {}});
+    // Those above were refused without running.
+    saved.answers.insert(session.answers.begin(), session.answers.upper_bound(highest));
+    if (own && frame.size() <= kAnswerBytesMax / 4) saved.answers.emplace(call.sequence, frame);
+  }
+  return encode_value(callers);
+}
+
+Status CallServer::restore_answered(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};  // saved before the class wanted it
+  auto callers = TROUPE_TRY(decode_value<std::vector<AnsweredCaller>>(bytes, DecodeContext{}));
+  MutexLock lock(mutex_);
+  for (auto& saved : callers) {
+    Session& session = sessions_[saved.caller];
+    session.highest = saved.highest;
+    session.answers = std::move(saved.answers);
+    for (const auto& [sequence, frame] : session.answers) session.answer_bytes += frame.size();
+    disconnected_.push_back(saved.caller);
+  }
+  return {};
 }
 
 void CallServer::close(std::int64_t flush_ms) {

@@ -14,7 +14,9 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/host_road.h"
@@ -28,7 +30,19 @@
 
 namespace troupe::detail {
 
-// Accepts on the loop's thread; answers come from the actor's thread.
+// Calls that have left the mailbox and are not answered (call_runner.h). Thread-safe.
+class HeldCalls {
+ public:
+  virtual ~HeldCalls() = default;
+  // Takes out a call whose method has not begun; false when there is none such.
+  virtual bool remove(ClientId caller, std::uint64_t sequence) = 0;
+  // The caller allows the stream more items.
+  virtual void credit_changed(ClientId caller, std::uint64_t sequence) = 0;
+  // Somebody waits for the call (call_cycles.h).
+  virtual void probed(ClientId caller, const wire::CallProbe& probe) = 0;
+};
+
+// Accepts on the loop's thread; answers come from the actor's thread, or its threads.
 class CallServer : public CallSource, public std::enable_shared_from_this<CallServer> {
  public:
   // `host_page`: what the mailbox shares; null: no fast roads.
@@ -36,12 +50,26 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
              ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
              std::shared_ptr<HostPageSegment> host_page = nullptr);
 
+  // Who runs the calls. Before accept().
+  void set_held(std::weak_ptr<HeldCalls> held) { held_ = std::move(held); }
   // A caller's socket. Loop thread.
   void accept(UniqueFd socket, const std::string& peer);
   // A local socket over which a caller offers a fast road. Loop thread.
   void accept_road(UniqueFd socket);
   // The answer of a call; once for each that the mailbox gave out. Any thread.
   void answer(const QueuedCall& call, Result<wire::Bytes> result);
+  // Requested when the caller cancels an open call, or has ended it at its deadline. Any thread.
+  std::stop_token stop_token_of(ClientId caller, std::uint64_t sequence);
+  // The index-th item, from 1, of a stream. kUnavailable: its caller has no connection. Any thread.
+  Status send_item(const QueuedCall& call, std::uint64_t index, wire::Bytes item);
+  // How many items of a stream its caller allows in all. Any thread.
+  std::uint64_t credit(const QueuedCall& call);
+  // Exactly once over deaths: which calls have run, and the answers that are kept, as bytes to be
+  // saved with the state; with `result` for `call`, which is answered afterwards. For calls that
+  // run one at a time. Actor's thread.
+  wire::Bytes answered(const QueuedCall& call, const Result<wire::Bytes>& result);
+  // What an earlier process saved. Before accept().
+  Status restore_answered(std::span<const std::byte> bytes);
   // Sends what is queued, for at most `flush_ms`, and closes all connections. Loop thread.
   void close(std::int64_t flush_ms);
 
@@ -70,6 +98,9 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     std::deque<std::uint64_t> open;                // accepted and not answered; ascending
     std::map<std::uint64_t, wire::Bytes> answers;  // the last answers, as frames
     std::size_t answer_bytes = 0;
+    // Of open calls whose method asked for it, or that were cancelled.
+    std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
+    std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
   };
   using Roads = std::vector<std::shared_ptr<HostRoad>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
@@ -78,7 +109,14 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bind);
   void on_call(const std::shared_ptr<Peer>& peer, wire::Call call);
   void on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel);
+  void on_credit(const std::shared_ptr<Peer>& peer, const wire::StreamCredit& credit);
+  void on_probe(const std::shared_ptr<Peer>& peer, const wire::CallProbe& probe);
   void on_close(const std::shared_ptr<Peer>& peer);
+  void read_whole_ring(const std::shared_ptr<Peer>& peer);
+  void request_stop(ClientId caller, std::uint64_t sequence);
+  std::vector<std::stop_source> stops_of_streams_locked(Session& session) TROUPE_REQUIRES(mutex_);
+  std::stop_source& stop_of_locked(Session& session, std::uint64_t sequence)
+      TROUPE_REQUIRES(mutex_);
   Result<std::vector<std::uint32_t>> translate(const wire::Bind& bind) const;
   // What becomes of a call that arrived: it is to be run, or it needs nothing more.
   std::optional<QueuedCall> admit(QueuedCall call);
@@ -105,6 +143,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   const ActorInterface interface_;
   const std::shared_ptr<Mailbox> mailbox_;
   const std::shared_ptr<HostPageSegment> host_page_;
+  std::weak_ptr<HeldCalls> held_;
   // Lock order: a road's reading(), then this.
   Mutex mutex_;
   std::map<ClientId, Session> sessions_ TROUPE_GUARDED_BY(mutex_);

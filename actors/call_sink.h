@@ -2,6 +2,7 @@
 // Who waits for the answer of a call.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -24,6 +25,10 @@ class CallSink {
                       Continuations* later) = 0;
   // No answer will come.
   virtual void abandon() = 0;
+  // The index-th item of a stream, before the answer; in order, on the loop's thread.
+  virtual void item(std::uint64_t index, std::span<const std::byte> bytes) {
+    (void)index, (void)bytes;
+  }
 
  protected:
   ~CallSink() = default;
@@ -46,6 +51,8 @@ class CallSinkRef {
               Continuations* later = nullptr) {
     if (const auto sink = std::exchange(sink_, nullptr)) sink->answer(status, result, later);
   }
+  // To give it items.
+  const std::shared_ptr<CallSink>& sink() const { return sink_; }
 
  private:
   std::shared_ptr<CallSink> sink_;

@@ -4,14 +4,20 @@
 // that waits in get().
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <utility>
 
 #include "actors/actor_channel.h"
+#include "actors/call_cycles.h"
 #include "actors/call_sink.h"
 #include "actors/future.h"
+#include "actors/options.h"
+#include "actors/running_call.h"
 #include "actors/serialize.h"
 
 namespace troupe::detail {
@@ -40,8 +46,48 @@ class SlabMemory final : public LargeMemory {
   SlabLease old_;
 };
 
+// When a call that is made now must have ended: by its own timeout, and by the deadline of the call
+// inside which it is made. Where that is the earlier one, `deadline_of` names it.
+inline Deadline deadline_of_call(const CallOptions& options, MethodLabel& deadline_of) {
+  const Deadline own = Deadline::after(options.timeout);
+  const RunningCall* outer = RunningCall::current();
+  if (outer == nullptr || !options.inherit || outer->deadline().time() >= own.time()) return own;
+  deadline_of = outer->label();
+  return outer->deadline();
+}
+
+inline constexpr Duration kDeadlineNear = std::chrono::milliseconds(20);
+
+// Cancels a call with the one inside which it was made. State: has cancel(why).
+template <typename State>
+class CancelledWithOuter {
+ public:
+  // When the call has been sent; `state` owns this.
+  void attach(const std::shared_ptr<State>& state, const CallOptions& options) {
+    RunningCall* const outer = RunningCall::current();
+    if (outer != nullptr && options.inherit) {
+      callback_.emplace(outer->stop_token(), Cancel{state, outer->deadline()});
+    }
+  }
+
+ private:
+  struct Cancel {
+    std::weak_ptr<State> state;
+    Deadline outer;
+    void operator()() const {
+      // At its deadline the outer call is given up by its caller; this one has none later, ends by
+      // itself, and says so.
+      if (outer.remaining() < kDeadlineNear) return;
+      if (const auto alive = state.lock()) {
+        alive->cancel("the call inside which it was made was cancelled");
+      }
+    }
+  };
+  std::optional<std::stop_callback<Cancel>> callback_;
+};
+
 template <typename Value>  // void where the method returns nothing
-class CallState final : public FutureState<NonVoid<Value>>, public CallSink {
+class CallState final : public FutureState<NonVoid<Value>>, public CallSink, public AwaitedCall {
   using Base = FutureState<NonVoid<Value>>;
 
  public:
@@ -51,6 +97,7 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink {
 
   // What ActorChannel::call said of it.
   void sent(std::uint64_t sequence) { sequence_.store(sequence, std::memory_order_release); }
+  CancelledWithOuter<Base>& with_outer() { return with_outer_; }
 
   void answer(const Status& status, std::span<const std::byte> result,
               Continuations* later) override {
@@ -77,10 +124,20 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink {
       channel_->cancel(sequence);
     }
   }
+  void begin_long_wait(const RunningCall& call) override { call.host().begin_wait(call, *this); }
+  void end_long_wait(const RunningCall& call) override { call.host().end_wait(call); }
+  void send_probe(wire::CallProbe probe) override {
+    probe.sequence = sequence_.load(std::memory_order_acquire);
+    channel_->send_probe(std::move(probe));
+  }
+  void give_up(Status why) override {
+    if (Base::set(std::move(why))) cancelled();
+  }
 
   const std::weak_ptr<ActorClient> client_;
   const std::shared_ptr<ActorChannel> channel_;
   std::atomic<std::uint64_t> sequence_{0};
+  CancelledWithOuter<Base> with_outer_;
 };
 
 }  // namespace troupe::detail

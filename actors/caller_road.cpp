@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
 
 namespace troupe::detail {
@@ -120,6 +121,12 @@ std::uint64_t CallerRoad::waiting_calls(std::uint64_t socket_calls) const {
   const std::uint64_t taken = page().taken.load(std::memory_order_acquire);
   const std::uint64_t on_the_way = taken <= sent ? sent - taken : 0;
   return on_the_way + host_page().mailbox_calls.load(std::memory_order_acquire);
+}
+
+std::uint64_t CallerRoad::waiting_calls_max() const {
+  const std::uint64_t said = host_page().calls_max.load(std::memory_order_relaxed);
+  return said == 0 ? limits::kMailboxCallsMax
+                   : std::min<std::uint64_t>(said, limits::kMailboxCallsMax);
 }
 
 // --- answers

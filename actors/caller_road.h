@@ -47,6 +47,8 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
   bool write(const Call& call);
   // How many calls wait for the actor, as far as this caller sees; `socket_calls` as in Call.
   std::uint64_t waiting_calls(std::uint64_t socket_calls) const;
+  // And how many may.
+  std::uint64_t waiting_calls_max() const;
 
   // --- answers: any thread ---
   struct Answer {

@@ -52,7 +52,8 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
   wire::ActorSpec spec = TROUPE_TRY(make_spec(options));
   spec.actor_id = ActorId::make(*options_.random);
   spec.type = interface.type;
-  spec.constructor_arguments = std::move(constructor_arguments);
+  spec.constructor_arguments = with_call_limits(
+      {options.max_concurrency, options.max_pending_calls}, std::move(constructor_arguments));
   spec.job_id = options_.job_id;
   spec.owner = options_.client_id;
   MutexLock lock(mutex_);

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "actors/client.h"
 #include "actors/handle.h"
 #include "actors/options.h"
+#include "actors/running_call.h"
 #include "actors/spawn.h"
 #include "runtime/base/log.h"
 #include "runtime/wire/types.h"
@@ -72,6 +74,21 @@ class ActorContext {
   template <typename T>
   ActorHandle<T> self() const {
     return {client_, client_->channel(id(), detail::kActorInterface<T>)};
+  }
+
+  // --- the call that this thread runs; a thread that a method starts has none ---
+  // When its caller gives it up. Calls that it makes end then too (CallOptions::inherit). Nothing
+  // outside of calls.
+  std::optional<Deadline> deadline() const {
+    const detail::RunningCall* const call = detail::RunningCall::current();
+    if (call == nullptr) return std::nullopt;
+    return call->deadline();
+  }
+  // Requested when its caller has cancelled it, or ended it at its deadline: what it returns then,
+  // nobody sees. Never requested outside of calls.
+  std::stop_token call_stop_token() const {
+    detail::RunningCall* const call = detail::RunningCall::current();
+    return call != nullptr ? call->stop_token() : std::stop_token();
   }
 
   // --- other actors; as of Cluster (cluster.h). They belong to this actor's owner. ---

@@ -26,6 +26,7 @@
 
 #include "actors/call_sink.h"
 #include "actors/executor.h"
+#include "actors/running_call.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
@@ -42,6 +43,8 @@ template <typename R>
 class Future;
 
 namespace detail {
+
+struct FutureAccess;
 
 template <typename R>
 using NonVoid = std::conditional_t<std::is_void_v<R>, Unit, R>;
@@ -109,12 +112,23 @@ class FutureState {
             "Use then() or co_await");
       }
     }
-    help(deadline);
-    MutexLock lock(mutex_);
-    if (!ready_.wait_until(mutex_, deadline, [&]() TROUPE_NO_ANALYSIS { return done_; })) {
-      return error(Code::kDeadlineExceeded, "no result before the deadline of get()");
+    if (const RunningCall* call = RunningCall::current(); call && call->asynchronous()) {
+      return error(Code::kFailedPrecondition,
+                   "get() in the asynchronous method {} would stop its actor: co_await the future",
+                   call->label().to_string());
     }
-    return take_locked();
+    if (const RunningCall* call = RunningCall::current()) {
+      // (A method that waits for long may wait for itself.)
+      if (auto result = wait_once(earlier(deadline, Deadline::after(kLongWait))))
+        return std::move(*result);
+      begin_long_wait(*call);
+      auto result = wait_once(deadline);
+      end_long_wait(*call);
+      if (result) return std::move(*result);
+    } else if (auto result = wait_once(deadline)) {
+      return std::move(*result);
+    }
+    return error(Code::kDeadlineExceeded, "no result before the deadline of get()");
   }
 
   bool ready() const TROUPE_EXCLUDES(mutex_) {
@@ -141,14 +155,14 @@ class FutureState {
     run(std::move(continuation));
   }
 
-  void cancel() TROUPE_EXCLUDES(mutex_) {
+  void cancel(const char* why = "the caller cancelled it") TROUPE_EXCLUDES(mutex_) {
     std::function<void()> ask;
     {
       MutexLock lock(mutex_);
       if (done_) return;
       ask = options_.cancel;
     }
-    if (!set(error(Code::kCancelled, "the caller cancelled it"))) return;
+    if (!set(Status(Code::kCancelled, why))) return;
     if (ask) ask();
     cancelled();
   }
@@ -163,8 +177,19 @@ class FutureState {
   virtual void help(Deadline) {}
   // The future has ended because somebody cancelled it.
   virtual void cancelled() {}
+  // A method of an actor waits for it, and goes on to.
+  virtual void begin_long_wait(const RunningCall&) {}
+  virtual void end_long_wait(const RunningCall&) {}
 
  private:
+  std::optional<Result<T>> wait_once(Deadline deadline) TROUPE_EXCLUDES(mutex_) {
+    help(deadline);
+    MutexLock lock(mutex_);
+    if (!ready_.wait_until(mutex_, deadline, [&]() TROUPE_NO_ANALYSIS { return done_; })) {
+      return std::nullopt;
+    }
+    return take_locked();
+  }
   Result<T> take_locked() TROUPE_REQUIRES(mutex_) {
     if (consumed_ || !result_) {
       return error(Code::kFailedPrecondition, "the future's result was already taken");
@@ -248,7 +273,8 @@ class [[nodiscard]] Future {
   bool ready() const { return state_->ready(); }
 
   // Ends the future with kCancelled, if it has not ended, and asks the other side not to do the
-  // work: a call that still waits is taken from the queue; one that runs goes on unseen.
+  // work: a call that still waits is taken from the queue; one that runs is asked to stop
+  // (ActorContext::call_stop_token), and so are the calls that it made. Its result is dropped.
   void cancel() { state_->cancel(); }
 
   // Calls `f` with the result; the future of what `f` returns (a value, a Result or a Status). An
@@ -275,12 +301,22 @@ class [[nodiscard]] Future {
 
  private:
   friend class Promise<R>;
+  friend struct detail::FutureAccess;
   template <typename... T>
   friend auto when_all(Future<T>... futures);
   template <typename T>
   friend Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures);
   std::shared_ptr<State> state_;
 };
+
+namespace detail {
+struct FutureAccess {
+  template <typename R>
+  static std::shared_ptr<FutureState<NonVoid<R>>> state(Future<R>&& future) {
+    return std::move(future.state_);
+  }
+};
+}  // namespace detail
 
 // A future that has ended already.
 template <typename R>

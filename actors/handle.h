@@ -19,6 +19,7 @@
 #include "actors/method_table.h"
 #include "actors/options.h"
 #include "actors/serialize.h"
+#include "actors/stream_reader.h"
 
 namespace troupe {
 
@@ -38,7 +39,8 @@ class ActorHandle {
     return copy;
   }
 
-  // Calls a method of T's list; returns at once. The arguments are converted to the method's
+  // Calls a method of T's list; returns at once: a Future of its result, or a StreamReader
+  // (stream_reader.h) where it returns a Stream. The arguments are converted to the method's
   // parameter types and copied before it returns.
   template <auto Method, typename... A>
   auto call(A&&... arguments) const {
@@ -51,7 +53,11 @@ class ActorHandle {
     using Check = detail::CallArguments<Method, typename Traits::Parameters, A&&...>;
     if constexpr (Check::kGood) {
       typename Traits::Stored stored(std::forward<A>(arguments)...);
-      return send<Value>(static_cast<std::uint32_t>(kIndex), stored);
+      if constexpr (Traits::kKind == detail::MethodKind::kStream) {
+        return send_stream<Value>(static_cast<std::uint32_t>(kIndex), stored);
+      } else {
+        return send<Value>(static_cast<std::uint32_t>(kIndex), stored);
+      }
     } else {
       return Future<Value>(make_ready_future<Value>(Status(Code::kInternal, "does not compile")));
     }
@@ -65,11 +71,7 @@ class ActorHandle {
  private:
   template <typename Value, typename Stored>
   Future<Value> send(std::uint32_t method, const Stored& arguments) const {
-    if (!channel_) {
-      return make_ready_future<Value>(error(Code::kFailedPrecondition,
-                                            "a call through an empty ActorHandle<{}>",
-                                            detail::kActorInterface<T>.type));
-    }
+    if (!channel_) return make_ready_future<Value>(empty_error());
     detail::SlabMemory slabs(*channel_);
     Encoder encoder(&slabs);
     detail::encode_arguments(encoder, arguments);
@@ -77,13 +79,51 @@ class ActorHandle {
         client_->future_options(channel_->actor_id()), client_, channel_);
     Future<Value> future(state);
     detail::CallState<Value>& call = *state;
+    // Only a call that is made inside another one.
+    const auto nested = detail::RunningCall::current() != nullptr ? state : nullptr;
+    detail::MethodLabel deadline_of;
+    const Deadline deadline = detail::deadline_of_call(options_, deadline_of);
     call.sent(channel_->call({.method = method,
                               .arguments = encoder.take(),
-                              .deadline = Deadline::after(options_.timeout),
+                              .deadline = deadline,
                               .retry = options_.retry,
                               .sink = detail::CallSinkRef(std::move(state)),
-                              .slab = slabs.release(encoder)}));
+                              .slab = slabs.release(encoder),
+                              .deadline_of = deadline_of}));
+    if (nested) call.with_outer().attach(nested, options_);
     return future;
+  }
+
+  template <typename Item, typename Stored>
+  StreamReader<Item> send_stream(std::uint32_t method, const Stored& arguments) const {
+    if (!channel_) return StreamReader<Item>(empty_error());
+    if (options_.retry || options_.stream_window == 0) {
+      return StreamReader<Item>(
+          Status(Code::kInvalidArgument,
+                 "a stream is not sent again, and has a window: CallOptions::retry is for calls "
+                 "with one result, and stream_window is at least 1"));
+    }
+    Encoder encoder;
+    detail::encode_arguments(encoder, arguments);
+    auto state = std::make_shared<detail::StreamState<Item>>(
+        client_->future_options(channel_->actor_id()), client_, channel_, options_.stream_window);
+    detail::MethodLabel deadline_of;
+    const Deadline deadline = detail::deadline_of_call(options_, deadline_of);
+    state->sent(channel_->call({.method = method,
+                                .arguments = encoder.take(),
+                                .deadline = deadline,
+                                .retry = false,
+                                .sink = detail::CallSinkRef(state),
+                                .slab = {},
+                                .deadline_of = deadline_of,
+                                .stream_items = options_.stream_window}));
+    state->with_outer().attach(state, options_);
+    return StreamReader<Item>(std::move(state));
+  }
+
+  static Status empty_error() {
+    return error(Code::kFailedPrecondition, "a call through an empty ActorHandle<{}>",
+                 detail::kActorInterface<T>.type);
   }
 
   std::shared_ptr<detail::ActorClient> client_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "actors/call_runner.h"
 #include "actors/call_server.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
@@ -55,9 +57,10 @@ MailboxWords shared_by(const std::shared_ptr<HostPageSegment>& page) {
 class Host final : public HostServices {
  public:
   Host(std::vector<ActorClass> classes, UniqueFd node_socket,
-       const DirectoryFactory& make_directory)
+       const DirectoryFactory& make_directory, OnSaved on_saved)
       : classes_(std::move(classes)),
         make_directory_(make_directory),
+        on_saved_(std::move(on_saved)),
         thread_("troupe-host"),
         loop_(thread_.loop()),
         node_(loop_, std::move(node_socket)),
@@ -97,12 +100,9 @@ class Host final : public HostServices {
   Status create(Started& started);
   Status load(UniqueFd segment);
   void serve();
-  void run_call(QueuedCall call);
-  Result<wire::Bytes> invoke(const QueuedCall& call);
-  Status save_after(std::size_t method);
-  Status save();
+  Status save_after(const QueuedCall& call, const Result<wire::Bytes>& result);
+  Status save(wire::Bytes answered) TROUPE_REQUIRES(save_mutex_);
   void shut_down();
-  Status decorated(Status status, std::size_t method) const;
   std::string label() const {
     return spec_.name.empty() ? fmt::format("{} {}", spec_.type, spec_.actor_id.brief())
                               : spec_.name;
@@ -110,6 +110,7 @@ class Host final : public HostServices {
 
   const std::vector<ActorClass> classes_;
   const DirectoryFactory make_directory_;
+  const OnSaved on_saved_;
   net::LoopThread thread_;
   net::EventLoop& loop_;
   process::HostChannel node_;
@@ -123,16 +124,19 @@ class Host final : public HostServices {
 
   // Set before calls are served.
   wire::ActorSpec spec_;
+  std::span<const std::byte> constructor_arguments_;  // of spec_, after its call limits
   NodeId node_id_;
   std::uint64_t generation_ = 0;
   const ActorClass* class_ = nullptr;
   std::shared_ptr<ActorClient> client_;
-  std::shared_ptr<CallServer> server_;
+  std::shared_ptr<CallServer> calls_;
+  std::shared_ptr<CallServer> server_;  // calls_, once the actor is there
   std::unique_ptr<ActorContext> context_;
-  // Actor's thread.
   std::unique_ptr<ActorInstance> actor_;
-  std::optional<SavedStateSegment> saved_;
-  std::uint32_t calls_since_save_ = 0;
+  std::shared_ptr<CallRunner> runner_;
+  Mutex save_mutex_;
+  std::optional<SavedStateSegment> saved_ TROUPE_GUARDED_BY(save_mutex_);
+  std::uint32_t calls_since_save_ TROUPE_GUARDED_BY(save_mutex_) = 0;
 
   std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
 
@@ -288,19 +292,44 @@ Status Host::prepare(Started& started) {
   begin_securing(token);
   context_ = std::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_, *this,
                                             Logger::to_stderr(label()));
-  auto server = std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface,
-                                             mailbox_, host_page_);
-  mailbox_->set_source(server);
-  {
-    MutexLock lock(acceptors_mutex_);
-    server_ = std::move(server);
+  constructor_arguments_ = spec_.constructor_arguments;
+  const CallLimits limits = take_call_limits(constructor_arguments_);
+  if (class_->exactly_once && limits.max_concurrency > 1) {
+    return error(Code::kInvalidArgument,
+                 "{} declares kExactlyOnce, whose calls run one at a time: "
+                 "ActorOptions::max_concurrency {} is none for it",
+                 spec_.type, limits.max_concurrency);
   }
+  const auto pending_max = limits.max_pending_calls > 0
+                               ? static_cast<std::size_t>(limits.max_pending_calls)
+                               : class_->max_pending_calls;
+  if (pending_max > 0) {
+    mailbox_->limit_calls(std::min(pending_max, troupe::limits::kMailboxCallsMax));
+    if (host_page_) host_page_->page().calls_max.store(mailbox_->calls_max());
+  }
+  calls_ = std::make_shared<CallServer>(loop_, spec_.actor_id, generation_, class_->interface,
+                                        mailbox_, host_page_);
+  runner_ = std::make_shared<CallRunner>(
+      RunnerConfig{.actor_class = class_,
+                   .actor = label(),
+                   .node_id = node_id_,
+                   .client = client_,
+                   .mailbox = mailbox_,
+                   .clock = &loop_.clock(),
+                   .max_concurrency = limits.max_concurrency > 0
+                                          ? std::min(limits.max_concurrency, kConcurrencyMax)
+                                          : class_->max_concurrency,
+                   .ran = [this](const QueuedCall& call, const Result<wire::Bytes>& result) {
+                     return save_after(call, result);
+                   }});
+  calls_->set_held(runner_);
+  mailbox_->set_source(calls_);
   return {};
 }
 
 Status Host::create(Started& started) {
   const DecodeContext decode{client_};
-  Decoder prefix(spec_.constructor_arguments);
+  Decoder prefix(constructor_arguments_);
   std::uint64_t hash = 0;
   if (!prefix.get(hash)) return prefix.status();
   if (hash != class_->constructor_hash) {
@@ -310,11 +339,17 @@ Status Host::create(Started& started) {
         "the actor. Build both from the same sources",
         spec_.type);
   }
-  const auto arguments = std::span(spec_.constructor_arguments).subspan(sizeof hash);
+  const auto arguments = constructor_arguments_.subspan(sizeof hash);
   auto actor = guarded([&] { return class_->create(*context_, arguments, decode); });
   if (!actor.ok()) return actor.status();
   actor_ = std::move(*actor);
-  if (started.message.has_saved_state) return load(std::move(started.saved_state));
+  if (started.message.has_saved_state) {
+    TROUPE_RETURN_IF_ERROR(load(std::move(started.saved_state)));
+  }
+  runner_->begin(*actor_, *calls_);
+  // Callers that came before wait in waiting_: what was answered must be known first.
+  MutexLock lock(acceptors_mutex_);
+  server_ = calls_;
   return {};
 }
 
@@ -324,7 +359,11 @@ Status Host::load(UniqueFd fd) {
   if (const auto state = segment->read()) {
     TROUPE_RETURN_IF_ERROR(
         guarded([&] { return actor_->load(*state, DecodeContext{client_}); }).prefixed("load()"));
+    if (class_->exactly_once) {
+      TROUPE_RETURN_IF_ERROR(calls_->restore_answered(state->answered));
+    }
   }
+  MutexLock lock(save_mutex_);
   saved_.emplace(std::move(*segment));
   return {};
 }
@@ -359,48 +398,21 @@ int Host::run() {
 void Host::serve() {
   while (auto item = mailbox_->next()) {
     if (auto* call = std::get_if<QueuedCall>(&*item)) {
-      run_call(std::move(*call));
+      runner_->accept(std::move(*call));
     } else {
       std::get<Mailbox::Work> (*item)();
     }
   }
 }
 
-void Host::run_call(QueuedCall call) {
-  Result<wire::Bytes> result = wire::Bytes{};
-  if (call.deadline.passed(loop_.clock().now())) {
-    result = Status(Code::kDeadlineExceeded,
-                    "the call waited in the actor's mailbox until its deadline");
-  } else {
-    result = invoke(call);
-    // Also after a failure: the method may have changed the state before it failed.
-    if (const Status saved = save_after(call.method); !saved.ok()) {
-      result = saved.prefixed("the call ran, but the actor's state could not be saved");
-    }
-  }
-  if (!result.ok()) result = decorated(result.status(), call.method);
-  server_->answer(call, std::move(result));
-}
-
-Result<wire::Bytes> Host::invoke(const QueuedCall& call) {
-  return guarded([&] {
-    return actor_->invoke(call.method, call.argument_bytes(),
-                          {.client = client_, .in_place = true});
-  });
-}
-
-Status Host::decorated(Status status, std::size_t method) const {
-  status.with("actor", label());
-  status.with("method", fmt::format("{}::{}", spec_.type, class_->interface.methods[method].name));
-  status.with("node", node_id_.brief());
-  return status;
-}
-
-Status Host::save_after(std::size_t method) {
-  if (!class_->saves || class_->method_is_const[method]) return {};
+Status Host::save_after(const QueuedCall& call, const Result<wire::Bytes>& result) {
+  if (!class_->saves || class_->method_is_const[call.method]) return {};
+  MutexLock lock(save_mutex_);
   const std::uint32_t every = class_->save_policy.every_calls;
   if (every == 0 || ++calls_since_save_ < every) return {};
-  return save();
+  const Status saved = save(class_->exactly_once ? calls_->answered(call, result) : wire::Bytes{});
+  if (on_saved_) on_saved_(spec_, generation_);
+  return saved;
 }
 
 Status Host::save_now() {
@@ -409,22 +421,31 @@ Status Host::save_now() {
   if (!class_->saves) {
     return error(Code::kFailedPrecondition, "{} has no save() and load()", spec_.type);
   }
-  return save();
+  if (class_->exactly_once) {
+    return error(Code::kFailedPrecondition,
+                 "{} declares kExactlyOnce: its state is saved with the call's answer, and not in "
+                 "the middle of it",
+                 spec_.type);
+  }
+  MutexLock lock(save_mutex_);
+  return save({});
 }
 
-Status Host::save() {
+Status Host::save(wire::Bytes answered) {
   std::optional<SavedState> state;
   TROUPE_RETURN_IF_ERROR(guarded([&]() -> Status {
                            state = actor_->save();
                            return {};
                          }).prefixed("save()"));
+  state->answered = std::move(answered);
+  const std::size_t bytes = state->bytes.size() + state->answered.size();
   calls_since_save_ = 0;
-  if (saved_ && saved_->fits(state->bytes.size())) {
+  if (saved_ && saved_->fits(bytes)) {
     saved_->write(*state);
     return {};
   }
   // The segment before stays with the node until the new one, written completely, replaces it.
-  auto segment = TROUPE_TRY(SavedStateSegment::create(state->bytes.size()));
+  auto segment = TROUPE_TRY(SavedStateSegment::create(bytes));
   segment.write(*state);
   TROUPE_RETURN_IF_ERROR(node_.send(wire::HostSavedState{generation_}, segment.fd()));
   saved_.emplace(std::move(segment));
@@ -435,6 +456,7 @@ Status Host::save() {
 
 void Host::shut_down() {
   mailbox_->stop();
+  if (runner_) runner_->stop();
   (void)guarded([&]() -> Status {
     actor_.reset();
     return {};
@@ -455,8 +477,8 @@ void Host::shut_down() {
 }  // namespace
 
 int run_host(std::vector<ActorClass> classes, UniqueFd node_socket,
-             const DirectoryFactory& make_directory) {
-  Host host(std::move(classes), std::move(node_socket), make_directory);
+             const DirectoryFactory& make_directory, OnSaved on_saved) {
+  Host host(std::move(classes), std::move(node_socket), make_directory, std::move(on_saved));
   return host.run();
 }
 

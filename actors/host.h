@@ -31,10 +31,14 @@ namespace detail {
 using DirectoryFactory =
     std::function<std::shared_ptr<Directory>(net::EventLoop&, const wire::HostStart&)>;
 
+// For tests: called when a call's state has been saved and its answer has not left, on the thread
+// that ran it.
+using OnSaved = std::function<void(const wire::ActorSpec&, std::uint64_t generation)>;
+
 // Hosts the actor that the node at the other end of `node_socket` asks for, until it is to end.
 // Returns the process's exit code; ends the process at once when the node is gone.
 int run_host(std::vector<ActorClass> classes, UniqueFd node_socket,
-             const DirectoryFactory& make_directory);
+             const DirectoryFactory& make_directory, OnSaved on_saved = nullptr);
 
 // Whether these arguments ask for a process of a node: "PROGRAM host --actor TYPE …", or its keeper
 // (runtime/process/keeper.h).

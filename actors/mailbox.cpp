@@ -16,9 +16,9 @@ constexpr std::uint32_t kItemsPerGathering = 16;
 }  // namespace
 
 Mailbox::Mailbox(std::size_t calls_max, MailboxWords shared)
-    : calls_max_(calls_max),
-      shared_(shared.word != nullptr ? std::move(shared)
+    : shared_(shared.word != nullptr ? std::move(shared)
                                      : MailboxWords{&own_word_, &own_calls_, nullptr}),
+      calls_max_(calls_max),
       waker_(shared_.word),
       sleeper_(shared_.word) {}
 
@@ -29,23 +29,39 @@ void Mailbox::set_source(std::weak_ptr<CallSource> source) {
 
 void Mailbox::changed() {
   waiting_calls_.store(calls_, std::memory_order_release);
-  shared_.calls->store(calls_, std::memory_order_release);
+  shared_.calls->store(calls_ + held_, std::memory_order_release);
   has_items_.store(stopped_ || !items_.empty(), std::memory_order_seq_cst);
 }
 
 Status Mailbox::push(QueuedCall call) {
   MutexLock lock(mutex_);
   if (stopped_) return error(Code::kUnavailable, "the actor is stopping");
-  if (calls_ >= calls_max_) {
+  if (calls_ + held_ >= calls_max_) {
     return error(Code::kOverloaded,
                  "{} calls wait in the actor's mailbox already. Wait for answers before calling on",
-                 calls_);
+                 calls_ + held_);
   }
   ++calls_;
   items_.emplace_back(std::move(call));
   changed();
   (void)waker_.wake();
   return {};
+}
+
+void Mailbox::limit_calls(std::size_t calls_max) {
+  MutexLock lock(mutex_);
+  calls_max_ = calls_max;
+}
+
+std::size_t Mailbox::calls_max() const {
+  MutexLock lock(mutex_);
+  return calls_max_;
+}
+
+void Mailbox::count_held(int change) {
+  MutexLock lock(mutex_);
+  held_ += static_cast<std::size_t>(change);
+  shared_.calls->store(calls_ + held_, std::memory_order_release);
 }
 
 void Mailbox::post(Work work) {
@@ -76,6 +92,15 @@ bool Mailbox::remove(ClientId caller, std::uint64_t sequence) {
     }
   }
   return false;
+}
+
+std::optional<std::uint32_t> Mailbox::method_of(ClientId caller, std::uint64_t sequence) {
+  MutexLock lock(mutex_);
+  for (const Item& item : items_) {
+    const auto* call = std::get_if<QueuedCall>(&item);
+    if (call && call->caller == caller && call->sequence == sequence) return call->method;
+  }
+  return std::nullopt;
 }
 
 std::optional<Mailbox::Item> Mailbox::pop() {

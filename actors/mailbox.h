@@ -38,6 +38,8 @@ struct QueuedCall {
   std::shared_ptr<HostRoad> road;
   // Its answer is kept, since the caller may send it again.
   bool keep_answer = true;
+  // Its answer goes over the socket whatever it came by: a stream's.
+  bool by_socket = false;
 
   std::span<const std::byte> argument_bytes() const {
     return shared_arguments.data() != nullptr ? shared_arguments : std::span(arguments);
@@ -64,7 +66,7 @@ class CallSource {
 // What producers in other processes see of a mailbox.
 struct MailboxWords {
   std::atomic<std::uint32_t>* word = nullptr;   // whether its thread sleeps (memory/wait_word.h)
-  std::atomic<std::uint64_t>* calls = nullptr;  // how many calls are in it
+  std::atomic<std::uint64_t>* calls = nullptr;  // how many calls wait in it, or behind it
   std::shared_ptr<const void> memory;           // where they are
 };
 
@@ -90,6 +92,8 @@ class Mailbox final : public Executor {
   void adopt_thread();
   // Takes a call that has not begun out of the queue; false when it is not there.
   bool remove(ClientId caller, std::uint64_t sequence);
+  // The method of a call that waits in it.
+  std::optional<std::uint32_t> method_of(ClientId caller, std::uint64_t sequence);
   // The next item; waits; nothing after stop(), whatever still waits. The caller becomes the
   // mailbox's thread.
   std::optional<Item> next();
@@ -100,6 +104,11 @@ class Mailbox final : public Executor {
   // The calls that were never run.
   std::deque<QueuedCall> drain();
   std::size_t calls() const { return waiting_calls_.load(std::memory_order_acquire); }
+  // Of at most so many calls, from 1 to calls_max of the constructor. Before next() is called.
+  void limit_calls(std::size_t calls_max) TROUPE_EXCLUDES(mutex_);
+  std::size_t calls_max() const TROUPE_EXCLUDES(mutex_);
+  // So many more calls wait that have left it (call_runner.h): they count as if they were in it.
+  void count_held(int change) TROUPE_EXCLUDES(mutex_);
 
  private:
   std::optional<Item> pop() TROUPE_REQUIRES(mutex_);
@@ -107,7 +116,6 @@ class Mailbox final : public Executor {
   bool idle() const { return !has_items_.load(std::memory_order_seq_cst); }
   void wait(CallSource* source);
 
-  const std::size_t calls_max_;
   std::atomic<std::uint32_t> own_word_{0};
   std::atomic<std::uint64_t> own_calls_{0};
   const MailboxWords shared_;
@@ -117,7 +125,9 @@ class Mailbox final : public Executor {
   std::atomic<bool> has_items_{false};
   mutable Mutex mutex_;
   std::deque<Item> items_ TROUPE_GUARDED_BY(mutex_);
+  std::size_t calls_max_ TROUPE_GUARDED_BY(mutex_);
   std::size_t calls_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::size_t held_ TROUPE_GUARDED_BY(mutex_) = 0;
   bool stopped_ TROUPE_GUARDED_BY(mutex_) = false;
   memory::Waker waker_ TROUPE_GUARDED_BY(mutex_);
   std::weak_ptr<CallSource> source_ TROUPE_GUARDED_BY(mutex_);

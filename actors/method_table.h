@@ -26,6 +26,11 @@
 
 namespace troupe {
 
+template <typename T>
+class Task;  // task.h
+template <typename T>
+class Stream;  // stream.h
+
 template <auto... Methods>
 struct MethodList {
   static constexpr std::size_t kCount = sizeof...(Methods);
@@ -108,6 +113,21 @@ struct ResultTraits<Result<T>> {
   using Value = T;
 };
 
+template <typename T>
+struct ResultTraits<Task<T>> : ResultTraits<T> {};
+template <typename T>
+struct ResultTraits<Stream<T>> {
+  using Value = T;  // of an item
+};
+
+enum class MethodKind : std::uint8_t { kPlain, kTask, kStream };
+template <typename R>
+inline constexpr MethodKind kKindOf = MethodKind::kPlain;
+template <typename T>
+inline constexpr MethodKind kKindOf<Task<T>> = MethodKind::kTask;
+template <typename T>
+inline constexpr MethodKind kKindOf<Stream<T>> = MethodKind::kStream;
+
 template <typename Member>
 struct MemberTraits {
   static_assert(!std::is_same_v<Member, Member>,
@@ -121,6 +141,7 @@ struct MemberTraitsBase {
   using Parameters = std::tuple<P...>;
   using Stored = std::tuple<std::decay_t<P>...>;
   static constexpr bool kIsConst = IsConst;
+  static constexpr MethodKind kKind = kKindOf<std::remove_cvref_t<R>>;
 };
 template <typename C, typename R, typename... P>
 struct MemberTraits<R (C::*)(P...)> : MemberTraitsBase<C, R, false, P...> {};
@@ -171,12 +192,15 @@ struct TupleHash<std::tuple<T...>> {
   static constexpr std::uint64_t kValue = hash_of<T...>("arguments");
 };
 
-// The structural hash of a method's arguments and result.
+// The structural hash of a method's arguments and result. An asynchronous method has that of an
+// ordinary one: callers cannot tell. A stream is another thing.
 template <auto Method>
 constexpr std::uint64_t signature_hash() {
   static_assert(check_method<Method>());
-  return TypeHash::mix(TupleHash<typename MethodTraits<Method>::Stored>::kValue,
-                       value_hash<typename MethodTraits<Method>::Value>());
+  using Traits = MethodTraits<Method>;
+  std::uint64_t result = value_hash<typename Traits::Value>();
+  if (Traits::kKind == MethodKind::kStream) result = TypeHash::mix(TypeHash::of("stream"), result);
+  return TypeHash::mix(TupleHash<typename Traits::Stored>::kValue, result);
 }
 
 // --- the list

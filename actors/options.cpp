@@ -2,9 +2,17 @@
 
 #include <cmath>
 
+#include "actors/codec.h"
+#include "actors/concurrency.h"
+#include "runtime/base/limits.h"
 #include "scheduler/policy/labels.h"
 
 namespace troupe::detail {
+namespace {
+
+constexpr std::uint64_t kCallLimitsMark = 0x6c6c61632d70726cULL;
+
+}  // namespace
 
 Status add_resource(wire::Resources& resources, const std::string& name, double amount,
                     const char* where) {
@@ -58,6 +66,16 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
                  "ActorOptions: bundle_index {} is at least -1, and needs a placement_group",
                  options.bundle_index);
   }
+  if (options.max_concurrency < 0 || options.max_concurrency > kConcurrencyMax ||
+      options.max_pending_calls < 0 ||
+      static_cast<std::size_t>(options.max_pending_calls) > limits::kMailboxCallsMax) {
+    return error(
+        Code::kInvalidArgument,
+        "ActorOptions: max_concurrency ({}) is from 1 to {} and max_pending_calls ({}) from "
+        "1 to {}; 0 leaves them to the class",
+        options.max_concurrency, kConcurrencyMax, options.max_pending_calls,
+        limits::kMailboxCallsMax);
+  }
   spec.node_affinity = options.node_affinity;
   spec.node_affinity_soft = options.node_affinity_soft;
   auto selector = scheduler::parse_label_selector(options.label_selector);
@@ -75,6 +93,28 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
   spec.environment = options.environment;
   spec.log_path = options.log_path;
   return spec;
+}
+
+wire::Bytes with_call_limits(const CallLimits& limits, wire::Bytes constructor_arguments) {
+  if (limits.max_concurrency == 0 && limits.max_pending_calls == 0) return constructor_arguments;
+  Encoder out;
+  out.put(kCallLimitsMark);
+  out.put(limits.max_concurrency);
+  out.put(limits.max_pending_calls);
+  out.append(constructor_arguments.data(), constructor_arguments.size());
+  return out.take();
+}
+
+CallLimits take_call_limits(std::span<const std::byte>& constructor_arguments) {
+  CallLimits limits;
+  Decoder in(constructor_arguments);
+  std::uint64_t mark = 0;
+  if (!in.get(mark) || mark != kCallLimitsMark || !in.get(limits.max_concurrency) ||
+      !in.get(limits.max_pending_calls)) {
+    return {};
+  }
+  constructor_arguments = constructor_arguments.last(in.remaining());
+  return limits;
 }
 
 }  // namespace troupe::detail

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "runtime/base/clock.h"
@@ -40,6 +41,10 @@ struct ActorOptions {
   // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it.
   int priority = 0;
   bool detached = false;  // outlives the driver
+  // How many calls may be in progress at once, and how many more may wait before callers are told
+  // kOverloaded; 0: as the class declares (concurrency.h).
+  int max_concurrency = 0;
+  int max_pending_calls = 0;
   // Shown in the process's command line, so that ps tells processes apart.
   std::string run;
   int rank = -1;  // -1: none
@@ -56,6 +61,12 @@ struct CallOptions {
   // call runs at most once. A living actor never runs a repeated call twice; after a death the call
   // may have run and been saved already, so its method should be idempotent.
   bool retry = false;
+  // A call made inside an actor's method ends with the call that the method answers: at its
+  // deadline where that is earlier than `timeout`, and when it is cancelled. False: it is on its
+  // own, and may outlive it.
+  bool inherit = true;
+  // Of methods that return a Stream: how many items may be on the way or not taken yet.
+  std::uint32_t stream_window = 64;
 };
 
 namespace detail {
@@ -66,5 +77,15 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options);
 // multiple of 1/10,000; 0 adds nothing.
 Status add_resource(wire::Resources& resources, const std::string& name, double amount,
                     const char* where);
+
+// ActorOptions::max_concurrency and max_pending_calls. The head has no use for them: where they are
+// set they travel before the constructor's arguments.
+struct CallLimits {
+  std::int32_t max_concurrency = 0;
+  std::int32_t max_pending_calls = 0;
+};
+wire::Bytes with_call_limits(const CallLimits& limits, wire::Bytes constructor_arguments);
+// Takes them off again.
+CallLimits take_call_limits(std::span<const std::byte>& constructor_arguments);
 }  // namespace detail
 }  // namespace troupe

@@ -8,6 +8,15 @@ namespace troupe {
 // survives the process.
 //
 //   static constexpr auto kSavePolicy = troupe::SavePolicy::every(100);
+//
+// With every_call() the class may also say
+//
+//   static constexpr bool kExactlyOnce = true;
+//
+// Then what was answered to whom is saved with the state, as one: a call with CallOptions::retry
+// that is sent again after a death is answered again, and never run twice. Its calls run one at a
+// time. The answers that are kept for each caller, the last 128 and 1 MiB at most, are written with
+// each save; one that is no longer kept ends the repeated call with kUnavailable.
 struct SavePolicy {
   std::uint32_t every_calls = 1;  // 0: only where ActorContext::save_now() says so
 

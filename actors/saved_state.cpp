@@ -13,7 +13,7 @@
 namespace troupe::detail {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3145564153505254ULL;  // "TRPSAVE1"
+constexpr std::uint64_t kMagic = 0x3245564153505254ULL;  // "TRPSAVE2"
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlotHeaderBytes = 64;
 constexpr std::size_t kCapacityMin = kPage - kSlotHeaderBytes;
@@ -29,6 +29,7 @@ struct SlotHeader {
   std::uint64_t type_hash = 0;
   std::uint32_t version = 0;
   std::uint32_t zero = 0;
+  std::uint64_t answered_size = 0;
   std::uint64_t hash = 0;
 };
 static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
@@ -41,9 +42,11 @@ constexpr std::size_t segment_bytes(std::size_t capacity) {
   return kPage + 2 * slot_bytes(capacity);
 }
 
-std::uint64_t hash_of_slot(const SlotHeader& header, std::span<const std::byte> state) {
+std::uint64_t hash_of_slot(const SlotHeader& header, std::span<const std::byte> state,
+                           std::span<const std::byte> answered) {
   Xxh3Stream stream;
   stream.update(state);
+  stream.update(answered);
   stream.update(std::as_bytes(std::span(&header, 1)).first(offsetof(SlotHeader, hash)));
   return stream.digest();
 }
@@ -55,8 +58,13 @@ SlotHeader load_header(const std::byte* slot) {
 }
 
 bool is_good(const SlotHeader& header, const std::byte* slot, std::size_t capacity) {
-  if (header.number == 0 || header.size > capacity) return false;
-  return header.hash == hash_of_slot(header, {slot + kSlotHeaderBytes, header.size});
+  if (header.number == 0 || header.size > capacity ||
+      header.answered_size > capacity - header.size) {
+    return false;
+  }
+  const std::byte* bytes = slot + kSlotHeaderBytes;
+  return header.hash ==
+         hash_of_slot(header, {bytes, header.size}, {bytes + header.size, header.answered_size});
 }
 
 }  // namespace
@@ -97,7 +105,7 @@ const std::byte* SavedStateSegment::slot(int index) const {
 }
 
 void SavedStateSegment::write(const SavedState& state) {
-  TROUPE_CHECK(fits(state.bytes.size()));
+  TROUPE_CHECK(fits(state.bytes.size() + state.answered.size()));
   // The newest good slot stays; a slot that was torn by a kill is the one to write over.
   std::uint64_t newest = 0;
   int target = 0;
@@ -113,14 +121,19 @@ void SavedStateSegment::write(const SavedState& state) {
                     .type_hash = state.type_hash,
                     .version = state.version,
                     .zero = 0,
+                    .answered_size = state.answered.size(),
                     .hash = 0};
-  header.hash = hash_of_slot(header, state.bytes);
+  header.hash = hash_of_slot(header, state.bytes, state.answered);
   std::byte* out = slot(target);
   const SlotHeader unwritten;
   std::memcpy(out, &unwritten, sizeof unwritten);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (!state.bytes.empty()) {
     std::memcpy(out + kSlotHeaderBytes, state.bytes.data(), state.bytes.size());
+  }
+  if (!state.answered.empty()) {
+    std::memcpy(out + kSlotHeaderBytes + state.bytes.size(), state.answered.data(),
+                state.answered.size());
   }
   std::atomic_signal_fence(std::memory_order_seq_cst);
   std::memcpy(out, &header, sizeof header);
@@ -134,7 +147,9 @@ std::optional<SavedState> SavedStateSegment::read() const {
     if (header.number <= newest || !is_good(header, slot(index), capacity_)) continue;
     newest = header.number;
     const std::byte* bytes = slot(index) + kSlotHeaderBytes;
-    state = SavedState{header.version, header.type_hash, wire::Bytes(bytes, bytes + header.size)};
+    const std::byte* answered = bytes + header.size;
+    state = SavedState{header.version, header.type_hash, wire::Bytes(bytes, bytes + header.size),
+                       wire::Bytes(answered, answered + header.answered_size)};
   }
   return state;
 }

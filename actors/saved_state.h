@@ -3,11 +3,11 @@
 // slots, kept by the node and mapped by the actor's process, this one and the next.
 //
 // Layout, little-endian, offsets in bytes:
-//   0    u64 magic "TRPSAVE1"   8 u64 slot capacity   (the rest of the first 4096 bytes is zero)
-//   4096 slot 0: a slot header of 64 bytes, then `capacity` bytes of state
-//   then slot 1, at the next multiple of 4096
-// Slot header: u64 number (0: never written), u64 size, u64 type hash, u32 state version, u32 zero,
-// u64 XXH3-64 over the state and the fields before.
+//   0    u64 magic "TRPSAVE2"   8 u64 slot capacity   (the rest of the first 4096 bytes is zero)
+//   4096 slot 0: a slot header of 64 bytes, then `capacity` bytes: the state, then what was
+//   answered then slot 1, at the next multiple of 4096
+// Slot header: u64 number (0: never written), u64 size of the state, u64 type hash, u32 state
+// version, u32 zero, u64 size of what was answered, u64 XXH3-64 over both and the fields before.
 //
 // A save writes the older slot and its header last; the newest slot whose hash is right counts. So
 // a process killed in mid-save leaves the save before, and a save costs no system call. A state
@@ -34,8 +34,9 @@ class SavedStateSegment {
   // where it is none.
   static Result<SavedStateSegment> open(UniqueFd fd);
 
-  bool fits(std::size_t state_bytes) const { return state_bytes <= capacity_; }
-  // Requires fits(state.bytes.size()).
+  // `bytes`: of the state and of what was answered together.
+  bool fits(std::size_t bytes) const { return bytes <= capacity_; }
+  // Requires that it fits.
   void write(const SavedState& state);
   // The last state that was written completely, if any.
   std::optional<SavedState> read() const;

@@ -12,6 +12,9 @@ struct CallMessage {
     call @2 :Call;
     callReply @3 :CallReply;
     cancelCall @4 :CancelCall;
+    streamItem @5 :StreamItem;
+    streamCredit @6 :StreamCredit;
+    callProbe @7 :CallProbe;
   }
 }
 
@@ -47,4 +50,22 @@ struct CallReply {
 
 struct CancelCall {
   sequence @0 :UInt64;
+}
+
+struct StreamItem {
+  sequence @0 :UInt64;
+  index @1 :UInt64;
+  item @2 :Data;
+}
+
+struct StreamCredit {
+  sequence @0 :UInt64;
+  items @1 :UInt64;
+}
+
+struct CallProbe {
+  sequence @0 :UInt64;
+  initiator @1 :T.Id;
+  initiatorSequence @2 :UInt64;
+  path @3 :List(Text);
 }

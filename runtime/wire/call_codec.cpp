@@ -45,6 +45,25 @@ void write(schema::CallReply::Builder out, const CallReply& m) {
 
 void write(schema::CancelCall::Builder out, const CancelCall& m) { out.setSequence(m.sequence); }
 
+void write(schema::StreamItem::Builder out, const StreamItem& m) {
+  out.setSequence(m.sequence);
+  out.setIndex(m.index);
+  out.setItem(data(m.item));
+}
+
+void write(schema::StreamCredit::Builder out, const StreamCredit& m) {
+  out.setSequence(m.sequence);
+  out.setItems(m.items);
+}
+
+void write(schema::CallProbe::Builder out, const CallProbe& m) {
+  out.setSequence(m.sequence);
+  write(out.initInitiator(), m.initiator);
+  out.setInitiatorSequence(m.initiator_sequence);
+  auto path = out.initPath(static_cast<capnp::uint>(m.path.size()));
+  for (capnp::uint i = 0; i < path.size(); ++i) path.set(i, text(m.path[i]));
+}
+
 MethodSignature read(schema::MethodSignature::Reader in) {
   return {.name = text(in.getName()), .hash = in.getHash()};
 }
@@ -76,13 +95,35 @@ CallReply read(schema::CallReply::Reader in) {
 
 CancelCall read(schema::CancelCall::Reader in) { return {.sequence = in.getSequence()}; }
 
+StreamItem read(schema::StreamItem::Reader in) {
+  return {.sequence = in.getSequence(), .index = in.getIndex(), .item = data(in.getItem())};
+}
+
+StreamCredit read(schema::StreamCredit::Reader in) {
+  return {.sequence = in.getSequence(), .items = in.getItems()};
+}
+
+CallProbe read(schema::CallProbe::Reader in) {
+  CallProbe probe{.sequence = in.getSequence(),
+                  .initiator = read_id<ClientId>(in.getInitiator()),
+                  .initiator_sequence = in.getInitiatorSequence(),
+                  .path = {}};
+  const auto path = in.getPath();
+  probe.path.reserve(checked_count(path, "path"));
+  for (const auto label : path) probe.path.push_back(text(label));
+  return probe;
+}
+
 // Every message of the family, once: M(the schema's number, name).
-#define TROUPE_CALL_MESSAGES(M) \
-  M(BIND, Bind)                 \
-  M(BIND_REPLY, BindReply)      \
-  M(CALL, Call)                 \
-  M(CALL_REPLY, CallReply)      \
-  M(CANCEL_CALL, CancelCall)
+#define TROUPE_CALL_MESSAGES(M)  \
+  M(BIND, Bind)                  \
+  M(BIND_REPLY, BindReply)       \
+  M(CALL, Call)                  \
+  M(CALL_REPLY, CallReply)       \
+  M(CANCEL_CALL, CancelCall)     \
+  M(STREAM_ITEM, StreamItem)     \
+  M(STREAM_CREDIT, StreamCredit) \
+  M(CALL_PROBE, CallProbe)
 
 struct Put {
   schema::CallMessage::Builder root;
@@ -113,6 +154,7 @@ constexpr std::size_t kSmallSegmentWords = 24 + kSmallPayloadBytes / sizeof(capn
 std::size_t payload_bytes(const CallMessage& message) {
   if (const auto* call = std::get_if<Call>(&message)) return call->arguments.size();
   if (const auto* reply = std::get_if<CallReply>(&message)) return reply->result.size();
+  if (const auto* item = std::get_if<StreamItem>(&message)) return item->item.size();
   return 0;
 }
 

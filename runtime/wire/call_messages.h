@@ -42,11 +42,32 @@ struct CallReply {
   Status status;
   Bytes result;
 };
+// caller → actor: the call is not to begin; where its method runs, it is asked to stop.
 struct CancelCall {
   std::uint64_t sequence = 0;
 };
+// actor → caller: a result of a call whose method is a stream; its CallReply comes after the last.
+struct StreamItem {
+  std::uint64_t sequence = 0;
+  std::uint64_t index = 0;  // from 1
+  Bytes item;
+};
+// caller → actor: how many items of the stream may be sent in all. None before the first of these.
+struct StreamCredit {
+  std::uint64_t sequence = 0;
+  std::uint64_t items = 0;
+};
+// caller → actor: a method waits for the call, and for it another one, and so on, back to the first
+// of them, whose call has this caller and sequence (actors/call_cycles.h).
+struct CallProbe {
+  std::uint64_t sequence = 0;
+  ClientId initiator;
+  std::uint64_t initiator_sequence = 0;
+  std::vector<std::string> path;  // the methods that wait, the first one first
+};
 
-using CallMessage = std::variant<Bind, BindReply, Call, CallReply, CancelCall>;
+using CallMessage =
+    std::variant<Bind, BindReply, Call, CallReply, CancelCall, StreamItem, StreamCredit, CallProbe>;
 
 Bytes encode(const CallMessage& message);
 Result<CallMessage> decode_call(std::span<const std::byte> frame);

@@ -164,6 +164,57 @@ TEST_CASE("a queued call can be cancelled by its caller only") {
   CHECK(reply.status.code() == Code::kCancelled);
 }
 
+TEST_CASE("what was answered is saved with the state, and known to the next process") {
+  wire::Bytes saved;
+  {
+    Server server;
+    const UniqueFd socket = server.bound();
+    for (std::uint64_t i = 1; i <= 3; ++i) say(socket, call_of(i, 0));
+    const QueuedCall first = next_call(server);
+    server.server->answer(first, wire::Bytes(1, std::byte{1}));
+    // The second has run and is about to be answered; the third waits. Then the process dies.
+    saved = server.server->answered(next_call(server), wire::Bytes(1, std::byte{2}));
+  }
+  Server next;
+  REQUIRE(next.server->restore_answered(saved).ok());
+  const UniqueFd socket = next.bound();
+  for (std::uint64_t i = 1; i <= 3; ++i) say(socket, call_of(i, 0));
+  CHECK(std::get<wire::CallReply>(hear(socket).value()).result == wire::Bytes(1, std::byte{1}));
+  const auto second = std::get<wire::CallReply>(hear(socket).value());
+  CHECK(second.sequence == 2);
+  CHECK(second.result == wire::Bytes(1, std::byte{2}));
+  CHECK(next_call(next).sequence == 3);
+  CHECK(next.mailbox->calls() == 0);
+  Server damaged;
+  saved.resize(saved.size() / 2);
+  CHECK_FALSE(damaged.server->restore_answered(saved).ok());
+}
+
+TEST_CASE("cancelling a call that runs requests its stop, for its caller only") {
+  Server server;
+  const UniqueFd socket = server.bound();
+  const UniqueFd other = server.bound({9, 9});
+  say(socket, call_of(1, 0));
+  const QueuedCall call = next_call(server);
+  const std::stop_token stop = server.server->stop_token_of(call.caller, call.sequence);
+  CHECK_FALSE(stop.stop_requested());
+  say(other, wire::CancelCall{1});
+  say(other, call_of(1, 0));
+  const QueuedCall later = next_call(server);  // after that cancellation
+  CHECK_FALSE(stop.stop_requested());
+  say(socket, wire::CancelCall{1});
+  say(socket, call_of(2, 0));
+  (void)next_call(server);
+  CHECK(stop.stop_requested());
+  // The token of a call that was cancelled before it asked says so, too; an answered one has none.
+  say(other, wire::CancelCall{1});
+  say(other, call_of(2, 0));
+  (void)next_call(server);
+  CHECK(server.server->stop_token_of(later.caller, later.sequence).stop_requested());
+  server.server->answer(call, wire::Bytes{});
+  CHECK_FALSE(server.server->stop_token_of(call.caller, call.sequence).stop_possible());
+}
+
 TEST_CASE("who speaks out of turn or nonsense is disconnected") {
   Server server;
   const UniqueFd early = server.connect();

@@ -2,7 +2,11 @@
 // the actors' own calls to others need a directory, which this one does not have: it knows no
 // actor.
 
+#include <signal.h>
+#include <unistd.h>
+
 #include "actors/host.h"
+#include "tests/actors/call_actors.h"
 #include "tests/actors/test_actors.h"
 
 namespace {
@@ -40,12 +44,24 @@ class LocalDirectory final : public troupe::detail::Directory {
   const troupe::wire::Endpoint endpoint_;
 };
 
+template <typename... A, typename... B>
+std::vector<troupe::detail::ActorClass> classes(troupe::ActorList<A...>, troupe::ActorList<B...>) {
+  return troupe::detail::actor_classes(troupe::actors<A..., B...>);
+}
+
+void on_saved(const troupe::wire::ActorSpec& spec, std::uint64_t generation) {
+  static int saved = 0;
+  if (spec.run != troupe::tests::kDieBeforeThirdAnswer || generation != 1) return;
+  if (++saved == 3) ::kill(::getpid(), SIGKILL);
+}
+
 }  // namespace
 
 int main() {
   return troupe::detail::run_host(
-      troupe::detail::actor_classes(troupe::tests::kTestActors), troupe::UniqueFd(3),
+      classes(troupe::tests::kTestActors, troupe::tests::kCallActors), troupe::UniqueFd(3),
       [](troupe::net::EventLoop& loop, const troupe::wire::HostStart& start) {
         return std::make_shared<LocalDirectory>(loop, start);
-      });
+      },
+      &on_saved);
 }

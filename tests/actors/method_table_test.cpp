@@ -45,6 +45,25 @@ class Renamed {
   static constexpr auto methods = troupe::methods<&Renamed::add, &Renamed::get>;
 };
 
+// The same methods, asynchronous; and streams of the same.
+class Asynchronous {
+ public:
+  Task<int> add(int) { co_return 1; }
+  Task<Result<int>> get() { co_return 1; }
+  Task<void> reset() { co_return; }
+  Task<Status> check() { co_return Status(); }
+  static constexpr auto methods = troupe::methods<&Asynchronous::add, &Asynchronous::get,
+                                                  &Asynchronous::reset, &Asynchronous::check>;
+  static constexpr auto groups =
+      troupe::concurrency_groups<troupe::ConcurrencyGroup<"g", 3, &Asynchronous::reset>>;
+};
+class Streaming {
+ public:
+  Stream<int> add(int) { co_return; }
+  Stream<long> get() { co_return; }
+  static constexpr auto methods = troupe::methods<&Streaming::add, &Streaming::get>;
+};
+
 using Traits = detail::ActorClassTraits<Counter>;
 
 std::unique_ptr<detail::ActorInstance> make_counter() {
@@ -69,6 +88,32 @@ TEST_CASE("signatures differ where types do, not where only constness does") {
   const auto other = detail::ActorClassTraits<Renamed>::kSignatures;
   CHECK(Traits::kSignatures[0].hash != other[0].hash);
   CHECK(Traits::kSignatures[1].hash == other[1].hash);
+}
+
+TEST_CASE("callers cannot tell an asynchronous method; a stream is another thing") {
+  const auto plain = Traits::kSignatures;
+  const auto other = detail::ActorClassTraits<Asynchronous>::kSignatures;
+  CHECK(plain[0].hash == other[0].hash);
+  CHECK(plain[1].hash == other[1].hash);
+  CHECK(plain[2].hash == other[2].hash);
+  CHECK(plain[5].hash == other[3].hash);
+  const auto streams = detail::ActorClassTraits<Streaming>::kSignatures;
+  CHECK(plain[0].hash != streams[0].hash);
+  CHECK(streams[0].hash != streams[1].hash);
+}
+
+TEST_CASE("what a class says of its concurrency") {
+  const detail::ActorClass plain = detail::actor_class<Counter>();
+  CHECK(plain.max_concurrency == 1);
+  CHECK(plain.groups.empty());
+  CHECK(plain.method_groups[3] == 0);
+  const detail::ActorClass grouped = detail::actor_class<Asynchronous>();
+  REQUIRE(grouped.groups.size() == 1);
+  CHECK(grouped.groups[0].name == "g");
+  CHECK(grouped.groups[0].limit == 3);
+  CHECK(grouped.method_groups[0] == 0);
+  CHECK(grouped.method_groups[2] == 1);
+  CHECK(grouped.method_kinds[2] == detail::MethodKind::kTask);
 }
 
 TEST_CASE("a method's number is its place in the list") {

@@ -1,0 +1,17 @@
+#include "actors/running_call.h"
+
+#include <fmt/format.h>
+
+namespace troupe::detail {
+
+std::string MethodLabel::to_string() const { return fmt::format("{}::{}", type, method); }
+
+const std::stop_token& RunningCall::stop_token() {
+  if (!asked_) {
+    token_ = host_.stop_token_of(caller_, sequence_);
+    asked_ = true;
+  }
+  return token_;
+}
+
+}  // namespace troupe::detail
