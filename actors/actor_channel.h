@@ -90,6 +90,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void close(Status why);
 
   ActorId actor_id() const { return actor_id_; }
+  const ActorInterface& interface() const { return interface_; }
   // True when every later call is known to fail: the actor is dead.
   bool ended() const;
   // Whether calls go through shared memory now.

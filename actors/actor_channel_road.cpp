@@ -124,7 +124,7 @@ bool ActorChannel::send_by_road_locked(std::uint64_t sequence, PendingCall& call
   // The mailbox's own limit, where the ring would hide calls from it.
   if (calls_.size() > limits::kMailboxCallsMax) {
     const std::uint64_t waiting = fast_road_->waiting_calls(socket_calls_);
-    if (waiting >= limits::kMailboxCallsMax) {
+    if (waiting >= (interface_.light ? limits::kLightMailboxCallsMax : limits::kMailboxCallsMax)) {
       end_call_locked(calls_.find(sequence),
                       error(Code::kOverloaded,
                             "{} calls wait in the actor's mailbox already. Wait for answers before "

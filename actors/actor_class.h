@@ -56,6 +56,7 @@ struct ActorClass {
   SavePolicy save_policy;
   // Whether method i leaves the state as it is (it is const): then nothing is saved after it.
   std::span<const bool> method_is_const;
+  bool takes_context = true;  // the constructor wants an ActorContext
   Result<std::unique_ptr<ActorInstance>> (*create)(ActorContext& context,
                                                    std::span<const std::byte> arguments,
                                                    const DecodeContext& decode) = nullptr;
@@ -263,6 +264,7 @@ constexpr ActorClass actor_class() {
           .saves = HasSave<T>,
           .save_policy = save_policy<T>(),
           .method_is_const = InvokersOf<T>::kIsConst,
+          .takes_context = ConstructorTraits<T>::takes_context(),
           .create = &create_actor<T>};
 }
 

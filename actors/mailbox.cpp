@@ -16,11 +16,16 @@ constexpr std::uint32_t kItemsPerGathering = 16;
 }  // namespace
 
 Mailbox::Mailbox(std::size_t calls_max, MailboxWords shared)
-    : calls_max_(calls_max),
-      shared_(shared.word != nullptr ? std::move(shared)
+    : shared_(shared.word != nullptr ? std::move(shared)
                                      : MailboxWords{&own_word_, &own_calls_, nullptr}),
+      calls_max_(calls_max),
       waker_(shared_.word),
       sleeper_(shared_.word) {}
+
+void Mailbox::set_calls_max(std::size_t calls_max) {
+  MutexLock lock(mutex_);
+  calls_max_ = calls_max;
+}
 
 void Mailbox::set_source(std::weak_ptr<CallSource> source) {
   MutexLock lock(mutex_);

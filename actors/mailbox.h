@@ -76,6 +76,8 @@ class Mailbox final : public Executor {
   // `shared`: zeroed memory; null: the mailbox's own.
   explicit Mailbox(std::size_t calls_max = limits::kMailboxCallsMax, MailboxWords shared = {});
 
+  // Another limit of the calls that wait.
+  void set_calls_max(std::size_t calls_max);
   // Where further calls come from. Before next() is called.
   void set_source(std::weak_ptr<CallSource> source);
 
@@ -107,7 +109,6 @@ class Mailbox final : public Executor {
   bool idle() const { return !has_items_.load(std::memory_order_seq_cst); }
   void wait(CallSource* source);
 
-  const std::size_t calls_max_;
   std::atomic<std::uint32_t> own_word_{0};
   std::atomic<std::uint64_t> own_calls_{0};
   const MailboxWords shared_;
@@ -118,6 +119,7 @@ class Mailbox final : public Executor {
   mutable Mutex mutex_;
   std::deque<Item> items_ TROUPE_GUARDED_BY(mutex_);
   std::size_t calls_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::size_t calls_max_ TROUPE_GUARDED_BY(mutex_);
   bool stopped_ TROUPE_GUARDED_BY(mutex_) = false;
   memory::Waker waker_ TROUPE_GUARDED_BY(mutex_);
   std::weak_ptr<CallSource> source_ TROUPE_GUARDED_BY(mutex_);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "runtime/base/limits.h"
 #include "scheduler/policy/labels.h"
 
 namespace troupe::detail {
@@ -49,6 +50,10 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
                   .window_ms = options.restart_window.count(),
                   .backoff_initial_ms = options.backoff_initial.count(),
                   .backoff_max_ms = options.backoff_max.count()};
+  if (options.light_per_host < 1 || options.light_per_host > limits::kLightPerHostMax) {
+    return error(Code::kInvalidArgument, "ActorOptions: light_per_host ({}) is 1 to {}",
+                 options.light_per_host, limits::kLightPerHostMax);
+  }
   if (options.node_affinity_soft && !options.node_affinity) {
     return Status(Code::kInvalidArgument,
                   "ActorOptions: node_affinity_soft without a node_affinity");
