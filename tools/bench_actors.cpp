@@ -1,7 +1,7 @@
 // Times actor calls between a driver and an actor's process on this machine, beside the raw limits
 // of the same machine in the same run: "name value unit" lines, or one JSON object with --json.
 //
-//   bench_actors [--json] [--repeats N] [--quick]
+//   bench_actors [--json] [--repeats N] [--quick] [--only starts|lives|light|calls]
 //
 // The driver is pinned to the first CPU that it may use and the actor to the last one. Every figure
 // is the median of N (at least 5) measurements; figures and their raw limits take turns.
@@ -23,6 +23,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -411,6 +412,8 @@ double large_calls(const ActorHandle<Echo>& handle, int count) {
 struct Options {
   int repeats = 7;
   int calls = 20'000;
+  std::string only;  // empty: everything
+  bool measures(const char* part) const { return only.empty() || only == part; }
 };
 
 struct Rounds {
@@ -622,10 +625,15 @@ int main(int argc, char** argv) {
       report.set_json();
     } else if (argument == "--quick") {
       options.calls = 2'000;
+    } else if (argument == "--only" && i + 1 < argc &&
+               std::set<std::string>{"starts", "lives", "light", "calls"}.contains(argv[i + 1])) {
+      options.only = argv[++i];
     } else if (argument == "--repeats" && i + 1 < argc && std::atoi(argv[i + 1]) >= 5) {
       options.repeats = std::atoi(argv[++i]);
     } else {
-      std::fprintf(stderr, "usage: bench_actors [--json] [--quick] [--repeats N (at least 5)]\n");
+      std::fprintf(stderr,
+                   "usage: bench_actors [--json] [--quick] [--repeats N (at least 5)] "
+                   "[--only starts|lives|light|calls]\n");
       return 2;
     }
   }
@@ -633,13 +641,15 @@ int main(int argc, char** argv) {
   g_driver_cpu = cpus.front();
   g_actor_cpu = cpus.back();
   std::vector<double> starts;
-  for (int i = 0; i < options.repeats; ++i) starts.push_back(start_ms());
-  report.add("embedded head ready and node joined p50", median(starts), "ms");
+  if (options.measures("starts")) {
+    for (int i = 0; i < options.repeats; ++i) starts.push_back(start_ms());
+    report.add("embedded head ready and node joined p50", median(starts), "ms");
+  }
   {
     auto cluster = must(Cluster::start_embedded());
-    bench_lives(cluster, options, report);
-    bench_light(cluster, options, report);
-    bench_calls(cluster, options, report);
+    if (options.measures("lives")) bench_lives(cluster, options, report);
+    if (options.measures("light")) bench_light(cluster, options, report);
+    if (options.measures("calls")) bench_calls(cluster, options, report);
   }
   report.finish();
   return 0;
