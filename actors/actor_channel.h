@@ -87,9 +87,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void send_probe(wire::CallProbe probe);
   // A stream may send so many items in all.
   void allow_items(std::uint64_t sequence, std::uint64_t items);
-  // For a thread that waits for an answer: sends calls that wait for company, and reads answers from
-  // the fast road until `ended()` or the deadline. Returns early where there is no such road, or
-  // another thread reads already.
+  // For a thread that waits for an answer: sends calls that wait for company, and reads answers
+  // from the fast road until `ended()` or the deadline. Returns early where there is no such road,
+  // or another thread reads already.
   void read_answers(Deadline deadline, const std::function<bool()>& ended);
   // Shared memory for arguments of `bytes` bytes, to be given to call(); nothing where there is no
   // fast road or no room.
@@ -100,6 +100,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void close(Status why);
 
   ActorId actor_id() const { return actor_id_; }
+  const ActorInterface& interface() const { return interface_; }
   // True when every later call is known to fail: the actor is dead.
   bool ended() const;
   // Whether calls go through shared memory now.

@@ -89,6 +89,7 @@ struct ActorClass {
   std::span<const GroupLimits> groups;
   int max_concurrency = 1;
   std::size_t max_pending_calls = 0;  // 0: the mailbox's own
+  bool takes_context = true;          // the constructor wants an ActorContext
   Result<std::unique_ptr<ActorInstance>> (*create)(ActorContext& context,
                                                    std::span<const std::byte> arguments,
                                                    const DecodeContext& decode) = nullptr;
@@ -415,6 +416,7 @@ constexpr ActorClass actor_class() {
           .groups = GroupTableOf<T>::kGroups,
           .max_concurrency = max_concurrency_of<T>(),
           .max_pending_calls = max_pending_calls_of<T>(),
+          .takes_context = ConstructorTraits<T>::takes_context(),
           .create = &create_actor<T>};
 }
 

@@ -16,6 +16,7 @@
 #include "actors/call_cycles.h"
 #include "actors/call_sink.h"
 #include "actors/future.h"
+#include "actors/light_actor.h"
 #include "actors/options.h"
 #include "actors/running_call.h"
 #include "actors/serialize.h"
@@ -92,8 +93,11 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink, pub
 
  public:
   CallState(FutureOptions options, std::weak_ptr<ActorClient> client,
-            std::shared_ptr<ActorChannel> channel)
-      : Base(std::move(options)), client_(std::move(client)), channel_(std::move(channel)) {}
+            std::shared_ptr<ActorChannel> channel, std::uint32_t light_number = kNoLightNumber)
+      : Base(std::move(options)),
+        client_(std::move(client)),
+        channel_(std::move(channel)),
+        light_number_(light_number) {}
 
   // What ActorChannel::call said of it.
   void sent(std::uint64_t sequence) { sequence_.store(sequence, std::memory_order_release); }
@@ -109,7 +113,10 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink, pub
 
  private:
   Result<NonVoid<Value>> decode(const Status& status, std::span<const std::byte> result) const {
-    if (!status.ok()) return status;
+    if (!status.ok()) {
+      if (light_number_ == kNoLightNumber) return status;
+      return Status(status).with("light", light_number_);
+    }
     if constexpr (std::is_void_v<Value>) {
       return Unit{};
     } else {
@@ -136,6 +143,7 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink, pub
 
   const std::weak_ptr<ActorClient> client_;
   const std::shared_ptr<ActorChannel> channel_;
+  const std::uint32_t light_number_;
   std::atomic<std::uint64_t> sequence_{0};
   CancelledWithOuter<Base> with_outer_;
 };

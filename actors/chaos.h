@@ -51,13 +51,13 @@ Result<ActorProcess> process_of(const std::shared_ptr<ActorClient>& client, Acto
 // none any more; kDeadlineExceeded.
 template <typename T>
 Result<ActorProcess> process_of(const ActorHandle<T>& handle, Deadline deadline) {
-  return detail::process_of(handle.client(), handle.id(), 0, deadline);
+  return detail::process_of(handle.client(), handle.host_id(), 0, deadline);
 }
 // The process after `before`: the actor has been restarted and answers.
 template <typename T>
 Result<ActorProcess> wait_until_back(const ActorHandle<T>& handle, const ActorProcess& before,
                                      Deadline deadline) {
-  return detail::process_of(handle.client(), handle.id(), before.generation, deadline);
+  return detail::process_of(handle.client(), handle.host_id(), before.generation, deadline);
 }
 // kNotFound: the process is gone, or is none of this machine's.
 Status strike(const ActorProcess& process, ActorFault fault);
@@ -113,7 +113,7 @@ class RandomKiller {
   template <typename T>
   static std::vector<ActorId> ids_of(const std::vector<ActorHandle<T>>& handles) {
     std::vector<ActorId> ids;
-    for (const auto& handle : handles) ids.push_back(handle.id());
+    for (const auto& handle : handles) ids.push_back(handle.host_id());
     return ids;
   }
   std::unique_ptr<State> state_;

@@ -42,6 +42,9 @@ std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
 FutureOptions ActorClient::future_options(ActorId target) const {
   FutureOptions options;
   options.executor = options_.executor;
+  if (options.executor) {
+    if (auto own = options.executor->of_running()) options.executor = std::move(own);
+  }
   if (target == options_.self) options.fulfilled_by = options_.executor;
   return options;
 }
@@ -79,6 +82,10 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
   std::vector<wire::ActorSpec> specs;
   std::vector<std::shared_ptr<ActorChannel>> roads;
   for (auto& member : members) {
+    if (member.options.isolation == Isolation::kShared) {
+      return error(Code::kInvalidArgument,
+                   "spawn_gang of light actors: their hosts are placed one by one (spawn_many)");
+    }
     specs.push_back(
         TROUPE_TRY(spec_for(member.options, interface, std::move(member.constructor_arguments))));
     roads.push_back(channel(specs.back().actor_id, interface));

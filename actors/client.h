@@ -63,6 +63,25 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Result<std::shared_ptr<ActorChannel>> create(const ActorOptions& options,
                                                const ActorInterface& interface,
                                                wire::Bytes constructor_arguments);
+  // A process for `count` light actors; `start` is what light_actor.h says. As create().
+  Result<std::shared_ptr<ActorChannel>> create_light_host(const ActorOptions& options,
+                                                          const ActorInterface& hosts,
+                                                          wire::Bytes start, std::uint32_t count);
+  struct LightPlace {
+    std::shared_ptr<ActorChannel> host;
+    std::uint32_t number = 0;
+  };
+  // A light actor in a host of this client's, for the same class and options, that has room; or in
+  // a new one.
+  Result<LightPlace> create_light(const ActorOptions& options, const ActorInterface& hosts,
+                                  wire::Bytes constructor_arguments);
+  // The host of light actors that has this name, and for how many it has room. As find().
+  struct LightHost {
+    std::shared_ptr<ActorChannel> channel;
+    std::uint32_t count = 0;
+  };
+  Result<LightHost> find_light_host(const std::string& name, const ActorInterface& hosts,
+                                    Deadline deadline);
   struct Member {
     ActorOptions options;
     wire::Bytes constructor_arguments;
@@ -96,6 +115,9 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                           std::uint64_t offset, std::size_t bytes_max,
                                           Deadline deadline);
 
+  // Of this process: callbacks come there.
+  net::EventLoop& loop() const { return *options_.environment->loop; }
+
   // Ends every call with kCancelled; afterwards nothing is called back.
   void close();
 
@@ -106,15 +128,25 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                          Deadline deadline,
                                          std::function<bool(const wire::ActorInfo&)> enough,
                                          const char* what);
+  void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
+                  std::shared_ptr<const wire::Bytes> constructor_arguments);
   // The port of the node that `info` names; its local socket where this process is there too.
   net::Address node_address(const wire::ActorInfo& info, bool& same_node) const;
 
   const ClientOptions options_;
+  Mutex light_mutex_;  // before mutex_
   Mutex mutex_;
   std::map<std::pair<ActorId, std::string_view>, std::shared_ptr<ActorChannel>> channels_
       TROUPE_GUARDED_BY(mutex_);
   std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
   bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
+  // Hosts whose light actors come one by one.
+  struct LightRoom {
+    wire::ActorSpec like;  // without id and arguments
+    std::shared_ptr<ActorChannel> host;
+    std::uint32_t taken = 0;
+  };
+  std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
   std::unique_ptr<net::LoopThread> carrier_ TROUPE_GUARDED_BY(mutex_);
 };
 

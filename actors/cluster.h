@@ -77,10 +77,38 @@ class Cluster {
 
   // Creates an actor. Returns at once: the process starts meanwhile and calls wait for it. What
   // goes wrong later (no such resources, a constructor that throws) ends the calls, with the
-  // actor's last lines of output in the message. The arguments are those of T's `constructor`.
+  // actor's last lines of output in the message. The arguments are those of T's `constructor`. With
+  // Isolation::kShared it is a light actor, in a host that has room, or a new one.
   template <typename T, typename... A>
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
     return detail::spawn<T>(client(), options, std::forward<A>(arguments)...);
+  }
+  // `count` light actors in as many host processes as options.light_per_host makes of them, each
+  // with the resources and the restarts of the options, which ask for Isolation::kShared; all made
+  // of the same arguments. Returns at once, as spawn() does. A name names the one host.
+  template <typename T, typename... A>
+  Result<LightActors<T>> spawn_many(std::size_t count, const ActorOptions& options,
+                                    A&&... arguments) {
+    return detail::spawn_many<T>(client(), count, options, std::forward<A>(arguments)...);
+  }
+  // The same, each made of what `arguments_of(index)` returns: a tuple of its constructor's
+  // arguments, or the only one.
+  template <typename T, typename F>
+  Result<LightActors<T>> spawn_each(std::size_t count, const ActorOptions& options,
+                                    F&& arguments_of) {
+    return detail::spawn_each<T>(client(), count, options, std::forward<F>(arguments_of));
+  }
+  // The living light actors whose host has this name. kNotFound; kInvalidArgument when it is none
+  // of T's.
+  template <typename T>
+  Result<LightActors<T>> get_light_actors(const std::string& name,
+                                          Duration timeout = kControlTimeout) {
+    return detail::find_light<T>(client(), name, Deadline::after(timeout));
+  }
+  // Ends the hosts with all their light actors.
+  template <typename T>
+  Status kill(const LightActors<T>& actors, const KillOptions& options = {}) {
+    return detail::kill(client(), actors, options);
   }
   // All of them are placed or none is. Waits until the head has accepted them; with `no_wait` it
   // refuses (kResourceExhausted) what does not fit now.
@@ -96,14 +124,14 @@ class Cluster {
   }
   template <typename T>
   Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
-    return detail::kill(client(), handle.id(), options);
+    return detail::kill(client(), handle, options);
   }
   // Calls `on_change` with the actor's state now and at each change (started, alive, restarting,
   // dead), on a thread of Troupe's: short, without waiting. Until the watch goes.
   template <typename T>
   [[nodiscard]] ActorWatch watch(const ActorHandle<T>& handle,
                                  std::function<void(const wire::ActorInfo&)> on_change) {
-    return ActorWatch(client(), client()->watch(handle.id(), std::move(on_change)));
+    return detail::watch(client(), handle, std::move(on_change));
   }
   Result<std::vector<wire::NodeInfo>> nodes(Duration timeout = kControlTimeout);
 

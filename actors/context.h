@@ -46,19 +46,29 @@ class ActorContext {
  public:
   ActorContext(wire::ActorSpec spec, std::uint64_t generation, NodeId node_id,
                std::shared_ptr<detail::ActorClient> client, std::shared_ptr<Executor> executor,
-               detail::HostServices& host, Logger log)
+               detail::HostServices& host, Logger log, std::uint32_t light_number = kNoLightNumber,
+               std::uint64_t light_index = 0)
       : spec_(std::move(spec)),
         generation_(generation),
         node_id_(node_id),
         client_(std::move(client)),
         executor_(std::move(executor)),
         host_(host),
-        log_(std::move(log)) {}
+        log_(std::move(log)),
+        light_number_(light_number),
+        light_index_(light_index) {}
   ActorContext(const ActorContext&) = delete;
   ActorContext& operator=(const ActorContext&) = delete;
 
   // --- who the actor is ---
-  ActorId id() const { return spec_.actor_id; }
+  ActorId id() const {
+    return light() ? detail::light_actor_id(spec_.actor_id, light_number_) : spec_.actor_id;
+  }
+  // Whether it shares its process and thread with others (light_actors.h): what waits, waits for
+  // all of them. name(), rank() and run() are then those of the host.
+  bool light() const { return light_number_ != kNoLightNumber; }
+  // Of a light actor: its position among those that were spawned together.
+  std::uint64_t light_index() const { return light_index_; }
   const std::string& name() const { return spec_.name; }
   int rank() const { return spec_.rank; }
   const std::string& run() const { return spec_.run; }
@@ -73,7 +83,10 @@ class ActorContext {
   // A handle to the actor itself, to give to others.
   template <typename T>
   ActorHandle<T> self() const {
-    return {client_, client_->channel(id(), detail::kActorInterface<T>)};
+    return {client_,
+            client_->channel(spec_.actor_id,
+                             light() ? detail::kLightInterface<T> : detail::kActorInterface<T>),
+            light_number_};
   }
 
   // --- the call that this thread runs; a thread that a method starts has none ---
@@ -96,6 +109,11 @@ class ActorContext {
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
     return detail::spawn<T>(client_, options, std::forward<A>(arguments)...);
   }
+  template <typename T, typename... A>
+  Result<LightActors<T>> spawn_many(std::size_t count, const ActorOptions& options,
+                                    A&&... arguments) {
+    return detail::spawn_many<T>(client_, count, options, std::forward<A>(arguments)...);
+  }
   // All are placed or none is; `no_wait`: refuse at once when they do not fit now.
   template <typename T>
   Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
@@ -108,12 +126,12 @@ class ActorContext {
   }
   template <typename T>
   Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
-    return detail::kill(client_, handle.id(), options);
+    return detail::kill(client_, handle, options);
   }
   template <typename T>
   ActorWatch watch(const ActorHandle<T>& handle,
                    std::function<void(const wire::ActorInfo&)> on_change) {
-    return ActorWatch(client_, client_->watch(handle.id(), std::move(on_change)));
+    return detail::watch(client_, handle, std::move(on_change));
   }
 
   // --- raw sockets between actor processes ---
@@ -132,9 +150,11 @@ class ActorContext {
   }
 
   // --- the process ---
-  // Requested when the actor is to end: a method that runs long looks at it.
+  // Requested when the actor, or the host of a light one, is to end: a method that runs long looks
+  // at it.
   std::stop_token stop_token() const { return host_.stop_token(); }
-  // Ends the actor's process with exit code 0 after the method that runs now has been answered.
+  // Ends the actor's process with exit code 0 after the method that runs now has been answered. A
+  // light actor ends alone.
   void request_exit() { host_.request_exit(); }
   // Saves the state now (actors with save() and load()), whatever the policy. Actor's thread.
   Status save_now() { return host_.save_now(); }
@@ -176,6 +196,8 @@ class ActorContext {
   const std::shared_ptr<Executor> executor_;
   detail::HostServices& host_;
   const Logger log_;
+  const std::uint32_t light_number_;
+  const std::uint64_t light_index_;
 };
 
 }  // namespace troupe

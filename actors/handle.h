@@ -16,6 +16,7 @@
 #include "actors/call_state.h"
 #include "actors/client.h"
 #include "actors/future.h"
+#include "actors/light_actor.h"
 #include "actors/method_table.h"
 #include "actors/options.h"
 #include "actors/serialize.h"
@@ -29,8 +30,9 @@ class ActorHandle {
   // No actor: every call ends with kFailedPrecondition.
   ActorHandle() = default;
   ActorHandle(std::shared_ptr<detail::ActorClient> client,
-              std::shared_ptr<detail::ActorChannel> channel)
-      : client_(std::move(client)), channel_(std::move(channel)) {}
+              std::shared_ptr<detail::ActorChannel> channel,
+              std::uint32_t light_number = kNoLightNumber)
+      : client_(std::move(client)), channel_(std::move(channel)), light_number_(light_number) {}
 
   // The same actor, called with these options.
   ActorHandle with(CallOptions options) const {
@@ -64,8 +66,16 @@ class ActorHandle {
   }
 
   bool empty() const { return channel_ == nullptr; }
-  ActorId id() const { return channel_ ? channel_->actor_id() : ActorId{}; }
+  ActorId id() const {
+    return light() ? detail::light_actor_id(host_id(), light_number_) : host_id();
+  }
+  // Whether it is a light actor (light_actors.h), and the actor that the head knows: its host. Of
+  // other actors: the actor itself.
+  bool light() const { return light_number_ != kNoLightNumber; }
+  ActorId host_id() const { return channel_ ? channel_->actor_id() : ActorId{}; }
+  std::uint32_t light_number() const { return light_number_; }
   const std::shared_ptr<detail::ActorClient>& client() const { return client_; }
+  const std::shared_ptr<detail::ActorChannel>& channel() const { return channel_; }
   friend bool operator==(const ActorHandle& a, const ActorHandle& b) { return a.id() == b.id(); }
 
  private:
@@ -74,9 +84,10 @@ class ActorHandle {
     if (!channel_) return make_ready_future<Value>(empty_error());
     detail::SlabMemory slabs(*channel_);
     Encoder encoder(&slabs);
+    if (light()) encoder.put(light_number_);
     detail::encode_arguments(encoder, arguments);
     auto state = std::make_shared<detail::CallState<Value>>(
-        client_->future_options(channel_->actor_id()), client_, channel_);
+        client_->future_options(channel_->actor_id()), client_, channel_, light_number_);
     Future<Value> future(state);
     detail::CallState<Value>& call = *state;
     // Only a call that is made inside another one.
@@ -102,6 +113,11 @@ class ActorHandle {
           Status(Code::kInvalidArgument,
                  "a stream is not sent again, and has a window: CallOptions::retry is for calls "
                  "with one result, and stream_window is at least 1"));
+    }
+    if (light()) {
+      return StreamReader<Item>(error(Code::kUnsupported,
+                                      "light actors of {} have no streams: they share one thread",
+                                      detail::kActorInterface<T>.type));
     }
     Encoder encoder;
     detail::encode_arguments(encoder, arguments);
@@ -129,28 +145,36 @@ class ActorHandle {
   std::shared_ptr<detail::ActorClient> client_;
   std::shared_ptr<detail::ActorChannel> channel_;
   CallOptions options_;
+  std::uint32_t light_number_ = kNoLightNumber;
 };
 
-// A handle travels as the actor's id; where it arrives, calls go straight from there to the actor.
+// A handle travels as the actor's id (a light one's as that of its host, and its number); where it
+// arrives, calls go straight from there to the actor.
 template <typename T>
 struct Codec<ActorHandle<T>> {
   static constexpr bool kSupported = true;
-  static constexpr std::size_t kBytesMin = 16;
+  static constexpr std::size_t kBytesMin = 20;
   static constexpr std::uint64_t kHash =
       TypeHash::mix(TypeHash::of("handle"), TypeHash::of(detail::kTypeName<T>));
   static void encode(Encoder& out, const ActorHandle<T>& value) {
-    Codec<ActorId>::encode(out, value.id());
+    Codec<ActorId>::encode(out, value.host_id());
+    out.put(value.light_number());
   }
   static bool decode(Decoder& in, ActorHandle<T>& value) {
     ActorId id;
-    if (!Codec<ActorId>::decode(in, id)) return false;
+    std::uint32_t number = kNoLightNumber;
+    if (!Codec<ActorId>::decode(in, id) || !in.get(number)) return false;
     const auto& client = in.context().client;
     if (id.empty()) {
       value = {};
     } else if (!client) {
       return in.fail("an actor handle where no handles can be used");
     } else {
-      value = ActorHandle<T>(client, client->channel(id, detail::kActorInterface<T>));
+      const bool light = number != kNoLightNumber;
+      value = ActorHandle<T>(
+          client,
+          client->channel(id, light ? detail::kLightInterface<T> : detail::kActorInterface<T>),
+          number);
     }
     return true;
   }

@@ -12,6 +12,7 @@
 
 #include "actors/call_runner.h"
 #include "actors/call_server.h"
+#include "actors/light_table.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
 #include "runtime/base/limits.h"
@@ -98,8 +99,11 @@ class Host final : public HostServices {
   Result<Started> wait_for_start();
   Status prepare(Started& started);
   Status create(Started& started);
+  Status create_light(std::span<const std::byte> arguments, UniqueFd log);
+  Status begin();
   Status load(UniqueFd segment);
   void serve();
+  void take(QueuedCall call);
   Status save_after(const QueuedCall& call, const Result<wire::Bytes>& result);
   Status save(wire::Bytes answered) TROUPE_REQUIRES(save_mutex_);
   void shut_down();
@@ -128,11 +132,15 @@ class Host final : public HostServices {
   NodeId node_id_;
   std::uint64_t generation_ = 0;
   const ActorClass* class_ = nullptr;
+  // Where this process hosts light actors; `class_` is then that of hosts.
+  std::optional<LightClass> light_class_;
+  std::shared_ptr<LightHostExecutor> light_executor_;
   std::shared_ptr<ActorClient> client_;
   std::shared_ptr<CallServer> calls_;
   std::shared_ptr<CallServer> server_;  // calls_, once the actor is there
   std::unique_ptr<ActorContext> context_;
   std::unique_ptr<ActorInstance> actor_;
+  LightTable* light_ = nullptr;  // actor_, where it is one
   std::shared_ptr<CallRunner> runner_;
   Mutex save_mutex_;
   std::optional<SavedStateSegment> saved_ TROUPE_GUARDED_BY(save_mutex_);
@@ -261,9 +269,13 @@ Status Host::prepare(Started& started) {
   spec_ = message.spec;
   generation_ = message.generation;
   node_id_ = message.node_id;
+  // "Counter[]" with room for some: a host of Counters.
+  const bool light = spec_.light_count > 0 && spec_.type.ends_with(kLightSuffix);
+  const std::string_view type =
+      std::string_view(spec_.type).substr(0, spec_.type.size() - (light ? kLightSuffix.size() : 0));
   std::string known;
   for (const auto& candidate : classes_) {
-    if (candidate.interface.type == spec_.type) class_ = &candidate;
+    if (candidate.interface.type == type) class_ = &candidate;
     known += (known.empty() ? "" : ", ") + std::string(candidate.interface.type);
   }
   mailbox_->adopt_thread();
@@ -271,7 +283,18 @@ Status Host::prepare(Started& started) {
     return error(Code::kNotFound,
                  "the program has no actor class {}: list it in troupe::actors<…> in main() (there "
                  "are: {})",
-                 spec_.type, known);
+                 type, known);
+  }
+  if (light) {
+    if (spec_.light_count > limits::kLightPerHostMax) {
+      return error(Code::kInvalidArgument, "a host of {} light actors: at most {}",
+                   spec_.light_count, limits::kLightPerHostMax);
+    }
+    TROUPE_RETURN_IF_ERROR(LightClass::check(*class_));
+    class_ = &light_class_.emplace(*class_).hosts();
+    light_executor_ = std::make_shared<LightHostExecutor>(mailbox_);
+    mailbox_->limit_calls(limits::kLightMailboxCallsMax);
+    if (host_page_) host_page_->page().calls_max.store(mailbox_->calls_max());
   }
   auto environment = std::make_shared<ChannelEnvironment>();
   environment->loop = &loop_;
@@ -285,7 +308,7 @@ Status Host::prepare(Started& started) {
   options.client_id = spec_.owner;
   options.image = [image = spec_.image]() -> Result<wire::Image> { return image; };
   options.self = spec_.actor_id;
-  options.executor = mailbox_;
+  options.executor = light ? std::shared_ptr<Executor>(light_executor_) : mailbox_;
   options.random = random;
   const net::Token token = options.environment->token;
   client_ = std::make_shared<ActorClient>(std::move(options));
@@ -340,16 +363,43 @@ Status Host::create(Started& started) {
         spec_.type);
   }
   const auto arguments = constructor_arguments_.subspan(sizeof hash);
+  if (light_class_) {
+    TROUPE_RETURN_IF_ERROR(create_light(arguments, std::move(started.saved_state)));
+    return begin();
+  }
   auto actor = guarded([&] { return class_->create(*context_, arguments, decode); });
   if (!actor.ok()) return actor.status();
   actor_ = std::move(*actor);
   if (started.message.has_saved_state) {
     TROUPE_RETURN_IF_ERROR(load(std::move(started.saved_state)));
   }
+  return begin();
+}
+
+Status Host::begin() {
   runner_->begin(*actor_, *calls_);
   // Callers that came before wait in waiting_: what was answered must be known first.
   MutexLock lock(acceptors_mutex_);
   server_ = calls_;
+  return {};
+}
+
+Status Host::create_light(std::span<const std::byte> arguments, UniqueFd log) {
+  auto table = TROUPE_TRY(LightTable::create(
+      {.light_class = *light_class_,
+       .spec = spec_,
+       .generation = generation_,
+       .node_id = node_id_,
+       .client = client_,
+       .executor = light_executor_,
+       .host = *this,
+       .host_context = *context_,
+       .keep_log = [this](int fd) { return node_.send(wire::HostSavedState{generation_}, fd); },
+       .run = [this](QueuedCall call) { take(std::move(call)); },
+       .label = label()},
+      arguments, std::move(log)));
+  light_ = table.get();
+  actor_ = std::move(table);
   return {};
 }
 
@@ -398,11 +448,16 @@ int Host::run() {
 void Host::serve() {
   while (auto item = mailbox_->next()) {
     if (auto* call = std::get_if<QueuedCall>(&*item)) {
-      runner_->accept(std::move(*call));
+      take(std::move(*call));
     } else {
       std::get<Mailbox::Work> (*item)();
     }
   }
+}
+
+void Host::take(QueuedCall call) {
+  if (light_ != nullptr && light_->hold(call)) return;
+  runner_->accept(std::move(call));
 }
 
 Status Host::save_after(const QueuedCall& call, const Result<wire::Bytes>& result) {

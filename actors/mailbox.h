@@ -104,7 +104,7 @@ class Mailbox final : public Executor {
   // The calls that were never run.
   std::deque<QueuedCall> drain();
   std::size_t calls() const { return waiting_calls_.load(std::memory_order_acquire); }
-  // Of at most so many calls, from 1 to calls_max of the constructor. Before next() is called.
+  // Another limit of the calls that wait, at least 1. Before next() is called.
   void limit_calls(std::size_t calls_max) TROUPE_EXCLUDES(mutex_);
   std::size_t calls_max() const TROUPE_EXCLUDES(mutex_);
   // So many more calls wait that have left it (call_runner.h): they count as if they were in it.

@@ -270,6 +270,7 @@ struct ActorClassTraits {
 struct ActorInterface {
   std::string_view type;
   std::span<const MethodSignature> methods;
+  bool light = false;  // of a host of light actors (light_actor.h)
 };
 template <typename T>
 inline constexpr ActorInterface kActorInterface{ActorClassTraits<T>::kType,

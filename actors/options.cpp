@@ -53,10 +53,20 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
         "are not negative, and backoff_max is at least backoff_initial",
         options.max_restarts);
   }
+  if (options.isolation == Isolation::kShared &&
+      (options.max_concurrency > 1 || options.max_pending_calls > 0)) {
+    return Status(Code::kInvalidArgument,
+                  "ActorOptions: max_concurrency and max_pending_calls are for actors with a "
+                  "process of their own; light actors share one thread and one mailbox");
+  }
   spec.restart = {.max_restarts = options.max_restarts,
                   .window_ms = options.restart_window.count(),
                   .backoff_initial_ms = options.backoff_initial.count(),
                   .backoff_max_ms = options.backoff_max.count()};
+  if (options.light_per_host < 1 || options.light_per_host > limits::kLightPerHostMax) {
+    return error(Code::kInvalidArgument, "ActorOptions: light_per_host ({}) is 1 to {}",
+                 options.light_per_host, limits::kLightPerHostMax);
+  }
   if (options.node_affinity_soft && !options.node_affinity) {
     return Status(Code::kInvalidArgument,
                   "ActorOptions: node_affinity_soft without a node_affinity");

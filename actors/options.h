@@ -14,6 +14,11 @@
 
 namespace troupe {
 
+enum class Isolation {
+  kProcess,  // a process of its own: can crash, be killed, hold a GPU, without harm to others
+  kShared,   // light: thousands in a host process and its one thread (light_actors.h)
+};
+
 // How an actor is placed, named and restarted.
 struct ActorOptions {
   std::string name;  // unique among living actors of the cluster; empty: unnamed
@@ -50,6 +55,10 @@ struct ActorOptions {
   int rank = -1;  // -1: none
   std::map<std::string, std::string> environment;
   std::string log_path;  // the process's output is appended here too; empty: nowhere else
+  // kShared: everything above is said of the host process. Light actors of one class and the same
+  // options share hosts.
+  Isolation isolation = Isolation::kProcess;
+  std::uint32_t light_per_host = 10'000;  // how many light actors a host takes at most
 };
 
 // How one call is made: handle.with(CallOptions{.timeout = …}).call<…>(…).

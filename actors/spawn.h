@@ -12,6 +12,8 @@
 
 #include "actors/client.h"
 #include "actors/handle.h"
+#include "actors/light_actors.h"
+#include "actors/light_client.h"
 #include "actors/options.h"
 
 namespace troupe {
@@ -34,21 +36,25 @@ class ActorWatch {
   ActorWatch() = default;
   ActorWatch(std::shared_ptr<detail::ActorClient> client, detail::Directory::WatchId id)
       : client_(std::move(client)), id_(id) {}
+  explicit ActorWatch(std::shared_ptr<detail::LightWatch> light) : light_(std::move(light)) {}
   ActorWatch(ActorWatch&& other) noexcept = default;
   ActorWatch& operator=(ActorWatch&& other) noexcept {
     stop();
     client_ = std::move(other.client_);
     id_ = other.id_;
+    light_ = std::move(other.light_);
     return *this;
   }
   ~ActorWatch() { stop(); }
   void stop() {
     if (client_) std::exchange(client_, nullptr)->unwatch(id_);
+    if (auto light = std::exchange(light_, nullptr)) light->stop();
   }
 
  private:
   std::shared_ptr<detail::ActorClient> client_;
   detail::Directory::WatchId id_ = 0;
+  std::shared_ptr<detail::LightWatch> light_;
 };
 
 // An actor of a gang: its options and the arguments of its constructor.
@@ -67,6 +73,9 @@ namespace detail {
 template <typename T, typename... A>
 Result<ActorHandle<T>> spawn(const std::shared_ptr<ActorClient>& client,
                              const ActorOptions& options, A&&... arguments) {
+  if (options.isolation == Isolation::kShared) {
+    return spawn_light<T>(client, options, std::forward<A>(arguments)...);
+  }
   auto channel = TROUPE_TRY(client->create(options, kActorInterface<T>,
                                            encode_constructor<T>(std::forward<A>(arguments)...)));
   return ActorHandle<T>(client, std::move(channel));
@@ -97,6 +106,38 @@ inline Status kill(const std::shared_ptr<ActorClient>& client, ActorId actor_id,
                    const KillOptions& options) {
   return client->kill(actor_id, options.allow_restart, options.grace.count(), options.reason,
                       Deadline::after(kControlTimeout));
+}
+
+template <typename T>
+Status kill(const std::shared_ptr<ActorClient>& client, const LightActors<T>& actors,
+            const KillOptions& options) {
+  Status first;
+  for (const ActorId& host : actors.hosts()) {
+    if (Status killed = kill(client, host, options); first.ok()) first = std::move(killed);
+  }
+  return first;
+}
+
+// Of a light actor: ends it alone.
+template <typename T>
+Status kill(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& handle,
+            const KillOptions& options) {
+  if (!handle.light()) return kill(client, handle.id(), options);
+  if (options.allow_restart) {
+    return error(Code::kUnsupported,
+                 "kill() of a light actor with allow_restart: one alone is not restarted. Kill its "
+                 "host (LightActors::hosts, ActorHandle::host_id), which restarts all of its");
+  }
+  return end_light(client, handle.channel(), handle.light_number(), options.reason,
+                   Deadline::after(kControlTimeout));
+}
+
+template <typename T>
+ActorWatch watch(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& handle,
+                 std::function<void(const wire::ActorInfo&)> on_change) {
+  if (!handle.light()) return ActorWatch(client, client->watch(handle.id(), std::move(on_change)));
+  return ActorWatch(
+      LightWatch::start(client, handle.channel(), handle.light_number(), std::move(on_change)));
 }
 
 }  // namespace detail

@@ -1,13 +1,14 @@
 // Times actor calls between a driver and an actor's process on this machine, beside the raw limits
 // of the same machine in the same run: "name value unit" lines, or one JSON object with --json.
 //
-//   bench_actors [--json] [--repeats N] [--quick]
+//   bench_actors [--json] [--repeats N] [--quick] [--only starts|lives|light|calls]
 //
 // The driver is pinned to the first CPU that it may use and the actor to the last one. Every figure
 // is the median of N (at least 5) measurements; figures and their raw limits take turns.
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -22,6 +23,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,6 +93,18 @@ class Echo {
     return sum;
   }
   static constexpr auto methods = troupe::methods<&Echo::pin, &Echo::pid, &Echo::add, &Echo::look>;
+};
+
+// The same with a context of its own: what a light actor costs at most.
+class Placed {
+ public:
+  explicit Placed(ActorContext& context) : context_(context) {}
+  std::uint64_t index() const { return context_.light_index(); }
+  std::int64_t pid() const { return ::getpid(); }
+  static constexpr auto methods = troupe::methods<&Placed::index, &Placed::pid>;
+
+ private:
+  ActorContext& context_;
 };
 
 // --- measuring
@@ -392,6 +406,8 @@ double large_calls(const ActorHandle<Echo>& handle, int count) {
 struct Options {
   int repeats = 7;
   int calls = 20'000;
+  std::string only;  // empty: everything
+  bool measures(const char* part) const { return only.empty() || only == part; }
 };
 
 struct Rounds {
@@ -478,6 +494,106 @@ void bench_lives(Cluster& cluster, const Options& options, Report& report) {
   report.add("kill -9 to the respawned actor's first answer p50", median(respawns), "ms");
 }
 
+// What processes of light actors are measured with.
+constexpr std::size_t kLightCount = 10'000;
+
+// A process that makes as many objects and tells of each by a byte in a pipe: objects a second.
+double raw_objects_per_second() {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) must(error(Code::kResourceExhausted, "no pipe"));
+  const UniqueFd told(ends[0]), telling(ends[1]);
+  process::SpawnOptions options;
+  options.path = "/proc/self/exe";
+  options.argv = {"bench_actors", "--objects"};
+  options.descriptors = {{.parent = telling.get(), .child = 3}};
+  const TimePoint start = now();
+  auto child = must(process::spawn(options));
+  char bytes[4096];
+  for (std::size_t seen = 0; seen < kLightCount;) {
+    const ssize_t count = ::read(told.get(), bytes, sizeof bytes);
+    if (count <= 0) must(error(Code::kInternal, "the objects were not made"));
+    seen += static_cast<std::size_t>(count);
+  }
+  const double rate = kLightCount / us_since(start) * 1e6;
+  must(process::wait(child, Deadline::after(10s)).status());
+  return rate;
+}
+
+// The other side of it.
+int make_objects() {
+  std::vector<std::unique_ptr<Echo>> objects;
+  for (std::size_t i = 0; i < kLightCount; ++i) {
+    objects.push_back(std::make_unique<Echo>());
+    const char byte = static_cast<char>(objects.back()->add(1));
+    if (::write(3, &byte, 1) != 1) return 1;
+  }
+  return 0;
+}
+
+// Of a process's memory what is its own, and its part of what it shares.
+double pss_bytes(std::int64_t pid) {
+  const std::string path = fmt::format("/proc/{}/smaps_rollup", pid);
+  std::FILE* file = std::fopen(path.c_str(), "re");
+  if (file == nullptr) must(error(Code::kNotFound, "{}", path));
+  char line[256];
+  long kib = -1;
+  while (std::fgets(line, sizeof line, file) != nullptr && kib < 0) {
+    if (std::sscanf(line, "Pss: %ld kB", &kib) != 1) kib = -1;
+  }
+  std::fclose(file);
+  return static_cast<double>(kib) * 1024;
+}
+
+// Their first answers, all.
+template <auto Method, typename Handles, typename... A>
+void first_answers(const Handles& handles, A... arguments) {
+  std::vector<Future<typename detail::MethodTraits<Method>::Value>> answers;
+  answers.reserve(kLightCount);
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    answers.push_back(handles[i].template call<Method>(arguments...));
+  }
+  for (auto& answer : answers) must(answer.get(20s).status());
+}
+
+void bench_light(Cluster& cluster, const Options& options, Report& report) {
+  const ActorOptions light{
+      .num_cpus = 0, .isolation = Isolation::kShared, .light_per_host = kLightCount};
+  std::vector<double> raw, batches, singles, calls, alone, with_context;
+  for (int i = 0; i < options.repeats; ++i) {
+    raw.push_back(raw_objects_per_second());
+    TimePoint start = now();
+    auto actors = must(cluster.spawn_many<Echo>(kLightCount, light));
+    first_answers<&Echo::add>(actors, 1);
+    batches.push_back(kLightCount / us_since(start) * 1e6);
+    alone.push_back(pss_bytes(must(actors[0].call<&Echo::pid>().get(20s))) / kLightCount);
+    first_answers<&Echo::add>(actors, 1);
+    start = now();
+    for (int round = 0; round < 5; ++round) first_answers<&Echo::add>(actors, round);
+    calls.push_back(5 * kLightCount / us_since(start) * 1e6);
+    must(cluster.kill(actors));
+
+    auto placed = must(cluster.spawn_many<Placed>(kLightCount, light));
+    first_answers<&Placed::index>(placed);
+    with_context.push_back(pss_bytes(must(placed[0].call<&Placed::pid>().get(20s))) / kLightCount);
+    must(cluster.kill(placed));
+
+    start = now();
+    std::vector<ActorHandle<Echo>> one_by_one;
+    for (std::size_t k = 0; k < kLightCount; ++k) {
+      one_by_one.push_back(must(cluster.spawn<Echo>(light)));
+    }
+    first_answers<&Echo::add>(one_by_one, 1);
+    singles.push_back(kLightCount / us_since(start) * 1e6);
+    must(detail::kill(cluster.client(), one_by_one[0].host_id(), {}));
+  }
+  report.add("raw: a process makes 10,000 objects, each tells", median(raw), "1/s");
+  report.add("create 10,000 light actors to all first answers", median(batches), "1/s");
+  report.add("the same, spawned one by one", median(singles), "1/s");
+  report.add("memory of a light actor of 10,000, with their process", median(alone), "B");
+  report.add("the same, each with a context", median(with_context), "B");
+  report.add("async calls, 1 to 10,000 light actors", median(calls), "1/s");
+}
+
 // Head, node and driver in this process: until the node has joined.
 double start_ms() {
   const TimePoint start = now();
@@ -492,20 +608,26 @@ double start_ms() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (auto code = troupe::host_main(argc, argv, troupe::actors<Echo>)) return *code;
+  if (auto code = troupe::host_main(argc, argv, troupe::actors<Echo, Placed>)) return *code;
   Options options;
   Report report;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--nothing") return 0;
+    if (argument == "--objects") return make_objects();
     if (argument == "--json") {
       report.set_json();
     } else if (argument == "--quick") {
       options.calls = 2'000;
+    } else if (argument == "--only" && i + 1 < argc &&
+               std::set<std::string>{"starts", "lives", "light", "calls"}.contains(argv[i + 1])) {
+      options.only = argv[++i];
     } else if (argument == "--repeats" && i + 1 < argc && std::atoi(argv[i + 1]) >= 5) {
       options.repeats = std::atoi(argv[++i]);
     } else {
-      std::fprintf(stderr, "usage: bench_actors [--json] [--quick] [--repeats N (at least 5)]\n");
+      std::fprintf(stderr,
+                   "usage: bench_actors [--json] [--quick] [--repeats N (at least 5)] "
+                   "[--only starts|lives|light|calls]\n");
       return 2;
     }
   }
@@ -513,12 +635,15 @@ int main(int argc, char** argv) {
   g_driver_cpu = cpus.front();
   g_actor_cpu = cpus.back();
   std::vector<double> starts;
-  for (int i = 0; i < options.repeats; ++i) starts.push_back(start_ms());
-  report.add("embedded head ready and node joined p50", median(starts), "ms");
+  if (options.measures("starts")) {
+    for (int i = 0; i < options.repeats; ++i) starts.push_back(start_ms());
+    report.add("embedded head ready and node joined p50", median(starts), "ms");
+  }
   {
     auto cluster = must(Cluster::start_embedded());
-    bench_lives(cluster, options, report);
-    bench_calls(cluster, options, report);
+    if (options.measures("lives")) bench_lives(cluster, options, report);
+    if (options.measures("light")) bench_light(cluster, options, report);
+    if (options.measures("calls")) bench_calls(cluster, options, report);
   }
   report.finish();
   return 0;

@@ -48,6 +48,10 @@ inline constexpr std::size_t kSegmentReadBytesMax = 64u << 10;
 inline constexpr std::size_t kKeeperPacketBytesMax = 128u << 10;
 // Calls that may wait in one actor's mailbox; more are answered Overloaded.
 inline constexpr std::size_t kMailboxCallsMax = 10'000;
+// The same for a process of light actors, together: some calls for each of thousands.
+inline constexpr std::size_t kLightMailboxCallsMax = 100'000;
+// Light actors in one process. They share its one thread; more only make its end worse.
+inline constexpr std::size_t kLightPerHostMax = 1'000'000;
 
 static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
 static_assert(kClientHelloBytesMax < kHandshakeBytesMax);

@@ -74,6 +74,7 @@ struct ActorSpec {
   placementGroup @18 :Id;
   bundleIndex @19 :Int32 = -1;
   priority @20 :Int32;
+  lightCount @21 :UInt32;
 }
 
 struct ActorInfo {
@@ -93,6 +94,7 @@ struct ActorInfo {
   pendingWhy @13 :Text;
   placementGroup @14 :Id;
   bundleIndex @15 :Int32 = -1;
+  lightCount @16 :UInt32;
 }
 
 struct BundleSpec {

@@ -87,6 +87,9 @@ struct ActorSpec {
   // The bundle's index; -1: any with room. What a node is told to start has the one chosen.
   std::int32_t bundle_index = -1;
   std::int32_t priority = 0;  // while it waits: larger ones are tried first
+  // How many light actors its process has room for (actors/light_actor.h); 0: it is an actor
+  // itself.
+  std::uint32_t light_count = 0;
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
 };
 
@@ -188,6 +191,7 @@ struct ActorInfo {
   std::string pending_why;         // when kPending: what it needs and who has what
   GroupId placement_group;         // empty: none
   std::int32_t bundle_index = -1;  // the bundle it runs in; -1: none yet
+  std::uint32_t light_count = 0;   // of its spec
   friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
 };
 

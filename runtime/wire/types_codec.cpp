@@ -172,6 +172,7 @@ void write(schema::ActorSpec::Builder out, const ActorSpec& value) {
   write(out.initPlacementGroup(), value.placement_group);
   out.setBundleIndex(value.bundle_index);
   out.setPriority(value.priority);
+  out.setLightCount(value.light_count);
 }
 
 ActorSpec read(schema::ActorSpec::Reader in) {
@@ -198,6 +199,7 @@ ActorSpec read(schema::ActorSpec::Reader in) {
   value.placement_group = read_id<GroupId>(in.getPlacementGroup());
   value.bundle_index = in.getBundleIndex();
   value.priority = in.getPriority();
+  value.light_count = in.getLightCount();
   return value;
 }
 
@@ -218,6 +220,7 @@ void write(schema::ActorInfo::Builder out, const ActorInfo& value) {
   out.setPendingWhy(text(value.pending_why));
   write(out.initPlacementGroup(), value.placement_group);
   out.setBundleIndex(value.bundle_index);
+  out.setLightCount(value.light_count);
 }
 
 ActorInfo read(schema::ActorInfo::Reader in) {
@@ -238,6 +241,7 @@ ActorInfo read(schema::ActorInfo::Reader in) {
   value.pending_why = text(in.getPendingWhy());
   value.placement_group = read_id<GroupId>(in.getPlacementGroup());
   value.bundle_index = in.getBundleIndex();
+  value.light_count = in.getLightCount();
   return value;
 }
 

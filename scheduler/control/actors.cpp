@@ -53,6 +53,7 @@ void HeadState::create(wire::ActorSpec spec, std::uint64_t gang) {
   actor.info.job_id = spec.job_id;
   actor.info.resources = spec.resources;
   actor.info.placement_group = spec.placement_group;
+  actor.info.light_count = spec.light_count;
   actor.spec = std::move(spec);
   if (actor.in_group()) groups_.at(actor.spec.placement_group).actors.insert(actor.spec.actor_id);
   if (!actor.spec.name.empty()) living_names_[actor.spec.name] = actor.spec.actor_id;

@@ -236,6 +236,7 @@ void FakeNode::create(std::vector<wire::ActorSpec> specs, bool, bool, OnDone don
       actor->info.actor_id = spec.actor_id;
       actor->info.type = spec.type;
       actor->info.name = spec.name;
+      actor->info.light_count = spec.light_count;
       actor->info.state = wire::ActorState::kStarting;
       actor->info.node_id = node_id_;
       actor->info.endpoint = {address_.host, address_.port, address_.local_name};

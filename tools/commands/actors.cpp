@@ -37,7 +37,7 @@ Status list_actors(CommandContext& context, const ClusterOptions& options, bool 
   Table table({"NAME", "ID", "TYPE", "STATE", "GENERATION", "RESTARTS", "NODE", "PID", "RANK",
                "RESOURCES", "GROUP", "WHY"});
   for (const auto& actor : actors) {
-    table.add({display_name(actor), actor.actor_id.brief(), actor.type,
+    table.add({display_name(actor), actor.actor_id.brief(), type_name(actor),
                std::string(wire::actor_state_name(actor.state)), std::to_string(actor.generation),
                std::to_string(actor.restarts), names.of(actor.node_id),
                actor.pid > 0 ? std::to_string(actor.pid) : "",

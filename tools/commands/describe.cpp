@@ -52,6 +52,7 @@ json::Object to_json(const wire::ActorInfo& actor) {
                       {"rank", actor.rank},
                       {"job_id", id_or_empty(actor.job_id)},
                       {"resources", to_json(actor.resources)}};
+  if (actor.light_count > 0) object["light_count"] = actor.light_count;
   if (!actor.placement_group.empty()) {
     object["placement_group"] = actor.placement_group.to_string();
     object["bundle_index"] = actor.bundle_index;
@@ -113,6 +114,11 @@ wire::Resources in_use(const wire::NodeInfo& node) {
   wire::Resources used = node.total;
   for (auto& [name, amount] : used) amount -= scheduler::amount_of(node.available, name);
   return used;
+}
+
+std::string type_name(const wire::ActorInfo& actor) {
+  if (actor.light_count == 0 || !actor.type.ends_with("[]")) return actor.type;
+  return fmt::format("{}{}]", actor.type.substr(0, actor.type.size() - 1), actor.light_count);
 }
 
 std::string display_name(const wire::ActorInfo& actor) {

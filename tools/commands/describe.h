@@ -22,6 +22,9 @@ wire::Resources in_use(const wire::NodeInfo& node);
 // "trainer-1", or the type where it has no name.
 std::string display_name(const wire::ActorInfo& actor);
 
+// "Counter"; "Counter[10000]" for a process of so many light actors.
+std::string type_name(const wire::ActorInfo& actor);
+
 // "name[0]" of the group and bundle that an actor runs in, or waits for; empty where it is in none.
 // Unnamed groups, and those not among `groups`, by the id's first digits.
 std::string bundle_name(const wire::ActorInfo& actor,
