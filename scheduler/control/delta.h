@@ -1,6 +1,6 @@
 #pragma once
-// The head's decisions as values: what the journal keeps. A record is one version byte (1), one kind
-// byte, and the fields (fixed-size little-endian numbers, nested messages of runtime/wire).
+// The head's decisions as values: what the journal keeps. A record is one version byte (1), one
+// kind byte, and the fields (fixed-size little-endian numbers, nested messages of runtime/wire).
 //
 // Each delta states what is true from now on, never what changes, so that applying one twice is
 // applying it once.
@@ -62,8 +62,18 @@ struct GroupForgotten {
   friend bool operator==(const GroupForgotten&, const GroupForgotten&) = default;
 };
 
-using Delta = std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
-                           EventLogged, GroupCreated, GroupChanged, GroupForgotten>;
+struct JobKnown {
+  wire::JobInfo job;
+  friend bool operator==(const JobKnown&, const JobKnown&) = default;
+};
+struct JobForgotten {
+  JobId job_id;
+  friend bool operator==(const JobForgotten&, const JobForgotten&) = default;
+};
+
+using Delta =
+    std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten, EventLogged,
+                 GroupCreated, GroupChanged, GroupForgotten, JobKnown, JobForgotten>;
 
 std::vector<std::byte> encode_delta(const Delta& delta);
 // kDataLoss for bytes that are no record; kUnsupported for a version or kind of a later release.
