@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "actors/connect_options.h"
 #include "actors/head_directory.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
@@ -74,13 +75,14 @@ Cluster::~Cluster() {
 }
 
 // Joins the head as a driver: the client, and what handles call through.
-Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline) {
+Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
+                     Deadline deadline) {
   auto executable = TROUPE_TRY(process::Executable::self());
   auto random = std::make_shared<SystemRandom>();
   net::EventLoop& loop = state.thread->loop();
   wire::ClientHello hello;
   hello.client_id = state.client_id = ClientId::make(*random);
-  hello.job_id = state.job_id = JobId::make(*random);
+  hello.job_id = state.job_id = job_id.empty() ? JobId::make(*random) : job_id;
   hello.name = fmt::format("{} {}", job_name, ::getpid());
   hello.kind = "driver";
   state.head_client =
@@ -126,7 +128,7 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->token = state->embedded->token();
   state->node_id = state->embedded->node_id();
   TROUPE_RETURN_IF_ERROR(
-      join(*state, state->node_id, options.job_name, Deadline::after(kControlTimeout)));
+      join(*state, state->node_id, {}, options.job_name, Deadline::after(kControlTimeout)));
   // This process's own node tells it directly.
   if (state->shared) follow_output(*state);
   return Cluster(std::move(state));
@@ -153,11 +155,16 @@ void Cluster::close() {
   if (state_->embedded) state_->embedded->stop();
 }
 
-Result<Cluster> Cluster::connect(const ConnectOptions& options) {
+Result<Cluster> Cluster::connect(const ConnectOptions& given) {
+  const SystemEnvironment environment;
+  PosixFileSystem files;
+  const ConnectOptions options = TROUPE_TRY(detail::complete(
+      given, given.environment != nullptr ? *given.environment : environment, files));
   auto state = std::make_unique<State>();
   state->head = {options.host, options.port, {}};
   state->token = options.token;
-  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_name, Deadline::after(options.timeout)));
+  TROUPE_RETURN_IF_ERROR(
+      join(*state, {}, options.job_id, options.job_name, Deadline::after(options.timeout)));
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);

@@ -37,7 +37,8 @@ struct ActorOptions {
   // the group is removed. bundle_index -1: any bundle with room.
   GroupId placement_group;
   int bundle_index = -1;
-  // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it.
+  // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it. 0 is
+  // that of the submitted job, where the driver is in one.
   int priority = 0;
   bool detached = false;  // outlives the driver
   // Shown in the process's command line, so that ps tells processes apart.

@@ -201,7 +201,12 @@ void HeadState::job_ended(JobRecord& job, const ActorRecord& driver) {
   if (!driver.info.node_id.empty()) info.node_id = driver.info.node_id;
   info.exit = driver.exit;
   info.ended_unix_us = now_.unix_us;
-  if (!info.stopping) info.why = succeeded ? std::string() : driver.info.death.message();
+  if (!info.stopping) {
+    // "nightly 1a2b3c4d on node n ended: …" is its entry among the actors.
+    info.why = succeeded ? std::string() : driver.info.death.message();
+    const std::string entry = describe(driver);
+    if (info.why.starts_with(entry)) info.why.replace(0, entry.size(), "its program");
+  }
   const char* event = stopped ? "job_stopped" : succeeded ? "job_succeeded" : "job_failed";
   const std::string how = info.why.empty() ? "exit code 0" : info.why;
   log_event(event, info.node_id, info.driver, driver.info.generation,

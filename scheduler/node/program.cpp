@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/limits.h"
@@ -28,7 +29,8 @@ bool is_executable(const std::string& path) {
 }
 
 std::string absolute(const std::string& path, const std::string& directory) {
-  return path.starts_with('/') ? path : join_path(directory, path);
+  const std::filesystem::path whole = std::filesystem::path(directory) / path;
+  return whole.lexically_normal().string();
 }
 
 // By a name without a slash, as a shell would.

@@ -122,7 +122,7 @@ TEST_CASE("a job's program is started like an actor, and its exit code is the jo
     desk.exits(kNodeOne, kProgram, {.exit_code = 3}, "no such file\n");
     CHECK(desk.job().state == wire::JobState::kFailed);
     CHECK(desk.job().exit->exit_code == 3);
-    CHECK(contains(desk.job().why, "exit code 3"));
+    CHECK(desk.job().why.starts_with("its program on node machine ended: exit code 3"));
     CHECK(contains(desk.job().why, "no such file"));
   }
   SUBCASE("it was killed") {

@@ -204,7 +204,7 @@ TEST_CASE("a program is told where its cluster is and whose it is, never the tok
 TEST_CASE("what is not on the node is named, with the node and the way out") {
   Place place;
   place.spec.program.argv = {"./absent.sh"};
-  place.refused(Code::kNotFound, "node n1 has no file " + place.directory.file("work/./absent.sh"));
+  place.refused(Code::kNotFound, "node n1 has no file " + place.directory.file("work/absent.sh"));
   place.file("work/plain.txt", false);
   place.spec.program.argv = {"./plain.txt"};
   place.refused(Code::kPermissionDenied, "on node n1 is not executable: 'chmod +x' it");
