@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "runtime/base/file_system.h"
 #include "runtime/process/executable.h"
 #include "runtime/process/keeper_client.h"
 #include "tests/runtime/process/support.h"
