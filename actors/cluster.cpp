@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "actors/connect_options.h"
 #include "actors/head_directory.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
@@ -74,7 +75,7 @@ Cluster::~Cluster() {
 }
 
 // Joins the head as a driver: the client, and what handles call through.
-Status Cluster::join(State& state, NodeId node_id, const std::string& job_name,
+Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& program, Deadline deadline) {
   auto executable = TROUPE_TRY(program.empty() ? process::Executable::self()
                                                : process::Executable::open(program));
@@ -82,7 +83,7 @@ Status Cluster::join(State& state, NodeId node_id, const std::string& job_name,
   net::EventLoop& loop = state.thread->loop();
   wire::ClientHello hello;
   hello.client_id = state.client_id = ClientId::make(*random);
-  hello.job_id = state.job_id = JobId::make(*random);
+  hello.job_id = state.job_id = job_id.empty() ? JobId::make(*random) : job_id;
   hello.name = fmt::format("{} {}", job_name, ::getpid());
   hello.kind = "driver";
   state.head_client =
@@ -127,7 +128,7 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->head = state->embedded->head_address();
   state->token = state->embedded->token();
   state->node_id = state->embedded->node_id();
-  TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, options.job_name, options.program,
+  TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, {}, options.job_name, options.program,
                               Deadline::after(kControlTimeout)));
   // This process's own node tells it directly.
   if (state->shared) follow_output(*state);
@@ -155,12 +156,16 @@ void Cluster::close() {
   if (state_->embedded) state_->embedded->stop();
 }
 
-Result<Cluster> Cluster::connect(const ConnectOptions& options) {
+Result<Cluster> Cluster::connect(const ConnectOptions& given) {
+  const SystemEnvironment environment;
+  PosixFileSystem files;
+  const ConnectOptions options = TROUPE_TRY(detail::complete(
+      given, given.environment != nullptr ? *given.environment : environment, files));
   auto state = std::make_unique<State>();
   state->head = {options.host, options.port, {}};
   state->token = options.token;
-  TROUPE_RETURN_IF_ERROR(
-      join(*state, {}, options.job_name, options.program, Deadline::after(options.timeout)));
+  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_id, options.job_name, options.program,
+                              Deadline::after(options.timeout)));
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);

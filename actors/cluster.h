@@ -21,6 +21,7 @@
 #include "actors/options.h"
 #include "actors/placement_group.h"
 #include "actors/spawn.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/net/transport.h"
@@ -53,23 +54,29 @@ struct EmbeddedOptions {
   net::Token token;        // empty: a random one
 };
 
-// A cluster that runs already.
+// A cluster that runs already. What is left open comes from the environment: that of a program
+// which `troupe submit` runs has all of it.
 struct ConnectOptions {
-  std::string host;
+  std::string host;  // empty: host and port of TROUPE_ADDRESS
   std::uint16_t port = 0;
-  net::Token token;
+  net::Token token;  // empty: from TROUPE_TOKEN_FILE, else ~/.troupe/token
+  // The submitted job that this driver belongs to; empty: TROUPE_JOB_ID where the cluster is that
+  // of TROUPE_ADDRESS, else a job of its own. Its actors end with this Cluster, and with the job.
+  JobId job_id;
   std::string job_name = "driver";
   std::string program;  // as EmbeddedOptions::program
   Duration timeout = kControlTimeout;
   OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
   bool follow_output = true;  // false: nobody asks the nodes for output
+  const Environment* environment = nullptr;  // null: the process's
 };
 
 class Cluster {
  public:
   static Result<Cluster> start_embedded(const EmbeddedOptions& options = {});
-  // kUnavailable, kUnauthenticated, kDeadlineExceeded.
-  static Result<Cluster> connect(const ConnectOptions& options);
+  // kUnavailable, kUnauthenticated, kDeadlineExceeded; kNotFound where nothing names a cluster;
+  // kProtocol where the head is of another version.
+  static Result<Cluster> connect(const ConnectOptions& options = {});
 
   Cluster(Cluster&&) noexcept;
   Cluster& operator=(Cluster&&) noexcept;
@@ -163,7 +170,7 @@ class Cluster {
  private:
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
-  static Status join(State& state, NodeId node_id, const std::string& job_name,
+  static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& program, Deadline deadline);
   static void follow_output(State& state);
   std::unique_ptr<State> state_;

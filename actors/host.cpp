@@ -279,6 +279,12 @@ Status Host::prepare(Started& started) {
     known += (known.empty() ? "" : ", ") + std::string(candidate.interface.type);
   }
   mailbox_->adopt_thread();
+  if (message.protocol_version != wire::kProtocolVersion) {
+    return error(Code::kProtocol,
+                 "this program speaks protocol {}, its node speaks {}: build the program with the "
+                 "version of troupe that the nodes run",
+                 wire::kProtocolVersion, message.protocol_version);
+  }
   if (!class_) {
     return error(Code::kNotFound,
                  "the program has no actor class {}: list it in troupe::actors<…> in main() (there "

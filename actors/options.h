@@ -43,7 +43,8 @@ struct ActorOptions {
   // the group is removed. bundle_index -1: any bundle with room.
   GroupId placement_group;
   int bundle_index = -1;
-  // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it.
+  // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it. 0 is
+  // that of the submitted job, where the driver is in one.
   int priority = 0;
   bool detached = false;  // outlives the driver
   // How many calls may be in progress at once, and how many more may wait before callers are told

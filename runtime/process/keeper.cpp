@@ -265,12 +265,14 @@ void Keeper::on(wire::KeeperSpawn& message, std::vector<UniqueFd>& fds) {
     answer.status = std::move(why);
     tell(answer);
   };
-  if (fds.size() != message.descriptors.size() + 1 || children_.contains(message.child_id)) {
+  const std::size_t first = message.by_path ? 0 : 1;
+  if (fds.size() != message.descriptors.size() + first || children_.contains(message.child_id)) {
     return fail(Status(Code::kProtocol, "a request to the keeper that does not fit together"));
   }
   SpawnOptions options;
   options.path = message.path;
-  options.executable_fd = fds.front().get();
+  if (!message.by_path) options.executable_fd = fds.front().get();
+  options.working_directory = message.working_directory;
   options.argv = message.argv;
   for (const std::string& variable : message.environment) {
     const auto equals = variable.find('=');
@@ -278,7 +280,8 @@ void Keeper::on(wire::KeeperSpawn& message, std::vector<UniqueFd>& fds) {
     options.environment[variable.substr(0, equals)] = variable.substr(equals + 1);
   }
   for (std::size_t i = 0; i < message.descriptors.size(); ++i) {
-    options.descriptors.push_back({.parent = fds[i + 1].get(), .child = message.descriptors[i]});
+    options.descriptors.push_back(
+        {.parent = fds[i + first].get(), .child = message.descriptors[i]});
   }
   options.parent_death_signal = SIGKILL;
   const auto child = spawn(options);

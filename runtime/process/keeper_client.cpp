@@ -181,7 +181,6 @@ void KeeperClient::lost(Status why) {
 // --- what it is asked ----------------------------------------------------------------------------
 
 Result<pid_t> KeeperClient::spawn(std::uint64_t child_id, const SpawnOptions& options) {
-  TROUPE_CHECK(options.executable_fd >= 0 && options.working_directory.empty());
   wire::KeeperSpawn request;
   request.child_id = child_id;
   request.path = options.path;
@@ -189,7 +188,10 @@ Result<pid_t> KeeperClient::spawn(std::uint64_t child_id, const SpawnOptions& op
   for (const auto& [name, value] : options.environment) {
     request.environment.push_back(name + "=" + value);
   }
-  std::vector<int> descriptors{options.executable_fd};
+  request.by_path = options.executable_fd < 0;
+  request.working_directory = options.working_directory;
+  std::vector<int> descriptors;
+  if (!request.by_path) descriptors.push_back(options.executable_fd);
   for (const DescriptorMapping& mapping : options.descriptors) {
     request.descriptors.push_back(mapping.child);
     descriptors.push_back(mapping.parent);

@@ -49,6 +49,10 @@ struct ControlMessage {
     placementGroupList @39 :PlacementGroupList;
     followOutput @40 :FollowOutput;
     outputLine @41 :OutputLine;
+    submitJob @42 :SubmitJob;
+    stopJob @43 :StopJob;
+    listJobs @44 :ListJobs;
+    jobList @45 :JobList;
   }
 }
 
@@ -59,6 +63,7 @@ struct ClientHello {
   name @3 :Text;
   kind @4 :Text;
   reconnect @5 :Bool;
+  protocolVersion @6 :UInt32;
 }
 
 struct RunningActor {
@@ -318,4 +323,27 @@ struct OutputLine {
   number @2 :UInt64;
   text @3 :Text;
   notice @4 :Bool;
+}
+
+struct SubmitJob {
+  requestId @0 :UInt64;
+  name @1 :Text;
+  driver @2 :T.ActorSpec;
+}
+
+struct StopJob {
+  requestId @0 :UInt64;
+  jobId @1 :T.Id;
+  graceMs @2 :Int64;
+  reason @3 :Text;
+}
+
+struct ListJobs {
+  requestId @0 :UInt64;
+  includeEnded @1 :Bool;
+}
+
+struct JobList {
+  requestId @0 :UInt64;
+  jobs @1 :List(T.JobInfo);
 }

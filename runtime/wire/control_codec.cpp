@@ -43,6 +43,7 @@ void write(schema::ClientHello::Builder out, const ClientHello& m) {
   out.setName(text(m.name));
   out.setKind(text(m.kind));
   out.setReconnect(m.reconnect);
+  out.setProtocolVersion(m.protocol_version);
 }
 
 void write(schema::RegisterNode::Builder out, const RegisterNode& m) {
@@ -279,6 +280,29 @@ void write(schema::OutputLine::Builder out, const OutputLine& m) {
   out.setNotice(m.notice);
 }
 
+void write(schema::SubmitJob::Builder out, const SubmitJob& m) {
+  out.setRequestId(m.request_id);
+  out.setName(text(m.name));
+  write(out.initDriver(), m.driver);
+}
+
+void write(schema::StopJob::Builder out, const StopJob& m) {
+  out.setRequestId(m.request_id);
+  write(out.initJobId(), m.job_id);
+  out.setGraceMs(m.grace_ms);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::ListJobs::Builder out, const ListJobs& m) {
+  out.setRequestId(m.request_id);
+  out.setIncludeEnded(m.include_ended);
+}
+
+void write(schema::JobList::Builder out, const JobList& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initJobs(count); }, m.jobs, kWriteOne);
+}
+
 // --- and back ------------------------------------------------------------------------------------
 
 ActorExited read(schema::ActorExited::Reader in) {
@@ -309,7 +333,8 @@ ClientHello read(schema::ClientHello::Reader in) {
           .job_id = read_id<JobId>(in.getJobId()),
           .name = text(in.getName()),
           .kind = text(in.getKind()),
-          .reconnect = in.getReconnect()};
+          .reconnect = in.getReconnect(),
+          .protocol_version = in.getProtocolVersion()};
 }
 
 RegisterNode read(schema::RegisterNode::Reader in) {
@@ -526,6 +551,26 @@ OutputLine read(schema::OutputLine::Reader in) {
           .notice = in.getNotice()};
 }
 
+SubmitJob read(schema::SubmitJob::Reader in) {
+  return {
+      .request_id = in.getRequestId(), .name = text(in.getName()), .driver = read(in.getDriver())};
+}
+
+StopJob read(schema::StopJob::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .job_id = read_id<JobId>(in.getJobId()),
+          .grace_ms = in.getGraceMs(),
+          .reason = text(in.getReason())};
+}
+
+ListJobs read(schema::ListJobs::Reader in) {
+  return {.request_id = in.getRequestId(), .include_ended = in.getIncludeEnded()};
+}
+
+JobList read(schema::JobList::Reader in) {
+  return {.request_id = in.getRequestId(), .jobs = read_list(in.getJobs(), "jobs", kReadOne)};
+}
+
 // Every message of the family, once: M(the schema's number, name).
 #define TROUPE_CONTROL_MESSAGES(M)                \
   M(CLIENT_HELLO, ClientHello)                    \
@@ -569,7 +614,11 @@ OutputLine read(schema::OutputLine::Reader in) {
   M(PLACEMENT_GROUP_UPDATE, PlacementGroupUpdate) \
   M(PLACEMENT_GROUP_LIST, PlacementGroupList)     \
   M(FOLLOW_OUTPUT, FollowOutput)                  \
-  M(OUTPUT_LINE, OutputLine)
+  M(OUTPUT_LINE, OutputLine)                      \
+  M(SUBMIT_JOB, SubmitJob)                        \
+  M(STOP_JOB, StopJob)                            \
+  M(LIST_JOBS, ListJobs)                          \
+  M(JOB_LIST, JobList)
 
 struct Put {
   schema::ControlMessage::Builder root;

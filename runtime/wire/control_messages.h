@@ -27,6 +27,7 @@ struct ClientHello {
   std::string kind;  // "driver", "actor", "tool"
   // A client that comes back within its grace period keeps its actors.
   bool reconnect = false;
+  std::uint32_t protocol_version = kProtocolVersion;  // 0: of before clients said theirs
 };
 
 struct RunningActor {
@@ -212,7 +213,28 @@ struct ListPlacementGroups {
   std::uint64_t request_id = 0;
   bool include_removed = true;
 };
-// Ends every non-detached actor of a job, and removes its groups.
+// Runs a program on the cluster as a job of its own. Accepted, refused, or kResourceExhausted where
+// the cluster could never hold it; while it does not fit it waits.
+struct SubmitJob {
+  std::uint64_t request_id = 0;
+  std::string name;  // for people; not unique
+  // Its program, with what it needs; actor_id and job_id are the client's choice.
+  ActorSpec driver;
+};
+// SIGTERM to its program's process group, SIGKILL after `grace_ms`; then the job ends. A job that
+// has ended stays so.
+struct StopJob {
+  std::uint64_t request_id = 0;
+  JobId job_id;
+  std::int64_t grace_ms = 0;
+  std::string reason;
+};
+struct ListJobs {
+  std::uint64_t request_id = 0;
+  bool include_ended = true;
+};
+// Ends every non-detached actor of a job, and removes its groups. Where the job was submitted, and
+// a driver inside it asks: those of that driver, for the job may go on.
 struct EndJob {
   std::uint64_t request_id = 0;
   JobId job_id;
@@ -284,6 +306,10 @@ struct PlacementGroupList {
   std::uint64_t request_id = 0;
   std::vector<PlacementGroupInfo> groups;
 };
+struct JobList {
+  std::uint64_t request_id = 0;
+  std::vector<JobInfo> jobs;
+};
 struct LogText {
   std::uint64_t request_id = 0;
   Status status;
@@ -317,7 +343,7 @@ using ControlMessage =
                  ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles,
                  BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup,
                  ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList, FollowOutput,
-                 OutputLine>;
+                 OutputLine, SubmitJob, StopJob, ListJobs, JobList>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

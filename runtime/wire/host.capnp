@@ -28,6 +28,7 @@ struct HostStart {
   token @5 :Data;
   hasSavedState @6 :Bool;
   security @7 :UInt8;
+  protocolVersion @8 :UInt32;
 }
 
 struct HostConnection {
@@ -43,6 +44,7 @@ struct HostStop {
 }
 
 struct HostReady {
+  protocolVersion @0 :UInt32;
 }
 
 struct HostFailed {

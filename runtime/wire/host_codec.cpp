@@ -20,6 +20,7 @@ void write(schema::HostStart::Builder out, const HostStart& m) {
   out.setToken(data(m.token));
   out.setHasSavedState(m.has_saved_state);
   out.setSecurity(m.security);
+  out.setProtocolVersion(m.protocol_version);
 }
 
 void write(schema::HostConnection::Builder out, const HostConnection& m) {
@@ -34,7 +35,9 @@ void write(schema::HostStop::Builder out, const HostStop& m) {
   out.setReason(text(m.reason));
 }
 
-void write(schema::HostReady::Builder, const HostReady&) {}
+void write(schema::HostReady::Builder out, const HostReady& m) {
+  out.setProtocolVersion(m.protocol_version);
+}
 
 void write(schema::HostFailed::Builder out, const HostFailed& m) {
   if (!m.status.ok()) write(out.initStatus(), m.status);
@@ -68,7 +71,8 @@ HostStart read(schema::HostStart::Reader in) {
           .head_endpoint = read(in.getHeadEndpoint()),
           .token = data(in.getToken()),
           .has_saved_state = in.getHasSavedState(),
-          .security = in.getSecurity()};
+          .security = in.getSecurity(),
+          .protocol_version = in.getProtocolVersion()};
 }
 
 HostConnection read(schema::HostConnection::Reader in) {
@@ -82,7 +86,9 @@ HostStop read(schema::HostStop::Reader in) {
   return {.grace_ms = in.getGraceMs(), .reason = text(in.getReason())};
 }
 
-HostReady read(schema::HostReady::Reader) { return {}; }
+HostReady read(schema::HostReady::Reader in) {
+  return {.protocol_version = in.getProtocolVersion()};
+}
 
 HostFailed read(schema::HostFailed::Reader in) { return {.status = read(in.getStatus())}; }
 

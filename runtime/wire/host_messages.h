@@ -29,6 +29,7 @@ struct HostStart {
   bool has_saved_state = false;
   // How the cluster protects its connections: net::Security.
   std::uint8_t security = 0;
+  std::uint32_t protocol_version = kProtocolVersion;  // of the node; 0: of before nodes said theirs
 };
 // node → host, with one descriptor: an authenticated connection whose target was this actor; or a
 // stranger's, of which nothing is known but that it named this actor.
@@ -45,7 +46,9 @@ struct HostStop {
   std::string reason;
 };
 // host → node: the constructor ran (and load(), where there was saved state).
-struct HostReady {};
+struct HostReady {
+  std::uint32_t protocol_version = kProtocolVersion;  // of the program; 0: of before it was said
+};
 // host → node: the constructor failed; the process exits next.
 struct HostFailed {
   Status status;

@@ -35,6 +35,8 @@ struct KeeperSpawn {
   argv @2 :List(Text);
   environment @3 :List(Text);
   descriptors @4 :List(Int32);
+  byPath @5 :Bool;
+  workingDirectory @6 :Text;
 }
 
 struct KeeperPut {

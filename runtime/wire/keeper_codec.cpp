@@ -49,6 +49,8 @@ void write(schema::KeeperSpawn::Builder out, const KeeperSpawn& m) {
   write_texts(out.initArgv(count_of(m.argv)), m.argv);
   write_texts(out.initEnvironment(count_of(m.environment)), m.environment);
   write_numbers(out.initDescriptors(count_of(m.descriptors)), m.descriptors);
+  out.setByPath(m.by_path);
+  out.setWorkingDirectory(text(m.working_directory));
 }
 
 void write(schema::KeeperPut::Builder out, const KeeperPut& m) {
@@ -126,7 +128,9 @@ KeeperSpawn read(schema::KeeperSpawn::Reader in) {
           .path = text(in.getPath()),
           .argv = read_texts(in.getArgv(), "argv"),
           .environment = read_texts(in.getEnvironment(), "environment"),
-          .descriptors = read_numbers(in.getDescriptors(), "descriptors")};
+          .descriptors = read_numbers(in.getDescriptors(), "descriptors"),
+          .by_path = in.getByPath(),
+          .working_directory = text(in.getWorkingDirectory())};
 }
 
 KeeperPut read(schema::KeeperPut::Reader in) {

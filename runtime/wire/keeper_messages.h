@@ -21,14 +21,17 @@ inline constexpr std::uint32_t kKeeperProtocolVersion = 1;
 struct KeeperHello {
   std::uint32_t protocol_version = kKeeperProtocolVersion;
 };
-// Starts a program. With descriptors: the program's file, then one for each of `descriptors`, which
-// are the numbers they get in the new process. Answered by KeeperSpawned.
+// Starts a program. With descriptors: the program's file (not where it is started by its path),
+// then one for each of `descriptors`, which are the numbers they get in the new process. Answered
+// by KeeperSpawned.
 struct KeeperSpawn {
   std::uint64_t child_id = 0;  // never used twice
-  std::string path;            // for messages
+  std::string path;            // for messages, and `by_path`
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // "NAME=value", besides the keeper's own
   std::vector<std::int32_t> descriptors;
+  bool by_path = false;
+  std::string working_directory;  // empty: the keeper's
 };
 // Holds bytes and at most one descriptor under a key. Where none comes, the one before stays.
 struct KeeperPut {

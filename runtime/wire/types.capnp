@@ -52,6 +52,11 @@ struct LabelTerm {
   values @2 :List(Text);
 }
 
+struct Program {
+  argv @0 :List(Text);
+  workingDirectory @1 :Text;
+}
+
 struct ActorSpec {
   actorId @0 :Id;
   type @1 :Text;
@@ -75,6 +80,7 @@ struct ActorSpec {
   bundleIndex @19 :Int32 = -1;
   priority @20 :Int32;
   lightCount @21 :UInt32;
+  program @22 :Program;  # null: an actor
 }
 
 struct ActorInfo {
@@ -153,6 +159,23 @@ struct NodeInfo {
 struct ExitStatus {
   exitCode @0 :Int32;
   signal @1 :Int32;
+}
+
+struct JobInfo {
+  jobId @0 :Id;
+  name @1 :Text;
+  state @2 :UInt8;
+  driver @3 :Id;
+  command @4 :Text;
+  priority @5 :Int32;
+  submittedUnixUs @6 :Int64;
+  startedUnixUs @7 :Int64;
+  endedUnixUs @8 :Int64;
+  nodeId @9 :Id;
+  stopping @10 :Bool;
+  exit @11 :ExitStatus;  # null: not known
+  why @12 :Text;
+  actorsAlive @13 :UInt32;
 }
 
 struct EventRecord {

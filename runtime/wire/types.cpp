@@ -64,6 +64,22 @@ std::string_view placement_group_state_name(PlacementGroupState state) {
   return "unknown";
 }
 
+std::string_view job_state_name(JobState state) {
+  switch (state) {
+    case JobState::kPending:
+      return "PENDING";
+    case JobState::kRunning:
+      return "RUNNING";
+    case JobState::kSucceeded:
+      return "SUCCEEDED";
+    case JobState::kFailed:
+      return "FAILED";
+    case JobState::kStopped:
+      return "STOPPED";
+  }
+  return "unknown";
+}
+
 std::string ExitStatus::to_string() const {
   if (signal == 0) return fmt::format("exit code {}", exit_code);
   const char* name = sigabbrev_np(signal);

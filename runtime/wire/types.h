@@ -51,6 +51,18 @@ struct Image {
   friend bool operator==(const Image&, const Image&) = default;
 };
 
+// A job's arguments, environment and directory: half of what a node's daemon can say to its keeper
+// at once (limits::kKeeperPacketBytesMax), since the node adds words of its own.
+inline constexpr std::size_t kProgramBytesMax = 64u << 10;
+
+// A program that is a job's driver: any executable on the node, which speaks no protocol of ours.
+// It is ready when it was started, and its end is the job's.
+struct Program {
+  std::vector<std::string> argv;  // [0]: a path on the node, or a name to be found in its PATH
+  std::string working_directory;  // on the node, absolute
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
 // One condition on a node's labels: the label's value is one of these; with no values, the label is
 // there. Negated: the opposite, which also holds for a node without the label.
 struct LabelTerm {
@@ -90,7 +102,9 @@ struct ActorSpec {
   // How many light actors its process has room for (actors/light_actor.h); 0: it is an actor
   // itself.
   std::uint32_t light_count = 0;
+  Program program;            // of a job's driver; empty: an actor of `image`
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
+  bool is_program() const { return !program.argv.empty(); }
 };
 
 // How the bundles of a placement group lie on nodes. PACK and SPREAD are wishes: few nodes, or one
@@ -223,6 +237,37 @@ struct ExitStatus {
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
   // "exit code 3", "killed by signal 9 (SIGKILL)"
   std::string to_string() const;
+};
+
+enum class JobState : std::uint8_t {
+  kPending = 0,    // its program waits for room, or is being started
+  kRunning = 1,    // its program runs
+  kSucceeded = 2,  // its program ended with exit code 0
+  kFailed = 3,     // … with another one, by a signal, or could not be started
+  kStopped = 4,    // it was stopped on request
+};
+std::string_view job_state_name(JobState state);
+
+// What the head knows of a job. `troupe submit` makes them; a driver that connects by itself is a
+// job without a program.
+struct JobInfo {
+  JobId job_id;
+  std::string name;
+  JobState state = JobState::kPending;
+  ActorId driver;       // the entry among the actors that is its program; empty: it has none
+  std::string command;  // the program and its arguments, for people
+  std::int32_t priority = 0;
+  std::int64_t submitted_unix_us = 0;  // 0, as the next two: it did not happen, or is not known
+  std::int64_t started_unix_us = 0;
+  std::int64_t ended_unix_us = 0;
+  NodeId node_id;         // where its program runs, or ran
+  bool stopping = false;  // it was asked to stop
+  // How its program ended; nothing where it never ran, or nobody saw its end.
+  std::optional<ExitStatus> exit;
+  std::string why;                 // while it waits: for what; when it ended: how
+  std::uint32_t actors_alive = 0;  // besides its program
+  friend bool operator==(const JobInfo&, const JobInfo&) = default;
+  bool ended() const { return state != JobState::kPending && state != JobState::kRunning; }
 };
 
 // One line of `troupe events`.

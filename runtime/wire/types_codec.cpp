@@ -90,6 +90,21 @@ LabelSelector read_selector(capnp::List<schema::LabelTerm>::Reader in) {
   });
 }
 
+void write(schema::Program::Builder out, const Program& value) {
+  auto argv = out.initArgv(count(value.argv.size()));
+  capnp::uint i = 0;
+  for (const std::string& argument : value.argv) argv.set(i++, text(argument));
+  out.setWorkingDirectory(text(value.working_directory));
+}
+
+Program read(schema::Program::Reader in) {
+  Program value;
+  checked_count(in.getArgv(), "argv");
+  for (const auto argument : in.getArgv()) value.argv.push_back(text(argument));
+  value.working_directory = text(in.getWorkingDirectory());
+  return value;
+}
+
 void write(schema::BundleSpec::Builder out, const BundleSpec& value) {
   write(out.initResources(count(value.resources.size())), value.resources);
   write(out.initLabelSelector(count(value.label_selector.size())), value.label_selector);
@@ -173,6 +188,7 @@ void write(schema::ActorSpec::Builder out, const ActorSpec& value) {
   out.setBundleIndex(value.bundle_index);
   out.setPriority(value.priority);
   out.setLightCount(value.light_count);
+  if (value.program != Program()) write(out.initProgram(), value.program);
 }
 
 ActorSpec read(schema::ActorSpec::Reader in) {
@@ -200,6 +216,7 @@ ActorSpec read(schema::ActorSpec::Reader in) {
   value.bundle_index = in.getBundleIndex();
   value.priority = in.getPriority();
   value.light_count = in.getLightCount();
+  value.program = read(in.getProgram());
   return value;
 }
 
@@ -364,6 +381,42 @@ Reservation read(schema::Reservation::Reader in) {
   return {.group_id = read_id<GroupId>(in.getGroupId()),
           .generation = in.getGeneration(),
           .resources = read_resources(in.getResources())};
+}
+
+void write(schema::JobInfo::Builder out, const JobInfo& value) {
+  write(out.initJobId(), value.job_id);
+  out.setName(text(value.name));
+  out.setState(static_cast<std::uint8_t>(value.state));
+  write(out.initDriver(), value.driver);
+  out.setCommand(text(value.command));
+  out.setPriority(value.priority);
+  out.setSubmittedUnixUs(value.submitted_unix_us);
+  out.setStartedUnixUs(value.started_unix_us);
+  out.setEndedUnixUs(value.ended_unix_us);
+  write(out.initNodeId(), value.node_id);
+  out.setStopping(value.stopping);
+  if (value.exit) write(out.initExit(), *value.exit);
+  out.setWhy(text(value.why));
+  out.setActorsAlive(value.actors_alive);
+}
+
+JobInfo read(schema::JobInfo::Reader in) {
+  JobInfo value;
+  value.job_id = read_id<JobId>(in.getJobId());
+  value.name = text(in.getName());
+  value.state = read_enum(in.getState(), JobState::kStopped, "job state");
+  value.driver = read_id<ActorId>(in.getDriver());
+  value.command = text(in.getCommand());
+  value.priority = in.getPriority();
+  value.submitted_unix_us = in.getSubmittedUnixUs();
+  value.started_unix_us = in.getStartedUnixUs();
+  value.ended_unix_us = in.getEndedUnixUs();
+  value.node_id = read_id<NodeId>(in.getNodeId());
+  value.stopping = in.getStopping();
+  if (in.hasExit()) value.exit = read(in.getExit());
+  value.why = text(in.getWhy());
+  value.actors_alive = in.getActorsAlive();
+  return value;
 }
 
 }  // namespace troupe::wire::codec

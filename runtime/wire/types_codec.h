@@ -21,6 +21,7 @@ void write(schema::Status::Builder out, const Status& value);
 void write(schema::PlacementGroupSpec::Builder out, const PlacementGroupSpec& value);
 void write(schema::PlacementGroupInfo::Builder out, const PlacementGroupInfo& value);
 void write(schema::Reservation::Builder out, const Reservation& value);
+void write(schema::JobInfo::Builder out, const JobInfo& value);
 
 Endpoint read(schema::Endpoint::Reader in);
 ActorSpec read(schema::ActorSpec::Reader in);
@@ -31,6 +32,7 @@ EventRecord read(schema::EventRecord::Reader in);
 PlacementGroupSpec read(schema::PlacementGroupSpec::Reader in);
 PlacementGroupInfo read(schema::PlacementGroupInfo::Reader in);
 Reservation read(schema::Reservation::Reader in);
+JobInfo read(schema::JobInfo::Reader in);
 // A null status is ok.
 Status read(schema::Status::Reader in);
 

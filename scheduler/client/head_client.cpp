@@ -559,6 +559,13 @@ void HeadClient::end_job(JobId job_id, const std::string& reason, OnStatus done)
   });
 }
 
+void HeadClient::request(wire::ControlMessage message,
+                         std::function<void(Result<wire::ControlMessage>)> done) {
+  state_->loop.post([state = state_, message = std::move(message), done]() mutable {
+    state->ask(std::move(message), std::move(done));
+  });
+}
+
 void HeadClient::stop_cluster(const std::string& reason, OnStatus done) {
   state_->loop.post([state = state_, reason, done] {
     state->ask(wire::StopCluster{.reason = reason}, [done](Result<wire::ControlMessage> answer) {

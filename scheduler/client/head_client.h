@@ -73,6 +73,9 @@ class HeadClient {
   void list_groups(bool include_removed, OnGroups done);
   // Ends every actor of the job that is not detached, and removes its placement groups.
   void end_job(JobId job_id, const std::string& reason, OnStatus done);
+  // Any other request; only such as may be repeated. `done` gets the message that answers it.
+  void request(wire::ControlMessage message,
+               std::function<void(Result<wire::ControlMessage>)> done);
   // Ends all actors, all nodes, then the head.
   void stop_cluster(const std::string& reason, OnStatus done);
 

@@ -93,10 +93,16 @@ void HeadState::on(PeerId peer, wire::ActorReady& message) {
   changed(*actor);
 }
 
+// Where there was a process, and it ended by itself or was killed in its time.
+void HeadState::note_exit(ActorRecord& actor, const wire::ActorExited& exited) {
+  if (exited.cause.ok()) actor.exit = exited.exit;
+}
+
 void HeadState::on(PeerId peer, wire::ActorExited& message) {
   NodeRecord* node = node_of(peer);
   if (node == nullptr) return;
   if (ActorRecord* actor = current(peer, message.actor_id, message.generation)) {
+    note_exit(*actor, message);
     return process_gone(*actor, death_of(*actor, node->info.name, message), Duration::zero());
   }
   // A process that nobody wanted any more. A place that is kept for a next process stays kept.

@@ -22,9 +22,27 @@ ClientRecord* HeadState::client_of(PeerId peer) {
   return client != clients_.end() ? &client->second : nullptr;
 }
 
+// Told to who came, and noted here: either side may be the one to look.
+Status HeadState::check_version(const std::string& who, std::uint32_t version) {
+  if (version == wire::kProtocolVersion) return {};
+  Status status = error(Code::kProtocol,
+                        "{} speaks protocol {}, the head speaks {}: run the same version of troupe "
+                        "on both ('troupe version' shows it)",
+                        who, version, wire::kProtocolVersion);
+  log_event("version_refused", {}, {}, 0, status.message());
+  return status;
+}
+
 void HeadState::on(PeerId peer, wire::ClientHello& message) {
   if (message.client_id.empty()) {
     reply(peer, message.request_id, Status(Code::kInvalidArgument, "a client without an id"));
+    commands_.push_back(ClosePeer{peer});
+    return;
+  }
+  Status taken = check_version(message.name, message.protocol_version);
+  if (taken.ok() && message.kind == "driver") taken = check_job_runs(message.job_id, message.kind);
+  if (!taken.ok()) {
+    reply(peer, message.request_id, std::move(taken));
     commands_.push_back(ClosePeer{peer});
     return;
   }
@@ -222,7 +240,14 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
     repeated = repeated && known != actors_.end() && known->second.spec.type == spec.type;
   }
   if (repeated) return reply(peer, message.request_id, {});
-  Status status = check_new(message.specs, message.gang, message.no_wait);
+  Status status;
+  for (wire::ActorSpec& spec : message.specs) {
+    if (status.ok()) status = join_job(*client, spec.job_id, spec.priority);
+    if (status.ok() && spec.is_program()) {
+      status = error(Code::kInvalidArgument, "{} is a program: submit it as a job", spec.type);
+    }
+  }
+  if (status.ok()) status = check_new(message.specs, message.gang, message.no_wait);
   const bool good = status.ok();
   reply(peer, message.request_id, std::move(status));
   if (!good) return;
@@ -330,21 +355,12 @@ void HeadState::on(PeerId peer, wire::WatchNodes& message) {
 
 void HeadState::on(PeerId peer, wire::EndJob& message) {
   reply(peer, message.request_id, {});
-  std::vector<ActorId> ended;
-  for (const auto& [id, actor] : actors_) {
-    if (!actor.dead() && !actor.spec.detached && actor.spec.job_id == message.job_id) {
-      ended.push_back(id);
-    }
+  // A driver inside a job that was submitted: others may be there, and more may come.
+  const ClientRecord* client = client_of(peer);
+  if (jobs_.contains(message.job_id) && client != nullptr && client->job_id == message.job_id) {
+    return owner_gone(*client);
   }
-  std::vector<GroupId> groups;
-  for (const auto& [id, group] : groups_) {
-    if (!group.removed() && !group.spec.detached && group.spec.job_id == message.job_id) {
-      groups.push_back(id);
-    }
-  }
-  const std::string reason = message.reason.empty() ? "its job ended" : message.reason;
-  end_actors(ended, reason);
-  remove_groups(groups, reason);
+  end_job(message.job_id, message.reason.empty() ? "its job ended" : message.reason);
 }
 
 }  // namespace troupe::scheduler

@@ -19,6 +19,8 @@ enum class Kind : std::uint8_t {
   kGroupCreated = 7,
   kGroupChanged = 8,
   kGroupForgotten = 9,
+  kJobKnown = 10,
+  kJobForgotten = 11,
 };
 
 class Writer {
@@ -140,6 +142,17 @@ std::vector<std::byte> encode_one(const GroupForgotten& delta) {
   return writer.finish();
 }
 
+std::vector<std::byte> encode_one(const JobKnown& delta) {
+  wire::JobList list;
+  list.jobs.push_back(delta.job);
+  return Writer(Kind::kJobKnown).finish(list);
+}
+std::vector<std::byte> encode_one(const JobForgotten& delta) {
+  Writer writer(Kind::kJobForgotten);
+  writer.id(delta.job_id);
+  return writer.finish();
+}
+
 Result<Delta> decode_created(Reader& reader) {
   ActorCreated delta;
   delta.gang = reader.u64();
@@ -186,6 +199,14 @@ Result<Delta> decode_event(Reader& reader) {
   return Delta(EventLogged{std::move(message.events.front())});
 }
 
+Result<Delta> decode_job(Reader& reader) {
+  auto message = TROUPE_TRY(reader.message<wire::JobList>());
+  if (message.jobs.size() != 1) {
+    return Status(Code::kDataLoss, "a journal record of a job does not hold one job");
+  }
+  return Delta(JobKnown{std::move(message.jobs.front())});
+}
+
 Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
   switch (static_cast<Kind>(kind)) {
     case Kind::kNodeKnown:
@@ -206,6 +227,10 @@ Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
       return decode_group_changed(reader);
     case Kind::kGroupForgotten:
       return Delta(GroupForgotten{reader.id<GroupId>()});
+    case Kind::kJobKnown:
+      return decode_job(reader);
+    case Kind::kJobForgotten:
+      return Delta(JobForgotten{reader.id<JobId>()});
   }
   return error(Code::kUnsupported,
                "the journal has a record of kind {}, which a later version wrote", kind);

@@ -62,8 +62,18 @@ struct GroupForgotten {
   friend bool operator==(const GroupForgotten&, const GroupForgotten&) = default;
 };
 
-using Delta = std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
-                           EventLogged, GroupCreated, GroupChanged, GroupForgotten>;
+struct JobKnown {
+  wire::JobInfo job;
+  friend bool operator==(const JobKnown&, const JobKnown&) = default;
+};
+struct JobForgotten {
+  JobId job_id;
+  friend bool operator==(const JobForgotten&, const JobForgotten&) = default;
+};
+
+using Delta =
+    std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten, EventLogged,
+                 GroupCreated, GroupChanged, GroupForgotten, JobKnown, JobForgotten>;
 
 std::vector<std::byte> encode_delta(const Delta& delta);
 // kDataLoss for bytes that are no record; kUnsupported for a version or kind of a later release.

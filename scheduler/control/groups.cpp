@@ -77,7 +77,8 @@ void HeadState::on(PeerId peer, wire::CreatePlacementGroup& message) {
       known->second.spec.name == spec.name) {
     return reply(peer, message.request_id, {});
   }
-  Status status = check_group(spec);
+  Status status = join_job(*client, spec.job_id, spec.priority);
+  if (status.ok()) status = check_group(spec);
   const bool good = status.ok();
   reply(peer, message.request_id, std::move(status));
   if (!good) return;

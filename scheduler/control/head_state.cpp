@@ -35,11 +35,16 @@ Outcome HeadState::apply(Event event, Moment now) {
 }
 
 Outcome HeadState::finish() {
-  while (schedule_needed_) schedule();
+  settle_jobs();  // what ends with a job makes room
+  while (schedule_needed_) {
+    schedule();
+    settle_jobs();
+  }
   if (stopping()) stop_progress();
   push_updates();
   forget_old_actors();
   forget_old_groups();
+  forget_old_jobs();
   Outcome outcome{std::move(commands_), std::move(deltas_)};
   commands_.clear();
   deltas_.clear();
@@ -164,7 +169,10 @@ void HeadState::log_event(std::string kind, NodeId node_id, ActorId actor_id,
   deltas_.push_back(EventLogged{std::move(event)});
 }
 
-void HeadState::changed(ActorRecord& actor) { changed_actors_.insert(actor.spec.actor_id); }
+void HeadState::changed(ActorRecord& actor) {
+  changed_actors_.insert(actor.spec.actor_id);
+  if (actor.spec.is_program()) touched_jobs_.insert(actor.spec.job_id);
+}
 void HeadState::changed(NodeRecord& node) { changed_nodes_.insert(node.info.node_id); }
 
 wire::ActorInfo HeadState::visible(const ActorRecord& actor) const {
@@ -391,6 +399,7 @@ std::optional<std::string> HeadState::broken_invariant() const {
   if (auto broken = broken_lease(leases)) return broken;
   if (auto broken = broken_group()) return broken;
   if (auto broken = broken_line()) return broken;
+  if (auto broken = broken_job()) return broken;
   for (const auto& [id, actor] : actors_) {
     const std::size_t held = leases[id];
     if (held != (actor.lease_generation != 0 ? 1u : 0u)) {

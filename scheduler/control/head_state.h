@@ -66,6 +66,8 @@ struct HeadConfig {
   std::size_t dead_nodes_max = 100;
   std::size_t actors_max = 100'000;          // living; more are refused with kOverloaded
   std::size_t expected_actors_max = 10'000;  // watched and not created; of more it is said at once
+  std::size_t jobs_max = 1'000;        // submitted and not ended; more are refused with kOverloaded
+  std::size_t ended_jobs_max = 1'000;  // remembered for `troupe jobs`; the oldest are dropped
 };
 
 class HeadState {
@@ -91,6 +93,7 @@ class HeadState {
   const std::map<NodeId, NodeRecord>& nodes() const { return nodes_; }
   const std::map<ActorId, ActorRecord>& actors() const { return actors_; }
   const std::map<GroupId, GroupRecord>& groups() const { return groups_; }
+  const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
   bool stopping() const { return stop_by_.has_value(); }
   // What must always be true, as a sentence when it is not.
   std::optional<std::string> broken_invariant() const;
@@ -135,7 +138,7 @@ class HeadState {
   void node_gone(const NodeGone& gone);
   void declare_dead(NodeRecord& node, const char* event, const std::string& why,
                     Duration restart_delay);
-  Status check_node(const wire::RegisterNode& message) const;
+  Status check_node(const wire::RegisterNode& message);
   void forget_old_nodes();
   // Whether a node that does not take anything now may again.
   bool awaits_nodes() const;
@@ -168,6 +171,7 @@ class HeadState {
   Status check_specs(const std::vector<wire::ActorSpec>& specs) const;
   Status check_new(const std::vector<wire::ActorSpec>& specs, bool gang, bool no_wait) const;
   Status check_bundles(const std::vector<wire::ActorSpec>& specs, bool no_wait) const;
+  Status check_version(const std::string& who, std::uint32_t version);
   ClientRecord* client_of(PeerId peer);
 
   // actors.cpp
@@ -177,6 +181,7 @@ class HeadState {
   void create(wire::ActorSpec spec, std::uint64_t gang);
   void end_actor(ActorRecord& actor, bool allow_restart, std::int64_t grace_ms,
                  const std::string& reason);
+  static void note_exit(ActorRecord& actor, const wire::ActorExited& exited);
   void process_gone(ActorRecord& actor, Status cause, Duration restart_delay);
   void forget_old_actors();
   void bury(ActorRecord& actor, Status death);
@@ -186,6 +191,24 @@ class HeadState {
   void back_off_over(ActorRecord& actor);
   ActorRecord* current(PeerId peer, ActorId actor_id, std::uint64_t generation);
   static std::string describe(const ActorRecord& actor);
+
+  // jobs.cpp
+  void on(PeerId peer, wire::SubmitJob& message);
+  void on(PeerId peer, wire::StopJob& message);
+  void on(PeerId peer, wire::ListJobs& message);
+  Status check_job(const wire::SubmitJob& message) const;
+  Status no_such_job(JobId id) const;
+  Status join_job(const ClientRecord& client, JobId& job_id, std::int32_t& priority) const;
+  Status check_job_runs(JobId job_id, const std::string& kind) const;
+  void end_job(JobId job_id, const std::string& reason);
+  void changed(const JobRecord& job);
+  void settle_jobs();
+  void job_ended(JobRecord& job, const ActorRecord& driver);
+  void forget_old_jobs();
+  void replay_job(const wire::JobInfo& info);
+  void resume_jobs();
+  wire::JobInfo visible(const JobRecord& job) const;
+  std::optional<std::string> broken_job() const;
 
   // placement.cpp
   void start_on(ActorRecord& actor, NodeRecord& node);
@@ -283,7 +306,9 @@ class HeadState {
   std::map<std::string, GroupId, std::less<>> group_names_;  // of those not removed
   std::deque<GroupId> removed_groups_;                       // oldest first
   std::size_t living_groups_ = 0;
-  ClusterView view_;  // of the nodes that take actors
+  std::map<JobId, JobRecord> jobs_;  // that were submitted
+  std::deque<JobId> ended_jobs_;     // oldest first
+  ClusterView view_;                 // of the nodes that take actors
   Line queue_;
   Wishes wishes_;
   std::set<QueueKey> fresh_;                // lined up since the last pass
@@ -306,6 +331,7 @@ class HeadState {
   std::set<NodeId> changed_nodes_;
   std::set<NodeId> resized_nodes_;  // only what is free changed: pushed, not journalled
   std::set<GroupId> changed_groups_;
+  std::set<JobId> touched_jobs_;  // whose programs changed
   bool schedule_needed_ = false;
   bool room_came_ = false;  // all that waits is looked at, not only what is fresh
 };

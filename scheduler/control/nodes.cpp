@@ -36,13 +36,8 @@ std::string HeadState::unique_node_name(const std::string& wanted, NodeId node_i
   return name;
 }
 
-Status HeadState::check_node(const wire::RegisterNode& message) const {
-  if (message.protocol_version != wire::kProtocolVersion) {
-    return error(Code::kProtocol,
-                 "node {} speaks protocol {}, the head speaks {}: run the same version of troupe "
-                 "on both",
-                 message.node.name, message.protocol_version, wire::kProtocolVersion);
-  }
+Status HeadState::check_node(const wire::RegisterNode& message) {
+  TROUPE_RETURN_IF_ERROR(check_version("node " + message.node.name, message.protocol_version));
   if (message.node.node_id.empty()) {
     return Status(Code::kInvalidArgument, "a node registers without an id");
   }
@@ -183,6 +178,7 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
             return e.actor_id == lost.first && e.generation == lost.second;
           });
       actor.lease_generation = 0;
+      if (exited != message.exited.end()) note_exit(actor, *exited);
       process_gone(actor,
                    exited != message.exited.end()
                        ? death_of(actor, node.info.name, *exited)

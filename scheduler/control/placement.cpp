@@ -47,6 +47,7 @@ void HeadState::start_on(ActorRecord& actor, NodeRecord& node) {
   actor.info.node_id = node.info.node_id;
   actor.info.endpoint = node.info.endpoint;
   actor.info.pid = 0;
+  actor.exit.reset();
   actor.started = false;
   take_lease(node, actor);
   log_event("actor_starting", node.info.node_id, actor.spec.actor_id, actor.info.generation,

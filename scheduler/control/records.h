@@ -56,7 +56,8 @@ struct ActorRecord {
   bool stopping = false;
   bool restart_after_stop = false;
   std::vector<std::int64_t> restarts_unix_us;
-  std::optional<TimePoint> restart_at;  // kRestarting and waiting for its back-off
+  std::optional<TimePoint> restart_at;   // kRestarting and waiting for its back-off
+  std::optional<wire::ExitStatus> exit;  // of its last process; not journalled
   std::set<PeerId> watchers;
 
   bool in_group() const { return !spec.placement_group.empty(); }
@@ -82,6 +83,11 @@ struct GroupRecord {
   bool removed() const { return info.state == wire::PlacementGroupState::kRemoved; }
   bool created() const { return info.state == wire::PlacementGroupState::kCreated; }
   bool reserved() const { return created() || info.state == wire::PlacementGroupState::kPreparing; }
+};
+
+// A job that was submitted. Its program is an actor's record.
+struct JobRecord {
+  wire::JobInfo info;  // without what is pending and alive: that follows from the actors
 };
 
 // Where something stands in the line of those that wait for room: larger priorities first, then in

@@ -64,6 +64,11 @@ Status HeadState::replay(const Delta& delta) {
   } else if (const auto* dropped = std::get_if<GroupForgotten>(&delta)) {
     groups_.erase(dropped->group_id);
     std::erase(removed_groups_, dropped->group_id);
+  } else if (const auto* job = std::get_if<JobKnown>(&delta)) {
+    replay_job(job->job);
+  } else if (const auto* past = std::get_if<JobForgotten>(&delta)) {
+    jobs_.erase(past->job_id);
+    std::erase(ended_jobs_, past->job_id);
   } else if (const auto* logged = std::get_if<EventLogged>(&delta)) {
     events_.push_back(logged->event);
     if (events_.size() > config_.events_max) events_.pop_front();
@@ -94,6 +99,7 @@ Outcome HeadState::resume(Moment now) {
   }
   // The journal ends in the middle of a group's removal.
   end_actors(homeless, "its placement group was removed");
+  resume_jobs();
   if (!nodes_.empty() || !actors_.empty()) {
     log_event("head_restarted", {}, {}, 0,
               fmt::format("the head came back, knowing {} nodes and {} living actors",
@@ -180,6 +186,10 @@ std::vector<Delta> HeadState::snapshot() const {
   for (const GroupId& id : removed_groups_) put_group(groups_.at(id));
   for (const auto& [id, group] : groups_) {
     if (!group.removed()) put_group(group);
+  }
+  for (const JobId& id : ended_jobs_) deltas.push_back(JobKnown{jobs_.at(id).info});
+  for (const auto& [id, job] : jobs_) {
+    if (!job.info.ended()) deltas.push_back(JobKnown{job.info});
   }
   const auto put = [&](const ActorRecord& actor) {
     deltas.push_back(ActorCreated{actor.spec, actor.gang});

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/memory/unix_socket.h"
 #include "runtime/process/child.h"
 #include "runtime/process/output.h"
@@ -23,6 +24,8 @@ constexpr Duration kKillPatience = std::chrono::seconds(10);
 // What was said before the end has arrived by then; only who left the group keeps a socket open.
 constexpr Duration kLastWords = std::chrono::milliseconds(200);
 constexpr Duration kEndTimeout = std::chrono::seconds(5);
+// Nothing tells when the last of a group has ended that nobody has killed yet.
+constexpr Duration kLookAgain = std::chrono::milliseconds(20);
 
 std::vector<std::string> arguments_of(const process::Executable& image,
                                       const wire::ActorSpec& spec) {
@@ -45,6 +48,7 @@ struct HostProcess::State : std::enable_shared_from_this<HostProcess::State> {
       : loop(place.loop),
         parent(place.parent),
         host(place.host),
+        program(place.program),
         logger(std::move(place.logger)),
         handlers(std::move(h)),
         log(std::move(place.log)) {}
@@ -54,12 +58,14 @@ struct HostProcess::State : std::enable_shared_from_this<HostProcess::State> {
   void leader_ended(wire::ExitStatus exit);
   void kill();
   void group_empty(const Status& status);
+  void look_whether_empty();
   void finish_if_done();
   void finish();
 
   net::EventLoop& loop;
   HostParent& parent;
   const HostId host;
+  const bool program;
   Logger logger;
   Handlers handlers;
   pid_t pid = 0;
@@ -103,8 +109,23 @@ void HostProcess::State::run(pid_t process, HostEnds ends) {
 
 void HostProcess::State::leader_ended(wire::ExitStatus exit) {
   leader_gone = true;
+  const std::weak_ptr<State> weak = weak_from_this();
   handlers.on_leader_end(exit);
+  if (weak.expired() || !alive) return;
+  if (program) look_whether_empty();
   finish_if_done();
+}
+
+// A program's group may end without being killed. Until it is, then that says so.
+void HostProcess::State::look_whether_empty() {
+  if (killing || empty) return;
+  if (process::group_is_empty(pid)) {
+    empty = true;
+    return finish_if_done();
+  }
+  loop.call_after(kLookAgain, [weak = weak_from_this()] {
+    if (auto self = weak.lock(); self && self->alive) self->look_whether_empty();
+  });
 }
 
 void HostProcess::State::kill() {
@@ -152,28 +173,43 @@ void HostProcess::State::finish() {
   handlers.on_group_gone();
 }
 
-Result<std::unique_ptr<HostProcess>> HostProcess::spawn(Place place, process::Executable& image,
-                                                        const wire::ActorSpec& spec,
+// With pipes for its output, and a socket to it where it is no program.
+Result<std::unique_ptr<HostProcess>> HostProcess::start(Place place, process::SpawnOptions options,
                                                         Handlers handlers) {
   auto sockets = TROUPE_TRY(memory::socket_pair());
   auto out = TROUPE_TRY(process::make_pipe());
   auto err = TROUPE_TRY(process::make_pipe());
-  process::SpawnOptions options;
-  options.path = image.path();
-  options.executable_fd = image.fd();
-  options.argv = arguments_of(image, spec);
-  options.environment = spec.environment;
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (nothing.valid()) options.descriptors.push_back({.parent = nothing.get(), .child = 0});
   options.descriptors.push_back({.parent = out.writer.get(), .child = 1});
   options.descriptors.push_back({.parent = err.writer.get(), .child = 2});
-  options.descriptors.push_back({.parent = sockets.second.get(), .child = kHostSocket});
+  if (!place.program) {
+    options.descriptors.push_back({.parent = sockets.second.get(), .child = kHostSocket});
+  }
   HostEnds ends{std::move(sockets.first), std::move(out.reader), std::move(err.reader)};
   auto state = std::make_shared<State>(std::move(place), std::move(handlers));
   const pid_t pid =
       TROUPE_TRY(state->parent.spawn(state->host, std::move(options), ends, state->on_exit()));
   state->run(pid, std::move(ends));
   return std::unique_ptr<HostProcess>(new HostProcess(std::move(state)));
+}
+
+Result<std::unique_ptr<HostProcess>> HostProcess::spawn(Place place, process::Executable& image,
+                                                        const wire::ActorSpec& spec,
+                                                        Handlers handlers) {
+  process::SpawnOptions options;
+  options.path = image.path();
+  options.executable_fd = image.fd();
+  options.argv = arguments_of(image, spec);
+  options.environment = spec.environment;
+  return start(std::move(place), std::move(options), std::move(handlers));
+}
+
+Result<std::unique_ptr<HostProcess>> HostProcess::spawn_program(Place place,
+                                                                process::SpawnOptions program,
+                                                                Handlers handlers) {
+  TROUPE_CHECK(place.program);
+  return start(std::move(place), std::move(program), std::move(handlers));
 }
 
 std::unique_ptr<HostProcess> HostProcess::adopt(Place place, pid_t pid, HostEnds ends,
@@ -210,6 +246,12 @@ HostProcess::~HostProcess() {
 pid_t HostProcess::pid() const { return state_->pid; }
 
 Status HostProcess::tell(const wire::HostMessage& message, int fd) {
+  if (state_->program) {
+    if (std::holds_alternative<wire::HostStop>(message)) {
+      (void)process::kill_group(state_->pid, SIGTERM);
+    }
+    return {};
+  }
   if (!state_->channel) return Status(Code::kUnavailable, "the process has ended");
   return state_->channel->send(message, fd);
 }

@@ -9,6 +9,7 @@
 #include "runtime/process/child.h"
 #include "runtime/process/executable.h"
 #include "runtime/process/host_channel.h"
+#include "runtime/process/spawn.h"
 #include "scheduler/node/host_parent.h"
 #include "scheduler/node/log_pipes.h"
 
@@ -21,7 +22,8 @@ class HostProcess {
     std::function<void(wire::HostMessage, UniqueFd)> on_message;
     std::function<void(Status)> on_channel_end;
     std::function<void(wire::ExitStatus)> on_leader_end;
-    // After on_leader_end, and after all that it said and wrote has been delivered.
+    // After on_leader_end, when nothing of its group runs, killed or not, and after all that it
+    // said and wrote has been delivered.
     std::function<void()> on_group_gone;
   };
   // What a process needs of its node. `parent` outlives it; `log` gets what it writes.
@@ -31,10 +33,18 @@ class HostProcess {
     HostId host = 0;
     std::shared_ptr<ActorLog> log;
     Logger logger;
+    // A job's: it has no socket to us.
+    bool program = false;
   };
   // Runs `image` in host mode. Loop thread, as everything.
   static Result<std::unique_ptr<HostProcess>> spawn(Place place, process::Executable& image,
                                                     const wire::ActorSpec& spec, Handlers handlers);
+  // Runs a program of somebody else's: what it writes goes to the log, its standard input is empty,
+  // and it has no socket to us (on_channel_end comes at once). Of `program` the descriptors are set
+  // here; place.program is true.
+  static Result<std::unique_ptr<HostProcess>> spawn_program(Place place,
+                                                            process::SpawnOptions program,
+                                                            Handlers handlers);
   // One that the parent held while there was no daemon.
   static std::unique_ptr<HostProcess> adopt(Place place, pid_t pid, HostEnds ends,
                                             Handlers handlers);
@@ -44,7 +54,8 @@ class HostProcess {
   HostProcess& operator=(const HostProcess&) = delete;
 
   pid_t pid() const;
-  // `fd` may be -1; it stays the caller's.
+  // `fd` may be -1; it stays the caller's. Of all messages a program hears HostStop alone: as
+  // SIGTERM to its process group.
   Status tell(const wire::HostMessage& message, int fd);
   // SIGKILL to the group until nothing of it runs.
   void kill_group();
@@ -53,6 +64,8 @@ class HostProcess {
 
  private:
   struct State;
+  static Result<std::unique_ptr<HostProcess>> start(Place place, process::SpawnOptions options,
+                                                    Handlers handlers);
   explicit HostProcess(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };

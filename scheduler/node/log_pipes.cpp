@@ -12,11 +12,13 @@ std::string output_label(const wire::ActorSpec& spec) {
   return fmt::format("{} {}", spec.type, spec.actor_id.brief());
 }
 
+JobId output_job(const wire::ActorSpec& spec) { return spec.is_program() ? JobId() : spec.job_id; }
+
 ActorLog::ActorLog(net::EventLoop& loop, const wire::ActorSpec& spec, OutputLimits limits,
                    OutputListener listener, std::optional<OutputRing> ring)
     : loop_(loop),
       actor_id_(spec.actor_id),
-      job_id_(spec.job_id),
+      job_id_(output_job(spec)),
       label_(output_label(spec)),
       name_(spec.name.empty() ? spec.actor_id.brief() : spec.name),
       listener_(std::move(listener)),

@@ -24,6 +24,9 @@ using OutputListener = std::function<void(const wire::OutputLine& line)>;
 
 // What its lines stand under: the actor's name; its class and rank; its class and id.
 std::string output_label(const wire::ActorSpec& spec);
+// With whose output its lines are shown: not a job's program's among its actors', which the program
+// itself repeats.
+JobId output_job(const wire::ActorSpec& spec);
 
 // Loop thread only; made as a shared pointer.
 class ActorLog : public std::enable_shared_from_this<ActorLog> {

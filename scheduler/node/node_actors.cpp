@@ -82,6 +82,7 @@ void NodeState::on(node_event::Spawned& event) {
     commands_.push_back(node_command::KillGroup{actor->host});
     return;
   }
+  if (actor->spec.is_program()) return program_runs(*actor);
   tell_start(*actor);
   for (Waiting& waiting : actor->waiting) {
     commands_.push_back(
@@ -89,6 +90,13 @@ void NodeState::on(node_event::Spawned& event) {
     close(waiting.fd);
   }
   actor->waiting.clear();
+}
+
+// Nobody there speaks our protocol: what runs is ready.
+void NodeState::program_runs(Actor& actor) {
+  actor.phase = Phase::kReady;
+  keep(actor);
+  send(wire::ActorReady{actor.spec.actor_id, actor.generation});
 }
 
 void NodeState::tell_start(const Actor& actor) {
@@ -112,9 +120,19 @@ void NodeState::on(node_event::SpawnFailed& event) {
 void NodeState::on(node_event::FromHost& event) {
   Actor* actor = find(event.host);
   if (actor == nullptr) return close(event.fd);
-  if (std::holds_alternative<wire::HostReady>(event.message)) {
+  if (const auto* ready = std::get_if<wire::HostReady>(&event.message)) {
     close(event.fd);
     if (actor->phase != Phase::kStarting) return;
+    if (ready->protocol_version != wire::kProtocolVersion) {
+      if (actor->cause.ok()) {
+        actor->cause = error(Code::kProtocol,
+                             "its program {} speaks protocol {}, node {} speaks {}: build the "
+                             "program with the version of troupe that the nodes run",
+                             actor->spec.image.path, ready->protocol_version, config_.node.name,
+                             wire::kProtocolVersion);
+      }
+      return kill(*actor);
+    }
     actor->phase = Phase::kReady;
     keep(*actor);
     send(wire::ActorReady{actor->spec.actor_id, actor->generation});
@@ -144,7 +162,8 @@ void NodeState::save(Actor& actor, FdHandle fd) {
 
 void NodeState::on(node_event::ChannelEnded& event) {
   Actor* actor = find(event.host);
-  if (actor == nullptr || actor->killed) return;
+  // A program has no socket to us.
+  if (actor == nullptr || actor->killed || actor->spec.is_program()) return;
   if (event.why.code() == Code::kProtocol) {
     if (actor->cause.ok()) actor->cause = event.why;
     return kill(*actor);
@@ -216,6 +235,8 @@ void NodeState::on(node_event::LeaderEnded& event) {
   if (actor == nullptr || actor->phase == Phase::kEnded) return;
   actor->phase = Phase::kEnded;
   actor->exit = event.exit;
+  // A shell ends at once when a job is to stop; what it had started has the grace, too.
+  if (actor->spec.is_program() && actor->stopping && !actor->killed) return;
   // Whom it left behind goes with it.
   kill(*actor);
 }

@@ -17,6 +17,7 @@
 #include "scheduler/node/kept_state.h"
 #include "scheduler/node/node_service.h"
 #include "scheduler/node/node_usage.h"
+#include "scheduler/node/program.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -74,7 +75,7 @@ class Daemon final : public NodeDaemon {
   void take_up();
   bool take_up(node_event::Adopt::Actor& actor, KeptState& kept);
   void keeper_lost(const Status& why);
-  HostProcess::Place place_of(HostId host);
+  HostProcess::Place place_of(HostId host, const wire::ActorSpec& spec);
   Result<std::unique_ptr<HostProcess>> spawn(const node_command::SpawnHost& command);
   HostProcess::Handlers handlers_of(HostId host);
   std::shared_ptr<ActorLog> make_log(const wire::ActorSpec& spec);
@@ -381,7 +382,7 @@ std::shared_ptr<ActorLog> Daemon::make_log(const wire::ActorSpec& spec) {
   }
   return std::make_shared<ActorLog>(
       loop_, spec, options_.output_limits,
-      [this, job_id = spec.job_id](const wire::OutputLine& line) { on_output(line, job_id); },
+      [this, job = output_job(spec)](const wire::OutputLine& line) { on_output(line, job); },
       std::move(ring));
 }
 
@@ -473,14 +474,25 @@ HostProcess::Handlers Daemon::handlers_of(HostId host) {
           .on_group_gone = [this, host] { apply(node_event::GroupGone{host}); }};
 }
 
-HostProcess::Place Daemon::place_of(HostId host) {
-  return {loop_, *parent_, host, logs_.at(host), log_};
+HostProcess::Place Daemon::place_of(HostId host, const wire::ActorSpec& spec) {
+  return {loop_, *parent_, host, logs_.at(host), log_, spec.is_program()};
 }
 
 Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost& command) {
-  auto image = TROUPE_TRY(images_.find(command.spec.image));
   if (keeper_children_ != nullptr && !keeper_) TROUPE_RETURN_IF_ERROR(replace_keeper());
-  return HostProcess::spawn(place_of(command.host), *image, command.spec,
+  if (command.spec.is_program()) {
+    return HostProcess::spawn_program(
+        place_of(command.host, command.spec),
+        TROUPE_TRY(program_options(command.spec,
+                                   {.node = info_.name,
+                                    .head = options_.head,
+                                    .token_file = options_.token_file,
+                                    .security = options_.token.security()},
+                                   SystemEnvironment())),
+        handlers_of(command.host));
+  }
+  auto image = TROUPE_TRY(images_.find(command.spec.image));
+  return HostProcess::spawn(place_of(command.host, command.spec), *image, command.spec,
                             handlers_of(command.host));
 }
 
@@ -590,7 +602,7 @@ bool Daemon::take_up(node_event::Adopt::Actor& actor, KeptState& kept) {
   actor.ended = child->second.ended;
   logs_[host] = make_log(actor.spec);
   open_files(*logs_[host], actor.spec);
-  hosts_[host] = HostProcess::adopt(place_of(host), static_cast<pid_t>(actor.pid),
+  hosts_[host] = HostProcess::adopt(place_of(host, actor.spec), static_cast<pid_t>(actor.pid),
                                     std::move(ends->second), handlers_of(host));
   kept.children.erase(child);
   return true;

@@ -29,6 +29,9 @@ struct NodeOptions {
   std::optional<net::Address> advertised;
   net::Address head;
   net::Token token;
+  // A file that holds the token, absolute: the programs of jobs are told of it (TROUPE_TOKEN_FILE).
+  // Empty: there is none, and the node refuses jobs.
+  std::string token_file;
   wire::Resources resources;
   std::map<std::string, std::string> labels;
   std::string log_dir;         // actors' output goes to LOG_DIR/ACTOR-ID.log; empty: no files

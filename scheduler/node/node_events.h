@@ -72,7 +72,8 @@ struct ChannelEnded {
   HostId host = 0;
   Status why;
 };
-// The process that was spawned has ended; others of its group may run.
+// The process that was spawned has ended; others of its group may run. GroupGone follows when none
+// does, whether they were killed or not.
 struct LeaderEnded {
   HostId host = 0;
   wire::ExitStatus exit;
@@ -124,7 +125,8 @@ struct SpawnHost {
   std::uint64_t generation = 0;
   HostId log = 0;  // the actor's process before, whose output this one's continues; 0: none
 };
-// Where the message is a HostStart: the driver adds the endpoints and the token.
+// Where the message is a HostStart: the driver adds the endpoints and the token. A job's program
+// has no ears: the driver makes SIGTERM to its process group of a HostStop.
 struct TellHost {
   HostId host = 0;
   wire::HostMessage message;

@@ -72,9 +72,10 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
     actor.phase = Phase::kSpawning;
     return;
   }
-  actor.phase = kept.kept.ready ? Phase::kReady : Phase::kStarting;
+  const bool ready = kept.kept.ready || actor.spec.is_program();
+  actor.phase = ready ? Phase::kReady : Phase::kStarting;
   // It may have been told already; a host listens to the first only.
-  if (!kept.kept.ready && !kept.ended) tell_start(actor);
+  if (!ready && !kept.ended) tell_start(actor);
 }
 
 void NodeState::on(node_event::KeeperLost&) {

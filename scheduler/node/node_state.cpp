@@ -268,6 +268,10 @@ Status NodeState::check_actor(ActorId actor_id) const {
     return error(Code::kNotFound, "no actor {} on node {}", actor_id.brief(), config_.node.name);
   }
   const Actor& actor = found->second;
+  if (actor.spec.is_program()) {
+    return error(Code::kFailedPrecondition, "{} on node {} is a job's program: it takes no calls",
+                 actor_id.brief(), config_.node.name);
+  }
   if (!actor.has_process() && !actor.keep_until) {
     return error(Code::kNotFound, "actor {} on node {} has ended", actor_id.brief(),
                  config_.node.name);

@@ -158,6 +158,7 @@ class NodeState {
   void drop_saved_state(Actor& actor);
   void drop_waiting(Actor& actor);
   void tell_start(const Actor& actor);
+  void program_runs(Actor& actor);
   void may_come_back(Actor& actor);
   void forget(Actors::iterator actor);
   void close(FdHandle fd);

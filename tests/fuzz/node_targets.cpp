@@ -257,6 +257,18 @@ std::vector<FuzzBytes> node_seeds() {
                       .pass(100)
                       .take());
   seeds.push_back(running_node().event(NodeFuzzEvent::kLink, 7).pass(30).take());
+  wire::StartActor program;
+  program.spec.actor_id = ActorId{1, 9};
+  program.spec.program = {{"/bin/true"}, "/"};
+  program.generation = 1;
+  seeds.push_back(running_node()
+                      .head(program)
+                      .event(NodeFuzzEvent::kProcesses, 1)
+                      .head(wire::StopActor{ActorId{1, 9}, 1, 100, "x", false})
+                      .event(NodeFuzzEvent::kProcessEnds, 0)
+                      .pass(2)
+                      .event(NodeFuzzEvent::kProcessEnds, 1)
+                      .take());
   add_from_head(seeds, std::make_index_sequence<std::variant_size_v<wire::ControlMessage>>());
   add_from_host(seeds, std::make_index_sequence<std::variant_size_v<wire::HostMessage>>());
   return seeds;

@@ -81,6 +81,7 @@ HeadConfig fuzz_head_config() {
   config.dead_actors_max = 3;
   config.dead_nodes_max = 2;
   config.actors_max = 50;
+  config.ended_jobs_max = 2;
   return config;
 }
 
@@ -294,6 +295,21 @@ std::vector<FuzzBytes> head_seeds() {
   seeds.push_back(started(create).say(0, wire::KillActor{3, kSeedActor, true, 100, "x"}).take());
   seeds.push_back(started(gang).say(0, wire::StopCluster{3, "x"}).say(1, exited).pass(200).take());
   seeds.push_back(started(gang).say(0, wire::EndJob{3, JobId{4, 1}, "x"}).say(1, exited).take());
+  wire::SubmitJob submit{4, "job", seed_spec(ActorId{1, 3}, "")};
+  submit.driver.restart = {};
+  submit.driver.job_id = JobId{4, 2};
+  submit.driver.program = {{"/bin/true"}, "/"};
+  const wire::ActorExited ended{.actor_id = ActorId{1, 3}, .generation = 1, .exit = {3, 0}};
+  const wire::ClientHello inside{5, ClientId{3, 2}, JobId{4, 2}, "inside", "driver"};
+  const auto submitted = [&] {
+    HeadSeed seed;
+    seed.say(0, hello).say(1, seed_node()).say(0, submit);
+    seed.say(1, wire::ActorStarted{ActorId{1, 3}, 1, 100}).say(1, wire::ActorReady{{1, 3}, 1});
+    return seed.say(2, inside).say(2, create);
+  };
+  seeds.push_back(submitted().say(1, ended).say(2, create).say(0, wire::ListJobs{6}).take());
+  seeds.push_back(submitted().say(0, wire::StopJob{6, JobId{4, 2}, 100, "x"}).say(1, ended).take());
+  seeds.push_back(submitted().close(1).pass(50).take());
   add_filled_messages(seeds, std::make_index_sequence<std::variant_size_v<wire::ControlMessage>>());
   return seeds;
 }

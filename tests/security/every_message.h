@@ -46,6 +46,18 @@ void aim_at(const Aim& aim, T& value) {
   } else if constexpr (std::is_aggregate_v<T>) {
     boost::pfr::for_each_field(value, [&](auto& field) { aim_at(aim, field); });
   }
+  // A job that would be taken, and run.
+  if constexpr (requires { value.driver.program; }) {
+    value.driver.actor_id = ActorId{aim.actor.high, ~aim.actor.low};
+    value.driver.program = {{"/bin/sh", "-c", "exit 0"}, "/"};
+    value.driver.environment.clear();
+    value.driver.restart = {};
+    value.driver.placement_group = {};
+    value.driver.bundle_index = -1;
+    value.driver.node_affinity.reset();
+    value.driver.label_selector.clear();
+    value.driver.label_preference.clear();
+  }
 }
 
 struct NamedMessage {

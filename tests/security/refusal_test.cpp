@@ -180,6 +180,14 @@ TEST_CASE_FIXTURE(Fixture, "with the token the same words are taken") {
                 ended.to_string());
   CHECK_FALSE(cluster.state(purse) == before);
 
+  // It takes a job.
+  wire::SubmitJob job = Filler().make<wire::SubmitJob>();
+  aim_at(aim(), job);
+  const auto answers = welcome_visit(doors_here[0], wire::encode(wire::ControlMessage(job)), 2);
+  const auto taken = wire::decode_control(answers[1]);
+  REQUIRE(taken.ok());
+  CHECK(std::get<wire::Reply>(*taken).status.to_string() == "ok");
+
   // The node reads out what it keeps.
   const wire::ReadLogs logs{6, purse.id()};
   for (const std::size_t door : {1, 2}) {

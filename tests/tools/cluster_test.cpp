@@ -135,7 +135,7 @@ TEST_CASE("logs come from the node itself, by name, by the id's first digits, an
   CHECK(contains(no_actor.err, "is a node"));
   const auto unknown = home.run({"logs", "nobody"});
   CHECK(unknown.exit_code == 3);
-  CHECK(contains(unknown.err, "no actor or node 'nobody'"));
+  CHECK(contains(unknown.err, "no job, actor or node 'nobody'"));
 
   // The driver is killed: its actor ends, without anybody telling it to.
   driver.kill(SIGKILL);

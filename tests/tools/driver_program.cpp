@@ -1,6 +1,10 @@
 // A driver for the tests of the tools, and the process of its actor.
 //
 //   test_tools_driver HOST:PORT TOKEN_FILE NAME [groups]
+//   test_tools_driver NAME [EXIT_CODE]
+//
+// The second form, as a job's program, finds the cluster in its environment; it ends with the exit
+// code after its actor has spoken, or stays.
 //
 // With "groups" the actor runs in bundle 1 of the placement group "train", and the group "huge"
 // waits for what no node has.
@@ -11,6 +15,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 
@@ -34,8 +39,27 @@ class Talker {
 
 }  // namespace
 
+// In whatever the environment names.
+int main_of_job(int argc, char** argv) {
+  using namespace std::chrono_literals;
+  try {
+    auto cluster = troupe::Cluster::connect().value();
+    auto talker = cluster.spawn<Talker>({.name = argv[1], .num_cpus = 0.5}).value();
+    talker.call<&Talker::say>("hello from " + std::string(argv[1])).get(20s).value();
+    cluster.create_placement_group({.bundles = {{{"CPU", 0.5}}}, .name = argv[1]}).value();
+    std::puts("ready");
+    std::fflush(stdout);
+    if (argc == 3) return std::atoi(argv[2]);
+    while (true) ::pause();
+  } catch (const troupe::StatusError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return troupe::exit_code(e.status().code());
+  }
+}
+
 int main(int argc, char** argv) {
   if (const auto code = troupe::host_main(argc, argv, troupe::actors<Talker>)) return *code;
+  if (argc == 2 || argc == 3) return main_of_job(argc, argv);
   if (argc != 4 && argc != 5) return 2;
   using namespace std::chrono_literals;
   try {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "runtime/net/token.h"
 
@@ -90,6 +91,13 @@ Status explain(const Status& status, const ClusterPlace& place) {
 }
 
 }  // namespace
+
+std::string absolute_token_file(const TokenSource& source) {
+  if (source.file.empty()) return {};
+  std::error_code ec;
+  const auto path = std::filesystem::absolute(source.file, ec);
+  return ec ? source.file : path.string();
+}
 
 void declare_token_options(Command& command, TokenOptions& options) {
   command

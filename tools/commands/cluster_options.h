@@ -26,6 +26,9 @@ struct TokenSource {
   std::string file;  // empty: it came by standard input
 };
 
+// Its file, from wherever one looks; empty where it came by standard input.
+std::string absolute_token_file(const TokenSource& source);
+
 // --token-file, --token-stdin and --insecure.
 void declare_token_options(Command& command, TokenOptions& options);
 // Reads the token: from standard input, the file named, or `fallback_file`. With --insecure, or

@@ -8,13 +8,14 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "runtime/net/parse_address.h"
 #include "runtime/net/transport.h"
 
 namespace troupe::tools {
 
 // $HOME/.troupe. kFailedPrecondition where HOME is not set.
 Result<std::string> troupe_directory(const Environment& environment);
-// ~/.troupe/token
+// TROUPE_TOKEN_FILE, which the programs of jobs have; else ~/.troupe/token
 Result<std::string> default_token_file(const Environment& environment);
 
 // Notes of training runs (train/report/run_registry.h), below troupe_directory().
@@ -46,8 +47,7 @@ bool is_stale(const ClusterRecord& record);
 // This machine's host name.
 std::string host_name();
 
-// "HOST:PORT", "[V6]:PORT"; `what` names the option or variable in messages. kInvalidArgument.
-Result<net::Address> parse_address(const std::string& text, const std::string& what);
+using net::parse_address;
 // The inverse.
 std::string format_address(const std::string& host, std::uint16_t port);
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 
 #include "runtime/base/suggest.h"
 
@@ -132,6 +133,33 @@ Command& Command::option(const std::string& names, std::uint64_t& value, const s
 Command& Command::option(const std::string& names, std::vector<std::string>& values,
                          const std::string& type, const std::string& help) {
   app_->add_option(names, values, help)->option_text(type)->delimiter(',')->take_all();
+  return *this;
+}
+
+Command& Command::repeated(const std::string& names, std::vector<std::string>& values,
+                           const std::string& type, const std::string& help) {
+  app_->add_option(names, values, help)->option_text(type)->allow_extra_args(false)->take_all();
+  return *this;
+}
+
+Command& Command::rest(const std::string& name, std::vector<std::string>& values,
+                       const std::string& help) {
+  // The first one as an argument of its own: without one CLI11 takes "--" for the end of a command.
+  // The others as what is left over, which it does not look into.
+  const auto first = std::make_shared<std::string>();
+  app_->add_option(name, *first, help)->option_text(" ");
+  app_->prefix_command();
+  app_->parse_complete_callback([app = app_, first, &values] {
+    auto others = app->remaining();
+    if (!others.empty() && others.front() == "--") {
+      others.erase(others.begin());
+    } else if (!others.empty() && others.front().starts_with('-')) {
+      throw CLI::ExtrasError(app->get_name(), {others.front()});
+    }
+    if (first->empty()) return;
+    values = {*first};
+    values.insert(values.end(), others.begin(), others.end());
+  });
   return *this;
 }
 

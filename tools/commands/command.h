@@ -71,6 +71,12 @@ class Command {
   // "a=1,b=2", or the option several times.
   Command& option(const std::string& names, std::vector<std::string>& values,
                   const std::string& type, const std::string& help);
+  // The option several times, each value as it stands.
+  Command& repeated(const std::string& names, std::vector<std::string>& values,
+                    const std::string& type, const std::string& help);
+  // A first argument without a name, and all behind it as they stand. "--" before them, which is
+  // left out, keeps those that look like options from being taken for the command's.
+  Command& rest(const std::string& name, std::vector<std::string>& values, const std::string& help);
   // An argument without a name that must be there.
   Command& argument(const std::string& name, std::string& value, const std::string& help);
   Command& flag(const std::string& names, bool& value, const std::string& help);

@@ -100,6 +100,28 @@ json::Object to_json(const wire::PlacementGroupInfo& group) {
   return object;
 }
 
+json::Object to_json(const wire::JobInfo& job) {
+  json::Object object{{"job_id", job.job_id.to_string()},
+                      {"name", job.name},
+                      {"state", wire::job_state_name(job.state)},
+                      {"command", job.command},
+                      {"priority", job.priority},
+                      {"node_id", id_or_empty(job.node_id)},
+                      {"driver", id_or_empty(job.driver)},
+                      {"stopping", job.stopping},
+                      {"actors_alive", job.actors_alive}};
+  const auto time = [&](const char* key, std::int64_t unix_us) {
+    if (unix_us != 0) object[key] = format_unix_time_us(unix_us);
+  };
+  time("submitted", job.submitted_unix_us);
+  time("started", job.started_unix_us);
+  time("ended", job.ended_unix_us);
+  if (job.exit && job.exit->signal != 0) object["signal"] = job.exit->signal;
+  if (job.exit && job.exit->signal == 0) object["exit_code"] = job.exit->exit_code;
+  if (!job.why.empty()) object["why"] = job.why;
+  return object;
+}
+
 std::string bundle_name(const wire::ActorInfo& actor,
                         const std::vector<wire::PlacementGroupInfo>& groups) {
   if (actor.placement_group.empty()) return {};

@@ -16,6 +16,7 @@ json::Object to_json(const wire::NodeInfo& node);
 json::Object to_json(const wire::ActorInfo& actor);
 json::Object to_json(const wire::EventRecord& event);
 json::Object to_json(const wire::PlacementGroupInfo& group);
+json::Object to_json(const wire::JobInfo& job);
 
 // What of `total` is in use.
 wire::Resources in_use(const wire::NodeInfo& node);

@@ -120,6 +120,7 @@ Status HeadProcess::start_worker() {
   options.head = daemon_->address();
   options.host = daemon_->address().host;
   options.token = token_.token;
+  options.token_file = absolute_token_file(token_);
   const std::string offers = scheduler::format_resources(options.resources);
   options.log_level = log_level_from_name(flags_.log_level);
   options.on_registered = [this, offers](const std::string& name) {
@@ -139,12 +140,9 @@ void HeadProcess::announce(const net::AddressChoice& choice, const std::string& 
     metrics = fmt::format("http://{}/metrics", format_address(at->host, at->port));
   }
   if (flags_.json) {
-    json::Object line{{"address", record_.host},
-                      {"port", record_.port},
-                      {"token_file", record_.token_file},
-                      {"pid", record_.pid},
-                      {"insecure", record_.insecure},
-                      {"authority", authority}};
+    json::Object line{{"address", record_.host},          {"port", record_.port},
+                      {"token_file", record_.token_file}, {"pid", record_.pid},
+                      {"insecure", record_.insecure},     {"authority", authority}};
     if (!metrics.empty()) line["metrics_url"] = metrics;
     context_.out << json::write(line) << std::endl;
     return;

@@ -12,6 +12,7 @@
 #include "scheduler/client/output_follower.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
+#include "tools/commands/job_end.h"
 
 namespace troupe::tools {
 namespace {
@@ -79,9 +80,31 @@ Result<LogSource> find_source(const std::string& word, const std::vector<wire::N
   }
   if (!found_nodes.empty()) return source_of(*found_nodes.front());
   if (!found_actors.empty()) return source_of(*found_actors.front(), nodes);
-  return error(Code::kNotFound,
-               "there is no actor or node '{}': 'troupe actors --all' and 'troupe nodes' list them",
-               word);
+  return error(
+      Code::kNotFound,
+      "there is no job, actor or node '{}': 'troupe jobs --all', 'troupe actors --all' and "
+      "'troupe nodes' list them",
+      word);
+}
+
+// What a job's program writes.
+Result<LogSource> job_source(ClusterConnection& cluster, const std::string& word,
+                             const std::vector<wire::NodeInfo>& nodes) {
+  const auto job = TROUPE_TRY(find_job(cluster, word));
+  if (job.driver.empty()) {
+    return error(Code::kFailedPrecondition,
+                 "job {} is that of {}, which connected by itself: its output is where it was "
+                 "started; 'troupe actors' lists its actors",
+                 job.job_id.brief(), job.name);
+  }
+  for (const auto& node : nodes) {
+    if (node.node_id != job.node_id) continue;
+    return LogSource{node.endpoint, node.name, job.driver,
+                     fmt::format("job {} ({})", job.name, job.job_id.brief())};
+  }
+  return error(Code::kFailedPrecondition, "job {} ({}) has no output: it is {}{}", job.name,
+               job.job_id.brief(), wire::job_state_name(job.state),
+               job.why.empty() ? "" : ", " + job.why);
 }
 
 // Asks the node itself, on its own port.
@@ -137,7 +160,12 @@ Status show_logs(CommandContext& context, const LogFlags& flags) {
   const auto cluster = TROUPE_TRY(connect_cluster(context, flags.cluster, "troupe logs"));
   const auto nodes = TROUPE_TRY(cluster->head->nodes(cluster->deadline));
   const auto actors = TROUPE_TRY(cluster->head->actors(true, cluster->deadline));
-  const auto source = TROUPE_TRY(find_source(flags.whose, nodes, actors));
+  auto found = find_source(flags.whose, nodes, actors);
+  if (found.status().code() == Code::kNotFound) {
+    auto job = job_source(*cluster, flags.whose, nodes);
+    if (job.ok() || job.status().code() != Code::kNotFound) found = std::move(job);
+  }
+  const auto source = TROUPE_TRY(std::move(found));
   if (flags.follow) return follow_actor(context, flags, *cluster, source);
   const auto text = TROUPE_TRY(read_logs(*cluster, source, flags.bytes));
   if (flags.cluster.json) {
@@ -158,8 +186,9 @@ Status show_logs(CommandContext& context, const LogFlags& flags) {
 
 void add_logs_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<LogFlags>();
-  Command command(app, context, "logs", "The last output of an actor, or of a node's daemon.");
-  command.argument("actor_or_node", flags->whose, "its name, its id, or the first digits of that");
+  Command command(app, context, "logs", "The last output of a job, an actor, or a node's daemon.");
+  command.argument("whose", flags->whose,
+                   "name or id of a job, an actor or a node, or the first digits of an id");
   declare_cluster_options(command, flags->cluster);
   command.option("--bytes", flags->bytes, "N", "how much at most (default 65536, all that is kept)")
       .flag("--follow", flags->follow, "go on with what an actor writes, until it ends or Ctrl-C")

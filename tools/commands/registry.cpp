@@ -9,12 +9,14 @@
 #include "tools/commands/groups.h"
 #include "tools/commands/head.h"
 #include "tools/commands/help.h"
+#include "tools/commands/jobs.h"
 #include "tools/commands/logs.h"
 #include "tools/commands/merge.h"
 #include "tools/commands/nodes.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
+#include "tools/commands/submit.h"
 #include "tools/commands/timeline.h"
 #include "tools/commands/tokenizer.h"
 #include "tools/commands/train.h"
@@ -42,6 +44,8 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_tokenizer_command(app, context);
   add_merge_command(app, context);
   add_verify_command(app, context);
+  add_submit_command(app, context);
+  add_jobs_command(app, context);
   add_head_command(app, context);
   add_worker_command(app, context);
   add_status_command(app, context);

@@ -9,7 +9,10 @@
 #include <memory>
 
 #include "runtime/base/json.h"
+#include "scheduler/client/jobs.h"
 #include "tools/commands/cluster_options.h"
+#include "tools/commands/describe.h"
+#include "tools/commands/job_end.h"
 #include "train/report/run_registry.h"
 
 namespace troupe::tools {
@@ -103,21 +106,69 @@ Status end_cluster(CommandContext& context, ClusterOptions options) {
   return {};
 }
 
+// A job of the cluster: SIGTERM for its program, and what is in it ends with that.
+Status end_job(CommandContext& context, const std::string& name, ClusterOptions options,
+               const std::optional<double>& grace_s) {
+  const Duration grace = TROUPE_TRY(grace_option(grace_s));
+  if (!options.timeout_s) {
+    options.timeout_s = kStopTimeoutS + std::chrono::duration<double>(grace).count();
+  }
+  const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe stop"));
+  const auto job = TROUPE_TRY(find_job(*cluster, name));
+  JobEnd end(*cluster->head, job);
+  TROUPE_RETURN_IF_ERROR(scheduler::stop_job(*cluster->head, job.job_id, grace,
+                                             fmt::format("'troupe stop' on {}", host_name()),
+                                             cluster->deadline));
+  if (!end.wait(cluster->deadline)) {
+    return error(Code::kDeadlineExceeded,
+                 "job {} was told to stop, but has not ended in time; 'troupe why {}' says where "
+                 "it is",
+                 job.job_id.brief(), job.job_id.brief());
+  }
+  const auto ended = TROUPE_TRY(end.info(cluster->deadline));
+  if (options.json) {
+    context.out << json::write(to_json(ended)) << "\n";
+  } else {
+    context.out << fmt::format("Job {} ({}) has ended: {}\n", ended.name, ended.job_id.brief(),
+                               how_it_ended(ended));
+  }
+  return {};
+}
+
+Status stop_one(CommandContext& context, const std::string& what, const ClusterOptions& options,
+                const std::optional<double>& grace_s) {
+  const Status run = stop_run(context, what, options);
+  if (run.code() != Code::kNotFound) return run;
+  const Status job = end_job(context, what, options, grace_s);
+  // Without a cluster to ask, or a job of that name there, what is known of runs is the answer.
+  const bool unknown = job.code() == Code::kNotFound || job.code() == Code::kUnavailable;
+  return unknown && !options.address ? run : job;
+}
+
 }  // namespace
 
 void add_stop_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ClusterOptions>();
-  auto run = std::make_shared<std::string>();
+  auto what = std::make_shared<std::string>();
+  auto grace_s = std::make_shared<std::optional<double>>();
   Command command(app, context, "stop",
-                  "Ends the whole cluster: actors, nodes, head. Or one training run.");
-  command.option("run", *run, "RUN",
-                 "a run of this machine: it saves a checkpoint and ends (see 'troupe why')");
+                  "Ends the whole cluster: actors, nodes, head. Or one training run, or job.");
+  command
+      .option("what", *what, "RUN|JOB",
+              "a run of this machine: it saves a checkpoint and ends (see 'troupe why'); or the id "
+              "or name of a job of the cluster (see 'troupe jobs')")
+      .option("--grace", *grace_s, "SECONDS",
+              "how long a job's program may take to end after SIGTERM (default 10); 0: SIGKILL at "
+              "once");
   declare_cluster_options(command, *options);
   command.example("troupe stop")
       .example("troupe stop --address 10.0.0.2:6379")
       .example("troupe stop run-44593e6e")
-      .run([options, run, &context] {
-        return run->empty() ? end_cluster(context, *options) : stop_run(context, *run, *options);
+      .example("troupe stop 1a2b3c4d --grace 60")
+      .run([options, what, grace_s, &context]() -> Status {
+        if (!what->empty()) return stop_one(context, *what, *options, *grace_s);
+        if (!*grace_s) return end_cluster(context, *options);
+        return Status(Code::kInvalidArgument, "--grace is for a job: name one");
       });
 }
 

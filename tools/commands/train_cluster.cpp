@@ -154,7 +154,8 @@ Result<train::TrainingCluster> running(CommandContext& context, const std::strin
                          .port = place.address.port,
                          .token = place.token.token,
                          .job_name = "troupe train",
-                         .on_output = into(output)};
+                         .on_output = into(output),
+                         .environment = &context.environment};
   train::TrainingCluster result{.cluster = TROUPE_TRY(Cluster::connect(options)),
                                 .embedded = false};
   TROUPE_RETURN_IF_ERROR(measure(result));

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "runtime/base/json.h"
+#include "scheduler/client/jobs.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/describe.h"
+#include "tools/commands/job_end.h"
 #include "tools/commands/table.h"
 
 namespace troupe::tools {
@@ -70,6 +72,32 @@ std::string tell(const wire::PlacementGroupInfo& group, const NodeNames& nodes) 
   return text;
 }
 
+std::string tell(const wire::JobInfo& job, const NodeNames& nodes) {
+  std::string text = fmt::format("Job {} ({}) is {}", printable(job.name), job.job_id.brief(),
+                                 wire::job_state_name(job.state));
+  if (job.driver.empty()) {
+    return text + fmt::format(": a driver that connected by itself, with {} living actors.\n",
+                              job.actors_alive);
+  }
+  if (job.state == wire::JobState::kRunning) {
+    text += fmt::format(" on node {}, with {} living actors{}.\n", nodes.of(job.node_id),
+                        job.actors_alive, job.stopping ? "; it was asked to stop" : "");
+    return text + fmt::format("  {}\n", printable(job.command));
+  }
+  text += fmt::format(":\n  {}\n", printable(job.command));
+  if (job.state == wire::JobState::kPending) {
+    return text + (job.why.empty() ? "  its program is being started\n" : as_lines(job.why));
+  }
+  std::string how = how_it_ended(job);
+  while (how.ends_with('\n')) how.pop_back();
+  for (std::size_t from = 0; from <= how.size();) {
+    const std::size_t end = std::min(how.find('\n', from), how.size());
+    text += fmt::format("  {}\n", printable(how.substr(from, end - from)));
+    from = end + 1;
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options,
@@ -90,20 +118,29 @@ Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options
   for (const auto& group : groups) {
     if (is_meant(target, group.name, group.group_id.to_string())) found_groups.push_back(&group);
   }
-  if (found.empty() && found_groups.empty()) return false;
+  const auto jobs = TROUPE_TRY(scheduler::list_jobs(*cluster->head, true, cluster->deadline));
+  std::vector<const wire::JobInfo*> found_jobs;
+  for (const auto& job : jobs) {
+    if (is_meant(target, job.name, job.job_id.to_string())) found_jobs.push_back(&job);
+  }
+  if (found.empty() && found_groups.empty() && found_jobs.empty()) return false;
   if (options.json) {
     json::Array actor_list;
     for (const auto* actor : found) actor_list.push_back(to_json(*actor));
     json::Array group_list;
     for (const auto* group : found_groups) group_list.push_back(to_json(*group));
+    json::Array job_list;
+    for (const auto* job : found_jobs) job_list.push_back(to_json(*job));
     context.out << json::write(json::Object{{"actors", std::move(actor_list)},
-                                            {"groups", std::move(group_list)}})
+                                            {"groups", std::move(group_list)},
+                                            {"jobs", std::move(job_list)}})
                 << "\n";
     return true;
   }
   const NodeNames nodes(TROUPE_TRY(cluster->head->nodes(cluster->deadline)));
   for (const auto* actor : found) context.out << tell(*actor, nodes);
   for (const auto* group : found_groups) context.out << tell(*group, nodes);
+  for (const auto* job : found_jobs) context.out << tell(*job, nodes);
   return true;
 }
 

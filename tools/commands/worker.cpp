@@ -69,6 +69,7 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
   log_.info("{}", choice.notice());
   options.head = place.address;
   options.token = std::move(place.token.token);
+  options.token_file = absolute_token_file(place.token);
   options.host = choice.address;
   options.port = flags_.port.value_or(0);
   if (flags_.advertise) {

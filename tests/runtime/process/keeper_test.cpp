@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "runtime/base/file_system.h"
 #include "runtime/process/executable.h"
 #include "runtime/process/keeper_client.h"
 #include "tests/runtime/process/support.h"
@@ -118,6 +119,28 @@ TEST_CASE_FIXTURE(Fixture, "what a client leaves, the next one finds") {
   auto third = open().value();
   CHECK(third->contents().children.empty());
   CHECK(third->quit(tests::patience()).ok());
+}
+
+TEST_CASE_FIXTURE(Fixture, "a program by its path, in a directory of its own; a script, too") {
+  auto client = open().value();
+  auto pipe = make_pipe().value();
+  const tests::TemporaryDirectory directory;
+  const std::string path = directory.file("run.sh");
+  PosixFileSystem files;
+  REQUIRE(write_file_atomically(files, path, "#!/bin/sh\necho \"$1 in $(pwd)\"\n", 0700).ok());
+  SpawnOptions options;
+  options.path = path;
+  options.argv = {"run.sh", "hello"};
+  options.working_directory = directory.path();
+  options.descriptors.push_back({pipe.writer.get(), 1});
+  REQUIRE(client->spawn(1, options).ok());
+  pipe.writer.reset();
+  std::string text(200, '\0');
+  text.resize(static_cast<std::size_t>(::read(pipe.reader.get(), text.data(), text.size())));
+  CHECK(text == "hello in " + directory.path() + "\n");
+  options.path = directory.file("absent");
+  CHECK(client->spawn(2, options).status().code() == Code::kNotFound);
+  CHECK(client->quit(tests::patience()).ok());
 }
 
 TEST_CASE_FIXTURE(Fixture, "one client at a time") {

@@ -41,6 +41,7 @@ class Filler {
   void fill(wire::NodeState& value) { value = wire::NodeState::kDraining; }
   void fill(wire::PlacementStrategy& value) { value = wire::PlacementStrategy::kStrictSpread; }
   void fill(wire::PlacementGroupState& value) { value = wire::PlacementGroupState::kRescheduling; }
+  void fill(wire::JobState& value) { value = wire::JobState::kFailed; }
   template <std::integral T>
   void fill(T& value) {
     // Near the top of the type, so that a narrower field on the way would show.

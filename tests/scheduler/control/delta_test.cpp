@@ -42,6 +42,12 @@ std::vector<Delta> examples() {
   placed.bundles = {
       {group.bundles[0].resources, {}, {}, NodeId{1, 2}},
       {group.bundles[1].resources, {}, group.bundles[1].label_selector, NodeId{3, 4}}};
+  wire::JobInfo job;
+  job.job_id = JobId{7, 8};
+  job.name = "nightly";
+  job.state = wire::JobState::kFailed;
+  job.exit = wire::ExitStatus{.exit_code = 3};
+  spec.program = {{"./train.sh", "--all"}, "/work"};
   return {GroupCreated{group},
           GroupChanged{placed, 12, true},
           GroupForgotten{group.group_id},
@@ -50,7 +56,9 @@ std::vector<Delta> examples() {
           ActorCreated{spec, 5},
           ActorChanged{info, 7, 11, true, true, false, {1, 2, 3}},
           ActorForgotten{spec.actor_id},
-          EventLogged{event}};
+          EventLogged{event},
+          JobKnown{job},
+          JobForgotten{job.job_id}};
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+#include "scheduler/client/jobs.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <utility>
+
+namespace troupe::scheduler {
+namespace {
+
+Result<wire::ControlMessage> ask(HeadClient& head, wire::ControlMessage message,
+                                 Deadline deadline) {
+  using Answer = Result<wire::ControlMessage>;
+  auto promise = std::make_shared<std::promise<Answer>>();
+  auto answer = promise->get_future();
+  head.request(std::move(message),
+               [promise](Answer result) { promise->set_value(std::move(result)); });
+  if (answer.wait_until(deadline.time()) != std::future_status::ready) {
+    return Status(Code::kDeadlineExceeded, "the head did not answer in time");
+  }
+  return answer.get();
+}
+
+Status status_of(const Result<wire::ControlMessage>& answer) {
+  if (!answer.ok()) return answer.status();
+  if (const auto* reply = std::get_if<wire::Reply>(&*answer)) return reply->status;
+  return Status(Code::kProtocol, "the head gave an answer of another kind");
+}
+
+}  // namespace
+
+Status submit_job(HeadClient& head, const std::string& name, wire::ActorSpec driver,
+                  Deadline deadline) {
+  return status_of(ask(head, wire::SubmitJob{.name = name, .driver = std::move(driver)}, deadline));
+}
+
+Status stop_job(HeadClient& head, JobId job_id, Duration grace, const std::string& reason,
+                Deadline deadline) {
+  const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count();
+  return status_of(
+      ask(head, wire::StopJob{.job_id = job_id, .grace_ms = grace_ms, .reason = reason}, deadline));
+}
+
+Result<std::vector<wire::JobInfo>> list_jobs(HeadClient& head, bool include_ended,
+                                             Deadline deadline) {
+  auto answer = ask(head, wire::ListJobs{.include_ended = include_ended}, deadline);
+  if (answer.ok()) {
+    if (auto* list = std::get_if<wire::JobList>(&*answer)) return std::move(list->jobs);
+  }
+  const Status status = status_of(answer);
+  if (!status.ok()) return status;
+  return Status(Code::kProtocol, "the head gave an answer of another kind");
+}
+
+}  // namespace troupe::scheduler
