@@ -68,6 +68,12 @@ class LightTable final : public ActorInstance {
 
   Result<wire::Bytes> invoke(std::size_t method, std::span<const std::byte> arguments,
                              const DecodeContext& context) override;
+  // (Classes with asynchronous methods are refused: LightClass::check.)
+  Result<std::unique_ptr<AsyncMethod>> start(std::size_t, std::span<const std::byte>,
+                                             const DecodeContext&,
+                                             std::shared_ptr<TaskHost>) override {
+    return error(Code::kInternal, "light actors have no asynchronous methods");
+  }
   // (The table saves each of its actors itself, in invoke().)
   std::optional<SavedState> save() const override { return std::nullopt; }
   Status load(const SavedState& state, const DecodeContext& context) override;
