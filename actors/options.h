@@ -69,7 +69,7 @@ struct CallOptions {
   Duration timeout = std::chrono::seconds(60);
   // Send the call again when its connection or process is lost before its answer came. Without it a
   // call runs at most once. A living actor never runs a repeated call twice; after a death the call
-  // may have run and been saved already, so its method should be idempotent.
+  // may have run and been saved already: its method is idempotent, or its class kExactlyOnce.
   bool retry = false;
   // A call made inside an actor's method ends with the call that the method answers: at its
   // deadline where that is earlier than `timeout`, and when it is cancelled. False: it is on its

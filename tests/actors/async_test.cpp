@@ -22,7 +22,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "an asynchronous method is called like any o
   CHECK(async.call<&Async::twice>(21).get(20s).value() == 42);
 }
 
-// peer: ray cluster_mode_test.cc ExceptionTest (an asynchronous actor method)
+// peer: RayClusterModeTest.ExceptionTest.Method
 TEST_CASE_FIXTURE(CallsByBothRoads, "what it throws and what it refuses arrive as of any method") {
   auto async = spawn<Async>({.name = "a"});
   const Status thrown = async.call<&Async::fail>("on purpose").get(20s).status();

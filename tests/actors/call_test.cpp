@@ -82,6 +82,7 @@ struct BothRoads : Fixture {
   }
 };
 
+// peer: ApiTest.ActorTest
 TEST_CASE_FIXTURE(BothRoads, "calls run in order and their results come back") {
   auto counter = spawn<Counter>({.name = "c"}, 10);
   std::vector<Future<int>> sums;
@@ -107,6 +108,7 @@ TEST_CASE_FIXTURE(Fixture, "a process that is ready says so again to a new daemo
   CHECK(counter.call<&Counter::add>(1).get(20s).value() == 12);
 }
 
+// peer: RayClusterModeTest.ExceptionTest.Method
 TEST_CASE_FIXTURE(BothRoads, "errors carry actor, method and node") {
   auto counter = spawn<Counter>({.name = "c"}, 0);
   const Status thrown = counter.call<&Counter::fail>("on purpose").get(20s).status();
@@ -120,6 +122,7 @@ TEST_CASE_FIXTURE(BothRoads, "errors carry actor, method and node") {
   CHECK(refused.context("method") == "Counter::refuse");
 }
 
+// peer: RayClusterModeTest.ExceptionTest.Constructor
 TEST_CASE_FIXTURE(Fixture, "a constructor that fails ends every call with its error") {
   auto broken = spawn<Broken>({.name = "b"}, std::string("bad luck"));
   const Status status = broken.call<&Broken::nothing>().get(20s);
@@ -204,6 +207,7 @@ TEST_CASE_FIXTURE(BothRoads, "a full mailbox answers overloaded") {
   busy.cancel();
 }
 
+// peer: RayClusterModeTest.ActorHandleTest
 TEST_CASE_FIXTURE(Fixture, "handles travel, and an actor knows itself") {
   auto counter = spawn<Counter>({}, 5);
   auto relay = spawn<Relay>({});
@@ -214,6 +218,7 @@ TEST_CASE_FIXTURE(Fixture, "handles travel, and an actor knows itself") {
   CHECK(itself.code() == Code::kFailedPrecondition);
 }
 
+// peer: RayRemoteTest.VoidFunction
 TEST_CASE_FIXTURE(BothRoads, "graceful stops end long methods; actors may leave by themselves") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
@@ -253,6 +258,7 @@ TEST_CASE_FIXTURE(Fixture, "raw sockets reach whoever accepts their purpose") {
   CHECK(std::string(text) == "/echo/7");
 }
 
+// peer: RayRemoteTest.NotExistFunction
 TEST_CASE_FIXTURE(Fixture, "another program's idea of the actor is refused by the method's name") {
   auto counter = spawn<Counter>({}, 0);
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());
@@ -322,6 +328,7 @@ TEST_CASE_FIXTURE(BothRoads, "threads that share a handle all get their answers"
   CHECK(counter.call<&Counter::get>().get(20s).value() == 1200);
 }
 
+// peer: ApiTest.CompareWithFuture
 TEST_CASE_FIXTURE(BothRoads, "continuations run in order, never in a thread that waits in get()") {
   auto sleeper = spawn<Sleeper>({});
   const auto here = std::this_thread::get_id();

@@ -20,7 +20,7 @@ struct Fifo {
   void wait() const { const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
 };
 
-// peer: ray cluster_mode_test.cc MaxConcurrentTest
+// peer: RayClusterModeTest.MaxConcurrentTest
 TEST_CASE_FIXTURE(CallsByBothRoads, "three calls that wait for each other, with concurrency 3") {
   auto meeting = spawn<Meeting>({.max_concurrency = 3});
   std::vector<Future<bool>> calls;

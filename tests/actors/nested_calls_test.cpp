@@ -50,7 +50,6 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline that was inherited says so") {
   CHECK(inner.call<&Nester::stopped>().get(20s).value());
 }
 
-// peer: ray: CancelTest of a running actor task (ray.cancel, recursive)
 TEST_CASE_FIXTURE(CallsByBothRoads, "cancelling a running call stops it and the calls it made") {
   auto outer = spawn<Nester>({});
   auto inner = spawn<Nester>({});
