@@ -75,8 +75,9 @@ Result<process::SpawnOptions> program_options(const wire::ActorSpec& spec,
   const std::string& node = surroundings.node;
   if (surroundings.token_file.empty()) {
     return error(Code::kFailedPrecondition,
-                 "node {} was given its token by standard input, and has no file with it that a "
-                 "job's driver could read: start it with --token-file, or give --node another one",
+                 "node {} has no token file that a job's driver could read: its token came by "
+                 "standard input, or it is a driver's own node. Start it with --token-file, or "
+                 "give --node another one",
                  node);
   }
   if (!is_directory(program.working_directory)) {

@@ -291,7 +291,7 @@ TEST_CASE("a node whose token came by standard input refuses jobs by name") {
   REQUIRE_MESSAGE(worker.wait_for_output("joined the cluster", kPatience), worker.output());
   const auto refused = home.run({"submit", "--", "true"});
   CHECK(refused.exit_code == 7);
-  CHECK_MESSAGE(contains(refused.err, "start it with --token-file"), refused.err);
+  CHECK_MESSAGE(contains(refused.err, "Start it with --token-file"), refused.err);
   CHECK(home.run({"stop"}).exit_code == 0);
 }
 

@@ -98,6 +98,24 @@ TEST_CASE("a job is stopped by SIGTERM to the group, which has the grace as a wh
   }
 }
 
+TEST_CASE("what is kept for a job lasts as long as its program runs here, and no longer") {
+  Driver d;
+  d.join();
+  const HostId program = run_program(d, 1);
+  auto start = d.start_message(2, 1);
+  start.spec.job_id = JobId{5, 5};
+  start.spec.restart = {};
+  d.apply(node_event::FromHead{start});
+  const HostId actor = d.spawned();
+  d.apply(node_event::FromHost{actor, wire::HostReady{}});
+  d.apply(node_event::FromHost{actor, wire::HostKeepSegment{"weights", false}, d.fd()});
+  d.end(actor);
+  CHECK(d.state.segment(JobId{5, 5}, "weights"));  // for the job's next actor
+  d.end(program);
+  CHECK_FALSE(d.state.segment(JobId{5, 5}, "weights"));
+  CHECK(d.open.empty());
+}
+
 TEST_CASE("the next daemon takes a program up as one that runs") {
   Driver d;
   d.join();
@@ -211,7 +229,8 @@ TEST_CASE("what is not on the node is named, with the node and the way out") {
   place.spec.program.working_directory = place.directory.file("absent");
   place.refused(Code::kNotFound, "node n1 has no directory " + place.directory.file("absent"));
   place.surroundings.token_file.clear();
-  place.refused(Code::kFailedPrecondition, "node n1 was given its token by standard input");
+  place.refused(Code::kFailedPrecondition,
+                "node n1 has no token file that a job's driver could read");
 }
 
 // --- processes -----------------------------------------------------------------------------------
