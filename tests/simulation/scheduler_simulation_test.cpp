@@ -56,8 +56,8 @@ TEST_CASE("whatever fails, actors run once, leases fit, requests are answered, a
 TEST_CASE("a hundred nodes join and half of them die, under a thousand actors and fifty groups") {
   SchedulerOptions options = scheduler_seed(1);
   options.nodes = 100;
-  options.actors = 1200;
-  options.groups = 60;
+  options.actors = 1500;
+  options.groups = 80;
   const SchedulerResult result = simulate_scheduler(options);
   CHECK_MESSAGE(result.violation.empty(), result.violation);
   CHECK(result.nodes_joined == 100);
@@ -71,7 +71,7 @@ TEST_CASE("a thousand kills leave no process behind and no leases that overlap")
   SchedulerOptions options = scheduler_seed(2);
   options.nodes = 40;
   options.actors = 1500;
-  options.kills = 1400;  // some find nothing to kill
+  options.kills = 1600;  // some find nothing to kill
   const SchedulerResult result = simulate_scheduler(options);
   CHECK_MESSAGE(result.violation.empty(), result.violation);
   CHECK(result.kills >= 1000);
