@@ -70,6 +70,7 @@ struct Jobs {
   }
 };
 
+// peer: RuntimeEnvJobLevelEnvVarsTest
 TEST_CASE("a program runs on the cluster: its output, its environment, its exit code") {
   Jobs cluster;
   const auto result = cluster.submit(
