@@ -49,6 +49,13 @@ struct ControlMessage {
     placementGroupList @39 :PlacementGroupList;
     followOutput @40 :FollowOutput;
     outputLine @41 :OutputLine;
+    createSupervisor @42 :CreateSupervisor;
+    endSupervisor @43 :EndSupervisor;
+    watchSupervisor @44 :WatchSupervisor;
+    listSupervisors @45 :ListSupervisors;
+    supervisorUpdate @46 :SupervisorUpdate;
+    supervisorList @47 :SupervisorList;
+    drainNode @48 :DrainNode;
   }
 }
 
@@ -59,6 +66,7 @@ struct ClientHello {
   name @3 :Text;
   kind @4 :Text;
   reconnect @5 :Bool;
+  namespaceName @6 :Text;
 }
 
 struct RunningActor {
@@ -115,6 +123,7 @@ struct StopActor {
   graceMs @2 :Int64;
   reason @3 :Text;
   comesBack @4 :Bool;
+  drain @5 :Bool;
 }
 
 struct ShutdownNode {
@@ -139,6 +148,7 @@ struct ActorExited {
   constructorFailed @3 :Bool;
   cause @4 :T.Status;
   logTail @5 :Text;
+  callsDropped @6 :Int64 = -1;
 }
 
 struct CreateActors {
@@ -146,6 +156,7 @@ struct CreateActors {
   specs @1 :List(T.ActorSpec);
   gang @2 :Bool;
   noWait @3 :Bool;
+  getIfExists @4 :Bool;
 }
 
 struct KillActor {
@@ -154,6 +165,7 @@ struct KillActor {
   allowRestart @2 :Bool;
   graceMs @3 :Int64;
   reason @4 :Text;
+  drain @5 :Bool;
 }
 
 struct WatchActor {
@@ -161,6 +173,7 @@ struct WatchActor {
   actorId @1 :T.Id;
   name @2 :Text;
   stop @3 :Bool;
+  namespaceName @4 :Text;
 }
 
 struct WatchNodes {
@@ -203,6 +216,7 @@ struct ReadLogs {
 struct Reply {
   requestId @0 :UInt64;
   status @1 :T.Status;
+  actorId @2 :T.Id;
 }
 
 struct ActorUpdate {
@@ -318,4 +332,42 @@ struct OutputLine {
   number @2 :UInt64;
   text @3 :Text;
   notice @4 :Bool;
+}
+
+struct CreateSupervisor {
+  requestId @0 :UInt64;
+  spec @1 :T.SupervisorSpec;
+}
+
+struct EndSupervisor {
+  requestId @0 :UInt64;
+  supervisorId @1 :T.Id;
+  reason @2 :Text;
+}
+
+struct WatchSupervisor {
+  requestId @0 :UInt64;
+  supervisorId @1 :T.Id;
+  stop @2 :Bool;
+}
+
+struct ListSupervisors {
+  requestId @0 :UInt64;
+  includeEnded @1 :Bool;
+}
+
+struct SupervisorUpdate {
+  supervisor @0 :T.SupervisorInfo;
+}
+
+struct SupervisorList {
+  requestId @0 :UInt64;
+  supervisors @1 :List(T.SupervisorInfo);
+}
+
+struct DrainNode {
+  requestId @0 :UInt64;
+  nodeId @1 :T.Id;
+  graceMs @2 :Int64;
+  reason @3 :Text;
 }

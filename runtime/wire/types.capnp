@@ -74,6 +74,17 @@ struct ActorSpec {
   placementGroup @18 :Id;
   bundleIndex @19 :Int32 = -1;
   priority @20 :Int32;
+  namespaceName @21 :Text;
+  ownerActor @22 :Id;
+  ownerGeneration @23 :UInt64;
+  supervisor @24 :Id;
+  supervisorOrder @25 :UInt64;
+  health @26 :HealthPolicy;
+}
+
+struct HealthPolicy {
+  intervalMs @0 :Int64;
+  timeoutMs @1 :Int64;
 }
 
 struct ActorInfo {
@@ -93,6 +104,45 @@ struct ActorInfo {
   pendingWhy @13 :Text;
   placementGroup @14 :Id;
   bundleIndex @15 :Int32 = -1;
+  namespaceName @16 :Text;
+  ownerName @17 :Text;
+  ownerActor @18 :Id;
+  detached @19 :Bool;
+  supervisor @20 :Id;
+  callsDropped @21 :Int64 = -1;
+}
+
+struct SupervisorSpec {
+  supervisorId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  restart @3 :RestartPolicy;
+  graceMs @4 :Int64;
+  parent @5 :Id;
+  jobId @6 :Id;
+  owner @7 :Id;
+  ownerActor @8 :Id;
+  ownerGeneration @9 :UInt64;
+  detached @10 :Bool;
+  order @11 :UInt64;
+}
+
+struct SupervisorMember {
+  actor @0 :Id;
+  supervisor @1 :Id;
+}
+
+struct SupervisorInfo {
+  supervisorId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  state @3 :UInt8;
+  parent @4 :Id;
+  members @5 :List(SupervisorMember);
+  restarts @6 :Int32;
+  why @7 :Status;
+  jobId @8 :Id;
+  ownerName @9 :Text;
 }
 
 struct BundleSpec {

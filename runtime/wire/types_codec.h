@@ -21,6 +21,8 @@ void write(schema::Status::Builder out, const Status& value);
 void write(schema::PlacementGroupSpec::Builder out, const PlacementGroupSpec& value);
 void write(schema::PlacementGroupInfo::Builder out, const PlacementGroupInfo& value);
 void write(schema::Reservation::Builder out, const Reservation& value);
+void write(schema::SupervisorSpec::Builder out, const SupervisorSpec& value);
+void write(schema::SupervisorInfo::Builder out, const SupervisorInfo& value);
 
 Endpoint read(schema::Endpoint::Reader in);
 ActorSpec read(schema::ActorSpec::Reader in);
@@ -31,6 +33,8 @@ EventRecord read(schema::EventRecord::Reader in);
 PlacementGroupSpec read(schema::PlacementGroupSpec::Reader in);
 PlacementGroupInfo read(schema::PlacementGroupInfo::Reader in);
 Reservation read(schema::Reservation::Reader in);
+SupervisorSpec read(schema::SupervisorSpec::Reader in);
+SupervisorInfo read(schema::SupervisorInfo::Reader in);
 // A null status is ok.
 Status read(schema::Status::Reader in);
 

@@ -19,6 +19,9 @@ enum class Kind : std::uint8_t {
   kGroupCreated = 7,
   kGroupChanged = 8,
   kGroupForgotten = 9,
+  kSupervisorCreated = 10,
+  kSupervisorChanged = 11,
+  kSupervisorForgotten = 12,
 };
 
 class Writer {
@@ -35,6 +38,10 @@ class Writer {
   void id(const Id<Tag>& value) {
     u64(value.high);
     u64(value.low);
+  }
+  void times(const std::vector<std::int64_t>& values) {
+    u64(values.size());
+    for (std::int64_t time : values) u64(static_cast<std::uint64_t>(time));
   }
   // The rest of the record.
   std::vector<std::byte> finish(const wire::ControlMessage& message) {
@@ -61,6 +68,16 @@ class Reader {
     const auto value = static_cast<std::uint8_t>(rest_.front());
     rest_ = rest_.subspan(1);
     return value;
+  }
+  // Empty, and failed, where there are fewer than it says.
+  std::vector<std::int64_t> times() {
+    std::vector<std::int64_t> values;
+    const std::uint64_t count = u64();
+    failed_ = failed_ || count > left() / 8;
+    for (std::uint64_t i = 0; i < count && !failed_; ++i) {
+      values.push_back(static_cast<std::int64_t>(u64()));
+    }
+    return values;
   }
   std::uint64_t u64() {
     std::uint64_t value = 0;
@@ -107,9 +124,10 @@ std::vector<std::byte> encode_one(const ActorChanged& delta) {
   writer.u64(delta.lease_generation);
   writer.u64(delta.queue_order);
   writer.u8(static_cast<std::uint8_t>((delta.started ? 1 : 0) | (delta.stopping ? 2 : 0) |
-                                      (delta.restart_after_stop ? 4 : 0)));
-  writer.u64(delta.restarts_unix_us.size());
-  for (std::int64_t time : delta.restarts_unix_us) writer.u64(static_cast<std::uint64_t>(time));
+                                      (delta.restart_after_stop ? 4 : 0) |
+                                      (delta.barrier.empty() ? 0 : 8) | (delta.moving ? 16 : 0)));
+  writer.times(delta.restarts_unix_us);
+  if (!delta.barrier.empty()) writer.id(delta.barrier);
   return writer.finish(wire::ActorUpdate{delta.info});
 }
 std::vector<std::byte> encode_one(const ActorForgotten& delta) {
@@ -140,6 +158,22 @@ std::vector<std::byte> encode_one(const GroupForgotten& delta) {
   return writer.finish();
 }
 
+std::vector<std::byte> encode_one(const SupervisorCreated& delta) {
+  wire::CreateSupervisor message;
+  message.spec = delta.spec;
+  return Writer(Kind::kSupervisorCreated).finish(message);
+}
+std::vector<std::byte> encode_one(const SupervisorChanged& delta) {
+  Writer writer(Kind::kSupervisorChanged);
+  writer.times(delta.restarts_unix_us);
+  return writer.finish(wire::SupervisorUpdate{delta.info});
+}
+std::vector<std::byte> encode_one(const SupervisorForgotten& delta) {
+  Writer writer(Kind::kSupervisorForgotten);
+  writer.id(delta.supervisor_id);
+  return writer.finish();
+}
+
 Result<Delta> decode_created(Reader& reader) {
   ActorCreated delta;
   delta.gang = reader.u64();
@@ -159,13 +193,10 @@ Result<Delta> decode_changed(Reader& reader) {
   delta.started = (flags & 1) != 0;
   delta.stopping = (flags & 2) != 0;
   delta.restart_after_stop = (flags & 4) != 0;
-  const std::uint64_t count = reader.u64();
-  if (reader.failed() || count > reader.left() / 8) {
-    return Status(Code::kDataLoss, "a journal record of an actor is cut");
-  }
-  for (std::uint64_t i = 0; i < count; ++i) {
-    delta.restarts_unix_us.push_back(static_cast<std::int64_t>(reader.u64()));
-  }
+  delta.moving = (flags & 16) != 0;
+  delta.restarts_unix_us = reader.times();
+  if ((flags & 8) != 0) delta.barrier = reader.id<SupervisorId>();
+  if (reader.failed()) return Status(Code::kDataLoss, "a journal record of an actor is cut");
   delta.info = TROUPE_TRY(reader.message<wire::ActorUpdate>()).actor;
   return Delta(std::move(delta));
 }
@@ -175,6 +206,14 @@ Result<Delta> decode_group_changed(Reader& reader) {
   delta.queue_order = reader.u64();
   delta.was_created = (reader.u8() & 1) != 0;
   delta.info = TROUPE_TRY(reader.message<wire::PlacementGroupUpdate>()).group;
+  return Delta(std::move(delta));
+}
+
+Result<Delta> decode_supervisor_changed(Reader& reader) {
+  SupervisorChanged delta;
+  delta.restarts_unix_us = reader.times();
+  if (reader.failed()) return Status(Code::kDataLoss, "a journal record of a supervisor is cut");
+  delta.info = TROUPE_TRY(reader.message<wire::SupervisorUpdate>()).supervisor;
   return Delta(std::move(delta));
 }
 
@@ -206,6 +245,12 @@ Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
       return decode_group_changed(reader);
     case Kind::kGroupForgotten:
       return Delta(GroupForgotten{reader.id<GroupId>()});
+    case Kind::kSupervisorCreated:
+      return Delta(SupervisorCreated{TROUPE_TRY(reader.message<wire::CreateSupervisor>()).spec});
+    case Kind::kSupervisorChanged:
+      return decode_supervisor_changed(reader);
+    case Kind::kSupervisorForgotten:
+      return Delta(SupervisorForgotten{reader.id<SupervisorId>()});
   }
   return error(Code::kUnsupported,
                "the journal has a record of kind {}, which a later version wrote", kind);

@@ -1,6 +1,6 @@
 #pragma once
-// The head's decisions as values: what the journal keeps. A record is one version byte (1), one kind
-// byte, and the fields (fixed-size little-endian numbers, nested messages of runtime/wire).
+// The head's decisions as values: what the journal keeps. A record is one version byte (1), one
+// kind byte, and the fields (fixed-size little-endian numbers, nested messages of runtime/wire).
 //
 // Each delta states what is true from now on, never what changes, so that applying one twice is
 // applying it once.
@@ -36,6 +36,8 @@ struct ActorChanged {
   bool stopping = false;               // its node was told to stop it
   bool restart_after_stop = false;
   std::vector<std::int64_t> restarts_unix_us;  // those that may still count against the budget
+  bool moving = false;   // its node is drained: its next process is no restart of the budget
+  SupervisorId barrier;  // the supervisor that restarts it with others; empty: none does
   friend bool operator==(const ActorChanged&, const ActorChanged&) = default;
 };
 struct ActorForgotten {
@@ -62,8 +64,23 @@ struct GroupForgotten {
   friend bool operator==(const GroupForgotten&, const GroupForgotten&) = default;
 };
 
+struct SupervisorCreated {
+  wire::SupervisorSpec spec;
+  friend bool operator==(const SupervisorCreated&, const SupervisorCreated&) = default;
+};
+struct SupervisorChanged {
+  wire::SupervisorInfo info;                   // without its members: they name it
+  std::vector<std::int64_t> restarts_unix_us;  // those that may still count against the budget
+  friend bool operator==(const SupervisorChanged&, const SupervisorChanged&) = default;
+};
+struct SupervisorForgotten {
+  SupervisorId supervisor_id;
+  friend bool operator==(const SupervisorForgotten&, const SupervisorForgotten&) = default;
+};
+
 using Delta = std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
-                           EventLogged, GroupCreated, GroupChanged, GroupForgotten>;
+                           EventLogged, GroupCreated, GroupChanged, GroupForgotten,
+                           SupervisorCreated, SupervisorChanged, SupervisorForgotten>;
 
 std::vector<std::byte> encode_delta(const Delta& delta);
 // kDataLoss for bytes that are no record; kUnsupported for a version or kind of a later release.

@@ -41,6 +41,8 @@ class Filler {
   void fill(wire::NodeState& value) { value = wire::NodeState::kDraining; }
   void fill(wire::PlacementStrategy& value) { value = wire::PlacementStrategy::kStrictSpread; }
   void fill(wire::PlacementGroupState& value) { value = wire::PlacementGroupState::kRescheduling; }
+  void fill(wire::RestartStrategy& value) { value = wire::RestartStrategy::kRestForOne; }
+  void fill(wire::SupervisorState& value) { value = wire::SupervisorState::kEnded; }
   template <std::integral T>
   void fill(T& value) {
     // Near the top of the type, so that a narrower field on the way would show.

@@ -42,13 +42,25 @@ std::vector<Delta> examples() {
   placed.bundles = {
       {group.bundles[0].resources, {}, {}, NodeId{1, 2}},
       {group.bundles[1].resources, {}, group.bundles[1].label_selector, NodeId{3, 4}}};
-  return {GroupCreated{group},
+  wire::SupervisorSpec supervisor;
+  supervisor.supervisor_id = SupervisorId{7, 8};
+  supervisor.strategy = wire::RestartStrategy::kRestForOne;
+  supervisor.parent = SupervisorId{9, 9};
+  wire::SupervisorInfo supervised;
+  supervised.supervisor_id = supervisor.supervisor_id;
+  supervised.state = wire::SupervisorState::kEnded;
+  supervised.why = Status(Code::kAborted, "it gave up");
+  return {SupervisorCreated{supervisor},
+          SupervisorChanged{supervised, {4, 5}},
+          SupervisorForgotten{supervisor.supervisor_id},
+          GroupCreated{group},
           GroupChanged{placed, 12, true},
           GroupForgotten{group.group_id},
           NodeKnown{node},
           NodeForgotten{node.node_id},
           ActorCreated{spec, 5},
           ActorChanged{info, 7, 11, true, true, false, {1, 2, 3}},
+          ActorChanged{info, 7, 11, true, true, false, {}, true, SupervisorId{7, 8}},
           ActorForgotten{spec.actor_id},
           EventLogged{event}};
 }
