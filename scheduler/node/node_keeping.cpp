@@ -73,6 +73,7 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
     return;
   }
   actor.phase = kept.kept.ready ? Phase::kReady : Phase::kStarting;
+  if (kept.kept.ready && !kept.ended) expect_health(actor);
   // It may have been told already; a host listens to the first only.
   if (!kept.kept.ready && !kept.ended) tell_start(actor);
 }
