@@ -223,6 +223,10 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
     session.highest = sequence;
     session.open.push_back(sequence);
   }
+  if (refuses_.load(std::memory_order_relaxed)) {
+    answer(call, refusal());
+    return std::nullopt;
+  }
   if (call.method == kNoMethod) {
     answer(call, error(Code::kProtocol, "there is no method {}", said));
     return std::nullopt;
@@ -300,6 +304,41 @@ void CallServer::remember_locked(Session& session, std::uint64_t sequence,
     session.answer_bytes -= session.answers.begin()->second.size();
     session.answers.erase(session.answers.begin());
   }
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void CallServer::refuse_new(Status why) {
+  read_roads();  // what was said before
+  {
+    MutexLock lock(mutex_);
+    if (refusal_.ok()) refusal_ = std::move(why);
+  }
+  refuses_.store(true);
+}
+
+Status CallServer::refusal() {
+  MutexLock lock(mutex_);
+  return refusal_;
+}
+
+void CallServer::read_roads() {
+  Roads roads;
+  {
+    MutexLock lock(mutex_);
+    roads = roads_;
+  }
+  for (const auto& road : roads) {
+    MutexLock reading(road->reading());
+    pump(road, kWholeRing);
+  }
+}
+
+std::size_t CallServer::open_calls() {
+  MutexLock lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [caller, session] : sessions_) count += session.open.size();
+  return count;
 }
 
 void CallServer::close(std::int64_t flush_ms) {

@@ -42,6 +42,13 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void accept_road(UniqueFd socket);
   // The answer of a call; once for each that the mailbox gave out. Any thread.
   void answer(const QueuedCall& call, Result<wire::Bytes> result);
+  // From now on new calls are answered with `why`; what was said before is accepted first. Loop
+  // thread.
+  void refuse_new(Status why);
+  // Accepts, or refuses, what callers have put into their rings. Loop thread.
+  void read_roads();
+  // Accepted and not answered: queued, or run now.
+  std::size_t open_calls();
   // Sends what is queued, for at most `flush_ms`, and closes all connections. Loop thread.
   void close(std::int64_t flush_ms);
 
@@ -52,6 +59,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   bool connected() override { return road_count_.load(std::memory_order_relaxed) > 0; }
 
  private:
+  Status refusal();
   // A connection before and after it has bound.
   struct Peer {
     std::shared_ptr<net::Connection> connection;
@@ -114,6 +122,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;
   Roads roads_ TROUPE_GUARDED_BY(mutex_);
+  std::atomic<bool> refuses_{false};
+  Status refusal_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> roads_version_{0};
   std::atomic<int> road_count_{0};
   std::atomic<std::int64_t> spin_ns_{0};

@@ -52,6 +52,7 @@ struct Cluster::State {
   net::Address head;
   net::Token token;
   JobId job_id;
+  std::string namespace_name;
   ClientId client_id;
   NodeId node_id;
   bool shared = false;  // embedded, and nodes of other machines may have joined
@@ -74,7 +75,8 @@ Cluster::~Cluster() {
 }
 
 // Joins the head as a driver: the client, and what handles call through.
-Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, Deadline deadline) {
+Status Cluster::join(State& state, NodeId node_id, const std::string& job_name,
+                     const std::string& namespace_name, Deadline deadline) {
   auto executable = TROUPE_TRY(process::Executable::self());
   auto random = std::make_shared<SystemRandom>();
   net::EventLoop& loop = state.thread->loop();
@@ -83,6 +85,8 @@ Status Cluster::join(State& state, NodeId node_id, const std::string& job_name, 
   hello.job_id = state.job_id = JobId::make(*random);
   hello.name = fmt::format("{} {}", job_name, ::getpid());
   hello.kind = "driver";
+  hello.namespace_name = state.namespace_name =
+      namespace_name.empty() ? wire::namespace_of_job(hello.job_id) : namespace_name;
   state.head_client =
       TROUPE_TRY(scheduler::HeadClient::connect(loop, state.head, state.token, hello, deadline));
   auto environment = std::make_shared<detail::ChannelEnvironment>();
@@ -125,8 +129,8 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->head = state->embedded->head_address();
   state->token = state->embedded->token();
   state->node_id = state->embedded->node_id();
-  TROUPE_RETURN_IF_ERROR(
-      join(*state, state->node_id, options.job_name, Deadline::after(kControlTimeout)));
+  TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, options.job_name, options.namespace_name,
+                              Deadline::after(kControlTimeout)));
   // This process's own node tells it directly.
   if (state->shared) follow_output(*state);
   return Cluster(std::move(state));
@@ -157,7 +161,8 @@ Result<Cluster> Cluster::connect(const ConnectOptions& options) {
   auto state = std::make_unique<State>();
   state->head = {options.host, options.port, {}};
   state->token = options.token;
-  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_name, Deadline::after(options.timeout)));
+  TROUPE_RETURN_IF_ERROR(
+      join(*state, {}, options.job_name, options.namespace_name, Deadline::after(options.timeout)));
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);
@@ -190,6 +195,7 @@ Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration
 const net::Address& Cluster::head_address() const { return state_->head; }
 const net::Token& Cluster::token() const { return state_->token; }
 const JobId& Cluster::job_id() const { return state_->job_id; }
+const std::string& Cluster::namespace_name() const { return state_->namespace_name; }
 const NodeId& Cluster::node_id() const { return state_->node_id; }
 const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state_->client; }
 
