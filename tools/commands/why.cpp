@@ -107,8 +107,8 @@ Status why(const WhyOptions& options, CommandContext& context) {
     if (told.ok() && *told) return {};
     if (told.ok()) {
       return error(Code::kNotFound,
-                   "there is no run, actor or placement group '{}': 'troupe actors --all' and "
-                   "'troupe groups --all' list those of the cluster",
+                   "there is no run, actor, placement group or supervisor '{}': 'troupe actors "
+                   "--all' and 'troupe groups --all' list those of the cluster",
                    options.target);
     }
     // Without a cluster to ask, what is known of runs is the better answer.
@@ -144,9 +144,9 @@ void add_why_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<WhyOptions>();
   Command command(app, context, "why",
                   "What happened to a training run, or what an actor waits for, in words.");
-  command.option("what", options->target, "RUN|DIR|ACTOR|GROUP",
-                 "a run's id, or its output directory; or the name or id of an actor or placement "
-                 "group of a running cluster; without it, the run started last");
+  command.option("what", options->target, "RUN|DIR|ACTOR|GROUP|SUPERVISOR",
+                 "a run's id, or its output directory; or the name or id of an actor, placement "
+                 "group or supervisor of a running cluster; without it, the run started last");
   declare_cluster_options(command, options->cluster);
   command.example("troupe why run-44593e6e")
       .example("troupe why trainer-0")
