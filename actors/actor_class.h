@@ -73,6 +73,8 @@ class ActorInstance {
   // Nothing where the class has no save().
   virtual std::optional<SavedState> save() const = 0;
   virtual Status load(const SavedState& state, const DecodeContext& context) = 0;
+  // What the class's `Status health()` or `bool healthy()` says; ok where it has neither.
+  virtual Status health() = 0;
 };
 
 struct ActorClass {
@@ -334,6 +336,15 @@ Status call_to_status(F&& f) {
 }
 
 template <typename T>
+concept HasHealth = requires(T& actor) {
+  { actor.health() } -> std::same_as<Status>;
+};
+template <typename T>
+concept HasHealthy = requires(T& actor) {
+  { actor.healthy() } -> std::same_as<bool>;
+};
+
+template <typename T>
 class TypedActor final : public ActorInstance {
  public:
   explicit TypedActor(std::unique_ptr<T> actor) : actor_(std::move(actor)) {}
@@ -384,6 +395,17 @@ class TypedActor final : public ActorInstance {
     } else {
       (void)state, (void)context;
       return error(Code::kFailedPrecondition, "{} has saved state but no load()", kTypeName<T>);
+    }
+  }
+
+  Status health() override {
+    if constexpr (HasHealth<T>) {
+      return actor_->health();
+    } else if constexpr (HasHealthy<T>) {
+      if (actor_->healthy()) return {};
+      return error(Code::kFailedPrecondition, "{}::healthy() said no", kTypeName<T>);
+    } else {
+      return {};
     }
   }
 

@@ -252,6 +252,10 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
     session.highest = sequence;
     session.open.push_back(sequence);
   }
+  if (refuses_.load(std::memory_order_relaxed)) {
+    answer(call, refusal());
+    return std::nullopt;
+  }
   if (call.method == kNoMethod) {
     answer(call, error(Code::kProtocol, "there is no method {}", said));
     return std::nullopt;
@@ -474,6 +478,41 @@ Status CallServer::restore_answered(std::span<const std::byte> bytes) {
     disconnected_.push_back(saved.caller);
   }
   return {};
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void CallServer::refuse_new(Status why) {
+  read_roads();  // what was said before
+  {
+    MutexLock lock(mutex_);
+    if (refusal_.ok()) refusal_ = std::move(why);
+  }
+  refuses_.store(true);
+}
+
+Status CallServer::refusal() {
+  MutexLock lock(mutex_);
+  return refusal_;
+}
+
+void CallServer::read_roads() {
+  Roads roads;
+  {
+    MutexLock lock(mutex_);
+    roads = roads_;
+  }
+  for (const auto& road : roads) {
+    MutexLock reading(road->reading());
+    pump(road, kWholeRing);
+  }
+}
+
+std::size_t CallServer::open_calls() {
+  MutexLock lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [caller, session] : sessions_) count += session.open.size();
+  return count;
 }
 
 void CallServer::close(std::int64_t flush_ms) {

@@ -70,6 +70,13 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   wire::Bytes answered(const QueuedCall& call, const Result<wire::Bytes>& result);
   // What an earlier process saved. Before accept().
   Status restore_answered(std::span<const std::byte> bytes);
+  // From now on new calls are answered with `why`; what was said before is accepted first. Loop
+  // thread.
+  void refuse_new(Status why);
+  // Accepts, or refuses, what callers have put into their rings. Loop thread.
+  void read_roads();
+  // Accepted and not answered: queued, or run now.
+  std::size_t open_calls();
   // Sends what is queued, for at most `flush_ms`, and closes all connections. Loop thread.
   void close(std::int64_t flush_ms);
 
@@ -80,6 +87,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   bool connected() override { return road_count_.load(std::memory_order_relaxed) > 0; }
 
  private:
+  Status refusal();
   // A connection before and after it has bound.
   struct Peer {
     std::shared_ptr<net::Connection> connection;
@@ -153,6 +161,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;
   Roads roads_ TROUPE_GUARDED_BY(mutex_);
+  std::atomic<bool> refuses_{false};
+  Status refusal_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> roads_version_{0};
   std::atomic<int> road_count_{0};
   std::atomic<std::int64_t> spin_ns_{0};

@@ -57,8 +57,11 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
   spec.type = interface.type;
   spec.constructor_arguments = with_call_limits(
       {options.max_concurrency, options.max_pending_calls}, std::move(constructor_arguments));
-  spec.job_id = options_.job_id;
-  spec.owner = options_.client_id;
+  const Ownership owner = ownership(options.owner, options.detached);
+  spec.job_id = owner.job_id;
+  spec.owner = owner.client;
+  spec.owner_actor = owner.actor;
+  spec.owner_generation = owner.generation;
   MutexLock lock(mutex_);
   if (closed_) return closed_error();
   if (!image_) image_ = TROUPE_TRY(options_.image());
@@ -75,6 +78,26 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create(const ActorOptions& op
     if (!status.ok()) road->fail(std::move(status));
   });
   return road;
+}
+
+Ownership ActorClient::ownership(Owner owner, bool detached) const {
+  Ownership ownership{options_.job_id, options_.client_id, {}, 0};
+  if (options_.self.empty() || owner == Owner::kJob || detached) return ownership;
+  ownership.actor = options_.self;
+  if (owner == Owner::kProcess) ownership.generation = options_.self_generation;
+  return ownership;
+}
+
+Result<std::shared_ptr<ActorChannel>> ActorClient::get_or_create(const ActorOptions& options,
+                                                                 const ActorInterface& interface,
+                                                                 wire::Bytes constructor_arguments,
+                                                                 Deadline deadline) {
+  auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
+  const ActorId id =
+      TROUPE_TRY(wait_for<ActorId>(deadline, "getting or creating an actor", [&](auto done) {
+                   directory().get_or_create(std::move(spec), done);
+                 }).with("actor", options.name));
+  return channel(id, interface);
 }
 
 Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
@@ -99,7 +122,8 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
 
 Result<wire::ActorInfo> ActorClient::wait_for_actor(
     ActorId actor_id, const std::string& name, Deadline deadline,
-    std::function<bool(const wire::ActorInfo&)> enough, const char* what) {
+    std::function<bool(const wire::ActorInfo&)> enough, const char* what,
+    const std::string& namespace_name) {
   struct Seen {
     Mutex mutex;
     std::optional<wire::ActorInfo> last;
@@ -108,14 +132,15 @@ Result<wire::ActorInfo> ActorClient::wait_for_actor(
   Directory::WatchId watch = 0;
   auto promise = std::make_shared<Promise<wire::ActorInfo>>();
   auto future = promise->future();
-  watch = options_.environment->directory->watch(
-      actor_id, name, [promise, seen, enough](Result<wire::ActorInfo> info) {
-        if (info.ok()) {
-          MutexLock lock(seen->mutex);
-          seen->last = *info;
-        }
-        if (!info.ok() || enough(*info)) promise->set(std::move(info));
-      });
+  auto on_actor = [promise, seen, enough](Result<wire::ActorInfo> info) {
+    if (info.ok()) {
+      MutexLock lock(seen->mutex);
+      seen->last = *info;
+    }
+    if (!info.ok() || enough(*info)) promise->set(std::move(info));
+  };
+  watch = namespace_name.empty() ? directory().watch(actor_id, name, std::move(on_actor))
+                                 : directory().watch_in(namespace_name, name, std::move(on_actor));
   auto info = future.get(deadline);
   options_.environment->directory->unwatch(watch);
   if (info.status().code() != Code::kDeadlineExceeded) return info;
@@ -126,12 +151,13 @@ Result<wire::ActorInfo> ActorClient::wait_for_actor(
 }
 
 Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
+                                                        const std::string& namespace_name,
                                                         const ActorInterface& interface,
                                                         Deadline deadline) {
-  const auto info = TROUPE_TRY(
-      wait_for_actor(
-          {}, name, deadline, [](const wire::ActorInfo&) { return true; }, "looking for an actor")
-          .with("actor", name));
+  const auto info = TROUPE_TRY(wait_for_actor(
+                                   {}, name, deadline, [](const wire::ActorInfo&) { return true; },
+                                   "looking for an actor", namespace_name)
+                                   .with("actor", name));
   if (info.state == wire::ActorState::kDead) {
     return error(Code::kNotFound, "no living actor has this name").with("actor", name);
   }
@@ -147,6 +173,29 @@ Status ActorClient::kill(ActorId actor_id, bool allow_restart, std::int64_t grac
   return wait_for<void>(deadline, "ending an actor", [&](auto done) {
     options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
   });
+}
+
+Result<std::optional<std::size_t>> ActorClient::drain(ActorId actor_id,
+                                                      std::chrono::milliseconds grace,
+                                                      const std::string& reason,
+                                                      Deadline deadline) {
+  TROUPE_RETURN_IF_ERROR(wait_for<void>(deadline, "stopping an actor", [&](auto done) {
+    directory().drain(actor_id, grace.count(), reason, done);
+  }));
+  const auto info = TROUPE_TRY(wait_for_actor(
+      actor_id, "", deadline,
+      [](const wire::ActorInfo& i) { return i.state == wire::ActorState::kDead; },
+      "stopping an actor"));
+  if (info.calls_dropped < 0) return std::optional<std::size_t>();
+  return std::optional<std::size_t>(static_cast<std::size_t>(info.calls_dropped));
+}
+
+Status ActorClient::wait_for_death(ActorId actor_id, Deadline deadline) {
+  return wait_for_actor(
+             actor_id, "", deadline,
+             [](const wire::ActorInfo& i) { return i.state == wire::ActorState::kDead; },
+             "stopping an actor")
+      .status();
 }
 
 Result<std::vector<wire::NodeInfo>> ActorClient::nodes(Deadline deadline) {

@@ -40,10 +40,19 @@ struct ClientOptions {
   ClientId client_id;
   // The program that actor processes run; asked at the first spawn.
   std::function<Result<wire::Image>()> image;
-  // In an actor: its id and its thread, where continuations run.
+  // In an actor: its id, the number of this process, and its thread, where continuations run.
   ActorId self;
+  std::uint64_t self_generation = 0;
   std::shared_ptr<Executor> executor;
   std::shared_ptr<Random> random;
+};
+
+// Whose something is that this process creates.
+struct Ownership {
+  JobId job_id;
+  ClientId client;
+  ActorId actor;                 // empty: `client`'s
+  std::uint64_t generation = 0;  // of the actor's process, where that is the owner
 };
 
 // Thread-safe.
@@ -82,6 +91,12 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   };
   Result<LightHost> find_light_host(const std::string& name, const ActorInterface& hosts,
                                     Deadline deadline);
+  // The living actor of options.name, or a new one; waits for the head to say which.
+  // kInvalidArgument where that one is of another class or was made with other arguments.
+  Result<std::shared_ptr<ActorChannel>> get_or_create(const ActorOptions& options,
+                                                      const ActorInterface& interface,
+                                                      wire::Bytes constructor_arguments,
+                                                      Deadline deadline);
   struct Member {
     ActorOptions options;
     wire::Bytes constructor_arguments;
@@ -90,13 +105,23 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Result<std::vector<std::shared_ptr<ActorChannel>>> create_gang(std::vector<Member> members,
                                                                  const ActorInterface& interface,
                                                                  bool no_wait, Deadline deadline);
-  // The living actor called `name`. kNotFound, kDeadlineExceeded; kInvalidArgument for another
-  // class.
+  // The living actor called `name`, in this process's namespace where that is empty. kNotFound,
+  // kDeadlineExceeded; kInvalidArgument for another class.
   Result<std::shared_ptr<ActorChannel>> find(const std::string& name,
+                                             const std::string& namespace_name,
                                              const ActorInterface& interface, Deadline deadline);
 
   Status kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
               const std::string& reason, Deadline deadline);
+  // Ends the actor for good when it has done what is queued, or after `grace`; waits until it is
+  // dead. How many calls it did not get to; nothing where nobody knows.
+  Result<std::optional<std::size_t>> drain(ActorId actor_id, std::chrono::milliseconds grace,
+                                           const std::string& reason, Deadline deadline);
+  // Waits until the actor is dead for good. kDeadlineExceeded.
+  Status wait_for_death(ActorId actor_id, Deadline deadline);
+  Ownership ownership(Owner owner, bool detached) const;
+  SupervisorId new_supervisor_id() const { return SupervisorId::make(*options_.random); }
+  Directory& directory() const { return *options_.environment->directory; }
   Result<std::vector<wire::NodeInfo>> nodes(Deadline deadline);
   // Calls `on_actor` now and at each change, on the loop's thread: short, without waiting.
   Directory::WatchId watch(ActorId actor_id, OnActor on_actor);
@@ -130,24 +155,31 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                          const char* what);
   void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
                   std::shared_ptr<const wire::Bytes> constructor_arguments);
-  // The port of the node that `info` names; its local socket where this process is there too.
-  net::Address node_address(const wire::ActorInfo& info, bool& same_node) const;
+                                         const char* what, const std::string& namespace_name = {});
+                                         // The port of the node that `info` names; its local socket
+                                         // where this process is there too.
+                                         net::Address node_address(const wire::ActorInfo& info,
+                                                                   bool& same_node) const;
 
-  const ClientOptions options_;
-  Mutex light_mutex_;  // before mutex_
-  Mutex mutex_;
-  std::map<std::pair<ActorId, std::string_view>, std::shared_ptr<ActorChannel>> channels_
-      TROUPE_GUARDED_BY(mutex_);
-  std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
-  bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
-  // Hosts whose light actors come one by one.
-  struct LightRoom {
-    wire::ActorSpec like;  // without id and arguments
-    std::shared_ptr<ActorChannel> host;
-    std::uint32_t taken = 0;
-  };
-  std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
-  std::unique_ptr<net::LoopThread> carrier_ TROUPE_GUARDED_BY(mutex_);
+                                         const ClientOptions options_;
+                                         Mutex light_mutex_;  // before mutex_
+                                         Mutex mutex_;
+                                         std::map<std::pair<ActorId, std::string_view>,
+                                                  std::shared_ptr<ActorChannel>>
+                                             channels_ TROUPE_GUARDED_BY(mutex_);
+                                         std::optional<wire::Image> image_
+                                             TROUPE_GUARDED_BY(mutex_);
+                                         bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
+                                         // Hosts whose light actors come one by one.
+                                         struct LightRoom {
+                                           wire::ActorSpec like;  // without id and arguments
+                                           std::shared_ptr<ActorChannel> host;
+                                           std::uint32_t taken = 0;
+                                         };
+                                         std::vector<LightRoom> light_rooms_
+                                             TROUPE_GUARDED_BY(light_mutex_);
+                                         std::unique_ptr<net::LoopThread> carrier_
+                                             TROUPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace detail

@@ -53,6 +53,7 @@ struct Cluster::State {
   net::Address head;
   net::Token token;
   JobId job_id;
+  std::string namespace_name;
   ClientId client_id;
   NodeId node_id;
   bool shared = false;  // embedded, and nodes of other machines may have joined
@@ -76,7 +77,8 @@ Cluster::~Cluster() {
 
 // Joins the head as a driver: the client, and what handles call through.
 Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
-                     const std::string& program, Deadline deadline) {
+                     const std::string& namespace_name, const std::string& program,
+                     Deadline deadline) {
   auto executable = TROUPE_TRY(program.empty() ? process::Executable::self()
                                                : process::Executable::open(program));
   auto random = std::make_shared<SystemRandom>();
@@ -86,6 +88,8 @@ Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::stri
   hello.job_id = state.job_id = job_id.empty() ? JobId::make(*random) : job_id;
   hello.name = fmt::format("{} {}", job_name, ::getpid());
   hello.kind = "driver";
+  hello.namespace_name = state.namespace_name =
+      namespace_name.empty() ? wire::namespace_of_job(hello.job_id) : namespace_name;
   state.head_client =
       TROUPE_TRY(scheduler::HeadClient::connect(loop, state.head, state.token, hello, deadline));
   auto environment = std::make_shared<detail::ChannelEnvironment>();
@@ -128,8 +132,8 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->head = state->embedded->head_address();
   state->token = state->embedded->token();
   state->node_id = state->embedded->node_id();
-  TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, {}, options.job_name, options.program,
-                              Deadline::after(kControlTimeout)));
+  TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, {}, options.job_name, options.namespace_name,
+                              options.program, Deadline::after(kControlTimeout)));
   // This process's own node tells it directly.
   if (state->shared) follow_output(*state);
   return Cluster(std::move(state));
@@ -164,8 +168,8 @@ Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   auto state = std::make_unique<State>();
   state->head = {options.host, options.port, {}};
   state->token = options.token;
-  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_id, options.job_name, options.program,
-                              Deadline::after(options.timeout)));
+  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_id, options.job_name, options.namespace_name,
+                              options.program, Deadline::after(options.timeout)));
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);
@@ -198,6 +202,7 @@ Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration
 const net::Address& Cluster::head_address() const { return state_->head; }
 const net::Token& Cluster::token() const { return state_->token; }
 const JobId& Cluster::job_id() const { return state_->job_id; }
+const std::string& Cluster::namespace_name() const { return state_->namespace_name; }
 const NodeId& Cluster::node_id() const { return state_->node_id; }
 const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state_->client; }
 

@@ -21,6 +21,7 @@
 #include "actors/options.h"
 #include "actors/placement_group.h"
 #include "actors/spawn.h"
+#include "actors/supervision.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
@@ -45,7 +46,8 @@ struct EmbeddedOptions {
   OutputLimits output_limits;
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
-  std::string program;  // that hosts the job's actors (host_main); empty: this one
+  std::string program;         // that hosts the job's actors (host_main); empty: this one
+  std::string namespace_name;  // as ConnectOptions::namespace_name
   LogLevel log_level = LogLevel::kWarning;  // of head and node, to standard error
   // An address of this machine and a token that others know: then worker nodes of other machines
   // may join, and end with this cluster. By default nobody else can.
@@ -65,6 +67,8 @@ struct ConnectOptions {
   JobId job_id;
   std::string job_name = "driver";
   std::string program;  // as EmbeddedOptions::program
+  // Where the names that its actors give and ask for are; empty: in one that is this job's own.
+  std::string namespace_name;
   Duration timeout = kControlTimeout;
   OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
   bool follow_output = true;  // false: nobody asks the nodes for output
@@ -127,11 +131,34 @@ class Cluster {
   // The living actor of this name. kNotFound; kInvalidArgument when it is of another class.
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
-    return detail::find<T>(client(), name, timeout);
+    return detail::find<T>(client(), name, GetOptions{.timeout = timeout});
+  }
+  // … or of another namespace: get_actor<T>("db", {.namespace_name = "shop"}).
+  template <typename T>
+  Result<ActorHandle<T>> get_actor(const std::string& name, const GetOptions& options) {
+    return detail::find<T>(client(), name, options);
+  }
+  // The living actor of options.name, or a new one where there is none: of all that ask at the same
+  // time one creates it. Waits for the head. kInvalidArgument where the living one is of another
+  // class, or was created with other constructor arguments; its other options are its own.
+  template <typename T, typename... A>
+  Result<ActorHandle<T>> get_or_create(const ActorOptions& options, A&&... arguments) {
+    return detail::get_or_create<T>(client(), options, std::forward<A>(arguments)...);
   }
   template <typename T>
   Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
     return detail::kill(client(), handle, options);
+  }
+  // Ends it for good when it has done what is queued, or when its time is over; waits for that. Not
+  // within the actor itself.
+  template <typename T>
+  Result<StopReport> stop(const ActorHandle<T>& handle, const StopOptions& options = {}) {
+    return detail::stop(client(), handle.id(), options);
+  }
+  // A group of actors that is restarted together (supervision.h). Waits for the head.
+  Result<Supervisor> supervise(const SupervisorOptions& options,
+                               Duration timeout = kControlTimeout) {
+    return Supervisor::create(client(), options, Deadline::after(timeout));
   }
   // Calls `on_change` with the actor's state now and at each change (started, alive, restarting,
   // dead), on a thread of Troupe's: short, without waiting. Until the watch goes.
@@ -163,6 +190,8 @@ class Cluster {
   const net::Address& head_address() const;
   const net::Token& token() const;
   const JobId& job_id() const;
+  // The one that was named, or the job's own.
+  const std::string& namespace_name() const;
   // Of the node in this process; empty where the cluster is not embedded.
   const NodeId& node_id() const;
   const std::shared_ptr<detail::ActorClient>& client() const;
@@ -171,7 +200,8 @@ class Cluster {
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
   static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
-                     const std::string& program, Deadline deadline);
+                     const std::string& namespace_name, const std::string& program,
+                     Deadline deadline);
   static void follow_output(State& state);
   std::unique_ptr<State> state_;
 };

@@ -20,6 +20,7 @@
 #include "actors/options.h"
 #include "actors/running_call.h"
 #include "actors/spawn.h"
+#include "actors/supervision.h"
 #include "runtime/base/log.h"
 #include "runtime/wire/types.h"
 
@@ -70,6 +71,8 @@ class ActorContext {
   // Of a light actor: its position among those that were spawned together.
   std::uint64_t light_index() const { return light_index_; }
   const std::string& name() const { return spec_.name; }
+  // Where its name is, and those that it gives and asks for.
+  const std::string& namespace_name() const { return spec_.namespace_name; }
   int rank() const { return spec_.rank; }
   const std::string& run() const { return spec_.run; }
   // The number of this process of the actor, from 1.
@@ -104,7 +107,8 @@ class ActorContext {
     return call != nullptr ? call->stop_token() : std::stop_token();
   }
 
-  // --- other actors; as of Cluster (cluster.h). They belong to this actor's owner. ---
+  // --- other actors; as of Cluster (cluster.h). What it creates ends with
+  // it (ActorOptions::owner). ---
   template <typename T, typename... A>
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
     return detail::spawn<T>(client_, options, std::forward<A>(arguments)...);
@@ -122,11 +126,34 @@ class ActorContext {
   }
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
-    return detail::find<T>(client_, name, timeout);
+    return detail::find<T>(client_, name, GetOptions{.timeout = timeout});
+  }
+  // … or of another namespace: get_actor<T>("db", {.namespace_name = "shop"}).
+  template <typename T>
+  Result<ActorHandle<T>> get_actor(const std::string& name, const GetOptions& options) {
+    return detail::find<T>(client_, name, options);
+  }
+  // The living actor of options.name, or a new one where there is none: of all that ask at the same
+  // time one creates it. Waits for the head. kInvalidArgument where the living one is of another
+  // class, or was created with other constructor arguments; its other options are its own.
+  template <typename T, typename... A>
+  Result<ActorHandle<T>> get_or_create(const ActorOptions& options, A&&... arguments) {
+    return detail::get_or_create<T>(client_, options, std::forward<A>(arguments)...);
   }
   template <typename T>
   Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
     return detail::kill(client_, handle, options);
+  }
+  // Ends it for good when it has done what is queued, or when its time is over; waits for that. Not
+  // within the actor itself.
+  template <typename T>
+  Result<StopReport> stop(const ActorHandle<T>& handle, const StopOptions& options = {}) {
+    return detail::stop(client_, handle.id(), options);
+  }
+  // A group of actors that is restarted together (supervision.h). Waits for the head.
+  Result<Supervisor> supervise(const SupervisorOptions& options,
+                               Duration timeout = kControlTimeout) {
+    return Supervisor::create(client_, options, Deadline::after(timeout));
   }
   template <typename T>
   ActorWatch watch(const ActorHandle<T>& handle,

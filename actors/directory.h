@@ -30,6 +30,23 @@ class Directory {
   virtual void kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
                     const std::string& reason, OnDone done) = 0;
   virtual void list_nodes(OnNodes done) = 0;
+
+  // What only a head can answer; kUnsupported without one.
+  using OnCreated = std::function<void(Result<ActorId>)>;
+  using OnSupervisor = std::function<void(Result<wire::SupervisorInfo>)>;
+  // The living actor called `name` in another namespace, as watch().
+  virtual WatchId watch_in(const std::string& namespace_name, const std::string& name,
+                           OnActor on_actor);
+  // The living actor of the spec's name, or a new one.
+  virtual void get_or_create(wire::ActorSpec spec, OnCreated done);
+  // Ends the actor for good when it has done what is queued, or after grace_ms.
+  virtual void drain(ActorId actor_id, std::int64_t grace_ms, const std::string& reason,
+                     OnDone done);
+  virtual void supervise(wire::SupervisorSpec spec, OnDone done);
+  virtual void end_supervisor(SupervisorId id, const std::string& reason, OnDone done);
+  // As watch(), until unwatch.
+  virtual WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor);
+
   // No callback comes after it returns.
   virtual void close() = 0;
 };

@@ -45,22 +45,41 @@ void HeadDirectory::with_client(Work work) {
 
 Directory::WatchId HeadDirectory::watch(ActorId actor_id, const std::string& name,
                                         OnActor on_actor) {
+  return begin_watch([=](auto& head) { return head.watch_actor(actor_id, name, on_actor); },
+                     on_actor);
+}
+
+Directory::WatchId HeadDirectory::watch_in(const std::string& namespace_name,
+                                           const std::string& name, OnActor on_actor) {
+  return begin_watch(
+      [=](auto& head) { return head.watch_actor({}, name, on_actor, namespace_name); }, on_actor);
+}
+
+Directory::WatchId HeadDirectory::watch_supervisor(SupervisorId id, OnSupervisor on_supervisor) {
+  return begin_watch([=](auto& head) { return head.watch_supervisor(id, on_supervisor); },
+                     on_supervisor);
+}
+
+Directory::WatchId HeadDirectory::begin_watch(
+    std::function<std::uint64_t(scheduler::HeadClient&)> begin,
+    std::function<void(Status)> failed) {
   WatchId watch = 0;
   {
     MutexLock lock(mutex_);
     watch = next_watch_++;
     watches_[watch] = {};
   }
-  with_client([this, watch, actor_id, name, on_actor](const Result<Client>& client) {
+  with_client([this, watch, begin = std::move(begin),
+               failed = std::move(failed)](const Result<Client>& client) {
     if (!client.ok()) {
-      loop_.post([on_actor, status = client.status()] { on_actor(status); });
+      loop_.post([failed, status = client.status()] { failed(status); });
       return;
     }
     {
       MutexLock lock(mutex_);
       if (!watches_.contains(watch)) return;  // ended before it began
     }
-    const auto id = (*client)->watch_actor(actor_id, name, on_actor);
+    const auto id = begin(**client);
     bool ended = false;
     {
       MutexLock lock(mutex_);
@@ -109,6 +128,44 @@ void HeadDirectory::kill(ActorId actor_id, bool allow_restart, std::int64_t grac
   });
 }
 
+void HeadDirectory::ask(std::function<void(scheduler::HeadClient&, OnDone)> request, OnDone done) {
+  with_client([request = std::move(request), done = std::move(done)](const Result<Client>& client) {
+    if (!client.ok()) {
+      done(client.status());
+    } else {
+      request(**client, done);
+    }
+  });
+}
+
+void HeadDirectory::get_or_create(wire::ActorSpec spec, OnCreated done) {
+  with_client([spec = std::move(spec), done](const Result<Client>& client) {
+    if (!client.ok()) {
+      done(client.status());
+    } else {
+      (*client)->get_or_create_actor(spec, done);
+    }
+  });
+}
+
+void HeadDirectory::drain(ActorId actor_id, std::int64_t grace_ms, const std::string& reason,
+                          OnDone done) {
+  ask([=](auto& head,
+          OnDone d) { head.kill_actor(actor_id, false, grace_ms, reason, std::move(d), true); },
+      std::move(done));
+}
+
+void HeadDirectory::supervise(wire::SupervisorSpec spec, OnDone done) {
+  ask([spec = std::move(spec)](auto& head,
+                               OnDone d) { head.create_supervisor(spec, std::move(d)); },
+      std::move(done));
+}
+
+void HeadDirectory::end_supervisor(SupervisorId id, const std::string& reason, OnDone done) {
+  ask([=](auto& head, OnDone d) { head.end_supervisor(id, reason, std::move(d)); },
+      std::move(done));
+}
+
 void HeadDirectory::list_nodes(OnNodes done) {
   with_client([done](const Result<Client>& client) {
     if (!client.ok()) {
@@ -147,6 +204,7 @@ std::shared_ptr<Directory> make_head_directory(net::EventLoop& loop, const wire:
         wire::ClientHello hello;
         hello.client_id = ClientId::make(random);
         hello.job_id = spec.job_id;
+        hello.namespace_name = spec.namespace_name;
         hello.name = spec.name.empty() ? spec.type + " " + spec.actor_id.brief() : spec.name;
         hello.kind = "actor";
         return scheduler::HeadClient::connect(loop, net::Address{endpoint.host, endpoint.port, {}},

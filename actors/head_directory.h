@@ -36,12 +36,25 @@ class HeadDirectory final : public Directory {
   void kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms, const std::string& reason,
             OnDone done) override;
   void list_nodes(OnNodes done) override;
+  WatchId watch_in(const std::string& namespace_name, const std::string& name,
+                   OnActor on_actor) override;
+  void get_or_create(wire::ActorSpec spec, OnCreated done) override;
+  void drain(ActorId actor_id, std::int64_t grace_ms, const std::string& reason,
+             OnDone done) override;
+  void supervise(wire::SupervisorSpec spec, OnDone done) override;
+  void end_supervisor(SupervisorId id, const std::string& reason, OnDone done) override;
+  WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor) override;
   void close() override;
 
  private:
   using Work = std::function<void(const Result<Client>&)>;
   // Runs `work` with the client as soon as there is one, or with the reason why there is none.
   void with_client(Work work) TROUPE_EXCLUDES(mutex_);
+  // Begins a watch at the client; `failed` where there is none.
+  WatchId begin_watch(std::function<std::uint64_t(scheduler::HeadClient&)> begin,
+                      std::function<void(Status)> failed) TROUPE_EXCLUDES(mutex_);
+  // Asks what is answered by success or failure.
+  void ask(std::function<void(scheduler::HeadClient&, OnDone)> request, OnDone done);
 
   net::EventLoop& loop_;
   const Connect connect_;

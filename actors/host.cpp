@@ -27,6 +27,10 @@ constexpr Duration kStartTimeout = std::chrono::seconds(30);
 // How long the last answers may take to leave.
 constexpr std::int64_t kFlushMs = 500;
 constexpr Duration kLastAnswersTime = std::chrono::milliseconds(20);
+// Time stays representable.
+constexpr std::int64_t kHealthMsMax = 24LL * 3600 * 1000;
+// How often an actor that drains is looked at.
+constexpr Duration kDrainLook = std::chrono::milliseconds(2);
 // Sockets that came before anybody accepted their purpose.
 constexpr std::size_t kWaitingConnectionsMax = 256;
 
@@ -106,6 +110,11 @@ class Host final : public HostServices {
   void take(QueuedCall call);
   Status save_after(const QueuedCall& call, const Result<wire::Bytes>& result);
   Status save(wire::Bytes answered) TROUPE_REQUIRES(save_mutex_);
+  void begin_draining(const wire::HostStop& stop);
+  void look_at_drain(Deadline deadline);
+  void end_draining(std::size_t calls_dropped);
+  void ask_health();
+  void answer_health();
   void shut_down();
   std::string label() const {
     return spec_.name.empty() ? fmt::format("{} {}", spec_.type, spec_.actor_id.brief())
@@ -147,6 +156,10 @@ class Host final : public HostServices {
   std::uint32_t calls_since_save_ TROUPE_GUARDED_BY(save_mutex_) = 0;
 
   std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
+  bool draining_ = false;                         // this and the next two: loop thread
+  std::optional<net::TimerId> drain_timer_;
+  std::optional<net::TimerId> health_timer_;
+  std::atomic<bool> health_asked_{false};
 
   struct WaitingConnection {
     wire::HostConnection connection;
@@ -169,7 +182,8 @@ void Host::on_message(wire::HostMessage message, UniqueFd fd) {
     start_.set(Started{std::move(*start), std::move(fd)});
   } else if (auto* connection = std::get_if<wire::HostConnection>(&message)) {
     on_connection(std::move(*connection), std::move(fd));
-  } else if (std::get_if<wire::HostStop>(&message)) {
+  } else if (const auto* stop = std::get_if<wire::HostStop>(&message)) {
+    if (stop->drain && ready_) return begin_draining(*stop);
     mailbox_->stop();
     stop_.request_stop();
   } else if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) {
@@ -314,6 +328,7 @@ Status Host::prepare(Started& started) {
   options.client_id = spec_.owner;
   options.image = [image = spec_.image]() -> Result<wire::Image> { return image; };
   options.self = spec_.actor_id;
+  options.self_generation = generation_;
   options.executor = light ? std::shared_ptr<Executor>(light_executor_) : mailbox_;
   options.random = random;
   const net::Token token = options.environment->token;
@@ -444,6 +459,7 @@ int Host::run() {
   accept_connections("", nullptr);  // those that came before the actor was there
   ready_ = true;
   if (!node_.send(wire::HostReady{}).ok()) return 1;
+  if (spec_.health.interval_ms > 0) loop_.post([this] { ask_health(); });
   serve();
   shut_down();
   return 0;
@@ -453,6 +469,7 @@ int Host::run() {
 
 void Host::serve() {
   while (auto item = mailbox_->next()) {
+    if (health_asked_.load(std::memory_order_relaxed)) answer_health();
     if (auto* call = std::get_if<QueuedCall>(&*item)) {
       take(std::move(*call));
     } else {
@@ -513,7 +530,65 @@ Status Host::save(wire::Bytes answered) {
   return {};
 }
 
+// --- health --------------------------------------------------------------------------------------
+
+// The actor's own thread answers, between two calls; the node notices where it does not.
+void Host::ask_health() {
+  if (!health_asked_.exchange(true)) {
+    mailbox_->post([] {});  // wakes it
+  }
+  const auto interval = std::clamp<std::int64_t>(spec_.health.interval_ms, 1, kHealthMsMax);
+  health_timer_ = loop_.call_after(std::chrono::milliseconds(interval), [this] { ask_health(); });
+}
+
+void Host::answer_health() {
+  const Status health = guarded([&] { return actor_->health(); });
+  health_asked_.store(false);
+  (void)node_.send(wire::HostHealth{health});
+}
+
 // --- the end -------------------------------------------------------------------------------------
+
+// Nothing new is taken; what is queued runs until the deadline.
+void Host::begin_draining(const wire::HostStop& stop) {
+  if (std::exchange(draining_, true)) return;
+  Status why =
+      stop.comes_back
+          ? error(Code::kUnavailable,
+                  "the actor takes no new calls here and will be started again: {}", stop.reason)
+          : error(Code::kActorDied, "the actor is being stopped and takes no new calls: {}",
+                  stop.reason);
+  const Deadline deadline =
+      Deadline::after(std::chrono::milliseconds(stop.grace_ms), loop_.clock());
+  // What callers said before this may lie in their sockets still: they are read first.
+  drain_timer_ = loop_.call_after(kDrainLook, [this, why = std::move(why), deadline] {
+    server_->refuse_new(why);
+    look_at_drain(deadline);
+  });
+}
+
+void Host::look_at_drain(Deadline deadline) {
+  drain_timer_.reset();
+  server_->read_roads();
+  const std::size_t open = server_->open_calls();
+  if (open == 0) return end_draining(0);
+  if (deadline.passed(loop_.clock().now())) {
+    // Those that have not begun can be told so for certain.
+    for (const QueuedCall& call : mailbox_->drain()) {
+      server_->answer(call, decorated(error(Code::kActorDied,
+                                            "the actor was stopped before it came to this call"),
+                                      call.method));
+    }
+    return end_draining(open);
+  }
+  drain_timer_ = loop_.call_after(kDrainLook, [this, deadline] { look_at_drain(deadline); });
+}
+
+void Host::end_draining(std::size_t calls_dropped) {
+  (void)node_.send(wire::HostDrained{static_cast<std::int64_t>(calls_dropped)});
+  mailbox_->stop();
+  stop_.request_stop();
+}
 
 void Host::shut_down() {
   mailbox_->stop();
@@ -526,6 +601,8 @@ void Host::shut_down() {
   Promise<void> closed;
   auto done = closed.future();
   loop_.post([this, &closed] {
+    if (health_timer_) loop_.cancel(*health_timer_);
+    if (drain_timer_) loop_.cancel(*drain_timer_);
     node_.stop();
     if (server_) server_->close(kFlushMs);
     // Callers that read their last answers close; a connection that is closed before would lose

@@ -98,6 +98,26 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
   spec.bundle_index = options.bundle_index;
   spec.priority = options.priority;
   spec.detached = options.detached;
+  spec.namespace_name = options.namespace_name;
+  if (!options.namespace_name.empty() && options.name.empty()) {
+    return error(Code::kInvalidArgument,
+                 "ActorOptions: namespace_name '{}' without a name that could be in it",
+                 options.namespace_name);
+  }
+  if (!options.supervisor.empty() && options.max_restarts != 0) {
+    return Status(Code::kInvalidArgument,
+                  "ActorOptions: under a supervisor, that one decides about restarts: leave "
+                  "max_restarts at 0");
+  }
+  spec.supervisor = options.supervisor;
+  if (options.health_interval.count() < 0 || options.health_timeout.count() <= 0) {
+    return Status(Code::kInvalidArgument,
+                  "ActorOptions: health_interval is not negative, and health_timeout is positive");
+  }
+  if (options.health_interval.count() > 0) {
+    spec.health = {.interval_ms = options.health_interval.count(),
+                   .timeout_ms = options.health_timeout.count()};
+  }
   spec.run = options.run;
   spec.rank = options.rank;
   spec.environment = options.environment;

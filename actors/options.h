@@ -19,9 +19,20 @@ enum class Isolation {
   kShared,   // light: thousands in a host process and its one thread (light_actors.h)
 };
 
+// With whom something ends that an actor creates. What a driver creates ends with the driver.
+enum class Owner : std::uint8_t {
+  // The actor's process that creates it: a successor begins anew and nothing is left over.
+  kProcess,
+  // The actor, and not yet when it gets another process, which finds it by its name, or by a handle
+  // in its saved state.
+  kActor,
+  // The driver of the actor's job.
+  kJob,
+};
+
 // How an actor is placed, named and restarted.
 struct ActorOptions {
-  std::string name;  // unique among living actors of the cluster; empty: unnamed
+  std::string name;  // unique among living actors of its namespace; empty: unnamed
   double num_cpus = 1;
   double num_gpus = 0;
   double memory_bytes = 0;
@@ -46,7 +57,18 @@ struct ActorOptions {
   // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it. 0 is
   // that of the submitted job, where the driver is in one.
   int priority = 0;
-  bool detached = false;  // outlives the driver
+  bool detached = false;  // ends with nobody
+  Owner owner = Owner::kProcess;
+  // The namespace of the name; empty: that of the driver, or of the actor, that creates it.
+  std::string namespace_name;
+  // Who restarts it, with others (supervision.h); max_restarts is 0 then. Empty: nobody.
+  SupervisorId supervisor;
+  // How often the actor is asked for its health, 0: never. Its class's `Status health()` or
+  // `bool healthy()` runs on the actor's thread between calls; without either, that the thread
+  // comes to answer is enough. Where the answer is no, or none comes for interval + timeout (so
+  // that is longer than its longest call), the process is killed, and max_restarts applies.
+  std::chrono::milliseconds health_interval{0};
+  std::chrono::milliseconds health_timeout{5'000};
   // How many calls may be in progress at once, and how many more may wait before callers are told
   // kOverloaded; 0: as the class declares (concurrency.h).
   int max_concurrency = 0;

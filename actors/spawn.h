@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -28,6 +29,27 @@ struct KillOptions {
   // The method that runs may finish within this time, and the actor's destructor runs.
   std::chrono::milliseconds grace{0};
   std::string reason = "killed by its user";
+};
+
+// How an actor is ended when it has done what it was asked to. At once it takes no new calls: they
+// end with kActorDied.
+struct StopOptions {
+  // Calls that are queued run, too; without it, only the one that runs.
+  bool drain = true;
+  // After this the process is ended, whatever it still had to do; calls that it did not begin end
+  // with kActorDied, the one that ran with kUnavailable.
+  std::chrono::milliseconds timeout{10'000};
+  std::string reason = "stopped by its user";
+};
+struct StopReport {
+  // Calls that were accepted and not finished. Nothing where its process could not say.
+  std::optional<std::size_t> calls_dropped;
+};
+
+// Where an actor is looked for.
+struct GetOptions {
+  std::string namespace_name;  // empty: the caller's own
+  Duration timeout = kControlTimeout;
 };
 
 // Ends a watch when it goes.
@@ -97,9 +119,33 @@ Result<std::vector<ActorHandle<T>>> spawn_gang(const std::shared_ptr<ActorClient
 
 template <typename T>
 Result<ActorHandle<T>> find(const std::shared_ptr<ActorClient>& client, const std::string& name,
-                            Duration timeout) {
-  auto channel = TROUPE_TRY(client->find(name, kActorInterface<T>, Deadline::after(timeout)));
+                            const GetOptions& options) {
+  auto channel = TROUPE_TRY(client->find(name, options.namespace_name, kActorInterface<T>,
+                                         Deadline::after(options.timeout)));
   return ActorHandle<T>(client, std::move(channel));
+}
+
+template <typename T, typename... A>
+Result<ActorHandle<T>> get_or_create(const std::shared_ptr<ActorClient>& client,
+                                     const ActorOptions& options, A&&... arguments) {
+  auto channel = TROUPE_TRY(client->get_or_create(
+      options, kActorInterface<T>, encode_constructor<T>(std::forward<A>(arguments)...),
+      Deadline::after(kControlTimeout)));
+  return ActorHandle<T>(client, std::move(channel));
+}
+
+inline Result<StopReport> stop(const std::shared_ptr<ActorClient>& client, ActorId actor_id,
+                               const StopOptions& options) {
+  // After its time the process has a moment to say what is left, and the head to hear it.
+  const Deadline deadline = Deadline::after(options.timeout + kControlTimeout);
+  if (options.drain) {
+    return StopReport{
+        TROUPE_TRY(client->drain(actor_id, options.timeout, options.reason, deadline))};
+  }
+  TROUPE_RETURN_IF_ERROR(
+      client->kill(actor_id, false, options.timeout.count(), options.reason, deadline));
+  TROUPE_RETURN_IF_ERROR(client->wait_for_death(actor_id, deadline));
+  return StopReport{};
 }
 
 inline Status kill(const std::shared_ptr<ActorClient>& client, ActorId actor_id,

@@ -47,12 +47,16 @@ struct ClientTag {
 struct GroupTag {
   static constexpr std::string_view kName = "placement group id";
 };
+struct SupervisorTag {
+  static constexpr std::string_view kName = "supervisor id";
+};
 
 using NodeId = Id<NodeTag>;
 using ActorId = Id<ActorTag>;
 using JobId = Id<JobTag>;
 using ClientId = Id<ClientTag>;
 using GroupId = Id<GroupTag>;
+using SupervisorId = Id<SupervisorTag>;
 
 namespace detail {
 // 32 hexadecimal digits to (high, low).

@@ -53,6 +53,13 @@ struct ControlMessage {
     stopJob @43 :StopJob;
     listJobs @44 :ListJobs;
     jobList @45 :JobList;
+    createSupervisor @46 :CreateSupervisor;
+    endSupervisor @47 :EndSupervisor;
+    watchSupervisor @48 :WatchSupervisor;
+    listSupervisors @49 :ListSupervisors;
+    supervisorUpdate @50 :SupervisorUpdate;
+    supervisorList @51 :SupervisorList;
+    drainNode @52 :DrainNode;
   }
 }
 
@@ -64,6 +71,7 @@ struct ClientHello {
   kind @4 :Text;
   reconnect @5 :Bool;
   protocolVersion @6 :UInt32;
+  namespaceName @7 :Text;
 }
 
 struct RunningActor {
@@ -120,6 +128,7 @@ struct StopActor {
   graceMs @2 :Int64;
   reason @3 :Text;
   comesBack @4 :Bool;
+  drain @5 :Bool;
 }
 
 struct ShutdownNode {
@@ -144,6 +153,7 @@ struct ActorExited {
   constructorFailed @3 :Bool;
   cause @4 :T.Status;
   logTail @5 :Text;
+  callsDropped @6 :Int64 = -1;
 }
 
 struct CreateActors {
@@ -151,6 +161,7 @@ struct CreateActors {
   specs @1 :List(T.ActorSpec);
   gang @2 :Bool;
   noWait @3 :Bool;
+  getIfExists @4 :Bool;
 }
 
 struct KillActor {
@@ -159,6 +170,7 @@ struct KillActor {
   allowRestart @2 :Bool;
   graceMs @3 :Int64;
   reason @4 :Text;
+  drain @5 :Bool;
 }
 
 struct WatchActor {
@@ -166,6 +178,7 @@ struct WatchActor {
   actorId @1 :T.Id;
   name @2 :Text;
   stop @3 :Bool;
+  namespaceName @4 :Text;
 }
 
 struct WatchNodes {
@@ -208,6 +221,7 @@ struct ReadLogs {
 struct Reply {
   requestId @0 :UInt64;
   status @1 :T.Status;
+  actorId @2 :T.Id;
 }
 
 struct ActorUpdate {
@@ -346,4 +360,42 @@ struct ListJobs {
 struct JobList {
   requestId @0 :UInt64;
   jobs @1 :List(T.JobInfo);
+}
+
+struct CreateSupervisor {
+  requestId @0 :UInt64;
+  spec @1 :T.SupervisorSpec;
+}
+
+struct EndSupervisor {
+  requestId @0 :UInt64;
+  supervisorId @1 :T.Id;
+  reason @2 :Text;
+}
+
+struct WatchSupervisor {
+  requestId @0 :UInt64;
+  supervisorId @1 :T.Id;
+  stop @2 :Bool;
+}
+
+struct ListSupervisors {
+  requestId @0 :UInt64;
+  includeEnded @1 :Bool;
+}
+
+struct SupervisorUpdate {
+  supervisor @0 :T.SupervisorInfo;
+}
+
+struct SupervisorList {
+  requestId @0 :UInt64;
+  supervisors @1 :List(T.SupervisorInfo);
+}
+
+struct DrainNode {
+  requestId @0 :UInt64;
+  nodeId @1 :T.Id;
+  graceMs @2 :Int64;
+  reason @3 :Text;
 }

@@ -32,6 +32,7 @@ void write(schema::ActorExited::Builder out, const ActorExited& m) {
   out.setConstructorFailed(m.constructor_failed);
   if (!m.cause.ok()) write(out.initCause(), m.cause);
   out.setLogTail(text(m.log_tail));
+  out.setCallsDropped(m.calls_dropped);
 }
 
 constexpr auto kWriteOne = [](auto out, const auto& m) { write(out, m); };
@@ -44,6 +45,7 @@ void write(schema::ClientHello::Builder out, const ClientHello& m) {
   out.setKind(text(m.kind));
   out.setReconnect(m.reconnect);
   out.setProtocolVersion(m.protocol_version);
+  out.setNamespaceName(text(m.namespace_name));
 }
 
 void write(schema::RegisterNode::Builder out, const RegisterNode& m) {
@@ -88,6 +90,7 @@ void write(schema::StopActor::Builder out, const StopActor& m) {
   out.setGraceMs(m.grace_ms);
   out.setReason(text(m.reason));
   out.setComesBack(m.comes_back);
+  out.setDrain(m.drain);
 }
 
 void write(schema::ShutdownNode::Builder out, const ShutdownNode& m) {
@@ -110,6 +113,7 @@ void write(schema::CreateActors::Builder out, const CreateActors& m) {
   write_list([&](auto count) { return out.initSpecs(count); }, m.specs, kWriteOne);
   out.setGang(m.gang);
   out.setNoWait(m.no_wait);
+  out.setGetIfExists(m.get_if_exists);
 }
 
 void write(schema::KillActor::Builder out, const KillActor& m) {
@@ -118,6 +122,7 @@ void write(schema::KillActor::Builder out, const KillActor& m) {
   out.setAllowRestart(m.allow_restart);
   out.setGraceMs(m.grace_ms);
   out.setReason(text(m.reason));
+  out.setDrain(m.drain);
 }
 
 void write(schema::WatchActor::Builder out, const WatchActor& m) {
@@ -125,6 +130,7 @@ void write(schema::WatchActor::Builder out, const WatchActor& m) {
   write(out.initActorId(), m.actor_id);
   out.setName(text(m.name));
   out.setStop(m.stop);
+  out.setNamespaceName(text(m.namespace_name));
 }
 
 void write(schema::WatchNodes::Builder out, const WatchNodes& m) {
@@ -165,6 +171,7 @@ void write(schema::ReadLogs::Builder out, const ReadLogs& m) {
 void write(schema::Reply::Builder out, const Reply& m) {
   out.setRequestId(m.request_id);
   if (!m.status.ok()) write(out.initStatus(), m.status);
+  write(out.initActorId(), m.actor_id);
 }
 
 void write(schema::ActorUpdate::Builder out, const ActorUpdate& m) {
@@ -303,6 +310,44 @@ void write(schema::JobList::Builder out, const JobList& m) {
   write_list([&](auto count) { return out.initJobs(count); }, m.jobs, kWriteOne);
 }
 
+void write(schema::CreateSupervisor::Builder out, const CreateSupervisor& m) {
+  out.setRequestId(m.request_id);
+  write(out.initSpec(), m.spec);
+}
+
+void write(schema::EndSupervisor::Builder out, const EndSupervisor& m) {
+  out.setRequestId(m.request_id);
+  write(out.initSupervisorId(), m.supervisor_id);
+  out.setReason(text(m.reason));
+}
+
+void write(schema::WatchSupervisor::Builder out, const WatchSupervisor& m) {
+  out.setRequestId(m.request_id);
+  write(out.initSupervisorId(), m.supervisor_id);
+  out.setStop(m.stop);
+}
+
+void write(schema::ListSupervisors::Builder out, const ListSupervisors& m) {
+  out.setRequestId(m.request_id);
+  out.setIncludeEnded(m.include_ended);
+}
+
+void write(schema::SupervisorUpdate::Builder out, const SupervisorUpdate& m) {
+  write(out.initSupervisor(), m.supervisor);
+}
+
+void write(schema::SupervisorList::Builder out, const SupervisorList& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initSupervisors(count); }, m.supervisors, kWriteOne);
+}
+
+void write(schema::DrainNode::Builder out, const DrainNode& m) {
+  out.setRequestId(m.request_id);
+  write(out.initNodeId(), m.node_id);
+  out.setGraceMs(m.grace_ms);
+  out.setReason(text(m.reason));
+}
+
 // --- and back ------------------------------------------------------------------------------------
 
 ActorExited read(schema::ActorExited::Reader in) {
@@ -311,7 +356,8 @@ ActorExited read(schema::ActorExited::Reader in) {
           .exit = read(in.getExit()),
           .constructor_failed = in.getConstructorFailed(),
           .cause = read(in.getCause()),
-          .log_tail = text(in.getLogTail())};
+          .log_tail = text(in.getLogTail()),
+          .calls_dropped = in.getCallsDropped()};
 }
 
 RunningActor read(schema::RunningActor::Reader in) {
@@ -334,7 +380,8 @@ ClientHello read(schema::ClientHello::Reader in) {
           .name = text(in.getName()),
           .kind = text(in.getKind()),
           .reconnect = in.getReconnect(),
-          .protocol_version = in.getProtocolVersion()};
+          .protocol_version = in.getProtocolVersion(),
+          .namespace_name = text(in.getNamespaceName())};
 }
 
 RegisterNode read(schema::RegisterNode::Reader in) {
@@ -377,7 +424,8 @@ StopActor read(schema::StopActor::Reader in) {
           .generation = in.getGeneration(),
           .grace_ms = in.getGraceMs(),
           .reason = text(in.getReason()),
-          .comes_back = in.getComesBack()};
+          .comes_back = in.getComesBack(),
+          .drain = in.getDrain()};
 }
 
 ShutdownNode read(schema::ShutdownNode::Reader in) { return {.reason = text(in.getReason())}; }
@@ -396,7 +444,8 @@ CreateActors read(schema::CreateActors::Reader in) {
   return {.request_id = in.getRequestId(),
           .specs = read_list(in.getSpecs(), "specs", kReadOne),
           .gang = in.getGang(),
-          .no_wait = in.getNoWait()};
+          .no_wait = in.getNoWait(),
+          .get_if_exists = in.getGetIfExists()};
 }
 
 KillActor read(schema::KillActor::Reader in) {
@@ -404,14 +453,16 @@ KillActor read(schema::KillActor::Reader in) {
           .actor_id = read_id<ActorId>(in.getActorId()),
           .allow_restart = in.getAllowRestart(),
           .grace_ms = in.getGraceMs(),
-          .reason = text(in.getReason())};
+          .reason = text(in.getReason()),
+          .drain = in.getDrain()};
 }
 
 WatchActor read(schema::WatchActor::Reader in) {
   return {.request_id = in.getRequestId(),
           .actor_id = read_id<ActorId>(in.getActorId()),
           .name = text(in.getName()),
-          .stop = in.getStop()};
+          .stop = in.getStop(),
+          .namespace_name = text(in.getNamespaceName())};
 }
 
 WatchNodes read(schema::WatchNodes::Reader in) {
@@ -447,7 +498,9 @@ ReadLogs read(schema::ReadLogs::Reader in) {
 }
 
 Reply read(schema::Reply::Reader in) {
-  return {.request_id = in.getRequestId(), .status = read(in.getStatus())};
+  return {.request_id = in.getRequestId(),
+          .status = read(in.getStatus()),
+          .actor_id = read_id<ActorId>(in.getActorId())};
 }
 
 ActorUpdate read(schema::ActorUpdate::Reader in) { return {.actor = read(in.getActor())}; }
@@ -571,6 +624,42 @@ JobList read(schema::JobList::Reader in) {
   return {.request_id = in.getRequestId(), .jobs = read_list(in.getJobs(), "jobs", kReadOne)};
 }
 
+CreateSupervisor read(schema::CreateSupervisor::Reader in) {
+  return {.request_id = in.getRequestId(), .spec = read(in.getSpec())};
+}
+
+EndSupervisor read(schema::EndSupervisor::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .supervisor_id = read_id<SupervisorId>(in.getSupervisorId()),
+          .reason = text(in.getReason())};
+}
+
+WatchSupervisor read(schema::WatchSupervisor::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .supervisor_id = read_id<SupervisorId>(in.getSupervisorId()),
+          .stop = in.getStop()};
+}
+
+ListSupervisors read(schema::ListSupervisors::Reader in) {
+  return {.request_id = in.getRequestId(), .include_ended = in.getIncludeEnded()};
+}
+
+SupervisorUpdate read(schema::SupervisorUpdate::Reader in) {
+  return {.supervisor = read(in.getSupervisor())};
+}
+
+SupervisorList read(schema::SupervisorList::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .supervisors = read_list(in.getSupervisors(), "supervisors", kReadOne)};
+}
+
+DrainNode read(schema::DrainNode::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .node_id = read_id<NodeId>(in.getNodeId()),
+          .grace_ms = in.getGraceMs(),
+          .reason = text(in.getReason())};
+}
+
 // Every message of the family, once: M(the schema's number, name).
 #define TROUPE_CONTROL_MESSAGES(M)                \
   M(CLIENT_HELLO, ClientHello)                    \
@@ -618,7 +707,14 @@ JobList read(schema::JobList::Reader in) {
   M(SUBMIT_JOB, SubmitJob)                        \
   M(STOP_JOB, StopJob)                            \
   M(LIST_JOBS, ListJobs)                          \
-  M(JOB_LIST, JobList)
+  M(JOB_LIST, JobList)                            \
+  M(CREATE_SUPERVISOR, CreateSupervisor)          \
+  M(END_SUPERVISOR, EndSupervisor)                \
+  M(WATCH_SUPERVISOR, WatchSupervisor)            \
+  M(LIST_SUPERVISORS, ListSupervisors)            \
+  M(SUPERVISOR_UPDATE, SupervisorUpdate)          \
+  M(SUPERVISOR_LIST, SupervisorList)              \
+  M(DRAIN_NODE, DrainNode)
 
 struct Put {
   schema::ControlMessage::Builder root;

@@ -28,7 +28,13 @@ struct ClientHello {
   // A client that comes back within its grace period keeps its actors.
   bool reconnect = false;
   std::uint32_t protocol_version = kProtocolVersion;  // 0: of before clients said theirs
+  // Where the names that it gives and asks for are; empty: in one that is its job's own.
+  std::string namespace_name;
 };
+// The namespace of a client that named none.
+inline std::string namespace_of_job(JobId job_id) {
+  return job_id.empty() ? std::string() : "job-" + job_id.to_string();
+}
 
 struct RunningActor {
   ActorSpec spec;
@@ -45,6 +51,8 @@ struct ActorExited {
   bool constructor_failed = false;
   Status cause;  // the constructor's or the start's error; ok where the process just ended
   std::string log_tail;
+  // Where it was told to finish what was queued: the calls that it did not get to. -1: unknown.
+  std::int64_t calls_dropped = -1;
 };
 
 // A node joins, or comes back after the connection or the head was lost: then it says what runs.
@@ -100,6 +108,8 @@ struct StopActor {
   std::string reason;
   // Another process of it will be started: what the node keeps of it stays.
   bool comes_back = false;
+  // It takes no new calls, and `grace_ms` is for those that are queued, too.
+  bool drain = false;
 };
 
 // The two phases in which a placement group is reserved: every node that is to hold a part of it is
@@ -158,6 +168,9 @@ struct CreateActors {
   bool gang = false;
   // Refuse at once instead of waiting when they do not fit now.
   bool no_wait = false;
+  // One named actor: where one of this name lives already, that is it. The Reply says which it is.
+  // kInvalidArgument where that is of another type, or was made with other arguments.
+  bool get_if_exists = false;
 };
 struct KillActor {
   std::uint64_t request_id = 0;
@@ -165,6 +178,7 @@ struct KillActor {
   bool allow_restart = false;
   std::int64_t grace_ms = 0;
   std::string reason;
+  bool drain = false;  // as of StopActor
 };
 // Pushes an ActorUpdate now and at each change, until the connection ends or `stop`.
 struct WatchActor {
@@ -172,6 +186,7 @@ struct WatchActor {
   ActorId actor_id;  // empty: by name
   std::string name;
   bool stop = false;
+  std::string namespace_name;  // of the name; empty: the client's own
 };
 struct WatchNodes {
   std::uint64_t request_id = 0;  // pushes a NodeUpdate per node now and at each change
@@ -233,6 +248,35 @@ struct ListJobs {
   std::uint64_t request_id = 0;
   bool include_ended = true;
 };
+// A group of actors that is restarted together (SupervisorSpec); its id is the client's choice.
+struct CreateSupervisor {
+  std::uint64_t request_id = 0;
+  SupervisorSpec spec;
+};
+// Ends the group and all of its members. One that has ended stays so.
+struct EndSupervisor {
+  std::uint64_t request_id = 0;
+  SupervisorId supervisor_id;
+  std::string reason;
+};
+// Pushes a SupervisorUpdate now and at each change, until the connection ends or `stop`.
+struct WatchSupervisor {
+  std::uint64_t request_id = 0;
+  SupervisorId supervisor_id;
+  bool stop = false;
+};
+struct ListSupervisors {
+  std::uint64_t request_id = 0;
+  bool include_ended = true;
+};
+// The node takes nothing new. Actors on it that may be started again finish what is queued, within
+// `grace_ms`, and are started elsewhere; the others run on.
+struct DrainNode {
+  std::uint64_t request_id = 0;
+  NodeId node_id;
+  std::int64_t grace_ms = 0;
+  std::string reason;
+};
 // Ends every non-detached actor of a job, and removes its groups. Where the job was submitted, and
 // a driver inside it asks: those of that driver, for the job may go on.
 struct EndJob {
@@ -280,6 +324,7 @@ struct FollowOutput {
 struct Reply {
   std::uint64_t request_id = 0;
   Status status;
+  ActorId actor_id;  // to CreateActors::get_if_exists: the actor that has the name
 };
 struct ActorUpdate {
   ActorInfo actor;
@@ -309,6 +354,13 @@ struct PlacementGroupList {
 struct JobList {
   std::uint64_t request_id = 0;
   std::vector<JobInfo> jobs;
+};
+struct SupervisorUpdate {
+  SupervisorInfo supervisor;
+};
+struct SupervisorList {
+  std::uint64_t request_id = 0;
+  std::vector<SupervisorInfo> supervisors;
 };
 struct LogText {
   std::uint64_t request_id = 0;
@@ -343,7 +395,8 @@ using ControlMessage =
                  ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles,
                  BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup,
                  ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList, FollowOutput,
-                 OutputLine, SubmitJob, StopJob, ListJobs, JobList>;
+                 OutputLine, SubmitJob, StopJob, ListJobs, JobList, CreateSupervisor, EndSupervisor,
+                 WatchSupervisor, ListSupervisors, SupervisorUpdate, SupervisorList, DrainNode>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

@@ -16,6 +16,8 @@ struct HostMessage {
     hostKeepSegment @6 :HostKeepSegment;
     hostAttachSegment @7 :HostAttachSegment;
     hostAttachReply @8 :HostAttachReply;
+    hostDrained @9 :HostDrained;
+    hostHealth @10 :HostHealth;
   }
 }
 
@@ -41,6 +43,8 @@ struct HostConnection {
 struct HostStop {
   graceMs @0 :Int64;
   reason @1 :Text;
+  drain @2 :Bool;
+  comesBack @3 :Bool;
 }
 
 struct HostReady {
@@ -69,4 +73,12 @@ struct HostAttachSegment {
 struct HostAttachReply {
   requestId @0 :UInt64;
   status @1 :T.Status;
+}
+
+struct HostDrained {
+  callsDropped @0 :Int64;
+}
+
+struct HostHealth {
+  status @0 :T.Status;
 }

@@ -33,6 +33,8 @@ void write(schema::HostConnection::Builder out, const HostConnection& m) {
 void write(schema::HostStop::Builder out, const HostStop& m) {
   out.setGraceMs(m.grace_ms);
   out.setReason(text(m.reason));
+  out.setDrain(m.drain);
+  out.setComesBack(m.comes_back);
 }
 
 void write(schema::HostReady::Builder out, const HostReady& m) {
@@ -63,6 +65,14 @@ void write(schema::HostAttachReply::Builder out, const HostAttachReply& m) {
   if (!m.status.ok()) write(out.initStatus(), m.status);
 }
 
+void write(schema::HostDrained::Builder out, const HostDrained& m) {
+  out.setCallsDropped(m.calls_dropped);
+}
+
+void write(schema::HostHealth::Builder out, const HostHealth& m) {
+  if (!m.status.ok()) write(out.initStatus(), m.status);
+}
+
 HostStart read(schema::HostStart::Reader in) {
   return {.spec = read(in.getSpec()),
           .generation = in.getGeneration(),
@@ -83,7 +93,10 @@ HostConnection read(schema::HostConnection::Reader in) {
 }
 
 HostStop read(schema::HostStop::Reader in) {
-  return {.grace_ms = in.getGraceMs(), .reason = text(in.getReason())};
+  return {.grace_ms = in.getGraceMs(),
+          .reason = text(in.getReason()),
+          .drain = in.getDrain(),
+          .comes_back = in.getComesBack()};
 }
 
 HostReady read(schema::HostReady::Reader in) {
@@ -109,6 +122,10 @@ HostAttachReply read(schema::HostAttachReply::Reader in) {
   return {.request_id = in.getRequestId(), .status = read(in.getStatus())};
 }
 
+HostDrained read(schema::HostDrained::Reader in) { return {.calls_dropped = in.getCallsDropped()}; }
+
+HostHealth read(schema::HostHealth::Reader in) { return {.status = read(in.getStatus())}; }
+
 // Every message of the family, once: M(the schema's number, name).
 #define TROUPE_HOST_MESSAGES(M)             \
   M(HOST_START, HostStart)                  \
@@ -119,7 +136,9 @@ HostAttachReply read(schema::HostAttachReply::Reader in) {
   M(HOST_SAVED_STATE, HostSavedState)       \
   M(HOST_KEEP_SEGMENT, HostKeepSegment)     \
   M(HOST_ATTACH_SEGMENT, HostAttachSegment) \
-  M(HOST_ATTACH_REPLY, HostAttachReply)
+  M(HOST_ATTACH_REPLY, HostAttachReply)     \
+  M(HOST_DRAINED, HostDrained)              \
+  M(HOST_HEALTH, HostHealth)
 
 struct Put {
   schema::HostMessage::Builder root;

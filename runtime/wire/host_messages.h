@@ -44,6 +44,9 @@ struct HostConnection {
 struct HostStop {
   std::int64_t grace_ms = 0;
   std::string reason;
+  // What is queued counts, too, and nothing new is taken. Answered by HostDrained.
+  bool drain = false;
+  bool comes_back = false;  // another process of the actor will be started
 };
 // host → node: the constructor ran (and load(), where there was saved state).
 struct HostReady {
@@ -78,9 +81,20 @@ struct HostAttachReply {
   Status status;
 };
 
+// host → node: it does nothing more, and exits next; at the latest grace_ms after a HostStop with
+// `drain`, however much is left.
+struct HostDrained {
+  std::int64_t calls_dropped = 0;  // that were queued, or cut short
+};
+// host → node: what the actor says of its health, each HealthPolicy::interval_ms; from its own
+// thread, so that silence says something, too.
+struct HostHealth {
+  Status status;
+};
+
 using HostMessage =
     std::variant<HostStart, HostConnection, HostStop, HostReady, HostFailed, HostSavedState,
-                 HostKeepSegment, HostAttachSegment, HostAttachReply>;
+                 HostKeepSegment, HostAttachSegment, HostAttachReply, HostDrained, HostHealth>;
 
 Bytes encode(const HostMessage& message);
 Result<HostMessage> decode_host(std::span<const std::byte> frame);

@@ -81,6 +81,17 @@ struct ActorSpec {
   priority @20 :Int32;
   lightCount @21 :UInt32;
   program @22 :Program;  # null: an actor
+  namespaceName @23 :Text;
+  ownerActor @24 :Id;
+  ownerGeneration @25 :UInt64;
+  supervisor @26 :Id;
+  supervisorOrder @27 :UInt64;
+  health @28 :HealthPolicy;
+}
+
+struct HealthPolicy {
+  intervalMs @0 :Int64;
+  timeoutMs @1 :Int64;
 }
 
 struct ActorInfo {
@@ -101,6 +112,45 @@ struct ActorInfo {
   placementGroup @14 :Id;
   bundleIndex @15 :Int32 = -1;
   lightCount @16 :UInt32;
+  namespaceName @17 :Text;
+  ownerName @18 :Text;
+  ownerActor @19 :Id;
+  detached @20 :Bool;
+  supervisor @21 :Id;
+  callsDropped @22 :Int64 = -1;
+}
+
+struct SupervisorSpec {
+  supervisorId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  restart @3 :RestartPolicy;
+  graceMs @4 :Int64;
+  parent @5 :Id;
+  jobId @6 :Id;
+  owner @7 :Id;
+  ownerActor @8 :Id;
+  ownerGeneration @9 :UInt64;
+  detached @10 :Bool;
+  order @11 :UInt64;
+}
+
+struct SupervisorMember {
+  actor @0 :Id;
+  supervisor @1 :Id;
+}
+
+struct SupervisorInfo {
+  supervisorId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  state @3 :UInt8;
+  parent @4 :Id;
+  members @5 :List(SupervisorMember);
+  restarts @6 :Int32;
+  why @7 :Status;
+  jobId @8 :Id;
+  ownerName @9 :Text;
 }
 
 struct BundleSpec {

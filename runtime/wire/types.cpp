@@ -80,6 +80,30 @@ std::string_view job_state_name(JobState state) {
   return "unknown";
 }
 
+std::string_view restart_strategy_name(RestartStrategy strategy) {
+  switch (strategy) {
+    case RestartStrategy::kOneForOne:
+      return "one-for-one";
+    case RestartStrategy::kAllForOne:
+      return "all-for-one";
+    case RestartStrategy::kRestForOne:
+      return "rest-for-one";
+  }
+  return "unknown";
+}
+
+std::string_view supervisor_state_name(SupervisorState state) {
+  switch (state) {
+    case SupervisorState::kRunning:
+      return "running";
+    case SupervisorState::kRestarting:
+      return "restarting";
+    case SupervisorState::kEnded:
+      return "ended";
+  }
+  return "unknown";
+}
+
 std::string ExitStatus::to_string() const {
   if (signal == 0) return fmt::format("exit code {}", exit_code);
   const char* name = sigabbrev_np(signal);

@@ -44,6 +44,14 @@ struct RestartPolicy {
   friend bool operator==(const RestartPolicy&, const RestartPolicy&) = default;
 };
 
+// How often an actor's process is asked whether it is well, and how long it may take to say so. One
+// that does not, or says no, is killed; its restart policy applies.
+struct HealthPolicy {
+  std::int64_t interval_ms = 0;  // 0: nobody asks
+  std::int64_t timeout_ms = 0;   // longer than its longest call
+  friend bool operator==(const HealthPolicy&, const HealthPolicy&) = default;
+};
+
 // The program that an actor's process runs: the driver's own executable.
 struct Image {
   std::string path;        // as the driver sees it
@@ -78,7 +86,7 @@ using LabelSelector = std::vector<LabelTerm>;
 struct ActorSpec {
   ActorId actor_id;
   std::string type;  // registered name of the actor class
-  std::string name;  // unique among living actors of the cluster; empty: unnamed
+  std::string name;  // unique among living actors of its namespace; empty: unnamed
   Bytes constructor_arguments;
   Resources resources;
   RestartPolicy restart;
@@ -102,7 +110,17 @@ struct ActorSpec {
   // How many light actors its process has room for (actors/light_actor.h); 0: it is an actor
   // itself.
   std::uint32_t light_count = 0;
-  Program program;            // of a job's driver; empty: an actor of `image`
+  Program program;  // of a job's driver; empty: an actor of `image`
+  // Of the name. Empty: that of the client which creates it; the head puts that in.
+  std::string namespace_name;
+  // The actor whose end ends it, instead of `owner`; empty: `owner` it is. With a generation: it
+  // ends already with that process of the owner.
+  ActorId owner_actor;
+  std::uint64_t owner_generation = 0;
+  // Who restarts it, instead of `restart`; its place there comes from the head. Empty: nobody.
+  SupervisorId supervisor;
+  std::uint64_t supervisor_order = 0;
+  HealthPolicy health;
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
   bool is_program() const { return !program.argv.empty(); }
 };
@@ -206,7 +224,71 @@ struct ActorInfo {
   GroupId placement_group;         // empty: none
   std::int32_t bundle_index = -1;  // the bundle it runs in; -1: none yet
   std::uint32_t light_count = 0;   // of its spec
+  std::string namespace_name;
+  std::string owner_name;   // who that is, for people; also where it is detached
+  ActorId owner_actor;      // where that is an actor
+  bool detached = false;    // outlives its owner
+  SupervisorId supervisor;  // empty: none
+  // Where its last process was told to finish what was queued: what it did not get to. -1: unknown.
+  std::int64_t calls_dropped = -1;
   friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
+};
+
+// Which members of a group are restarted when one fails.
+enum class RestartStrategy : std::uint8_t {
+  kOneForOne = 0,   // that one
+  kAllForOne = 1,   // all of them
+  kRestForOne = 2,  // that one and those that were added after it
+};
+std::string_view restart_strategy_name(RestartStrategy strategy);
+
+// A group of actors and of further groups that is restarted by one rule. Where members fail more
+// often than `restart` allows, the group gives up: its parent restarts it whole as one of its own
+// members, or it ends, and with it every member.
+struct SupervisorSpec {
+  SupervisorId supervisor_id;
+  std::string name;  // for people; need not be unique
+  RestartStrategy strategy = RestartStrategy::kOneForOne;
+  RestartPolicy restart;      // of the group together
+  std::int64_t grace_ms = 0;  // what members that are restarted with another may take to finish
+  SupervisorId parent;        // empty: its owner is told when it gives up
+  JobId job_id;
+  ClientId owner;  // as of an actor
+  ActorId owner_actor;
+  std::uint64_t owner_generation = 0;
+  bool detached = false;
+  std::uint64_t order = 0;  // its place in the parent; from the head
+  friend bool operator==(const SupervisorSpec&, const SupervisorSpec&) = default;
+};
+
+enum class SupervisorState : std::uint8_t {
+  kRunning = 0,
+  kRestarting = 1,  // waits until the last process of those that it restarts is gone
+  kEnded = 2,       // for good; `why` says why
+};
+std::string_view supervisor_state_name(SupervisorState state);
+
+// One of the two is set.
+struct SupervisorMember {
+  ActorId actor;
+  SupervisorId supervisor;
+  friend bool operator==(const SupervisorMember&, const SupervisorMember&) = default;
+};
+
+// What the head knows of a supervisor.
+struct SupervisorInfo {
+  SupervisorId supervisor_id;
+  std::string name;
+  RestartStrategy strategy = RestartStrategy::kOneForOne;
+  SupervisorState state = SupervisorState::kRunning;
+  SupervisorId parent;
+  std::vector<SupervisorMember> members;  // the living ones, in the order in which they were added
+  std::int32_t restarts = 0;
+  // The last failure. When kEnded: kAborted where it gave up, kCancelled where it was ended.
+  Status why;
+  JobId job_id;
+  std::string owner_name;
+  friend bool operator==(const SupervisorInfo&, const SupervisorInfo&) = default;
 };
 
 enum class NodeState : std::uint8_t {

@@ -189,6 +189,14 @@ void write(schema::ActorSpec::Builder out, const ActorSpec& value) {
   out.setPriority(value.priority);
   out.setLightCount(value.light_count);
   if (value.program != Program()) write(out.initProgram(), value.program);
+  out.setNamespaceName(text(value.namespace_name));
+  write(out.initOwnerActor(), value.owner_actor);
+  out.setOwnerGeneration(value.owner_generation);
+  write(out.initSupervisor(), value.supervisor);
+  out.setSupervisorOrder(value.supervisor_order);
+  auto health = out.initHealth();
+  health.setIntervalMs(value.health.interval_ms);
+  health.setTimeoutMs(value.health.timeout_ms);
 }
 
 ActorSpec read(schema::ActorSpec::Reader in) {
@@ -217,6 +225,13 @@ ActorSpec read(schema::ActorSpec::Reader in) {
   value.priority = in.getPriority();
   value.light_count = in.getLightCount();
   value.program = read(in.getProgram());
+  value.namespace_name = text(in.getNamespaceName());
+  value.owner_actor = read_id<ActorId>(in.getOwnerActor());
+  value.owner_generation = in.getOwnerGeneration();
+  value.supervisor = read_id<SupervisorId>(in.getSupervisor());
+  value.supervisor_order = in.getSupervisorOrder();
+  value.health = {.interval_ms = in.getHealth().getIntervalMs(),
+                  .timeout_ms = in.getHealth().getTimeoutMs()};
   return value;
 }
 
@@ -238,6 +253,12 @@ void write(schema::ActorInfo::Builder out, const ActorInfo& value) {
   write(out.initPlacementGroup(), value.placement_group);
   out.setBundleIndex(value.bundle_index);
   out.setLightCount(value.light_count);
+  out.setNamespaceName(text(value.namespace_name));
+  out.setOwnerName(text(value.owner_name));
+  write(out.initOwnerActor(), value.owner_actor);
+  out.setDetached(value.detached);
+  write(out.initSupervisor(), value.supervisor);
+  out.setCallsDropped(value.calls_dropped);
 }
 
 ActorInfo read(schema::ActorInfo::Reader in) {
@@ -259,6 +280,77 @@ ActorInfo read(schema::ActorInfo::Reader in) {
   value.placement_group = read_id<GroupId>(in.getPlacementGroup());
   value.bundle_index = in.getBundleIndex();
   value.light_count = in.getLightCount();
+  value.namespace_name = text(in.getNamespaceName());
+  value.owner_name = text(in.getOwnerName());
+  value.owner_actor = read_id<ActorId>(in.getOwnerActor());
+  value.detached = in.getDetached();
+  value.supervisor = read_id<SupervisorId>(in.getSupervisor());
+  value.calls_dropped = in.getCallsDropped();
+  return value;
+}
+
+void write(schema::SupervisorSpec::Builder out, const SupervisorSpec& value) {
+  write(out.initSupervisorId(), value.supervisor_id);
+  out.setName(text(value.name));
+  out.setStrategy(static_cast<std::uint8_t>(value.strategy));
+  write(out.initRestart(), value.restart);
+  out.setGraceMs(value.grace_ms);
+  write(out.initParent(), value.parent);
+  write(out.initJobId(), value.job_id);
+  write(out.initOwner(), value.owner);
+  write(out.initOwnerActor(), value.owner_actor);
+  out.setOwnerGeneration(value.owner_generation);
+  out.setDetached(value.detached);
+  out.setOrder(value.order);
+}
+
+SupervisorSpec read(schema::SupervisorSpec::Reader in) {
+  return {.supervisor_id = read_id<SupervisorId>(in.getSupervisorId()),
+          .name = text(in.getName()),
+          .strategy = read_enum(in.getStrategy(), RestartStrategy::kRestForOne, "strategy"),
+          .restart = read(in.getRestart()),
+          .grace_ms = in.getGraceMs(),
+          .parent = read_id<SupervisorId>(in.getParent()),
+          .job_id = read_id<JobId>(in.getJobId()),
+          .owner = read_id<ClientId>(in.getOwner()),
+          .owner_actor = read_id<ActorId>(in.getOwnerActor()),
+          .owner_generation = in.getOwnerGeneration(),
+          .detached = in.getDetached(),
+          .order = in.getOrder()};
+}
+
+void write(schema::SupervisorInfo::Builder out, const SupervisorInfo& value) {
+  write(out.initSupervisorId(), value.supervisor_id);
+  out.setName(text(value.name));
+  out.setStrategy(static_cast<std::uint8_t>(value.strategy));
+  out.setState(static_cast<std::uint8_t>(value.state));
+  write(out.initParent(), value.parent);
+  write_list([&](auto size) { return out.initMembers(size); }, value.members,
+             [](schema::SupervisorMember::Builder one, const SupervisorMember& member) {
+               write(one.initActor(), member.actor);
+               write(one.initSupervisor(), member.supervisor);
+             });
+  out.setRestarts(value.restarts);
+  if (!value.why.ok()) write(out.initWhy(), value.why);
+  write(out.initJobId(), value.job_id);
+  out.setOwnerName(text(value.owner_name));
+}
+
+SupervisorInfo read(schema::SupervisorInfo::Reader in) {
+  SupervisorInfo value;
+  value.supervisor_id = read_id<SupervisorId>(in.getSupervisorId());
+  value.name = text(in.getName());
+  value.strategy = read_enum(in.getStrategy(), RestartStrategy::kRestForOne, "strategy");
+  value.state = read_enum(in.getState(), SupervisorState::kEnded, "supervisor state");
+  value.parent = read_id<SupervisorId>(in.getParent());
+  value.members = read_list(in.getMembers(), "members", [](schema::SupervisorMember::Reader one) {
+    return SupervisorMember{read_id<ActorId>(one.getActor()),
+                            read_id<SupervisorId>(one.getSupervisor())};
+  });
+  value.restarts = in.getRestarts();
+  value.why = read(in.getWhy());
+  value.job_id = read_id<JobId>(in.getJobId());
+  value.owner_name = text(in.getOwnerName());
   return value;
 }
 

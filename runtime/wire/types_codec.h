@@ -22,6 +22,8 @@ void write(schema::PlacementGroupSpec::Builder out, const PlacementGroupSpec& va
 void write(schema::PlacementGroupInfo::Builder out, const PlacementGroupInfo& value);
 void write(schema::Reservation::Builder out, const Reservation& value);
 void write(schema::JobInfo::Builder out, const JobInfo& value);
+void write(schema::SupervisorSpec::Builder out, const SupervisorSpec& value);
+void write(schema::SupervisorInfo::Builder out, const SupervisorInfo& value);
 
 Endpoint read(schema::Endpoint::Reader in);
 ActorSpec read(schema::ActorSpec::Reader in);
@@ -33,6 +35,8 @@ PlacementGroupSpec read(schema::PlacementGroupSpec::Reader in);
 PlacementGroupInfo read(schema::PlacementGroupInfo::Reader in);
 Reservation read(schema::Reservation::Reader in);
 JobInfo read(schema::JobInfo::Reader in);
+SupervisorSpec read(schema::SupervisorSpec::Reader in);
+SupervisorInfo read(schema::SupervisorInfo::Reader in);
 // A null status is ok.
 Status read(schema::Status::Reader in);
 

@@ -52,6 +52,12 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
     std::string name;
     std::uint64_t request_id = 0;  // of a WatchActor that was not answered yet
     OnActor on_actor;
+    std::string namespace_name;  // of the name; never empty where it is given one
+  };
+  struct SupervisorWatch {
+    SupervisorId supervisor_id;
+    std::uint64_t request_id = 0;
+    OnSupervisor on_supervisor;
   };
   struct GroupWatch {
     GroupId group_id;  // empty until a watch by name has its first update
@@ -75,6 +81,13 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void received(std::span<const std::byte> frame);
   void updated(const wire::ActorInfo& actor);
   void updated(const wire::PlacementGroupInfo& group);
+  void updated(const wire::SupervisorInfo& supervisor);
+  void send_supervisor_watch(WatchId id);
+  bool unwatch_supervisor(WatchId id);
+  std::string own_namespace() const {
+    return hello.namespace_name.empty() ? wire::namespace_of_job(hello.job_id)
+                                        : hello.namespace_name;
+  }
   void answered(std::uint64_t request_id, wire::ControlMessage message);
   void send_watch(WatchId id);
   void send_group_watch(WatchId id);
@@ -96,6 +109,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::map<std::uint64_t, Request> requests;  // unanswered, in order
   std::map<WatchId, Watch> watches;
   std::map<WatchId, GroupWatch> group_watches;
+  std::map<WatchId, SupervisorWatch> supervisor_watches;
   std::vector<OnNode> node_watchers;
 };
 
@@ -154,6 +168,9 @@ void HeadClient::State::resume() {
   for (auto& [id, watch] : group_watches) {
     if (watch.request_id == 0) send_group_watch(id);
   }
+  for (auto& [id, watch] : supervisor_watches) {
+    if (watch.request_id == 0) send_supervisor_watch(id);
+  }
   if (!node_watchers.empty()) send_node_watch();
 }
 
@@ -208,9 +225,11 @@ void HeadClient::State::give_up(const Status& why) {
   auto failed = std::exchange(requests, {});
   auto ended = std::exchange(watches, {});
   auto ended_groups = std::exchange(group_watches, {});
+  auto ended_supervisors = std::exchange(supervisor_watches, {});
   for (auto& [id, request] : failed) request.done(why);
   for (auto& [id, watch] : ended) watch.on_actor(why);
   for (auto& [id, watch] : ended_groups) watch.on_group(why);
+  for (auto& [id, watch] : ended_supervisors) watch.on_supervisor(why);
   // A later request tries once more.
 }
 
@@ -219,6 +238,7 @@ void HeadClient::State::end() {
   requests.clear();
   watches.clear();
   group_watches.clear();
+  supervisor_watches.clear();
   node_watchers.clear();
   if (connection) connection->close();
   connection.reset();
@@ -259,6 +279,8 @@ void HeadClient::State::received(std::span<const std::byte> frame) {
     updated(update->actor);
   } else if (const auto* group = std::get_if<wire::PlacementGroupUpdate>(&*message)) {
     updated(group->group);
+  } else if (const auto* supervisor = std::get_if<wire::SupervisorUpdate>(&*message)) {
+    updated(supervisor->supervisor);
   } else if (const auto* changed = std::get_if<wire::NodeUpdate>(&*message)) {
     for (const auto& on_node : std::vector<OnNode>(node_watchers)) on_node(changed->node);
   } else if (const std::uint64_t id = request_id_of(*message); id != 0) {
@@ -279,7 +301,9 @@ void HeadClient::State::answered(std::uint64_t request_id, wire::ControlMessage 
 void HeadClient::State::send_watch(WatchId id) {
   Watch& watch = watches.at(id);
   watch.request_id = next_request;
-  ask(wire::WatchActor{.actor_id = watch.actor_id, .name = watch.name},
+  ask(
+      wire::WatchActor{
+          .actor_id = watch.actor_id, .name = watch.name, .namespace_name = watch.namespace_name},
       [self = shared_from_this(), id](Result<wire::ControlMessage> answer) {
         const auto found = self->watches.find(id);
         if (found == self->watches.end()) return;
@@ -295,7 +319,8 @@ void HeadClient::State::send_watch(WatchId id) {
 void HeadClient::State::updated(const wire::ActorInfo& actor) {
   std::vector<OnActor> callbacks;
   for (auto& [id, watch] : watches) {
-    if (watch.actor_id.empty() && !watch.name.empty() && watch.name == actor.name) {
+    if (watch.actor_id.empty() && !watch.name.empty() && watch.name == actor.name &&
+        watch.namespace_name == actor.namespace_name) {
       watch.actor_id = actor.actor_id;
     }
     if (watch.actor_id == actor.actor_id) callbacks.push_back(watch.on_actor);
@@ -334,6 +359,48 @@ void HeadClient::State::updated(const wire::PlacementGroupInfo& group) {
     if (closed) return;
     callback(group);
   }
+}
+
+void HeadClient::State::send_supervisor_watch(WatchId id) {
+  SupervisorWatch& watch = supervisor_watches.at(id);
+  watch.request_id = next_request;
+  ask(wire::WatchSupervisor{.supervisor_id = watch.supervisor_id},
+      [self = shared_from_this(), id](Result<wire::ControlMessage> answer) {
+        const auto found = self->supervisor_watches.find(id);
+        if (found == self->supervisor_watches.end()) return;
+        found->second.request_id = 0;
+        const Status status = answer.ok() ? status_of(*answer) : answer.status();
+        if (status.ok()) return;  // its state comes as an update
+        auto on_supervisor = std::move(found->second.on_supervisor);
+        self->supervisor_watches.erase(found);
+        on_supervisor(status);
+      });
+}
+
+void HeadClient::State::updated(const wire::SupervisorInfo& supervisor) {
+  std::vector<OnSupervisor> callbacks;
+  for (auto& [id, watch] : supervisor_watches) {
+    if (watch.supervisor_id == supervisor.supervisor_id) callbacks.push_back(watch.on_supervisor);
+  }
+  for (const auto& callback : callbacks) {
+    if (closed) return;
+    callback(supervisor);
+  }
+}
+
+bool HeadClient::State::unwatch_supervisor(WatchId id) {
+  const auto found = supervisor_watches.find(id);
+  if (found == supervisor_watches.end()) return false;
+  const SupervisorId supervisor_id = found->second.supervisor_id;
+  supervisor_watches.erase(found);
+  const bool last =
+      std::none_of(supervisor_watches.begin(), supervisor_watches.end(),
+                   [&](const auto& w) { return w.second.supervisor_id == supervisor_id; });
+  if (last) {
+    ask(wire::WatchSupervisor{.supervisor_id = supervisor_id, .stop = true},
+        [](Result<wire::ControlMessage>) {});
+  }
+  return true;
 }
 
 // Said again on each connection; an attempt that a lost connection leaves unanswered does no harm.
@@ -391,13 +458,25 @@ void HeadClient::create_actors(std::vector<wire::ActorSpec> specs, bool gang, bo
   });
 }
 
+void HeadClient::get_or_create_actor(wire::ActorSpec spec, OnCreated done) {
+  state_->loop.post([state = state_, spec = std::move(spec), done]() mutable {
+    wire::CreateActors create{.specs = {std::move(spec)}, .get_if_exists = true};
+    state->ask(std::move(create), [done](Result<wire::ControlMessage> answer) {
+      const Status status = answer.ok() ? status_of(*answer) : answer.status();
+      if (!status.ok()) return done(status);
+      done(std::get<wire::Reply>(*answer).actor_id);
+    });
+  });
+}
+
 void HeadClient::kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
-                            const std::string& reason, OnStatus done) {
-  state_->loop.post([state = state_, actor_id, allow_restart, grace_ms, reason, done] {
+                            const std::string& reason, OnStatus done, bool drain) {
+  state_->loop.post([state = state_, actor_id, allow_restart, grace_ms, reason, done, drain] {
     state->ask(wire::KillActor{.actor_id = actor_id,
                                .allow_restart = allow_restart,
                                .grace_ms = grace_ms,
-                               .reason = reason},
+                               .reason = reason,
+                               .drain = drain},
                [done](Result<wire::ControlMessage> answer) {
                  done(answer.ok() ? status_of(*answer) : answer.status());
                });
@@ -411,11 +490,16 @@ HeadClient::WatchId HeadClient::next_watch() {
 }
 
 HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string& name,
-                                            OnActor on_actor) {
+                                            OnActor on_actor, const std::string& namespace_name) {
   const WatchId id = next_watch();
-  state_->loop.post([state = state_, id, actor_id, name, on_actor] {
+  state_->loop.post([state = state_, id, actor_id, name, on_actor, namespace_name] {
     if (state->closed) return;
-    state->watches[id] = {actor_id, actor_id.empty() ? name : std::string(), 0, on_actor};
+    state->watches[id] = {actor_id, {}, 0, on_actor, {}};
+    if (actor_id.empty()) {
+      state->watches[id].name = name;
+      state->watches[id].namespace_name =
+          namespace_name.empty() ? state->own_namespace() : namespace_name;
+    }
     state->send_watch(id);
   });
   return id;
@@ -423,6 +507,7 @@ HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string&
 
 void HeadClient::unwatch(WatchId watch) {
   state_->loop.post([state = state_, watch] {
+    if (state->unwatch_supervisor(watch)) return;
     const auto found = state->watches.find(watch);
     if (found == state->watches.end()) return;
     const ActorId actor_id = found->second.actor_id;
@@ -541,6 +626,54 @@ void HeadClient::list_groups(bool include_removed, OnGroups done) {
   });
 }
 
+void HeadClient::create_supervisor(wire::SupervisorSpec spec, OnStatus done) {
+  state_->loop.post([state = state_, spec = std::move(spec), done]() mutable {
+    state->ask(wire::CreateSupervisor{.spec = std::move(spec)},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
+void HeadClient::end_supervisor(SupervisorId id, const std::string& reason, OnStatus done) {
+  state_->loop.post([state = state_, id, reason, done] {
+    state->ask(wire::EndSupervisor{.supervisor_id = id, .reason = reason},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
+HeadClient::WatchId HeadClient::watch_supervisor(SupervisorId supervisor_id,
+                                                 OnSupervisor on_supervisor) {
+  const WatchId id = next_watch();
+  state_->loop.post([state = state_, id, supervisor_id, on_supervisor] {
+    if (state->closed) return;
+    state->supervisor_watches[id] = {supervisor_id, 0, on_supervisor};
+    state->send_supervisor_watch(id);
+  });
+  return id;
+}
+
+void HeadClient::list_supervisors(bool include_ended, OnSupervisors done) {
+  state_->loop.post([state = state_, include_ended, done] {
+    state->ask(wire::ListSupervisors{.include_ended = include_ended},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(member(answer, &wire::SupervisorList::supervisors));
+               });
+  });
+}
+
+void HeadClient::drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason,
+                            OnStatus done) {
+  state_->loop.post([state = state_, node_id, grace_ms, reason, done] {
+    state->ask(wire::DrainNode{.node_id = node_id, .grace_ms = grace_ms, .reason = reason},
+               [done](Result<wire::ControlMessage> answer) {
+                 done(answer.ok() ? status_of(*answer) : answer.status());
+               });
+  });
+}
+
 void HeadClient::list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done) {
   state_->loop.post([state = state_, after_sequence, count_max, done] {
     state->ask(wire::ListEvents{.after_sequence = after_sequence, .count_max = count_max},
@@ -592,6 +725,16 @@ Result<std::vector<wire::EventRecord>> HeadClient::events(std::uint64_t after_se
                                                           Deadline deadline) {
   return wait_for<Result<std::vector<wire::EventRecord>>>(
       deadline, [&](auto done) { list_events(after_sequence, count_max, std::move(done)); });
+}
+Result<std::vector<wire::SupervisorInfo>> HeadClient::supervisors(bool include_ended,
+                                                                  Deadline deadline) {
+  return wait_for<Result<std::vector<wire::SupervisorInfo>>>(
+      deadline, [&](auto done) { list_supervisors(include_ended, std::move(done)); });
+}
+Status HeadClient::drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason,
+                         Deadline deadline) {
+  return wait_for<Status>(
+      deadline, [&](auto done) { drain_node(node_id, grace_ms, reason, std::move(done)); });
 }
 Status HeadClient::stop(const std::string& reason, Deadline deadline) {
   return wait_for<Status>(deadline, [&](auto done) { stop_cluster(reason, std::move(done)); });

@@ -38,6 +38,9 @@ class HeadClient {
   using OnNodes = std::function<void(Result<std::vector<wire::NodeInfo>>)>;
   using OnActors = std::function<void(Result<std::vector<wire::ActorInfo>>)>;
   using OnGroup = std::function<void(Result<wire::PlacementGroupInfo>)>;
+  using OnCreated = std::function<void(Result<ActorId>)>;
+  using OnSupervisor = std::function<void(Result<wire::SupervisorInfo>)>;
+  using OnSupervisors = std::function<void(Result<std::vector<wire::SupervisorInfo>>)>;
   using OnGroups = std::function<void(Result<std::vector<wire::PlacementGroupInfo>>)>;
   using OnEvents = std::function<void(Result<std::vector<wire::EventRecord>>)>;
 
@@ -50,17 +53,23 @@ class HeadClient {
 
   // `done` when the head has accepted or refused them, not when they run.
   void create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait, OnStatus done);
+  // The living actor of the spec's name, or a new one: `done` says which it is.
+  void get_or_create_actor(wire::ActorSpec spec, OnCreated done);
   void kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
-                  const std::string& reason, OnStatus done);
+                  const std::string& reason, OnStatus done, bool drain = false);
   // Calls `on_actor` now and at each change, until unwatch; an error is the last call. `actor_id`
-  // empty: the living actor called `name`.
-  WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor);
+  // empty: the living actor called `name` in that namespace; empty: the client's own.
+  WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor,
+                      const std::string& namespace_name = {});
+  // Of a watch of an actor or of a supervisor.
   void unwatch(WatchId watch);
   // Calls `on_node` for every node now and when one joins, changes its state or dies, until
   // close(); again for all of them when the head was away. Not when only what is free of a node
   // changes.
   void watch_nodes(OnNode on_node);
   void list_nodes(OnNodes done);
+  // `done` when the node is told, not when it is empty.
+  void drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason, OnStatus done);
   void list_actors(bool include_dead, OnActors done);
   void list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done);
   // `done` when the head has accepted or refused it, not when it is reserved: watch_group tells
@@ -71,6 +80,11 @@ class HeadClient {
   WatchId watch_group(GroupId group_id, const std::string& name, OnGroup on_group);
   void unwatch_group(WatchId watch);
   void list_groups(bool include_removed, OnGroups done);
+  void create_supervisor(wire::SupervisorSpec spec, OnStatus done);
+  void end_supervisor(SupervisorId id, const std::string& reason, OnStatus done);
+  // As watch_actor.
+  WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor);
+  void list_supervisors(bool include_ended, OnSupervisors done);
   // Ends every actor of the job that is not detached, and removes its placement groups.
   void end_job(JobId job_id, const std::string& reason, OnStatus done);
   // Any other request; only such as may be repeated. `done` gets the message that answers it.
@@ -86,6 +100,8 @@ class HeadClient {
   Result<std::vector<wire::NodeInfo>> nodes(Deadline deadline);
   Result<std::vector<wire::ActorInfo>> actors(bool include_dead, Deadline deadline);
   Result<std::vector<wire::PlacementGroupInfo>> groups(bool include_removed, Deadline deadline);
+  Result<std::vector<wire::SupervisorInfo>> supervisors(bool include_ended, Deadline deadline);
+  Status drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason, Deadline deadline);
   Result<std::vector<wire::EventRecord>> events(std::uint64_t after_sequence,
                                                 std::uint32_t count_max, Deadline deadline);
   Status stop(const std::string& reason, Deadline deadline);

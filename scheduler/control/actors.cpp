@@ -54,9 +54,16 @@ void HeadState::create(wire::ActorSpec spec, std::uint64_t gang) {
   actor.info.resources = spec.resources;
   actor.info.placement_group = spec.placement_group;
   actor.info.light_count = spec.light_count;
+  actor.info.namespace_name = spec.namespace_name;
+  actor.info.owner_name = owner_name(spec.owner, spec.owner_actor);
+  actor.info.owner_actor = spec.owner_actor;
+  actor.info.detached = spec.detached;
+  actor.info.supervisor = spec.supervisor;
   actor.spec = std::move(spec);
   if (actor.in_group()) groups_.at(actor.spec.placement_group).actors.insert(actor.spec.actor_id);
-  if (!actor.spec.name.empty()) living_names_[actor.spec.name] = actor.spec.actor_id;
+  if (!actor.spec.name.empty()) living_names_[name_of(actor.spec)] = actor.spec.actor_id;
+  own(actor);
+  join_supervisor(actor);
   ++living_count_;
   deltas_.push_back(ActorCreated{actor.spec, gang});
   log_event("actor_created", {}, actor.spec.actor_id, 0,
@@ -80,6 +87,7 @@ void HeadState::on(PeerId peer, wire::ActorStarted& message) {
   if (actor == nullptr) return;
   actor->started = true;
   actor->info.pid = message.pid;
+  actor->info.calls_dropped = -1;
   changed(*actor);
 }
 
@@ -103,6 +111,7 @@ void HeadState::on(PeerId peer, wire::ActorExited& message) {
   if (node == nullptr) return;
   if (ActorRecord* actor = current(peer, message.actor_id, message.generation)) {
     note_exit(*actor, message);
+    actor->info.calls_dropped = message.calls_dropped;
     return process_gone(*actor, death_of(*actor, node->info.name, message), Duration::zero());
   }
   // A process that nobody wanted any more. A place that is kept for a next process stays kept.
@@ -113,9 +122,8 @@ void HeadState::on(PeerId peer, wire::ActorExited& message) {
   if (!kept) free_lease(*node, {message.actor_id, message.generation});
 }
 
-bool HeadState::may_restart(ActorRecord& actor) const {
-  const wire::RestartPolicy& policy = actor.spec.restart;
-  auto& restarts = actor.restarts_unix_us;
+bool HeadState::may_restart(const wire::RestartPolicy& policy,
+                            std::vector<std::int64_t>& restarts) const {
   // A window that began before the calendar's first day forgets nothing.
   if (policy.window_ms > 0 && policy.window_ms < now_.unix_us / 1000) {
     const std::int64_t oldest = now_.unix_us - policy.window_ms * 1000;
@@ -129,9 +137,8 @@ bool HeadState::may_restart(ActorRecord& actor) const {
 }
 
 // Doubles with each restart that still counts.
-Duration HeadState::back_off(const ActorRecord& actor) {
-  const wire::RestartPolicy& policy = actor.spec.restart;
-  const std::size_t doublings = std::min<std::size_t>(actor.restarts_unix_us.size(), 30);
+Duration HeadState::back_off(const wire::RestartPolicy& policy, std::size_t restarts) {
+  const std::size_t doublings = std::min<std::size_t>(restarts, 30);
   const std::int64_t initial = std::clamp<std::int64_t>(policy.backoff_initial_ms, 0, 1'000'000);
   const std::int64_t longest = std::clamp<std::int64_t>(policy.backoff_max_ms, 0, kBackOffMsMax);
   return std::chrono::milliseconds(std::min(initial << doublings, longest));
@@ -146,7 +153,12 @@ void HeadState::process_gone(ActorRecord& actor, Status cause, Duration restart_
   actor.stopping = false;
   actor.restart_after_stop = false;
   if (!wanted || stopping()) return bury(actor, std::move(cause));
-  if (!may_restart(actor)) {
+  owner_ended(actor, false);
+  if (actor.barrier.empty() && std::exchange(actor.moving, false)) {
+    return await_restart(actor, cause, restart_delay, "actor_moving");
+  }
+  if (!actor.spec.supervisor.empty()) return supervised_gone(actor, cause, restart_delay);
+  if (!may_restart(actor.spec.restart, actor.restarts_unix_us)) {
     const wire::RestartPolicy& policy = actor.spec.restart;
     if (policy.max_restarts > 0) {
       const std::string window =
@@ -156,19 +168,30 @@ void HeadState::process_gone(ActorRecord& actor, Status cause, Duration restart_
     }
     return bury(actor, std::move(cause));
   }
-  const Duration wait = std::max(back_off(actor), restart_delay);
+  const Duration wait =
+      std::max(back_off(actor.spec.restart, actor.restarts_unix_us.size()), restart_delay);
   actor.restarts_unix_us.push_back(now_.unix_us);
-  actor.restart_at = now_.steady + wait;
+  await_restart(actor, cause, wait);
+}
+
+// It gets another process, after `wait`; without one, when its supervisor says so.
+void HeadState::await_restart(ActorRecord& actor, const Status& cause, std::optional<Duration> wait,
+                              const char* event) {
   actor.info.state = wire::ActorState::kRestarting;
   actor.info.restarts += 1;
   actor.info.death = cause;
   // Its place is kept for the next process, unless the node takes nothing new, or the bundle is
   // there no more.
   if (!has_place(actor)) free_lease_of(actor);
-  arm(*actor.restart_at, TimerKind::kActor, actor.spec.actor_id.high, actor.spec.actor_id.low);
-  log_event("actor_restarting", actor.info.node_id, actor.spec.actor_id, actor.info.generation,
-            fmt::format("{}; restart {} in {} ms", cause.message(), actor.info.restarts,
-                        std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()));
+  std::string when = "with its group";
+  if (wait) {
+    actor.restart_at = now_.steady + *wait;
+    arm(*actor.restart_at, TimerKind::kActor, actor.spec.actor_id.high, actor.spec.actor_id.low);
+    when = fmt::format("in {} ms",
+                       std::chrono::duration_cast<std::chrono::milliseconds>(*wait).count());
+  }
+  log_event(event, actor.info.node_id, actor.spec.actor_id, actor.info.generation,
+            fmt::format("{}; restart {} {}", cause.message(), actor.info.restarts, when));
   changed(actor);
 }
 
@@ -200,8 +223,10 @@ void HeadState::bury(ActorRecord& actor, Status death) {
   const bool typed = death.code() == Code::kActorDied || death.code() == Code::kAborted;
   actor.info.death = typed ? death : Status(Code::kActorDied, death.to_string());
   --living_count_;
-  const auto named = living_names_.find(actor.spec.name);
-  if (named != living_names_.end() && named->second == id) living_names_.erase(named);
+  release_name(actor);
+  disown(actor);
+  owner_ended(actor, true);
+  leave_supervisor(actor);
   log_event("actor_died", actor.info.node_id, id, actor.info.generation,
             actor.info.death.message());
   changed(actor);
@@ -225,17 +250,18 @@ void HeadState::forget_old_actors() {
 }
 
 void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t grace_ms,
-                          const std::string& reason) {
+                          const std::string& reason, bool drain) {
   if (actor.dead()) return;
   if (actor.has_process()) {
     actor.restart_after_stop = allow_restart && (!actor.stopping || actor.restart_after_stop);
     actor.stopping = true;
+    if (!actor.restart_after_stop) release_name(actor);  // another one may take it at once
     actor.info.death = error(Code::kActorDied, "{} was ended: {}", describe(actor), reason);
     changed(actor);
     const auto node = nodes_.find(actor.info.node_id);
     if (node != nodes_.end() && node->second.peer != 0) {
       send(node->second.peer, wire::StopActor{actor.spec.actor_id, actor.info.generation, grace_ms,
-                                              reason, actor.restart_after_stop});
+                                              reason, actor.restart_after_stop, drain});
     }
     return;  // else the node is told when it comes back
   }
@@ -247,7 +273,9 @@ void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t g
     if (entry != queue_.end()) others = entry->second.members;
   }
   const std::string who = describe(actor);
-  bury(actor, error(Code::kActorDied, "{} was ended before it ran: {}", who, reason));
+  bury(actor,
+       error(Code::kActorDied, "{} was ended {}: {}", who,
+             actor.info.generation == 0 ? "before it ran" : "before its next process", reason));
   for (const ActorId& id : others) {
     ActorRecord& other = actors_.at(id);
     if (other.dead()) continue;

@@ -59,6 +59,7 @@ void HeadState::on(PeerId peer, wire::ClientHello& message) {
   client.job_id = message.job_id;
   client.name = message.name;
   client.kind = message.kind;
+  client.namespace_name = message.namespace_name;
   client.peer = peer;
   client.return_by.reset();
   peers_[peer].client_id = message.client_id;
@@ -73,6 +74,10 @@ void HeadState::drop_watches(PeerId peer, const PeerRecord& record) {
   for (const GroupId& id : record.watched_groups) {
     const auto group = groups_.find(id);
     if (group != groups_.end()) group->second.watchers.erase(peer);
+  }
+  for (const SupervisorId& id : record.watched_supervisors) {
+    const auto supervisor = supervisors_.find(id);
+    if (supervisor != supervisors_.end()) supervisor->second.watchers.erase(peer);
   }
 }
 
@@ -93,7 +98,8 @@ void HeadState::peer_closed(PeerId peer) {
 void HeadState::owner_gone(const ClientRecord& client) {
   std::vector<ActorId> owned;
   for (const auto& [id, actor] : actors_) {
-    if (!actor.dead() && !actor.spec.detached && actor.spec.owner == client.client_id) {
+    if (!actor.dead() && !actor.spec.detached && actor.spec.owner == client.client_id &&
+        actor.spec.owner_actor.empty()) {
       owned.push_back(id);
     }
   }
@@ -103,12 +109,22 @@ void HeadState::owner_gone(const ClientRecord& client) {
       groups.push_back(id);
     }
   }
-  if (owned.empty() && groups.empty()) return;
+  std::vector<SupervisorId> supervisors;
+  for (const auto& [id, supervisor] : supervisors_) {
+    if (!supervisor.ended() && !supervisor.spec.detached &&
+        supervisor.spec.owner == client.client_id && supervisor.spec.owner_actor.empty()) {
+      supervisors.push_back(id);
+    }
+  }
+  if (owned.empty() && groups.empty() && supervisors.empty()) return;
   const std::string who = client.name.empty() ? client.client_id.brief() : client.name;
   log_event("owner_gone", {}, {}, 0,
             fmt::format("{} is gone; its {} actors and {} placement groups end with it", who,
                         owned.size(), groups.size()));
   const std::string reason = fmt::format("its owner ({}) is gone", who);
+  for (const SupervisorId& id : supervisors) {
+    end_supervisor(supervisors_.at(id), Status(Code::kCancelled, reason));
+  }
   end_actors(owned, reason);
   remove_groups(groups, reason);
 }
@@ -122,7 +138,7 @@ void HeadState::end_actors(const std::vector<ActorId>& ids, const std::string& r
 
 Status HeadState::check_specs(const std::vector<wire::ActorSpec>& specs) const {
   std::set<ActorId> ids;
-  std::set<std::string> names;
+  std::set<Name> names;
   for (const wire::ActorSpec& spec : specs) {
     if (spec.actor_id.empty() || !ids.insert(spec.actor_id).second ||
         actors_.contains(spec.actor_id)) {
@@ -132,11 +148,14 @@ Status HeadState::check_specs(const std::vector<wire::ActorSpec>& specs) const {
     TROUPE_RETURN_IF_ERROR(validate(spec.resources).with("actor", spec.type));
     TROUPE_RETURN_IF_ERROR(validate(spec.label_selector).with("actor", spec.type));
     TROUPE_RETURN_IF_ERROR(validate(spec.label_preference).with("actor", spec.type));
+    TROUPE_RETURN_IF_ERROR(check_owner(spec.owner_actor, spec.owner_generation, spec.detached)
+                               .with("actor", spec.type));
+    TROUPE_RETURN_IF_ERROR(check_supervised(spec));
     if (spec.name.empty()) continue;
-    if (living_names_.contains(spec.name) || !names.insert(spec.name).second) {
+    if (named(name_of(spec)) != nullptr || !names.insert(name_of(spec)).second) {
       return error(Code::kAlreadyExists,
-                   "an actor named '{}' lives already: take another name, or get that one",
-                   spec.name);
+                   "an actor named {} lives already: take another name, or get that one",
+                   describe(name_of(spec)));
     }
   }
   return {};
@@ -233,13 +252,18 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
     return reply(peer, message.request_id,
                  Status(Code::kFailedPrecondition, "only a client creates actors"));
   }
+  for (wire::ActorSpec& spec : message.specs) {
+    if (spec.namespace_name.empty()) spec.namespace_name = namespace_of(*client);
+  }
   // The same request again, after a reconnection: it is done.
   bool repeated = !message.specs.empty();
   for (const wire::ActorSpec& spec : message.specs) {
     const auto known = actors_.find(spec.actor_id);
     repeated = repeated && known != actors_.end() && known->second.spec.type == spec.type;
   }
-  if (repeated) return reply(peer, message.request_id, {});
+  if (repeated) {
+    return send(peer, wire::Reply{message.request_id, {}, message.specs.front().actor_id});
+  }
   Status status;
   for (wire::ActorSpec& spec : message.specs) {
     if (status.ok()) status = join_job(*client, spec.job_id, spec.priority);
@@ -247,10 +271,18 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
       status = error(Code::kInvalidArgument, "{} is a program: submit it as a job", spec.type);
     }
   }
-  if (status.ok()) status = check_new(message.specs, message.gang, message.no_wait);
-  const bool good = status.ok();
-  reply(peer, message.request_id, std::move(status));
-  if (!good) return;
+  if (!status.ok()) return reply(peer, message.request_id, std::move(status));
+  if (message.get_if_exists) {
+    const Result<ActorId> there =
+        message.specs.size() == 1
+            ? existing(message.specs.front())
+            : Status(Code::kInvalidArgument, "getting or creating takes one actor");
+    if (!there.ok()) return reply(peer, message.request_id, there.status());
+    if (!there->empty()) return send(peer, wire::Reply{message.request_id, {}, *there});
+  }
+  status = check_new(message.specs, message.gang, message.no_wait);
+  if (!status.ok()) return reply(peer, message.request_id, std::move(status));
+  send(peer, wire::Reply{message.request_id, {}, message.specs.front().actor_id});
   const std::uint64_t gang = message.gang ? next_order_++ : 0;
   if (message.gang) {
     // It stands in line as one.
@@ -277,18 +309,21 @@ void HeadState::on(PeerId peer, wire::KillActor& message) {
   }
   reply(peer, message.request_id, {});
   end_actor(found->second, message.allow_restart, message.grace_ms,
-            message.reason.empty() ? "it was killed on request" : message.reason);
+            message.reason.empty() ? "it was killed on request" : message.reason, message.drain);
 }
 
 void HeadState::on(PeerId peer, wire::WatchActor& message) {
   ActorId id = message.actor_id;
   if (id.empty()) {
-    const auto named = living_names_.find(message.name);
-    if (named == living_names_.end()) {
+    const ClientRecord* client = client_of(peer);
+    Name name{message.namespace_name, message.name};
+    if (name.first.empty() && client != nullptr) name.first = namespace_of(*client);
+    const ActorRecord* actor = named(name);
+    if (actor == nullptr) {
       return reply(peer, message.request_id,
-                   error(Code::kNotFound, "no living actor is named '{}'", message.name));
+                   error(Code::kNotFound, "no living actor is named {}", describe(name)));
     }
-    id = named->second;
+    id = actor->spec.actor_id;
   }
   const auto found = actors_.find(id);
   if (found == actors_.end()) {

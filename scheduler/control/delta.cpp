@@ -21,6 +21,9 @@ enum class Kind : std::uint8_t {
   kGroupForgotten = 9,
   kJobKnown = 10,
   kJobForgotten = 11,
+  kSupervisorCreated = 12,
+  kSupervisorChanged = 13,
+  kSupervisorForgotten = 14,
 };
 
 class Writer {
@@ -37,6 +40,10 @@ class Writer {
   void id(const Id<Tag>& value) {
     u64(value.high);
     u64(value.low);
+  }
+  void times(const std::vector<std::int64_t>& values) {
+    u64(values.size());
+    for (std::int64_t time : values) u64(static_cast<std::uint64_t>(time));
   }
   // The rest of the record.
   std::vector<std::byte> finish(const wire::ControlMessage& message) {
@@ -63,6 +70,16 @@ class Reader {
     const auto value = static_cast<std::uint8_t>(rest_.front());
     rest_ = rest_.subspan(1);
     return value;
+  }
+  // Empty, and failed, where there are fewer than it says.
+  std::vector<std::int64_t> times() {
+    std::vector<std::int64_t> values;
+    const std::uint64_t count = u64();
+    failed_ = failed_ || count > left() / 8;
+    for (std::uint64_t i = 0; i < count && !failed_; ++i) {
+      values.push_back(static_cast<std::int64_t>(u64()));
+    }
+    return values;
   }
   std::uint64_t u64() {
     std::uint64_t value = 0;
@@ -109,9 +126,10 @@ std::vector<std::byte> encode_one(const ActorChanged& delta) {
   writer.u64(delta.lease_generation);
   writer.u64(delta.queue_order);
   writer.u8(static_cast<std::uint8_t>((delta.started ? 1 : 0) | (delta.stopping ? 2 : 0) |
-                                      (delta.restart_after_stop ? 4 : 0)));
-  writer.u64(delta.restarts_unix_us.size());
-  for (std::int64_t time : delta.restarts_unix_us) writer.u64(static_cast<std::uint64_t>(time));
+                                      (delta.restart_after_stop ? 4 : 0) |
+                                      (delta.barrier.empty() ? 0 : 8) | (delta.moving ? 16 : 0)));
+  writer.times(delta.restarts_unix_us);
+  if (!delta.barrier.empty()) writer.id(delta.barrier);
   return writer.finish(wire::ActorUpdate{delta.info});
 }
 std::vector<std::byte> encode_one(const ActorForgotten& delta) {
@@ -152,6 +170,21 @@ std::vector<std::byte> encode_one(const JobForgotten& delta) {
   writer.id(delta.job_id);
   return writer.finish();
 }
+std::vector<std::byte> encode_one(const SupervisorCreated& delta) {
+  wire::CreateSupervisor message;
+  message.spec = delta.spec;
+  return Writer(Kind::kSupervisorCreated).finish(message);
+}
+std::vector<std::byte> encode_one(const SupervisorChanged& delta) {
+  Writer writer(Kind::kSupervisorChanged);
+  writer.times(delta.restarts_unix_us);
+  return writer.finish(wire::SupervisorUpdate{delta.info});
+}
+std::vector<std::byte> encode_one(const SupervisorForgotten& delta) {
+  Writer writer(Kind::kSupervisorForgotten);
+  writer.id(delta.supervisor_id);
+  return writer.finish();
+}
 
 Result<Delta> decode_created(Reader& reader) {
   ActorCreated delta;
@@ -172,13 +205,10 @@ Result<Delta> decode_changed(Reader& reader) {
   delta.started = (flags & 1) != 0;
   delta.stopping = (flags & 2) != 0;
   delta.restart_after_stop = (flags & 4) != 0;
-  const std::uint64_t count = reader.u64();
-  if (reader.failed() || count > reader.left() / 8) {
-    return Status(Code::kDataLoss, "a journal record of an actor is cut");
-  }
-  for (std::uint64_t i = 0; i < count; ++i) {
-    delta.restarts_unix_us.push_back(static_cast<std::int64_t>(reader.u64()));
-  }
+  delta.moving = (flags & 16) != 0;
+  delta.restarts_unix_us = reader.times();
+  if ((flags & 8) != 0) delta.barrier = reader.id<SupervisorId>();
+  if (reader.failed()) return Status(Code::kDataLoss, "a journal record of an actor is cut");
   delta.info = TROUPE_TRY(reader.message<wire::ActorUpdate>()).actor;
   return Delta(std::move(delta));
 }
@@ -188,6 +218,14 @@ Result<Delta> decode_group_changed(Reader& reader) {
   delta.queue_order = reader.u64();
   delta.was_created = (reader.u8() & 1) != 0;
   delta.info = TROUPE_TRY(reader.message<wire::PlacementGroupUpdate>()).group;
+  return Delta(std::move(delta));
+}
+
+Result<Delta> decode_supervisor_changed(Reader& reader) {
+  SupervisorChanged delta;
+  delta.restarts_unix_us = reader.times();
+  if (reader.failed()) return Status(Code::kDataLoss, "a journal record of a supervisor is cut");
+  delta.info = TROUPE_TRY(reader.message<wire::SupervisorUpdate>()).supervisor;
   return Delta(std::move(delta));
 }
 
@@ -231,6 +269,12 @@ Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
       return decode_job(reader);
     case Kind::kJobForgotten:
       return Delta(JobForgotten{reader.id<JobId>()});
+    case Kind::kSupervisorCreated:
+      return Delta(SupervisorCreated{TROUPE_TRY(reader.message<wire::CreateSupervisor>()).spec});
+    case Kind::kSupervisorChanged:
+      return decode_supervisor_changed(reader);
+    case Kind::kSupervisorForgotten:
+      return Delta(SupervisorForgotten{reader.id<SupervisorId>()});
   }
   return error(Code::kUnsupported,
                "the journal has a record of kind {}, which a later version wrote", kind);

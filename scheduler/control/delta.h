@@ -36,6 +36,8 @@ struct ActorChanged {
   bool stopping = false;               // its node was told to stop it
   bool restart_after_stop = false;
   std::vector<std::int64_t> restarts_unix_us;  // those that may still count against the budget
+  bool moving = false;   // its node is drained: its next process is no restart of the budget
+  SupervisorId barrier;  // the supervisor that restarts it with others; empty: none does
   friend bool operator==(const ActorChanged&, const ActorChanged&) = default;
 };
 struct ActorForgotten {
@@ -71,9 +73,23 @@ struct JobForgotten {
   friend bool operator==(const JobForgotten&, const JobForgotten&) = default;
 };
 
-using Delta =
-    std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten, EventLogged,
-                 GroupCreated, GroupChanged, GroupForgotten, JobKnown, JobForgotten>;
+struct SupervisorCreated {
+  wire::SupervisorSpec spec;
+  friend bool operator==(const SupervisorCreated&, const SupervisorCreated&) = default;
+};
+struct SupervisorChanged {
+  wire::SupervisorInfo info;                   // without its members: they name it
+  std::vector<std::int64_t> restarts_unix_us;  // those that may still count against the budget
+  friend bool operator==(const SupervisorChanged&, const SupervisorChanged&) = default;
+};
+struct SupervisorForgotten {
+  SupervisorId supervisor_id;
+  friend bool operator==(const SupervisorForgotten&, const SupervisorForgotten&) = default;
+};
+
+using Delta = std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
+                           EventLogged, GroupCreated, GroupChanged, GroupForgotten, JobKnown,
+                           JobForgotten, SupervisorCreated, SupervisorChanged, SupervisorForgotten>;
 
 std::vector<std::byte> encode_delta(const Delta& delta);
 // kDataLoss for bytes that are no record; kUnsupported for a version or kind of a later release.

@@ -196,6 +196,7 @@ void HeadState::commit(GroupRecord& group) {
       continue;
     }
     if (actor.has_process()) {
+      if (actor.moving && actor.stopping) continue;  // it is on its way, with its time
       end_actor(actor, true, 0, "its placement group was reserved anew on another node");
     } else {
       free_lease_of(actor);

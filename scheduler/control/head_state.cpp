@@ -35,16 +35,21 @@ Outcome HeadState::apply(Event event, Moment now) {
 }
 
 Outcome HeadState::finish() {
+  end_owned();
   settle_jobs();  // what ends with a job makes room
+  end_owned();
   while (schedule_needed_) {
     schedule();
     settle_jobs();
+    end_owned();
   }
   if (stopping()) stop_progress();
   push_updates();
   forget_old_actors();
   forget_old_groups();
   forget_old_jobs();
+  forget_old_supervisors();
+  counted_.clear();
   Outcome outcome{std::move(commands_), std::move(deltas_)};
   commands_.clear();
   deltas_.clear();
@@ -189,7 +194,7 @@ void HeadState::push_updates() {
     const ActorRecord& actor = found->second;
     deltas_.push_back(ActorChanged{actor.info, actor.lease_generation, actor.queue_order,
                                    actor.started, actor.stopping, actor.restart_after_stop,
-                                   actor.restarts_unix_us});
+                                   actor.restarts_unix_us, actor.moving, actor.barrier});
     if (actor.watchers.empty()) continue;
     const wire::ActorInfo info = visible(actor);
     for (PeerId watcher : actor.watchers) send(watcher, wire::ActorUpdate{info});
@@ -202,6 +207,13 @@ void HeadState::push_updates() {
     if (group.watchers.empty()) continue;
     const wire::PlacementGroupInfo info = visible(group);
     for (PeerId watcher : group.watchers) send(watcher, wire::PlacementGroupUpdate{info});
+  }
+  for (const SupervisorId& id : changed_supervisors_) {
+    const SupervisorRecord& supervisor = supervisors_.at(id);
+    deltas_.push_back(SupervisorChanged{supervisor.info, supervisor.restarts_unix_us});
+    if (supervisor.watchers.empty()) continue;
+    const wire::SupervisorInfo info = visible(supervisor);
+    for (PeerId watcher : supervisor.watchers) send(watcher, wire::SupervisorUpdate{info});
   }
   for (const NodeId& id : changed_nodes_) {
     const auto found = nodes_.find(id);
@@ -219,6 +231,7 @@ void HeadState::push_updates() {
   }
   changed_actors_.clear();
   changed_groups_.clear();
+  changed_supervisors_.clear();
   changed_nodes_.clear();
   resized_nodes_.clear();
 }
@@ -400,6 +413,8 @@ std::optional<std::string> HeadState::broken_invariant() const {
   if (auto broken = broken_group()) return broken;
   if (auto broken = broken_line()) return broken;
   if (auto broken = broken_job()) return broken;
+  if (auto broken = broken_owner()) return broken;
+  if (auto broken = broken_supervisor()) return broken;
   for (const auto& [id, actor] : actors_) {
     const std::size_t held = leases[id];
     if (held != (actor.lease_generation != 0 ? 1u : 0u)) {
@@ -414,7 +429,8 @@ std::optional<std::string> HeadState::broken_invariant() const {
     if (actor.queue_order != 0 && !queue_.contains(key_of(actor))) {
       return fmt::format("actor {} is not where it waits", id.brief());
     }
-    const bool waits = actor.queue_order != 0 || actor.restart_at.has_value();
+    const bool waits =
+        actor.queue_order != 0 || actor.restart_at.has_value() || !actor.barrier.empty();
     if (!actor.dead() && !actor.has_process() && !waits) {
       return fmt::format("actor {} is forgotten: it neither runs nor waits", id.brief());
     }

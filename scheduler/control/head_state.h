@@ -1,6 +1,6 @@
 #pragma once
-// The head's state machine: nodes, leases, actors, gangs, placement groups, owners, restarts,
-// failure detection.
+// The head's state machine: nodes, leases, actors, gangs, placement groups, owners, supervisors,
+// restarts, failure detection.
 //
 // Pure: equal events at equal times give equal outcomes. Not thread-safe; one loop owns it.
 
@@ -58,11 +58,13 @@ struct HeadConfig {
   Duration turn_hold = std::chrono::seconds(5);
   Duration turn_hold_max = std::chrono::seconds(80);
   Duration turn_rest = std::chrono::seconds(5);
-  std::size_t groups_max = 10'000;         // not removed; more are refused with kOverloaded
-  std::size_t bundles_max = 1'000;         // of one group
-  std::size_t removed_groups_max = 1'000;  // remembered; the oldest are dropped
-  std::size_t events_max = 10'000;         // the oldest are dropped
-  std::size_t dead_actors_max = 1'000;     // remembered for `troupe actors`; the oldest are dropped
+  std::size_t groups_max = 10'000;            // not removed; more are refused with kOverloaded
+  std::size_t bundles_max = 1'000;            // of one group
+  std::size_t removed_groups_max = 1'000;     // remembered; the oldest are dropped
+  std::size_t supervisors_max = 10'000;       // not ended; more are refused with kOverloaded
+  std::size_t ended_supervisors_max = 1'000;  // remembered; the oldest are dropped
+  std::size_t events_max = 10'000;            // the oldest are dropped
+  std::size_t dead_actors_max = 1'000;  // remembered for `troupe actors`; the oldest are dropped
   std::size_t dead_nodes_max = 100;
   std::size_t actors_max = 100'000;          // living; more are refused with kOverloaded
   std::size_t expected_actors_max = 10'000;  // watched and not created; of more it is said at once
@@ -94,6 +96,7 @@ class HeadState {
   const std::map<ActorId, ActorRecord>& actors() const { return actors_; }
   const std::map<GroupId, GroupRecord>& groups() const { return groups_; }
   const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
+  const std::map<SupervisorId, SupervisorRecord>& supervisors() const { return supervisors_; }
   bool stopping() const { return stop_by_.has_value(); }
   // What must always be true, as a sentence when it is not.
   std::optional<std::string> broken_invariant() const;
@@ -118,6 +121,8 @@ class HeadState {
   std::optional<std::string> broken_bundles(const NodeRecord& node) const;
   std::optional<std::string> broken_group() const;
   std::optional<std::string> broken_line() const;
+  std::optional<std::string> broken_owner() const;
+  std::optional<std::string> broken_supervisor() const;
   wire::ActorInfo visible(const ActorRecord& actor) const;
   void on(PeerId peer, wire::ListNodes& message);
   void on(PeerId peer, wire::ListActors& message);
@@ -180,13 +185,15 @@ class HeadState {
   void on(PeerId peer, wire::ActorExited& message);
   void create(wire::ActorSpec spec, std::uint64_t gang);
   void end_actor(ActorRecord& actor, bool allow_restart, std::int64_t grace_ms,
-                 const std::string& reason);
+                 const std::string& reason, bool drain = false);
   static void note_exit(ActorRecord& actor, const wire::ActorExited& exited);
   void process_gone(ActorRecord& actor, Status cause, Duration restart_delay);
+  void await_restart(ActorRecord& actor, const Status& cause, std::optional<Duration> wait,
+                     const char* event = "actor_restarting");
   void forget_old_actors();
   void bury(ActorRecord& actor, Status death);
-  bool may_restart(ActorRecord& actor) const;
-  static Duration back_off(const ActorRecord& actor);
+  bool may_restart(const wire::RestartPolicy& policy, std::vector<std::int64_t>& restarts) const;
+  static Duration back_off(const wire::RestartPolicy& policy, std::size_t restarts);
   bool has_place(const ActorRecord& actor) const;
   void back_off_over(ActorRecord& actor);
   ActorRecord* current(PeerId peer, ActorId actor_id, std::uint64_t generation);
@@ -274,8 +281,57 @@ class HeadState {
                                          bool whole) const;
   static std::string describe(const GroupRecord& group);
 
+  // names.cpp
+  using Name = std::pair<std::string, std::string>;  // namespace, name
+  static std::string namespace_of(const ClientRecord& client);
+  static Name name_of(const wire::ActorSpec& spec);
+  void release_name(const ActorRecord& actor);
+  const ActorRecord* named(const Name& name) const;
+  static std::string describe(const Name& name);
+  Result<ActorId> existing(const wire::ActorSpec& spec) const;
+
+  // ownership.cpp
+  Status check_owner(ActorId owner, std::uint64_t generation, bool detached) const;
+  std::string owner_name(ClientId owner, ActorId owner_actor) const;
+  bool lost_owner(ActorId owner, std::uint64_t generation, bool detached) const;
+  bool lost_owner(const ActorRecord& actor) const;
+  bool outlives_job(const ActorRecord& actor) const;
+  void own(const ActorRecord& actor);
+  void disown(const ActorRecord& actor);
+  void owner_ended(const ActorRecord& owner, bool for_good);
+  void end_owned();
+
+  // supervision.cpp
+  void on(PeerId peer, wire::CreateSupervisor& message);
+  void on(PeerId peer, wire::EndSupervisor& message);
+  void on(PeerId peer, wire::WatchSupervisor& message);
+  void on(PeerId peer, wire::ListSupervisors& message);
+  Status check_supervised(const wire::ActorSpec& spec) const;
+  Status check_supervisor(const wire::SupervisorSpec& spec) const;
+  void join_supervisor(ActorRecord& actor);
+  void leave_supervisor(ActorRecord& actor);
+  void leave_barrier(ActorRecord& actor);
+  void supervised_gone(ActorRecord& actor, const Status& cause, Duration restart_delay);
+  void member_failed(SupervisorId id, std::uint64_t order, Status cause);
+  void restart_members(SupervisorRecord& supervisor, std::uint64_t failed, const Status& cause);
+  void collect_actors(const wire::SupervisorMember& member, std::vector<ActorId>& actors,
+                      bool forget_restarts);
+  bool is_within(SupervisorId inner, SupervisorId outer) const;
+  void release_barrier(SupervisorId id);
+  void end_supervisor(SupervisorRecord& supervisor, Status why);
+  void forget_old_supervisors();
+  wire::SupervisorInfo visible(const SupervisorRecord& supervisor) const;
+  void changed(SupervisorRecord& supervisor);
+  static std::string describe(const SupervisorRecord& supervisor);
+
+  // draining.cpp
+  void on(PeerId peer, wire::DrainNode& message);
+  void drain(NodeRecord& node, const std::string& reason, std::optional<std::int64_t> grace_ms);
+  bool may_move(const ActorRecord& actor) const;
+
   // replay.cpp
   void resume_actor(ActorRecord& actor);
+  void resume_supervisors();
   void resume_group(GroupRecord& group);
   void resume_owner(ClientId owner, JobId job_id);
 
@@ -292,7 +348,6 @@ class HeadState {
   Moment now_;
   std::map<NodeId, NodeRecord> nodes_;
   std::map<ActorId, ActorRecord> actors_;
-  std::map<std::string, ActorId, std::less<>> living_names_;
   // Watches of actors that nobody has created yet. Not journalled: they are asked for again.
   struct Expectation {
     PeerId peer = 0;
@@ -300,6 +355,11 @@ class HeadState {
     TimePoint until;
   };
   std::map<ActorId, std::vector<Expectation>> expected_;
+  std::map<Name, ActorId> living_names_;
+  std::map<ActorId, std::set<ActorId>> owned_;  // the living ones that an actor owns, by owner
+  std::map<SupervisorId, SupervisorRecord> supervisors_;
+  std::deque<SupervisorId> ended_supervisors_;  // oldest first
+  std::size_t living_supervisors_ = 0;
   std::map<ClientId, ClientRecord> clients_;
   std::map<PeerId, PeerRecord> peers_;
   std::map<GroupId, GroupRecord> groups_;
@@ -332,6 +392,9 @@ class HeadState {
   std::set<NodeId> resized_nodes_;  // only what is free changed: pushed, not journalled
   std::set<GroupId> changed_groups_;
   std::set<JobId> touched_jobs_;  // whose programs changed
+  std::set<SupervisorId> changed_supervisors_;
+  std::set<SupervisorId> counted_;  // what fails together, with its node, counts once
+  std::vector<std::pair<ActorId, std::uint64_t>> ended_owners_;  // generation; 0: for good
   bool schedule_needed_ = false;
   bool room_came_ = false;  // all that waits is looked at, not only what is fresh
 };

@@ -78,10 +78,11 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
     peers_.erase(node.peer);
     commands_.push_back(ClosePeer{node.peer});
   }
+  const bool draining = returned && node.info.state == wire::NodeState::kDraining;
   const std::int64_t joined = returned ? node.info.joined_unix_us : now_.unix_us;
   node.info = message.node;
   node.info.name = unique_node_name(message.node.name, id);
-  node.info.state = wire::NodeState::kAlive;
+  node.info.state = draining ? wire::NodeState::kDraining : wire::NodeState::kAlive;
   node.info.joined_unix_us = joined;
   node.peer = peer;
   node.last_heard = now_.steady;
@@ -208,7 +209,7 @@ bool HeadState::is_latest(const ActorRecord& actor, NodeId node_id,
     const auto index = static_cast<std::size_t>(std::max(actor.info.bundle_index, 0));
     if (group->second.reserved() && bundles[index].node_id != node_id) return false;
   }
-  return runs && !actor.stopping && actor.info.generation == generation &&
+  return runs && !actor.stopping && actor.barrier.empty() && actor.info.generation == generation &&
          actor.info.node_id == node_id;
 }
 
@@ -237,12 +238,8 @@ void HeadState::on(PeerId peer, wire::NodeUpdate& message) {
   node->last_heard = now_.steady;
   if (message.node.state == wire::NodeState::kDead) {
     declare_dead(*node, "node_left", "left the cluster", Duration::zero());
-  } else if (message.node.state != node->info.state) {
-    node->info.state = message.node.state;
-    refresh(*node);
-    log_event("node_draining", node->info.node_id, {}, 0,
-              fmt::format("node {} takes no new actors", node->info.name));
-    changed(*node);
+  } else if (message.node.state == wire::NodeState::kDraining) {
+    drain(*node, "it leaves", std::nullopt);
   }
 }
 

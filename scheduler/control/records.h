@@ -58,10 +58,17 @@ struct ActorRecord {
   std::vector<std::int64_t> restarts_unix_us;
   std::optional<TimePoint> restart_at;   // kRestarting and waiting for its back-off
   std::optional<wire::ExitStatus> exit;  // of its last process; not journalled
+  TimePoint not_before{};                // … and no next process before this
+  // The supervisor that restarts it with others: kRestarting, it waits for the last of them to be
+  // gone.
+  SupervisorId barrier;
+  bool moving = false;  // its node is drained: its next process is no restart of the budget
   std::set<PeerId> watchers;
 
   bool in_group() const { return !spec.placement_group.empty(); }
   bool dead() const { return info.state == wire::ActorState::kDead; }
+  // Dead, or told to end for good.
+  bool ending() const { return dead() || (stopping && !restart_after_stop); }
   bool has_process() const {
     return info.state == wire::ActorState::kStarting || info.state == wire::ActorState::kAlive;
   }
@@ -88,6 +95,20 @@ struct GroupRecord {
 // A job that was submitted. Its program is an actor's record.
 struct JobRecord {
   wire::JobInfo info;  // without what is pending and alive: that follows from the actors
+
+  // (jobs.cpp)
+};
+
+struct SupervisorRecord {
+  wire::SupervisorSpec spec;
+  wire::SupervisorInfo info;                                // without members
+  std::map<std::uint64_t, wire::SupervisorMember> members;  // living, in the order of being added
+  std::vector<std::int64_t> restarts_unix_us;
+  // Actors whose barrier this is. They get their next processes when the last of them is gone.
+  std::set<ActorId> restarting;
+  std::set<PeerId> watchers;
+
+  bool ended() const { return info.state == wire::SupervisorState::kEnded; }
 };
 
 // Where something stands in the line of those that wait for room: larger priorities first, then in
@@ -133,6 +154,7 @@ struct ClientRecord {
   JobId job_id;
   std::string name;
   std::string kind;
+  std::string namespace_name;
   PeerId peer = 0;                     // 0: not connected
   std::optional<TimePoint> return_by;  // not connected: until when it keeps its actors
 };
@@ -143,6 +165,7 @@ struct PeerRecord {
   NodeId node_id;
   std::set<ActorId> watched_actors;
   std::set<GroupId> watched_groups;
+  std::set<SupervisorId> watched_supervisors;
   bool watches_nodes = false;
   bool watches_amounts = true;  // … and when only what is free of them changes
 };

@@ -23,6 +23,7 @@ Status HeadState::replay(const Delta& delta) {
     actor.spec = created->spec;
     actor.gang = created->gang;
     raise(next_order_, created->gang);
+    raise(next_order_, created->spec.supervisor_order);
   } else if (const auto* changed = std::get_if<ActorChanged>(&delta)) {
     const auto found = actors_.find(changed->info.actor_id);
     if (found == actors_.end()) {
@@ -40,6 +41,8 @@ Status HeadState::replay(const Delta& delta) {
     actor.stopping = changed->stopping;
     actor.restart_after_stop = changed->restart_after_stop;
     actor.restarts_unix_us = changed->restarts_unix_us;
+    actor.moving = changed->moving;
+    actor.barrier = changed->barrier;
     raise(next_order_, changed->queue_order);
   } else if (const auto* gone = std::get_if<ActorForgotten>(&delta)) {
     actors_.erase(gone->actor_id);
@@ -69,6 +72,24 @@ Status HeadState::replay(const Delta& delta) {
   } else if (const auto* past = std::get_if<JobForgotten>(&delta)) {
     jobs_.erase(past->job_id);
     std::erase(ended_jobs_, past->job_id);
+  } else if (const auto* supervisor = std::get_if<SupervisorCreated>(&delta)) {
+    supervisors_[supervisor->spec.supervisor_id].spec = supervisor->spec;
+    raise(next_order_, supervisor->spec.order);
+  } else if (const auto* now = std::get_if<SupervisorChanged>(&delta)) {
+    const auto found = supervisors_.find(now->info.supervisor_id);
+    if (found == supervisors_.end()) {
+      return error(Code::kDataLoss, "the journal changes supervisor {}, which it never created",
+                   now->info.supervisor_id.to_string());
+    }
+    SupervisorRecord& record = found->second;
+    if (now->info.state == wire::SupervisorState::kEnded && !record.ended()) {
+      ended_supervisors_.push_back(now->info.supervisor_id);
+    }
+    record.info = now->info;
+    record.restarts_unix_us = now->restarts_unix_us;
+  } else if (const auto* removed = std::get_if<SupervisorForgotten>(&delta)) {
+    supervisors_.erase(removed->supervisor_id);
+    std::erase(ended_supervisors_, removed->supervisor_id);
   } else if (const auto* logged = std::get_if<EventLogged>(&delta)) {
     events_.push_back(logged->event);
     if (events_.size() > config_.events_max) events_.pop_front();
@@ -97,9 +118,15 @@ Outcome HeadState::resume(Moment now) {
       homeless.push_back(id);
     }
   }
-  // The journal ends in the middle of a group's removal.
+  resume_supervisors();
+  // The journal ends in the middle of a group's removal, or of an owner's end.
   end_actors(homeless, "its placement group was removed");
   resume_jobs();
+  std::vector<ActorId> orphans;
+  for (const auto& [id, actor] : actors_) {
+    if (!actor.dead() && lost_owner(actor)) orphans.push_back(id);
+  }
+  end_actors(orphans, "its owner is gone");
   if (!nodes_.empty() || !actors_.empty()) {
     log_event("head_restarted", {}, {}, 0,
               fmt::format("the head came back, knowing {} nodes and {} living actors",
@@ -111,8 +138,11 @@ Outcome HeadState::resume(Moment now) {
 void HeadState::resume_actor(ActorRecord& actor) {
   const ActorId id = actor.spec.actor_id;
   ++living_count_;
-  if (!actor.spec.name.empty()) living_names_[actor.spec.name] = id;
-  if (!actor.spec.detached) resume_owner(actor.spec.owner, actor.spec.job_id);
+  if (!actor.spec.name.empty() && !actor.ending()) living_names_[name_of(actor.spec)] = id;
+  own(actor);
+  if (!actor.spec.detached && actor.spec.owner_actor.empty()) {
+    resume_owner(actor.spec.owner, actor.spec.job_id);
+  }
   if (const auto group = groups_.find(actor.spec.placement_group); group != groups_.end()) {
     group->second.actors.insert(id);
   }
@@ -130,7 +160,7 @@ void HeadState::resume_actor(ActorRecord& actor) {
   }
   if (actor.queue_order != 0) {
     line_up(key_of(actor)).members.push_back(id);
-  } else if (actor.info.state == wire::ActorState::kRestarting) {
+  } else if (actor.info.state == wire::ActorState::kRestarting && actor.barrier.empty()) {
     // Not before its node had its chance to come back with what it knows.
     actor.restart_at = now_.steady + config_.rejoin_grace;
     arm(*actor.restart_at, TimerKind::kActor, id.high, id.low);
@@ -191,11 +221,19 @@ std::vector<Delta> HeadState::snapshot() const {
   for (const auto& [id, job] : jobs_) {
     if (!job.info.ended()) deltas.push_back(JobKnown{job.info});
   }
+  const auto put_supervisor = [&](const SupervisorRecord& supervisor) {
+    deltas.push_back(SupervisorCreated{supervisor.spec});
+    deltas.push_back(SupervisorChanged{supervisor.info, supervisor.restarts_unix_us});
+  };
+  for (const SupervisorId& id : ended_supervisors_) put_supervisor(supervisors_.at(id));
+  for (const auto& [id, supervisor] : supervisors_) {
+    if (!supervisor.ended()) put_supervisor(supervisor);
+  }
   const auto put = [&](const ActorRecord& actor) {
     deltas.push_back(ActorCreated{actor.spec, actor.gang});
     deltas.push_back(ActorChanged{actor.info, actor.lease_generation, actor.queue_order,
                                   actor.started, actor.stopping, actor.restart_after_stop,
-                                  actor.restarts_unix_us});
+                                  actor.restarts_unix_us, actor.moving, actor.barrier});
   };
   for (const ActorId& id : dead_actors_) put(actors_.at(id));
   for (const auto& [id, actor] : actors_) {

@@ -13,6 +13,10 @@ namespace {
 constexpr Duration kEndAfterChannel = std::chrono::seconds(5);
 // Nobody asks for more, and time stays representable.
 constexpr std::int64_t kGraceMsMax = 24LL * 3600 * 1000;
+// How much later than its time one that drains may say what it did not get to.
+constexpr Duration kDrainReportTime = std::chrono::milliseconds(500);
+// For the answers to what it did not get to.
+constexpr Duration kLastAnswersTime = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -67,6 +71,8 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.kill_at.reset();
   actor.exit = {};
   actor.cause = {};
+  actor.calls_dropped = -1;
+  actor.health_due.reset();
   by_host_[actor.host] = id;
   keep(actor, true);
   commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation, log});
@@ -134,6 +140,7 @@ void NodeState::on(node_event::FromHost& event) {
       return kill(*actor);
     }
     actor->phase = Phase::kReady;
+    expect_health(*actor);
     keep(*actor);
     send(wire::ActorReady{actor->spec.actor_id, actor->generation});
   } else if (auto* failed = std::get_if<wire::HostFailed>(&event.message)) {
@@ -141,6 +148,12 @@ void NodeState::on(node_event::FromHost& event) {
     actor->constructor_failed = true;
     if (actor->cause.ok()) actor->cause = std::move(failed->status);
     keep(*actor);
+  } else if (const auto* report = std::get_if<wire::HostDrained>(&event.message)) {
+    close(event.fd);
+    drained(*actor, *report);
+  } else if (const auto* health = std::get_if<wire::HostHealth>(&event.message)) {
+    close(event.fd);
+    health_said(*actor, health->status);
   } else if (std::holds_alternative<wire::HostSavedState>(event.message)) {
     save(*actor, event.fd);
   } else if (auto* keep = std::get_if<wire::HostKeepSegment>(&event.message)) {
@@ -197,7 +210,7 @@ void NodeState::from_head(wire::StopActor& message) {
     actor->ends_for_good = !message.comes_back;
     keep(*actor);
     const std::int64_t grace_ms = std::clamp<std::int64_t>(message.grace_ms, 0, kGraceMsMax);
-    return stop(*actor, std::chrono::milliseconds(grace_ms), message.reason);
+    return stop(*actor, std::chrono::milliseconds(grace_ms), message.reason, message.drain);
   }
   const auto found = actors_.find(message.actor_id);
   if (found != actors_.end() && found->second.next &&
@@ -210,15 +223,53 @@ void NodeState::from_head(wire::StopActor& message) {
   send(std::move(exited));
 }
 
-void NodeState::stop(Actor& actor, Duration grace, const std::string& reason) {
+void NodeState::stop(Actor& actor, Duration grace, const std::string& reason, bool drain) {
   if (!actor.has_process() || actor.killed) return;
   if (grace <= Duration::zero() || !actor.can_be_told()) return kill(actor);
   if (!std::exchange(actor.stopping, true)) {
     const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count();
-    commands_.push_back(node_command::TellHost{actor.host, wire::HostStop{grace_ms, reason}});
+    // Where the node itself ends, the head starts it elsewhere.
+    const bool comes_back =
+        actor.spec.restart.max_restarts != 0 && (!actor.ends_for_good || end_status_.has_value());
+    commands_.push_back(
+        node_command::TellHost{actor.host, wire::HostStop{grace_ms, reason, drain, comes_back}});
   }
-  const TimePoint by = now_ + grace;
+  actor.health_due.reset();  // it is going anyway
+  const TimePoint by = now_ + grace + (drain ? kDrainReportTime : Duration::zero());
   actor.kill_at = std::min(actor.kill_at.value_or(by), by);
+}
+
+// What it did not get to is over; one that got to everything ends by itself.
+void NodeState::drained(Actor& actor, const wire::HostDrained& report) {
+  if (!actor.stopping) return;
+  actor.calls_dropped = std::max<std::int64_t>(report.calls_dropped, 0);
+  if (actor.calls_dropped == 0 || actor.killed) return;
+  const TimePoint by = now_ + kLastAnswersTime;
+  actor.kill_at = std::min(actor.kill_at.value_or(by), by);
+}
+
+// --- health --------------------------------------------------------------------------------------
+
+void NodeState::expect_health(Actor& actor) {
+  const wire::HealthPolicy& health = actor.spec.health;
+  if (health.interval_ms <= 0 || actor.ending()) return;
+  const auto time = [](std::int64_t ms) {
+    return std::chrono::milliseconds(std::clamp<std::int64_t>(ms, 0, kGraceMsMax));
+  };
+  actor.health_due = now_ + time(health.interval_ms) + time(health.timeout_ms);
+}
+
+void NodeState::health_said(Actor& actor, const Status& health) {
+  if (actor.phase != Phase::kReady || actor.ending()) return;
+  if (health.ok()) return expect_health(actor);
+  unhealthy(actor, error(Code::kAborted, "it failed its health check: {}", health.message()));
+}
+
+void NodeState::unhealthy(Actor& actor, Status why) {
+  actor.health_due.reset();
+  if (actor.cause.ok()) actor.cause = std::move(why);
+  kill(actor);
+  keep(actor);
 }
 
 void NodeState::kill(Actor& actor) {
@@ -248,11 +299,13 @@ void NodeState::on(node_event::GroupGone& event) {
 void NodeState::gone(Actor& actor) {
   const ActorId id = actor.spec.actor_id;
   wire::ActorExited exited{id, actor.generation, actor.exit, actor.constructor_failed, actor.cause};
+  exited.calls_dropped = actor.calls_dropped;
   commands_.push_back(node_command::ReportExit{std::move(exited), actor.log});
   by_host_.erase(actor.host);
   actor.host = 0;
   actor.phase = Phase::kNone;
   actor.kill_at.reset();
+  actor.health_due.reset();
   if (actor.next) {
     auto next = std::move(*actor.next);
     actor.next.reset();
@@ -306,6 +359,13 @@ void NodeState::forget(Actors::iterator entry) {
 void NodeState::tick_actors() {
   for (auto& [id, actor] : actors_) {
     if (actor.kill_at && *actor.kill_at <= now_) kill(actor);
+    if (actor.health_due && *actor.health_due <= now_) {
+      unhealthy(actor, error(Code::kAborted,
+                             "its health check, due every {} ms, had no answer for {} ms: its "
+                             "thread is stuck, or its process is stopped",
+                             actor.spec.health.interval_ms,
+                             actor.spec.health.interval_ms + actor.spec.health.timeout_ms));
+    }
     while (!actor.waiting.empty() && actor.waiting.front().until <= now_) {
       close(actor.waiting.front().fd);
       actor.waiting.pop_front();

@@ -52,7 +52,7 @@ class Daemon final : public NodeDaemon {
   ~Daemon() override { stop(); }
 
   Status start();
-  void leave(const std::string& reason) override { apply(node_event::ShutDown{reason}); }
+  void leave(const std::string& reason) override { apply(node_event::ShutDown{reason, true}); }
   void stop() override;
   const wire::NodeInfo& info() const override { return info_; }
   const NodeState& state() const override { return *state_; }

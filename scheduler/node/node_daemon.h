@@ -67,7 +67,9 @@ class NodeDaemon {
   static Result<std::unique_ptr<NodeDaemon>> start(net::EventLoop& loop, NodeOptions options);
   virtual ~NodeDaemon() = default;  // stop(); loop thread
 
-  // Ends the actors, with their grace, then leaves the head; on_stopped follows. Loop thread.
+  // Takes nothing new, ends the actors when they have finished what is queued, within
+  // shutdown_grace, then leaves the head, which starts those that may be started again elsewhere;
+  // on_stopped follows. Loop thread.
   virtual void leave(const std::string& reason) = 0;
   // SIGKILLs every actor's process group and closes everything at once; when it returns nothing is
   // left. on_stopped does not follow. Loop thread.

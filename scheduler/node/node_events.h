@@ -91,6 +91,7 @@ struct ConnectionArrived {
 // The node is to end by itself, its actors first.
 struct ShutDown {
   std::string reason;
+  bool drain = false;  // its actors may finish what is queued, within their time
 };
 // Time has come to next_deadline().
 struct Tick {};

@@ -74,6 +74,7 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
   }
   const bool ready = kept.kept.ready || actor.spec.is_program();
   actor.phase = ready ? Phase::kReady : Phase::kStarting;
+  if (ready && !kept.ended) expect_health(actor);
   // It may have been told already; a host listens to the first only.
   if (!ready && !kept.ended) tell_start(actor);
 }

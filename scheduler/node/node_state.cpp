@@ -68,6 +68,7 @@ std::optional<TimePoint> NodeState::next_deadline() const {
   for (const Attach& attach : attaches_) consider(attach.until);
   for (const auto& [id, actor] : actors_) {
     if (!actor.killed) consider(actor.kill_at);
+    if (!actor.killed) consider(actor.health_due);
     consider(actor.keep_until);
     if (!actor.waiting.empty()) consider(actor.waiting.front().until);
   }
@@ -240,7 +241,7 @@ void NodeState::on(node_event::ShutDown& event) {
   for (auto& [id, actor] : actors_) {
     actor.next.reset();
     actor.ends_for_good = true;
-    stop(actor, config_.shutdown_grace, event.reason);
+    stop(actor, config_.shutdown_grace, event.reason, event.drain);
   }
 }
 

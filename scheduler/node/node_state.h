@@ -89,6 +89,8 @@ class NodeState {
     std::deque<Waiting> waiting;
     HostId log = 0;
     std::optional<TimePoint> keep_until;  // without a process: may come back so long
+    std::int64_t calls_dropped = -1;      // wire::HostDrained
+    std::optional<TimePoint> health_due;  // until when it is to have said that it is well
 
     bool has_process() const { return phase != Phase::kNone; }
     bool can_be_told() const {
@@ -151,7 +153,11 @@ class NodeState {
   void on(node_event::ConnectionArrived& event);
   void tick_actors();
   void spawn(Actor& actor, wire::StartActor start);
-  void stop(Actor& actor, Duration grace, const std::string& reason);
+  void stop(Actor& actor, Duration grace, const std::string& reason, bool drain = false);
+  void drained(Actor& actor, const wire::HostDrained& report);
+  void expect_health(Actor& actor);
+  void health_said(Actor& actor, const Status& health);
+  void unhealthy(Actor& actor, Status why);
   void kill(Actor& actor);
   void gone(Actor& actor);
   void save(Actor& actor, FdHandle fd);

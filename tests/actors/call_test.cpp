@@ -236,9 +236,14 @@ TEST_CASE_FIXTURE(BothRoads, "graceful stops end long methods; actors may leave 
 TEST_CASE_FIXTURE(Fixture, "finding by name checks the class; watching tells of changes") {
   auto counter = spawn<Counter>({.name = "c"}, 1);
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());
-  CHECK(detail::find<Counter>(client, "c", 5s).value().call<&Counter::get>().get(5s).value() == 1);
-  CHECK(detail::find<Sleeper>(client, "c", 5s).status().code() == Code::kInvalidArgument);
-  CHECK(detail::find<Counter>(client, "d", 5s).status().code() == Code::kNotFound);
+  CHECK(detail::find<Counter>(client, "c", {.timeout = 5s})
+            .value()
+            .call<&Counter::get>()
+            .get(5s)
+            .value() == 1);
+  CHECK(detail::find<Sleeper>(client, "c", {.timeout = 5s}).status().code() ==
+        Code::kInvalidArgument);
+  CHECK(detail::find<Counter>(client, "d", {.timeout = 5s}).status().code() == Code::kNotFound);
   auto dead = std::make_shared<Promise<void>>();
   auto died = dead->future();
   ActorWatch watch(client, client->watch(counter.id(), [dead](const wire::ActorInfo& info) {

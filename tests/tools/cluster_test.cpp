@@ -41,11 +41,22 @@ TEST_CASE("placement groups are listed, and why tells what waits for what") {
   CHECK(contains(huge.out, "could not hold it even if they were idle"));
   CHECK(contains(home.run({"why", "train"}).out, "of which CPU 0 is free"));
   CHECK(contains(home.run({"why", "talker"}).out, "it waits for nothing"));
+  // Names, owners, supervisors.
+  const auto actors = home.run({"actors"});
+  CHECK(contains(actors.out, "job-"));
+  CHECK(contains(actors.out, "test driver"));
+  CHECK(contains(actors.out, "crew"));
+  const auto talker = home.run({"why", "talker"});
+  CHECK(contains(talker.out, "it ends with its owner, test driver"));
+  CHECK(contains(talker.out, "supervisor crew (one-for-one, 0 restarts so far) starts it again"));
+  const auto crew = home.run({"why", "crew"});
+  CHECK(contains(crew.out, "Supervisor crew"));
+  CHECK(contains(crew.out, "actor talker"));
   const auto told = home.run_json({"why", "huge"});
   CHECK(json::find(told, "groups")->as_array().size() == 1);
   const auto absent = home.run({"why", "nobody"});
   CHECK(absent.exit_code == 3);
-  CHECK(contains(absent.err, "no run, actor or placement group 'nobody'"));
+  CHECK(contains(absent.err, "no run, actor, placement group or supervisor 'nobody'"));
   CHECK(home.run({"stop"}).exit_code == 0);
 }
 
@@ -82,6 +93,13 @@ TEST_CASE("a cluster of a head, two workers and a driver, seen by every tool") {
   CHECK(contains(table.out, "rack=7"));
   CHECK(contains(table.out, "licence 0/2, ssd 0/1"));
   CHECK(contains(table.out, "0 bytes/1 GiB"));
+
+  CHECK(contains(home.run({"nodes"}).out, "alive"));
+  const auto drained = home.run({"drain", json::find_string(list[1], "node_id").value()});
+  CHECK_MESSAGE(drained.exit_code == 0, drained.err);
+  CHECK(contains(drained.out, "takes no new actors"));
+  CHECK(contains(home.run({"nodes"}).out, "draining"));
+  CHECK(home.run({"drain", "nobody"}).exit_code == 3);
 
   CHECK(contains(home.run({"actors"}).out, "No living actors"));
   const auto actors = home.run_json({"actors", "--all"});

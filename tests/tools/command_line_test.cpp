@@ -21,7 +21,7 @@ TEST_CASE("every command has help with examples") {
   CHECK(list.exit_code == 0);
   for (const char* name :
        {"train", "plan", "generate", "tokenizer", "merge", "verify", "head", "worker", "status",
-        "nodes", "actors", "groups", "events", "logs", "stop", "version", "help"}) {
+        "nodes", "drain", "actors", "groups", "events", "logs", "stop", "version", "help"}) {
     CAPTURE(name);
     CHECK(contains(list.out, string("\n  ") + name + " "));
     const auto help = home.run({name, "--help"});

@@ -6,8 +6,8 @@
 // The second form, as a job's program, finds the cluster in its environment; it ends with the exit
 // code after its actor has spoken, or stays.
 //
-// With "groups" the actor runs in bundle 1 of the placement group "train", and the group "huge"
-// waits for what no node has.
+// With "groups" the actor runs in bundle 1 of the placement group "train" under the supervisor
+// "crew", and the group "huge" waits for what no node has.
 //
 // Spawns the actor NAME on a running cluster, lets it say something, prints "ready", and stays
 // until it is killed or, without "groups", its standard input ends.
@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
       cluster.create_placement_group({.bundles = {{{"CPU", 10'000}}}, .name = "huge"}).value();
       options.placement_group = train.id();
       options.bundle_index = 1;
+      options.supervisor = cluster.supervise({.name = "crew"}).value().id();
     }
     auto talker = cluster.spawn<Talker>(options).value();
     talker.call<&Talker::say>("hello from " + std::string(argv[3])).get(20s).value();

@@ -34,16 +34,18 @@ Status list_actors(CommandContext& context, const ClusterOptions& options, bool 
   }
   const NodeNames names(TROUPE_TRY(cluster->head->nodes(cluster->deadline)));
   const auto groups = TROUPE_TRY(cluster->head->groups(true, cluster->deadline));
-  Table table({"NAME", "ID", "TYPE", "STATE", "GENERATION", "RESTARTS", "NODE", "PID", "RANK",
-               "RESOURCES", "GROUP", "WHY"});
+  const auto supervisors = TROUPE_TRY(cluster->head->supervisors(true, cluster->deadline));
+  Table table({"NAME", "NAMESPACE", "ID", "TYPE", "STATE", "GENERATION", "RESTARTS", "NODE", "PID",
+               "RANK", "RESOURCES", "GROUP", "OWNER", "SUPERVISOR", "WHY"});
   for (const auto& actor : actors) {
-    table.add({display_name(actor), actor.actor_id.brief(), type_name(actor),
-               std::string(wire::actor_state_name(actor.state)), std::to_string(actor.generation),
-               std::to_string(actor.restarts), names.of(actor.node_id),
-               actor.pid > 0 ? std::to_string(actor.pid) : "",
+    const std::string owner = actor.detached ? "(detached)" : actor.owner_name;
+    table.add({display_name(actor), namespace_label(actor.namespace_name), actor.actor_id.brief(),
+               type_name(actor), std::string(wire::actor_state_name(actor.state)),
+               std::to_string(actor.generation), std::to_string(actor.restarts),
+               names.of(actor.node_id), actor.pid > 0 ? std::to_string(actor.pid) : "",
                actor.rank >= 0 ? std::to_string(actor.rank) : "",
-               scheduler::format_resources(actor.resources), bundle_name(actor, groups),
-               reason_of(actor)});
+               scheduler::format_resources(actor.resources), bundle_name(actor, groups), owner,
+               supervisor_name(actor, supervisors), reason_of(actor)});
   }
   table.print(context.out);
   return {};

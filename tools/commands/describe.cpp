@@ -51,7 +51,12 @@ json::Object to_json(const wire::ActorInfo& actor) {
                       {"pid", actor.pid},
                       {"rank", actor.rank},
                       {"job_id", id_or_empty(actor.job_id)},
-                      {"resources", to_json(actor.resources)}};
+                      {"resources", to_json(actor.resources)},
+                      {"namespace", actor.namespace_name},
+                      {"owner", actor.owner_name},
+                      {"owner_actor", id_or_empty(actor.owner_actor)},
+                      {"detached", actor.detached},
+                      {"supervisor", id_or_empty(actor.supervisor)}};
   if (actor.light_count > 0) object["light_count"] = actor.light_count;
   if (!actor.placement_group.empty()) {
     object["placement_group"] = actor.placement_group.to_string();
@@ -120,6 +125,49 @@ json::Object to_json(const wire::JobInfo& job) {
   if (job.exit && job.exit->signal == 0) object["exit_code"] = job.exit->exit_code;
   if (!job.why.empty()) object["why"] = job.why;
   return object;
+}
+
+json::Object to_json(const wire::SupervisorInfo& supervisor) {
+  json::Array members;
+  for (const wire::SupervisorMember& member : supervisor.members) {
+    members.push_back(member.actor.empty()
+                          ? json::Object{{"supervisor_id", member.supervisor.to_string()}}
+                          : json::Object{{"actor_id", member.actor.to_string()}});
+  }
+  json::Object object{{"supervisor_id", supervisor.supervisor_id.to_string()},
+                      {"name", supervisor.name},
+                      {"strategy", wire::restart_strategy_name(supervisor.strategy)},
+                      {"state", wire::supervisor_state_name(supervisor.state)},
+                      {"restarts", supervisor.restarts},
+                      {"parent", id_or_empty(supervisor.parent)},
+                      {"job_id", id_or_empty(supervisor.job_id)},
+                      {"owner", supervisor.owner_name},
+                      {"members", std::move(members)}};
+  if (!supervisor.why.ok()) {
+    object["why"] = json::Object{{"code", code_name(supervisor.why.code())},
+                                 {"message", supervisor.why.to_string()}};
+  }
+  return object;
+}
+
+std::string namespace_label(const std::string& namespace_name) {
+  constexpr std::string_view kOfJob = "job-";
+  constexpr std::size_t kDigits = 32;
+  constexpr std::size_t kDigitsShown = 8;
+  const bool of_job =
+      namespace_name.starts_with(kOfJob) && namespace_name.size() == kOfJob.size() + kDigits;
+  return of_job ? namespace_name.substr(0, kOfJob.size() + kDigitsShown) : namespace_name;
+}
+
+std::string supervisor_name(const wire::ActorInfo& actor,
+                            const std::vector<wire::SupervisorInfo>& supervisors) {
+  if (actor.supervisor.empty()) return {};
+  for (const auto& supervisor : supervisors) {
+    if (supervisor.supervisor_id == actor.supervisor && !supervisor.name.empty()) {
+      return supervisor.name;
+    }
+  }
+  return actor.supervisor.brief();
 }
 
 std::string bundle_name(const wire::ActorInfo& actor,

@@ -31,6 +31,13 @@ std::string type_name(const wire::ActorInfo& actor);
 std::string bundle_name(const wire::ActorInfo& actor,
                         const std::vector<wire::PlacementGroupInfo>& groups);
 
+// "shop"; the job's first digits where that is the job's own.
+std::string namespace_label(const std::string& namespace_name);
+// "group", or its first digits where it has no name; empty where nobody supervises the actor.
+std::string supervisor_name(const wire::ActorInfo& actor,
+                            const std::vector<wire::SupervisorInfo>& supervisors);
+json::Object to_json(const wire::SupervisorInfo& supervisor);
+
 // Nodes' names by id, for tables.
 class NodeNames {
  public:

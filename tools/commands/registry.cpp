@@ -4,6 +4,7 @@
 
 #include "tools/commands/actors.h"
 #include "tools/commands/chaos.h"
+#include "tools/commands/drain.h"
 #include "tools/commands/events.h"
 #include "tools/commands/generate.h"
 #include "tools/commands/groups.h"
@@ -50,6 +51,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_worker_command(app, context);
   add_status_command(app, context);
   add_nodes_command(app, context);
+  add_drain_command(app, context);
   add_actors_command(app, context);
   add_groups_command(app, context);
   add_events_command(app, context);

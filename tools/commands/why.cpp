@@ -107,9 +107,9 @@ Status why(const WhyOptions& options, CommandContext& context) {
     if (told.ok() && *told) return {};
     if (told.ok()) {
       return error(Code::kNotFound,
-                   "there is no run, actor or placement group '{}', and no job: 'troupe actors "
-                   "--all', 'troupe groups --all' and 'troupe jobs --all' list those of the "
-                   "cluster",
+                   "there is no run, actor, placement group or supervisor '{}', and no job: "
+                   "'troupe actors --all', 'troupe groups --all' and 'troupe jobs --all' list "
+                   "those of the cluster",
                    options.target);
     }
     // Without a cluster to ask, what is known of runs is the better answer.
@@ -145,9 +145,9 @@ void add_why_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<WhyOptions>();
   Command command(app, context, "why",
                   "What happened to a training run or job, or what an actor waits for, in words.");
-  command.option("what", options->target, "RUN|DIR|ACTOR|GROUP|JOB",
+  command.option("what", options->target, "RUN|DIR|ACTOR|GROUP|SUPERVISOR|JOB",
                  "a run's id, or its output directory; or the name or id of an actor, placement "
-                 "group or job of a running cluster; without it, the run started last");
+                 "group, supervisor or job of a running cluster; without it, the run started last");
   declare_cluster_options(command, options->cluster);
   command.example("troupe why run-44593e6e")
       .example("troupe why trainer-0")

@@ -31,6 +31,52 @@ std::string as_lines(const std::string& explanation) {
   return text;
 }
 
+// With whom it ends, and who starts it again.
+std::string bonds(const wire::ActorInfo& actor,
+                  const std::vector<wire::SupervisorInfo>& supervisors) {
+  std::string text;
+  if (actor.detached) {
+    text += "  it is detached: it ends with nobody\n";
+  } else if (!actor.owner_name.empty()) {
+    text += fmt::format("  it ends with its owner, {}\n", printable(actor.owner_name));
+  }
+  for (const auto& supervisor : supervisors) {
+    if (supervisor.supervisor_id != actor.supervisor) continue;
+    text += fmt::format("  supervisor {} ({}, {} restarts so far) starts it again\n",
+                        printable(supervisor_name(actor, supervisors)),
+                        wire::restart_strategy_name(supervisor.strategy), supervisor.restarts);
+  }
+  return text;
+}
+
+std::string tell(const wire::SupervisorInfo& supervisor,
+                 const std::vector<wire::ActorInfo>& actors) {
+  std::string text = fmt::format(
+      "Supervisor {} ({}), {}, is {}; it has restarted members {} times",
+      printable(supervisor.name.empty() ? supervisor.supervisor_id.brief() : supervisor.name),
+      supervisor.supervisor_id.brief(), wire::restart_strategy_name(supervisor.strategy),
+      wire::supervisor_state_name(supervisor.state), supervisor.restarts);
+  if (supervisor.why.ok() && supervisor.members.empty()) return text + ".\n";
+  text += ":\n";
+  if (!supervisor.why.ok()) {
+    const bool ended = supervisor.state == wire::SupervisorState::kEnded;
+    text += fmt::format("  {}{}\n",
+                        ended ? "" : "the last time: ", printable(supervisor.why.to_string()));
+  }
+  for (const wire::SupervisorMember& member : supervisor.members) {
+    if (member.actor.empty()) {
+      text += fmt::format("  supervisor {}\n", member.supervisor.brief());
+      continue;
+    }
+    const auto actor = std::find_if(actors.begin(), actors.end(),
+                                    [&](const auto& a) { return a.actor_id == member.actor; });
+    if (actor == actors.end()) continue;
+    text += fmt::format("  actor {} ({}) is {}\n", printable(display_name(*actor)),
+                        actor->actor_id.brief(), wire::actor_state_name(actor->state));
+  }
+  return text;
+}
+
 std::string tell(const wire::ActorInfo& actor, const NodeNames& nodes) {
   std::string text = fmt::format("Actor {} ({}) is {}", printable(display_name(actor)),
                                  actor.actor_id.brief(), wire::actor_state_name(actor.state));
@@ -105,6 +151,7 @@ Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe why"));
   const auto actors = TROUPE_TRY(cluster->head->actors(true, cluster->deadline));
   const auto groups = TROUPE_TRY(cluster->head->groups(true, cluster->deadline));
+  const auto supervisors = TROUPE_TRY(cluster->head->supervisors(true, cluster->deadline));
   std::vector<const wire::ActorInfo*> found;
   for (const auto& actor : actors) {
     if (is_meant(target, actor.name, actor.actor_id.to_string())) found.push_back(&actor);
@@ -123,7 +170,15 @@ Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options
   for (const auto& job : jobs) {
     if (is_meant(target, job.name, job.job_id.to_string())) found_jobs.push_back(&job);
   }
-  if (found.empty() && found_groups.empty() && found_jobs.empty()) return false;
+  std::vector<const wire::SupervisorInfo*> found_supervisors;
+  for (const auto& supervisor : supervisors) {
+    if (is_meant(target, supervisor.name, supervisor.supervisor_id.to_string())) {
+      found_supervisors.push_back(&supervisor);
+    }
+  }
+  if (found.empty() && found_groups.empty() && found_supervisors.empty() && found_jobs.empty()) {
+    return false;
+  }
   if (options.json) {
     json::Array actor_list;
     for (const auto* actor : found) actor_list.push_back(to_json(*actor));
@@ -131,14 +186,23 @@ Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options
     for (const auto* group : found_groups) group_list.push_back(to_json(*group));
     json::Array job_list;
     for (const auto* job : found_jobs) job_list.push_back(to_json(*job));
+    json::Array supervisor_list;
+    for (const auto* supervisor : found_supervisors) {
+      supervisor_list.push_back(to_json(*supervisor));
+    }
     context.out << json::write(json::Object{{"actors", std::move(actor_list)},
                                             {"groups", std::move(group_list)},
+                                            {"supervisors", std::move(supervisor_list)},
                                             {"jobs", std::move(job_list)}})
                 << "\n";
     return true;
   }
   const NodeNames nodes(TROUPE_TRY(cluster->head->nodes(cluster->deadline)));
-  for (const auto* actor : found) context.out << tell(*actor, nodes);
+  for (const auto* actor : found) {
+    context.out << tell(*actor, nodes);
+    if (actor->state != wire::ActorState::kDead) context.out << bonds(*actor, supervisors);
+  }
+  for (const auto* supervisor : found_supervisors) context.out << tell(*supervisor, actors);
   for (const auto* group : found_groups) context.out << tell(*group, nodes);
   for (const auto* job : found_jobs) context.out << tell(*job, nodes);
   return true;

@@ -28,6 +28,7 @@ struct WorkerFlags {
   TokenOptions token;
   NodeFlags node;
   std::optional<double> timeout_s;
+  std::optional<double> grace_s;
   std::string log_level = "info";
   bool watch = false;
 };
@@ -76,6 +77,7 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
     options.advertised = TROUPE_TRY(parse_address(*flags_.advertise, "--advertise"));
   }
   options.join_timeout = timeout;
+  options.shutdown_grace = TROUPE_TRY(seconds_option(flags_.grace_s, options.shutdown_grace));
   if (flags_.timeout_s) options.orphan_timeout = timeout;
   return options;
 }
@@ -160,6 +162,9 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
   command
       .option("--timeout", flags->timeout_s, "SECONDS",
               "how long to wait for a head that is not up (default 60), or went away (default 600)")
+      .option("--grace", flags->grace_s, "SECONDS",
+              "how long actors may take to finish what is queued when this worker is ended by "
+              "SIGTERM (default 2); those that may be started again go to other nodes")
       .option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
       .flag("--watch", flags->watch,
             "start this daemon again when it is killed; its actors run on meanwhile")

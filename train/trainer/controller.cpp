@@ -138,6 +138,8 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                        .backoff_initial = std::chrono::milliseconds(0),
                        .backoff_max = kBackOffMax,
                        .node_affinity = node,
+                       // The next process of the controller takes over those that run.
+                       .owner = Owner::kJob,
                        .run = spec_.run,
                        .rank = rank};
   if (!spec_.log_dir.empty()) {

@@ -42,6 +42,8 @@ class Filler {
   void fill(wire::PlacementStrategy& value) { value = wire::PlacementStrategy::kStrictSpread; }
   void fill(wire::PlacementGroupState& value) { value = wire::PlacementGroupState::kRescheduling; }
   void fill(wire::JobState& value) { value = wire::JobState::kFailed; }
+  void fill(wire::RestartStrategy& value) { value = wire::RestartStrategy::kRestForOne; }
+  void fill(wire::SupervisorState& value) { value = wire::SupervisorState::kEnded; }
   template <std::integral T>
   void fill(T& value) {
     // Near the top of the type, so that a narrower field on the way would show.

@@ -17,6 +17,7 @@ namespace {
 
 const ActorId kActor{0xac, 1};
 const GroupId kGroup{0x96, 1};
+const JobId kJob{2, 3};
 
 wire::ActorInfo info_of(wire::ActorState state, ActorId id = kActor, std::string name = {}) {
   wire::ActorInfo info;
@@ -46,8 +47,9 @@ struct Fixture {
         return {wire::Reply{watch->request_id, Status(Code::kNotFound, "no such actor")}};
       }
       if (watch->stop) return {wire::Reply{watch->request_id, {}}};
-      return {wire::Reply{watch->request_id, {}},
-              wire::ActorUpdate{info_of(wire::ActorState::kAlive, kActor, watch->name)}};
+      wire::ActorInfo info = info_of(wire::ActorState::kAlive, kActor, watch->name);
+      info.namespace_name = watch->namespace_name;
+      return {wire::Reply{watch->request_id, {}}, wire::ActorUpdate{info}};
     }
     if (const auto* list = std::get_if<wire::ListNodes>(&message)) {
       wire::NodeInfo node;
@@ -88,10 +90,8 @@ struct Fixture {
     return {};
   }
   Result<std::shared_ptr<HeadClient>> try_connect(Deadline deadline = tests::patience()) {
-    const wire::ClientHello hello{.client_id = ClientId{0xc1, 1},
-                                  .job_id = JobId{2, 3},
-                                  .name = "driver 7",
-                                  .kind = "driver"};
+    const wire::ClientHello hello{
+        .client_id = ClientId{0xc1, 1}, .job_id = kJob, .name = "driver 7", .kind = "driver"};
     return HeadClient::connect(thread.loop(), head.address(), tests::kToken, hello, deadline,
                                options);
   }
@@ -264,6 +264,24 @@ TEST_CASE("a head that takes connections but says nothing is tried again") {
   CHECK(waiting.get().ok());
 }
 
+TEST_CASE("one name in two namespaces is two actors") {
+  Fixture f;
+  f.answers = false;  // the test does
+  const auto client = f.connect();
+  Told here, there;
+  client->watch_actor({}, "db", here.callback());
+  client->watch_actor({}, "db", there.callback(), "shop");
+  for (const std::string& name_space : {wire::namespace_of_job(kJob), std::string("shop")}) {
+    const auto asked = f.head.take<wire::WatchActor>();
+    CHECK(asked.namespace_name == name_space);
+    wire::ActorInfo info = info_of(wire::ActorState::kAlive, {7, asked.request_id}, "db");
+    info.namespace_name = name_space;
+    f.head.send(wire::ActorUpdate{info});
+  }
+  CHECK(here.next()->namespace_name == wire::namespace_of_job(kJob));
+  CHECK(there.next()->namespace_name == "shop");
+}
+
 TEST_CASE("watches are renewed, by id once it is known, until they are taken back") {
   Fixture f;
   const auto client = f.connect();
@@ -276,6 +294,7 @@ TEST_CASE("watches are renewed, by id once it is known, until they are taken bac
   const auto asked = f.head.take<wire::WatchActor>();
   CHECK(asked.actor_id.empty());
   CHECK(asked.name == "trainer");
+  CHECK(asked.namespace_name == wire::namespace_of_job(kJob));
 
   f.head.drop_connection();
   CHECK(f.head.take<wire::WatchActor>().actor_id == kActor);

@@ -48,13 +48,25 @@ std::vector<Delta> examples() {
   job.state = wire::JobState::kFailed;
   job.exit = wire::ExitStatus{.exit_code = 3};
   spec.program = {{"./train.sh", "--all"}, "/work"};
-  return {GroupCreated{group},
+  wire::SupervisorSpec supervisor;
+  supervisor.supervisor_id = SupervisorId{7, 8};
+  supervisor.strategy = wire::RestartStrategy::kRestForOne;
+  supervisor.parent = SupervisorId{9, 9};
+  wire::SupervisorInfo supervised;
+  supervised.supervisor_id = supervisor.supervisor_id;
+  supervised.state = wire::SupervisorState::kEnded;
+  supervised.why = Status(Code::kAborted, "it gave up");
+  return {SupervisorCreated{supervisor},
+          SupervisorChanged{supervised, {4, 5}},
+          SupervisorForgotten{supervisor.supervisor_id},
+          GroupCreated{group},
           GroupChanged{placed, 12, true},
           GroupForgotten{group.group_id},
           NodeKnown{node},
           NodeForgotten{node.node_id},
           ActorCreated{spec, 5},
           ActorChanged{info, 7, 11, true, true, false, {1, 2, 3}},
+          ActorChanged{info, 7, 11, true, true, false, {}, true, SupervisorId{7, 8}},
           ActorForgotten{spec.actor_id},
           EventLogged{event},
           JobKnown{job},

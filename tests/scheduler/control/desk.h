@@ -32,6 +32,10 @@ struct Desk {
 
   Desk() {
     now.unix_us = 1'000'000'000;
+    introduce_driver();
+  }
+  // Also to a head that has come back.
+  void introduce_driver() {
     wire::ClientHello hello;
     hello.request_id = 1;
     hello.client_id = ClientId{9, 9};

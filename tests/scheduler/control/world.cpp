@@ -32,6 +32,7 @@ World::World(std::uint64_t seed) : random_(seed) {
   config_.dead_actors_max = 20;
   config_.dead_nodes_max = 5;
   config_.removed_groups_max = 4;
+  config_.ended_supervisors_max = 3;
   config_.turn_patience = milliseconds(500);
   config_.events_max = 200;
   head_.emplace(config_);
@@ -180,12 +181,44 @@ std::vector<ActorId> World::create(VirtualClient& client, std::size_t count, std
       spec.placement_group = group_ids_[random_.below(group_ids_.size())];
       spec.bundle_index = static_cast<std::int32_t>(random_.below(3)) - 1;
     }
+    if (!supervisor_ids_.empty() && random_.below(3) == 0) {
+      spec.supervisor = supervisor_ids_[random_.below(supervisor_ids_.size())];
+      spec.restart.max_restarts = 0;
+    }
+    owned_by_somebody(spec);
     ids.push_back(spec.actor_id);
     message.specs.push_back(std::move(spec));
   }
   actor_ids_.insert(actor_ids_.end(), ids.begin(), ids.end());
   request(client, std::move(message), message.request_id);
   return ids;
+}
+
+// Also by those that are dead by now: then it is refused.
+template <typename Owned>
+void World::owned_by_somebody(Owned& spec) {
+  if (actor_ids_.empty() || random_.below(3) != 0) return;
+  spec.owner_actor = actor_ids_[random_.below(actor_ids_.size())];
+  const auto owner = head_->actors().find(spec.owner_actor);
+  if (owner == head_->actors().end() || random_.below(2) == 0) return;
+  spec.owner_generation = owner->second.info.generation;
+}
+
+void World::create_supervisor(VirtualClient& client) {
+  wire::CreateSupervisor message;
+  message.request_id = next_request_++;
+  wire::SupervisorSpec& spec = message.spec;
+  spec.supervisor_id = SupervisorId::make(random_);
+  spec.strategy = static_cast<wire::RestartStrategy>(random_.below(3));
+  spec.restart.max_restarts = static_cast<std::int32_t>(random_.below(4)) - 1;
+  spec.restart.window_ms = 5'000;
+  spec.detached = random_.below(4) == 0;
+  if (!supervisor_ids_.empty() && random_.below(2) == 0) {
+    spec.parent = supervisor_ids_[random_.below(supervisor_ids_.size())];
+  }
+  owned_by_somebody(spec);
+  supervisor_ids_.push_back(spec.supervisor_id);
+  request(client, std::move(message), message.request_id);
 }
 
 GroupId World::create_group(VirtualClient& client) {
@@ -298,7 +331,7 @@ VirtualClient* World::any_client() {
 }
 
 void World::step() {
-  const std::uint64_t dice = random_.below(108);
+  const std::uint64_t dice = random_.below(114);
   VirtualNode* node = any_node();
   if (dice < 40) {
     if (node != nullptr) node_acts(*node);
@@ -373,6 +406,25 @@ void World::step() {
     restart_head();
   } else if (dice < 105) {
     if (VirtualClient* client = any_client()) create_group(*client);
+  } else if (dice < 108) {
+    if (VirtualClient* client = any_client()) create_supervisor(*client);
+  } else if (dice < 109) {
+    VirtualClient* client = any_client();
+    if (client != nullptr && !supervisor_ids_.empty()) {
+      wire::EndSupervisor end;
+      end.request_id = next_request_++;
+      end.supervisor_id = supervisor_ids_[random_.below(supervisor_ids_.size())];
+      request(*client, end, end.request_id);
+    }
+  } else if (dice < 110) {
+    VirtualClient* client = any_client();
+    if (client != nullptr && node != nullptr && nodes_.size() > 2) {
+      wire::DrainNode drain;
+      drain.request_id = next_request_++;
+      drain.node_id = node->id;
+      drain.grace_ms = 1'000;
+      request(*client, drain, drain.request_id);
+    }
   } else {
     VirtualClient* client = any_client();
     if (client != nullptr && !group_ids_.empty()) {
@@ -501,6 +553,10 @@ void World::check_budgets() const {
       return time >= times.back() - policy.window_ms * 1000;
     });
     REQUIRE(in_window <= policy.max_restarts);
+  }
+  for (const auto& [id, supervisor] : head_->supervisors()) {
+    const std::int32_t most = supervisor.spec.restart.max_restarts;
+    REQUIRE((most < 0 || supervisor.restarts_unix_us.size() <= static_cast<std::size_t>(most)));
   }
 }
 

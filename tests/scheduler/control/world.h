@@ -53,6 +53,7 @@ class World {
   std::vector<ActorId> create(VirtualClient& client, std::size_t count, std::int64_t cpus,
                               bool gang, wire::RestartPolicy restart);
   GroupId create_group(VirtualClient& client);
+  void create_supervisor(VirtualClient& client);
   void advance(Duration by);
   std::size_t unanswered() const { return expected_replies_.size(); }
   std::map<NodeId, VirtualNode>& nodes() { return nodes_; }
@@ -66,6 +67,8 @@ class World {
   void check_gangs() const;
   void check_groups() const;
   void check_budgets() const;
+  template <typename Owned>
+  void owned_by_somebody(Owned& spec);
   void request(VirtualClient& client, wire::ControlMessage message, std::uint64_t id);
   void register_node(VirtualNode& node);
   void close(PeerId peer);
@@ -90,6 +93,7 @@ class World {
   std::vector<std::vector<std::byte>> journal_;
   std::vector<ActorId> actor_ids_;
   std::vector<GroupId> group_ids_;
+  std::vector<SupervisorId> supervisor_ids_;
   std::map<ActorId, std::vector<std::int64_t>> restarts_;
   std::uint64_t trace_hash_ = 0;
 };

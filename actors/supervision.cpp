@@ -1,0 +1,111 @@
+#include "actors/supervision.h"
+
+#include <optional>
+
+#include "actors/future.h"
+
+namespace troupe {
+namespace {
+
+using Info = wire::SupervisorInfo;
+
+Status no_supervisor() { return Status(Code::kFailedPrecondition, "an empty Supervisor"); }
+
+Status ask_and_wait(Deadline deadline, const char* what,
+                    const std::function<void(std::function<void(Status)>)>& ask) {
+  auto promise = std::make_shared<Promise<void>>();
+  auto future = promise->future();
+  ask([promise](Status status) { promise->set(std::move(status)); });
+  Status status = future.get(deadline);
+  if (status.code() == Code::kDeadlineExceeded) {
+    return error(Code::kDeadlineExceeded, "{}: the head has not answered in time", what);
+  }
+  return status;
+}
+
+Result<wire::RestartPolicy> policy_of(const SupervisorOptions& options) {
+  if (options.max_restarts < -1 || options.window.count() < 0 ||
+      options.backoff_initial.count() < 0 || options.backoff_max < options.backoff_initial ||
+      options.grace.count() < 0) {
+    return error(Code::kInvalidArgument,
+                 "SupervisorOptions: max_restarts ({}) is at least -1, window, backoff_initial and "
+                 "grace are not negative, and backoff_max is at least backoff_initial",
+                 options.max_restarts);
+  }
+  return wire::RestartPolicy{.max_restarts = options.max_restarts,
+                             .window_ms = options.window.count(),
+                             .backoff_initial_ms = options.backoff_initial.count(),
+                             .backoff_max_ms = options.backoff_max.count()};
+}
+
+}  // namespace
+
+Result<Supervisor> Supervisor::create(std::shared_ptr<detail::ActorClient> client,
+                                      const SupervisorOptions& options, Deadline deadline) {
+  wire::SupervisorSpec spec;
+  spec.restart = TROUPE_TRY(policy_of(options));
+  spec.name = options.name;
+  spec.strategy = options.strategy;
+  spec.grace_ms = options.grace.count();
+  spec.parent = options.parent;
+  spec.detached = options.detached;
+  const detail::Ownership owner = client->ownership(options.owner, options.detached);
+  spec.job_id = owner.job_id;
+  spec.owner = owner.client;
+  spec.owner_actor = owner.actor;
+  spec.owner_generation = owner.generation;
+  spec.supervisor_id = client->new_supervisor_id();
+  const SupervisorId id = spec.supervisor_id;
+  TROUPE_RETURN_IF_ERROR(ask_and_wait(deadline, "creating a supervisor", [&](auto done) {
+    client->directory().supervise(std::move(spec), std::move(done));
+  }));
+  return Supervisor(std::move(client), id);
+}
+
+Result<Info> Supervisor::wait_for(Duration timeout, std::function<bool(const Info&)> enough) const {
+  if (!client_) return no_supervisor();
+  auto promise = std::make_shared<Promise<Info>>();
+  auto future = promise->future();
+  const auto watch = client_->directory().watch_supervisor(
+      id_, [promise, enough = std::move(enough)](Result<Info> info) {
+        if (!info.ok() || enough(*info)) promise->set(std::move(info));
+      });
+  auto info = future.get(timeout);
+  client_->directory().unwatch(watch);
+  return info;
+}
+
+Result<Info> Supervisor::info(Duration timeout) const {
+  auto info = wait_for(timeout, [](const Info&) { return true; });
+  if (info.status().code() == Code::kDeadlineExceeded) {
+    return Status(Code::kDeadlineExceeded, "a supervisor: the head has not answered in time");
+  }
+  return info;
+}
+
+Status Supervisor::wait_for_end(Duration timeout) const {
+  auto info =
+      wait_for(timeout, [](const Info& i) { return i.state == wire::SupervisorState::kEnded; });
+  if (info.status().code() == Code::kDeadlineExceeded) {
+    return Status(Code::kDeadlineExceeded, "the supervisor has not ended");
+  }
+  TROUPE_RETURN_IF_ERROR(info.status());
+  return info->why;
+}
+
+SupervisorWatch Supervisor::watch(std::function<void(const Info&)> on_change) const {
+  if (!client_) return {};
+  return {client_, client_->directory().watch_supervisor(
+                       id_, [on_change = std::move(on_change)](const Result<Info>& info) {
+                         if (info.ok()) on_change(*info);
+                       })};
+}
+
+Status Supervisor::end(const std::string& reason, Duration timeout) const {
+  if (!client_) return no_supervisor();
+  return ask_and_wait(Deadline::after(timeout), "ending a supervisor", [&](auto done) {
+    client_->directory().end_supervisor(id_, reason, std::move(done));
+  });
+}
+
+}  // namespace troupe

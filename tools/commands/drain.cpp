@@ -1,0 +1,81 @@
+#include "tools/commands/drain.h"
+
+#include <memory>
+#include <vector>
+
+#include "tools/commands/cluster_options.h"
+#include "tools/commands/cluster_record.h"
+#include "tools/commands/describe.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr Duration kGrace = std::chrono::seconds(30);
+constexpr std::size_t kPrefixMin = 4;
+
+struct DrainOptions {
+  std::string node;
+  std::optional<double> grace_s;
+  ClusterOptions cluster;
+};
+
+// By name, id, or the first digits of one.
+Result<wire::NodeInfo> find_node(const std::vector<wire::NodeInfo>& nodes,
+                                 const std::string& target) {
+  std::vector<const wire::NodeInfo*> found;
+  for (const auto& node : nodes) {
+    if (node.state == wire::NodeState::kDead) continue;
+    const bool by_id = target.size() >= kPrefixMin && node.node_id.to_string().starts_with(target);
+    if (node.name == target || by_id) found.push_back(&node);
+  }
+  if (found.empty()) {
+    return error(Code::kNotFound, "there is no node '{}': 'troupe nodes' lists them", target);
+  }
+  if (found.size() > 1) {
+    return error(Code::kInvalidArgument, "'{}' may be {} nodes: say more digits of its id", target,
+                 found.size());
+  }
+  return *found.front();
+}
+
+Status drain(CommandContext& context, const DrainOptions& options) {
+  const Duration grace = TROUPE_TRY(seconds_option(options.grace_s, kGrace));
+  const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count();
+  const auto cluster = TROUPE_TRY(connect_cluster(context, options.cluster, "troupe drain"));
+  const auto node =
+      TROUPE_TRY(find_node(TROUPE_TRY(cluster->head->nodes(cluster->deadline)), options.node));
+  TROUPE_RETURN_IF_ERROR(cluster->head->drain(
+      node.node_id, grace_ms, fmt::format("'troupe drain' on {}", host_name()), cluster->deadline));
+  if (options.cluster.json) {
+    context.out << json::write(json::Object{{"draining", node.name},
+                                            {"node_id", node.node_id.to_string()},
+                                            {"grace_s", static_cast<double>(grace_ms) / 1000}})
+                << "\n";
+    return {};
+  }
+  context.out << fmt::format(
+      "Node {} takes no new actors. Those on it that may be started again finish what is queued, "
+      "within {} s, and go to other nodes; the others run on there ('troupe actors').\n",
+      node.name, static_cast<double>(grace_ms) / 1000);
+  return {};
+}
+
+}  // namespace
+
+void add_drain_command(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<DrainOptions>();
+  Command command(app, context, "drain",
+                  "Empties a node: it takes nothing new, and what may go elsewhere does.");
+  command.argument("node", options->node, "its name, its id, or the first digits of that")
+      .option("--grace", options->grace_s, "SECONDS",
+              "how long actors may take to finish what is queued (default 30)");
+  declare_cluster_options(command, options->cluster);
+  command.example("troupe drain worker-2")
+      .example("troupe drain worker-2 --grace 300")
+      .note(
+          "A worker that is ended by SIGTERM drains itself. A node stays drained until its worker "
+          "is started anew.")
+      .run([options, &context] { return drain(context, *options); });
+}
+
+}  // namespace troupe::tools
