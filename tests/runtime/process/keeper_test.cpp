@@ -138,6 +138,7 @@ TEST_CASE_FIXTURE(Fixture, "a program by its path, in a directory of its own; a 
   std::string text(200, '\0');
   text.resize(static_cast<std::size_t>(::read(pipe.reader.get(), text.data(), text.size())));
   CHECK(text == "hello in " + directory.path() + "\n");
+  options.descriptors.clear();
   options.path = directory.file("absent");
   CHECK(client->spawn(2, options).status().code() == Code::kNotFound);
   CHECK(client->quit(tests::patience()).ok());
