@@ -51,6 +51,8 @@ class CallRunner final : public HeldCalls, public CallHost {
 
   // The next call. Actor's thread.
   void accept(QueuedCall call);
+  // Answers a call that is not to begin any more.
+  void refuse(const QueuedCall& call, Status why) { answer(call, std::move(why)); }
   // Begins nothing more, waits for the methods that run in threads, and destroys what is suspended.
   // Actor's thread.
   void stop();

@@ -152,34 +152,28 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Result<wire::ActorInfo> wait_for_actor(ActorId actor_id, const std::string& name,
                                          Deadline deadline,
                                          std::function<bool(const wire::ActorInfo&)> enough,
-                                         const char* what);
+                                         const char* what, const std::string& namespace_name = {});
   void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
                   std::shared_ptr<const wire::Bytes> constructor_arguments);
-                                         const char* what, const std::string& namespace_name = {});
-                                         // The port of the node that `info` names; its local socket
-                                         // where this process is there too.
-                                         net::Address node_address(const wire::ActorInfo& info,
-                                                                   bool& same_node) const;
+  // The port of the node that `info` names; its local socket
+  // where this process is there too.
+  net::Address node_address(const wire::ActorInfo& info, bool& same_node) const;
 
-                                         const ClientOptions options_;
-                                         Mutex light_mutex_;  // before mutex_
-                                         Mutex mutex_;
-                                         std::map<std::pair<ActorId, std::string_view>,
-                                                  std::shared_ptr<ActorChannel>>
-                                             channels_ TROUPE_GUARDED_BY(mutex_);
-                                         std::optional<wire::Image> image_
-                                             TROUPE_GUARDED_BY(mutex_);
-                                         bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
-                                         // Hosts whose light actors come one by one.
-                                         struct LightRoom {
-                                           wire::ActorSpec like;  // without id and arguments
-                                           std::shared_ptr<ActorChannel> host;
-                                           std::uint32_t taken = 0;
-                                         };
-                                         std::vector<LightRoom> light_rooms_
-                                             TROUPE_GUARDED_BY(light_mutex_);
-                                         std::unique_ptr<net::LoopThread> carrier_
-                                             TROUPE_GUARDED_BY(mutex_);
+  const ClientOptions options_;
+  Mutex light_mutex_;  // before mutex_
+  Mutex mutex_;
+  std::map<std::pair<ActorId, std::string_view>, std::shared_ptr<ActorChannel>> channels_
+      TROUPE_GUARDED_BY(mutex_);
+  std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
+  bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
+  // Hosts whose light actors come one by one.
+  struct LightRoom {
+    wire::ActorSpec like;  // without id and arguments
+    std::shared_ptr<ActorChannel> host;
+    std::uint32_t taken = 0;
+  };
+  std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
+  std::unique_ptr<net::LoopThread> carrier_ TROUPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace detail

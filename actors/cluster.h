@@ -153,6 +153,10 @@ class Cluster {
   // within the actor itself.
   template <typename T>
   Result<StopReport> stop(const ActorHandle<T>& handle, const StopOptions& options = {}) {
+    if (handle.light()) {
+      return Status(Code::kUnsupported,
+                    "stop() of a light actor: kill() ends one between two calls");
+    }
     return detail::stop(client(), handle.id(), options);
   }
   // A group of actors that is restarted together (supervision.h). Waits for the head.

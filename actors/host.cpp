@@ -110,6 +110,7 @@ class Host final : public HostServices {
   void take(QueuedCall call);
   Status save_after(const QueuedCall& call, const Result<wire::Bytes>& result);
   Status save(wire::Bytes answered) TROUPE_REQUIRES(save_mutex_);
+  std::shared_ptr<CallServer> server();
   void begin_draining(const wire::HostStop& stop);
   void look_at_drain(Deadline deadline);
   void end_draining(std::size_t calls_dropped);
@@ -562,22 +563,29 @@ void Host::begin_draining(const wire::HostStop& stop) {
       Deadline::after(std::chrono::milliseconds(stop.grace_ms), loop_.clock());
   // What callers said before this may lie in their sockets still: they are read first.
   drain_timer_ = loop_.call_after(kDrainLook, [this, why = std::move(why), deadline] {
-    server_->refuse_new(why);
+    if (const auto server = this->server()) server->refuse_new(why);
     look_at_drain(deadline);
   });
 }
 
+// Null while the actor is being made: nobody has called it yet.
+std::shared_ptr<CallServer> Host::server() {
+  MutexLock lock(acceptors_mutex_);
+  return server_;
+}
+
 void Host::look_at_drain(Deadline deadline) {
   drain_timer_.reset();
-  server_->read_roads();
-  const std::size_t open = server_->open_calls();
+  const auto server = this->server();
+  if (!server) return end_draining(0);
+  server->read_roads();
+  const std::size_t open = server->open_calls();
   if (open == 0) return end_draining(0);
   if (deadline.passed(loop_.clock().now())) {
     // Those that have not begun can be told so for certain.
     for (const QueuedCall& call : mailbox_->drain()) {
-      server_->answer(call, decorated(error(Code::kActorDied,
-                                            "the actor was stopped before it came to this call"),
-                                      call.method));
+      runner_->refuse(call,
+                      error(Code::kActorDied, "the actor was stopped before it came to this call"));
     }
     return end_draining(open);
   }

@@ -128,6 +128,11 @@ Result<ActorHandle<T>> find(const std::shared_ptr<ActorClient>& client, const st
 template <typename T, typename... A>
 Result<ActorHandle<T>> get_or_create(const std::shared_ptr<ActorClient>& client,
                                      const ActorOptions& options, A&&... arguments) {
+  if (options.isolation == Isolation::kShared) {
+    return Status(Code::kInvalidArgument,
+                  "get_or_create of a light actor: one alone has no name. Name the host of several "
+                  "(spawn_many), or give it a process of its own (Isolation::kProcess)");
+  }
   auto channel = TROUPE_TRY(client->get_or_create(
       options, kActorInterface<T>, encode_constructor<T>(std::forward<A>(arguments)...),
       Deadline::after(kControlTimeout)));

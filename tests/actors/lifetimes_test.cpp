@@ -137,7 +137,7 @@ TEST_CASE_FIXTURE(Lives, "drivers that get or create at the same time get the sa
   }
 }
 
-// peer: FullTest (kill: the name is gone)
+// peer: KillForGood
 TEST_CASE_FIXTURE(Lives, "a name is free as soon as its actor was killed") {
   auto first = driver->spawn({.name = "db", .num_cpus = 0});
   REQUIRE(first.call<&Life::pid>().get(20s).ok());

@@ -86,7 +86,7 @@ TEST_CASE("drivers of one namespace share names") {
   CHECK(look_up(desk, kOther, "counter") == ActorId{1, 1});
 }
 
-// peer: FullTest (kill: the name is gone)
+// peer: KillForGood
 TEST_CASE("an actor that was told to end has lost its name; one that restarts keeps it") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 8);
