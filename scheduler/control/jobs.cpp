@@ -152,13 +152,23 @@ Status HeadState::check_job_runs(JobId job_id, const std::string& kind) const {
 void HeadState::end_job(JobId job_id, const std::string& reason) {
   std::vector<ActorId> actors;
   for (const auto& [id, actor] : actors_) {
-    if (!actor.dead() && !actor.spec.detached && actor.spec.job_id == job_id) actors.push_back(id);
+    if (!actor.dead() && actor.spec.job_id == job_id && !outlives_job(actor)) actors.push_back(id);
   }
   std::vector<GroupId> groups;
   for (const auto& [id, group] : groups_) {
     if (!group.removed() && !group.spec.detached && group.spec.job_id == job_id) {
       groups.push_back(id);
     }
+  }
+  std::vector<SupervisorId> supervisors;
+  for (const auto& [id, supervisor] : supervisors_) {
+    const wire::SupervisorSpec& spec = supervisor.spec;
+    const auto owner = actors_.find(spec.owner_actor);
+    const bool stays = spec.detached || (owner != actors_.end() && outlives_job(owner->second));
+    if (!supervisor.ended() && spec.job_id == job_id && !stays) supervisors.push_back(id);
+  }
+  for (const SupervisorId& id : supervisors) {
+    end_supervisor(supervisors_.at(id), Status(Code::kCancelled, reason));
   }
   end_actors(actors, reason);
   remove_groups(groups, reason);
