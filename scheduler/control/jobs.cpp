@@ -57,9 +57,11 @@ Status HeadState::check_job(const wire::SubmitJob& message) const {
                  "into a file",
                  bytes, wire::kProgramBytesMax);
   }
-  if (spec.restart.max_restarts != 0 || !spec.placement_group.empty()) {
+  if (spec.restart.max_restarts != 0 || !spec.placement_group.empty() || !spec.supervisor.empty() ||
+      spec.health.interval_ms != 0) {
     return Status(Code::kUnsupported,
-                  "a job's program is started once, and outside of placement groups");
+                  "a job's program is started once, outside of placement groups and supervisors, "
+                  "and is not asked for its health");
   }
   if (jobs_.size() - ended_jobs_.size() >= config_.jobs_max) {
     return error(Code::kOverloaded, "the cluster has {} jobs that have not ended; its limit is {}",
@@ -95,6 +97,8 @@ void HeadState::on(PeerId peer, wire::SubmitJob& message) {
             fmt::format("{} was submitted: {}", title(job.info), job.info.command));
   // It ends with its job, not with who asked for it.
   spec.owner = {};
+  spec.owner_actor = {};
+  spec.owner_generation = 0;
   spec.detached = true;
   const ActorId id = spec.actor_id;
   create(std::move(spec), 0);

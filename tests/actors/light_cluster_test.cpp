@@ -88,7 +88,8 @@ TEST_CASE_FIXTURE(LightCluster, "the head sees one entry for a process, with its
   CHECK(found[17] == named[17]);
   CHECK(detail::find_light<Counter>(client, "cells", Deadline::after(20s)).status().code() ==
         Code::kInvalidArgument);
-  CHECK(detail::find<Cell>(client, "cells", {.timeout = 20s}).status().code() == Code::kInvalidArgument);
+  CHECK(detail::find<Cell>(client, "cells", {.timeout = 20s}).status().code() ==
+        Code::kInvalidArgument);
   CHECK(detail::find_light<Cell>(client, "absent", Deadline::after(20s)).status().code() ==
         Code::kNotFound);
   REQUIRE(detail::kill(client, found, {}).ok());

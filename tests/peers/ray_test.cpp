@@ -22,7 +22,10 @@ const ActorOptions kFree{.num_cpus = 0};
 std::string host_program() { return bin_dir() + "/test_peers_host"; }
 
 Cluster start() {
-  return Cluster::start_embedded({.num_cpus = 4, .on_output = kQuiet, .program = host_program()})
+  return Cluster::start_embedded({.num_cpus = 4,
+                                  .on_output = kQuiet,
+                                  .program = host_program(),
+                                  .namespace_name = "ray"})
       .value();
 }
 Result<Cluster> another_driver(const Cluster& cluster) {
@@ -30,6 +33,7 @@ Result<Cluster> another_driver(const Cluster& cluster) {
                            .port = cluster.head_address().port,
                            .token = cluster.token(),
                            .program = host_program(),
+                           .namespace_name = "ray",
                            .on_output = kQuiet});
 }
 // Until the actor is in this state; its information then.

@@ -184,6 +184,8 @@ TEST_CASE_FIXTURE(Fixture, "with the token the same words are taken") {
   wire::SubmitJob job = Filler().make<wire::SubmitJob>();
   aim_at(aim(), job);
   job.driver.job_id = JobId{4, 4};  // whose end is not that of the purse
+  job.driver.supervisor = {};
+  job.driver.health = {};
   const auto answers = welcome_visit(doors_here[0], wire::encode(wire::ControlMessage(job)), 2);
   const auto taken = wire::decode_control(answers[1]);
   REQUIRE(taken.ok());

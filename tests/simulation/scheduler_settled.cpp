@@ -41,7 +41,10 @@ std::string SchedulerOracle::unsettled_actor(const ActorRecord& actor) const {
 std::string SchedulerOracle::unsettled_node(int number) const {
   if (!cluster_->node_up(number)) return {};
   const auto node = cluster_->head()->nodes().find(cluster_->node_id(number));
-  if (node == cluster_->head()->nodes().end() || !node->second.usable()) {
+  const bool known = node != cluster_->head()->nodes().end();
+  // It was told to leave, and its daemon was killed before it had: its successor takes nothing new.
+  if (known && node->second.info.state == wire::NodeState::kDraining) return {};
+  if (!known || !node->second.usable()) {
     return fmt::format("node {} has not joined", number);
   }
   wire::Resources free = node->second.info.total;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "runtime/base/limits.h"
-#include "train/config/source.h"
 #include "runtime/base/suggest.h"
+#include "train/config/source.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

@@ -1,8 +1,8 @@
 // What `accelerate launch` puts into the environment.
 #include <algorithm>
 
-#include "train/config/accelerate.h"
 #include "runtime/base/suggest.h"
+#include "train/config/accelerate.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "train/config/keys.h"
 #include "runtime/base/suggest.h"
+#include "train/config/keys.h"
 #include "train/config/yaml.h"
 
 namespace troupe::train {

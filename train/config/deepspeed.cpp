@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
 #include "train/config/deepspeed_keys.h"
 #include "train/config/keys.h"
 #include "train/config/source.h"
-#include "runtime/base/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

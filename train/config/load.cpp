@@ -1,6 +1,7 @@
 #include "train/config/load.h"
 
 #include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
 #include "train/config/arguments.h"
 #include "train/config/deepspeed.h"
 #include "train/config/keys.h"
@@ -8,7 +9,6 @@
 #include "train/config/resolve.h"
 #include "train/config/rules.h"
 #include "train/config/sources.h"
-#include "runtime/base/suggest.h"
 #include "train/config/values.h"
 
 namespace troupe::train {

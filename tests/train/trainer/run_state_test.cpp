@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "tests/train/trainer/run_state_helpers.h"
 #include "runtime/base/random.h"
+#include "tests/train/trainer/run_state_helpers.h"
 #include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
