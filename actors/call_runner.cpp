@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/guarded.h"
 #include "runtime/base/limits.h"
 
 namespace troupe::detail {
@@ -16,18 +17,6 @@ namespace {
 constexpr Duration kIdleSleep = std::chrono::hours(1);
 // So many calls or items in a row, before the rest of the actor's work has its turn.
 constexpr int kInARow = 16;
-
-// Runs the user's code; what it throws becomes kActorError.
-template <typename F>
-auto guarded(F&& f) -> decltype(f()) {
-  try {
-    return f();
-  } catch (const std::exception& e) {
-    return error(Code::kActorError, "the actor threw: {}", e.what());
-  } catch (...) {
-    return error(Code::kActorError, "the actor threw: something that is no std::exception");
-  }
-}
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 
 #include "actors/call_runner.h"
 #include "actors/call_server.h"
+#include "actors/guarded.h"
 #include "actors/light_table.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
@@ -33,22 +34,6 @@ constexpr std::int64_t kHealthMsMax = 24LL * 3600 * 1000;
 constexpr Duration kDrainLook = std::chrono::milliseconds(2);
 // Sockets that came before anybody accepted their purpose.
 constexpr std::size_t kWaitingConnectionsMax = 256;
-
-Status actor_error(const char* what) {
-  return error(Code::kActorError, "the actor threw: {}", what);
-}
-
-// Runs the user's code; what it throws becomes kActorError.
-template <typename F>
-auto guarded(F&& f) -> decltype(f()) {
-  try {
-    return f();
-  } catch (const std::exception& e) {
-    return actor_error(e.what());
-  } catch (...) {
-    return actor_error("something that is no std::exception");
-  }
-}
 
 std::shared_ptr<HostPageSegment> make_host_page() {
   auto page = HostPageSegment::create();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "actors/guarded.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/limits.h"
 
@@ -12,20 +13,6 @@ namespace {
 
 // Those of them that nobody waits for any more are looked for when there are so many.
 constexpr std::size_t kWatchersMany = 1024;
-
-// Runs the user's code; what it throws becomes kActorError.
-template <typename F>
-auto guarded(F&& f) -> decltype(f()) {
-  try {
-    return f();
-  } catch (const StatusError& e) {
-    return error(Code::kActorError, "the actor threw: {}", e.what());
-  } catch (const std::exception& e) {
-    return error(Code::kActorError, "the actor threw: {}", e.what());
-  } catch (...) {
-    return error(Code::kActorError, "the actor threw what is no std::exception");
-  }
-}
 
 std::optional<std::uint32_t> number_in(std::span<const std::byte> arguments) {
   std::uint32_t number = 0;

@@ -7,12 +7,10 @@
 namespace troupe {
 namespace {
 
-using Info = wire::SupervisorInfo;
-
 Status no_supervisor() { return Status(Code::kFailedPrecondition, "an empty Supervisor"); }
 
-Status ask_and_wait(Deadline deadline, const char* what,
-                    const std::function<void(std::function<void(Status)>)>& ask) {
+Status answer_of(Deadline deadline, const char* what,
+                 const std::function<void(std::function<void(Status)>)>& ask) {
   auto promise = std::make_shared<Promise<void>>();
   auto future = promise->future();
   ask([promise](Status status) { promise->set(std::move(status)); });
@@ -56,18 +54,19 @@ Result<Supervisor> Supervisor::create(std::shared_ptr<detail::ActorClient> clien
   spec.owner_generation = owner.generation;
   spec.supervisor_id = client->new_supervisor_id();
   const SupervisorId id = spec.supervisor_id;
-  TROUPE_RETURN_IF_ERROR(ask_and_wait(deadline, "creating a supervisor", [&](auto done) {
+  TROUPE_RETURN_IF_ERROR(answer_of(deadline, "creating a supervisor", [&](auto done) {
     client->directory().supervise(std::move(spec), std::move(done));
   }));
   return Supervisor(std::move(client), id);
 }
 
-Result<Info> Supervisor::wait_for(Duration timeout, std::function<bool(const Info&)> enough) const {
+Result<wire::SupervisorInfo> Supervisor::wait_for(
+    Duration timeout, std::function<bool(const wire::SupervisorInfo&)> enough) const {
   if (!client_) return no_supervisor();
-  auto promise = std::make_shared<Promise<Info>>();
+  auto promise = std::make_shared<Promise<wire::SupervisorInfo>>();
   auto future = promise->future();
   const auto watch = client_->directory().watch_supervisor(
-      id_, [promise, enough = std::move(enough)](Result<Info> info) {
+      id_, [promise, enough = std::move(enough)](Result<wire::SupervisorInfo> info) {
         if (!info.ok() || enough(*info)) promise->set(std::move(info));
       });
   auto info = future.get(timeout);
@@ -75,8 +74,8 @@ Result<Info> Supervisor::wait_for(Duration timeout, std::function<bool(const Inf
   return info;
 }
 
-Result<Info> Supervisor::info(Duration timeout) const {
-  auto info = wait_for(timeout, [](const Info&) { return true; });
+Result<wire::SupervisorInfo> Supervisor::info(Duration timeout) const {
+  auto info = wait_for(timeout, [](const wire::SupervisorInfo&) { return true; });
   if (info.status().code() == Code::kDeadlineExceeded) {
     return Status(Code::kDeadlineExceeded, "a supervisor: the head has not answered in time");
   }
@@ -84,8 +83,9 @@ Result<Info> Supervisor::info(Duration timeout) const {
 }
 
 Status Supervisor::wait_for_end(Duration timeout) const {
-  auto info =
-      wait_for(timeout, [](const Info& i) { return i.state == wire::SupervisorState::kEnded; });
+  auto info = wait_for(timeout, [](const wire::SupervisorInfo& i) {
+    return i.state == wire::SupervisorState::kEnded;
+  });
   if (info.status().code() == Code::kDeadlineExceeded) {
     return Status(Code::kDeadlineExceeded, "the supervisor has not ended");
   }
@@ -93,17 +93,19 @@ Status Supervisor::wait_for_end(Duration timeout) const {
   return info->why;
 }
 
-SupervisorWatch Supervisor::watch(std::function<void(const Info&)> on_change) const {
+SupervisorWatch Supervisor::watch(
+    std::function<void(const wire::SupervisorInfo&)> on_change) const {
   if (!client_) return {};
-  return {client_, client_->directory().watch_supervisor(
-                       id_, [on_change = std::move(on_change)](const Result<Info>& info) {
-                         if (info.ok()) on_change(*info);
-                       })};
+  return {client_,
+          client_->directory().watch_supervisor(
+              id_, [on_change = std::move(on_change)](const Result<wire::SupervisorInfo>& info) {
+                if (info.ok()) on_change(*info);
+              })};
 }
 
 Status Supervisor::end(const std::string& reason, Duration timeout) const {
   if (!client_) return no_supervisor();
-  return ask_and_wait(Deadline::after(timeout), "ending a supervisor", [&](auto done) {
+  return answer_of(Deadline::after(timeout), "ending a supervisor", [&](auto done) {
     client_->directory().end_supervisor(id_, reason, std::move(done));
   });
 }
