@@ -126,7 +126,7 @@ std::uint64_t CallerRoad::waiting_calls(std::uint64_t socket_calls) const {
 std::uint64_t CallerRoad::waiting_calls_max() const {
   const std::uint64_t said = host_page().calls_max.load(std::memory_order_relaxed);
   return said == 0 ? limits::kMailboxCallsMax
-                   : std::min<std::uint64_t>(said, limits::kMailboxCallsMax);
+                   : std::min<std::uint64_t>(said, limits::kLightMailboxCallsMax);
 }
 
 // --- answers

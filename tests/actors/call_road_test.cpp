@@ -13,6 +13,7 @@
 
 #include "actors/caller_road.h"
 #include "actors/host_road.h"
+#include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
 
 namespace troupe::detail {
@@ -187,6 +188,17 @@ TEST_CASE("a waiting caller is woken by an answer, by a nudge and by the end") {
 bool bell_rang(int bell) {
   std::uint64_t count = 0;
   return ::read(bell, &count, sizeof count) == sizeof count;
+}
+
+TEST_CASE("the host says how many calls may wait, within what a host of light actors takes") {
+  RoadPair pair;
+  CHECK(pair.caller->waiting_calls_max() == limits::kMailboxCallsMax);
+  pair.page->page().calls_max = 7;
+  CHECK(pair.caller->waiting_calls_max() == 7);
+  pair.page->page().calls_max = limits::kLightMailboxCallsMax;
+  CHECK(pair.caller->waiting_calls_max() == limits::kLightMailboxCallsMax);
+  pair.page->page().calls_max = ~std::uint64_t{0};
+  CHECK(pair.caller->waiting_calls_max() == limits::kLightMailboxCallsMax);
 }
 
 TEST_CASE("where nobody waits the bell rings, once until it is armed again") {
