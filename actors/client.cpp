@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/head_answer.h"
 #include "scheduler/client/ask_node.h"
 
 namespace troupe::detail {
@@ -9,20 +10,6 @@ namespace {
 
 Status closed_error() {
   return Status(Code::kCancelled, "the cluster object of this process was closed");
-}
-
-// A callback's answer, waited for. The promise lives as long as the callback.
-template <typename T, typename Ask>
-ResultOf<T> wait_for(Deadline deadline, const char* what, Ask ask) {
-  auto promise = std::make_shared<Promise<T>>();
-  auto future = promise->future();
-  ask([promise](ResultOf<T> result) { promise->set(std::move(result)); });
-  auto result = future.get(deadline);
-  const Status& status = status_of(result);
-  if (status.code() == Code::kDeadlineExceeded) {
-    return error(Code::kDeadlineExceeded, "{}: the head has not answered in time", what);
-  }
-  return result;
 }
 
 }  // namespace
@@ -94,7 +81,7 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::get_or_create(const ActorOpti
                                                                  Deadline deadline) {
   auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
   const ActorId id =
-      TROUPE_TRY(wait_for<ActorId>(deadline, "getting or creating an actor", [&](auto done) {
+      TROUPE_TRY(wait_for_head<ActorId>(deadline, "getting or creating an actor", [&](auto done) {
                    directory().get_or_create(std::move(spec), done);
                  }).with("actor", options.name));
   return channel(id, interface);
@@ -114,7 +101,7 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
     roads.push_back(channel(specs.back().actor_id, interface));
   }
   if (specs.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
-  TROUPE_RETURN_IF_ERROR(wait_for<void>(deadline, "creating actors", [&](auto done) {
+  TROUPE_RETURN_IF_ERROR(wait_for_head<void>(deadline, "creating actors", [&](auto done) {
     options_.environment->directory->create(std::move(specs), true, no_wait, done);
   }));
   return roads;
@@ -150,14 +137,14 @@ Result<wire::ActorInfo> ActorClient::wait_for_actor(
                wire::actor_state_name(seen->last->state), seen->last->pending_why);
 }
 
-Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
-                                                        const std::string& namespace_name,
-                                                        const ActorInterface& interface,
-                                                        Deadline deadline) {
-  const auto info = TROUPE_TRY(wait_for_actor(
-                                   {}, name, deadline, [](const wire::ActorInfo&) { return true; },
-                                   "looking for an actor", namespace_name)
-                                   .with("actor", name));
+Result<wire::ActorInfo> ActorClient::find_living(const std::string& name,
+                                                 const std::string& namespace_name,
+                                                 const ActorInterface& interface,
+                                                 Deadline deadline) {
+  auto info = TROUPE_TRY(wait_for_actor(
+                             {}, name, deadline, [](const wire::ActorInfo&) { return true; },
+                             "looking for an actor", namespace_name)
+                             .with("actor", name));
   if (info.state == wire::ActorState::kDead) {
     return error(Code::kNotFound, "no living actor has this name").with("actor", name);
   }
@@ -165,12 +152,20 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
     return error(Code::kInvalidArgument, "the actor is a {}, not a {}", info.type, interface.type)
         .with("actor", name);
   }
+  return info;
+}
+
+Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
+                                                        const std::string& namespace_name,
+                                                        const ActorInterface& interface,
+                                                        Deadline deadline) {
+  const auto info = TROUPE_TRY(find_living(name, namespace_name, interface, deadline));
   return channel(info.actor_id, interface);
 }
 
 Status ActorClient::kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
                          const std::string& reason, Deadline deadline) {
-  return wait_for<void>(deadline, "ending an actor", [&](auto done) {
+  return wait_for_head<void>(deadline, "ending an actor", [&](auto done) {
     options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
   });
 }
@@ -179,7 +174,7 @@ Result<std::optional<std::size_t>> ActorClient::drain(ActorId actor_id,
                                                       std::chrono::milliseconds grace,
                                                       const std::string& reason,
                                                       Deadline deadline) {
-  TROUPE_RETURN_IF_ERROR(wait_for<void>(deadline, "stopping an actor", [&](auto done) {
+  TROUPE_RETURN_IF_ERROR(wait_for_head<void>(deadline, "stopping an actor", [&](auto done) {
     directory().drain(actor_id, grace.count(), reason, done);
   }));
   const auto info = TROUPE_TRY(wait_for_actor(
@@ -199,7 +194,7 @@ Status ActorClient::wait_for_death(ActorId actor_id, Deadline deadline) {
 }
 
 Result<std::vector<wire::NodeInfo>> ActorClient::nodes(Deadline deadline) {
-  return wait_for<std::vector<wire::NodeInfo>>(deadline, "listing nodes", [&](auto done) {
+  return wait_for_head<std::vector<wire::NodeInfo>>(deadline, "listing nodes", [&](auto done) {
     options_.environment->directory->list_nodes(done);
   });
 }

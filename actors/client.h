@@ -89,8 +89,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
     std::shared_ptr<ActorChannel> channel;
     std::uint32_t count = 0;
   };
-  Result<LightHost> find_light_host(const std::string& name, const ActorInterface& hosts,
-                                    Deadline deadline);
+  Result<LightHost> find_light_host(const std::string& name, const std::string& namespace_name,
+                                    const ActorInterface& hosts, Deadline deadline);
   // The living actor of options.name, or a new one; waits for the head to say which.
   // kInvalidArgument where that one is of another class or was made with other arguments.
   Result<std::shared_ptr<ActorChannel>> get_or_create(const ActorOptions& options,
@@ -153,6 +153,9 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                          Deadline deadline,
                                          std::function<bool(const wire::ActorInfo&)> enough,
                                          const char* what, const std::string& namespace_name = {});
+  // find(), whatever its road.
+  Result<wire::ActorInfo> find_living(const std::string& name, const std::string& namespace_name,
+                                      const ActorInterface& interface, Deadline deadline);
   void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
                   std::shared_ptr<const wire::Bytes> constructor_arguments);
   // The port of the node that `info` names; its local socket

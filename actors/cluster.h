@@ -112,9 +112,8 @@ class Cluster {
   // The living light actors whose host has this name. kNotFound; kInvalidArgument when it is none
   // of T's.
   template <typename T>
-  Result<LightActors<T>> get_light_actors(const std::string& name,
-                                          Duration timeout = kControlTimeout) {
-    return detail::find_light<T>(client(), name, Deadline::after(timeout));
+  Result<LightActors<T>> get_light_actors(const std::string& name, const GetOptions& options = {}) {
+    return detail::find_light<T>(client(), name, options);
   }
   // Ends the hosts with all their light actors.
   template <typename T>

@@ -205,8 +205,9 @@ Result<ActorHandle<T>> spawn_light(const std::shared_ptr<ActorClient>& client,
 
 template <typename T>
 Result<LightActors<T>> find_light(const std::shared_ptr<ActorClient>& client,
-                                  const std::string& name, Deadline deadline) {
-  auto host = TROUPE_TRY(client->find_light_host(name, kLightInterface<T>, deadline));
+                                  const std::string& name, const GetOptions& options) {
+  auto host = TROUPE_TRY(client->find_light_host(name, options.namespace_name, kLightInterface<T>,
+                                                 Deadline::after(options.timeout)));
   return LightActors<T>(client, {std::move(host.channel)}, host.count,
                         std::max<std::size_t>(host.count, 1));
 }

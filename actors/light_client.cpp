@@ -39,7 +39,6 @@ Future<Value> call_host(const std::shared_ptr<ActorClient>& client,
 }  // namespace
 
 // --- creating
-// ----------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<ActorChannel>> ActorClient::create_light_host(const ActorOptions& options,
                                                                      const ActorInterface& hosts,
@@ -109,19 +108,10 @@ void ActorClient::make_light(const std::shared_ptr<ActorChannel>& host, std::uin
 }
 
 Result<ActorClient::LightHost> ActorClient::find_light_host(const std::string& name,
+                                                            const std::string& namespace_name,
                                                             const ActorInterface& hosts,
                                                             Deadline deadline) {
-  const auto info = TROUPE_TRY(
-      wait_for_actor(
-          {}, name, deadline, [](const wire::ActorInfo&) { return true; }, "looking for an actor")
-          .with("actor", name));
-  if (info.state == wire::ActorState::kDead) {
-    return error(Code::kNotFound, "no living actor has this name").with("actor", name);
-  }
-  if (info.type != hosts.type) {
-    return error(Code::kInvalidArgument, "the actor is a {}, not a {}", info.type, hosts.type)
-        .with("actor", name);
-  }
+  const auto info = TROUPE_TRY(find_living(name, namespace_name, hosts, deadline));
   return LightHost{channel(info.actor_id, hosts), info.light_count};
 }
 
@@ -146,7 +136,6 @@ Result<LightDivision> divide_light(std::size_t count, const ActorOptions& option
 }
 
 // --- ending
-// ------------------------------------------------------------------------------------------
 
 Status end_light(const std::shared_ptr<ActorClient>& client,
                  const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
@@ -162,7 +151,6 @@ Status end_light(const std::shared_ptr<ActorClient>& client,
 }
 
 // --- watching
-// ----------------------------------------------------------------------------------------
 
 std::shared_ptr<LightWatch> LightWatch::start(const std::shared_ptr<ActorClient>& client,
                                               std::shared_ptr<ActorChannel> host,

@@ -161,7 +161,6 @@ ActorContext& LightTable::context_of(std::uint32_t number) {
 }
 
 // --- making them
-// -------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<LightTable>> LightTable::create(Parts parts,
                                                        std::span<const std::byte> arguments,
@@ -258,7 +257,6 @@ Status LightTable::create_one(std::uint32_t number,
 }
 
 // --- calls
-// -------------------------------------------------------------------------------------------
 
 bool LightTable::hold(QueuedCall& call) {
   const auto number = number_in(call.argument_bytes());
@@ -381,7 +379,6 @@ Result<wire::Bytes> LightTable::own_method(LightMethod method,
 }
 
 // --- saving
-// ------------------------------------------------------------------------------------------
 
 Status LightTable::save_after(std::uint32_t number, std::size_t method) {
   if (!class_.saves || class_.method_is_const[method]) return {};
@@ -409,7 +406,6 @@ Status LightTable::load(const SavedState&, const DecodeContext&) {
 }
 
 // --- ends
-// --------------------------------------------------------------------------------------------
 
 Status LightTable::end(std::uint32_t number, Status why) {
   if (lights_[number].state == State::kDead) return {};

@@ -101,6 +101,15 @@ struct CallOptions {
   std::uint32_t stream_window = 64;
 };
 
+// How long requests to the head may take.
+inline constexpr Duration kControlTimeout = std::chrono::seconds(10);
+
+// Where an actor is looked for.
+struct GetOptions {
+  std::string namespace_name;  // empty: the caller's own
+  Duration timeout = kControlTimeout;
+};
+
 namespace detail {
 // The options as the cluster's ActorSpec, without what the caller's process knows (job, owner,
 // image). kInvalidArgument names a field that makes no sense.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/future.h"
+#include "actors/head_answer.h"
 #include "actors/options.h"
 #include "runtime/base/mutex.h"
 #include "scheduler/client/head_client.h"
@@ -51,30 +52,15 @@ Watched watch_until(scheduler::HeadClient& client, GroupId id, const std::string
   return watched;
 }
 
-// A request whose answer is success or failure, waited for.
-Status ask_and_wait(Deadline deadline, const std::function<void(std::function<void(Status)>)>& ask,
-                    const char* what) {
-  auto promise = std::make_shared<Promise<void>>();
-  auto future = promise->future();
-  ask([promise](Status status) { promise->set(std::move(status)); });
-  Status status = future.get(deadline);
-  if (status.code() == Code::kDeadlineExceeded) {
-    return error(Code::kDeadlineExceeded, "{}: the head has not answered in time", what);
-  }
-  return status;
-}
-
 }  // namespace
 
 Result<PlacementGroup> PlacementGroup::create(std::shared_ptr<scheduler::HeadClient> client,
                                               wire::PlacementGroupSpec spec, Deadline deadline) {
   const GroupId id = spec.group_id;
-  TROUPE_RETURN_IF_ERROR(ask_and_wait(
-      deadline,
-      [&](std::function<void(Status)> done) {
+  TROUPE_RETURN_IF_ERROR(detail::wait_for_head<void>(
+      deadline, "creating a placement group", [&](std::function<void(Status)> done) {
         client->create_group(std::move(spec), std::move(done));
-      },
-      "creating a placement group"));
+      }));
   return PlacementGroup(std::move(client), id);
 }
 
@@ -116,12 +102,10 @@ Result<wire::PlacementGroupInfo> PlacementGroup::info(Duration timeout) const {
 
 Status PlacementGroup::remove(Duration timeout) const {
   if (!client_) return no_group();
-  return ask_and_wait(
-      Deadline::after(timeout),
-      [&](std::function<void(Status)> done) {
-        client_->remove_group(id_, "by its user", std::move(done));
-      },
-      "removing a placement group");
+  return detail::wait_for_head<void>(Deadline::after(timeout), "removing a placement group",
+                                     [&](std::function<void(Status)> done) {
+                                       client_->remove_group(id_, "by its user", std::move(done));
+                                     });
 }
 
 namespace detail {

@@ -19,9 +19,6 @@
 
 namespace troupe {
 
-// How long requests to the head may take.
-inline constexpr Duration kControlTimeout = std::chrono::seconds(10);
-
 // How an actor is ended. Without grace it is killed at once.
 struct KillOptions {
   // The actor's restart policy applies, as if it had died by itself.
@@ -44,12 +41,6 @@ struct StopOptions {
 struct StopReport {
   // Calls that were accepted and not finished. Nothing where its process could not say.
   std::optional<std::size_t> calls_dropped;
-};
-
-// Where an actor is looked for.
-struct GetOptions {
-  std::string namespace_name;  // empty: the caller's own
-  Duration timeout = kControlTimeout;
 };
 
 // Ends a watch when it goes.

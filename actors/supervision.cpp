@@ -2,24 +2,12 @@
 
 #include <optional>
 
-#include "actors/future.h"
+#include "actors/head_answer.h"
 
 namespace troupe {
 namespace {
 
 Status no_supervisor() { return Status(Code::kFailedPrecondition, "an empty Supervisor"); }
-
-Status answer_of(Deadline deadline, const char* what,
-                 const std::function<void(std::function<void(Status)>)>& ask) {
-  auto promise = std::make_shared<Promise<void>>();
-  auto future = promise->future();
-  ask([promise](Status status) { promise->set(std::move(status)); });
-  Status status = future.get(deadline);
-  if (status.code() == Code::kDeadlineExceeded) {
-    return error(Code::kDeadlineExceeded, "{}: the head has not answered in time", what);
-  }
-  return status;
-}
 
 Result<wire::RestartPolicy> policy_of(const SupervisorOptions& options) {
   if (options.max_restarts < -1 || options.window.count() < 0 ||
@@ -54,9 +42,9 @@ Result<Supervisor> Supervisor::create(std::shared_ptr<detail::ActorClient> clien
   spec.owner_generation = owner.generation;
   spec.supervisor_id = client->new_supervisor_id();
   const SupervisorId id = spec.supervisor_id;
-  TROUPE_RETURN_IF_ERROR(answer_of(deadline, "creating a supervisor", [&](auto done) {
-    client->directory().supervise(std::move(spec), std::move(done));
-  }));
+  TROUPE_RETURN_IF_ERROR(detail::wait_for_head<void>(
+      deadline, "creating a supervisor",
+      [&](auto done) { client->directory().supervise(std::move(spec), std::move(done)); }));
   return Supervisor(std::move(client), id);
 }
 
@@ -105,9 +93,9 @@ SupervisorWatch Supervisor::watch(
 
 Status Supervisor::end(const std::string& reason, Duration timeout) const {
   if (!client_) return no_supervisor();
-  return answer_of(Deadline::after(timeout), "ending a supervisor", [&](auto done) {
-    client_->directory().end_supervisor(id_, reason, std::move(done));
-  });
+  return detail::wait_for_head<void>(
+      Deadline::after(timeout), "ending a supervisor",
+      [&](auto done) { client_->directory().end_supervisor(id_, reason, std::move(done)); });
 }
 
 }  // namespace troupe

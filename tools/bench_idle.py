@@ -10,7 +10,6 @@ the node's keeper included.
 """
 
 import argparse
-import subprocess
 import sys
 import time
 
@@ -23,18 +22,6 @@ CORE_BAR_PERCENT = 1
 MEMORY_BAR_MB = 60
 START_S = 120
 SETTLE_S = 3
-
-
-def start_actors(cluster, place, bin_folder, count):
-    host, port = cluster.address.rsplit(":", 1)
-    with open(place.file("driver.log"), "wb") as log:
-        driver = subprocess.Popen([f"{bin_folder}/bench_idle_driver", host, port, cluster.token_file, str(count)],
-                                  env=place.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                                  text=True, start_new_session=True)
-    if driver.stdout.readline() != "ready\n":
-        with open(place.file("driver.log"), encoding="utf-8", errors="replace") as log:
-            raise Fault(f"the actors did not start: {log.read()[-1000:]}")
-    return driver
 
 
 def roles(cluster, place, driver):
@@ -61,7 +48,7 @@ def over(seconds, pids, count):
 
 def measure(figures, options, bin_folder):
     with Workplace() as place, Cluster(place, bin_folder, options.actors, watch=False) as cluster:
-        driver = start_actors(cluster, place, bin_folder, options.actors)
+        driver = cluster.start_driver(f"{bin_folder}/bench_idle_driver", options.actors)
         found = roles(cluster, place, driver)
         if len(found["actors"]) != options.actors or len(found["keeper"]) != 1:
             raise Fault(f"there are {len(found['actors'])} actor processes and {len(found['keeper'])} keepers")

@@ -14,11 +14,9 @@ node is with it again. Bars: a worker has joined within 100 ms of its command; k
 import argparse
 import random
 import signal
-import subprocess
 import sys
 import time
 
-from bench_idle import start_actors
 from harness import processes
 from harness.cluster import Cluster
 from harness.figures import BAR_NOT_MET, Fault, Figures, median
@@ -27,17 +25,6 @@ from harness.workplace import Workplace, build
 JOIN_BAR_MS, KILLED_BAR_S, FROZEN_BAR_S, HEAD_BAR_MS = 100, 1, 3, 500
 STALL_S = 0.2
 WAIT_S = 15
-
-
-def join_ms(cluster):
-    """From a worker's command to its line that it has joined."""
-    begin = time.monotonic()
-    worker = cluster.add_worker(out=subprocess.PIPE)
-    line = worker.stdout.readline()
-    taken = (time.monotonic() - begin) * 1e3
-    if "joined" not in line:
-        raise Fault(f"the worker did not join: {line!r}")
-    return taken
 
 
 def of_node(place, cluster):
@@ -52,7 +39,7 @@ def of_node(place, cluster):
 
 def strike(place, cluster, number, options, bin_folder):
     """Seconds from the signal to the head's word that the node is dead."""
-    driver = start_actors(cluster, place, bin_folder, options.actors)
+    driver = cluster.start_driver(f"{bin_folder}/bench_idle_driver", options.actors)
     pids = of_node(place, cluster)
     if len(pids) != options.actors + 2:
         raise Fault(f"{len(pids)} processes of the node instead of {options.actors + 2}")
@@ -75,7 +62,7 @@ def deaths(figures, options, bin_folder):
         for number, found in ((signal.SIGKILL, killed), (signal.SIGSTOP, frozen)):
             for _ in range(options.repeats):
                 found.append(strike(place, cluster, number, options, bin_folder))
-                joined.append(join_ms(cluster))
+                joined.append(cluster.join_ms())
     figures.add("a worker: command to joined, p50", median(joined), "ms")
     figures.add("a worker: command to joined, slowest", max(joined), "ms")
     figures.bar(f"joined within {JOIN_BAR_MS} ms", median(joined) <= JOIN_BAR_MS)
@@ -88,7 +75,7 @@ def deaths(figures, options, bin_folder):
 def heads(figures, options, bin_folder):
     back, together = [], []
     with Workplace() as place, Cluster(place, bin_folder, options.actors) as cluster:
-        driver = start_actors(cluster, place, bin_folder, options.actors)
+        driver = cluster.start_driver(f"{bin_folder}/bench_idle_driver", options.actors)
         pids = of_node(place, cluster)
         for _ in range(options.repeats):
             before = cluster.events()[-1]["sequence"]
@@ -115,7 +102,7 @@ def stalls(figures, options, bin_folder):
     chance = random.Random(1)
     count = 0
     with Workplace() as place, Cluster(place, bin_folder, options.actors, watch=False) as cluster:
-        driver = start_actors(cluster, place, bin_folder, options.actors)
+        driver = cluster.start_driver(f"{bin_folder}/bench_idle_driver", options.actors)
         pids = of_node(place, cluster)
         until = time.monotonic() + options.stall_minutes * 60
         while time.monotonic() < until:

@@ -12,7 +12,6 @@ import argparse
 import resource
 import select
 import socket
-import subprocess
 import sys
 import time
 
@@ -69,17 +68,6 @@ def ask_ms(cluster):
     return (time.monotonic() - begin) * 1e3
 
 
-def join_ms(cluster):
-    """From the start of a worker's command to its line that it has joined."""
-    begin = time.monotonic()
-    worker = cluster.add_worker(out=subprocess.PIPE)
-    line = worker.stdout.readline()
-    taken = (time.monotonic() - begin) * 1e3
-    if "joined" not in line:
-        raise Fault(f"the worker did not join: {line!r}")
-    return taken
-
-
 def raise_descriptor_limit(count):
     wanted = 4 * count + 1000
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -100,7 +88,7 @@ def measure(figures, options, bin_folder):
         strangers = {name: Strangers(places[name], options.count) for name in places}
         costs = {name: (processes.pss_kib(pids[name]) - before[name]) / options.count for name in places}
         asked = ask_ms(cluster)
-        joined = join_ms(cluster)
+        joined = cluster.join_ms()
         figures.add(f"{2 * options.count} strangers: a tool asks for the nodes", asked, "ms")
         figures.add(f"{2 * options.count} strangers: a worker joins", joined, "ms")
         figures.bar(f"others come in within {JOIN_BAR_S} s", max(asked, joined) <= JOIN_BAR_S * 1e3)

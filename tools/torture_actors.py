@@ -5,7 +5,6 @@ run on a node than it has CPUs, and nothing may be left at the end."""
 import os
 import random
 import signal
-import subprocess
 import time
 
 from harness import processes
@@ -58,18 +57,6 @@ def _keepers(place):
     return [pid for pid in processes.marked(place.mark) if "keeper" in processes.arguments(pid)[1:2]]
 
 
-def _start_driver(cluster, place, bin_folder, count):
-    host, port = cluster.address.rsplit(":", 1)
-    with open(place.file("driver.log"), "wb") as log:
-        driver = subprocess.Popen([f"{bin_folder}/torture_actors_driver", host, port, cluster.token_file, str(count)],
-                                  env=place.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                                  text=True, start_new_session=True)
-    if driver.stdout.readline() != "ready\n":
-        with open(place.file("driver.log"), encoding="utf-8", errors="replace") as log:
-            raise Fault(f"the actors were not accepted: {log.read()[-1000:]}")
-    return driver
-
-
 def _wait_until(condition, what, timeout_s):
     until = time.monotonic() + timeout_s
     while not condition():
@@ -86,7 +73,7 @@ def actors(figures, place, bin_folder, options):
         for _ in range(NODES - 1):
             cluster.add_worker()
         cluster.wait_for(lambda: len(cluster.node_pids()) == NODES, "all nodes")
-        driver = _start_driver(cluster, place, bin_folder, NODES * CPUS + WAITING)
+        driver = cluster.start_driver(f"{bin_folder}/torture_actors_driver", NODES * CPUS + WAITING)
         _wait_until(lambda: len(_keepers(place)) == NODES, "the nodes' keepers", START_S)
         groups = Groups(place, _keepers(place))
 

@@ -122,9 +122,7 @@ void HeadState::owner_gone(const ClientRecord& client) {
             fmt::format("{} is gone; its {} actors and {} placement groups end with it", who,
                         owned.size(), groups.size()));
   const std::string reason = fmt::format("its owner ({}) is gone", who);
-  for (const SupervisorId& id : supervisors) {
-    end_supervisor(supervisors_.at(id), Status(Code::kCancelled, reason));
-  }
+  end_supervisors(supervisors, reason);
   end_actors(owned, reason);
   remove_groups(groups, reason);
 }

@@ -74,16 +74,16 @@ inline constexpr std::array kEventKinds{
     EventKind{"cluster_stopping", Severity::kInfo, "the cluster was told to stop"},
 };
 
-constexpr bool is_event_kind(std::string_view kind) {
-  return std::any_of(kEventKinds.begin(), kEventKinds.end(),
-                     [kind](const EventKind& k) { return k.name == kind; });
-}
-
-// kInfo for a kind that a later version may have added.
-constexpr Severity severity_of(std::string_view kind) {
+// Null for a kind that a later version may have added.
+constexpr const EventKind* find_event_kind(std::string_view kind) {
   const auto* found = std::find_if(kEventKinds.begin(), kEventKinds.end(),
                                    [kind](const EventKind& k) { return k.name == kind; });
-  return found == kEventKinds.end() ? Severity::kInfo : found->severity;
+  return found == kEventKinds.end() ? nullptr : found;
+}
+constexpr bool is_event_kind(std::string_view kind) { return find_event_kind(kind) != nullptr; }
+constexpr Severity severity_of(std::string_view kind) {
+  const EventKind* found = find_event_kind(kind);
+  return found == nullptr ? Severity::kInfo : found->severity;
 }
 
 }  // namespace troupe::scheduler

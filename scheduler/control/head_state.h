@@ -319,6 +319,7 @@ class HeadState {
   bool is_within(SupervisorId inner, SupervisorId outer) const;
   void release_barrier(SupervisorId id);
   void end_supervisor(SupervisorRecord& supervisor, Status why);
+  void end_supervisors(const std::vector<SupervisorId>& ids, const std::string& reason);
   void forget_old_supervisors();
   wire::SupervisorInfo visible(const SupervisorRecord& supervisor) const;
   void changed(SupervisorRecord& supervisor);

@@ -171,9 +171,7 @@ void HeadState::end_job(JobId job_id, const std::string& reason) {
     const bool stays = spec.detached || (owner != actors_.end() && outlives_job(owner->second));
     if (!supervisor.ended() && spec.job_id == job_id && !stays) supervisors.push_back(id);
   }
-  for (const SupervisorId& id : supervisors) {
-    end_supervisor(supervisors_.at(id), Status(Code::kCancelled, reason));
-  }
+  end_supervisors(supervisors, reason);
   end_actors(actors, reason);
   remove_groups(groups, reason);
 }

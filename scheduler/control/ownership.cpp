@@ -103,9 +103,7 @@ void HeadState::end_owned() {
     log_event("owner_gone", {}, id, owner.info.generation,
               fmt::format("{} {}; its {} actors end with it", describe(owner),
                           generation == 0 ? "is gone" : "has lost its process", actors.size()));
-    for (const SupervisorId& supervisor : supervisors) {
-      end_supervisor(supervisors_.at(supervisor), Status(Code::kCancelled, reason));
-    }
+    end_supervisors(supervisors, reason);
     end_actors(actors, reason);
   }
   ended_owners_.clear();

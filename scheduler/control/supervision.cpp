@@ -325,6 +325,12 @@ void HeadState::release_barrier(SupervisorId id) {
   changed(supervisor);
 }
 
+void HeadState::end_supervisors(const std::vector<SupervisorId>& ids, const std::string& reason) {
+  for (const SupervisorId& id : ids) {
+    end_supervisor(supervisors_.at(id), Status(Code::kCancelled, reason));
+  }
+}
+
 // For good, and with it every member.
 void HeadState::end_supervisor(SupervisorRecord& supervisor, Status why) {
   if (supervisor.ended()) return;
@@ -354,9 +360,7 @@ void HeadState::end_supervisor(SupervisorRecord& supervisor, Status why) {
       groups.push_back(member.supervisor);
     }
   }
-  for (const SupervisorId& group : groups) {
-    end_supervisor(supervisors_.at(group), Status(Code::kCancelled, reason));
-  }
+  end_supervisors(groups, reason);
   // Out of every barrier first, so that none of them gets another process meanwhile.
   for (const ActorId& actor : actors) {
     ActorRecord& member = actors_.at(actor);

@@ -6,10 +6,10 @@
 #include <future>
 
 #include "actors/cluster.h"
-#include "actors/head_directory.h"
 #include "actors/spawn.h"
 #include "actors/supervision.h"
 #include "scheduler/node/embedded.h"
+#include "tests/actors/driver_client.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
 
@@ -22,38 +22,14 @@ using Handle = ActorHandle<Life>;
 constexpr auto kQuiet = [](const std::string&, std::string_view) {};
 const ActorOptions kFree{.num_cpus = 0};
 
-// A driver whose actors run another program than the test itself.
 struct Driver {
   net::LoopThread thread{"driver"};
-  std::shared_ptr<scheduler::HeadClient> head;
-  std::shared_ptr<detail::ActorClient> client;
+  DriverClient parts;
+  const std::shared_ptr<scheduler::HeadClient>& head = parts.head;
+  const std::shared_ptr<detail::ActorClient>& client = parts.client;
 
-  Driver(const scheduler::EmbeddedCluster& cluster, const std::string& namespace_name) {
-    auto random = std::make_shared<SystemRandom>();
-    wire::ClientHello hello;
-    hello.client_id = ClientId::make(*random);
-    hello.job_id = JobId::make(*random);
-    hello.name = "driver of " + namespace_name;
-    hello.kind = "driver";
-    hello.namespace_name = namespace_name;
-    head = scheduler::HeadClient::connect(thread.loop(), cluster.head_address(), cluster.token(),
-                                          hello, Deadline::after(20s))
-               .value();
-    auto environment = std::make_shared<detail::ChannelEnvironment>();
-    environment->loop = &thread.loop();
-    environment->token = cluster.token();
-    environment->node_id = cluster.node_id();
-    environment->directory = std::make_shared<detail::HeadDirectory>(thread.loop(), head);
-    detail::ClientOptions options;
-    options.environment = std::move(environment);
-    options.job_id = hello.job_id;
-    options.client_id = hello.client_id;
-    options.image = []() -> Result<wire::Image> {
-      return wire::Image{bin_dir() + "/test_actors_lives_host", 0};
-    };
-    options.random = std::move(random);
-    client = std::make_shared<detail::ActorClient>(std::move(options));
-  }
+  Driver(const scheduler::EmbeddedCluster& cluster, const std::string& namespace_name)
+      : parts(connect_driver(cluster, thread, "test_actors_lives_host", namespace_name)) {}
   ~Driver() { client->close(); }
 
   Handle spawn(const ActorOptions& options = kFree) {

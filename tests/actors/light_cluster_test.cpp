@@ -3,9 +3,10 @@
 
 #include <doctest/doctest.h>
 
-#include "actors/head_directory.h"
+#include "actors/cluster.h"
 #include "actors/spawn.h"
 #include "scheduler/node/embedded.h"
+#include "tests/actors/driver_client.h"
 #include "tests/actors/light_test_actors.h"
 #include "tests/support/test_data.h"
 
@@ -21,33 +22,9 @@ struct LightCluster {
           {.num_cpus = 4, .on_output = [](const std::string&, std::string_view) {}})
           .value();
   net::LoopThread thread{"driver"};
-  std::shared_ptr<scheduler::HeadClient> head;
-  std::shared_ptr<detail::ActorClient> client = make_client();
-
-  std::shared_ptr<detail::ActorClient> make_client() {
-    auto random = std::make_shared<SystemRandom>();
-    wire::ClientHello hello;
-    hello.client_id = ClientId::make(*random);
-    hello.job_id = JobId::make(*random);
-    hello.kind = "driver";
-    head = scheduler::HeadClient::connect(thread.loop(), cluster->head_address(), cluster->token(),
-                                          hello, Deadline::after(20s))
-               .value();
-    auto environment = std::make_shared<detail::ChannelEnvironment>();
-    environment->loop = &thread.loop();
-    environment->token = cluster->token();
-    environment->node_id = cluster->node_id();
-    environment->directory = std::make_shared<detail::HeadDirectory>(thread.loop(), head);
-    detail::ClientOptions options;
-    options.environment = std::move(environment);
-    options.job_id = hello.job_id;
-    options.client_id = hello.client_id;
-    options.image = []() -> Result<wire::Image> {
-      return wire::Image{bin_dir() + "/test_actors_light_host", 0};
-    };
-    options.random = std::move(random);
-    return std::make_shared<detail::ActorClient>(std::move(options));
-  }
+  DriverClient driver = connect_driver(*cluster, thread, "test_actors_light_host");
+  const std::shared_ptr<scheduler::HeadClient>& head = driver.head;
+  const std::shared_ptr<detail::ActorClient>& client = driver.client;
   ~LightCluster() {
     client->close();
     cluster->stop();
@@ -83,17 +60,34 @@ TEST_CASE_FIXTURE(LightCluster, "the head sees one entry for a process, with its
   const auto nodes = head->nodes(Deadline::after(20s)).value();
   CHECK(nodes.at(0).available.at("CPU") == 3 * wire::kResourceUnit);
 
-  const auto found = detail::find_light<Cell>(client, "cells", Deadline::after(20s)).value();
+  const auto found = detail::find_light<Cell>(client, "cells", {.timeout = 20s}).value();
   CHECK(found.size() == 500);
   CHECK(found[17] == named[17]);
-  CHECK(detail::find_light<Counter>(client, "cells", Deadline::after(20s)).status().code() ==
+  CHECK(detail::find_light<Counter>(client, "cells", {.timeout = 20s}).status().code() ==
         Code::kInvalidArgument);
   CHECK(detail::find<Cell>(client, "cells", {.timeout = 20s}).status().code() ==
         Code::kInvalidArgument);
-  CHECK(detail::find_light<Cell>(client, "absent", Deadline::after(20s)).status().code() ==
+  CHECK(detail::find_light<Cell>(client, "absent", {.timeout = 20s}).status().code() ==
         Code::kNotFound);
   REQUIRE(detail::kill(client, found, {}).ok());
   CHECK(named[3].call<&Cell::get>().get(20s).status().code() == Code::kActorDied);
+}
+
+TEST_CASE("light actors are found by their host's name, in its namespace") {
+  auto cluster = Cluster::start_embedded({.num_cpus = 2,
+                                          .on_output = [](const std::string&, std::string_view) {},
+                                          .program = bin_dir() + "/test_actors_light_host",
+                                          .namespace_name = "shop"})
+                     .value();
+  const ActorOptions options{.name = "cells", .isolation = Isolation::kShared};
+  const auto made = cluster.spawn_many<Cell>(20, options, 3).value();
+  REQUIRE(value_of(made[19]) == 3);
+  const auto found = cluster.get_light_actors<Cell>("cells").value();
+  CHECK(found.size() == 20);
+  CHECK(found[7] == made[7]);
+  CHECK(cluster.get_light_actors<Cell>("cells", {.namespace_name = "shop"}).value()[0] == made[0]);
+  CHECK(cluster.get_light_actors<Cell>("cells", {.namespace_name = "mill"}).status().code() ==
+        Code::kNotFound);
 }
 
 // peer: ActorHandleTest

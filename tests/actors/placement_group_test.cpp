@@ -7,9 +7,9 @@
 #include <doctest/doctest.h>
 
 #include "actors/cluster.h"
-#include "actors/head_directory.h"
 #include "actors/spawn.h"
 #include "scheduler/node/embedded.h"
+#include "tests/actors/driver_client.h"
 #include "tests/actors/segment_actors.h"
 #include "tests/support/test_data.h"
 
@@ -30,33 +30,9 @@ struct PlacementFixture {
                                          .on_output = kQuiet})
           .value();
   net::LoopThread thread{"driver"};
-  std::shared_ptr<scheduler::HeadClient> head;
-  std::shared_ptr<detail::ActorClient> client = make_client();
-
-  std::shared_ptr<detail::ActorClient> make_client() {
-    auto random = std::make_shared<SystemRandom>();
-    wire::ClientHello hello;
-    hello.client_id = ClientId::make(*random);
-    hello.job_id = JobId::make(*random);
-    hello.kind = "driver";
-    head = scheduler::HeadClient::connect(thread.loop(), cluster->head_address(), cluster->token(),
-                                          hello, Deadline::after(20s))
-               .value();
-    auto environment = std::make_shared<detail::ChannelEnvironment>();
-    environment->loop = &thread.loop();
-    environment->token = cluster->token();
-    environment->node_id = cluster->node_id();
-    environment->directory = std::make_shared<detail::HeadDirectory>(thread.loop(), head);
-    detail::ClientOptions options;
-    options.environment = std::move(environment);
-    options.job_id = hello.job_id;
-    options.client_id = hello.client_id;
-    options.image = []() -> Result<wire::Image> {
-      return wire::Image{bin_dir() + "/test_actors_segment_host", 0};
-    };
-    options.random = std::move(random);
-    return std::make_shared<detail::ActorClient>(std::move(options));
-  }
+  DriverClient driver = connect_driver(*cluster, thread, "test_actors_segment_host");
+  const std::shared_ptr<scheduler::HeadClient>& head = driver.head;
+  const std::shared_ptr<detail::ActorClient>& client = driver.client;
   ~PlacementFixture() {
     client->close();
     cluster->stop();

@@ -5,19 +5,14 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <set>
 
+#include "seeds.h"
 #include "stall_simulation.h"
 
 using namespace troupe::simulation;
 
 namespace {
-
-std::uint64_t scheduler_seeds(std::uint64_t usual) {
-  const char* wanted = std::getenv("TROUPE_TEST_SEEDS");
-  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
-}
 
 SchedulerOptions scheduler_seed(std::uint64_t seed) {
   SchedulerOptions options;
@@ -29,7 +24,7 @@ SchedulerOptions scheduler_seed(std::uint64_t seed) {
 
 TEST_CASE("whatever fails, actors run once, leases fit, requests are answered, all settles") {
   SchedulerResult total;
-  for (std::uint64_t seed = 1; seed <= scheduler_seeds(200); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(200); ++seed) {
     CAPTURE(seed);
     const SchedulerResult result = simulate_scheduler(scheduler_seed(seed));
     REQUIRE_MESSAGE(result.violation.empty(), result.violation);

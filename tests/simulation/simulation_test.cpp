@@ -4,17 +4,13 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <set>
+
+#include "seeds.h"
 
 using namespace troupe::simulation;
 
 namespace {
-
-std::uint64_t seeds_wanted(std::uint64_t usual) {
-  const char* wanted = std::getenv("TROUPE_TEST_SEEDS");
-  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
-}
 
 Options with_seed(std::uint64_t seed) {
   Options options;

@@ -191,6 +191,11 @@ std::string type_name(const wire::ActorInfo& actor) {
   return fmt::format("{}{}]", actor.type.substr(0, actor.type.size() - 1), actor.light_count);
 }
 
+bool is_meant(const std::string& word, const std::string& name, const std::string& id,
+              std::size_t prefix_min) {
+  return word == name || (word.size() >= prefix_min && id.starts_with(word));
+}
+
 std::string display_name(const wire::ActorInfo& actor) {
   return actor.name.empty() ? actor.type : actor.name;
 }

@@ -20,6 +20,10 @@ json::Object to_json(const wire::JobInfo& job);
 
 // What of `total` is in use.
 wire::Resources in_use(const wire::NodeInfo& node);
+// Whether a word on the command line means what has this name and id: the name, or the id's first
+// digits, at least so many.
+bool is_meant(const std::string& word, const std::string& name, const std::string& id,
+              std::size_t prefix_min = 4);
 // "trainer-1", or the type where it has no name.
 std::string display_name(const wire::ActorInfo& actor);
 

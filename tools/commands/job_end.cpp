@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "scheduler/client/jobs.h"
+#include "tools/commands/describe.h"
 
 namespace troupe::tools {
 namespace {
 
-constexpr std::size_t kJobIdPrefixMin = 4;
 constexpr Duration kGraceDefault = std::chrono::seconds(10);
 constexpr double kGraceMaxS = 86400;
 
@@ -20,8 +20,7 @@ Result<wire::JobInfo> find_job(ClusterConnection& cluster, const std::string& wo
   const auto jobs = TROUPE_TRY(scheduler::list_jobs(*cluster.head, true, cluster.deadline));
   std::vector<const wire::JobInfo*> found;
   for (const auto& job : jobs) {
-    const bool by_id = word.size() >= kJobIdPrefixMin && job.job_id.to_string().starts_with(word);
-    if (job.name == word || by_id) found.push_back(&job);
+    if (is_meant(word, job.name, job.job_id.to_string())) found.push_back(&job);
   }
   const auto ended = [](const wire::JobInfo* job) { return job->ended(); };
   std::vector<const wire::JobInfo*> going = found;

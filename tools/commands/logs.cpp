@@ -34,10 +34,6 @@ struct LogSource {
   std::string title;  // "actor trainer-0 (1a2b3c4d)"
 };
 
-bool names(const std::string& word, const std::string& name, const std::string& id) {
-  return word == name || (word.size() >= kIdPrefixMin && id.starts_with(word));
-}
-
 LogSource source_of(const wire::NodeInfo& node) {
   return {
       node.endpoint, node.name, {}, fmt::format("node {} ({})", node.name, node.node_id.brief())};
@@ -59,11 +55,13 @@ Result<LogSource> find_source(const std::string& word, const std::vector<wire::N
                               const std::vector<wire::ActorInfo>& actors) {
   std::vector<const wire::ActorInfo*> found_actors;
   for (const auto& actor : actors) {
-    if (names(word, actor.name, actor.actor_id.to_string())) found_actors.push_back(&actor);
+    if (is_meant(word, actor.name, actor.actor_id.to_string(), kIdPrefixMin))
+      found_actors.push_back(&actor);
   }
   std::vector<const wire::NodeInfo*> found_nodes;
   for (const auto& node : nodes) {
-    if (names(word, node.name, node.node_id.to_string())) found_nodes.push_back(&node);
+    if (is_meant(word, node.name, node.node_id.to_string(), kIdPrefixMin))
+      found_nodes.push_back(&node);
   }
   if (found_actors.size() > 1) {
     const auto alive = [](const wire::ActorInfo* a) { return a->state != wire::ActorState::kDead; };

@@ -13,12 +13,6 @@
 namespace troupe::tools {
 namespace {
 
-constexpr std::size_t kPrefixMin = 4;
-
-bool is_meant(const std::string& target, const std::string& name, const std::string& id) {
-  return target == name || (target.size() >= kPrefixMin && id.starts_with(target));
-}
-
 // The head's explanation has its parts behind semicolons: one a line.
 std::string as_lines(const std::string& explanation) {
   std::string text;

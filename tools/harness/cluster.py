@@ -51,6 +51,26 @@ class Cluster:
     def add_worker(self, out=subprocess.DEVNULL):
         return self._start("worker", "--address", self.address, "--num-cpus", str(self._cpus), *self._watch, out=out)
 
+    def join_ms(self):
+        """Another worker: from its command to its line that it has joined."""
+        begin = time.monotonic()
+        line = self.add_worker(out=subprocess.PIPE).stdout.readline()
+        taken = (time.monotonic() - begin) * 1e3
+        if "joined" not in line:
+            raise Fault(f"the worker did not join: {line!r}")
+        return taken
+
+    def start_driver(self, program, count):
+        """A program that gives this cluster `count` actors, says "ready", and ends with its input."""
+        host, port = self.address.rsplit(":", 1)
+        with open(self._place.file("driver.log"), "wb") as log:
+            driver = subprocess.Popen([program, host, port, self.token_file, str(count)],
+                                      env=self._place.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=log, text=True, start_new_session=True)
+        if driver.stdout.readline() != "ready\n":
+            raise Fault(f"the driver's actors did not start: {self._last_words('driver')[-1000:]}")
+        return driver
+
     def _last_words(self, name):
         with open(self._place.file(name + ".log"), encoding="utf-8", errors="replace") as file:
             return file.read()[-2000:]
