@@ -15,18 +15,18 @@ namespace {
 
 using std::chrono::seconds;
 
-struct Shared {
+struct KillRuns {
   TinyRun tiny;
-  Shared() {
+  KillRuns() {
     tiny.must_train("oracle");
     tiny.must_train("long", kLong);
   }
   // Long enough to be struck from outside in the middle.
   static inline const Settings kLong = {{"max_steps", "200"}, {"save_steps", "20"}};
 };
-Shared& shared() {
-  static Shared shared;
-  return shared;
+KillRuns& kill_runs() {
+  static KillRuns kill_runs;
+  return kill_runs;
 }
 
 // The events of recoveries from surviving memory, in the order that they must have.
@@ -55,7 +55,7 @@ void check_recovery(const std::string& output, int deaths) {
 }
 
 TEST_CASE("a trainer killed in any phase, first rank or last: the end is the undisturbed one's") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   for (const char* rank : {"0", "1"}) {
     for (const char* phase :
          {"begin", "forward", "backward", "communication", "optimizer", "checkpoint"}) {
@@ -72,7 +72,7 @@ TEST_CASE("a trainer killed in any phase, first rank or last: the end is the und
 }
 
 TEST_CASE("a death before the first checkpoint, and one at the last step") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   tiny.must_train("first", {}, {"--chaos", "kill@step=1,rank=0"});
   check_same_result(tiny.file("first"), tiny.file("oracle"));
   tiny.must_train("second", {{"troupe.chaos", "kill@step=2,rank=1"}});
@@ -88,14 +88,14 @@ TEST_CASE("a death before the first checkpoint, and one at the last step") {
 }
 
 TEST_CASE("two deaths in one run, of both ranks") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   tiny.must_train("two", {}, {"--chaos", "kill@step=2,rank=1;kill@step=7,rank=0,phase=optimizer"});
   check_same_result(tiny.file("two"), tiny.file("oracle"));
   check_recovery(tiny.file("two"), 2);
 }
 
 TEST_CASE("a death while the trainers recover, and of both ranks at once") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   tiny.must_train("again", {},
                   {"--chaos", "kill@step=5,rank=1;kill@step=4,rank=0,generation=2,phase=begin"});
   check_same_result(tiny.file("again"), tiny.file("oracle"));
@@ -104,7 +104,7 @@ TEST_CASE("a death while the trainers recover, and of both ranks at once") {
 }
 
 TEST_CASE("four trainers survive the death of one") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   const Settings four = {{"troupe.workers", "4"}, {"per_device_train_batch_size", "1"}};
   tiny.must_train("four", four);
   tiny.must_train("four-killed", four, {"--chaos", "kill@step=5,rank=2,phase=communication"});
@@ -112,10 +112,10 @@ TEST_CASE("four trainers survive the death of one") {
 }
 
 TEST_CASE("a trainer killed from outside, and one told to end: the run goes on") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   for (const int signal : {SIGKILL, SIGTERM, SIGSEGV}) {
     CAPTURE(signal);
-    BackgroundCommand run(tiny.train_arguments("outside", Shared::kLong), tiny.options());
+    BackgroundCommand run(tiny.train_arguments("outside", KillRuns::kLong), tiny.options());
     REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
     const auto victims = trainers(run_id(run.output()), 1);
     REQUIRE(victims.size() == 1);
@@ -143,7 +143,7 @@ void check_names_newest_checkpoint(const std::string& message, const std::string
 }
 
 TEST_CASE("three deaths without a finished step end the run, the last checkpoint named") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   // When rank 0 begins step 8, the save of step 3 is done and that of step 6 may be.
   std::string faults = "kill@step=8,rank=0";
   for (const char* generation : {"2", "3"}) {
@@ -169,7 +169,7 @@ TEST_CASE("three deaths without a finished step end the run, the last checkpoint
 }
 
 TEST_CASE("MAX_RESTARTS is the budget where it is set") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   const std::vector<std::string> twice = {"--chaos", "kill@step=4,rank=1;kill@step=8,rank=1"};
   const auto refused = tiny.train("budget", {}, twice, {{"MAX_RESTARTS", "1"}});
   CHECK(refused.exit_code == 7);
@@ -189,8 +189,8 @@ TEST_CASE("MAX_RESTARTS is the budget where it is set") {
 }
 
 TEST_CASE("kill -9 of the driver: its processes notice by themselves within a second") {
-  const auto& tiny = shared().tiny;
-  BackgroundCommand run(tiny.train_arguments("orphaned", Shared::kLong), tiny.options());
+  const auto& tiny = kill_runs().tiny;
+  BackgroundCommand run(tiny.train_arguments("orphaned", KillRuns::kLong), tiny.options());
   REQUIRE(run.wait_for_output("checkpoint-20", seconds(30)));
   CHECK(tiny.processes().size() >= 4);  // driver, controller, two trainers
   run.kill(SIGKILL);
@@ -206,9 +206,9 @@ TEST_CASE("kill -9 of the driver: its processes notice by themselves within a se
 }
 
 TEST_CASE("Ctrl-C ends the run with 130 and leaves nothing") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   const auto interrupted = [&](int signal, bool whole_group) {
-    BackgroundCommand run(tiny.train_arguments("interrupted", Shared::kLong), tiny.options());
+    BackgroundCommand run(tiny.train_arguments("interrupted", KillRuns::kLong), tiny.options());
     REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
     ::kill(whole_group ? -run.pid() : run.pid(), signal);
     CHECK(run.wait(seconds(10)) == 130);
@@ -252,12 +252,12 @@ void check_told(const TinyRun& tiny, const Settings& more) {
 }
 
 TEST_CASE("SIGTERM: a checkpoint after the step under way and an end in order; the run goes on") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   check_told(tiny, {});
   check_told(tiny, {{"troupe.strategy", "zero3"}, {"troupe.checkpoint_format", "sharded"}});
 
   // Where the same command would begin anew, another one is named.
-  BackgroundCommand run(tiny.train_arguments("told", Shared::kLong), tiny.options());
+  BackgroundCommand run(tiny.train_arguments("told", KillRuns::kLong), tiny.options());
   REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
   ::kill(run.pid(), SIGTERM);
   CHECK(run.wait(seconds(30)) == 143);
@@ -266,8 +266,8 @@ TEST_CASE("SIGTERM: a checkpoint after the step under way and an end in order; t
 }
 
 TEST_CASE("SIGTERM while a trainer is dead: it is recovered from, saved and ended") {
-  const auto& tiny = shared().tiny;
-  BackgroundCommand run(tiny.train_arguments("recovered", Shared::kLong), tiny.options());
+  const auto& tiny = kill_runs().tiny;
+  BackgroundCommand run(tiny.train_arguments("recovered", KillRuns::kLong), tiny.options());
   REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
   const auto victims = trainers(run_id(run.output()), 1);
   REQUIRE(victims.size() == 1);
@@ -279,9 +279,9 @@ TEST_CASE("SIGTERM while a trainer is dead: it is recovered from, saved and ende
 }
 
 TEST_CASE("SIGTERM to a run that makes no steps: a second signal or ddp_timeout ends it") {
-  const auto& tiny = shared().tiny;
+  const auto& tiny = kill_runs().tiny;
   const auto told = [&](std::optional<int> second, const Settings& more, int exit_code) {
-    Settings settings = Shared::kLong;
+    Settings settings = KillRuns::kLong;
     settings.insert(more.begin(), more.end());
     BackgroundCommand run(tiny.train_arguments("stuck", settings), tiny.options());
     REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
@@ -334,8 +334,8 @@ TEST_CASE("Ctrl-C or SIGTERM while node 0 waits for other nodes") {
 }
 
 TEST_CASE("Ctrl-C before the trainers run ends the run too") {
-  const auto& tiny = shared().tiny;
-  BackgroundCommand run(tiny.train_arguments("early", Shared::kLong), tiny.options());
+  const auto& tiny = kill_runs().tiny;
+  BackgroundCommand run(tiny.train_arguments("early", KillRuns::kLong), tiny.options());
   REQUIRE(run.wait_for_output("run-", seconds(30)));
   ::kill(-run.pid(), SIGINT);
   CHECK(run.wait(seconds(10)) == 130);

@@ -2,14 +2,13 @@
 
 #include <signal.h>
 
+#include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 
 namespace troupe::tests {
 namespace {
 
 using std::string;
-
-bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
 
 TEST_CASE("placement groups are listed, and why tells what waits for what") {
   const TroupeHome home;

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 #include "tools/commands/cluster_record.h"
 #include "tools/commands/command.h"
@@ -12,8 +13,6 @@ namespace {
 
 using std::string;
 using tools::nearest;
-
-bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
 
 TEST_CASE("every command has help with examples") {
   const TroupeHome home;

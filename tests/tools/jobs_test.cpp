@@ -9,14 +9,13 @@
 #include <functional>
 
 #include "runtime/process/child.h"
+#include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 
 namespace troupe::tests {
 namespace {
 
 using std::string;
-
-bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
 
 bool in_time(const std::function<bool()>& condition) {
   const auto by = std::chrono::steady_clock::now() + kPatience;

@@ -1,14 +1,13 @@
 // `troupe plan`: the real program on configurations that fit and that do not.
 
 #include "runtime/base/file_system.h"
+#include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 
 namespace troupe::tests {
 namespace {
 
 using std::string;
-
-bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
 
 void write_file(const string& path, const string& text) {
   PosixFileSystem files;

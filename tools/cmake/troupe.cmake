@@ -179,11 +179,14 @@ endfunction()
 # The tests of one folder: one program, one CTest entry (`ctest -R runtime/net`).
 # LABELS marks entries outside the default suite, e.g. `long` or `gpu`; TIMEOUT_S is its deadline.
 function(troupe_test folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT_S" "SOURCES;DEPS;EXTERNAL;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY" "TIMEOUT_S" "SOURCES;DEPS;EXTERNAL;LABELS")
   string(REPLACE "/" "_" name "test_${folder}")
   add_executable(${name} ${arg_SOURCES})
   _troupe_options(${name} test)
   _troupe_precompile(${name} test)
+  if(TROUPE_UNITY AND NOT arg_NO_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
   _troupe_link(${name} tests/${folder} PRIVATE DEPS ${arg_DEPS} tests/support
                EXTERNAL ${arg_EXTERNAL})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 using tests::on_loop;
 using tests::Promise;
 
-const Token kToken(32, std::byte{7});
+const Token kProxyToken(32, std::byte{7});
 
 std::string read_exactly(int fd, std::size_t count) {
   std::string text(count, '\0');
@@ -60,7 +60,7 @@ struct Link {
     on_loop(loop, [&] {
       ListenOptions options;
       options.host = "127.0.0.1";
-      listener = listen(loop, options, kToken, random, log, [this](AcceptedSocket socket) {
+      listener = listen(loop, options, kProxyToken, random, log, [this](AcceptedSocket socket) {
                    accepted[arrived++]->set(socket.socket.release());
                  }).value();
       proxy = make_fault_proxy(loop, {.target = listener->address()}).value();
@@ -76,7 +76,7 @@ struct Link {
   }
   std::pair<UniqueFd, UniqueFd> connect() {
     const auto index = connected++;
-    UniqueFd near = connect_blocking(proxy->address(), "target", kToken,
+    UniqueFd near = connect_blocking(proxy->address(), "target", kProxyToken,
                                      Deadline::after(std::chrono::seconds(10)))
                         .value();
     return {std::move(near), UniqueFd(accepted[index]->get())};
@@ -194,7 +194,7 @@ TEST_CASE("half open: one end is told, the other is not") {
 TEST_CASE("connections are refused where they are to be, and where nobody listens") {
   Link link;
   const auto attempt = [&] {
-    return connect_blocking(link.proxy->address(), "target", kToken,
+    return connect_blocking(link.proxy->address(), "target", kProxyToken,
                             Deadline::after(std::chrono::seconds(10)))
         .status()
         .code();

@@ -13,7 +13,7 @@ using tests::on_loop;
 namespace {
 
 const NodeId kNodeId{7, 7};
-const JobId kJob{3, 3};
+const JobId kFollowedJob{3, 3};
 const ActorId kTalker{4, 4};
 
 // The target "node": keeps lines, and tells them to who asks.
@@ -94,7 +94,7 @@ class TalkingNode {
   net::LoopThread thread_{"talking-node"};  // ends first
 };
 
-struct Fixture {
+struct FollowerFixture {
   TalkingNode node;
   std::atomic<wire::NodeState> state = wire::NodeState::kAlive;
   tests::FakeHead head{[this](const wire::ControlMessage& m) { return answer(m); }};
@@ -129,13 +129,13 @@ struct Fixture {
   void follow(NodeId except = {}) {
     follower = std::make_unique<OutputFollower>(
         thread.loop(), client, tests::kToken,
-        OutputFollowerOptions{.job_id = kJob,
+        OutputFollowerOptions{.job_id = kFollowedJob,
                               .except = except,
                               .on_line = [this](const std::string& actor, std::string_view line) {
                                 heard.put(actor + "|" + std::string(line));
                               }});
   }
-  ~Fixture() {
+  ~FollowerFixture() {
     if (follower) follower->close();
     client->close();
   }
@@ -144,11 +144,11 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("lines of a job come from its nodes, those from before and those that follow") {
-  Fixture f;
+  FollowerFixture f;
   f.node.keep(1, "before");
   f.follow();
   CHECK(f.heard.take() == "talker|before");
-  CHECK(f.node.asked.take().job_id == kJob);
+  CHECK(f.node.asked.take().job_id == kFollowedJob);
   f.node.say(2, "after");
   CHECK(f.heard.take() == "talker|after");
   f.node.say(9, "... 7 lines left out", true);
@@ -158,7 +158,7 @@ TEST_CASE("lines of a job come from its nodes, those from before and those that 
 }
 
 TEST_CASE("after a lost connection each line comes once, and what is lost is said") {
-  Fixture f;
+  FollowerFixture f;
   f.node.keep(1, "one");
   f.node.keep(2, "two");
   f.follow();
@@ -177,7 +177,7 @@ TEST_CASE("after a lost connection each line comes once, and what is lost is sai
 }
 
 TEST_CASE("to catch up is to wait for the nodes' answers, for a time") {
-  Fixture f;
+  FollowerFixture f;
   f.follow();
   f.follower->catch_up(tests::kPatience);  // its first connection, too
   CHECK(f.node.asked.take().request_id == 1);
@@ -195,7 +195,7 @@ TEST_CASE("to catch up is to wait for the nodes' answers, for a time") {
 }
 
 TEST_CASE("a node whose output comes another way, and a dead one, are left alone") {
-  Fixture f;
+  FollowerFixture f;
   f.node.keep(1, "here");
   f.follow(kNodeId);
   f.follower->catch_up(tests::kPatience);
@@ -211,7 +211,7 @@ TEST_CASE("a node whose output comes another way, and a dead one, are left alone
 }
 
 TEST_CASE("nothing comes after close") {
-  Fixture f;
+  FollowerFixture f;
   f.follow();
   f.follower->catch_up(tests::kPatience);
   f.follower->close();

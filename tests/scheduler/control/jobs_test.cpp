@@ -1,18 +1,21 @@
 // Jobs: submitted, placed, run, ended with all that is theirs, known to a head that comes back.
 
 #include "tests/scheduler/control/desk.h"
+#include "tests/support/text.h"
 
 namespace troupe::scheduler::tests {
 namespace {
+
+using tests::contains;
 
 constexpr PeerId kInside = 2;   // a driver in the job's program
 constexpr PeerId kInside2 = 3;  // another one
 constexpr PeerId kOutside = 4;  // a driver that connected by itself
 const JobId kJob{70, 1};
-const JobId kOther{70, 2};
+const JobId kOtherJob{70, 2};
 const ActorId kProgram{80, 1};
 const ActorId kOtherProgram{80, 2};
-const GroupId kGroup{90, 1};
+const GroupId kJobsGroup{90, 1};
 
 wire::SubmitJob submission(JobId job = kJob, ActorId program = kProgram, std::int64_t cpus = 0) {
   wire::SubmitJob message;
@@ -89,10 +92,6 @@ struct JobDesk : Desk {
   }
 };
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE("a job's program is started like an actor, and its exit code is the job's") {
   JobDesk desk;
   desk.node(kNodeOne, kIdOne, 2);
@@ -159,11 +158,11 @@ TEST_CASE("everything of a job ends with it, and nothing of another one") {
   desk.node(kNodeTwo, kIdTwo, 8);
   desk.run(kJob, kProgram, desk.head.actors().empty() ? kNodeOne : kNodeTwo);
   const PeerId at = desk.info(kProgram).node_id == kIdOne ? kNodeOne : kNodeTwo;
-  desk.submit(kOther, kOtherProgram);
+  desk.submit(kOtherJob, kOtherProgram);
   const PeerId other_at = desk.info(kOtherProgram).node_id == kIdOne ? kNodeOne : kNodeTwo;
   desk.ready(other_at, kOtherProgram, 1);
   REQUIRE(desk.hello(kInside, kJob).ok());
-  REQUIRE(desk.hello(kInside2, kOther).ok());
+  REQUIRE(desk.hello(kInside2, kOtherJob).ok());
   CHECK(desk.create_from(kInside, Desk::spec({1, 1})).ok());
   auto detached = Desk::spec({1, 2});
   detached.detached = true;
@@ -171,7 +170,7 @@ TEST_CASE("everything of a job ends with it, and nothing of another one") {
   CHECK(desk.create_from(kInside, detached).ok());
   CHECK(desk.create_from(kInside, Desk::spec({1, 3}, 20)).code() == Code::kResourceExhausted);
   CHECK(desk.create_from(kInside2, Desk::spec({2, 1})).ok());
-  wire::CreatePlacementGroup group{26, Desk::group(kGroup, {1})};
+  wire::CreatePlacementGroup group{26, Desk::group(kJobsGroup, {1})};
   desk.say(kInside, group);
   CHECK(desk.list().at(0).actors_alive == 2);
 
@@ -192,8 +191,8 @@ TEST_CASE("everything of a job ends with it, and nothing of another one") {
   CHECK((actor.dead() || actor.stopping));
   CHECK_FALSE(actor.restart_after_stop);
   CHECK_FALSE(desk.head.actors().at({1, 2}).stopping);
-  CHECK(desk.head.groups().at(kGroup).removed());
-  CHECK(desk.job(kOther).state == wire::JobState::kRunning);
+  CHECK(desk.head.groups().at(kJobsGroup).removed());
+  CHECK(desk.job(kOtherJob).state == wire::JobState::kRunning);
   CHECK_FALSE(desk.head.actors().at({2, 1}).dead());
   CHECK_FALSE(desk.head.actors().at({2, 1}).stopping);
 }
@@ -218,9 +217,9 @@ TEST_CASE("a job that does not fit waits, says for what, and can be stopped mean
     CHECK(desk.sent<wire::StopActor>(kNodeOne).empty());
   }
   SUBCASE("what the cluster can never hold is refused") {
-    desk.submit(kOther, kOtherProgram, 3);
+    desk.submit(kOtherJob, kOtherProgram, 3);
     CHECK(desk.answer().code() == Code::kResourceExhausted);
-    CHECK_FALSE(desk.head.jobs().contains(kOther));
+    CHECK_FALSE(desk.head.jobs().contains(kOtherJob));
   }
 }
 
@@ -252,7 +251,7 @@ TEST_CASE("a job is stopped with grace, its actors after its program") {
   CHECK(desk.job().exit->signal == 15);
   CHECK(desk.stop(kJob).ok());  // it has
   CHECK(desk.sent<wire::StopActor>(kNodeOne).empty());
-  CHECK(desk.stop(kOther).code() == Code::kNotFound);
+  CHECK(desk.stop(kOtherJob).code() == Code::kNotFound);
 }
 
 TEST_CASE("a job's priority is that of its actors and groups that have none of their own") {
@@ -267,13 +266,13 @@ TEST_CASE("a job's priority is that of its actors and groups that have none of t
   auto own = Desk::spec({1, 2});
   own.priority = -2;
   CHECK(desk.create_from(kInside, own).ok());
-  desk.say(kInside, wire::CreatePlacementGroup{26, Desk::group(kGroup, {1})});
+  desk.say(kInside, wire::CreatePlacementGroup{26, Desk::group(kJobsGroup, {1})});
   CHECK(desk.head.actors().at({1, 1}).spec.priority == 5);
   CHECK(desk.head.actors().at({1, 2}).spec.priority == -2);
-  CHECK(desk.group_info(kGroup).priority == 5);
+  CHECK(desk.group_info(kJobsGroup).priority == 5);
   // So it goes before what was asked for earlier, once there is room.
   desk.killed(kNodeOne, {1, 1}, 1);
-  CHECK(desk.group_info(kGroup).state == wire::PlacementGroupState::kPreparing);
+  CHECK(desk.group_info(kJobsGroup).state == wire::PlacementGroupState::kPreparing);
 }
 
 TEST_CASE("several drivers in one job: each one's end is the end of its own actors") {
@@ -300,7 +299,7 @@ TEST_CASE("nothing joins a job that has ended, but what outlives it goes on") {
   desk.exits(kNodeOne, kProgram, {});
   // A process that left the program's group.
   CHECK(desk.create_from(kInside, Desk::spec({1, 1})).code() == Code::kFailedPrecondition);
-  desk.say(kInside, wire::CreatePlacementGroup{26, Desk::group(kGroup, {1})});
+  desk.say(kInside, wire::CreatePlacementGroup{26, Desk::group(kJobsGroup, {1})});
   CHECK(desk.reply_to(kInside).code() == Code::kFailedPrecondition);
   const Status late = desk.hello(kInside2, kJob);
   CHECK(late.code() == Code::kFailedPrecondition);
@@ -312,13 +311,13 @@ TEST_CASE("nothing joins a job that has ended, but what outlives it goes on") {
 
 TEST_CASE("drivers that connected by themselves are listed, and nobody stops them from here") {
   JobDesk desk;
-  REQUIRE(desk.hello(kOutside, kOther).ok());
+  REQUIRE(desk.hello(kOutside, kOtherJob).ok());
   const auto jobs = desk.list(false);
   REQUIRE(jobs.size() == 1);
-  CHECK(jobs[0].job_id == kOther);
+  CHECK(jobs[0].job_id == kOtherJob);
   CHECK(jobs[0].name == "driver 4");
   CHECK(jobs[0].driver.empty());
-  const Status refused = desk.stop(kOther);
+  const Status refused = desk.stop(kOtherJob);
   CHECK(refused.code() == Code::kFailedPrecondition);
   CHECK(contains(refused.message(), "driver 4"));
 }
@@ -343,7 +342,7 @@ TEST_CASE("what is no job is refused by name; a job asked for twice is one") {
   refused(Code::kInvalidArgument, "not absolute");
   message.driver.restart.max_restarts = 1;
   refused(Code::kUnsupported, "started once");
-  message.driver.placement_group = kGroup;
+  message.driver.placement_group = kJobsGroup;
   refused(Code::kUnsupported, "outside of placement groups");
   message.driver.environment["TEXT"] = std::string(70'000, 'x');
   refused(Code::kInvalidArgument, "put them into a file");

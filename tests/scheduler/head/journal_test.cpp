@@ -12,7 +12,7 @@ using tests::FaultyFileSystem;
 
 namespace {
 
-const std::string kPath = "/state/journal";
+const std::string kJournalPath = "/state/journal";
 
 // Decisions that can be told apart.
 std::vector<Delta> decisions(std::uint64_t first, std::uint64_t count) {
@@ -34,8 +34,8 @@ struct Disk {
     REQUIRE(files.create_directories("/state").ok());
     REQUIRE(files.sync_directory("/").ok());
   }
-  FileJournal journal() { return FileJournal(files, kPath); }
-  std::string content() { return files.read(kPath, 1 << 24).value(); }
+  FileJournal journal() { return FileJournal(files, kJournalPath); }
+  std::string content() { return files.read(kJournalPath, 1 << 24).value(); }
   // A journal of a snapshot and what was appended.
   void write(std::uint64_t snapshot, std::uint64_t appended) {
     auto kept = journal();
@@ -71,7 +71,7 @@ TEST_CASE("a torn end is dropped, wherever it was torn") {
   const std::size_t before = disk.content().size();
   for (std::size_t size = before; size < whole.size(); ++size) {
     CAPTURE(size);
-    disk.files.set_content(kPath, whole.substr(0, size));
+    disk.files.set_content(kJournalPath, whole.substr(0, size));
     const auto deltas = disk.journal().replay();
     REQUIRE(deltas.ok());
     CHECK(*deltas == decisions(1, 3));
@@ -79,7 +79,7 @@ TEST_CASE("a torn end is dropped, wherever it was torn") {
   // Bytes that came but not as they were.
   std::string scrambled = whole;
   scrambled.back() = static_cast<char>(scrambled.back() ^ 1);
-  disk.files.set_content(kPath, scrambled);
+  disk.files.set_content(kJournalPath, scrambled);
   CHECK(disk.journal().replay().value() == decisions(1, 3));
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("what was appended at once comes back whole or not at all") {
   const std::string whole = disk.content();
   for (std::size_t size = before.size(); size < whole.size(); ++size) {
     CAPTURE(size);
-    disk.files.set_content(kPath, whole.substr(0, size));
+    disk.files.set_content(kJournalPath, whole.substr(0, size));
     const auto deltas = disk.journal().replay();
     REQUIRE(deltas.ok());
     CHECK((*deltas == decisions(1, 3) || *deltas == decisions(1, 9)));
@@ -106,7 +106,7 @@ TEST_CASE("what was appended at once comes back whole or not at all") {
 TEST_CASE("an end of zeros, as a power cut leaves it, is torn") {
   Disk disk;
   disk.write(1, 2);
-  disk.files.set_content(kPath, disk.content() + std::string(4096, '\0'));
+  disk.files.set_content(kJournalPath, disk.content() + std::string(4096, '\0'));
   const auto deltas = disk.journal().replay();
   REQUIRE_MESSAGE(deltas.ok(), deltas.status().to_string());
   CHECK(*deltas == decisions(1, 3));
@@ -122,10 +122,10 @@ TEST_CASE("damage before the end is told, with the file and the place") {
     CAPTURE(at);
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    disk.files.set_content(kPath, damaged);
+    disk.files.set_content(kJournalPath, damaged);
     const Status status = disk.journal().replay().status();
     CHECK(status.code() == Code::kDataLoss);
-    CHECK(status.message().find(kPath) != std::string::npos);
+    CHECK(status.message().find(kJournalPath) != std::string::npos);
   }
 }
 
@@ -135,17 +135,17 @@ TEST_CASE("an end at which everything looks like a long record is damage, found 
   // Every fourth byte begins a length of 65,793 bytes: hashed one by one they are 137 GB.
   std::string end;
   while (end.size() < (8u << 20)) end += std::string("\1\1\1\0", 4);
-  disk.files.set_content(kPath, disk.content() + end);
+  disk.files.set_content(kJournalPath, disk.content() + end);
   CHECK(disk.journal().replay().status().code() == Code::kDataLoss);
 }
 
 TEST_CASE("another file is no journal; half a beginning is an empty one") {
   Disk disk;
-  REQUIRE(disk.files.create(kPath).value()->append("stage: pt\nmodel: x\n").ok());
+  REQUIRE(disk.files.create(kJournalPath).value()->append("stage: pt\nmodel: x\n").ok());
   CHECK(disk.journal().replay().status().code() == Code::kDataLoss);
   for (const char* begun : {"", "T", "TRPJRNL", "TRPJRNL1"}) {
     CAPTURE(begun);
-    disk.files.set_content(kPath, begun);
+    disk.files.set_content(kJournalPath, begun);
     CHECK(disk.journal().replay().value().empty());
   }
 }

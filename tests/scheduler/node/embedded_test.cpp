@@ -1,26 +1,18 @@
 #include "scheduler/node/embedded.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include "runtime/process/child.h"
 #include "scheduler/client/ask_node.h"
 #include "scheduler/client/head_client.h"
+#include "tests/support/test_data.h"
 
-#include <cstdlib>
 #include <future>
 
 namespace troupe::scheduler {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string host_program() {
-  char self[4096] = {};
-  REQUIRE(::readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-  const std::string path = self;
-  return path.substr(0, path.rfind('/')) + "/test_scheduler_node_host";
-}
 
 TEST_CASE("an embedded cluster runs actors and leaves nothing") {
   EmbeddedOptions options;
@@ -46,7 +38,7 @@ TEST_CASE("an embedded cluster runs actors and leaves nothing") {
   spec.type = "Parent";
   spec.job_id = hello.job_id;
   spec.owner = hello.client_id;
-  spec.image.path = host_program();
+  spec.image.path = troupe::tests::bin_dir() + "/test_scheduler_node_host";
   auto alive = std::make_shared<std::promise<wire::ActorInfo>>();
   client->create_actors({spec}, false, false, [](Status) {});
   client->watch_actor(spec.actor_id, "", [alive](Result<wire::ActorInfo> info) {

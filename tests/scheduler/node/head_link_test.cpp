@@ -12,7 +12,7 @@ using tests::on_loop;
 
 namespace {
 
-struct Fixture {
+struct LinkFixture {
   tests::FakeHead head{
       [](const wire::ControlMessage&) { return std::vector<wire::ControlMessage>(); }};
   net::Token token = tests::kToken;
@@ -20,7 +20,7 @@ struct Fixture {
   std::unique_ptr<HeadLink> link;
   net::LoopThread thread{"node"};  // ends first
 
-  ~Fixture() {
+  ~LinkFixture() {
     on_loop(thread.loop(), [this] {
       link.reset();
       return 0;
@@ -55,7 +55,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("a link goes up, carries messages both ways, and says that it went down") {
-  Fixture f;
+  LinkFixture f;
   f.connect();
   CHECK(f.told.take() == "up");
   on_loop(f.thread.loop(), [&] {
@@ -73,14 +73,14 @@ TEST_CASE("a link goes up, carries messages both ways, and says that it went dow
 }
 
 TEST_CASE("an attempt that fails says why and whom it tried") {
-  Fixture f;
+  LinkFixture f;
   f.head.away();
   f.connect();
   const std::string nobody = f.told.take();
   CHECK(nobody.find("down Unavailable") == 0);
   CHECK(nobody.find(f.head.address().to_string()) != std::string::npos);
 
-  Fixture stranger;
+  LinkFixture stranger;
   stranger.token = net::Token(32, std::byte{1});
   stranger.connect();
   CHECK(stranger.told.take().find("down Unauthenticated") == 0);
@@ -88,7 +88,7 @@ TEST_CASE("an attempt that fails says why and whom it tried") {
 }
 
 TEST_CASE("after drop nothing is told of what was") {
-  Fixture f;
+  LinkFixture f;
   f.connect();
   CHECK(f.told.take() == "up");
   on_loop(f.thread.loop(), [&] {
@@ -106,7 +106,7 @@ TEST_CASE("after drop nothing is told of what was") {
 }
 
 TEST_CASE("what was queued leaves before the link closes for good") {
-  Fixture f;
+  LinkFixture f;
   f.connect();
   CHECK(f.told.take() == "up");
   on_loop(f.thread.loop(), [&] {
@@ -119,7 +119,7 @@ TEST_CASE("what was queued leaves before the link closes for good") {
 }
 
 TEST_CASE("a head that sends what is no message is left") {
-  Fixture f;
+  LinkFixture f;
   SystemRandom random;
   std::shared_ptr<net::Connection> connection;
   std::unique_ptr<net::Listener> listener;

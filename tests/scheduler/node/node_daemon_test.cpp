@@ -4,29 +4,19 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <future>
 
 #include "runtime/process/child.h"
 #include "runtime/process/executable.h"
 #include "tests/scheduler/node/fake_head.h"
+#include "tests/support/test_data.h"
 
 namespace troupe::scheduler::tests {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string host_program() {
-  const char* directory = std::getenv("TROUPE_BIN_DIR");
-  if (directory != nullptr) return std::string(directory) + "/test_scheduler_node_host";
-  char self[4096] = {};
-  REQUIRE(::readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-  const std::string path = self;
-  return path.substr(0, path.rfind('/')) + "/test_scheduler_node_host";
-}
 
 // Waits, without a fixed sleep, until a condition of the operating system holds.
 template <typename F>
@@ -90,7 +80,7 @@ struct Fixture {
     start.spec.run = "run-7";
     start.spec.rank = 2;
     start.spec.restart.max_restarts = 3;
-    start.spec.image.path = host_program();
+    start.spec.image.path = troupe::tests::bin_dir() + "/test_scheduler_node_host";
     return start;
   }
   wire::ActorStarted run(const wire::StartActor& start) {
@@ -180,9 +170,14 @@ TEST_CASE("exits say how: a crash in the start, a signal, a constructor, an imag
   const auto other = f.exited().cause;
   CHECK(other.code() == Code::kFailedPrecondition);
   CHECK(other.message().find("0000000000003039") != std::string::npos);
-  CHECK(other.message().find(host_program()) != std::string::npos);
+  CHECK(other.message().find(troupe::tests::bin_dir() + "/test_scheduler_node_host") !=
+        std::string::npos);
   start = f.actor("Simple");
-  start.spec.image.xxh3 = process::Executable::open(host_program()).value()->xxh3().value();
+  start.spec.image.xxh3 =
+      process::Executable::open(troupe::tests::bin_dir() + "/test_scheduler_node_host")
+          .value()
+          ->xxh3()
+          .value();
   f.run(start);
 }
 

@@ -19,7 +19,7 @@ using tests::on_loop;
 
 namespace {
 
-struct Fixture {
+struct FaultFixture {
   std::int64_t interval_ms = 0;
   std::int64_t timeout_ms = 0;
   std::vector<std::pair<ActorId, std::uint64_t>> stop_at_registration;
@@ -29,7 +29,7 @@ struct Fixture {
   std::unique_ptr<NodeDaemon> node;
   net::LoopThread thread{"node"};  // ends first
 
-  Fixture() {
+  FaultFixture() {
     options.name = "test";
     options.head = head.address();
     options.token = tests::kToken;
@@ -37,7 +37,7 @@ struct Fixture {
     options.log_sink = [](LogLevel, std::string_view) {};
     options.on_stopped = [this](Status why) { stopped.put(std::move(why)); };
   }
-  ~Fixture() {
+  ~FaultFixture() {
     on_loop(thread.loop(), [this] {
       node.reset();
       return 0;
@@ -110,7 +110,7 @@ struct Fixture {
 
 TEST_CASE("many actors start at once, and die at once") {
   constexpr std::uint64_t kActors = 24;
-  Fixture f;
+  FaultFixture f;
   f.join();
   for (std::uint64_t i = 1; i <= kActors; ++i)
     f.head.send(wire::StartActor{f.spec("Parent", i), 1});
@@ -133,7 +133,7 @@ TEST_CASE("many actors start at once, and die at once") {
 }
 
 TEST_CASE("a process that does not even run any more ends after its grace") {
-  Fixture f;
+  FaultFixture f;
   f.join();
   const auto spec = f.spec("Simple");
   const pid_t pid = f.run(spec);
@@ -143,7 +143,7 @@ TEST_CASE("a process that does not even run any more ends after its grace") {
 }
 
 TEST_CASE("a newer generation starts when the older one's group is gone") {
-  Fixture f;
+  FaultFixture f;
   f.join();
   const auto spec = f.spec("Parent");
   const pid_t old_group = f.run(spec, 1);
@@ -158,7 +158,7 @@ TEST_CASE("a newer generation starts when the older one's group is gone") {
 }
 
 TEST_CASE("what happened while the head was away is told by what runs when it is back") {
-  Fixture f;
+  FaultFixture f;
   f.join();
   const auto lives = f.spec("Simple", 1);
   const auto dies = f.spec("Simple", 2);
@@ -179,7 +179,7 @@ TEST_CASE("what happened while the head was away is told by what runs when it is
 }
 
 TEST_CASE("a fenced node joins again with nothing running, and takes new actors") {
-  Fixture f;
+  FaultFixture f;
   f.interval_ms = 20;
   f.timeout_ms = 150;
   f.options.fence_grace = 20ms;
@@ -194,7 +194,7 @@ TEST_CASE("a fenced node joins again with nothing running, and takes new actors"
 }
 
 TEST_CASE("a node that finds no head any more ends by itself, its actors first") {
-  Fixture f;
+  FaultFixture f;
   f.options.orphan_timeout = 100ms;
   f.join();
   const pid_t group = f.run(f.spec("Parent"));
@@ -205,7 +205,7 @@ TEST_CASE("a node that finds no head any more ends by itself, its actors first")
 }
 
 TEST_CASE("leaving twice is leaving once; who comes then is refused") {
-  Fixture f;
+  FaultFixture f;
   f.options.shutdown_grace = 100ms;
   f.join();
   const auto spec = f.spec("Stubborn");
@@ -227,7 +227,7 @@ TEST_CASE("a log that cannot be written costs the log, not the actor") {
   tests::TemporaryDirectory folder;
   PosixFileSystem files;
   files.create(folder.file("taken")).value();
-  Fixture f;
+  FaultFixture f;
   f.options.log_dir = folder.file("taken");  // a file where a folder is needed
   f.join();
   auto spec = f.spec("Simple");
@@ -240,18 +240,18 @@ TEST_CASE("a log that cannot be written costs the log, not the actor") {
 }
 
 TEST_CASE("a taken port and a stranger's token are named") {
-  Fixture f;
+  FaultFixture f;
   f.join();
   CHECK(net::connect_blocking(f.address(), "node", net::Token(32, std::byte{1}), tests::patience())
             .status()
             .code() == Code::kUnauthenticated);
-  Fixture other;
+  FaultFixture other;
   other.options.port = f.address().port;
   CHECK(other.start().code() == Code::kAlreadyExists);
 }
 
 TEST_CASE("who asks the node for something else than output is closed; the node goes on") {
-  Fixture f;
+  FaultFixture f;
   f.join();
   for (const auto& frame : {wire::encode(wire::ListNodes{}), wire::Bytes(64, std::byte{0x7f})}) {
     Inbox<bool> closed;

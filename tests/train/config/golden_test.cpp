@@ -5,11 +5,14 @@
 #include <iostream>
 
 #include "tests/support/test_data.h"
+#include "tests/support/text.h"
 #include "tests/train/config/memory_files.h"
 #include "train/config/load.h"
 
 namespace troupe::train {
 namespace {
+
+using troupe::tests::contains;
 
 // Every file below a folder that ends in .yaml, .yml or .json.
 void find_configs(FileSystem& files, const std::string& folder, std::vector<std::string>& out) {
@@ -214,10 +217,6 @@ std::string text_verdict(std::string_view text, std::vector<std::string> argumen
   const auto loaded =
       load_train_config_text(text, "x.yaml", arguments, MapEnvironment(), files, settings_only());
   return loaded.ok() ? "accepted" : loaded.status().to_string();
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST_CASE("the command lines of the guides") {

@@ -1,4 +1,5 @@
 #include "train/config/keys.h"
+#include "tests/support/text.h"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +10,7 @@
 namespace troupe::train {
 namespace {
 
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
+using troupe::tests::contains;
 
 TEST_CASE("every row of the table is complete and consistent") {
   std::set<std::string> names;

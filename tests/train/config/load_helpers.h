@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/text.h"
 #include "tests/train/config/memory_files.h"
 #include "train/config/load.h"
 
@@ -33,8 +34,6 @@ inline std::string refusal(const Result<LoadedConfig>& loaded) {
   return loaded.status().message();
 }
 
-inline bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
+using troupe::tests::contains;
 
 }  // namespace troupe::train::tests

@@ -1,4 +1,5 @@
 #include "train/config/load.h"
+#include "tests/support/text.h"
 
 #include <doctest/doctest.h>
 
@@ -12,6 +13,7 @@ namespace {
 
 using tests::good_files;
 using tests::kGoodYaml;
+using troupe::tests::contains;
 
 Result<LoadedConfig> load(std::string_view text, std::vector<std::string> arguments = {},
                           std::map<std::string, std::string, std::less<>> environment = {}) {
@@ -31,10 +33,6 @@ std::string refused(std::string_view text, std::vector<std::string> arguments = 
   const auto loaded = load(text, std::move(arguments));
   REQUIRE_FALSE(loaded.ok());
   return loaded.status().message();
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST_CASE("a good configuration becomes typed fields") {

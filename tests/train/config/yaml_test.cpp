@@ -1,4 +1,5 @@
 #include "train/config/yaml.h"
+#include "tests/support/text.h"
 
 #include <doctest/doctest.h>
 
@@ -6,6 +7,8 @@
 
 namespace troupe::train {
 namespace {
+
+using troupe::tests::contains;
 
 std::string parsed(std::string_view text) {
   const auto value = parse_yaml(text, "x.yaml");
@@ -18,10 +21,6 @@ std::string refused(std::string_view text) {
   REQUIRE_FALSE(value.ok());
   CHECK(value.status().code() == Code::kInvalidArgument);
   return value.status().message();
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST_CASE("scalars have the types that PyYAML gives, and 1e-4 is a number") {

@@ -7,7 +7,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr auto kStage = DataOptions::Stage::kSupervised;
+constexpr auto kBadInputStage = DataOptions::Stage::kSupervised;
 
 Tokenizer tokenizer() {
   return byte_tokenizer({"<e>", "<p>"}, R"({"eos_token": "<e>", "pad_token": "<p>"})");
@@ -58,7 +58,7 @@ TEST_CASE("data keys that contradict each other") {
 
 TEST_CASE("dataset_info.json") {
   DataFolder folder;
-  auto options = folder.options(kStage, {"a"});
+  auto options = folder.options(kBadInputStage, {"a"});
   CHECK(has(failure(folder, options), "dataset_info.json"));
   folder.write("dataset_info.json", "{\n \"a\": ");
   CHECK(has(failure(folder, options), "dataset_info.json:2:"));
@@ -88,7 +88,7 @@ TEST_CASE("data files") {
   DataFolder folder;
   folder.write("dataset_info.json", R"({"a": {"file_name": "a.json"}, "d": {"file_name": "d"},
     "c": {"file_name": "c.csv"}, "p": {"file_name": "p.parquet"}, "x": {"file_name": "x.exe"}})");
-  auto options = folder.options(kStage, {"a"});
+  auto options = folder.options(kBadInputStage, {"a"});
   folder.write("a.json", "[{\"instruction\": \"x\",\n \"output\": }]");
   CHECK(has(failure(folder, options), "a.json:2:"));
   folder.write("a.json", "{\"instruction\": \"x\", \"output\": \"y\"}\n{\"instr");
@@ -132,7 +132,7 @@ TEST_CASE("templates that do not fit the tokenizer") {
   DataFolder folder;
   folder.write("dataset_info.json", R"({"a": {"file_name": "a.json"}})");
   folder.write("a.json", R"([{"instruction": "x", "output": "y"}])");
-  auto options = folder.options(kStage, {"a"});
+  auto options = folder.options(kBadInputStage, {"a"});
   options.template_name = "qwen";
   CHECK(has(failure(folder, options), "template qwen needs '<|im_end|>'"));
   options.template_name = "unheard_of";
@@ -165,7 +165,7 @@ TEST_CASE("truncated and garbled data files never crash") {
   const char* paths[] = {"a.json", "s.json", "c.csv"};
   std::uint32_t noise = 1;
   for (int kind = 0; kind < 3; ++kind) {
-    const auto options = folder.options(kStage, {names[kind]});
+    const auto options = folder.options(kBadInputStage, {names[kind]});
     for (std::size_t cut = 0; cut <= texts[kind].size(); ++cut) {
       auto garbled = texts[kind];
       garbled[cut % garbled.size()] = static_cast<char>(noise = noise * 1664525 + 1013904223);

@@ -5,23 +5,18 @@
 namespace troupe::train {
 namespace {
 
-constexpr auto kStage = DataOptions::Stage::kPretrain;
+constexpr auto kPretrain = DataOptions::Stage::kPretrain;
 const char* kInfo = R"({"t": {"file_name": "t.txt", "columns": {"prompt": "text"}},
                         "j": {"file_name": "j.jsonl", "columns": {"prompt": "text"}},
                         "d": {"file_name": "d", "columns": {"prompt": "text"}}})";
-const char* kConfig = R"({"eos_token": "<e>", "pad_token": "<p>"})";
-
-std::vector<TokenId> ids_of(const TokenDataset& dataset, std::int64_t sample) {
-  const auto ids = dataset.ids(sample);
-  return {ids.begin(), ids.end()};
-}
+const char* kPretrainTokens = R"({"eos_token": "<e>", "pad_token": "<p>"})";
 
 TEST_CASE("packing joins texts with the end token, cuts blocks, drops and reports the tail") {
   DataFolder folder;
   folder.write("dataset_info.json", kInfo).write("t.txt", "abc\n\nde\r\nf");
-  auto options = folder.options(kStage, {"t"});
+  auto options = folder.options(kPretrain, {"t"});
   options.cutoff_len = 4;
-  const auto tokenizer = byte_tokenizer({"<e>", "<p>"}, kConfig);
+  const auto tokenizer = byte_tokenizer({"<e>", "<p>"}, kPretrainTokens);
   const auto module = build_dataset(folder.files, options, tokenizer).value();
   // "abc"⟨e⟩ ""⟨e⟩ "de"⟨e⟩ "f"⟨e⟩: ten tokens, two blocks, two dropped.
   const TokenId a = 'a' + 2;
@@ -45,11 +40,11 @@ TEST_CASE("packing joins texts with the end token, cuts blocks, drops and report
 TEST_CASE("the packing scope is a preprocessing batch") {
   DataFolder folder;
   folder.write("dataset_info.json", kInfo).write("t.txt", "abc\nde\nf\n");
-  auto options = folder.options(kStage, {"t"});
+  auto options = folder.options(kPretrain, {"t"});
   options.cutoff_len = 4;
   options.preprocessing_batch_size = 2;
   const auto module =
-      build_dataset(folder.files, options, byte_tokenizer({"<e>", "<p>"}, kConfig)).value();
+      build_dataset(folder.files, options, byte_tokenizer({"<e>", "<p>"}, kPretrainTokens)).value();
   CHECK(module.train.size() == 1);
   CHECK(module.train_report.tokens_dropped == 3 + 2);
 }
@@ -57,7 +52,7 @@ TEST_CASE("the packing scope is a preprocessing batch") {
 TEST_CASE("add_bos_token: the first id of every block, or in front of every text") {
   DataFolder folder;
   folder.write("dataset_info.json", kInfo).write("t.txt", "abcdefg\n");
-  auto options = folder.options(kStage, {"t"});
+  auto options = folder.options(kPretrain, {"t"});
   options.cutoff_len = 4;
   const auto tokenizer = byte_tokenizer(
       {"<e>", "<b>"}, R"({"eos_token": "<e>", "bos_token": "<b>", "add_bos_token": true})");
@@ -77,7 +72,7 @@ TEST_CASE("add_bos_token: the first id of every block, or in front of every text
 TEST_CASE("the padding token is no target, also where it is the end token") {
   DataFolder folder;
   folder.write("dataset_info.json", kInfo).write("t.txt", "abc\n");
-  auto options = folder.options(kStage, {"t"});
+  auto options = folder.options(kPretrain, {"t"});
   options.cutoff_len = 4;
   const auto module =
       build_dataset(folder.files, options, byte_tokenizer({"<e>"}, R"({"eos_token": "<e>"})"))
@@ -95,8 +90,8 @@ TEST_CASE("directories of files, max_samples, val_size, evaluation sets") {
   folder.write("dataset_info.json", kInfo).write("j.jsonl", "{\"text\": \"xyz\"}\n\n");
   REQUIRE(folder.files.create_directories(folder.directory.file("d")).ok());
   folder.write("d/2.txt", "cccc\ndddd").write("d/1.txt", "aaaa\nbbbb\n");
-  const auto tokenizer = byte_tokenizer({"<e>", "<p>"}, kConfig);
-  auto options = folder.options(kStage, {"d"});
+  const auto tokenizer = byte_tokenizer({"<e>", "<p>"}, kPretrainTokens);
+  auto options = folder.options(kPretrain, {"d"});
   options.packing = false;
   auto module = build_dataset(folder.files, options, tokenizer).value();
   REQUIRE(module.train.size() == 4);
@@ -149,7 +144,7 @@ TEST_CASE("directories of files, max_samples, val_size, evaluation sets") {
 TEST_CASE("llama3 ends texts with its end-of-text token") {
   DataFolder folder;
   folder.write("dataset_info.json", kInfo).write("t.txt", "ab\n");
-  auto options = folder.options(kStage, {"t"});
+  auto options = folder.options(kPretrain, {"t"});
   options.template_name = "llama3";
   options.packing = false;
   const auto tokenizer =

@@ -5,15 +5,11 @@
 namespace troupe::train {
 namespace {
 
-constexpr auto kStage = DataOptions::Stage::kSupervised;
+constexpr auto kSupervised = DataOptions::Stage::kSupervised;
 const char* kConfig = R"({"eos_token": "<e>", "pad_token": "<p>", "bos_token": "<b>"})";
 const std::vector<std::string> kSpecial = {"<e>", "<p>", "<b>"};
 using Lengths = std::pair<std::int64_t, std::int64_t>;
 
-std::vector<TokenId> ids_of(const TokenDataset& dataset, std::int64_t sample) {
-  const auto ids = dataset.ids(sample);
-  return {ids.begin(), ids.end()};
-}
 std::vector<TokenId> labels_of(const TokenDataset& dataset, std::int64_t sample) {
   const auto labels = dataset.labels(sample);
   return {labels.begin(), labels.end()};
@@ -52,7 +48,7 @@ TEST_CASE("the knapsack takes the largest that fits") {
 TEST_CASE("alpaca rows with the default template, slot by slot") {
   Alpaca folder(R"([{"instruction": "Add", "input": "1+1", "output": "2"},
                     {"instruction": "Hi", "input": "", "output": "Ho"}])");
-  auto options = folder.options(kStage, {"a"});
+  auto options = folder.options(kSupervised, {"a"});
   options.template_name = "default";
   const auto tokenizer = byte_tokenizer(kSpecial, kConfig);
   const auto module = build_dataset(folder.files, options, tokenizer).value();
@@ -78,7 +74,7 @@ TEST_CASE("alpaca rows with the default template, slot by slot") {
 TEST_CASE("history, system, mask_history") {
   Alpaca folder(
       R"([{"instruction": "q2", "output": "a2", "sys": "S", "history": [["q1", "a1"]]}])");
-  auto options = folder.options(kStage, {"h"});
+  auto options = folder.options(kSupervised, {"h"});
   options.template_name = "alpaca";
   const auto tokenizer = byte_tokenizer(kSpecial, kConfig);
   const auto user = [](const std::string& q) {
@@ -188,7 +184,7 @@ TEST_CASE("templates: qwen, llama3, llama2, qwen3, zephyr") {
 TEST_CASE("packing: positions restart, neat packing has segments, room for one padding") {
   Alpaca folder(R"([{"instruction": "q", "output": ""}, {"instruction": "qq", "output": "aaa"},
                     {"instruction": "z", "output": "bb"}])");
-  auto options = folder.options(kStage, {"a"});
+  auto options = folder.options(kSupervised, {"a"});
   options.cutoff_len = 9;
   options.packing = true;
   const auto tokenizer = byte_tokenizer(kSpecial, kConfig);
@@ -231,7 +227,7 @@ TEST_CASE("sharegpt: roles, system, broken rows are dropped with their reason") 
                                            {"role": "user", "content": "u"},
                                            {"role": "assistant", "content": "a"}]}])");
   const auto tokenizer = byte_tokenizer(kSpecial, kConfig);
-  auto options = folder.options(kStage, {"s"});
+  auto options = folder.options(kSupervised, {"s"});
   auto module = build_dataset(folder.files, options, tokenizer).value();
   REQUIRE(module.train.size() == 1);
   CHECK(ids_of(module.train, 0) == text("Sua"));

@@ -32,6 +32,11 @@ inline std::vector<TokenId> join(const std::vector<std::vector<TokenId>>& parts)
   return out;
 }
 
+inline std::vector<TokenId> ids_of(const TokenDataset& dataset, std::int64_t sample) {
+  const auto ids = dataset.ids(sample);
+  return {ids.begin(), ids.end()};
+}
+
 struct DataFolder {
   tests::TemporaryDirectory directory;
   PosixFileSystem files;

@@ -12,7 +12,7 @@
 namespace troupe::train {
 namespace {
 
-json::Value config_of(std::string_view type) {
+json::Value published_config(std::string_view type) {
   if (type == "gpt2")
     return json::Value{
         {"model_type", type}, {"vocab_size", 100}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}};
@@ -22,7 +22,7 @@ json::Value config_of(std::string_view type) {
 }
 
 Result<ModelConfig> with(std::string_view type, std::string_view key, json::Value value) {
-  json::Value config = config_of(type);
+  json::Value config = published_config(type);
   config.as_object()[key] = std::move(value);
   return ModelConfig::from_json(config, "config.json");
 }
@@ -33,7 +33,7 @@ Code code_with(std::string_view type, std::string_view key, json::Value value) {
 
 TEST_CASE("defaults are those of the classes") {
   const auto read = [](std::string_view type) {
-    return ModelConfig::from_json(config_of(type), "config.json").value();
+    return ModelConfig::from_json(published_config(type), "config.json").value();
   };
   const ModelConfig llama = read("llama");
   CHECK(llama.num_key_value_heads == 8);
@@ -51,7 +51,7 @@ TEST_CASE("defaults are those of the classes") {
   CHECK(with("mistral", "num_key_value_heads", nullptr)->num_key_value_heads == 8);
   CHECK(!with("mistral", "sliding_window", nullptr)->window(0));
 
-  json::Value value = config_of("qwen2");
+  json::Value value = published_config("qwen2");
   value.as_object()["num_key_value_heads"] = 4;
   const ModelConfig qwen2 = ModelConfig::from_json(value, "config.json").value();
   CHECK(qwen2.qkv_bias);
@@ -102,7 +102,7 @@ TEST_CASE("what is written is read as the same model") {
 }
 
 TEST_CASE("windows of Qwen: by max_window_layers or by layer_types") {
-  json::Value value = config_of("qwen2");
+  json::Value value = published_config("qwen2");
   json::Object& object = value.as_object();
   object["num_key_value_heads"] = 4;
   object["use_sliding_window"] = true;

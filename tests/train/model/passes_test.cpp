@@ -15,11 +15,11 @@ ModelConfig small_config(bool tied) {
   return ModelConfig::parse(text, "config.json").value();
 }
 
-constexpr std::uint64_t kVocabulary = 500;
+constexpr std::uint64_t kPassVocabulary = 500;
 
-std::pair<double, std::vector<float>> gradients_of(const ModelConfig& config,
-                                                   const MicroBatch& batch, int threads,
-                                                   Recompute recompute) {
+std::pair<double, std::vector<float>> pass_gradients(const ModelConfig& config,
+                                                     const MicroBatch& batch, int threads,
+                                                     Recompute recompute) {
   ModelFixture f(config, threads);
   f.initialize(3);
   Activations activations(config, {batch.rows, batch.length, true, recompute}, *f.operators);
@@ -29,24 +29,24 @@ std::pair<double, std::vector<float>> gradients_of(const ModelConfig& config,
 }
 
 TEST_CASE("threads and what is recomputed do not change a bit") {
-  Batch batch(3, 150, kVocabulary);
+  Batch batch(3, 150, kPassVocabulary);
   for (const bool segments : {false, true}) {
     if (segments)
       batch.micro.position_ids = batch.positions, batch.micro.segment_ids = batch.segments;
     for (const bool tied : {false, true}) {
-      const auto one = gradients_of(small_config(tied), batch.micro, 1, Recompute::kNothing);
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 2, Recompute::kNothing));
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 1, Recompute::kCheapOperators));
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 2, Recompute::kCheapOperators));
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 1, Recompute::kBlocks));
-      CHECK(one == gradients_of(small_config(tied), batch.micro, 3, Recompute::kBlocks));
+      const auto one = pass_gradients(small_config(tied), batch.micro, 1, Recompute::kNothing);
+      CHECK(one == pass_gradients(small_config(tied), batch.micro, 2, Recompute::kNothing));
+      CHECK(one == pass_gradients(small_config(tied), batch.micro, 1, Recompute::kCheapOperators));
+      CHECK(one == pass_gradients(small_config(tied), batch.micro, 2, Recompute::kCheapOperators));
+      CHECK(one == pass_gradients(small_config(tied), batch.micro, 1, Recompute::kBlocks));
+      CHECK(one == pass_gradients(small_config(tied), batch.micro, 3, Recompute::kBlocks));
     }
   }
 }
 
 TEST_CASE("packed segments equal samples on their own") {
   const ModelConfig config = small_config(true);
-  const Batch batch(1, 100, kVocabulary);
+  const Batch batch(1, 100, kPassVocabulary);
   ModelFixture f(config);
   f.initialize(3);
   Activations activations(config, {1, 100, false, Recompute::kNothing}, *f.operators);
@@ -61,7 +61,7 @@ TEST_CASE("packed segments equal samples on their own") {
 
 TEST_CASE("decoding with a cache equals the full forward pass") {
   const ModelConfig config = small_config(false);
-  const Batch batch(1, 90, kVocabulary);
+  const Batch batch(1, 90, kPassVocabulary);
   ModelFixture f(config, 2);
   f.initialize(5);
   Activations activations(config, {1, 90, false, Recompute::kNothing}, *f.operators);
@@ -103,7 +103,7 @@ class CountingUnits final : public UnitAccess {
 };
 
 TEST_CASE("units: every gradient is done once, and a failure releases all") {
-  const Batch batch(1, 20, kVocabulary);
+  const Batch batch(1, 20, kPassVocabulary);
   for (const bool tied : {false, true}) {
     ModelFixture f(small_config(tied));
     f.initialize(1);
@@ -130,7 +130,7 @@ TEST_CASE("batches that do not fit are refused") {
     return f.model->forward_backward(batch, f.units, CrossEntropyLoss(), 1.0f, activations)
         .status();
   };
-  const Batch batch(2, 20, kVocabulary), large(2, 30, kVocabulary);
+  const Batch batch(2, 20, kPassVocabulary), large(2, 30, kPassVocabulary);
   CHECK(code(batch.micro).ok());
   CHECK(code(large.micro).code() == Code::kInvalidArgument);
   MicroBatch wrong = batch.micro;
@@ -147,7 +147,7 @@ TEST_CASE("a batch without targets gives zero loss and zero gradients") {
   ModelFixture f(small_config(true));
   f.initialize(1);
   Activations activations(f.model->config(), {1, 20, true, Recompute::kNothing}, *f.operators);
-  Batch batch(1, 20, kVocabulary);
+  Batch batch(1, 20, kPassVocabulary);
   std::fill(batch.labels.begin(), batch.labels.end(), kIgnoreLabel);
   const LossSum sum =
       f.model->forward_backward(batch.micro, f.units, CrossEntropyLoss(), 1.0f, activations)
