@@ -25,7 +25,7 @@ constexpr auto kSettlesWithin = seconds(60);
 // Then the drivers end: besides, nodes keep what an actor saved for a while.
 constexpr auto kClearsWithin = seconds(90);
 constexpr auto kLooksEvery = milliseconds(500);
-constexpr std::uint64_t kEventsMax = 50'000'000;
+constexpr std::uint64_t kScheduleEventsMax = 50'000'000;
 constexpr int kActorsPerDriver = 400;
 
 // One seed: a cluster of some size, what is asked of it, what goes wrong.
@@ -283,7 +283,8 @@ void Scenario::step_for(Duration time) {
   bool over = false;
   world_.timeline.after(time, [&over] { over = true; });
   while (!over && world_.timeline.step()) {
-    require(world_.timeline.events() < kEventsMax, "it does not end: {} events", kEventsMax);
+    require(world_.timeline.events() < kScheduleEventsMax, "it does not end: {} events",
+            kScheduleEventsMax);
   }
   require(world_.timeline.now() >= until, "nothing is to come");
 }

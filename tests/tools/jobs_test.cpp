@@ -1,12 +1,10 @@
 // `troupe submit`, `jobs`, `logs`, `stop` and `why` of jobs, on a head and workers as users run
 // them.
 
-#include <poll.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <fstream>
-#include <functional>
 
 #include "runtime/process/child.h"
 #include "tests/support/text.h"
@@ -16,15 +14,6 @@ namespace troupe::tests {
 namespace {
 
 using std::string;
-
-bool in_time(const std::function<bool()>& condition) {
-  const auto by = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > by) return false;
-    ::poll(nullptr, 0, 2);
-  }
-  return true;
-}
 
 string driver() { return bin_dir() + "/test_tools_driver"; }
 

@@ -64,8 +64,8 @@ void check_trace(const json::Value& trace) {
   }
 }
 
-std::vector<json::Value> named(const json::Value& trace, const string& name,
-                               const string& phase = "X") {
+std::vector<json::Value> events_named(const json::Value& trace, const string& name,
+                                      const string& phase = "X") {
   std::vector<json::Value> found;
   for (const auto& event : json::find(trace, "traceEvents")->as_array()) {
     if (json::find_string(event, "name") == name && json::find_string(event, "ph") == phase) {
@@ -111,25 +111,25 @@ TEST_CASE("an actor's life: it waits, starts, lives, is down, lives again, ends"
   actor.state = wire::ActorState::kDead;
   const auto trace = cluster_trace(history.events, {node}, {actor}, 20'000);
   check_trace(trace);
-  const auto waits = named(trace, "waits for resources");
+  const auto waits = events_named(trace, "waits for resources");
   REQUIRE(waits.size() == 1);
   CHECK(number(waits[0], "ts") == 2000);
   CHECK(number(waits[0], "dur") == 1000);
-  const auto first = named(trace, "generation 1");
+  const auto first = events_named(trace, "generation 1");
   REQUIRE(first.size() == 1);
   CHECK(number(first[0], "ts") == 3500);
   CHECK(number(first[0], "dur") == 5500);
   CHECK(json::find_string(*json::find(first[0], "args"), "end") == "actor_restarting text");
-  CHECK(number(named(trace, "generation 2").at(0), "dur") == 700);
-  CHECK(number(named(trace, "waits for its next process").at(0), "dur") == 100);
-  CHECK(named(trace, "starts").size() == 2);
-  CHECK(named(trace, "ended for good", "i").size() == 1);
+  CHECK(number(events_named(trace, "generation 2").at(0), "dur") == 700);
+  CHECK(number(events_named(trace, "waits for its next process").at(0), "dur") == 100);
+  CHECK(events_named(trace, "starts").size() == 2);
+  CHECK(events_named(trace, "ended for good", "i").size() == 1);
   // The node is still there.
-  const auto member = named(trace, "member of the cluster");
+  const auto member = events_named(trace, "member of the cluster");
   REQUIRE(member.size() == 1);
   CHECK(number(member[0], "ts") + number(member[0], "dur") == 20'000);
   CHECK(json::find_bool(*json::find(member[0], "args"), "goes_on") == true);
-  const auto restarted = named(trace, "head_restarted", "i");
+  const auto restarted = events_named(trace, "head_restarted", "i");
   REQUIRE(restarted.size() == 1);
   CHECK(json::find_string(restarted[0], "s") == "g");
   const string text = json::write(trace);
@@ -151,9 +151,9 @@ TEST_CASE("where the oldest events are gone, lives begin with what is left") {
   old.name = "old";
   const auto trace = cluster_trace(history.events, {old}, {other}, 7000);
   check_trace(trace);
-  CHECK(number(named(trace, "generation 3").at(0), "ts") == 5000);
-  CHECK(number(named(trace, "generation 7").at(0), "dur") == 2000);
-  CHECK(named(trace, "member of the cluster").size() == 2);
+  CHECK(number(events_named(trace, "generation 3").at(0), "ts") == 5000);
+  CHECK(number(events_named(trace, "generation 7").at(0), "dur") == 2000);
+  CHECK(events_named(trace, "member of the cluster").size() == 2);
 }
 
 TEST_CASE("a cluster without events is an empty trace") {
@@ -198,20 +198,21 @@ TEST_CASE("a run's steps stand where its events say, its recoveries with their p
       run_trace("run-1", {event(train::events::kStart, -1, 1'000'000), death, recovered}, steps);
   check_trace(trace);
   // Three before the death, back to back up to it; the fourth ended with the recovery.
-  CHECK(number(named(trace, "step 1").at(0), "ts") == 7'000'000);
-  CHECK(number(named(trace, "step 3").at(0), "ts") == 9'000'000);
-  CHECK(number(named(trace, "step 4").at(0), "ts") == 13'000'000);
-  CHECK(number(named(trace, "step 5").at(0), "ts") == 14'000'000);
-  CHECK(number(named(trace, "step 6").at(0), "ts") == 15'000'000);
-  CHECK(json::find_string(*json::find(named(trace, "step 5").at(0), "args"), "loss") == "nan");
-  CHECK(named(trace, "forward").size() == 6);
-  CHECK(named(trace, "loss", "C").size() == 5);
-  const auto recovery = named(trace, "recovery to generation 0");
+  CHECK(number(events_named(trace, "step 1").at(0), "ts") == 7'000'000);
+  CHECK(number(events_named(trace, "step 3").at(0), "ts") == 9'000'000);
+  CHECK(number(events_named(trace, "step 4").at(0), "ts") == 13'000'000);
+  CHECK(number(events_named(trace, "step 5").at(0), "ts") == 14'000'000);
+  CHECK(number(events_named(trace, "step 6").at(0), "ts") == 15'000'000);
+  CHECK(json::find_string(*json::find(events_named(trace, "step 5").at(0), "args"), "loss") ==
+        "nan");
+  CHECK(events_named(trace, "forward").size() == 6);
+  CHECK(events_named(trace, "loss", "C").size() == 5);
+  const auto recovery = events_named(trace, "recovery to generation 0");
   REQUIRE(recovery.size() == 1);
   CHECK(number(recovery[0], "ts") == 10'500'000);
   CHECK(number(recovery[0], "dur") == 3'500'000);
-  CHECK(number(named(trace, "first step").at(0), "ts") == 12'000'000);
-  CHECK(named(trace, "death", "i").size() == 1);
+  CHECK(number(events_named(trace, "first step").at(0), "ts") == 12'000'000);
+  CHECK(events_named(trace, "death", "i").size() == 1);
   CHECK(json::find_integer(*json::find(trace, "otherData"), "steps_without_times") == 0);
 }
 
@@ -219,7 +220,7 @@ TEST_CASE("steps without events begin at zero, steps without times are counted")
   auto without = step(3, 0);
   const auto trace = run_trace("x", {}, {step(1, 0.5), step(2, 0.5), without});
   check_trace(trace);
-  CHECK(number(named(trace, "step 2").at(0), "ts") == 500'000);
+  CHECK(number(events_named(trace, "step 2").at(0), "ts") == 500'000);
   CHECK(json::find_integer(*json::find(trace, "otherData"), "steps_without_times") == 1);
 }
 
@@ -231,7 +232,7 @@ TEST_CASE("the command: a cluster to standard output and to a file, a run's dire
   CHECK(shown.exit_code == 0);
   const auto trace = json::parse(shown.out, "trace").value();
   check_trace(trace);
-  CHECK(named(trace, "member of the cluster").size() == 1);
+  CHECK(events_named(trace, "member of the cluster").size() == 1);
   const auto written = home.run_json({"timeline", "--output", home.file("trace.json")});
   PosixFileSystem files;
   const auto text = files.read(home.file("trace.json"), 1 << 20).value();
@@ -245,7 +246,7 @@ TEST_CASE("the command: a cluster to standard output and to a file, a run's dire
   REQUIRE(steps->append(train::step_line(step(1, 0.25)) + "\n").ok());
   const auto run = home.run({"timeline", home.file("run")});
   CHECK_MESSAGE(run.exit_code == 0, run.err);
-  CHECK(named(json::parse(run.out, "trace").value(), "step 1").size() == 1);
+  CHECK(events_named(json::parse(run.out, "trace").value(), "step 1").size() == 1);
   CHECK(home.run({"timeline", "run-unknown"}).exit_code == 3);
 }
 

@@ -1,5 +1,6 @@
 #include "tests/tools/troupe_program.h"
 
+#include <poll.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -90,5 +91,14 @@ std::unique_ptr<BackgroundCommand> start_worker(const TroupeHome& home, const Ru
 }
 
 bool is_running(pid_t pid) { return ::kill(pid, 0) == 0; }
+
+bool in_time(const std::function<bool()>& condition, std::chrono::seconds limit) {
+  const auto by = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > by) return false;
+    ::poll(nullptr, 0, 2);
+  }
+  return true;
+}
 
 }  // namespace troupe::tests

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,5 +61,9 @@ std::unique_ptr<BackgroundCommand> start_worker(const TroupeHome& home, const Ru
                                                 const std::vector<std::string>& prefix = {});
 
 bool is_running(pid_t pid);
+
+// Waits, without a fixed sleep, until a condition of the operating system holds; false after
+// `limit`.
+bool in_time(const std::function<bool()>& condition, std::chrono::seconds limit = kPatience);
 
 }  // namespace troupe::tests

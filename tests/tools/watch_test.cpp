@@ -15,15 +15,6 @@ namespace {
 using std::string;
 using namespace std::chrono_literals;
 
-bool in_time(const std::function<bool()>& condition, std::chrono::seconds limit = kPatience) {
-  const auto by = std::chrono::steady_clock::now() + limit;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > by) return false;
-    ::poll(nullptr, 0, 2);
-  }
-  return true;
-}
-
 // The daemon that a watcher runs now; its keeper is the daemon's child, not the watcher's.
 pid_t daemon_of(const BackgroundCommand& watcher) {
   const auto children = process::children_of(watcher.pid());

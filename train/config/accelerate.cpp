@@ -41,7 +41,7 @@ class Values {
     while (true) {
       const auto dot = path.find('.');
       const auto part = path.substr(0, dot);
-      const auto* value = level->if_contains(boost::json::string_view(part.data(), part.size()));
+      const auto* value = level->if_contains(json_view(part));
       if (!value || value->is_null()) return nullptr;
       if (dot == std::string_view::npos) return value;
       level = value->if_object();

@@ -8,8 +8,6 @@
 namespace troupe::train {
 namespace {
 
-boost::json::string_view as_view(const std::string& text) { return {text.data(), text.size()}; }
-
 std::string upper(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
@@ -89,7 +87,7 @@ class EnvironmentReader {
     json::Object settings;
     for (const auto& path : fsdp_keys().paths()) {
       if (const auto text = variable(environment_, "FSDP_" + upper(path))) {
-        settings[as_view(path)] = to_value(*text);
+        settings[json_view(path)] = to_value(*text);
       }
     }
     const FsdpSource source{.shown = [](const std::string& path) { return "FSDP_" + upper(path); },

@@ -15,14 +15,12 @@ namespace {
 // Whole configurations of models are small, but vocabularies have been seen inside.
 constexpr std::uint64_t kModelConfigBytesMax = 16u << 20;
 
-boost::json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
-
 bool is_auto(const json::Value& value) { return value.is_string() && value.get_string() == "auto"; }
 
 // The value at a dotted path, or nothing. Null counts as nothing.
 json::Value* find_path(json::Object& object, std::string_view path) {
   const auto dot = path.find('.');
-  auto* value = object.if_contains(view(path.substr(0, dot)));
+  auto* value = object.if_contains(json_view(path.substr(0, dot)));
   if (!value || value->is_null()) return nullptr;
   if (dot == std::string_view::npos) return value;
   return value->is_object() ? find_path(value->get_object(), path.substr(dot + 1)) : nullptr;

@@ -8,8 +8,6 @@
 namespace troupe::train {
 namespace {
 
-boost::json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
-
 std::string lower_text(const json::Value& value) {
   auto text = value_text(value);
   std::transform(text.begin(), text.end(), text.begin(),
@@ -86,7 +84,7 @@ class Reader {
 
  private:
   const json::Value* find(std::string_view name) const {
-    const auto* value = settings_.if_contains(view(name));
+    const auto* value = settings_.if_contains(json_view(name));
     return value && !value->is_null() ? value : nullptr;
   }
   Claim claim(std::string_view name, std::string ours) const {

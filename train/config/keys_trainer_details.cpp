@@ -36,7 +36,7 @@ void add_data_loading_keys(KeyTable& t) {
       .refused("accelerate's data settings", "they could change the order of the data", kLeaveOut);
 }
 
-void add_loss_keys(KeyTable& t) {
+void add_detail_loss_keys(KeyTable& t) {
   t.number("label_smoothing_factor", 0)
       .refused("label smoothing", "the loss is cross entropy over target tokens",
                "use label_smoothing_factor: 0");
@@ -154,7 +154,7 @@ void add_logging_and_hub_keys(KeyTable& t) {
 void add_trainer_detail_keys(KeyTable& table) {
   add_seed_keys(table);
   add_data_loading_keys(table);
-  add_loss_keys(table);
+  add_detail_loss_keys(table);
   add_distribution_keys(table);
   add_backend_keys(table);
   add_logging_and_hub_keys(table);

@@ -19,8 +19,6 @@ bool is_config_path(const std::string& argument) {
          (argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.ends_with(".json"));
 }
 
-boost::json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
-
 // The given keys, flat ("troupe.workers"), each canonical. Unknown ones and wrong values become
 // problems.
 class Reader {
@@ -53,7 +51,7 @@ class Reader {
   void read_key(const std::string& name, const json::Value& value) {
     const auto* key = find_key(canonical_key(name));
     if (!key) return unknown(name);
-    if (values_.contains(view(key->name))) {
+    if (values_.contains(json_view(key->name))) {
       problems_.add(Code::kInvalidArgument, name,
                     fmt::format("the same as {}, which stands there too", key->name));
       return;
@@ -63,7 +61,7 @@ class Reader {
       problems_.add(name, canonical.status());
       return;
     }
-    values_[view(key->name)] = std::move(*canonical);
+    values_[json_view(key->name)] = std::move(*canonical);
   }
 
   void unknown(const std::string& name) {
@@ -84,7 +82,7 @@ class Reader {
 // Refuses values that are understood and not supported; defaults too (finetuning_type is lora).
 void check_verdicts(const json::Object& values, Problems& problems) {
   for (const auto& key : key_table()) {
-    const auto* given = values.if_contains(view(key.name));
+    const auto* given = values.if_contains(json_view(key.name));
     const auto verdict = verdict_of(key, given ? *given : key.default_value);
     if (verdict.treatment != Treatment::kRefused || problems.has(key.name)) continue;
     problems.add_named(Code::kUnsupported, key.name, verdict.note);
@@ -93,7 +91,7 @@ void check_verdicts(const json::Object& values, Problems& problems) {
 
 void store_values(TrainConfig& config, const json::Object& values, Problems& problems) {
   for (const auto& key : key_table()) {
-    const auto* given = values.if_contains(view(key.name));
+    const auto* given = values.if_contains(json_view(key.name));
     if (key.store) {
       // A refused value never reaches the configuration, nor does a field without one.
       const auto& value = given ? *given : key.default_value;
@@ -103,7 +101,7 @@ void store_values(TrainConfig& config, const json::Object& values, Problems& pro
       if (const auto stored = key.store(config, value); !stored.ok())
         problems.add(key.name, stored);
     } else if (given && !key.secret) {
-      config.other[view(key.name)] = *given;
+      config.other[json_view(key.name)] = *given;
     }
   }
 }

@@ -1,19 +1,18 @@
 // TrainConfig to JSON and back, by the key table.
 #include "train/config/keys.h"
 #include "train/config/train_config.h"
+#include "train/config/values.h"
 
 namespace troupe::train {
 namespace {
 
 constexpr std::string_view kOurs = "troupe.";
 
-boost::json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
-
 Status store(TrainConfig& config, const std::string& name, const json::Value& value) {
   const auto* key = find_key(name);
   if (!key) return error(Code::kInvalidArgument, "unknown key '{}'", name);
   if (!key->store) {
-    config.other[view(name)] = value;
+    config.other[json_view(name)] = value;
     return {};
   }
   return key->store(config, value).prefixed(name);
@@ -29,15 +28,15 @@ json::Value to_json(const TrainConfig& config) {
     json::Value value;
     if (key.fetch) {
       value = key.fetch(config);
-    } else if (const auto* given = config.other.if_contains(view(key.name))) {
+    } else if (const auto* given = config.other.if_contains(json_view(key.name))) {
       value = *given;
     } else {
       value = key.default_value;
     }
     if (key.name.starts_with(kOurs)) {
-      ours[view(std::string_view(key.name).substr(kOurs.size()))] = std::move(value);
+      ours[json_view(std::string_view(key.name).substr(kOurs.size()))] = std::move(value);
     } else {
-      out[view(key.name)] = std::move(value);
+      out[json_view(key.name)] = std::move(value);
     }
   }
   out["troupe"] = std::move(ours);

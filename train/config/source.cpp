@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "train/config/values.h"
 #include "train/config/yaml.h"
 
 namespace troupe::train {
@@ -145,7 +146,7 @@ Status set_path(SourceDocument& document, std::string_view path, json::Value val
     if (part.empty()) {
       return error(Code::kInvalidArgument, "'{}' is no key: a part of it is empty", path);
     }
-    auto& slot = (*object)[boost::json::string_view(part.data(), part.size())];
+    auto& slot = (*object)[json_view(part)];
     if (dot == std::string_view::npos) {
       slot = std::move(value);
       break;

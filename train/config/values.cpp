@@ -22,7 +22,7 @@ std::string text_of(const json::Value& value) {
 }
 
 json::Value make_text(std::string_view text) {
-  return json::Value(boost::json::string(boost::json::string_view(text.data(), text.size())));
+  return json::Value(boost::json::string(json_view(text)));
 }
 
 }  // namespace

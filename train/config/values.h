@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/json.h"
@@ -15,6 +16,11 @@
 #include "train/config/train_config.h"
 
 namespace troupe::train {
+
+// As Boost.JSON wants its keys.
+inline boost::json::string_view json_view(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
 // Lenient readings of what users write: "8", 8.0, 5e8 and 8 are the integer 8; "1e-4" is a number;
 // "true", "yes", "1" are true. Null and everything else are errors.

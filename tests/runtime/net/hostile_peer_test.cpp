@@ -17,30 +17,29 @@ namespace {
 using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
 
-const Token kToken(32, std::byte{0x5a});
+const Token kHostileToken(32, std::byte{0x5a});
 
-struct Server {
+struct BesiegedServer {
   LoopThread thread{"server"};
   SystemRandom random;
   std::unique_ptr<Listener> listener;
   int accepted_count = 0;  // loop thread
   Address address;
 
-  explicit Server(Duration timeout = tests::kPatience, std::size_t handshakes_max = 1024) {
+  explicit BesiegedServer(Duration timeout = tests::kPatience, std::size_t handshakes_max = 1024) {
     ListenOptions options;
     options.host = "127.0.0.1";
     options.handshake_timeout = timeout;
     options.handshakes_max = handshakes_max;
     tests::on_loop(thread.loop(), [&] {
-      listener =
-          listen(thread.loop(), options, kToken, random, Logger::discard(), [this](AcceptedSocket) {
-            ++accepted_count;
-          }).value();
+      listener = listen(thread.loop(), options, kHostileToken, random, Logger::discard(),
+                        [this](AcceptedSocket) { ++accepted_count; })
+                     .value();
       address = listener->address();
       return 0;
     });
   }
-  ~Server() {
+  ~BesiegedServer() {
     tests::on_loop(thread.loop(), [&] {
       listener.reset();
       return 0;
@@ -51,7 +50,7 @@ struct Server {
     return tests::on_loop(thread.loop(), [this] { return accepted_count; });
   }
   bool still_serves() {
-    return connect_blocking(address, "head", kToken, Deadline::after(tests::kPatience)).ok();
+    return connect_blocking(address, "head", kHostileToken, Deadline::after(tests::kPatience)).ok();
   }
 };
 
@@ -112,7 +111,7 @@ Bytes proof(const Token& token, const Nonce& client, const Bytes& challenge,
 const Nonce kNonce{};
 
 TEST_CASE("garbage and other protocols are cut off at the first wrong byte, without an answer") {
-  Server server;
+  BesiegedServer server;
   for (const char* text :
        {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x02\x01\x02", "x", "\x89TROUBLE"}) {
     RawClient client(server.address);
@@ -133,7 +132,7 @@ TEST_CASE("garbage and other protocols are cut off at the first wrong byte, with
 }
 
 TEST_CASE("another version is told ours") {
-  Server server;
+  BesiegedServer server;
   RawClient client(server.address);
   client.send(hello(9, kNonce));
   const Bytes answer = client.receive_all();
@@ -142,7 +141,7 @@ TEST_CASE("another version is told ours") {
 
   // And the connecting side names both.
   SystemRandom random;
-  ClientHandshake handshake(kToken, "head", "10.0.0.1:7", random);
+  ClientHandshake handshake(kHostileToken, "head", "10.0.0.1:7", random);
   const Bytes other = hello(9, kNonce);
   std::copy_n(other.begin(), kPreambleBytes, handshake.space().begin());
   const Status status = handshake.filled(kPreambleBytes).status();
@@ -152,14 +151,14 @@ TEST_CASE("another version is told ours") {
 
 TEST_CASE("what is not Troupe is named as such by the connecting side") {
   SystemRandom random;
-  ClientHandshake handshake(kToken, "head", "10.0.0.1:80", random);
+  ClientHandshake handshake(kHostileToken, "head", "10.0.0.1:80", random);
   const Bytes http = tests::bytes("HTTP/1.1 400");
   std::copy(http.begin(), http.end(), handshake.space().begin());
   CHECK(handshake.filled(http.size()).status().code() == Code::kProtocol);
 }
 
 TEST_CASE("a wrong proof gets the fixed refusal, whatever target it names") {
-  Server server;
+  BesiegedServer server;
   Bytes first_refusal;
   for (const std::string& target : {std::string("head"), std::string("node"), std::string()}) {
     for (const Token& token : {Token(32, std::byte{1}), Token(31, std::byte{0x5a}), Token()}) {
@@ -179,11 +178,11 @@ TEST_CASE("a wrong proof gets the fixed refusal, whatever target it names") {
 }
 
 TEST_CASE("a proof for another target, and the server's own proof sent back, are refused") {
-  Server server;
+  BesiegedServer server;
   {
     RawClient client(server.address);
     client.send(hello(1, kNonce));
-    Bytes bytes = proof(kToken, kNonce, client.receive(kChallengeBytes), "head");
+    Bytes bytes = proof(kHostileToken, kNonce, client.receive(kChallengeBytes), "head");
     bytes.back() = std::byte{'p'};
     client.send(bytes);
     CHECK(client.receive_all()[0] == static_cast<std::byte>(Code::kUnauthenticated));
@@ -201,7 +200,7 @@ TEST_CASE("a proof for another target, and the server's own proof sent back, are
 }
 
 TEST_CASE("a target longer than allowed is refused before it is read") {
-  Server server;
+  BesiegedServer server;
   RawClient client(server.address);
   client.send(hello(1, kNonce));
   (void)client.receive(kChallengeBytes);
@@ -210,12 +209,12 @@ TEST_CASE("a target longer than allowed is refused before it is read") {
 }
 
 TEST_CASE("a recorded handshake, played again a thousand times, never gets in") {
-  Server server;
+  BesiegedServer server;
   Bytes recorded_proof;
   {
     RawClient client(server.address);
     client.send(hello(1, kNonce));
-    recorded_proof = proof(kToken, kNonce, client.receive(kChallengeBytes), "head");
+    recorded_proof = proof(kHostileToken, kNonce, client.receive(kChallengeBytes), "head");
     client.send(recorded_proof);
     REQUIRE(client.receive(kAnswerBytes) == Bytes(kAnswerBytes));
   }
@@ -231,7 +230,7 @@ TEST_CASE("a recorded handshake, played again a thousand times, never gets in") 
 }
 
 TEST_CASE("truncated handshakes and half-open connections end") {
-  Server server;
+  BesiegedServer server;
   const Bytes whole = hello(1, kNonce);
   for (std::size_t size = 0; size < whole.size(); size += 4) {
     RawClient client(server.address);
@@ -244,14 +243,15 @@ TEST_CASE("truncated handshakes and half-open connections end") {
 
 TEST_CASE("a handshake that is sent byte by byte works, one that stops is ended by the timeout") {
   {
-    Server server;
+    BesiegedServer server;
     RawClient client(server.address);
     for (const std::byte byte : hello(1, kNonce)) client.send({byte});
     const Bytes challenge = client.receive(kChallengeBytes);
-    for (const std::byte byte : proof(kToken, kNonce, challenge, "head")) client.send({byte});
+    for (const std::byte byte : proof(kHostileToken, kNonce, challenge, "head"))
+      client.send({byte});
     CHECK(client.receive(kAnswerBytes) == Bytes(kAnswerBytes));
   }
-  Server impatient(30ms);
+  BesiegedServer impatient(30ms);
   RawClient silent(impatient.address);
   RawClient slow(impatient.address);
   slow.send({kHandshakeMagic[0]});
@@ -261,7 +261,7 @@ TEST_CASE("a handshake that is sent byte by byte works, one that stops is ended 
 }
 
 TEST_CASE("strangers cannot keep others out: beyond the limit the oldest is dropped") {
-  Server server(tests::kPatience, 4);
+  BesiegedServer server(tests::kPatience, 4);
   std::vector<std::unique_ptr<RawClient>> strangers;
   for (int i = 0; i < 12; ++i) {
     strangers.push_back(std::make_unique<RawClient>(server.address));
@@ -279,14 +279,14 @@ TEST_CASE("not a byte beyond the handshake is read") {
   ListenOptions options;
   options.host = "127.0.0.1";
   const Address address = tests::on_loop(thread.loop(), [&] {
-    listener = listen(thread.loop(), options, kToken, random, Logger::discard(),
+    listener = listen(thread.loop(), options, kHostileToken, random, Logger::discard(),
                       [&](AcceptedSocket socket) { accepted.set(std::move(socket)); })
                    .value();
     return listener->address();
   });
   RawClient client(address);
   client.send(hello(1, kNonce));
-  Bytes bytes = proof(kToken, kNonce, client.receive(kChallengeBytes), "head");
+  Bytes bytes = proof(kHostileToken, kNonce, client.receive(kChallengeBytes), "head");
   for (const char c : std::string("next")) bytes.push_back(static_cast<std::byte>(c));
   client.send(bytes);
   const AcceptedSocket socket = accepted.get();

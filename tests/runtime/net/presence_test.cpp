@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 using tests::on_loop;
 using tests::Promise;
 
-const Token kToken(32, std::byte{7});
+const Token kPresenceToken(32, std::byte{7});
 
 struct Fixture {
   LoopThread thread{"probe"};
@@ -24,7 +24,7 @@ struct Fixture {
       ListenOptions options;
       options.host = "127.0.0.1";
       options.listening_fd = listening_fd;
-      listener = net::listen(thread.loop(), options, kToken, random, Logger::discard(),
+      listener = net::listen(thread.loop(), options, kPresenceToken, random, Logger::discard(),
                              [](AcceptedSocket) {})
                      .value();
       return listener->address();
@@ -82,7 +82,7 @@ TEST_CASE("a listener goes on with the socket of another one, and with those who
   const UniqueFd kept = f.copy_of_socket();
   f.stop_listening();
   Promise<Status> connected;
-  connect(f.thread.loop(), before, "head", kToken, Deadline::after(20s),
+  connect(f.thread.loop(), before, "head", kPresenceToken, Deadline::after(20s),
           [&](Result<UniqueFd> socket) { connected.set(socket.status()); });
   CHECK(f.listen(kept.get()).port == before.port);
   CHECK(connected.get().ok());
@@ -95,7 +95,7 @@ TEST_CASE("what does not listen is not gone on with") {
     ListenOptions options;
     options.host = "127.0.0.1";
     options.listening_fd = fd;
-    return net::listen(f.thread.loop(), options, kToken, f.random, Logger::discard(),
+    return net::listen(f.thread.loop(), options, kPresenceToken, f.random, Logger::discard(),
                        [](AcceptedSocket) {})
         .status();
   });

@@ -6,7 +6,7 @@
 namespace troupe::scheduler::tests {
 namespace {
 
-using tests::contains;
+using troupe::tests::contains;
 
 constexpr PeerId kInside = 2;   // a driver in the job's program
 constexpr PeerId kInside2 = 3;  // another one

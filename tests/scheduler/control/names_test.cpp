@@ -8,7 +8,7 @@ using namespace troupe::scheduler::tests;
 
 namespace {
 
-constexpr PeerId kOther = 2;
+constexpr PeerId kOtherDriver = 2;
 
 void hello(Desk& desk, PeerId peer, std::uint64_t number, const std::string& namespace_name) {
   wire::ClientHello message;
@@ -57,22 +57,22 @@ TEST_CASE("a name is unique in its namespace, and found from elsewhere by both")
   Desk desk;
   desk.node(kNodeOne, kIdOne, 8);
   hello(desk, kDriver, 9, "shop");
-  hello(desk, kOther, 8, "");
+  hello(desk, kOtherDriver, 8, "");
   REQUIRE(create(desk, kDriver, named({1, 1})).ok());
   CHECK(desk.info({1, 1}).namespace_name == "shop");
   CHECK(create(desk, kDriver, named({1, 2})).code() == Code::kAlreadyExists);
   CHECK(create(desk, kDriver, named({1, 2})).message().find("'shop'") != std::string::npos);
   // Another namespace is another world: the other driver's is its job's own.
-  CHECK(look_up(desk, kOther, "counter") == ActorId{});
-  REQUIRE(create(desk, kOther, named({1, 3})).ok());
-  CHECK(look_up(desk, kOther, "counter") == ActorId{1, 3});
+  CHECK(look_up(desk, kOtherDriver, "counter") == ActorId{});
+  REQUIRE(create(desk, kOtherDriver, named({1, 3})).ok());
+  CHECK(look_up(desk, kOtherDriver, "counter") == ActorId{1, 3});
   CHECK(desk.info({1, 3}).namespace_name == wire::namespace_of_job(JobId{8, 8}));
   CHECK(look_up(desk, kDriver, "counter") == ActorId{1, 1});
-  CHECK(look_up(desk, kOther, "counter", "shop") == ActorId{1, 1});
+  CHECK(look_up(desk, kOtherDriver, "counter", "shop") == ActorId{1, 1});
   // A namespace may be named for one actor.
   wire::ActorSpec visitor = named({1, 4}, "visitor");
   visitor.namespace_name = "shop";
-  REQUIRE(create(desk, kOther, visitor).ok());
+  REQUIRE(create(desk, kOtherDriver, visitor).ok());
   CHECK(look_up(desk, kDriver, "visitor") == ActorId{1, 4});
 }
 
@@ -80,10 +80,10 @@ TEST_CASE("drivers of one namespace share names") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 8);
   hello(desk, kDriver, 9, "shop");
-  hello(desk, kOther, 8, "shop");
+  hello(desk, kOtherDriver, 8, "shop");
   REQUIRE(create(desk, kDriver, named({1, 1})).ok());
-  CHECK(create(desk, kOther, named({1, 2})).code() == Code::kAlreadyExists);
-  CHECK(look_up(desk, kOther, "counter") == ActorId{1, 1});
+  CHECK(create(desk, kOtherDriver, named({1, 2})).code() == Code::kAlreadyExists);
+  CHECK(look_up(desk, kOtherDriver, "counter") == ActorId{1, 1});
 }
 
 // peer: KillForGood
@@ -118,11 +118,11 @@ TEST_CASE("getting or creating: the first one creates, the others get that one")
   Desk desk;
   desk.node(kNodeOne, kIdOne, 8);
   hello(desk, kDriver, 9, "shop");
-  hello(desk, kOther, 8, "shop");
+  hello(desk, kOtherDriver, 8, "shop");
   const wire::Reply first = get_or_create(desk, kDriver, named({1, 1}));
   CHECK(first.status.ok());
   CHECK(first.actor_id == ActorId{1, 1});
-  const wire::Reply second = get_or_create(desk, kOther, named({1, 2}));
+  const wire::Reply second = get_or_create(desk, kOtherDriver, named({1, 2}));
   CHECK(second.status.ok());
   CHECK(second.actor_id == ActorId{1, 1});
   CHECK(desk.head.actors().size() == 1);
@@ -131,20 +131,21 @@ TEST_CASE("getting or creating: the first one creates, the others get that one")
   SUBCASE("of another class") {
     wire::ActorSpec other = named({1, 3});
     other.type = "Ledger";
-    const wire::Reply refused = get_or_create(desk, kOther, other);
+    const wire::Reply refused = get_or_create(desk, kOtherDriver, other);
     CHECK(refused.status.code() == Code::kInvalidArgument);
     CHECK(refused.status.message().find("is a Counter, not a Ledger") != std::string::npos);
   }
   SUBCASE("with other arguments") {
     wire::ActorSpec other = named({1, 3});
     other.constructor_arguments = {std::byte{1}};
-    CHECK(get_or_create(desk, kOther, other).status.code() == Code::kInvalidArgument);
+    CHECK(get_or_create(desk, kOtherDriver, other).status.code() == Code::kInvalidArgument);
   }
   SUBCASE("without a name") {
-    CHECK(get_or_create(desk, kOther, Desk::spec({1, 3})).status.code() == Code::kInvalidArgument);
+    CHECK(get_or_create(desk, kOtherDriver, Desk::spec({1, 3})).status.code() ==
+          Code::kInvalidArgument);
   }
   SUBCASE("when that one has ended") {
     desk.say(kDriver, wire::KillActor{5, {1, 1}, false, 0, "enough"});
-    CHECK(get_or_create(desk, kOther, named({1, 3})).actor_id == ActorId{1, 3});
+    CHECK(get_or_create(desk, kOtherDriver, named({1, 3})).actor_id == ActorId{1, 3});
   }
 }

@@ -11,7 +11,7 @@ using wire::SupervisorState;
 
 namespace {
 
-const SupervisorId kGroup{50, 1};
+const SupervisorId kSupervisor{50, 1};
 const SupervisorId kOuter{50, 2};
 const ActorId kA{1, 1};
 const ActorId kB{2, 2};
@@ -21,8 +21,8 @@ constexpr int kRestarts = 2;
 struct Group : Desk {
   explicit Group(RestartStrategy strategy = RestartStrategy::kOneForOne) {
     node(kNodeOne, kIdOne, 8);
-    REQUIRE(supervise(kGroup, strategy).ok());
-    for (ActorId id : {kA, kB, kC}) add(id, kGroup);
+    REQUIRE(supervise(kSupervisor, strategy).ok());
+    for (ActorId id : {kA, kB, kC}) add(id, kSupervisor);
   }
   static wire::SupervisorSpec supervisor(SupervisorId id, RestartStrategy strategy,
                                          SupervisorId parent = {}) {
@@ -98,7 +98,7 @@ TEST_CASE("one-for-one: the one that failed is restarted") {
   desk.fails(kB);
   CHECK(desk.generations() == Generations{1, 2, 1});
   CHECK(desk.info(kB).state == ActorState::kAlive);
-  const wire::SupervisorInfo seen = desk.seen(kGroup);
+  const wire::SupervisorInfo seen = desk.seen(kSupervisor);
   CHECK(seen.restarts == 1);
   CHECK(seen.state == SupervisorState::kRunning);
   CHECK(seen.why.message().find("SIGKILL") != std::string::npos);
@@ -110,17 +110,17 @@ TEST_CASE("all-for-one: everybody is stopped, and all start when the last is gon
   Group desk(RestartStrategy::kAllForOne);
   desk.killed(kNodeOne, kB, 1);
   CHECK(desk.stopped() == Ids{kA, kC});
-  CHECK(desk.seen(kGroup).state == SupervisorState::kRestarting);
+  CHECK(desk.seen(kSupervisor).state == SupervisorState::kRestarting);
   desk.killed(kNodeOne, kA, 1);
   desk.pass(milliseconds(500), {{kNodeOne, kIdOne}});
   CHECK(desk.info(kA).state == ActorState::kRestarting);
   CHECK(desk.info(kB).state == ActorState::kRestarting);
   desk.killed(kNodeOne, kC, 1);
-  CHECK(desk.seen(kGroup).state == SupervisorState::kRunning);
+  CHECK(desk.seen(kSupervisor).state == SupervisorState::kRunning);
   CHECK(desk.info(kA).state == ActorState::kRestarting);  // the back-off
   desk.pass(milliseconds(10), {{kNodeOne, kIdOne}});
   CHECK(desk.generations() == Generations{2, 2, 2});
-  CHECK(desk.seen(kGroup).restarts == 1);
+  CHECK(desk.seen(kSupervisor).restarts == 1);
 }
 
 TEST_CASE("rest-for-one: those that were added later go with it") {
@@ -146,7 +146,7 @@ TEST_CASE("rest-for-one: those that were added later go with it") {
 
 TEST_CASE("a group that fails too often gives up: all end, and its owner is told why") {
   Group desk(RestartStrategy::kOneForOne);
-  CHECK(desk.seen(kGroup).state == SupervisorState::kRunning);  // watched from here on
+  CHECK(desk.seen(kSupervisor).state == SupervisorState::kRunning);  // watched from here on
   desk.fails(kA);
   desk.fails(kB);
   desk.killed(kNodeOne, kC, 1);
@@ -164,7 +164,7 @@ TEST_CASE("a group that fails too often gives up: all end, and its owner is told
   CHECK(desk.info(kA).death.message().find("gave up after 2 restarts") != std::string::npos);
   // It takes nobody any more.
   wire::ActorSpec late = Desk::spec({9, 9});
-  late.supervisor = kGroup;
+  late.supervisor = kSupervisor;
   desk.create({late});
   CHECK(desk.answer().code() == Code::kFailedPrecondition);
 }
@@ -175,7 +175,7 @@ TEST_CASE("restarts of a group outside of its window count no more") {
     desk.fails(kA);
     desk.pass(milliseconds(6'000), {{kNodeOne, kIdOne}});
   }
-  CHECK(desk.seen(kGroup).state == SupervisorState::kRunning);
+  CHECK(desk.seen(kSupervisor).state == SupervisorState::kRunning);
 }
 
 TEST_CASE("the back-off grows with the group's restarts") {
@@ -221,7 +221,7 @@ TEST_CASE("a group inside another escalates: its parent restarts it whole, then 
   CHECK(desk.seen(kOuter).state == SupervisorState::kEnded);
   CHECK(desk.seen(kOuter).why.code() == Code::kAborted);
   CHECK(desk.seen(inner).state == SupervisorState::kEnded);
-  CHECK(desk.seen(kGroup).state == SupervisorState::kRunning);
+  CHECK(desk.seen(kSupervisor).state == SupervisorState::kRunning);
   const auto events = desk.events();
   CHECK(std::count(events.begin(), events.end(), "supervisor_escalated") == 3);
 }
@@ -251,7 +251,7 @@ TEST_CASE("a member that is ended on purpose leaves; one that is killed with res
   desk.killed(kNodeOne, kA, 1);
   CHECK(desk.info(kA).state == ActorState::kDead);
   CHECK(desk.generations() == Generations{1, 1, 1});
-  CHECK(desk.seen(kGroup).members.size() == 2);
+  CHECK(desk.seen(kSupervisor).members.size() == 2);
   desk.say(kDriver, wire::KillActor{4, kB, true, 0, "again"});
   desk.killed(kNodeOne, kB, 1);
   CHECK(desk.stopped() == Ids{kC});
@@ -268,23 +268,23 @@ TEST_CASE("what dies with one node is one failure") {
   desk.node(kNodeTwo, kIdTwo, 8);
   desk.lose(kNodeOne);
   desk.pass(milliseconds(4'100), {{kNodeTwo, kIdTwo}});
-  CHECK(desk.seen(kGroup).restarts == 1);
+  CHECK(desk.seen(kSupervisor).restarts == 1);
   for (ActorId id : {kA, kB, kC}) CHECK(desk.info(id).node_id == kIdTwo);
 }
 
 TEST_CASE("a supervisor ends on request, with its owner, and with its job") {
   Group desk(RestartStrategy::kOneForOne);
-  SUBCASE("on request") { desk.say(kDriver, wire::EndSupervisor{15, kGroup, "enough"}); }
+  SUBCASE("on request") { desk.say(kDriver, wire::EndSupervisor{15, kSupervisor, "enough"}); }
   SUBCASE("with its driver") {
     desk.lose(kDriver);
     desk.pass(milliseconds(1'100), {{kNodeOne, kIdOne}});
   }
   SUBCASE("while it restarts its members") {
     desk.killed(kNodeOne, kA, 1);
-    desk.say(kDriver, wire::EndSupervisor{15, kGroup, "enough"});
+    desk.say(kDriver, wire::EndSupervisor{15, kSupervisor, "enough"});
     CHECK(desk.info(kA).state == ActorState::kDead);
   }
-  const SupervisorRecord& record = desk.head.supervisors().at(kGroup);
+  const SupervisorRecord& record = desk.head.supervisors().at(kSupervisor);
   CHECK(record.ended());
   CHECK(record.info.why.code() == Code::kCancelled);
   for (ActorId id : {kA, kB, kC}) {
@@ -314,7 +314,7 @@ TEST_CASE("what makes no sense is refused by name") {
   spec.supervisor = {99, 99};
   desk.create({spec});
   CHECK(desk.answer().code() == Code::kNotFound);
-  spec.supervisor = kGroup;
+  spec.supervisor = kSupervisor;
   spec.restart.max_restarts = 3;
   desk.create({spec});
   CHECK(desk.answer().code() == Code::kInvalidArgument);
@@ -322,11 +322,11 @@ TEST_CASE("what makes no sense is refused by name") {
   spec.detached = true;
   desk.create({spec});
   CHECK(desk.answer().code() == Code::kInvalidArgument);
-  desk.say(kDriver, wire::EndSupervisor{15, kGroup, ""});
-  CHECK(desk.supervise(kOuter, RestartStrategy::kOneForOne, kGroup).code() ==
+  desk.say(kDriver, wire::EndSupervisor{15, kSupervisor, ""});
+  CHECK(desk.supervise(kOuter, RestartStrategy::kOneForOne, kSupervisor).code() ==
         Code::kFailedPrecondition);
   // The same request again is done already.
-  CHECK(desk.supervise(kGroup, RestartStrategy::kOneForOne).ok());
+  CHECK(desk.supervise(kSupervisor, RestartStrategy::kOneForOne).ok());
 }
 
 TEST_CASE("a head that comes back goes on with a restart, and with the count") {
@@ -361,6 +361,6 @@ TEST_CASE("a head that comes back goes on with a restart, and with the count") {
   SUBCASE("and it gives up when the old one would have") {
     comes_back({kA, kB, kC});
     desk.killed(kNodeTwo, kB, 3);
-    CHECK(desk.seen(kGroup).state == SupervisorState::kEnded);
+    CHECK(desk.seen(kSupervisor).state == SupervisorState::kEnded);
   }
 }

@@ -7,15 +7,15 @@
 using namespace troupe;
 using namespace troupe::scheduler;
 using namespace std::chrono_literals;
-using tests::Inbox;
-using tests::on_loop;
+using troupe::tests::Inbox;
+using troupe::tests::on_loop;
 
 namespace {
 
 struct LinkFixture {
-  tests::FakeHead head{
+  troupe::tests::FakeHead head{
       [](const wire::ControlMessage&) { return std::vector<wire::ControlMessage>(); }};
-  net::Token token = tests::kToken;
+  net::Token token = troupe::tests::kToken;
   Inbox<std::string> told;
   std::unique_ptr<HeadLink> link;
   net::LoopThread thread{"node"};  // ends first
@@ -130,7 +130,7 @@ TEST_CASE("a head that sends what is no message is left") {
     options.host = "127.0.0.1";
     options.port = f.head.address().port;
     listener =
-        net::listen(thread.loop(), options, tests::kToken, random, Logger::discard(),
+        net::listen(thread.loop(), options, troupe::tests::kToken, random, Logger::discard(),
                     [&](net::AcceptedSocket accepted) {
                       connection = net::make_connection(thread.loop(), std::move(accepted.socket),
                                                         accepted.peer);

@@ -9,8 +9,8 @@
 
 using namespace troupe;
 using namespace troupe::scheduler;
-using tests::Inbox;
-using tests::on_loop;
+using troupe::tests::Inbox;
+using troupe::tests::on_loop;
 
 namespace {
 
@@ -25,12 +25,13 @@ struct Running {
   OwnChildren parent{thread.loop()};
 
   explicit Running(const std::string& type) {
-    auto image = process::Executable::open(tests::bin_dir() + "/test_scheduler_node_host").value();
+    auto image =
+        process::Executable::open(troupe::tests::bin_dir() + "/test_scheduler_node_host").value();
     wire::HostStart start;
     start.spec.type = type;
     start.spec.run = "run-7";
     start.spec.environment = {{"TROUPE_TEST_MARK", "there"}};
-    start.token = tests::kToken.secret();
+    start.token = troupe::tests::kToken.secret();
     auto log = std::make_shared<ActorLog>(
         thread.loop(), start.spec, OutputLimits(),
         [this](const wire::OutputLine& line) {
@@ -146,7 +147,7 @@ TEST_CASE("destroying a host ends its group, and nothing is told any more") {
 }
 
 TEST_CASE("a file that is no program is refused by its path") {
-  tests::TemporaryDirectory folder;
+  troupe::tests::TemporaryDirectory folder;
   PosixFileSystem files;
   files.create(folder.file("program")).value();
   auto image = process::Executable::open(folder.file("program")).value();

@@ -14,8 +14,8 @@
 using namespace troupe;
 using namespace troupe::scheduler;
 using namespace std::chrono_literals;
-using tests::Inbox;
-using tests::on_loop;
+using troupe::tests::Inbox;
+using troupe::tests::on_loop;
 
 namespace {
 
@@ -25,14 +25,15 @@ struct FaultFixture {
   std::vector<std::pair<ActorId, std::uint64_t>> stop_at_registration;
   Inbox<Status> stopped;
   NodeOptions options;
-  tests::FakeHead head{[this](const wire::ControlMessage& message) { return answer(message); }};
+  troupe::tests::FakeHead head{
+      [this](const wire::ControlMessage& message) { return answer(message); }};
   std::unique_ptr<NodeDaemon> node;
   net::LoopThread thread{"node"};  // ends first
 
   FaultFixture() {
     options.name = "test";
     options.head = head.address();
-    options.token = tests::kToken;
+    options.token = troupe::tests::kToken;
     options.resources = {{"CPU", 64 * wire::kResourceUnit}};
     options.log_sink = [](LogLevel, std::string_view) {};
     options.on_stopped = [this](Status why) { stopped.put(std::move(why)); };
@@ -78,7 +79,7 @@ struct FaultFixture {
     made.actor_id = ActorId{0xac, number};
     made.type = type;
     made.restart.max_restarts = 3;
-    made.image.path = tests::bin_dir() + "/test_scheduler_node_host";
+    made.image.path = troupe::tests::bin_dir() + "/test_scheduler_node_host";
     return made;
   }
   // Its process, once it is ready.
@@ -93,7 +94,7 @@ struct FaultFixture {
   }
   // Asks the node's loop again and again: nobody is told of what happens without a head.
   void wait_for_processes(std::size_t count) {
-    const auto by = tests::patience();
+    const auto by = troupe::tests::patience();
     while (on_loop(thread.loop(), [this] { return node->state().process_count(); }) != count) {
       REQUIRE_FALSE(by.passed());
       std::this_thread::yield();
@@ -224,7 +225,7 @@ TEST_CASE("leaving twice is leaving once; who comes then is refused") {
 }
 
 TEST_CASE("a log that cannot be written costs the log, not the actor") {
-  tests::TemporaryDirectory folder;
+  troupe::tests::TemporaryDirectory folder;
   PosixFileSystem files;
   files.create(folder.file("taken")).value();
   FaultFixture f;
@@ -242,7 +243,8 @@ TEST_CASE("a log that cannot be written costs the log, not the actor") {
 TEST_CASE("a taken port and a stranger's token are named") {
   FaultFixture f;
   f.join();
-  CHECK(net::connect_blocking(f.address(), "node", net::Token(32, std::byte{1}), tests::patience())
+  CHECK(net::connect_blocking(f.address(), "node", net::Token(32, std::byte{1}),
+                              troupe::tests::patience())
             .status()
             .code() == Code::kUnauthenticated);
   FaultFixture other;
@@ -256,7 +258,8 @@ TEST_CASE("who asks the node for something else than output is closed; the node 
   for (const auto& frame : {wire::encode(wire::ListNodes{}), wire::Bytes(64, std::byte{0x7f})}) {
     Inbox<bool> closed;
     auto socket =
-        net::connect_blocking(f.address(), "node", tests::kToken, tests::patience()).value();
+        net::connect_blocking(f.address(), "node", troupe::tests::kToken, troupe::tests::patience())
+            .value();
     net::LoopThread tool("tool");
     auto connection = net::make_connection(tool.loop(), std::move(socket), "node");
     on_loop(tool.loop(), [&] {

@@ -9,9 +9,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Fixture : NodeDriver {
+struct SegmentFixture : NodeDriver {
   JobId job{7, 7};
-  Fixture() { join(); }
+  SegmentFixture() { join(); }
 
   HostId run_in(JobId of, std::uint64_t n, std::uint64_t generation = 1) {
     auto start = start_message(n, generation);
@@ -50,7 +50,7 @@ struct Fixture : NodeDriver {
 };
 
 TEST_CASE("a segment goes on when the exit of its owner's whole group was seen") {
-  Fixture f;
+  SegmentFixture f;
   const HostId owner = f.run_in_job(1);
   const HostId spare = f.run_in_job(2);
   const FdHandle state = f.keep(owner, "rank-0/state");
@@ -74,7 +74,7 @@ TEST_CASE("a segment goes on when the exit of its owner's whole group was seen")
 }
 
 TEST_CASE("an owner that ends by itself is waited for, up to the deadline") {
-  Fixture f;
+  SegmentFixture f;
   const HostId owner = f.run_in_job(1);
   const HostId other = f.run_in_job(2);
   f.keep(owner, "a");
@@ -96,7 +96,7 @@ TEST_CASE("an owner that ends by itself is waited for, up to the deadline") {
 }
 
 TEST_CASE("two that wait for one segment: the first gets it") {
-  Fixture f;
+  SegmentFixture f;
   const HostId owner = f.run_in_job(1);
   const HostId first = f.run_in_job(2);
   const HostId second = f.run_in_job(3);
@@ -116,7 +116,7 @@ TEST_CASE("two that wait for one segment: the first gets it") {
 }
 
 TEST_CASE("only the owner replaces or forgets a segment, and nobody's is anybody's") {
-  Fixture f;
+  SegmentFixture f;
   const HostId owner = f.run_in_job(1);
   const HostId other = f.run_in_job(2);
   f.keep(owner, "a");
@@ -138,7 +138,7 @@ TEST_CASE("only the owner replaces or forgets a segment, and nobody's is anybody
 }
 
 TEST_CASE("jobs do not see each other's segments") {
-  Fixture f;
+  SegmentFixture f;
   const HostId owner = f.run_in_job(1);
   const HostId stranger = f.run_in(JobId{8, 8}, 2);
   f.keep(owner, "a");
@@ -149,7 +149,7 @@ TEST_CASE("jobs do not see each other's segments") {
 }
 
 TEST_CASE("segments last as long as an actor of the job may come back here") {
-  Fixture f;
+  SegmentFixture f;
   const HostId one = f.run_in_job(1);
   const HostId two = f.run_in_job(2);
   f.keep(one, "a");
@@ -165,7 +165,7 @@ TEST_CASE("segments last as long as an actor of the job may come back here") {
 }
 
 TEST_CASE("segments go at once with the last actor that ends for good") {
-  Fixture f;
+  SegmentFixture f;
   const HostId one = f.run_in_job(1);
   const HostId two = f.run_in_job(2);
   f.keep(one, "a");
@@ -178,7 +178,7 @@ TEST_CASE("segments go at once with the last actor that ends for good") {
 }
 
 TEST_CASE("who waits and dies is forgotten") {
-  Fixture f;
+  SegmentFixture f;
   const HostId owner = f.run_in_job(1);
   const HostId other = f.run_in_job(2);
   f.keep(owner, "a");
@@ -194,7 +194,7 @@ TEST_CASE("who waits and dies is forgotten") {
 }
 
 TEST_CASE("segments of a job and questions of a process are bounded") {
-  Fixture f;
+  SegmentFixture f;
   const HostId owner = f.run_in_job(1);
   const HostId other = f.run_in_job(2);
   for (std::size_t i = 0; i < f.config.segments_max + 3; ++i) f.keep(owner, std::to_string(i));

@@ -10,10 +10,9 @@ namespace troupe::scheduler::tests {
 namespace {
 
 using namespace std::chrono_literals;
-using Driver = NodeDriver;
 
 TEST_CASE("an exit is reported when the whole group is gone") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = d.run(1);
   d.leader_ends(host);
@@ -26,7 +25,7 @@ TEST_CASE("an exit is reported when the whole group is gone") {
 }
 
 TEST_CASE("grace, then SIGKILL; without grace at once") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = d.run(1);
   d.apply(node_event::FromHead{wire::StopActor{ActorId{1, 1}, 1, 100, "x"}});
@@ -47,7 +46,7 @@ TEST_CASE("grace, then SIGKILL; without grace at once") {
 }
 
 TEST_CASE("a newer generation waits for the end of the one before") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = d.run(1);
   d.apply(node_event::FromHead{d.start_message(1, 2)});
@@ -59,7 +58,7 @@ TEST_CASE("a newer generation waits for the end of the one before") {
 }
 
 TEST_CASE("saved state goes to the next process, and ends with the actor") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = d.run(1);
   d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
@@ -76,7 +75,7 @@ TEST_CASE("saved state goes to the next process, and ends with the actor") {
 }
 
 TEST_CASE("connections wait for the next process: so many, so long") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = d.run(1);
   const ActorId id{1, 1};
@@ -98,7 +97,7 @@ TEST_CASE("connections wait for the next process: so many, so long") {
 }
 
 TEST_CASE("a stranger's connection waits as long as a handshake may take") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = d.run(1);
   d.end(host);
@@ -110,7 +109,7 @@ TEST_CASE("a stranger's connection waits as long as a handshake may take") {
 }
 
 TEST_CASE("the lease counts from the heartbeat that was answered") {
-  Driver d;
+  NodeDriver d;
   d.join(500, 3000);
   const HostId host = d.run(1);
   d.advance(500ms);
@@ -132,7 +131,7 @@ TEST_CASE("the lease counts from the heartbeat that was answered") {
 }
 
 TEST_CASE("coming back, the node says what runs and stops what is not wanted") {
-  Driver d;
+  NodeDriver d;
   d.join();
   d.run(1);
   const HostId unwanted = d.run(2);
@@ -149,7 +148,7 @@ TEST_CASE("coming back, the node says what runs and stops what is not wanted") {
 }
 
 TEST_CASE("joining: retries, a deadline, final refusals") {
-  Driver d;
+  NodeDriver d;
   d.apply(node_event::Tick{});
   CHECK(d.did<node_command::ConnectHead>());
   for (int i = 0; i < 100 && !d.did<node_command::EndNode>(); ++i) {
@@ -159,14 +158,14 @@ TEST_CASE("joining: retries, a deadline, final refusals") {
   REQUIRE(d.did<node_command::EndNode>());
   CHECK(d.did<node_command::EndNode>()->status.code() == Code::kDeadlineExceeded);
 
-  Driver wrong;
+  NodeDriver wrong;
   wrong.apply(node_event::HeadDown{error(Code::kUnauthenticated, "wrong token")});
   REQUIRE(wrong.did<node_command::EndNode>());
   CHECK(wrong.did<node_command::EndNode>()->status.code() == Code::kUnauthenticated);
 }
 
 TEST_CASE("shutting down: grace for all, farewell, end") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId one = d.run(1);
   const HostId two = d.run(2);
@@ -182,7 +181,8 @@ TEST_CASE("shutting down: grace for all, farewell, end") {
   CHECK(d.did<node_command::EndNode>()->status.ok());
 }
 
-void random_step(Driver& d, SeededRandom& random, std::map<std::uint64_t, std::uint64_t>& last) {
+void random_step(NodeDriver& d, SeededRandom& random,
+                 std::map<std::uint64_t, std::uint64_t>& last) {
   const auto any = [&](const std::set<HostId>& set) {
     auto it = set.begin();
     std::advance(it, static_cast<std::ptrdiff_t>(random.below(set.size())));
@@ -260,7 +260,7 @@ void random_step(Driver& d, SeededRandom& random, std::map<std::uint64_t, std::u
 TEST_CASE("random schedules break no invariant and leak no descriptor") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
-    Driver d;
+    NodeDriver d;
     SeededRandom random(seed);
     std::map<std::uint64_t, std::uint64_t> last;
     d.join();

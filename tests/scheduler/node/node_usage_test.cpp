@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-void machine(tests::FaultyFileSystem& files, const std::string& cpu) {
+void machine(troupe::tests::FaultyFileSystem& files, const std::string& cpu) {
   REQUIRE(files.create_directories("/proc").ok());
   const auto write = [&](const std::string& path, const std::string& text) {
     REQUIRE(files.create(path).value()->append(std::string_view(text)).ok());
@@ -22,7 +22,7 @@ void machine(tests::FaultyFileSystem& files, const std::string& cpu) {
 }  // namespace
 
 TEST_CASE("busy time is all but idle and waiting for disks") {
-  tests::FaultyFileSystem files;
+  troupe::tests::FaultyFileSystem files;
   machine(files, "cpu  100 20 30 5000 600 7 8 9 50 0");
   CHECK(cpu_busy_us(files, 100) == (100 + 20 + 30 + 7 + 8 + 9) * 10'000);
   machine(files, "cpu  1 2 3 4");
@@ -33,7 +33,7 @@ TEST_CASE("busy time is all but idle and waiting for disks") {
 }
 
 TEST_CASE("a node measures now and then, and says nothing where the machine does not") {
-  tests::FaultyFileSystem files;
+  troupe::tests::FaultyFileSystem files;
   machine(files, "cpu  100 20 30 5000 600 7 8 9 50 0");
   UsageMeter meter(files);
   const TimePoint t0{};

@@ -16,7 +16,7 @@
 using namespace troupe;
 using namespace troupe::scheduler;
 using namespace std::chrono_literals;
-using tests::on_loop;
+using troupe::tests::on_loop;
 
 TEST_CASE("a second's lines pass, the rest of the second is counted, and then lines pass again") {
   OutputLimiter limiter({.lines_per_s = 3, .bytes_per_s = 0});
@@ -128,7 +128,7 @@ TEST_CASE("labels: the name, else class and rank, else class and id") {
 
 TEST_CASE("a listener hears lines with numbers, then how much was left out, before the next line") {
   net::LoopThread thread("log");
-  tests::Inbox<wire::OutputLine> heard;
+  troupe::tests::Inbox<wire::OutputLine> heard;
   wire::ActorSpec spec;
   spec.name = "talker";
   const auto log = std::make_shared<ActorLog>(

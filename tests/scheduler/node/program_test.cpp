@@ -21,11 +21,10 @@ using namespace std::chrono_literals;
 using troupe::tests::Inbox;
 using troupe::tests::on_loop;
 using troupe::tests::TemporaryDirectory;
-using Driver = NodeDriver;
 
 // --- the node's decisions ------------------------------------------------------------------------
 
-wire::StartActor program_start(const Driver& d, std::uint64_t n) {
+wire::StartActor program_start(const NodeDriver& d, std::uint64_t n) {
   auto start = d.start_message(n, 1);
   start.spec.restart = {};
   start.spec.job_id = JobId{5, 5};
@@ -33,14 +32,14 @@ wire::StartActor program_start(const Driver& d, std::uint64_t n) {
   return start;
 }
 
-HostId run_program(Driver& d, std::uint64_t n) {
+HostId run_program(NodeDriver& d, std::uint64_t n) {
   d.apply(node_event::FromHead{program_start(d, n)});
   REQUIRE(d.did<node_command::SpawnHost>());
   return d.spawned();
 }
 
 TEST_CASE("a program is ready when it runs, and hears nothing of us") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = run_program(d, 1);
   CHECK(d.said<wire::ActorStarted>());
@@ -60,7 +59,7 @@ TEST_CASE("a program is ready when it runs, and hears nothing of us") {
 }
 
 TEST_CASE("a program that ends by itself takes along what it left behind") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = run_program(d, 1);
   d.leader_ends(host);
@@ -70,7 +69,7 @@ TEST_CASE("a program that ends by itself takes along what it left behind") {
 }
 
 TEST_CASE("a job is stopped by SIGTERM to the group, which has the grace as a whole") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = run_program(d, 1);
   d.apply(node_event::FromHead{wire::StopActor{ActorId{1, 1}, 1, 5000, "x"}});
@@ -99,7 +98,7 @@ TEST_CASE("a job is stopped by SIGTERM to the group, which has the grace as a wh
 }
 
 TEST_CASE("what is kept for a job lasts as long as its program runs here, and no longer") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId program = run_program(d, 1);
   auto start = d.start_message(2, 1);
@@ -117,7 +116,7 @@ TEST_CASE("what is kept for a job lasts as long as its program runs here, and no
 }
 
 TEST_CASE("the next daemon takes a program up as one that runs") {
-  Driver d;
+  NodeDriver d;
   d.join();
   const HostId host = run_program(d, 1);
   d.restart();
@@ -135,7 +134,7 @@ TEST_CASE("the next daemon takes a program up as one that runs") {
 }
 
 TEST_CASE("a host of another version is refused by name") {
-  Driver d;
+  NodeDriver d;
   d.join();
   auto start = d.start_message(1, 1);
   start.spec.image.path = "/opt/app/driver";

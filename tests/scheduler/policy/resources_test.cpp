@@ -49,10 +49,10 @@ TEST_CASE("ten tenths are one") {
 
 TEST_CASE("amounts that peers make up do not wrap around") {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  CHECK(validate({{"CPU", kMost}}).code() == Code::kInvalidArgument);
-  CHECK(validate({{"CPU", -1}}).code() == Code::kInvalidArgument);
+  CHECK(validate(wire::Resources{{"CPU", kMost}}).code() == Code::kInvalidArgument);
+  CHECK(validate(wire::Resources{{"CPU", -1}}).code() == Code::kInvalidArgument);
   constexpr std::int64_t kLarge = std::int64_t{1} << 62;
-  REQUIRE(validate({{"CPU", kLarge}}).ok());
+  REQUIRE(validate(wire::Resources{{"CPU", kLarge}}).ok());
   wire::Resources sum;
   for (int i = 0; i < 5; ++i) add(sum, {{"CPU", kLarge}});
   CHECK_FALSE(fits(sum, {{"CPU", kLarge}}));

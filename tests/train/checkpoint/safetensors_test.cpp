@@ -12,7 +12,7 @@
 namespace troupe::train {
 namespace {
 
-using tests::FaultyFileSystem;
+using troupe::tests::FaultyFileSystem;
 
 std::string with_length(std::uint64_t length, const std::string& rest) {
   std::string bytes(8, '\0');
@@ -39,7 +39,7 @@ std::span<const std::byte> bytes(const std::vector<float>& values) {
 }
 
 TEST_CASE("the corpus is judged as by the reference implementation") {
-  const auto corpus = tests::test_data("safetensors_corpus");
+  const auto corpus = troupe::tests::test_data("safetensors_corpus");
   if (!corpus) return;
   PosixFileSystem files;
   const auto text = files.read(*corpus + "/expected.json", 1 << 20).value();
@@ -180,7 +180,7 @@ TEST_CASE("a written file reads back, is aligned, and equal tensors give equal b
 }
 
 TEST_CASE("a file of the reference implementation is rewritten byte for byte") {
-  const auto model = tests::test_data("stories260K/hf/model.safetensors");
+  const auto model = troupe::tests::test_data("stories260K/hf/model.safetensors");
   if (!model) return;
   PosixFileSystem posix;
   FaultyFileSystem files;

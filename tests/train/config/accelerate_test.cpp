@@ -20,7 +20,7 @@ Result<LoadedConfig> with_file(std::string file, std::string_view lines = "",
   return load_with(lines, std::move(arguments), std::move(variables), std::move(more));
 }
 
-std::string refused(std::string file, std::string_view lines = "", Variables variables = {}) {
+std::string refused_file(std::string file, std::string_view lines = "", Variables variables = {}) {
   return refusal(with_file(std::move(file), lines, {}, std::move(variables)));
 }
 
@@ -76,15 +76,17 @@ num_processes: 16
   CHECK(launch.master_port == 29500);
   CHECK(accepted(with_file(file, "", {}, {{"NNODES", "2"}, {"NODE_RANK", "1"}})).launch.node_rank ==
         1);
-  CHECK(contains(refused(file, "", {{"NNODES", "4"}, {"NODE_RANK", "1"}}),
+  CHECK(contains(refused_file(file, "", {{"NNODES", "4"}, {"NODE_RANK", "1"}}),
                  "troupe.accelerate_config.num_machines=2 and NNODES=4 disagree about the launch"));
-  CHECK(contains(refused(file, "", {{"MASTER_PORT", "1234"}}), "and MASTER_PORT=1234 disagree"));
-  CHECK(contains(refused(file, "", {{"NPROC_PER_NODE", "3"}}), "and NPROC_PER_NODE=3 disagree"));
-  CHECK(contains(refused(file, "ray_num_workers: 2"),
+  CHECK(
+      contains(refused_file(file, "", {{"MASTER_PORT", "1234"}}), "and MASTER_PORT=1234 disagree"));
+  CHECK(
+      contains(refused_file(file, "", {{"NPROC_PER_NODE", "3"}}), "and NPROC_PER_NODE=3 disagree"));
+  CHECK(contains(refused_file(file, "ray_num_workers: 2"),
                  "ray_num_workers=2 and troupe.accelerate_config.num_processes=16 disagree"));
-  CHECK(contains(refused("distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 3"),
+  CHECK(contains(refused_file("distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 3"),
                  "3 processes on 2 machines"));
-  CHECK(contains(refused("distributed_type: MULTI_GPU\nnum_machines: 2\nmachine_rank: 2"),
+  CHECK(contains(refused_file("distributed_type: MULTI_GPU\nnum_machines: 2\nmachine_rank: 2"),
                  "2 is not below troupe.accelerate_config.num_machines"));
   // machine_rank: 0 stands in every file; NODE_RANK says which machine this is.
   CHECK(accepted(with_file("distributed_type: MULTI_GPU\nnum_processes: 4\nmachine_rank: 0", "", {},
@@ -114,47 +116,48 @@ deepspeed_config:
                         "gradient_accumulation_steps": "auto",
                         "zero_optimization": {"stage": 1}})"}}));
   CHECK(named.config.sharding.strategy == "zero1");
-  CHECK(contains(refused("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, "
-                         "gradient_accumulation_steps: 1}"),
+  CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, "
+                              "gradient_accumulation_steps: 1}"),
                  "troupe.accelerate_config.deepspeed_config.gradient_accumulation_steps=1 and "
                  "gradient_accumulation_steps=4 disagree about gradient_accumulation_steps"));
-  CHECK(contains(refused("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, "
-                         "deepspeed_config_file: d.json}"),
+  CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, "
+                              "deepspeed_config_file: d.json}"),
                  "zero_stage is not read where"));
-  CHECK(contains(refused("distributed_type: DEEPSPEED\ndeepspeed_config: "
-                         "{offload_optimizer_device: cpu}"),
+  CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: "
+                              "{offload_optimizer_device: cpu}"),
                  "deepspeed_config.offload_optimizer_device=cpu is not supported: offload comes"));
-  CHECK(contains(refused("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 4}"),
+  CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 4}"),
                  "4 is not between 0 and 3"));
-  CHECK(contains(refused("distributed_type: DEEPSPEED\ndeepspeed_config: "
-                         "{deepspeed_config_file: none.json}"),
+  CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: "
+                              "{deepspeed_config_file: none.json}"),
                  "none.json"));
 }
 
-TEST_CASE("what a file asks for in vain is refused by name") {
-  CHECK(contains(refused("distributed_type: MULTI_GPU\nmixed_precision: fp16"),
+TEST_CASE("what a file asks for in vain is refused_file by name") {
+  CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: fp16"),
                  "override: troupe.accelerate_config.mixed_precision=fp16 is not supported"));
-  CHECK(contains(refused("distributed_type: MULTI_GPU\nmixed_precision: bf61"), "no valid value"));
-  CHECK(contains(refused("distributed_type: MULTI_XPU"), "distributed_type=MULTI_XPU is not"));
-  CHECK(contains(refused("distributed_type: MULTI"), "one of NO, MULTI_GPU"));
-  CHECK(contains(refused("num_processes: 2"), "A `distributed_type` must be specified"));
-  CHECK(contains(refused("distributed_type: NO\ncompute_environment: AMAZON_SAGEMAKER"),
+  CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: bf61"),
+                 "no valid value"));
+  CHECK(contains(refused_file("distributed_type: MULTI_XPU"), "distributed_type=MULTI_XPU is not"));
+  CHECK(contains(refused_file("distributed_type: MULTI"), "one of NO, MULTI_GPU"));
+  CHECK(contains(refused_file("num_processes: 2"), "A `distributed_type` must be specified"));
+  CHECK(contains(refused_file("distributed_type: NO\ncompute_environment: AMAZON_SAGEMAKER"),
                  "compute_environment=AMAZON_SAGEMAKER is not supported"));
-  CHECK(
-      contains(refused("distributed_type: NO\nnum_proceses: 2"), "did you mean 'num_processes'?"));
-  CHECK(contains(refused("distributed_type: NO\nmegatron_lm_config: {a: 1}"), "Megatron"));
-  CHECK(contains(refused("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}"),
+  CHECK(contains(refused_file("distributed_type: NO\nnum_proceses: 2"),
+                 "did you mean 'num_processes'?"));
+  CHECK(contains(refused_file("distributed_type: NO\nmegatron_lm_config: {a: 1}"), "Megatron"));
+  CHECK(contains(refused_file("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}"),
                  "troupe.accelerate_config.fsdp_config.fsdp_offload_params=true is not supported"));
-  CHECK(contains(refused("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, "
-                         "fsdp_sharding_strategy: NO_SHARD}"),
+  CHECK(contains(refused_file("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, "
+                              "fsdp_sharding_strategy: NO_SHARD}"),
                  "belongs to FSDP1"));
-  CHECK(contains(refused("distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, "
-                         "fsdp_reshard_after_forward: false}"),
+  CHECK(contains(refused_file("distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, "
+                              "fsdp_reshard_after_forward: false}"),
                  "belongs to FSDP2"));
-  CHECK(contains(refused("distributed_type: FSDP\nparallelism_config: "
-                         "{parallelism_config_tp_size: 2}"),
+  CHECK(contains(refused_file("distributed_type: FSDP\nparallelism_config: "
+                              "{parallelism_config_tp_size: 2}"),
                  "parallelism_config_tp_size=2 is not supported: tensor parallelism"));
-  CHECK(contains(refused("- 1"), "acc.yaml:1: the file must hold settings"));
+  CHECK(contains(refused_file("- 1"), "acc.yaml:1: the file must hold settings"));
   CHECK(contains(refusal(load_with("troupe: {accelerate_config: none.yaml}")), "none.yaml"));
   const auto other = accepted(
       with_file("distributed_type: NO\ndeepspeed_config: {deepspeed_config_file: passed/over}\n"

@@ -25,7 +25,7 @@ Result<ResolvedDeepSpeed> resolved(std::string_view text) {
   return resolve_deepspeed(value->as_object(), context());
 }
 
-std::string refused(std::string_view text) {
+std::string refused_json(std::string_view text) {
   const auto result = resolved(text);
   REQUIRE_FALSE(result.ok());
   return result.status().message();
@@ -82,7 +82,7 @@ TEST_CASE("auto takes the values of the training configuration") {
 TEST_CASE("disagreements are listed in transformers' words, numbers compared as numbers") {
   CHECK(resolved(R"({"train_micro_batch_size_per_gpu": "2", "gradient_accumulation_steps": 8.0})")
             .ok());
-  CHECK(refused(R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": "8",
+  CHECK(refused_json(R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": "8",
                     "gradient_clipping": 0.5, "optimizer": {"type": "Adam",
                     "params": {"lr": 3e-5}}})") ==
         "Please correct the following DeepSpeed config values that mismatch TrainingArguments "
@@ -91,10 +91,10 @@ TEST_CASE("disagreements are listed in transformers' words, numbers compared as 
         "- ds gradient_clipping=0.5 vs hf max_grad_norm=1.0\n"
         "- ds optimizer.params.lr=3e-05 vs hf learning_rate=0.0001\n"
         "The easiest method is to set these DeepSpeed config values to 'auto'.");
-  CHECK(refused("{}") ==
+  CHECK(refused_json("{}") ==
         "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided");
   // Only the total: DeepSpeed would run micro-batches of 16.
-  CHECK(refused(R"({"train_batch_size": 64})").find("64 != 2 * 8 * 4") != std::string::npos);
+  CHECK(refused_json(R"({"train_batch_size": 64})").find("64 != 2 * 8 * 4") != std::string::npos);
 }
 
 // A configuration whose batch is "auto", with one more section or key.
@@ -129,14 +129,16 @@ TEST_CASE("stages, limits and what gradients travel in") {
   CHECK(filled.limits->max_reuse_distance == 0);
   CHECK(filled.limits->prefetch_bucket_size == 3686);
   CHECK(filled.limits->param_persistence_threshold == 640);
-  CHECK(refused(with(R"("zero_optimization": {"stage": 3, "stage3_max_live_parameters": -1})")) ==
+  CHECK(refused_json(
+            with(R"("zero_optimization": {"stage": 3, "stage3_max_live_parameters": -1})")) ==
         "zero_optimization.stage3_max_live_parameters: -1 is below 0");
-  CHECK(refused(with(R"("zero_optimization": {"stage": 3, "stage3_max_live_parameters": "x"})"))
-            .find("expected a whole number") != std::string::npos);
+  CHECK(
+      refused_json(with(R"("zero_optimization": {"stage": 3, "stage3_max_live_parameters": "x"})"))
+          .find("expected a whole number") != std::string::npos);
   CHECK_FALSE(resolved(with(R"("steps_per_print": 10)"))->reduce);
   CHECK(resolved(with(R"("communication_data_type": "bf16")"))->reduce == Precision::kBfloat16);
   CHECK(resolved(with(R"("communication_data_type": "fp32")"))->reduce == Precision::kFloat32);
-  CHECK(refused(with(R"("communication_data_type": "fp16")")).find("use fp32 or bf16") !=
+  CHECK(refused_json(with(R"("communication_data_type": "fp16")")).find("use fp32 or bf16") !=
         std::string::npos);
 }
 
@@ -182,26 +184,27 @@ TEST_CASE("the effective clipping is said") {
         "gradients are clipped to max_grad_norm, 1.0");
 }
 
-TEST_CASE("what is not supported is refused by name") {
+TEST_CASE("what is not supported is refused_json by name") {
   const auto contains = [](const std::string& text, std::string_view part) {
     return text.find(part) != std::string::npos;
   };
-  CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "4 is no stage"));
-  CHECK(contains(refused(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})"),
+  CHECK(contains(refused_json(R"({"zero_optimization": {"stage": 4}})"), "4 is no stage"));
+  CHECK(contains(refused_json(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})"),
                  "offload comes later"));
-  CHECK(contains(refused(R"({"bf16": {"enabled": true}})"),
+  CHECK(contains(refused_json(R"({"bf16": {"enabled": true}})"),
                  "bf16.enabled=True vs hf bf16|bf16_full_eval=False"));
-  CHECK(contains(refused(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
+  CHECK(contains(refused_json(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
                  "bfloat16 and fp16 modes cannot be simultaneously enabled"));
-  CHECK(contains(refused(R"({"scheduler": {"type": "WarmupLR"}})"), "lr_scheduler_type"));
-  CHECK(contains(refused(R"({"optimizer": {"type": "Lion"}})"), "optimizer.type=Lion"));
-  CHECK(contains(refused(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})"),
-                 "adam_w_mode=false"));
-  CHECK(contains(refused(R"({"train_batchsize": 8})"), "did you mean 'train_batch_size'?"));
-  CHECK(contains(refused(R"({"zero_optimization": {"overlap_com": true}})"),
+  CHECK(contains(refused_json(R"({"scheduler": {"type": "WarmupLR"}})"), "lr_scheduler_type"));
+  CHECK(contains(refused_json(R"({"optimizer": {"type": "Lion"}})"), "optimizer.type=Lion"));
+  CHECK(
+      contains(refused_json(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})"),
+               "adam_w_mode=false"));
+  CHECK(contains(refused_json(R"({"train_batchsize": 8})"), "did you mean 'train_batch_size'?"));
+  CHECK(contains(refused_json(R"({"zero_optimization": {"overlap_com": true}})"),
                  "unknown key 'zero_optimization.overlap_com'; did you mean 'overlap_comm'?"));
-  CHECK(contains(refused(R"({"zero_optimization": 3})"), "expected a mapping"));
-  CHECK(contains(refused(R"({"gradient_predivide_factor": 2})"), "gradient_predivide_factor"));
+  CHECK(contains(refused_json(R"({"zero_optimization": 3})"), "expected a mapping"));
+  CHECK(contains(refused_json(R"({"gradient_predivide_factor": 2})"), "gradient_predivide_factor"));
 }
 
 TEST_CASE("files: comments, duplicate keys, missing") {

@@ -7,7 +7,7 @@ namespace {
 
 using namespace tests;
 
-std::string refused(std::string_view lines, std::vector<std::string> arguments = {}) {
+std::string refused_evaluation(std::string_view lines, std::vector<std::string> arguments = {}) {
   return refusal(load_with(lines, std::move(arguments)));
 }
 
@@ -58,55 +58,64 @@ early_stopping_steps: 3)"))
 
 TEST_CASE("data to evaluate on") {
   constexpr const char* kMissing = "Please make sure eval_dataset be provided or val_size >1e-6";
-  CHECK(contains(refused("eval_strategy: steps"), std::string("eval_strategy: ") + kMissing));
-  CHECK(contains(refused("do_eval: true"), std::string("do_eval: ") + kMissing));
-  CHECK(contains(refused("eval_on_start: true"), std::string("eval_on_start: ") + kMissing));
-  CHECK(contains(refused("val_size: 0.1\neval_dataset: a\neval_strategy: steps"),
+  CHECK(contains(refused_evaluation("eval_strategy: steps"),
+                 std::string("eval_strategy: ") + kMissing));
+  CHECK(contains(refused_evaluation("do_eval: true"), std::string("do_eval: ") + kMissing));
+  CHECK(contains(refused_evaluation("eval_on_start: true"),
+                 std::string("eval_on_start: ") + kMissing));
+  CHECK(contains(refused_evaluation("val_size: 0.1\neval_dataset: a\neval_strategy: steps"),
                  "Cannot specify `val_size` if `eval_dataset` is not None."));
-  CHECK(contains(refused("val_size: 1"), "leaves nothing to train on"));
-  CHECK(contains(refused("val_size: 10.5"), "neither a whole number of samples"));
-  CHECK(contains(refused("val_size: 0.1\ntroupe: {held_out: 0.1}"),
+  CHECK(contains(refused_evaluation("val_size: 1"), "leaves nothing to train on"));
+  CHECK(contains(refused_evaluation("val_size: 10.5"), "neither a whole number of samples"));
+  CHECK(contains(refused_evaluation("val_size: 0.1\ntroupe: {held_out: 0.1}"),
                  "troupe.held_out=0.1 and val_size=0.1 both keep data back"));
   CHECK(load_with("eval_dataset: a\neval_strategy: epoch\ntroupe: {held_out: 0.1}").ok());
-  CHECK(contains(refused("streaming: true\nval_size: 0.1"),
+  CHECK(contains(refused_evaluation("streaming: true\nval_size: 0.1"),
                  "Streaming mode should have an integer val size."));
 }
 
 TEST_CASE("the best model, in transformers' words") {
   const std::string best = "val_size: 0.1\nload_best_model_at_end: true\n";
-  CHECK(contains(refused(best + "eval_strategy: epoch"),
+  CHECK(contains(refused_evaluation(best + "eval_strategy: epoch"),
                  "load_best_model_at_end: --load_best_model_at_end requires the save and eval "
                  "strategy to match, except when --save_strategy=\"best\", but found\n"
                  "- Evaluation strategy: epoch\n- Save strategy: steps"));
-  CHECK(contains(refused(best + "eval_strategy: steps\neval_steps: 200"),
+  CHECK(contains(refused_evaluation(best + "eval_strategy: steps\neval_steps: 200"),
                  "requires the saving steps to be a round multiple of the evaluation steps, but "
                  "found 500, which is not a round multiple of 200."));
-  CHECK(contains(refused(best + "eval_strategy: steps\neval_steps: 1000"), "round multiple"));
-  CHECK(contains(refused(best + "eval_strategy: steps\neval_steps: 0.1"),
+  CHECK(contains(refused_evaluation(best + "eval_strategy: steps\neval_steps: 1000"),
+                 "round multiple"));
+  CHECK(contains(refused_evaluation(best + "eval_strategy: steps\neval_steps: 0.1"),
                  "cannot get guaranteed when mixing ratio and absolute steps for save_steps 500.0 "
                  "and eval_steps 0.1."));
   CHECK(load_with(best + "eval_strategy: steps\neval_steps: 0.1\nsave_steps: 0.3").ok());
   CHECK(load_with(best + "eval_strategy: steps\nlogging_steps: 50").ok());
-  CHECK(contains(refused(best + "eval_strategy: steps\nlogging_steps: 300"), "multiple of 300"));
+  CHECK(contains(refused_evaluation(best + "eval_strategy: steps\nlogging_steps: 300"),
+                 "multiple of 300"));
   CHECK(load_with(best + "eval_strategy: epoch\nsave_strategy: best").ok());
-  CHECK(contains(refused(best + "save_strategy: no"), "there is no best checkpoint"));
-  CHECK(contains(refused("save_strategy: best"), "use eval_strategy: steps or epoch"));
-  CHECK(contains(refused("early_stopping_steps: 3"), "use eval_strategy: steps or epoch"));
-  CHECK(contains(refused("early_stopping_steps: 0"), "too small"));
-  CHECK(contains(refused("val_size: 0.1\neval_strategy: steps\neval_steps: 2.5"),
+  CHECK(contains(refused_evaluation(best + "save_strategy: no"), "there is no best checkpoint"));
+  CHECK(contains(refused_evaluation("save_strategy: best"), "use eval_strategy: steps or epoch"));
+  CHECK(
+      contains(refused_evaluation("early_stopping_steps: 3"), "use eval_strategy: steps or epoch"));
+  CHECK(contains(refused_evaluation("early_stopping_steps: 0"), "too small"));
+  CHECK(contains(refused_evaluation("val_size: 0.1\neval_strategy: steps\neval_steps: 2.5"),
                  "neither a whole number of steps"));
 }
 
-TEST_CASE("what an evaluation does not measure is refused by name") {
+TEST_CASE("what an evaluation does not measure is refused_evaluation by name") {
   const std::string on = "val_size: 0.1\neval_strategy: steps\n";
-  CHECK(contains(refused(on + "metric_for_best_model: eval_accuracy"),
+  CHECK(contains(refused_evaluation(on + "metric_for_best_model: eval_accuracy"),
                  "x.yaml:16: metric_for_best_model=eval_accuracy is not supported"));
-  CHECK(contains(refused(on + "compute_accuracy: true"), "compute_accuracy=true is not supported"));
-  CHECK(contains(refused(on + "predict_with_generate: true"), "predict_with_generate=true"));
-  CHECK(contains(refused(on + "eval_on_each_dataset: true"), "eval_on_each_dataset=true"));
-  CHECK(contains(refused(on + "fp16_full_eval: true"), "use bf16: true"));
-  CHECK(contains(refused(on + "bf16_full_eval: true"), "bf16_full_eval=true is not supported"));
-  CHECK(contains(refused(on, {"lr_scheduler_type=reduce_lr_on_plateau"}),
+  CHECK(contains(refused_evaluation(on + "compute_accuracy: true"),
+                 "compute_accuracy=true is not supported"));
+  CHECK(contains(refused_evaluation(on + "predict_with_generate: true"),
+                 "predict_with_generate=true"));
+  CHECK(
+      contains(refused_evaluation(on + "eval_on_each_dataset: true"), "eval_on_each_dataset=true"));
+  CHECK(contains(refused_evaluation(on + "fp16_full_eval: true"), "use bf16: true"));
+  CHECK(contains(refused_evaluation(on + "bf16_full_eval: true"),
+                 "bf16_full_eval=true is not supported"));
+  CHECK(contains(refused_evaluation(on, {"lr_scheduler_type=reduce_lr_on_plateau"}),
                  "lr_scheduler_type=reduce_lr_on_plateau is not supported"));
 }
 

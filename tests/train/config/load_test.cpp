@@ -25,7 +25,7 @@ Result<LoadedConfig> load(std::string_view text, std::vector<std::string> argume
                                 files);
 }
 
-std::string with(std::string_view line) {
+std::string with_line(std::string_view line) {
   return std::string(kGoodYaml) + std::string(line) + "\n";
 }
 
@@ -104,8 +104,8 @@ TEST_CASE("a file, or flags alone") {
 }
 
 TEST_CASE("all that is wrong is reported at once, by place and key") {
-  const auto loaded =
-      load(with("learning_rat: 3\nfp16: true\nlr_scheduler_type2: x"), {"seed=x", "stage=stf"});
+  const auto loaded = load(with_line("learning_rat: 3\nfp16: true\nlr_scheduler_type2: x"),
+                           {"seed=x", "stage=stf"});
   REQUIRE_FALSE(loaded.ok());
   const auto text = loaded.status().message();
   CHECK(contains(text, "x.yaml:14: learning_rat: unknown key; did you mean 'learning_rate'?"));
@@ -120,7 +120,7 @@ TEST_CASE("all that is wrong is reported at once, by place and key") {
 }
 
 TEST_CASE("refusals alone have their own code") {
-  const auto loaded = load(with("fp16: true"));
+  const auto loaded = load(with_line("fp16: true"));
   REQUIRE_FALSE(loaded.ok());
   CHECK(loaded.status().code() == Code::kUnsupported);
 }
@@ -137,33 +137,33 @@ TEST_CASE("what keys must say together") {
                  "Please provide `model_name_or_path`."));
   CHECK(contains(refused("finetuning_type: full\nmodel_name_or_path: tiny\n"),
                  "Please specify dataset for training."));
-  CHECK(contains(refused(with("streaming: true"), {"max_steps=-1"}),
+  CHECK(contains(refused(with_line("streaming: true"), {"max_steps=-1"}),
                  "Please specify `max_steps` in streaming mode."));
-  CHECK(contains(refused(with("neat_packing: true")),
+  CHECK(contains(refused(with_line("neat_packing: true")),
                  "`neat_packing` cannot be set as True except SFT."));
-  CHECK(contains(refused(with("train_on_prompt: true\nmask_history: true")), "mask_history"));
-  CHECK(contains(refused(with("adapter_name_or_path: saves/x")),
+  CHECK(contains(refused(with_line("train_on_prompt: true\nmask_history: true")), "mask_history"));
+  CHECK(contains(refused(with_line("adapter_name_or_path: saves/x")),
                  "Adapter is only valid for the LoRA method."));
-  CHECK(contains(refused(with("quantization_bit: 4")),
+  CHECK(contains(refused(with_line("quantization_bit: 4")),
                  "Quantization is only compatible with the LoRA or OFT method."));
-  CHECK(contains(refused(with("interleave_probs: 0.5,0.5")), "interleave_probs"));
-  CHECK(contains(refused(with("lr_scheduler_kwargs: {min_lr: 1e-5}")),
+  CHECK(contains(refused(with_line("interleave_probs: 0.5,0.5")), "interleave_probs"));
+  CHECK(contains(refused(with_line("lr_scheduler_kwargs: {min_lr: 1e-5}")),
                  "lr_scheduler_kwargs.min_lr: the scheduler cosine has no such setting"));
   CHECK(contains(refused(kGoodYaml, {"lr_scheduler_type=cosine_with_min_lr"}),
                  "exactly one of min_lr and min_lr_rate"));
-  CHECK(contains(refused(with("max_steps2: 1")), "did you mean 'max_steps'?"));
+  CHECK(contains(refused(with_line("max_steps2: 1")), "did you mean 'max_steps'?"));
   CHECK(contains(refused(kGoodYaml, {"max_steps=0"}), "0 steps train nothing"));
   CHECK(contains(refused(kGoodYaml, {"save_steps=10.5"}), "neither a whole number"));
-  CHECK(contains(refused(with("evaluation_strategy: no\neval_strategy: no")), "the same as"));
+  CHECK(contains(refused(with_line("evaluation_strategy: no\neval_strategy: no")), "the same as"));
 }
 
 TEST_CASE("our own keys") {
-  CHECK(contains(refused(with("troupe:\n  worker: 2")),
+  CHECK(contains(refused(with_line("troupe:\n  worker: 2")),
                  "x.yaml:15: troupe.worker: unknown key; did you mean 'troupe.workers'?"));
-  CHECK(contains(refused(with("troupe: 2")), "troupe: expected settings"));
-  CHECK(contains(refused(with("troupe: {strategy: zero4}")), "did you mean 'zero"));
-  CHECK(contains(refused(with("troupe: {chaos: 'kill@stp=1'}")), "did you mean 'step'?"));
-  CHECK(contains(refused(with("troupe: {workers: 0}")), "too small"));
+  CHECK(contains(refused(with_line("troupe: 2")), "troupe: expected settings"));
+  CHECK(contains(refused(with_line("troupe: {strategy: zero4}")), "did you mean 'zero"));
+  CHECK(contains(refused(with_line("troupe: {chaos: 'kill@stp=1'}")), "did you mean 'step'?"));
+  CHECK(contains(refused(with_line("troupe: {workers: 0}")), "too small"));
 }
 
 TEST_CASE("paths that do not exist") {
@@ -176,23 +176,23 @@ TEST_CASE("paths that do not exist") {
 }
 
 TEST_CASE("deepspeed gives the strategy, and problems have their place") {
-  const auto loaded = load(with("deepspeed: ds0.json"), {"troupe.workers=2"});
+  const auto loaded = load(with_line("deepspeed: ds0.json"), {"troupe.workers=2"});
   REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
   CHECK(loaded->config.deepspeed.at("train_batch_size").as_int64() == 16);
   CHECK(loaded->config.sharding.strategy == "ddp");
   CHECK(
-      contains(refused(with("deepspeed: ds3.json")),
+      contains(refused(with_line("deepspeed: ds3.json")),
                "x.yaml:14: deepspeed: Either train_batch_size or train_micro_batch_size_per_gpu"));
-  CHECK(contains(refused(with("deepspeed: {train_batch_size: 7}")),
+  CHECK(contains(refused(with_line("deepspeed: {train_batch_size: 7}")),
                  "Check batch related parameters") == false);
-  CHECK(contains(refused(with("deepspeed: {train_batch_size: 7}")),
+  CHECK(contains(refused(with_line("deepspeed: {train_batch_size: 7}")),
                  "- ds train_batch_size=7 vs hf train_batch_size (calculated)=8"));
-  CHECK(contains(refused(with("deepspeed: none.json")), "none.json"));
-  CHECK(load(with("deepspeed: null")).ok());
+  CHECK(contains(refused(with_line("deepspeed: none.json")), "none.json"));
+  CHECK(load(with_line("deepspeed: null")).ok());
 }
 
 TEST_CASE("ALLOW_EXTRA_ARGS lets unknown keys through with a warning") {
-  const auto loaded = load(with("my_own_key: 1"), {}, {{"ALLOW_EXTRA_ARGS", "1"}});
+  const auto loaded = load(with_line("my_own_key: 1"), {}, {{"ALLOW_EXTRA_ARGS", "1"}});
   REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
   REQUIRE(loaded->warnings.size() == 1);
   CHECK(contains(loaded->warnings[0], "my_own_key"));
@@ -209,7 +209,7 @@ TEST_CASE("damaged texts and arguments never crash") {
   std::mt19937 random(20);
   const std::string bytes = "\n\t :[]{}\"'&*!|>%@`#,-?0x1e.~<\xff\xc3\\=";
   const std::string start =
-      with("troupe: {workers: 2}\nbase: &b [1]\nlr_scheduler_kwargs: {a: *b}");
+      with_line("troupe: {workers: 2}\nbase: &b [1]\nlr_scheduler_kwargs: {a: *b}");
   for (int round = 0; round < 3000; ++round) {
     std::string text = start;
     for (int edits = 1 + static_cast<int>(random() % 4); edits > 0; --edits) {
@@ -228,7 +228,7 @@ TEST_CASE("damaged texts and arguments never crash") {
 
 TEST_CASE("explain has a row for every key, and credentials are hidden") {
   const auto loaded =
-      load(with("hf_hub_token: sesame\ntrust_remote_code: true"), {"troupe.workers=2"});
+      load(with_line("hf_hub_token: sesame\ntrust_remote_code: true"), {"troupe.workers=2"});
   REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
   const auto rows = explain(*loaded);
   CHECK(rows.size() == key_table().size() + 2);

@@ -8,7 +8,7 @@ namespace {
 
 using namespace tests;
 
-std::string refused(std::string_view lines) { return refusal(load_with(lines)); }
+std::string refused_precision(std::string_view lines) { return refusal(load_with(lines)); }
 
 TEST_CASE("precision") {
   const auto plain = accepted(load_with("")).config.model;
@@ -22,10 +22,11 @@ TEST_CASE("precision") {
   const auto pure = accepted(load_with("pure_bf16: true")).config.model;
   CHECK(pure.compute == Precision::kBfloat16);
   CHECK(pure.state == Precision::kBfloat16);
-  CHECK(contains(refused("pure_bf16: true\nbf16: false"), "pure_bf16=true and bf16=false"));
-  CHECK(contains(refused("fp16: true"), "fp16=true is not supported"));
-  CHECK(contains(refused("fp16: true"), "use bf16: true"));
-  CHECK(contains(refused("fp16: true\nbf16: true"), "bf16 and fp16 cannot both be true"));
+  CHECK(
+      contains(refused_precision("pure_bf16: true\nbf16: false"), "pure_bf16=true and bf16=false"));
+  CHECK(contains(refused_precision("fp16: true"), "fp16=true is not supported"));
+  CHECK(contains(refused_precision("fp16: true"), "use bf16: true"));
+  CHECK(contains(refused_precision("fp16: true\nbf16: true"), "bf16 and fp16 cannot both be true"));
 }
 
 TEST_CASE("activation checkpointing follows two keys that must agree") {
@@ -41,12 +42,15 @@ TEST_CASE("activation checkpointing follows two keys that must agree") {
   CHECK(of("troupe: {activation_checkpointing: full}\ndisable_gradient_checkpointing: false") ==
         ActivationCheckpointing::kFull);
   CHECK(contains(
-      refused("troupe: {activation_checkpointing: full}\ndisable_gradient_checkpointing: true"),
+      refused_precision(
+          "troupe: {activation_checkpointing: full}\ndisable_gradient_checkpointing: true"),
       "troupe.activation_checkpointing=full and disable_gradient_checkpointing=true disagree"));
   CHECK(contains(
-      refused("troupe: {activation_checkpointing: none}\ndisable_gradient_checkpointing: false"),
+      refused_precision(
+          "troupe: {activation_checkpointing: none}\ndisable_gradient_checkpointing: false"),
       "disagree"));
-  CHECK(contains(refused("troupe: {activation_checkpointing: some}"), "one of none, full"));
+  CHECK(
+      contains(refused_precision("troupe: {activation_checkpointing: some}"), "one of none, full"));
 }
 
 TEST_CASE("determinism, checkpoint format, limits") {
@@ -118,8 +122,9 @@ TEST_CASE("meshes") {
       accepted(load_with("", {"troupe.mesh=2,4", "troupe.strategy=hsdp", "troupe.workers=8"}));
   CHECK(loaded.config.sharding.mesh_replicate == 2);
   CHECK(loaded.config.sharding.mesh_shard == 4);
-  CHECK(contains(refused("troupe: {mesh: {tp: 2}}"), "troupe.mesh: tp=2 is not supported"));
-  CHECK(contains(refused("troupe: {tensor_parallel: 2}"),
+  CHECK(
+      contains(refused_precision("troupe: {mesh: {tp: 2}}"), "troupe.mesh: tp=2 is not supported"));
+  CHECK(contains(refused_precision("troupe: {tensor_parallel: 2}"),
                  "troupe.tensor_parallel=2 is not supported"));
 }
 

@@ -16,7 +16,7 @@ std::string parsed(std::string_view text) {
   return json::write(*value);
 }
 
-std::string refused(std::string_view text) {
+std::string refused_yaml(std::string_view text) {
   const auto value = parse_yaml(text, "x.yaml");
   REQUIRE_FALSE(value.ok());
   CHECK(value.status().code() == Code::kInvalidArgument);
@@ -52,17 +52,17 @@ TEST_CASE("anchors, aliases and merge keys") {
 }
 
 TEST_CASE("what is broken is named with its line and column") {
-  CHECK(contains(refused("a: 1\nb: [1, 2\nc: 3\n"), "x.yaml:3:"));
-  CHECK(contains(refused("a: 1\nb: 2\na: 3\n"), "x.yaml:3:1: the key 'a' stands twice"));
-  CHECK(contains(refused("a: {b: 1, b: 2}"), "the key 'b' stands twice"));
-  CHECK(contains(refused("a:\n\tb: 1\n"), "x.yaml:2:1: a tab in the indentation"));
-  CHECK(contains(refused("? [a]\n: 1\n"), "a key must be a plain word"));
-  CHECK(contains(refused("a: 1\n---\nb: 2\n"), "more than one document"));
-  CHECK(contains(refused("a: 1\nb: \xff\n"), "x.yaml:2:4: the byte 0xff"));
-  CHECK(contains(refused(std::string_view("a: \0b", 5)), "x.yaml:1:4: the byte 0x00"));
-  CHECK(contains(refused("a: *nobody"), "x.yaml:1:4"));
-  CHECK(contains(refused("a: !!python/object:os.system x"), "tag"));
-  CHECK(contains(refused("a: b: c"), "x.yaml:1:5: not valid YAML"));
+  CHECK(contains(refused_yaml("a: 1\nb: [1, 2\nc: 3\n"), "x.yaml:3:"));
+  CHECK(contains(refused_yaml("a: 1\nb: 2\na: 3\n"), "x.yaml:3:1: the key 'a' stands twice"));
+  CHECK(contains(refused_yaml("a: {b: 1, b: 2}"), "the key 'b' stands twice"));
+  CHECK(contains(refused_yaml("a:\n\tb: 1\n"), "x.yaml:2:1: a tab in the indentation"));
+  CHECK(contains(refused_yaml("? [a]\n: 1\n"), "a key must be a plain word"));
+  CHECK(contains(refused_yaml("a: 1\n---\nb: 2\n"), "more than one document"));
+  CHECK(contains(refused_yaml("a: 1\nb: \xff\n"), "x.yaml:2:4: the byte 0xff"));
+  CHECK(contains(refused_yaml(std::string_view("a: \0b", 5)), "x.yaml:1:4: the byte 0x00"));
+  CHECK(contains(refused_yaml("a: *nobody"), "x.yaml:1:4"));
+  CHECK(contains(refused_yaml("a: !!python/object:os.system x"), "tag"));
+  CHECK(contains(refused_yaml("a: b: c"), "x.yaml:1:5: not valid YAML"));
 }
 
 TEST_CASE("tabs inside block texts are no indentation") {
@@ -70,36 +70,36 @@ TEST_CASE("tabs inside block texts are no indentation") {
 }
 
 TEST_CASE("hostile texts end quickly in an error") {
-  CHECK(contains(refused(std::string(10'000, '[')), "x.yaml:1:"));
-  CHECK(contains(refused(std::string(10'000, '[') + std::string(10'000, ']')), "x.yaml:1:"));
-  CHECK(refused("a:\n  " + std::string(100, '[') + std::string(100, ']')) ==
+  CHECK(contains(refused_yaml(std::string(10'000, '[')), "x.yaml:1:"));
+  CHECK(contains(refused_yaml(std::string(10'000, '[') + std::string(10'000, ']')), "x.yaml:1:"));
+  CHECK(refused_yaml("a:\n  " + std::string(100, '[') + std::string(100, ']')) ==
         "x.yaml:2:66: nested deeper than 64");
-  CHECK(contains(refused(std::string(1'000'000, '[')), "x.yaml:1:"));
+  CHECK(contains(refused_yaml(std::string(1'000'000, '[')), "x.yaml:1:"));
   std::string lines;
   for (int i = 0; i < 100'000; ++i) lines += "[\n";
-  CHECK(contains(refused(lines), "x.yaml:"));
-  CHECK(contains(refused(std::string(100'000, '{')), "x.yaml:1:"));
+  CHECK(contains(refused_yaml(lines), "x.yaml:"));
+  CHECK(contains(refused_yaml(std::string(100'000, '{')), "x.yaml:1:"));
   std::string block;
   for (int i = 0; i < 500; ++i) block += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
-  CHECK(contains(refused(block), "nested deeper than 64"));
+  CHECK(contains(refused_yaml(block), "nested deeper than 64"));
   std::string dashes;
   for (int i = 0; i < 5000; ++i) dashes += "- ";
-  CHECK(contains(refused(dashes), "nested deeper than 64"));
-  CHECK(contains(refused(std::string(10u << 20, 'x')), "the limit is 1048576"));
+  CHECK(contains(refused_yaml(dashes), "nested deeper than 64"));
+  CHECK(contains(refused_yaml(std::string(10u << 20, 'x')), "the limit is 1048576"));
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 12; ++i) {
     bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
     for (int k = 0; k < 10; ++k) bomb += (k ? ", *a" : "*a") + std::to_string(i - 1);
     bomb += "]\n";
   }
-  CHECK(contains(refused(bomb), "more than 50000 values"));
-  CHECK(contains(refused("a: &a [*a]"), "inside its own anchor"));
+  CHECK(contains(refused_yaml(bomb), "more than 50000 values"));
+  CHECK(contains(refused_yaml("a: &a [*a]"), "inside its own anchor"));
   std::string deep = "a0: &a0 [x]\n";
   for (int i = 1; i < 100; ++i) {
     deep += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [*a" + std::to_string(i - 1) +
             "]\n";
   }
-  CHECK(contains(refused(deep), "nested deeper than 64"));
+  CHECK(contains(refused_yaml(deep), "nested deeper than 64"));
 }
 
 TEST_CASE("documents know the line of every key, in YAML and in JSON") {

@@ -7,7 +7,7 @@
 namespace troupe::train::tests {
 namespace {
 
-constexpr std::int64_t kRows = 2, kLength = 40, kVocabulary = 60;
+constexpr std::int64_t kBatchRows = 2, kBatchLength = 40, kBatchVocabulary = 60;
 constexpr int kSteps = 25;
 
 enum class State { kFp32, kBf16Compute, kPureBf16 };
@@ -23,10 +23,10 @@ ModelConfig tiny_config() {
 // Rows that count on with a stride of their own: something that can be learnt.
 std::vector<std::int32_t> rows_of(int step) {
   std::vector<std::int32_t> ids;
-  for (std::int64_t row = 0; row < kRows; ++row)
-    for (std::int64_t i = 0; i < kLength; ++i)
+  for (std::int64_t row = 0; row < kBatchRows; ++row)
+    for (std::int64_t i = 0; i < kBatchLength; ++i)
       ids.push_back(static_cast<std::int32_t>((step * 7 + row * 11 + i * (1 + (step + row) % 3)) %
-                                              kVocabulary));
+                                              kBatchVocabulary));
   return ids;
 }
 
@@ -42,15 +42,15 @@ std::vector<double> losses_of(State state, int threads, const CpuOptions& option
   ResidentUnits bf16_units(model->layout(), std::span<const std::uint16_t>(parameters),
                            f.gradients);
   UnitAccess& units = state == State::kFp32 ? static_cast<UnitAccess&>(f.units) : bf16_units;
-  Activations activations(f.model->config(), {.rows_max = kRows, .length_max = kLength},
+  Activations activations(f.model->config(), {.rows_max = kBatchRows, .length_max = kBatchLength},
                           *operators);
   std::vector<double> losses;
   for (int step = 0; step < kSteps; ++step) {
     const std::vector<std::int32_t> ids = rows_of(step);
     std::fill(f.gradients.begin(), f.gradients.end(), 0.0f);
-    const float scale = 1.0f / static_cast<float>(kRows * (kLength - 1));
+    const float scale = 1.0f / static_cast<float>(kBatchRows * (kBatchLength - 1));
     const LossSum sum = model
-                            ->forward_backward({kRows, kLength, ids, ids, {}, {}}, units,
+                            ->forward_backward({kBatchRows, kBatchLength, ids, ids, {}, {}}, units,
                                                CrossEntropyLoss(), scale, activations)
                             .value();
     losses.push_back(sum.loss_sum / static_cast<double>(sum.target_count));

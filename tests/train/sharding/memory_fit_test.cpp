@@ -6,7 +6,7 @@ namespace troupe::train {
 namespace {
 
 // About 1 G parameters: 16 GiB of state under DDP.
-PlanRequest request(Strategy strategy, int ranks, std::int64_t rows = 8) {
+PlanRequest large_request(Strategy strategy, int ranks, std::int64_t rows = 8) {
   PlanRequest made;
   made.model.vocab_size = 32000;
   made.model.hidden_size = 2048;
@@ -33,14 +33,14 @@ bool offers(const std::vector<FittingChange>& changes, std::string_view settings
 }
 
 TEST_CASE("a run that fits is let through") {
-  const PlanRequest run = request(Strategy::kDdp, 2);
+  const PlanRequest run = large_request(Strategy::kDdp, 2);
   CHECK(check_fits(run, memory_of(node_bytes(run))).ok());
   CHECK(!check_fits(run, memory_of(node_bytes(run) - 1)).ok());
 }
 
 TEST_CASE("the refusal says what is needed, what there is and what would fit") {
-  const PlanRequest run = request(Strategy::kDdp, 2);
-  NodeMemory memory = memory_of(node_bytes(request(Strategy::kZero2, 2)));
+  const PlanRequest run = large_request(Strategy::kDdp, 2);
+  NodeMemory memory = memory_of(node_bytes(large_request(Strategy::kZero2, 2)));
   memory.limit = "the control group's memory.max";
   const Status refused = check_fits(run, memory);
   CHECK(refused.code() == Code::kOutOfMemory);
@@ -56,7 +56,7 @@ TEST_CASE("the refusal says what is needed, what there is and what would fit") {
 }
 
 TEST_CASE("each change that is offered is enough by itself") {
-  const PlanRequest run = request(Strategy::kZero3, 4, 16);
+  const PlanRequest run = large_request(Strategy::kZero3, 4, 16);
   const NodeMemory memory = memory_of(node_bytes(run) * 3 / 4);
   const auto changes = fitting_changes(run, memory);
   CHECK(offers(changes, "per_device_train_batch_size="));
@@ -65,7 +65,7 @@ TEST_CASE("each change that is offered is enough by itself") {
 }
 
 TEST_CASE("smaller micro-batches keep the size of the step") {
-  PlanRequest run = request(Strategy::kZero3, 1, 16);
+  PlanRequest run = large_request(Strategy::kZero3, 1, 16);
   run.reduction.micro_batches = 2;
   PlanRequest half = run;
   half.activations.rows_max = 8;
@@ -75,7 +75,7 @@ TEST_CASE("smaller micro-batches keep the size of the step") {
 }
 
 TEST_CASE("recomputation is offered where it is off") {
-  PlanRequest run = request(Strategy::kZero3, 1, 1);
+  PlanRequest run = large_request(Strategy::kZero3, 1, 1);
   CHECK(!offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "checkpointing"));
   run.activations.recompute = Recompute::kNothing;
   CHECK(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)),
@@ -83,7 +83,7 @@ TEST_CASE("recomputation is offered where it is off") {
 }
 
 TEST_CASE("where no change is enough by itself, all together, on more machines") {
-  const PlanRequest run = request(Strategy::kDdp, 2);
+  const PlanRequest run = large_request(Strategy::kDdp, 2);
   const auto changes = fitting_changes(run, memory_of(std::int64_t{6} << 30));
   REQUIRE(changes.size() == 1);
   CAPTURE(changes[0].settings);
@@ -92,7 +92,7 @@ TEST_CASE("where no change is enough by itself, all together, on more machines")
 }
 
 TEST_CASE("a given mesh keeps its shard groups, or the change says the new one") {
-  PlanRequest run = request(Strategy::kHybridShard, 8, 16);
+  PlanRequest run = large_request(Strategy::kHybridShard, 8, 16);
   run.mesh = make_mesh(Strategy::kHybridShard, 8, 8, 4, 2).value();
   run.mesh_given = true;
   PlanRequest fewer = run;
@@ -106,7 +106,7 @@ TEST_CASE("a given mesh keeps its shard groups, or the change says the new one")
   for (const FittingChange& change : changes)
     if (change.settings.find("troupe.workers=4") == 0) CHECK(change.bytes == node_bytes(fewer));
   // Shard groups of four do not fit into two trainers.
-  PlanRequest wide = request(Strategy::kHybridShard, 4, 16);
+  PlanRequest wide = large_request(Strategy::kHybridShard, 4, 16);
   wide.mesh_given = true;
   const auto narrower = fitting_changes(wide, memory_of(node_bytes(wide) - 1));
   CHECK(offers(narrower, "troupe.workers=2 gradient_accumulation_steps=2 troupe.mesh=1,2"));
@@ -116,7 +116,7 @@ TEST_CASE("a given mesh keeps its shard groups, or the change says the new one")
 }
 
 TEST_CASE("nothing fits into nothing") {
-  const Status refused = check_fits(request(Strategy::kDdp, 2), memory_of(1 << 20));
+  const Status refused = check_fits(large_request(Strategy::kDdp, 2), memory_of(1 << 20));
   CHECK(refused.code() == Code::kOutOfMemory);
   CHECK(refused.message().find("a smaller model") != std::string::npos);
 }

@@ -19,9 +19,9 @@ namespace troupe::train {
 namespace {
 
 // The model and the samples of tests/golden, and what transformers' Trainer.evaluate() said.
-struct Golden {
-  Golden() {
-    const std::string folder = tests::source_dir() + "/tests/golden/";
+struct EvaluationGolden {
+  EvaluationGolden() {
+    const std::string folder = troupe::tests::source_dir() + "/tests/golden/";
     PosixFileSystem files;
     document = json::parse(files.read(folder + "evaluation/golden.json", 1 << 20).value(), "golden")
                    .value();
@@ -74,7 +74,7 @@ class MeetingUnits final : public UnitAccess {
 
 // One rank's evaluation from scratch.
 struct Rank {
-  Rank(const Golden& golden, int threads)
+  Rank(const EvaluationGolden& golden, int threads)
       : arena(threads),
         operators(make_cpu_operators(arena)),
         model(make_model(golden.config, *operators)),
@@ -82,7 +82,7 @@ struct Rank {
     PosixFileSystem files;
     REQUIRE(read_model(files, golden.model, golden.config, model->layout(), parameters).ok());
   }
-  Result<EvalResult> run(const Golden& golden, const Evaluator& evaluator,
+  Result<EvalResult> run(const EvaluationGolden& golden, const Evaluator& evaluator,
                          collective::Communicator& ranks, const Evaluator::Progress& progress) {
     Activations activations(golden.config, evaluator.activation_options(), *operators);
     MeetingUnits units(model->layout(), parameters, ranks);
@@ -103,7 +103,7 @@ struct Evaluation {
   std::vector<int> acquired;
 };
 
-Evaluation evaluate(const Golden& golden, int world, int threads, std::int64_t batch_size,
+Evaluation evaluate(const EvaluationGolden& golden, int world, int threads, std::int64_t batch_size,
                     const Evaluator::Progress& progress = {}) {
   const auto evaluator = Evaluator::make(golden.dataset, {.batch_size = batch_size}).value();
   auto links =
@@ -133,7 +133,7 @@ Evaluation evaluate(const Golden& golden, int world, int threads, std::int64_t b
 bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 TEST_CASE("eval_loss is what transformers' Trainer.evaluate() reports, at every batch size") {
-  const Golden golden;
+  const EvaluationGolden golden;
   for (const auto& [size, loss] : golden.document.at("eval_loss").as_object()) {
     CAPTURE(std::string(size));
     const auto evaluation = evaluate(golden, 1, 1, std::stoll(std::string(size)));
@@ -147,7 +147,7 @@ TEST_CASE("eval_loss is what transformers' Trainer.evaluate() reports, at every 
 }
 
 TEST_CASE("the same bits at every world size and number of threads; all ranks make equal passes") {
-  const Golden golden;  // 11 samples
+  const EvaluationGolden golden;  // 11 samples
   for (const std::int64_t batch_size : {1, 3, 16}) {
     const auto expected = *evaluate(golden, 1, 1, batch_size).results[0];
     for (const int world : {1, 2, 3, 4}) {
@@ -168,7 +168,7 @@ TEST_CASE("the same bits at every world size and number of threads; all ranks ma
 }
 
 TEST_CASE("the mean over targets is the loss of all samples as one batch") {
-  const Golden golden;
+  const EvaluationGolden golden;
   const auto one = *evaluate(golden, 1, 1, 16).results[0];
   const auto many = *evaluate(golden, 2, 1, 2).results[0];
   CHECK(one.loss == doctest::Approx(one.loss_per_target).epsilon(1e-9));
@@ -177,7 +177,7 @@ TEST_CASE("the mean over targets is the loss of all samples as one batch") {
 }
 
 TEST_CASE("progress is told round by round and may end the evaluation for all") {
-  const Golden golden;
+  const EvaluationGolden golden;
   std::vector<std::int64_t> rounds;
   auto evaluation = evaluate(golden, 2, 1, 2, [&](std::int64_t done, std::int64_t of) -> Status {
     CHECK(of == 3);
@@ -220,7 +220,7 @@ TEST_CASE("sums of batches: weights, batches without targets, what is not finite
 }
 
 TEST_CASE("what cannot be evaluated is refused") {
-  const Golden golden;
+  const EvaluationGolden golden;
   CHECK(Evaluator::make(TokenDataset(TokenDataset::Kind::kPretrain, 0), {}).status().code() ==
         Code::kInvalidArgument);
   CHECK(Evaluator::make(golden.dataset, {.batch_size = 0}).status().message() ==

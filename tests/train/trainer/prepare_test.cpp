@@ -35,7 +35,7 @@ struct Folder {
   Result<PreparedRun> prepare() {
     return prepare_run(files, config, [](const std::string&) {});
   }
-  tests::TemporaryDirectory directory;
+  troupe::tests::TemporaryDirectory directory;
   PosixFileSystem files;
   TrainConfig config;
 };

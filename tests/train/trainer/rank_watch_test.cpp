@@ -37,7 +37,7 @@ class Told {
   std::vector<RankWatch::Noticed> noticed_ TROUPE_GUARDED_BY(mutex_);
 };
 
-wire::Bytes bytes_of(const memory::Segment& segment, std::size_t bytes) {
+wire::Bytes segment_bytes(const memory::Segment& segment, std::size_t bytes) {
   return {segment.data(), segment.data() + bytes};
 }
 
@@ -60,12 +60,12 @@ TEST_CASE("a rank whose record stands still is told, with its generation; one th
                           moving_recorder.stage(step++, Stage::kForward);
                           moving.record().beats++;
                           moving.record().beat_at_ns = step * 1'000'000;
-                          return bytes_of(moving.segment(), bytes);
+                          return segment_bytes(moving.segment(), bytes);
                         }
                         CHECK(segment == "rank-1/progress");
                         // It beat once after it was first looked at: it runs, and then is stopped.
                         if (step < 10) still.record().beats++;
-                        return bytes_of(still.segment(), bytes);
+                        return segment_bytes(still.segment(), bytes);
                       },
                       .tell = [&](RankWatch::Noticed noticed) { told.add(std::move(noticed)); }});
   RankWatch::Ranks ranks{.generation = 3, .running = true};

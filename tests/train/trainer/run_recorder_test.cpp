@@ -15,7 +15,7 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libfontconfi
 namespace troupe::train {
 namespace {
 
-using tests::FaultyFileSystem;
+using troupe::tests::FaultyFileSystem;
 
 struct Run {
   Run() {
@@ -49,7 +49,7 @@ double number(const json::Value& entry, std::string_view key) {
   return json::find_number(entry, key).value_or(-1);
 }
 
-EvalResult result_of(double loss) {
+EvalResult recorded_result(double loss) {
   return {.loss = loss, .samples = 6, .batches = 3, .targets = 60, .seconds = 1.5};
 }
 
@@ -58,10 +58,10 @@ TEST_CASE(
   Run run;
   run.config.method.plot_loss = true;
   RunRecorder recorder = run.open();
-  REQUIRE(recorder.evaluated(result_of(5)).ok());  // on start
+  REQUIRE(recorder.evaluated(recorded_result(5)).ok());  // on start
   for (int i = 1; i <= 8; ++i) {
     CHECK(run.step(recorder, i, 10 - i) == (i % 2 == 0));
-    if (i % 4 == 0) REQUIRE(recorder.evaluated(result_of(i == 4 ? 2 : 3)).ok());
+    if (i % 4 == 0) REQUIRE(recorder.evaluated(recorded_result(i == 4 ? 2 : 3)).ok());
   }
   const auto& history = recorder.state().log_history;
   REQUIRE(history.size() == 7);
@@ -103,7 +103,7 @@ TEST_CASE("a run without evaluation has no results of one; fine-tuning has no pe
   tuned.config.method.stage = TrainingStage::kSupervised;
   RunRecorder other = tuned.open();
   tuned.step(other, 1, 1);
-  REQUIRE(other.evaluated(result_of(2)).ok());
+  REQUIRE(other.evaluated(recorded_result(2)).ok());
   REQUIRE(other.finish().ok());
   CHECK(tuned.text("eval_results.json").find("perplexity") == std::string::npos);
 }
@@ -115,7 +115,7 @@ TEST_CASE("the best model stands in trainer_state.json") {
   auto best = BestModel::make(run.config.evaluation, IntervalStrategy::kSteps).value();
   RunRecorder recorder = run.open();
   run.step(recorder, 1, 1);
-  best.evaluated(result_of(2), 1);
+  best.evaluated(recorded_result(2), 1);
   best.saving(1);
   recorder.set_best(best);
   const auto state = parse_trainer_state(recorder.trainer_state_text(), "x").value();
@@ -137,7 +137,7 @@ TEST_CASE("a recovered run's history is that of an undisturbed one") {
       run.step(first, i, i * i);
       if (i == 4) saved = first.state();
     }
-    REQUIRE(first.evaluated(result_of(9)).ok());  // of step 5: will be made again
+    REQUIRE(first.evaluated(recorded_result(9)).ok());  // of step 5: will be made again
   }
   RunRecorder second = run.open(saved);
   for (int i = 5; i <= 8; ++i) run.step(second, i, i * i);
@@ -148,9 +148,9 @@ TEST_CASE("a recovered run's history is that of an undisturbed one") {
 
 TEST_CASE("a run that begins again evaluates its first parameters again, and says so once") {
   Run run;
-  REQUIRE(run.open().evaluated(result_of(5)).ok());
+  REQUIRE(run.open().evaluated(recorded_result(5)).ok());
   RunRecorder again = run.open();
-  REQUIRE(again.evaluated(result_of(5)).ok());
+  REQUIRE(again.evaluated(recorded_result(5)).ok());
   const std::string log = run.text("trainer_log.jsonl");
   CHECK(std::ranges::count(log, '\n') == 1);
   CHECK(again.state().log_history.size() == 1);
