@@ -182,7 +182,6 @@ function(troupe_program name folder)
   add_executable(${name} ${arg_SOURCES})
   if(folder MATCHES "^tests/" AND NOT TROUPE_FUZZ)  # a part of a test
     _troupe_options(${name} test)
-    _troupe_precompile(${name} test)
   endif()
   _troupe_link(${name} ${folder} PRIVATE DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
