@@ -1,5 +1,6 @@
 #include "scheduler/head/journal.h"
 
+#include <array>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -9,15 +10,12 @@
 namespace troupe::scheduler {
 namespace {
 
-constexpr std::string_view kMagic = "TRPJRNL1";
-constexpr std::size_t kHeaderBytes = sizeof(std::uint32_t) + sizeof(std::uint64_t);
+constexpr std::string_view kMagic = "TRPJRNL2";
+constexpr std::string_view kAnyMagic = kMagic.substr(0, kMagic.size() - 1);  // of any version
 constexpr std::uint64_t kJournalBytesMax = std::uint64_t{1} << 30;
 // A rewrite pays above this size, when the file is mostly history.
 constexpr std::uint64_t kRewriteBytes = 1u << 20;
 constexpr std::uint64_t kRewriteFactor = 4;
-// What is hashed at most to tell a torn end from a damaged middle.
-constexpr std::uint64_t kTornLookMin = 64u << 20;
-constexpr std::uint64_t kTornLookFactor = 8;
 
 // The first byte of a payload with several deltas; encode_delta's first byte is another.
 constexpr char kSeveral = 2;
@@ -27,10 +25,30 @@ void put_length(std::string& out, std::size_t size) {
   out.append(reinterpret_cast<const char*>(&length), sizeof length);
 }
 
-void put_record(std::string& out, std::string_view payload) {
+// Of a record. The check binds it to its place in the file: bytes within a payload that look like a
+// header are none.
+struct Header {
+  std::uint32_t length = 0;
+  std::uint64_t payload_hash = 0;
+  std::uint64_t check = 0;
+
+  static constexpr std::size_t kBytes = sizeof length + sizeof payload_hash + sizeof check;
+
+  std::uint64_t check_at(std::uint64_t offset) const {
+    std::array<std::byte, sizeof length + sizeof payload_hash + sizeof offset> bytes;
+    std::memcpy(bytes.data(), &length, sizeof length);
+    std::memcpy(bytes.data() + sizeof length, &payload_hash, sizeof payload_hash);
+    std::memcpy(bytes.data() + sizeof length + sizeof payload_hash, &offset, sizeof offset);
+    return xxh3_64(bytes);
+  }
+};
+
+void put_record(std::string& out, std::uint64_t offset, std::string_view payload) {
+  Header header{static_cast<std::uint32_t>(payload.size()), xxh3_64(bytes_of(payload)), 0};
+  header.check = header.check_at(offset);
   put_length(out, payload.size());
-  const std::uint64_t hash = xxh3_64(bytes_of(payload));
-  out.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+  out.append(reinterpret_cast<const char*>(&header.payload_hash), sizeof header.payload_hash);
+  out.append(reinterpret_cast<const char*>(&header.check), sizeof header.check);
   out.append(payload);
 }
 
@@ -40,31 +58,27 @@ std::string text_of(const Delta& delta) {
 }
 
 // Each on its own: for a file that comes to be as a whole.
-std::string records_of(std::span<const Delta> deltas) {
-  std::string out;
-  for (const Delta& delta : deltas) put_record(out, text_of(delta));
+std::string content_of(std::span<const Delta> deltas) {
+  std::string out(kMagic);
+  for (const Delta& delta : deltas) put_record(out, out.size(), text_of(delta));
   return out;
 }
 
-// How many bytes record_at_front() would have to hash.
-std::uint64_t payload_bytes(std::string_view bytes) {
-  if (bytes.size() < kHeaderBytes) return 0;
-  std::uint32_t length = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  return length > bytes.size() - kHeaderBytes ? 0 : length;
-}
-
-// All in one.
-std::string record_of(std::span<const Delta> deltas) {
-  if (deltas.size() == 1) return records_of(deltas);
-  std::string payload(1, kSeveral);
-  for (const Delta& delta : deltas) {
-    const std::string one = text_of(delta);
-    put_length(payload, one.size());
-    payload += one;
+// All in one, for this place in the file.
+std::string record_of(std::span<const Delta> deltas, std::uint64_t offset) {
+  std::string payload;
+  if (deltas.size() == 1) {
+    payload = text_of(deltas.front());
+  } else {
+    payload.assign(1, kSeveral);
+    for (const Delta& delta : deltas) {
+      const std::string one = text_of(delta);
+      put_length(payload, one.size());
+      payload += one;
+    }
   }
   std::string out;
-  put_record(out, payload);
+  put_record(out, offset, payload);
   return out;
 }
 
@@ -88,31 +102,35 @@ Status take_payload(std::string_view payload, std::vector<Delta>& deltas) {
   return {};
 }
 
-// The payload of the record that `bytes` begin with; nothing where there is no whole, sound one.
-std::optional<std::string_view> record_at_front(std::string_view bytes) {
-  if (bytes.size() < kHeaderBytes) return std::nullopt;
-  std::uint32_t length = 0;
-  std::uint64_t hash = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  std::memcpy(&hash, bytes.data() + sizeof length, sizeof hash);
-  if (length > bytes.size() - kHeaderBytes) return std::nullopt;
-  const std::string_view payload = bytes.substr(kHeaderBytes, length);
-  if (xxh3_64(bytes_of(payload)) != hash) return std::nullopt;
+// The header at `offset` of a file; nothing where there is none of a record.
+std::optional<Header> header_at(std::string_view content, std::uint64_t offset) {
+  if (content.size() - offset < Header::kBytes) return std::nullopt;
+  Header header;
+  const char* from = content.data() + offset;
+  std::memcpy(&header.length, from, sizeof header.length);
+  from += sizeof header.length;
+  std::memcpy(&header.payload_hash, from, sizeof header.payload_hash);
+  from += sizeof header.payload_hash;
+  std::memcpy(&header.check, from, sizeof header.check);
+  if (header.check != header.check_at(offset)) return std::nullopt;
+  return header;
+}
+
+// The payload of the whole, sound record at `offset`.
+std::optional<std::string_view> record_at(std::string_view content, std::uint64_t offset) {
+  const auto header = header_at(content, offset);
+  if (!header || header->length > content.size() - offset - Header::kBytes) return std::nullopt;
+  const std::string_view payload = content.substr(offset + Header::kBytes, header->length);
+  if (xxh3_64(bytes_of(payload)) != header->payload_hash) return std::nullopt;
   return payload;
 }
 
-// Whether bytes that are no record are an append that did not come to its end: no record follows.
-// A sound one behind them was made durable after them, so they were damaged later. Bytes at which
-// every second one could begin a long record are no end that a torn append leaves: they count as
-// damaged once more than a few times their number have been looked at.
-bool torn(std::string_view bytes) {
-  std::uint64_t left = kTornLookMin + kTornLookFactor * bytes.size();
-  while (bytes.size() > kHeaderBytes) {
-    bytes.remove_prefix(1);
-    const std::uint64_t looked_at = payload_bytes(bytes);
-    if (looked_at > left) return false;
-    left -= looked_at;
-    if (record_at_front(bytes)) return false;
+// Whether what begins at `offset`, where there is no sound record, is an append that did not come
+// to its end: no sound record follows. One behind it was made durable after it, so these bytes were
+// damaged later.
+bool torn(std::string_view content, std::uint64_t offset) {
+  for (++offset; offset < content.size(); ++offset) {
+    if (record_at(content, offset)) return false;
   }
   return true;
 }
@@ -125,29 +143,34 @@ Result<std::vector<Delta>> FileJournal::replay() {
   const std::string content = TROUPE_TRY(files_.read(path_, kJournalBytesMax));
   // A head that died while it made its first journal left nothing that was acted upon.
   if (content.size() < kMagic.size()) return deltas;
+  if (content.starts_with(kAnyMagic) && !content.starts_with(kMagic)) {
+    return error(Code::kDataLoss,
+                 "{} was written by another version of troupe; end that version's cluster, then "
+                 "move the file away",
+                 path_);
+  }
   if (!content.starts_with(kMagic)) {
     return error(Code::kDataLoss,
                  "{} is no journal of a head; give another --state-dir, or move it "
                  "away",
                  path_);
   }
-  std::string_view rest = std::string_view(content).substr(kMagic.size());
-  while (!rest.empty()) {
-    const auto payload = record_at_front(rest);
+  for (std::uint64_t offset = kMagic.size(); offset < content.size();) {
+    const auto payload = record_at(content, offset);
     if (!payload) {
-      if (torn(rest)) break;
+      if (torn(content, offset)) break;
       return error(Code::kDataLoss, "{} is damaged at byte {}; move it away to start without it",
-                   path_, content.size() - rest.size());
+                   path_, offset);
     }
     TROUPE_RETURN_IF_ERROR(take_payload(*payload, deltas));
-    rest.remove_prefix(kHeaderBytes + payload->size());
+    offset += Header::kBytes + payload->size();
   }
   return deltas;
 }
 
 Status FileJournal::rewrite(std::span<const Delta> snapshot) {
   file_.reset();
-  const std::string content = std::string(kMagic) + records_of(snapshot);
+  const std::string content = content_of(snapshot);
   TROUPE_RETURN_IF_ERROR(write_file_atomically(files_, path_, content, 0600));
   file_ = TROUPE_TRY(files_.open_append(path_, 0600));
   size_bytes_ = snapshot_bytes_ = content.size();
@@ -157,12 +180,12 @@ Status FileJournal::rewrite(std::span<const Delta> snapshot) {
 Status FileJournal::append(std::span<const Delta> deltas) {
   if (!file_) return error(Code::kFailedPrecondition, "{} is not open", path_);
   if (deltas.empty()) return {};
-  const std::string records = record_of(deltas);
-  Status written = file_->append(records);
+  const std::string record = record_of(deltas, size_bytes_);
+  Status written = file_->append(record);
   if (written.ok()) written = file_->sync();
   // After a failure the end of the file is unknown: only a rewrite makes it good again.
   if (!written.ok()) file_.reset();
-  size_bytes_ += records.size();
+  size_bytes_ += record.size();
   return written;
 }
 

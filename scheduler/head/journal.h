@@ -2,9 +2,10 @@
 // Where the head's decisions are kept: an append-only file of records, rewritten as a snapshot when
 // it has grown.
 //
-// File: 8 bytes "TRPJRNL1", then records: u32 length, u64 XXH3-64 of the payload, payload. A
-// payload is one delta (scheduler/control/delta.h), which begins with a 1, or a 2 and then several,
-// each with its u32 length before it. A torn record at the end was never acted upon and is dropped.
+// File: 8 bytes "TRPJRNL2", then records: u32 length, u64 XXH3-64 of the payload, u64 XXH3-64 of
+// these two and the record's place in the file (u64), payload. A payload is one delta
+// (scheduler/control/delta.h), which begins with a 1, or a 2 and then several, each with its u32
+// length before it. A torn record at the end was never acted upon and is dropped.
 //
 // What is appended at once is one record: decisions that belong together, such as the members of a
 // gang, come back together or not at all.
@@ -49,7 +50,7 @@ class MemoryJournal final : public Journal {
 class FileJournal final : public Journal {
  public:
   FileJournal(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
-  // kDataLoss for a file that is no journal, or is damaged before its end.
+  // kDataLoss for a file that is no journal, is another version's, or is damaged before its end.
   Result<std::vector<Delta>> replay() override;
   Status append(std::span<const Delta> deltas) override;
   Status rewrite(std::span<const Delta> snapshot) override;

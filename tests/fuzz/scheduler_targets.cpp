@@ -123,13 +123,18 @@ void run_journal(std::span<const std::byte> input) {
   if (raw) {
     content = fuzz_text(in.rest());
   } else {
-    content = "TRPJRNL1";
+    content = "TRPJRNL2";
     while (!in.empty()) {
       const auto payload = in.piece();
       const auto length = static_cast<std::uint32_t>(payload.size());
       const std::uint64_t hash = xxh3_64(payload);
-      content.append(reinterpret_cast<const char*>(&length), sizeof length);
-      content.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+      const std::uint64_t offset = content.size();
+      std::string header(reinterpret_cast<const char*>(&length), sizeof length);
+      header.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+      const std::string place(reinterpret_cast<const char*>(&offset), sizeof offset);
+      const std::uint64_t check = xxh3_64(bytes_of(header + place));
+      content += header;
+      content.append(reinterpret_cast<const char*>(&check), sizeof check);
       content += fuzz_text(payload);
     }
   }

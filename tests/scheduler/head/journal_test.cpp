@@ -129,25 +129,44 @@ TEST_CASE("damage before the end is told, with the file and the place") {
   }
 }
 
-TEST_CASE("an end at which everything looks like a long record is damage, found at once") {
+TEST_CASE("a torn end is told from damage however large it is and whatever it holds") {
   Disk disk;
   disk.write(1, 2);
-  // Every fourth byte begins a length of 65,793 bytes: hashed one by one they are 137 GB.
+  const std::string sound = disk.content();
+  // Every fourth byte begins what could be the length of a record of 65,793 bytes.
   std::string end;
   while (end.size() < (8u << 20)) end += std::string("\1\1\1\0", 4);
-  disk.files.set_content(kJournalPath, disk.content() + end);
-  CHECK(disk.journal().replay().status().code() == Code::kDataLoss);
+  disk.files.set_content(kJournalPath, sound + end);
+  CHECK(disk.journal().replay().value() == decisions(1, 3));
+  // A record's bytes are none where they were not written: within another one that was cut.
+  disk.files.set_content(kJournalPath, sound + end + sound.substr(8));
+  CHECK(disk.journal().replay().value() == decisions(1, 3));
+
+  auto journal = disk.journal();
+  REQUIRE(journal.rewrite(decisions(1, 3)).ok());
+  REQUIRE(journal.append(decisions(4, 50'000)).ok());
+  const std::string large = disk.content();
+  disk.files.set_content(kJournalPath, large.substr(0, large.size() - 1));
+  CHECK(disk.journal().replay().value() == decisions(1, 3));
 }
 
 TEST_CASE("another file is no journal; half a beginning is an empty one") {
   Disk disk;
   REQUIRE(disk.files.create(kJournalPath).value()->append("stage: pt\nmodel: x\n").ok());
   CHECK(disk.journal().replay().status().code() == Code::kDataLoss);
-  for (const char* begun : {"", "T", "TRPJRNL", "TRPJRNL1"}) {
+  for (const char* begun : {"", "T", "TRPJRNL", "TRPJRNL2"}) {
     CAPTURE(begun);
     disk.files.set_content(kJournalPath, begun);
     CHECK(disk.journal().replay().value().empty());
   }
+}
+
+TEST_CASE("the journal of another version is told as that") {
+  Disk disk;
+  REQUIRE(disk.files.create(kJournalPath).value()->append("TRPJRNL1 and more").ok());
+  const Status status = disk.journal().replay().status();
+  CHECK(status.code() == Code::kDataLoss);
+  CHECK(status.message().find("another version") != std::string::npos);
 }
 
 TEST_CASE("a full disk fails an append; when there is room again a rewrite makes it good") {
