@@ -165,9 +165,25 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
 
 Status ActorClient::kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
                          const std::string& reason, Deadline deadline) {
-  return wait_for_head<void>(deadline, "ending an actor", [&](auto done) {
-    options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
-  });
+  const auto tell = [&] {
+    return wait_for_head<void>(deadline, "ending an actor", [&](auto done) {
+      options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
+    });
+  };
+  if (!allow_restart || grace_ms > 0) return tell();
+  // The head goes on calling it alive until its node says that the process is gone: a call made
+  // now could still be answered by that process.
+  const auto before = TROUPE_TRY(wait_for_actor(
+      actor_id, "", deadline, [](const wire::ActorInfo&) { return true; }, "ending an actor"));
+  TROUPE_RETURN_IF_ERROR(tell());
+  if (before.state != wire::ActorState::kAlive) return {};
+  return wait_for_actor(
+             actor_id, "", deadline,
+             [generation = before.generation](const wire::ActorInfo& now) {
+               return now.state != wire::ActorState::kAlive || now.generation > generation;
+             },
+             "waiting for the end of an actor's process")
+      .status();
 }
 
 Result<std::optional<std::size_t>> ActorClient::drain(ActorId actor_id,

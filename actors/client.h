@@ -111,6 +111,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                              const std::string& namespace_name,
                                              const ActorInterface& interface, Deadline deadline);
 
+  // What KillOptions says. kDeadlineExceeded: the head or the actor's node did not answer in time.
   Status kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
               const std::string& reason, Deadline deadline);
   // Ends the actor for good when it has done what is queued, or after `grace`; waits until it is

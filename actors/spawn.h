@@ -21,7 +21,8 @@ namespace troupe {
 
 // How an actor is ended. Without grace it is killed at once.
 struct KillOptions {
-  // The actor's restart policy applies, as if it had died by itself.
+  // The actor's restart policy applies, as if it had died by itself. Without grace, kill() returns
+  // when the process is gone: no later call is answered by it.
   bool allow_restart = false;
   // The method that runs may finish within this time, and the actor's destructor runs.
   std::chrono::milliseconds grace{0};
