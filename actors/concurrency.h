@@ -101,11 +101,12 @@ struct GroupTable<MethodList<Methods...>, GroupList<Groups...>> {
   static constexpr std::uint16_t group_of() {
     static_assert((0 + ... + GroupTraits<Groups>::template count<Method>()) <= 1,
                   "a method is in two concurrency groups, or twice in one");
-    std::uint16_t index = 0;
-    std::uint16_t found = 0;
-    (void)((++index, found = GroupTraits<Groups>::template count<Method>() > 0 ? index : found),
-           ...);
-    return found;
+    constexpr std::array<bool, sizeof...(Groups)> kHolds{
+        (GroupTraits<Groups>::template count<Method>() > 0)...};
+    for (std::size_t i = 0; i < kHolds.size(); ++i) {
+      if (kHolds[i]) return static_cast<std::uint16_t>(i + 1);
+    }
+    return 0;
   }
   // Of each method: 0 is the actor's own group.
   static constexpr std::array<std::uint16_t, sizeof...(Methods)> kGroupOf{group_of<Methods>()...};
