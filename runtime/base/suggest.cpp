@@ -20,19 +20,28 @@ std::string folded(std::string_view word) {
 }  // namespace
 
 std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  // Three rows of the table are looked at: of the character before the last, the last, this one.
+  const std::size_t width = b.size() + 1;
+  std::vector<std::size_t> rows(3 * width);
+  std::size_t* before = rows.data();
+  std::size_t* last = before + width;
+  std::size_t* now = last + width;
+  for (std::size_t j = 0; j < width; ++j) now[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replace = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replace});
+    std::size_t* const reused = before;
+    before = last;
+    last = now;
+    now = reused;
+    now[0] = i;
+    for (std::size_t j = 1; j < width; ++j) {
+      const std::size_t replace = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, replace});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+        now[j] = std::min(now[j], before[j - 2] + 1);
       }
     }
   }
-  return d[a.size()][b.size()];
+  return now[b.size()];
 }
 
 std::optional<std::string> nearest_word(std::string_view word,
@@ -43,6 +52,9 @@ std::optional<std::string> nearest_word(std::string_view word,
   std::optional<std::string> best;
   std::size_t best_distance = limit + 1;
   for (const auto& candidate : candidates) {
+    // Each character that one is longer is an edit.
+    const auto [shorter, longer] = std::minmax(wanted.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;
     const auto distance = edit_distance(wanted, folded(candidate));
     // A word that shares nothing with the candidate is not a misspelling of it.
     if (distance >= std::max(word.size(), candidate.size())) continue;
