@@ -138,6 +138,8 @@ class HeadState {
   static Status death_of(const ActorRecord& actor, const std::string& node,
                          const wire::ActorExited& exited);
   bool is_latest(const ActorRecord& actor, NodeId node_id, std::uint64_t generation) const;
+  void note_stray(const LeaseKey& key);
+  void forget_stray(const LeaseKey& key);
   void adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningActor& running);
   void node_peer_closed(NodeRecord& node);
   void node_gone(const NodeGone& gone);
@@ -349,6 +351,9 @@ class HeadState {
   Moment now_;
   std::map<NodeId, NodeRecord> nodes_;
   std::map<ActorId, ActorRecord> actors_;
+  // Processes that nodes run of actors this head knows nothing of, until they are gone: the highest
+  // generation of each. Their actors may be created yet, by a driver that asks once more.
+  std::map<ActorId, std::uint64_t> strays_;
   // Watches of actors that nobody has created yet. Not journalled: they are asked for again.
   struct Expectation {
     PeerId peer = 0;

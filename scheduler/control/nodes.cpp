@@ -11,6 +11,9 @@
 namespace troupe::scheduler {
 namespace {
 
+// Of an actor's processes: what no actor reaches, and what can be counted on from.
+constexpr std::uint64_t kGenerationMax = std::uint64_t{1} << 62;
+
 std::int64_t milliseconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
@@ -48,6 +51,10 @@ Status HeadState::check_node(const wire::RegisterNode& message) {
   wire::Resources held;
   for (const wire::RunningActor& entry : message.running) {
     TROUPE_RETURN_IF_ERROR(validate(entry.spec.resources));
+    if (entry.generation == 0 || entry.generation > kGenerationMax) {
+      return error(Code::kInvalidArgument, "node {} says that it runs generation {} of an actor",
+                   message.node.name, entry.generation);
+    }
     add(held, entry.spec.resources);
   }
   TROUPE_RETURN_IF_ERROR(validate(message.node.total));
@@ -145,6 +152,7 @@ void HeadState::restore_bundles(NodeRecord& node, const wire::RegisterNode& mess
 void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
                           wire::RegisterNodeReply& reply) {
   const auto old_leases = std::exchange(node.leases, {});
+  for (const auto& [key, amount] : old_leases) forget_stray(key);
   const auto old_inside = std::exchange(node.inside, {});
   restore_bundles(node, message);
   for (const wire::RunningActor& entry : message.running) {
@@ -159,6 +167,7 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
     if (found != actors_.end() && is_latest(found->second, node.info.node_id, entry.generation)) {
       adopt(node, found->second, entry);
     } else {
+      note_stray(key);
       reply.stop.push_back(key);
     }
   }
@@ -198,6 +207,19 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
 
 // Whether this is the process that the actor should have: no newer one was started, and nobody
 // wants it ended. A node that came back after it was given up may still run it.
+// A process that is to end, perhaps one that this head has started and forgotten.
+void HeadState::note_stray(const LeaseKey& key) {
+  const auto [id, generation] = key;
+  const auto actor = actors_.find(id);
+  std::uint64_t& seen = actor != actors_.end() ? actor->second.generation_seen : strays_[id];
+  seen = std::max(seen, generation);
+}
+
+void HeadState::forget_stray(const LeaseKey& key) {
+  const auto stray = strays_.find(key.first);
+  if (stray != strays_.end() && stray->second == key.second) strays_.erase(stray);
+}
+
 bool HeadState::is_latest(const ActorRecord& actor, NodeId node_id,
                           std::uint64_t generation) const {
   const bool runs = actor.has_process() || actor.info.state == wire::ActorState::kRestarting;
@@ -296,6 +318,7 @@ void HeadState::declare_dead(NodeRecord& node, const char* event, const std::str
   }
   log_event(event, id, {}, 0, fmt::format("node {} {}", name, why));
   unreserve_on(node, true, fmt::format("it was lost whole with node {}, which {}", name, why));
+  for (const auto& [key, amount] : node.leases) forget_stray(key);
   node.leases.clear();
   node.inside.clear();
   node.info.available = node.info.total;

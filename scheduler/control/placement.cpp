@@ -42,7 +42,10 @@ void HeadState::came_room() {
 
 void HeadState::start_on(ActorRecord& actor, NodeRecord& node) {
   TROUPE_CHECK(node.usable() && actor.lease_generation == 0 && !actor.has_process());
-  actor.info.generation += 1;
+  if (const auto stray = strays_.find(actor.spec.actor_id); stray != strays_.end()) {
+    actor.generation_seen = std::max(actor.generation_seen, stray->second);
+  }
+  actor.info.generation = std::max(actor.info.generation, actor.generation_seen) + 1;
   actor.info.state = wire::ActorState::kStarting;
   actor.info.node_id = node.info.node_id;
   actor.info.endpoint = node.info.endpoint;
@@ -93,6 +96,7 @@ void HeadState::free_lease(NodeRecord& node, const LeaseKey& key) {
     add(node.bundles.at(inside->second).available, lease->second);
     node.inside.erase(inside);
   }
+  forget_stray(key);
   node.leases.erase(lease);
   resized_nodes_.insert(node.info.node_id);
   refresh(node);

@@ -51,6 +51,9 @@ struct ActorRecord {
   wire::ActorInfo info;
   std::uint64_t gang = 0;
   std::uint64_t lease_generation = 0;
+  // The highest that a node ever said it runs: a head that forgot its last decisions (a full disk)
+  // must not give a number again. Not journalled.
+  std::uint64_t generation_seen = 0;
   std::uint64_t queue_order = 0;
   bool started = false;
   bool stopping = false;

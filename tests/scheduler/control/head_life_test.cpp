@@ -189,6 +189,35 @@ TEST_CASE("a node that comes back in time keeps its actors; one that lost them s
   CHECK(desk.info({8, 8}).state == wire::ActorState::kRestarting);
 }
 
+// A head that could not keep its last decisions (a full disk) and was restarted.
+TEST_CASE("what a node runs and the head forgot is ended, and its generation is not given again") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 3);
+  desk.create({Desk::spec(kActor, 1, 3)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.lose(kNodeOne);
+  wire::RunningActor forgotten;
+  forgotten.spec = Desk::spec(kActor, 1, 3);
+  forgotten.generation = 2;
+  forgotten.ready = true;
+  wire::RunningActor unknown = forgotten;
+  unknown.spec.actor_id = ActorId{5, 5};
+  unknown.generation = 1;
+  desk.node(13, kIdOne, 3, {forgotten, unknown});
+  const auto replies = desk.sent<wire::RegisterNodeReply>(13);
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].stop.size() == 2);
+  // Its driver was never told that it was created, and asks again.
+  desk.create({Desk::spec({5, 5}, 1, 0)});
+  CHECK(desk.info({5, 5}).generation == 2);
+  desk.pass(milliseconds(300), {{13, kIdOne}});
+  CHECK(desk.info().state != wire::ActorState::kAlive);
+  desk.killed(13, kActor, 2);
+  desk.pass(milliseconds(300), {{13, kIdOne}});
+  CHECK(desk.info().state == wire::ActorState::kStarting);
+  CHECK(desk.info().generation == 3);
+}
+
 TEST_CASE("a node whose connection closed keeps its actors until it has fenced itself for sure") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 1);

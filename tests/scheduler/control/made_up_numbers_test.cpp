@@ -107,6 +107,16 @@ TEST_CASE("a back-off of any length ends within a day") {
   }
 }
 
+TEST_CASE("a node that says it runs a process of a number that nobody gave is refused") {
+  for (const std::uint64_t generation : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+    Court court;
+    wire::RunningActor actor;
+    actor.spec.actor_id = kVictim;
+    actor.generation = generation;
+    CHECK(court.join(4 * wire::kResourceUnit, {actor}).code() == Code::kInvalidArgument);
+  }
+}
+
 TEST_CASE("a node that says it runs more than there can be is refused") {
   Court court;
   const auto running = [](std::uint64_t number, std::int64_t amount) {
