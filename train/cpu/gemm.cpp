@@ -86,11 +86,6 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
   }
 }
 
-void GemmEngine::run_single(const Gemm& gemm, int slot) {
-  if (!kernels::has_packed_products()) return compiled_.run(gemm, slot);
-  kernels::multiply_packed(gemm, packed_.floats(slot, kernels::packed_scratch_floats()));
-}
-
 // Whole columns of parts that are copied once, and as many cuts of the rows as threads want.
 void GemmEngine::run_fp32(Arena& arena, const Gemm& g) {
   const std::int64_t columns = std::min(g.n, kernels::packed_columns(g.k));
@@ -101,8 +96,9 @@ void GemmEngine::run_fp32(Arena& arena, const Gemm& g) {
   const std::int64_t tile_rows = ceil_div(g.m, rows);
   arena.parallel_for(tile_rows * tile_columns, [&](std::int64_t tile, int slot) {
     const std::int64_t m0 = tile % tile_rows * rows, n0 = tile / tile_rows * columns;
-    run_single(part_of(g, m0, std::min(rows, g.m - m0), n0, std::min(columns, g.n - n0), 0, g.k),
-               slot);
+    kernels::multiply_packed(
+        part_of(g, m0, std::min(rows, g.m - m0), n0, std::min(columns, g.n - n0), 0, g.k),
+        packed_.floats(slot, kernels::packed_scratch_floats()));
   });
 }
 

@@ -40,9 +40,6 @@ class GemmEngine {
 
   // The product, tile by tile on the arena.
   void run(Arena& arena, const Gemm& gemm);
-  // An fp32 product in this call by the slot's thread, for use inside a tile. Elements get the same
-  // bits however a product is cut into calls, but for cuts of k where there is no AVX2.
-  void run_single(const Gemm& gemm, int slot);
 
  private:
   void run_fp32(Arena& arena, const Gemm& gemm);
