@@ -176,14 +176,14 @@ class CpuOperators final : public Operators {
 
   void attention_forward(const AttentionShape& shape, const float* q, const float* k,
                          const float* v, float* out, float* log_sum_exp) override {
-    train::attention_forward(arena_, gemms_, workspaces_, shape, q, k, v, out, log_sum_exp);
+    train::attention_forward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp);
   }
 
   void attention_backward(const AttentionShape& shape, const float* q, const float* k,
                           const float* v, const float* out, const float* log_sum_exp,
                           const float* dout, float* dq, float* dk, float* dv) override {
-    train::attention_backward(arena_, gemms_, workspaces_, shape, q, k, v, out, log_sum_exp, dout,
-                              dq, dk, dv);
+    train::attention_backward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp, dout, dq, dk,
+                              dv);
   }
 
   void swiglu_forward(const float* gate_up, float* act, std::int64_t rows,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "train/cpu/packed_product.h"
 
 namespace troupe::train {
 namespace {
@@ -12,6 +13,11 @@ namespace {
 // a cache.
 constexpr std::int64_t kStagedElementsOfA = 2 * 256 * 2080;  // a thread
 constexpr std::int64_t kStagedElementsOfB = 768 * 2080;
+
+// With fewer rows, copying B costs more than it brings.
+constexpr std::int64_t kPackedRowsMin = 16;
+// Several tiles for each thread even out their ends; with less rows a tile copies too much of B.
+constexpr std::int64_t kTilesPerThread = 4, kTileRowsMin = 64;
 
 // The part of an fp32 product that computes rows [m0, m0 + m) and columns [n0, n0 + n) from the
 // terms [k0, k0 + k).
@@ -59,6 +65,7 @@ GemmTiling gemm_tiling(std::int64_t m, std::int64_t n, std::int64_t k) {
 
 GemmEngine::GemmEngine(int slots, const CpuOptions& options)
     : compiled_(slots),
+      packed_(slots),
       staged_type_(options.native_bf16 && cpu_multiplies_bf16() ? DType::kBF16 : DType::kF32) {}
 
 std::size_t GemmEngine::staging_bytes_max(int slots, bool native_bf16) {
@@ -71,13 +78,31 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
   const GemmTiling tiling = gemm_tiling(g.m, g.n, g.k);
   switch (g.arithmetic) {
     case Arithmetic::kFp32:
-      return run_fp32(arena, g, tiling);
+      if (g.m < kPackedRowsMin || !kernels::has_packed_products())
+        return run_compiled(arena, g, tiling);
+      return run_fp32(arena, g);
     case Arithmetic::kBf16:
       return run_bf16(arena, g, tiling);
   }
 }
 
-void GemmEngine::run_fp32(Arena& arena, const Gemm& g, const GemmTiling& tiling) {
+// Whole columns of parts that are copied once, and as many cuts of the rows as threads want.
+void GemmEngine::run_fp32(Arena& arena, const Gemm& g) {
+  const std::int64_t columns = std::min(g.n, kernels::packed_columns(g.k));
+  const std::int64_t tile_columns = ceil_div(g.n, columns);
+  const std::int64_t wanted = arena.threads() == 1 ? 1 : kTilesPerThread * arena.threads();
+  const std::int64_t rows = std::min(
+      g.m, std::max(kTileRowsMin, ceil_div(g.m, ceil_div(wanted, tile_columns)) / 32 * 32));
+  const std::int64_t tile_rows = ceil_div(g.m, rows);
+  arena.parallel_for(tile_rows * tile_columns, [&](std::int64_t tile, int slot) {
+    const std::int64_t m0 = tile % tile_rows * rows, n0 = tile / tile_rows * columns;
+    kernels::multiply_packed(
+        part_of(g, m0, std::min(rows, g.m - m0), n0, std::min(columns, g.n - n0), 0, g.k),
+        packed_.floats(slot, kernels::packed_scratch_floats()));
+  });
+}
+
+void GemmEngine::run_compiled(Arena& arena, const Gemm& g, const GemmTiling& tiling) {
   const std::int64_t tile_rows = ceil_div(g.m, tiling.rows);
   arena.parallel_for(tile_rows * ceil_div(g.n, tiling.columns), [&](std::int64_t tile, int slot) {
     const std::int64_t m0 = tile % tile_rows * tiling.rows;
@@ -85,7 +110,7 @@ void GemmEngine::run_fp32(Arena& arena, const Gemm& g, const GemmTiling& tiling)
     const std::int64_t m = std::min(tiling.rows, g.m - m0);
     const std::int64_t n = std::min(tiling.columns, g.n - n0);
     for (std::int64_t k0 = 0; k0 < g.k; k0 += tiling.depth)
-      run_single(part_of(g, m0, m, n0, n, k0, std::min(tiling.depth, g.k - k0)), slot);
+      compiled_.run(part_of(g, m0, m, n0, n, k0, std::min(tiling.depth, g.k - k0)), slot);
   });
 }
 

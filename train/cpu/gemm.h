@@ -1,10 +1,11 @@
 #pragma once
 // Matrix products, fp32 and bf16, cut into tiles and run on an arena.
 //
-// A product is cut by its shape alone, so its bits depend on the shape and the processor's
-// instruction set (isa.h), not on the number of threads. Operands that do not have the type of the
-// arithmetic are converted, some tiles at a time, to scratch memory whose layout depends on the
-// shape alone, too.
+// fp32 products are packed_product.h's, whose bits do not depend on how they are cut: they are cut
+// so that threads find work. A product of oneDNN (bf16; few rows; a processor without AVX2) is cut
+// by its shape alone. So bits depend on the shape and the processor's instruction set (isa.h), not
+// on the number of threads. Operands that do not have the type of the arithmetic are converted,
+// some tiles at a time, to scratch memory whose layout depends on the shape alone, too.
 
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "train/cpu/compiled_gemm.h"
 #include "train/cpu/cpu_options.h"
 #include "train/cpu/staged_operand.h"
+#include "train/cpu/workspace.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
@@ -38,14 +40,14 @@ class GemmEngine {
 
   // The product, tile by tile on the arena.
   void run(Arena& arena, const Gemm& gemm);
-  // An fp32 product in this call by the slot's thread: for use inside a tile.
-  void run_single(const Gemm& gemm, int slot) { compiled_.run(gemm, slot); }
 
  private:
-  void run_fp32(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
+  void run_fp32(Arena& arena, const Gemm& gemm);
+  void run_compiled(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
   void run_bf16(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
 
   CompiledGemms compiled_;
+  SlotWorkspaces packed_;
   DType staged_type_;  // of both operands of a bf16 product as oneDNN gets them
   StagedOperand staged_a_, staged_b_;
 };

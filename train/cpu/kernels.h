@@ -65,15 +65,33 @@ void add_rows_by_id(const std::int32_t* ids, const float* dout, float* dweight, 
 // Returns the row's loss; logits become their gradient or are destroyed.
 float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gradient,
                         std::int64_t classes);
-
 // scores[0 … count) := exp(scores·scale − max) with zeros outside [first, end); returns log-sum-exp
 // and writes 1 / Σ to *inverse_sum.
 float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::int64_t end,
                   float scale, float* inverse_sum);
-// scores := P = exp(scores·scale − log_sum_exp) inside [first, end), 0 outside, and
-// dscores := P·(dscores − delta)·scale.
-void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std::int64_t first,
-                          std::int64_t end, float scale, float log_sum_exp, float delta);
+
+// Queries of a block of attention: its scores have a column for each and a row for each key, rows
+// are kQueryBlock floats apart. Scores of 1,024 keys are 256 KiB and stay in the L2 cache.
+inline constexpr std::int64_t kQueryBlock = 64;
+// Query i sees the keys first[i] … last[i]; none where last is less.
+struct KeyLimits {
+  std::int32_t first[kQueryBlock];
+  std::int32_t last[kQueryBlock];
+};
+// Of kLanes columns from `column` on, rows [begin, end): scores := exp(scores·scale − max), 0 where
+// the query does not see the key. log_sum_exp[0 … kLanes), inverse_sums[0 … kLanes) = 1 / Σ.
+void softmax_columns(float* scores, const KeyLimits& limits, std::int64_t column,
+                     std::int64_t begin, std::int64_t end, float scale, float* inverse_sums,
+                     float* log_sum_exp);
+// scores := P = exp(scores·scale − log_sum_exp), dscores := P·(dscores − delta)·scale, both 0 where
+// the query does not see the key.
+void softmax_backward_columns(float* scores, float* dscores, const KeyLimits& limits,
+                              std::int64_t column, std::int64_t begin, std::int64_t end,
+                              float scale, const float* log_sum_exp, const float* delta);
+// to column i = from row i: `to` has rows of kQueryBlock floats, one for each column of `from`,
+// and zeros in the columns [rows, columns_of_to).
+void transpose_rows(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t width,
+                    float* to, std::int64_t columns_of_to);
 void scale_row(float* x, float factor, std::int64_t count);
 float dot(const float* a, const float* b, std::int64_t count);
 

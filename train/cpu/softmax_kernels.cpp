@@ -72,16 +72,74 @@ float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::in
 }
 
 TROUPE_VECTORIZED
-void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std::int64_t first,
-                          std::int64_t end, float scale, float log_sum_exp, float delta) {
-  float* __restrict p = scores;
-  float* __restrict d = dscores;
-  for (std::int64_t i = first; i < end; ++i) {
-    p[i] = fast_exp(p[i] * scale - log_sum_exp);
-    d[i] = p[i] * (d[i] - delta) * scale;
+void softmax_columns(float* scores, const KeyLimits& limits, std::int64_t column,
+                     std::int64_t begin, std::int64_t end, float scale, float* inverse_sums,
+                     float* log_sum_exp) {
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  std::int32_t first[kLanes], last[kLanes];
+  float greatest[kLanes], sums[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    first[lane] = limits.first[column + lane], last[lane] = limits.last[column + lane];
+    greatest[lane] = kNothing, sums[lane] = 0.0f;
   }
-  zero_outside(p, count, first, end);
-  zero_outside(d, count, first, end);
+  for (std::int64_t key = begin; key < end; ++key) {
+    const float* x = scores + key * kQueryBlock + column;
+    const auto k = static_cast<std::int32_t>(key);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const bool greater = (x[lane] > greatest[lane]) & (k >= first[lane]) & (k <= last[lane]);
+      greatest[lane] = greater ? x[lane] : greatest[lane];
+    }
+  }
+  for (int lane = 0; lane < kLanes; ++lane) greatest[lane] *= scale;
+  for (std::int64_t key = begin; key < end; ++key) {
+    float* x = scores + key * kQueryBlock + column;
+    const auto k = static_cast<std::int32_t>(key);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float e = fast_exp(x[lane] * scale - greatest[lane]);
+      const float seen = (k >= first[lane]) & (k <= last[lane]) ? e : 0.0f;
+      x[lane] = seen;
+      sums[lane] += seen;
+    }
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    inverse_sums[lane] = 1.0f / sums[lane];
+    log_sum_exp[lane] = std::log(sums[lane]) + greatest[lane];
+  }
+}
+
+TROUPE_VECTORIZED
+void softmax_backward_columns(float* scores, float* dscores, const KeyLimits& limits,
+                              std::int64_t column, std::int64_t begin, std::int64_t end,
+                              float scale, const float* log_sum_exp, const float* delta) {
+  std::int32_t first[kLanes], last[kLanes];
+  float lse[kLanes], deltas[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    first[lane] = limits.first[column + lane], last[lane] = limits.last[column + lane];
+    lse[lane] = log_sum_exp[lane], deltas[lane] = delta[lane];
+  }
+  for (std::int64_t key = begin; key < end; ++key) {
+    float* __restrict p = scores + key * kQueryBlock + column;
+    float* __restrict d = dscores + key * kQueryBlock + column;
+    const auto k = static_cast<std::int32_t>(key);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float e = fast_exp(p[lane] * scale - lse[lane]);
+      const float seen = (k >= first[lane]) & (k <= last[lane]) ? e : 0.0f;
+      // A score outside was computed from whatever lies there: it must not become a NaN here.
+      const float ds = seen * (d[lane] - deltas[lane]) * scale;
+      p[lane] = seen;
+      d[lane] = (k >= first[lane]) & (k <= last[lane]) ? ds : 0.0f;
+    }
+  }
+}
+
+TROUPE_VECTORIZED
+void transpose_rows(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t width,
+                    float* to, std::int64_t columns_of_to) {
+  for (std::int64_t c = 0; c < width; ++c) {
+    float* __restrict out = to + c * kQueryBlock;
+    for (std::int64_t row = 0; row < rows; ++row) out[row] = from[row * stride + c];
+    for (std::int64_t row = rows; row < columns_of_to; ++row) out[row] = 0.0f;
+  }
 }
 
 }  // namespace troupe::train::kernels

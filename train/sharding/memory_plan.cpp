@@ -26,9 +26,11 @@ constexpr std::int64_t kOtherProcesses = 2;             // driver and controller
 constexpr std::int64_t kOverheadBytes = 20 << 20;       // driver and controller, data set apart
 
 // Rows of queries that attention works on at once (train/cpu/attention.cpp), scores and their
-// gradients.
+// gradients, and on the transposed queries and gradients.
 constexpr std::int64_t kAttentionRows = 2 * 64;
-// A product's tile at most (train/cpu/gemm.cpp): oneDNN copies both operands.
+// What an fp32 product copies of its operands (train/cpu/packed_product.cpp).
+constexpr std::int64_t kPackedFloats = (288 + 32) * 512;
+// A bf16 product's tile at most (train/cpu/gemm.cpp): oneDNN copies both operands.
 constexpr std::int64_t kGemmRows = 256, kGemmColumns = 768, kGemmDepth = 2048;
 
 std::int64_t size_of_type(DType type) { return static_cast<std::int64_t>(dtype_size(type)); }
@@ -66,8 +68,12 @@ std::int64_t workspace_bytes(const PlanRequest& request) {
   const std::int64_t widest =
       std::max({model.hidden_size, model.intermediate_size, model.qkv_width()});
   const std::int64_t depth = std::min(kGemmDepth, widest);
-  const std::int64_t gemm = (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
-  const std::int64_t attention = kAttentionRows * request.activations.length_max;
+  const std::int64_t gemm =
+      request.compute.compute == DType::kF32
+          ? kPackedFloats
+          : (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
+  const std::int64_t attention =
+      kAttentionRows * (request.activations.length_max + request.model.head_dim);
   // Of the optimizer: a chunk's old bytes for each thread (train/transaction).
   const auto undo = static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
   return request.threads * (4 * (gemm + attention) + undo) + request.staging_bytes +

@@ -68,6 +68,48 @@ std::vector<double> expected_row(const Case& c, const Vector& qkv, std::int64_t 
   return out;
 }
 
+TEST_CASE("attention: heads of whole vectors, as models have them") {
+  for (const std::int64_t dim : {16, 48, 64}) {
+    for (const bool segments : {false, true}) {
+      Case c;
+      c.dim = dim, c.length = 133, c.segments = segments, c.key_heads = 4;
+      CAPTURE(dim);
+      CAPTURE(segments);
+      Vector qkv = random_vector(c.batch * c.length * c.stride(), 1);
+      for (float& x : qkv) x *= 0.3f;
+      const Vector dout = random_vector(c.batch * c.length * c.heads * c.dim, 2);
+      const Run r = run(c, qkv, dout, 3);
+      for (std::int64_t t = 0; t < c.length; t += 11) {
+        const auto expected = expected_row(c, qkv, 1, t, 3);
+        for (std::int64_t d = 0; d < c.dim; ++d)
+          CHECK(std::abs(r.out[static_cast<std::size_t>((c.length + t) * c.heads * c.dim +
+                                                        3 * c.dim + d)] -
+                         expected[static_cast<std::size_t>(d)]) < 1e-5);
+      }
+      check_gradient(qkv, r.gradient,
+                     [&] { return inner_product(run(c, qkv, dout, 1).out, dout); });
+    }
+  }
+}
+
+TEST_CASE("attention: what a query does not see has no part in its result") {
+  Case c;
+  c.dim = 16, c.length = 100, c.segments = true;
+  const std::int64_t k = c.heads * c.dim;
+  Vector qkv = random_vector(c.batch * c.length * c.stride(), 1);
+  const Vector dout(static_cast<std::size_t>(c.batch * c.length * c.heads * c.dim), 1.0f);
+  const Run before = run(c, qkv, dout, 1);
+  // Keys and values of all tokens but those of the segment 34 … 50 become large.
+  for (std::int64_t row = 0; row < c.length; ++row)
+    for (std::int64_t i = k; i < c.stride() && row / 17 != 2; ++i)
+      qkv[static_cast<std::size_t>(row * c.stride() + i)] = 1e6f;
+  const Run after = run(c, qkv, dout, 1);
+  for (std::int64_t row = 34; row < 51; ++row)
+    for (std::int64_t i = 0; i < k; ++i)
+      CHECK(before.out[static_cast<std::size_t>(row * k + i)] ==
+            after.out[static_cast<std::size_t>(row * k + i)]);
+}
+
 TEST_CASE("attention: values, gradients, and the same bits with two threads") {
   for (const std::int64_t length : {1, 7, 70, 150})
     for (const bool segments : {false, true}) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "tests/support/command.h"
@@ -37,6 +38,17 @@ Vector product_of(Operators& operators, Arithmetic arithmetic) {
   return c;
 }
 
+// What fp32 products are with any instruction set that has FMA: chains in order of k.
+Vector chains() {
+  const Vector a = random_vector(50 * 60, 1), b = random_vector(60 * 70, 2);
+  Vector c(50 * 70);
+  for (std::size_t i = 0; i < 50; ++i)
+    for (std::size_t j = 0; j < 70; ++j)
+      for (std::size_t k = 0; k < 60; ++k)
+        c[i * 70 + j] = std::fma(a[i * 60 + k], b[k * 70 + j], c[i * 70 + j]);
+  return c;
+}
+
 TEST_CASE("child: limited to AVX2" * doctest::skip()) {
   const int before = cpu_isa_level();
   REQUIRE(limit_cpu_isa(kCpuAvx2).ok());
@@ -48,6 +60,7 @@ TEST_CASE("child: limited to AVX2" * doctest::skip()) {
   const Vector rounded = product_of(*f.operators, Arithmetic::kBf16);
   for (std::size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(exact[i] - rounded[i]) < 0.1);
   CHECK(exact != rounded);
+  if (before >= kCpuAvx2) CHECK(exact == chains());
   CHECK(limit_cpu_isa(kCpuAvx512).code() == Code::kFailedPrecondition);
   CHECK(cpu_isa_level() == std::min(before, kCpuAvx2));
 }
@@ -58,6 +71,7 @@ TEST_CASE("child: the processor's own level is no limit" * doctest::skip()) {
   CHECK(cpu_isa_level() == level);
   OperatorFixture f;
   CHECK(f.operators->fast_bf16() == (level >= kCpuAvx512Bf16));
+  if (level >= kCpuAvx2) CHECK(product_of(*f.operators, Arithmetic::kFp32) == chains());
 }
 
 TEST_CASE("a limit on the instruction set holds") {

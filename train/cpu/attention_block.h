@@ -1,0 +1,89 @@
+#pragma once
+// A block of queries and the keys that they see: private to train/cpu.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "train/cpu/kernels.h"
+#include "train/tensor/operators.h"
+#include "train/tensor/vectorize.h"
+
+namespace troupe::train {
+
+// Queries of a batch row and the keys that any of them sees.
+struct AttentionBlock {
+  // Queries that vectors hold side by side; keys are counted in as many, too.
+  static constexpr std::int64_t kGroup = kLanes;
+  static constexpr std::int64_t kGroups = kernels::kQueryBlock / kGroup;
+
+  std::int64_t begin = 0, rows = 0;      // queries
+  std::int64_t key_begin = 0, keys = 0;  // a multiple of kGroup; how many
+  kernels::KeyLimits limits;             // relative to key_begin
+  // The keys that queries of a group see, relative to key_begin and rounded to multiples of kGroup.
+  // Both rise with the group.
+  std::array<std::int64_t, kGroups> first{}, end{};
+  std::int64_t groups = 0;
+
+  static std::int64_t count(const AttentionShape& s) {
+    return (s.query_length + kernels::kQueryBlock - 1) / kernels::kQueryBlock;
+  }
+
+  AttentionBlock(const AttentionShape& s, std::int64_t batch, std::int64_t index)
+      : begin(index * kernels::kQueryBlock),
+        rows(std::min(kernels::kQueryBlock, s.query_length - begin)),
+        groups((rows + kGroup - 1) / kGroup) {
+    const std::int64_t past = s.key_length - s.query_length;
+    const auto first_of = [&](std::int64_t row) -> std::int64_t {
+      return s.first_key ? s.first_key[batch * s.query_length + begin + row] : 0;
+    };
+    key_begin = first_of(0) / kGroup * kGroup;
+    keys = past + begin + rows - key_begin;
+    for (std::int64_t i = 0; i < kernels::kQueryBlock; ++i) {
+      // A column that is no query sees nothing.
+      const bool is_query = i < rows;
+      limits.first[i] =
+          is_query ? static_cast<std::int32_t>(std::max<std::int64_t>(first_of(i) - key_begin, 0))
+                   : std::numeric_limits<std::int32_t>::max();
+      limits.last[i] = is_query ? static_cast<std::int32_t>(past + begin + i - key_begin) : -1;
+    }
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int64_t last_query = std::min(rows, (g + 1) * kGroup) - 1;
+      first[static_cast<std::size_t>(g)] = limits.first[g * kGroup] / kGroup * kGroup;
+      end[static_cast<std::size_t>(g)] =
+          std::min(keys, (limits.last[last_query] / kGroup + 1) * kGroup);
+    }
+  }
+
+  // Columns that scores have: whole groups.
+  std::int64_t width() const { return groups * kGroup; }
+
+  // fn(first key, end, first query, end) for ranges of keys that the same groups of queries look
+  // at: together all pairs of groups in which anybody sees anything. Keys rise.
+  template <typename F>
+  void for_key_ranges(F&& fn) const {
+    // Between any two of the places where a group's keys begin or end, nothing changes.
+    for (std::int64_t at = 0; at < keys;) {
+      std::int64_t next = keys, low = groups, high = 0;
+      for (std::size_t g = 0; g < static_cast<std::size_t>(groups); ++g) {
+        for (const std::int64_t place : {first[g], end[g]})
+          if (place > at) next = std::min(next, place);
+        if (first[g] > at || end[g] <= at) continue;
+        low = std::min(low, static_cast<std::int64_t>(g));
+        high = static_cast<std::int64_t>(g) + 1;
+      }
+      if (low < high) fn(at, next, low * kGroup, high * kGroup);
+      at = next;
+    }
+  }
+  // fn(first query, end, first key, end), by groups of queries; a query's end is at most rows.
+  template <typename F>
+  void for_query_groups(F&& fn) const {
+    for (std::int64_t g = 0; g < groups; ++g)
+      fn(g * kGroup, std::min(rows, (g + 1) * kGroup), first[static_cast<std::size_t>(g)],
+         end[static_cast<std::size_t>(g)]);
+  }
+};
+
+}  // namespace troupe::train
