@@ -12,6 +12,8 @@ namespace {
 // a cache.
 constexpr std::int64_t kStagedElementsOfA = 2 * 256 * 2080;  // a thread
 constexpr std::int64_t kStagedElementsOfB = 768 * 2080;
+// Below so many rows (decoded tokens) packing B would take longer than the product.
+constexpr std::int64_t kPackedRowsMin = 16;
 
 // The part of an fp32 product that computes rows [m0, m0 + m) and columns [n0, n0 + n) from the
 // terms [k0, k0 + k).
@@ -59,9 +61,12 @@ GemmTiling gemm_tiling(std::int64_t m, std::int64_t n, std::int64_t k) {
 
 GemmEngine::GemmEngine(int slots, const CpuOptions& options)
     : compiled_(slots),
-      staged_type_(options.native_bf16 && cpu_multiplies_bf16() ? DType::kBF16 : DType::kF32) {}
+      staged_type_(options.native_bf16 && cpu_multiplies_bf16() ? DType::kBF16 : DType::kF32) {
+  if (native_bf16() && Bf16Gemms::supported()) packed_.emplace(slots);
+}
 
 std::size_t GemmEngine::staging_bytes_max(int slots, bool native_bf16) {
+  if (native_bf16 && Bf16Gemms::supported()) return Bf16Gemms::packed_bytes_max(slots);
   return static_cast<std::size_t>(kStagedElementsOfA * slots + kStagedElementsOfB) *
          dtype_size(native_bf16 ? DType::kBF16 : DType::kF32);
 }
@@ -73,6 +78,7 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
     case Arithmetic::kFp32:
       return run_fp32(arena, g, tiling);
     case Arithmetic::kBf16:
+      if (packed_ && g.m >= kPackedRowsMin) return packed_->run(arena, g);
       return run_bf16(arena, g, tiling);
   }
 }

@@ -84,8 +84,8 @@ struct Shape {
 };
 
 TEST_CASE("bf16 products: every layout, type and thread count against rounded operands in double") {
-  for (const Shape s :
-       {Shape{3, 5, 7}, Shape{130, 300, 70}, Shape{1, 800, 64}, Shape{40, 33, 5000}})
+  for (const Shape s : {Shape{3, 5, 7}, Shape{130, 300, 70}, Shape{1, 800, 64}, Shape{40, 33, 5000},
+                        Shape{17, 49, 1025}, Shape{300, 97, 3}, Shape{29, 3000, 1100}})
     for (int flags = 0; flags < 8; ++flags) {
       const Product product(s.m, s.n, s.k, flags);
       CAPTURE(s.m);
@@ -127,6 +127,24 @@ TEST_CASE("values that are not finite are not hidden by bf16") {
       CHECK(!std::isfinite(c[7 * 30 + j]));
       CHECK(std::isfinite(c[8 * 30 + j]));
     }
+  }
+}
+
+TEST_CASE("the gradient of the logits in bf16 is that in fp32, rounded; losses are the same") {
+  OperatorFixture f(2);
+  for (const std::int64_t classes : {1, 33, 70'000}) {
+    const std::int64_t rows = 5;
+    Vector logits = random_vector(rows * classes, 1), copy = logits;
+    const std::vector<std::int32_t> labels(rows, static_cast<std::int32_t>(classes / 2));
+    Vector losses(rows), expected_losses(rows);
+    std::vector<std::uint16_t> gradient(logits.size()), expected(logits.size());
+    f.operators->cross_entropy(copy.data(), labels.data(), expected_losses.data(), 0.25f, true,
+                               rows, classes);
+    bf16_from_float(copy.data(), expected.data(), rows * classes);
+    f.operators->cross_entropy_bf16(logits.data(), labels.data(), losses.data(), 0.25f,
+                                    gradient.data(), rows, classes);
+    CHECK(losses == expected_losses);
+    CHECK(gradient == expected);
   }
 }
 
