@@ -36,6 +36,11 @@ struct Product {
   }
 
   Vector run(const CpuOptions& options, int threads, bool a_given, bool b_given) const {
+    return run(options, threads, a_given, b_given, m, n);
+  }
+  // With operands that are parts of matrices of `whole_m` rows and `whole_n` columns of C.
+  Vector run(const CpuOptions& options, int threads, bool a_given, bool b_given,
+             std::int64_t whole_m, std::int64_t whole_n) const {
     Arena arena(threads);
     const auto operators = make_cpu_operators(arena, options);
     Vector c = start;
@@ -43,10 +48,10 @@ struct Product {
               .n = n,
               .k = k,
               .a = a.data(),
-              .a_stride = transpose_a ? m : k,
+              .a_stride = transpose_a ? whole_m : k,
               .transpose_a = transpose_a,
               .b = b.data(),
-              .b_stride = transpose_b ? k : n,
+              .b_stride = transpose_b ? k : whole_n,
               .transpose_b = transpose_b,
               .c = c.data(),
               .c_stride = n,
@@ -100,6 +105,26 @@ TEST_CASE("bf16 products: every layout, type and thread count against rounded op
           CHECK(product.error_of(product.run(options, 2, a, b)) < 1e-4);
       }
     }
+}
+
+TEST_CASE("packed bf16 products: bits depend neither on the operands' types nor on m and n") {
+  Arena arena(1);
+  if (!make_cpu_operators(arena)->fast_bf16() || cpu_isa_level() != kCpuAvx512Bf16) {
+    MESSAGE("skipped: this processor has no AVX512-BF16, or AMX, too");
+    return;
+  }
+  for (const int flags : {0, 1, 2, 3}) {
+    const Product product(150, 130, 2500, flags);
+    const Vector c = product.run({}, 1, false, false);
+    for (const auto& [a, b] : {std::pair{false, true}, {true, false}, {true, true}})
+      CHECK(same_bits(c, product.run({}, 2, a, b)));
+    // Some of its rows and columns alone.
+    Product part = product;
+    part.m = 20, part.n = 50;
+    const Vector few = part.run({}, 1, false, false, 150, 130);
+    for (std::size_t i = 0; i < 20; ++i)
+      CHECK(std::equal(few.begin() + i * 50, few.begin() + i * 50 + 50, c.begin() + i * 130));
+  }
 }
 
 TEST_CASE("bf16 products larger than the staging memory have the same bits with any threads") {
