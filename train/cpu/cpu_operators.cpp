@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/attention.h"
+#include "train/cpu/bf16_attention.h"
 #include "train/cpu/gemm.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/strip_sums.h"
@@ -176,12 +177,17 @@ class CpuOperators final : public Operators {
 
   void attention_forward(const AttentionShape& shape, const float* q, const float* k,
                          const float* v, float* out, float* log_sum_exp) override {
+    if (gemms_.packs_bf16() && attends_in_bf16(shape))
+      return bf16_attention_forward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp);
     train::attention_forward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp);
   }
 
   void attention_backward(const AttentionShape& shape, const float* q, const float* k,
                           const float* v, const float* out, const float* log_sum_exp,
                           const float* dout, float* dq, float* dk, float* dv) override {
+    if (gemms_.packs_bf16() && attends_in_bf16(shape))
+      return bf16_attention_backward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp, dout,
+                                     dq, dk, dv);
     train::attention_backward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp, dout, dq, dk,
                               dv);
   }
@@ -241,6 +247,16 @@ class CpuOperators final : public Operators {
       for (std::int64_t row = begin; row < begin + n; ++row)
         losses[row] = kernels::cross_entropy_row(logits + row * classes, labels[row], scale,
                                                  gradient, classes);
+    });
+  }
+
+  void cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses, float scale,
+                          std::uint16_t* gradient, std::int64_t rows,
+                          std::int64_t classes) override {
+    for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
+      for (std::int64_t row = begin; row < begin + n; ++row)
+        losses[row] = kernels::cross_entropy_row_bf16(logits + row * classes, labels[row], scale,
+                                                      gradient + row * classes, classes);
     });
   }
 

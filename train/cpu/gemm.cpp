@@ -13,8 +13,7 @@ namespace {
 // a cache.
 constexpr std::int64_t kStagedElementsOfA = 2 * 256 * 2080;  // a thread
 constexpr std::int64_t kStagedElementsOfB = 768 * 2080;
-
-// With fewer rows, copying B costs more than it brings.
+// Below so many rows (decoded tokens) packing B would take longer than the product.
 constexpr std::int64_t kPackedRowsMin = 16;
 // Several tiles for each thread even out their ends; with less rows a tile copies too much of B.
 constexpr std::int64_t kTilesPerThread = 4, kTileRowsMin = 64;
@@ -66,9 +65,12 @@ GemmTiling gemm_tiling(std::int64_t m, std::int64_t n, std::int64_t k) {
 GemmEngine::GemmEngine(int slots, const CpuOptions& options)
     : compiled_(slots),
       packed_(slots),
-      staged_type_(options.native_bf16 && cpu_multiplies_bf16() ? DType::kBF16 : DType::kF32) {}
+      staged_type_(options.native_bf16 && cpu_multiplies_bf16() ? DType::kBF16 : DType::kF32) {
+  if (native_bf16() && Bf16Gemms::supported()) bf16_.emplace(slots);
+}
 
 std::size_t GemmEngine::staging_bytes_max(int slots, bool native_bf16) {
+  if (native_bf16 && Bf16Gemms::supported()) return Bf16Gemms::packed_bytes_max(slots);
   return static_cast<std::size_t>(kStagedElementsOfA * slots + kStagedElementsOfB) *
          dtype_size(native_bf16 ? DType::kBF16 : DType::kF32);
 }
@@ -82,6 +84,7 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
         return run_compiled(arena, g, tiling);
       return run_fp32(arena, g);
     case Arithmetic::kBf16:
+      if (bf16_ && g.m >= kPackedRowsMin) return bf16_->run(arena, g);
       return run_bf16(arena, g, tiling);
   }
 }

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "train/cpu/arena.h"
+#include "train/cpu/bf16_gemm.h"
 #include "train/cpu/compiled_gemm.h"
 #include "train/cpu/cpu_options.h"
 #include "train/cpu/staged_operand.h"
@@ -31,12 +33,16 @@ class GemmEngine {
  public:
   GemmEngine(int slots, const CpuOptions& options);
 
-  // What converted operands take at most with `slots` threads.
+  // What converted operands take at most with `slots` threads. (Products of a few rows may take as
+  // much again where others are packed; training has none but for a batch of a few targets.)
   static std::size_t staging_bytes_max(int slots, bool native_bf16);
 
   // Whether bf16 products use the processor's own instructions; else operands are rounded to bf16
   // values in fp32.
   bool native_bf16() const { return staged_type_ == DType::kBF16; }
+
+  // Whether bf16_kernels.h may be used.
+  bool packs_bf16() const { return bf16_.has_value(); }
 
   // The product, tile by tile on the arena.
   void run(Arena& arena, const Gemm& gemm);
@@ -47,7 +53,9 @@ class GemmEngine {
   void run_bf16(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
 
   CompiledGemms compiled_;
-  SlotWorkspaces packed_;
+  SlotWorkspaces packed_;  // of fp32 products
+  // Takes bf16 products, but those of few rows, where it is there.
+  std::optional<Bf16Gemms> bf16_;
   DType staged_type_;  // of both operands of a bf16 product as oneDNN gets them
   StagedOperand staged_a_, staged_b_;
 };

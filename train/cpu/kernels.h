@@ -65,6 +65,11 @@ void add_rows_by_id(const std::int32_t* ids, const float* dout, float* dweight, 
 // Returns the row's loss; logits become their gradient or are destroyed.
 float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gradient,
                         std::int64_t classes);
+
+// The same loss; the gradient goes to `gradient`, rounded to bf16, logits are destroyed.
+float cross_entropy_row_bf16(float* logits, std::int32_t label, float scale,
+                             std::uint16_t* gradient, std::int64_t classes);
+
 // scores[0 … count) := exp(scores·scale − max) with zeros outside [first, end); returns log-sum-exp
 // and writes 1 / Σ to *inverse_sum.
 float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::int64_t end,

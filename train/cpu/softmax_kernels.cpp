@@ -3,6 +3,7 @@
 
 #include "train/cpu/exp.h"
 #include "train/cpu/kernels.h"
+#include "train/tensor/convert.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
@@ -59,6 +60,20 @@ float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gra
   for (std::int64_t i = 0; i < classes; ++i) logits[i] *= factor;
   logits[label] -= scale;
   return loss;
+}
+
+TROUPE_VECTORIZED_WORDS
+float cross_entropy_row_bf16(float* logits, std::int32_t label, float scale,
+                             std::uint16_t* gradient, std::int64_t classes) {
+  float* __restrict x = logits;
+  std::uint16_t* __restrict rounded = gradient;
+  const float greatest = max_of(x, classes);
+  const float target = x[label];
+  const float sum = exp_and_sum(x, classes, 1.0f, greatest);
+  const float factor = scale / sum;
+  for (std::int64_t i = 0; i < classes; ++i) rounded[i] = float_to_bf16(x[i] * factor);
+  rounded[label] = float_to_bf16(x[label] * factor - scale);
+  return std::log(sum) + greatest - target;
 }
 
 TROUPE_VECTORIZED

@@ -9,14 +9,23 @@ namespace troupe::train {
 namespace {
 
 constexpr std::size_t kAlignBytes = 64;
-constexpr std::int64_t kLogitsElements = 16 << 20;
+constexpr std::int64_t kLogitsBytes = 64 << 20;
+// Of logits that are worked on in a level-3 cache.
+constexpr std::int64_t kCachedLogitsBytes = 16 << 20;
 constexpr std::int64_t kHeadRowsMin = 64, kHeadRowsMax = 1024;
+constexpr std::int64_t kLogitRowsMin = 64;
+
+std::int64_t cached_logit_rows(std::int64_t vocab_size) {
+  const auto elements = kCachedLogitsBytes / static_cast<std::int64_t>(sizeof(float));
+  return std::max(elements / vocab_size / kLogitRowsMin * kLogitRowsMin, kLogitRowsMin);
+}
 
 }  // namespace
 
-std::int64_t head_chunk_rows(std::int64_t vocab_size) {
-  const std::int64_t rows = kLogitsElements / vocab_size / kHeadRowsMin * kHeadRowsMin;
-  return std::clamp(rows, kHeadRowsMin, kHeadRowsMax);
+std::int64_t head_chunk_rows(std::int64_t vocab_size, DType gradients) {
+  const auto elements = kLogitsBytes / static_cast<std::int64_t>(dtype_size(gradients));
+  return std::clamp(elements / vocab_size / kHeadRowsMin * kHeadRowsMin, kHeadRowsMin,
+                    kHeadRowsMax);
 }
 
 // Hands out consecutive buffers of an arena; over a null base it only counts.
@@ -24,6 +33,7 @@ class Activations::Cutter {
  public:
   explicit Cutter(std::byte* base) : base_(base) {}
   float* floats(std::int64_t count) { return take<float>(count); }
+  std::uint16_t* words(std::int64_t count) { return take<std::uint16_t>(count); }
   std::int32_t* integers(std::int64_t count) { return take<std::int32_t>(count); }
   std::size_t used() const { return used_; }
 
@@ -80,7 +90,10 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     attention_gradient = cutter.floats(tokens * config.query_width());
     qkv_gradient = cutter.floats(tokens * config.qkv_width());
   }
-  head_rows = std::min(head_chunk_rows(config.vocab_size), tokens);
+  const bool narrow = options_.training && options_.compute == DType::kBF16;
+  head_rows =
+      std::min(head_chunk_rows(config.vocab_size, narrow ? DType::kBF16 : DType::kF32), tokens);
+  logit_rows = narrow ? std::min(head_rows, cached_logit_rows(config.vocab_size)) : head_rows;
   head_input = cutter.floats(head_rows * hidden_size);
   head_normed = cutter.floats(head_rows * hidden_size);
   head_statistics = cutter.floats(head_rows * config.norm_statistics());
@@ -88,7 +101,8 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     head_gradient = cutter.floats(head_rows * hidden_size);
     head_input_gradient = cutter.floats(head_rows * hidden_size);
   }
-  logits = cutter.floats(head_rows * config.vocab_size);
+  logits = cutter.floats(logit_rows * config.vocab_size);
+  if (narrow) logit_gradients = cutter.words(head_rows * config.vocab_size);
   losses = cutter.floats(head_rows);
   if (config.positions == PositionKind::kRotary) {
     cosine = cutter.floats(options_.length_max * config.head_dim / 2);

@@ -9,6 +9,7 @@
 
 #include "runtime/base/huge_pages.h"
 #include "train/model/model_config.h"
+#include "train/tensor/dtype.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
@@ -27,6 +28,10 @@ struct ActivationOptions {
   // Forward and backward; else forward only, for which one block's buffers serve all blocks.
   bool training = true;
   Recompute recompute = Recompute::kBlocks;
+  // What the units' products are computed in. With kBF16 the gradient of the logits is kept in
+  // bf16, which is what products round it to; logits are then worked on a few at a time, in a
+  // cache.
+  DType compute = DType::kF32;
 };
 
 // What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size,
@@ -99,13 +104,15 @@ class Activations {
 
   // The head works on chunks of rows that have targets.
   std::int64_t head_rows = 0;
-  float* head_input = nullptr;           // (head_rows, C)
-  float* head_normed = nullptr;          // (head_rows, C)
-  float* head_statistics = nullptr;      // (head_rows·S)
-  float* head_gradient = nullptr;        // (head_rows, C), training only
-  float* head_input_gradient = nullptr;  // (head_rows, C), training only
-  float* logits = nullptr;               // (head_rows, vocabulary)
-  float* losses = nullptr;               // (head_rows)
+  float* head_input = nullptr;               // (head_rows, C)
+  float* head_normed = nullptr;              // (head_rows, C)
+  float* head_statistics = nullptr;          // (head_rows·S)
+  float* head_gradient = nullptr;            // (head_rows, C), training only
+  float* head_input_gradient = nullptr;      // (head_rows, C), training only
+  std::int64_t logit_rows = 0;               // of a chunk's rows, those whose logits are there
+  float* logits = nullptr;                   // (logit_rows, vocabulary)
+  std::uint16_t* logit_gradients = nullptr;  // (head_rows, vocabulary); null: they replace logits
+  float* losses = nullptr;                   // (head_rows)
 
   float* cosine = nullptr;  // (length_max, head_dim / 2), with rotary positions
   float* sine = nullptr;
@@ -132,7 +139,7 @@ class Activations {
   HugeBytes owned_;
 };
 
-// Rows of logits computed at once: about 64 MiB of them, by the vocabulary alone.
-std::int64_t head_chunk_rows(std::int64_t vocab_size);
+// Rows of logits whose gradients are there at once: about 64 MiB of them, by the vocabulary alone.
+std::int64_t head_chunk_rows(std::int64_t vocab_size, DType gradients = DType::kF32);
 
 }  // namespace troupe::train

@@ -13,7 +13,8 @@ AttentionLayer::AttentionLayer(const ModelConfig& config, const ParameterLayout&
   key_norm_ = parameter_ref(layout, names.key_norm + ".weight");
 }
 
-AttentionShape AttentionLayer::attention_shape(std::int64_t layer, const BatchShape& shape,
+AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit, std::int64_t layer,
+                                               const BatchShape& shape,
                                                const Activations& scratch) const {
   AttentionShape s;
   s.batch = shape.rows;
@@ -28,6 +29,7 @@ AttentionShape AttentionLayer::attention_shape(std::int64_t layer, const BatchSh
     s.first_key = scratch.window_first_key;
   else if (shape.segments)
     s.first_key = scratch.first_key;
+  s.arithmetic = unit.arithmetic();
   return s;
 }
 
@@ -65,7 +67,7 @@ void AttentionLayer::attend(const UnitParameters& unit, std::int64_t layer, cons
                             KvCache* cache) const {
   qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens());
   place(unit, kept, scratch, shape.tokens());
-  AttentionShape s = attention_shape(layer, shape, scratch);
+  AttentionShape s = attention_shape(unit, layer, shape, scratch);
   float* keys = kept.attention_qkv + config_.query_width();
   float* values = keys + config_.key_width();
   if (cache) {
@@ -98,7 +100,7 @@ void AttentionLayer::backward_attention(const UnitParameters& unit, float* unit_
   const std::int64_t keys = config_.query_width(), values = keys + config_.key_width();
   const float* qkv = kept.attention_qkv;
   float* dqkv = scratch.qkv_gradient;
-  operators_.attention_backward(attention_shape(layer, shape, scratch), qkv, qkv + keys,
+  operators_.attention_backward(attention_shape(unit, layer, shape, scratch), qkv, qkv + keys,
                                 qkv + values, kept.attention, kept.log_sum_exp,
                                 scratch.attention_gradient, dqkv, dqkv + keys, dqkv + values);
   rotate(dqkv, scratch, tokens, RopeDirection::kBackward);

@@ -39,8 +39,8 @@ class AttentionLayer {
                       std::int64_t tokens) const;
 
  private:
-  AttentionShape attention_shape(std::int64_t layer, const BatchShape& shape,
-                                 const Activations& scratch) const;
+  AttentionShape attention_shape(const UnitParameters& unit, std::int64_t layer,
+                                 const BatchShape& shape, const Activations& scratch) const;
   // kept.qkv → kept.attention_qkv: norms and rotation.
   void place(const UnitParameters& unit, const BlockActivations& kept, const Activations& scratch,
              std::int64_t tokens) const;

@@ -46,14 +46,15 @@ void Linear::forward(Operators& operators, const UnitParameters& unit, const flo
     operators.add_bias(y + part.column, outputs_, unit.vector(part.parameter), rows, part.outputs);
 }
 
-void Linear::backward_input(Operators& operators, const UnitParameters& unit, const float* dy,
+void Linear::backward_input(Operators& operators, const UnitParameters& unit, OutputGradient dy,
                             float* dx, std::int64_t rows) const {
   bool accumulate = false;
   for (const Part& part : weights_) {
     operators.gemm({.m = rows,
                     .n = inputs_,
                     .k = part.outputs,
-                    .a = dy + part.column,
+                    .a = dy.from(part.column),
+                    .a_type = dy.type,
                     .a_stride = outputs_,
                     .b = unit.matrix(part.parameter),
                     .b_type = unit.dtype,
@@ -67,13 +68,14 @@ void Linear::backward_input(Operators& operators, const UnitParameters& unit, co
   }
 }
 
-void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, const float* dy,
+void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, OutputGradient dy,
                              const float* x, float* unit_gradient, std::int64_t rows) const {
   for (const Part& part : weights_) {
     Gemm gemm{.m = part.outputs,
               .n = inputs_,
               .k = rows,
-              .a = dy + part.column,
+              .a = dy.from(part.column),
+              .a_type = dy.type,
               .a_stride = outputs_,
               .transpose_a = true,
               .b = x,
@@ -85,13 +87,15 @@ void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, const 
     if (transposed_) {
       std::swap(gemm.m, gemm.n);
       std::swap(gemm.a, gemm.b);
+      std::swap(gemm.a_type, gemm.b_type);
       std::swap(gemm.a_stride, gemm.b_stride);
     }
     operators.gemm(gemm);
   }
+  TROUPE_CHECK(biases_.empty() || dy.type == DType::kF32);
   for (const Part& part : biases_)
-    operators.bias_backward(dy + part.column, outputs_, unit_gradient + part.parameter.offset, rows,
-                            part.outputs);
+    operators.bias_backward(static_cast<const float*>(dy.from(part.column)), outputs_,
+                            unit_gradient + part.parameter.offset, rows, part.outputs);
 }
 
 }  // namespace troupe::train

@@ -1,15 +1,30 @@
 #pragma once
 // One or several linear layers over the same input.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "train/model/parameter_layout.h"
 #include "train/model/unit_access.h"
+#include "train/tensor/dtype.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
+
+// A gradient that products read: fp32, or bf16 already where they are computed in bf16.
+struct OutputGradient {
+  OutputGradient(const float* fp32) : data(fp32) {}
+  OutputGradient(const std::uint16_t* bf16) : data(bf16), type(DType::kBF16) {}
+  // From a column on.
+  const void* from(std::int64_t column) const {
+    return static_cast<const std::byte*>(data) +
+           static_cast<std::size_t>(column) * dtype_size(type);
+  }
+  const void* data;
+  DType type = DType::kF32;
+};
 
 // Outputs of all layers stand side by side in a row. Layers whose weights are neighbours in memory
 // become one product. A layer has a bias where the layout has one.
@@ -25,12 +40,12 @@ class Linear {
   void forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
                std::int64_t rows) const;
   // dx = dy·W.
-  void backward_input(Operators& operators, const UnitParameters& unit, const float* dy, float* dx,
-                      std::int64_t rows) const;
+  void backward_input(Operators& operators, const UnitParameters& unit, OutputGradient dy,
+                      float* dx, std::int64_t rows) const;
   // dW += dyᵀ·x and db += Σ dy in the unit's gradient buffer, products in the arithmetic of the
-  // forward pass.
-  void backward_weight(Operators& operators, Arithmetic arithmetic, const float* dy, const float* x,
-                       float* unit_gradient, std::int64_t rows) const;
+  // forward pass. Layers with biases take an fp32 dy.
+  void backward_weight(Operators& operators, Arithmetic arithmetic, OutputGradient dy,
+                       const float* x, float* unit_gradient, std::int64_t rows) const;
 
  private:
   struct Part {

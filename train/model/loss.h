@@ -17,13 +17,15 @@ struct LogitsChunk {
   std::int64_t classes = 0;
   std::span<const std::int32_t> targets;  // (rows): the token that follows
   std::span<const std::int32_t> tokens;   // (rows): index of the token in the micro-batch
+  // (rows, classes): where the gradient goes, rounded to bf16, instead of over the logits; or null.
+  std::uint16_t* bf16_gradient = nullptr;
 };
 
 class Loss {
  public:
   virtual ~Loss() = default;
   // Writes each row's loss to `losses` (rows). With `gradient`, replaces the logits by the gradient
-  // of Σ losses·scale. Rows must not influence each other.
+  // of Σ losses·scale, or writes it to chunk.bf16_gradient. Rows must not influence each other.
   virtual Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale,
                           bool gradient, std::span<float> losses) const = 0;
 };

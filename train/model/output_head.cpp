@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
 #include "train/model/model_family.h"
 
 namespace troupe::train {
@@ -29,20 +30,26 @@ Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) con
   return pass;
 }
 
-void OutputHead::chunk_logits(const Pass& pass, std::int64_t begin, std::int64_t rows,
+void OutputHead::chunk_inputs(const Pass& pass, std::int64_t begin, std::int64_t rows,
                               Activations& a) const {
   operators_.embedding_forward(a.target_tokens + begin, a.stream(config_.num_hidden_layers),
                                DType::kF32, a.head_input, rows, config_.hidden_size);
   norm_.forward(operators_, pass.norm(), a.head_input, a.head_normed, a.head_statistics, rows);
-  output_.forward(operators_, pass.output(), a.head_normed, a.logits, rows);
+}
+
+void OutputHead::some_logits(const Pass& pass, std::int64_t first, std::int64_t rows,
+                             Activations& a) const {
+  output_.forward(operators_, pass.output(), a.head_normed + first * config_.hidden_size, a.logits,
+                  rows);
 }
 
 void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
                                 Activations& a) const {
   const std::int64_t width = config_.hidden_size;
-  output_.backward_weight(operators_, pass.output().arithmetic(), a.logits, a.head_normed,
+  const OutputGradient dlogits = a.logit_gradients ? OutputGradient(a.logit_gradients) : a.logits;
+  output_.backward_weight(operators_, pass.output().arithmetic(), dlogits, a.head_normed,
                           pass.output_gradient, rows);
-  output_.backward_input(operators_, pass.output(), a.logits, a.head_gradient, rows);
+  output_.backward_input(operators_, pass.output(), dlogits, a.head_gradient, rows);
   operators_.zero(a.head_input_gradient, rows * width);
   norm_.backward(operators_, pass.norm(), a.head_gradient, a.head_input, a.head_statistics,
                  a.head_input_gradient, pass.norm_gradient, rows);
@@ -54,14 +61,23 @@ Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t 
                              const Loss& loss, float scale, Activations& a, LossSum& sum) const {
   const auto count = static_cast<std::size_t>(rows);
   const bool gradient = pass.norm_gradient != nullptr;
-  chunk_logits(pass, begin, rows, a);
-  TROUPE_RETURN_IF_ERROR(loss.evaluate(operators_,
-                                       {a.logits,
-                                        rows,
-                                        config_.vocab_size,
-                                        {a.targets + begin, count},
-                                        {a.target_tokens + begin, count}},
-                                       scale, gradient, {a.losses, count}));
+  TROUPE_CHECK(!a.logit_gradients || pass.output().arithmetic() == Arithmetic::kBf16,
+               "activations of bf16 products with parameters in fp32");
+  chunk_inputs(pass, begin, rows, a);
+  for (std::int64_t at = 0; at < rows; at += a.logit_rows) {
+    const std::int64_t some = std::min(a.logit_rows, rows - at);
+    const auto some_count = static_cast<std::size_t>(some);
+    some_logits(pass, at, some, a);
+    TROUPE_RETURN_IF_ERROR(
+        loss.evaluate(operators_,
+                      {a.logits,
+                       some,
+                       config_.vocab_size,
+                       {a.targets + begin + at, some_count},
+                       {a.target_tokens + begin + at, some_count},
+                       a.logit_gradients ? a.logit_gradients + at * config_.vocab_size : nullptr},
+                      scale, gradient, {a.losses + at, some_count}));
+  }
   operators_.download(a.losses, a.host_losses.data(), count * sizeof(float));
   for (std::size_t i = 0; i < count; ++i) sum.loss_sum += a.host_losses[i];
   sum.target_count += rows;
@@ -84,9 +100,10 @@ Status OutputHead::logits(std::int64_t count, UnitAccess& units, Activations& ac
                           std::span<float> out) const {
   const std::int64_t classes = config_.vocab_size;
   const Pass pass = TROUPE_TRY(begin(units, false));
-  for (std::int64_t at = 0; at < count; at += activations.head_rows) {
-    const std::int64_t rows = std::min(activations.head_rows, count - at);
-    chunk_logits(pass, at, rows, activations);
+  for (std::int64_t at = 0; at < count; at += activations.logit_rows) {
+    const std::int64_t rows = std::min(activations.logit_rows, count - at);
+    chunk_inputs(pass, at, rows, activations);
+    some_logits(pass, 0, rows, activations);
     operators_.download(activations.logits, out.data() + at * classes,
                         static_cast<std::size_t>(rows * classes) * sizeof(float));
   }

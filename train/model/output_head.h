@@ -43,9 +43,12 @@ class OutputHead {
     float* output_gradient = nullptr;
   };
   Result<Pass> begin(UnitAccess& units, bool gradient) const;
-  // Tokens [begin, begin + rows): logits in activations.logits.
-  void chunk_logits(const Pass& pass, std::int64_t begin, std::int64_t rows,
+  // Tokens [begin, begin + rows), a chunk: their normed rows in activations.head_normed.
+  void chunk_inputs(const Pass& pass, std::int64_t begin, std::int64_t rows,
                     Activations& activations) const;
+  // Of a chunk's rows [first, first + rows): logits in activations.logits.
+  void some_logits(const Pass& pass, std::int64_t first, std::int64_t rows,
+                   Activations& activations) const;
   void chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
                       Activations& activations) const;
   Status run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows, const Loss& loss,

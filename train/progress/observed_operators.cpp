@@ -174,4 +174,11 @@ void ObservedOperators::cross_entropy(float* logits, const std::int32_t* labels,
   inner_.cross_entropy(logits, labels, losses, scale, gradient, rows, classes);
 }
 
+void ObservedOperators::cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses,
+                                           float scale, std::uint16_t* gradient, std::int64_t rows,
+                                           std::int64_t classes) {
+  recorder_.operation("cross_entropy");
+  inner_.cross_entropy_bf16(logits, labels, losses, scale, gradient, rows, classes);
+}
+
 }  // namespace troupe::train

@@ -68,6 +68,9 @@ class ObservedOperators final : public Operators {
                           std::int64_t rows, std::int64_t width) override;
   void cross_entropy(float* logits, const std::int32_t* labels, float* losses, float scale,
                      bool gradient, std::int64_t rows, std::int64_t classes) override;
+  void cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses, float scale,
+                          std::uint16_t* gradient, std::int64_t rows,
+                          std::int64_t classes) override;
 
  private:
   Operators& inner_;

@@ -74,9 +74,14 @@ std::int64_t workspace_bytes(const PlanRequest& request) {
           : (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
   const std::int64_t attention =
       kAttentionRows * (request.activations.length_max + request.model.head_dim);
+  // In bf16 attention packs its operands: three of a head's keys and values, two of the scores.
+  const std::int64_t packed =
+      request.compute.compute == DType::kBF16
+          ? 2 * request.activations.length_max * (3 * model.head_dim + kAttentionRows)
+          : 0;
   // Of the optimizer: a chunk's old bytes for each thread (train/transaction).
   const auto undo = static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
-  return request.threads * (4 * (gemm + attention) + undo) + request.staging_bytes +
+  return request.threads * (4 * (gemm + attention) + packed + undo) + request.staging_bytes +
          request.save_buffer_bytes;
 }
 

@@ -59,6 +59,9 @@ struct AttentionShape {
   // (batch, query_length), or null. Rows of one segment (or window) share or raise it: it must not
   // fall within a batch row.
   const std::int32_t* first_key = nullptr;
+  // kBf16: the device may round what enters a product to bf16, where that is faster. The softmax,
+  // all sums and all results are fp32 in either case.
+  Arithmetic arithmetic = Arithmetic::kFp32;
 };
 
 enum class RopeDirection { kForward, kBackward };
@@ -175,6 +178,11 @@ class Operators {
   // losses: (rows), labels: (rows) within the classes.
   virtual void cross_entropy(float* logits, const std::int32_t* labels, float* losses, float scale,
                              bool gradient, std::int64_t rows, std::int64_t classes) = 0;
+  // The same losses; gradient (rows, classes) = that of cross_entropy rounded to bf16, logits are
+  // destroyed.
+  virtual void cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses,
+                                  float scale, std::uint16_t* gradient, std::int64_t rows,
+                                  std::int64_t classes) = 0;
 };
 
 }  // namespace troupe::train

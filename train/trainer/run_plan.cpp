@@ -62,7 +62,8 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.activations = {.rows_max = config.training.per_device_train_batch_size,
                          .length_max = facts.length_max,
                          .training = true,
-                         .recompute = recompute_of(config)};
+                         .recompute = recompute_of(config),
+                         .compute = engine.compute.compute};
   if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
   request.threads = facts.threads;
   request.staging_bytes = staging_bytes(engine.compute, facts.threads);

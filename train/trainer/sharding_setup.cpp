@@ -81,7 +81,8 @@ ActivationOptions activation_options(const TrainConfig& config, const TokenDatas
   ActivationOptions options{.rows_max = config.training.per_device_train_batch_size,
                             .length_max = longest_collated_length(dataset),
                             .training = true,
-                            .recompute = recompute_of(config)};
+                            .recompute = recompute_of(config),
+                            .compute = compute_dtype(config)};
   if (evaluation) {
     options.rows_max = std::max(options.rows_max, config.evaluation.per_device_eval_batch_size);
     options.length_max = std::max(options.length_max, longest_collated_length(*evaluation));

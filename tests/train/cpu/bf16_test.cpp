@@ -36,6 +36,11 @@ struct Product {
   }
 
   Vector run(const CpuOptions& options, int threads, bool a_given, bool b_given) const {
+    return run(options, threads, a_given, b_given, m, n);
+  }
+  // With operands that are parts of matrices of `whole_m` rows and `whole_n` columns of C.
+  Vector run(const CpuOptions& options, int threads, bool a_given, bool b_given,
+             std::int64_t whole_m, std::int64_t whole_n) const {
     Arena arena(threads);
     const auto operators = make_cpu_operators(arena, options);
     Vector c = start;
@@ -43,10 +48,10 @@ struct Product {
               .n = n,
               .k = k,
               .a = a.data(),
-              .a_stride = transpose_a ? m : k,
+              .a_stride = transpose_a ? whole_m : k,
               .transpose_a = transpose_a,
               .b = b.data(),
-              .b_stride = transpose_b ? k : n,
+              .b_stride = transpose_b ? k : whole_n,
               .transpose_b = transpose_b,
               .c = c.data(),
               .c_stride = n,
@@ -84,8 +89,8 @@ struct Shape {
 };
 
 TEST_CASE("bf16 products: every layout, type and thread count against rounded operands in double") {
-  for (const Shape s :
-       {Shape{3, 5, 7}, Shape{130, 300, 70}, Shape{1, 800, 64}, Shape{40, 33, 5000}})
+  for (const Shape s : {Shape{3, 5, 7}, Shape{130, 300, 70}, Shape{1, 800, 64}, Shape{40, 33, 5000},
+                        Shape{17, 49, 1025}, Shape{300, 97, 3}, Shape{29, 3000, 1100}})
     for (int flags = 0; flags < 8; ++flags) {
       const Product product(s.m, s.n, s.k, flags);
       CAPTURE(s.m);
@@ -100,6 +105,26 @@ TEST_CASE("bf16 products: every layout, type and thread count against rounded op
           CHECK(product.error_of(product.run(options, 2, a, b)) < 1e-4);
       }
     }
+}
+
+TEST_CASE("packed bf16 products: bits depend neither on the operands' types nor on m and n") {
+  Arena arena(1);
+  if (!make_cpu_operators(arena)->fast_bf16() || cpu_isa_level() != kCpuAvx512Bf16) {
+    MESSAGE("skipped: this processor has no AVX512-BF16, or AMX, too");
+    return;
+  }
+  for (const int flags : {0, 1, 2, 3}) {
+    const Product product(150, 130, 2500, flags);
+    const Vector c = product.run({}, 1, false, false);
+    for (const auto& [a, b] : {std::pair{false, true}, {true, false}, {true, true}})
+      CHECK(same_bits(c, product.run({}, 2, a, b)));
+    // Some of its rows and columns alone.
+    Product part = product;
+    part.m = 20, part.n = 50;
+    const Vector few = part.run({}, 1, false, false, 150, 130);
+    for (std::size_t i = 0; i < 20; ++i)
+      CHECK(std::equal(few.begin() + i * 50, few.begin() + i * 50 + 50, c.begin() + i * 130));
+  }
 }
 
 TEST_CASE("bf16 products larger than the staging memory have the same bits with any threads") {
@@ -127,6 +152,24 @@ TEST_CASE("values that are not finite are not hidden by bf16") {
       CHECK(!std::isfinite(c[7 * 30 + j]));
       CHECK(std::isfinite(c[8 * 30 + j]));
     }
+  }
+}
+
+TEST_CASE("the gradient of the logits in bf16 is that in fp32, rounded; losses are the same") {
+  OperatorFixture f(2);
+  for (const std::int64_t classes : {1, 33, 70'000}) {
+    const std::int64_t rows = 5;
+    Vector logits = random_vector(rows * classes, 1), copy = logits;
+    const std::vector<std::int32_t> labels(rows, static_cast<std::int32_t>(classes / 2));
+    Vector losses(rows), expected_losses(rows);
+    std::vector<std::uint16_t> gradient(logits.size()), expected(logits.size());
+    f.operators->cross_entropy(copy.data(), labels.data(), expected_losses.data(), 0.25f, true,
+                               rows, classes);
+    bf16_from_float(copy.data(), expected.data(), rows * classes);
+    f.operators->cross_entropy_bf16(logits.data(), labels.data(), losses.data(), 0.25f,
+                                    gradient.data(), rows, classes);
+    CHECK(losses == expected_losses);
+    CHECK(gradient == expected);
   }
 }
 

@@ -1,0 +1,257 @@
+#include "train/cpu/bf16_attention.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "train/cpu/bf16_kernels.h"
+#include "train/cpu/kernels.h"
+
+namespace troupe::train {
+namespace {
+
+using bf16::kPanelOfA;
+using bf16::kPanelOfB;
+using bf16::pairs_of;
+
+// Queries that are worked on at once: their scores against 1,024 keys take a quarter of a level-2
+// cache.
+constexpr std::int64_t kQueries = 64;
+constexpr std::int64_t kQueriesMin = 8;
+
+// Queries [begin, begin + rows) and the keys [key_begin, key_begin + keys) that any of them sees,
+// from the beginning of a panel of keys.
+struct QueryBlock {
+  std::int64_t begin = 0, rows = 0, key_begin = 0, keys = 0;
+};
+
+QueryBlock block_of(const AttentionShape& s, std::int64_t batch, std::int64_t begin) {
+  QueryBlock block{begin, std::min(kQueries, s.query_length - begin), 0, 0};
+  if (s.first_key)
+    block.key_begin = s.first_key[batch * s.query_length + begin] / kPanelOfB * kPanelOfB;
+  block.keys = s.key_length - s.query_length + begin + block.rows - block.key_begin;
+  return block;
+}
+
+// The keys that query `row` of the block sees, from the block's first key.
+std::int64_t first_of(const AttentionShape& s, std::int64_t batch, const QueryBlock& block,
+                      std::int64_t row) {
+  if (!s.first_key) return 0;
+  const std::int64_t first = s.first_key[batch * s.query_length + block.begin + row];
+  return std::max<std::int64_t>(first - block.key_begin, 0);
+}
+std::int64_t end_of(const AttentionShape& s, const QueryBlock& block, std::int64_t row) {
+  return s.key_length - s.query_length + block.begin + row + 1 - block.key_begin;
+}
+
+bf16::Source deep(const float* data, std::int64_t stride) {
+  return {data, DType::kF32, stride, true};
+}
+bf16::Source flat(const float* data, std::int64_t stride) {
+  return {data, DType::kF32, stride, false};
+}
+
+// Memory of a slot, cut into what a tile needs; counts where there is none.
+class Cut {
+ public:
+  explicit Cut(float* memory) : memory_(memory) {}
+  float* floats(std::int64_t count) {
+    float* at = memory_ ? memory_ + used_ : nullptr;
+    used_ += (count + 15) / 16 * 16;
+    return at;
+  }
+  std::uint16_t* packed(std::int64_t edge, std::int64_t depth, std::int64_t panel) {
+    return reinterpret_cast<std::uint16_t*>(floats(bf16::packed_elements(edge, depth, panel) / 2));
+  }
+  std::size_t used() const { return static_cast<std::size_t>(used_); }
+
+ private:
+  float* memory_;
+  std::int64_t used_ = 0;
+};
+
+// c = a·b, or c += a·b, of packed operands. b's panels have room for b_pairs pairs.
+void multiply(const std::uint16_t* a, std::int64_t rows, const std::uint16_t* b,
+              std::int64_t b_pairs, std::int64_t columns, std::int64_t pairs, float* c,
+              std::int64_t c_stride, bool accumulate) {
+  for (std::int64_t column = 0; column < columns; column += kPanelOfB)
+    for (std::int64_t row = 0; row < rows; row += kPanelOfA)
+      bf16::multiply_panels(a + row * 2 * pairs, b + column * 2 * b_pairs, pairs,
+                            c + row * c_stride + column, c_stride, std::min(kPanelOfA, rows - row),
+                            std::min(kPanelOfB, columns - column), accumulate);
+}
+
+struct ForwardBuffers {
+  ForwardBuffers(Cut& cut, const AttentionShape& s)
+      : keys(cut.packed(s.key_length, s.head_dim, kPanelOfB)),
+        values(cut.packed(s.head_dim, s.key_length, kPanelOfB)),
+        queries(cut.packed(kQueries, s.head_dim, kPanelOfA)),
+        probabilities(cut.packed(kQueries, s.key_length, kPanelOfA)),
+        scores(cut.floats(kQueries * s.key_length)) {}
+  std::uint16_t *keys, *values;  // columns of q·kᵀ and p·v
+  std::uint16_t *queries, *probabilities;
+  float* scores;
+};
+
+struct BackwardBuffers {
+  BackwardBuffers(Cut& cut, const AttentionShape& s)
+      : keys(cut.packed(s.key_length, s.head_dim, kPanelOfB)),
+        values(cut.packed(s.key_length, s.head_dim, kPanelOfB)),
+        key_rows(cut.packed(s.head_dim, s.key_length, kPanelOfB)),
+        queries(cut.packed(kQueries, s.head_dim, kPanelOfA)),
+        query_rows(cut.packed(s.head_dim, kQueries, kPanelOfB)),
+        outputs(cut.packed(kQueries, s.head_dim, kPanelOfA)),
+        output_rows(cut.packed(s.head_dim, kQueries, kPanelOfB)),
+        by_query(cut.packed(kQueries, s.key_length, kPanelOfA)),
+        by_key(cut.packed(s.key_length, kQueries, kPanelOfA)),
+        scores(cut.floats(kQueries * s.key_length)),
+        dscores(cut.floats(kQueries * s.key_length)) {}
+  std::uint16_t *keys, *values, *key_rows;  // columns of q·kᵀ, dout·vᵀ, dscores·k
+  std::uint16_t *queries, *query_rows;      // rows of q·kᵀ, columns of dscoresᵀ·q
+  std::uint16_t *outputs, *output_rows;     // rows of dout·vᵀ, columns of pᵀ·dout
+  std::uint16_t *by_query, *by_key;         // scores or their gradients as rows of a product
+  float *scores, *dscores;
+};
+
+template <typename Buffers>
+std::size_t floats_of(const AttentionShape& s) {
+  Cut cut(nullptr);
+  Buffers counted(cut, s);
+  return cut.used();
+}
+
+struct BackwardHead {
+  const float *q, *k, *v, *out, *log_sum_exp, *dout;
+  float *dq, *dk, *dv;
+};
+
+// With P the probabilities, dP = dout·vᵀ and delta_i = Σ_d dout_id·out_id:
+// dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout.
+void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBlock& block,
+                    const BackwardHead& h, const BackwardBuffers& to) {
+  const std::int64_t width = s.head_dim, out_stride = s.query_heads * s.head_dim;
+  const std::int64_t depth_pairs = pairs_of(width), key_pairs = pairs_of(s.key_length);
+  const std::int64_t row_pairs = pairs_of(block.rows), block_pairs = pairs_of(block.keys);
+  const float* q = h.q + block.begin * s.query_stride;
+  const float* dout = h.dout + block.begin * out_stride;
+  const float* out = h.out + block.begin * out_stride;
+  const std::int64_t key_panels = block.key_begin * 2 * depth_pairs;
+  bf16::pack(deep(q, s.query_stride), 0, block.rows, 0, width, kPanelOfA, to.queries);
+  bf16::pack(flat(q, s.query_stride), 0, width, 0, block.rows, kPanelOfB, to.query_rows);
+  bf16::pack(deep(dout, out_stride), 0, block.rows, 0, width, kPanelOfA, to.outputs);
+  bf16::pack(flat(dout, out_stride), 0, width, 0, block.rows, kPanelOfB, to.output_rows);
+  multiply(to.queries, block.rows, to.keys + key_panels, depth_pairs, block.keys, depth_pairs,
+           to.scores, block.keys, false);
+  multiply(to.outputs, block.rows, to.values + key_panels, depth_pairs, block.keys, depth_pairs,
+           to.dscores, block.keys, false);
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    const float delta = kernels::dot(dout + i * out_stride, out + i * out_stride, width);
+    kernels::softmax_backward_row(to.scores + i * block.keys, to.dscores + i * block.keys,
+                                  block.keys, first_of(s, batch, block, i), end_of(s, block, i),
+                                  s.scale, h.log_sum_exp[block.begin + i], delta);
+  }
+  float* dk = h.dk + block.key_begin * s.key_stride;
+  float* dv = h.dv + block.key_begin * s.key_stride;
+  bf16::pack(deep(to.dscores, block.keys), 0, block.rows, 0, block.keys, kPanelOfA, to.by_query);
+  multiply(to.by_query, block.rows, to.key_rows + block.key_begin * kPanelOfB, key_pairs, width,
+           block_pairs, h.dq + block.begin * s.query_stride, s.query_stride, false);
+  bf16::pack(flat(to.dscores, block.keys), 0, block.keys, 0, block.rows, kPanelOfA, to.by_key);
+  multiply(to.by_key, block.keys, to.query_rows, row_pairs, width, row_pairs, dk, s.key_stride,
+           true);
+  bf16::pack(flat(to.scores, block.keys), 0, block.keys, 0, block.rows, kPanelOfA, to.by_key);
+  multiply(to.by_key, block.keys, to.output_rows, row_pairs, width, row_pairs, dv, s.key_stride,
+           true);
+}
+
+void check_heads(const AttentionShape& s) {
+  TROUPE_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "heads {} and {}",
+               s.query_heads, s.key_heads);
+  TROUPE_CHECK(s.query_length <= s.key_length, "lengths {} and {}", s.query_length, s.key_length);
+}
+
+}  // namespace
+
+bool attends_in_bf16(const AttentionShape& s) {
+  return s.arithmetic == Arithmetic::kBf16 && s.query_length >= kQueriesMin;
+}
+
+void bf16_attention_forward(Arena& arena, SlotWorkspaces& workspaces, const AttentionShape& s,
+                            const float* q, const float* k, const float* v, float* out,
+                            float* log_sum_exp) {
+  check_heads(s);
+  const std::int64_t width = s.head_dim, out_stride = s.query_heads * width;
+  const std::int64_t depth_pairs = pairs_of(width), key_pairs = pairs_of(s.key_length);
+  const std::size_t floats = floats_of<ForwardBuffers>(s);
+  arena.parallel_for(s.batch * s.query_heads, [&](std::int64_t tile, int slot) {
+    Cut cut(workspaces.floats(slot, floats));
+    const ForwardBuffers to(cut, s);
+    const std::int64_t batch = tile / s.query_heads, head = tile % s.query_heads;
+    const std::int64_t key_offset =
+        batch * s.key_batch_stride + head / (s.query_heads / s.key_heads) * width;
+    bf16::pack(deep(k + key_offset, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.keys);
+    bf16::pack(flat(v + key_offset, s.key_stride), 0, width, 0, s.key_length, kPanelOfB, to.values);
+    for (std::int64_t begin = 0; begin < s.query_length; begin += kQueries) {
+      const QueryBlock block = block_of(s, batch, begin);
+      const std::int64_t row = batch * s.query_length + begin;
+      float* out_rows = out + row * out_stride + head * width;
+      bf16::pack(deep(q + row * s.query_stride + head * width, s.query_stride), 0, block.rows, 0,
+                 width, kPanelOfA, to.queries);
+      multiply(to.queries, block.rows, to.keys + block.key_begin * 2 * depth_pairs, depth_pairs,
+               block.keys, depth_pairs, to.scores, block.keys, false);
+      float inverse_sums[kQueries];
+      for (std::int64_t i = 0; i < block.rows; ++i) {
+        const float lse = kernels::softmax_row(to.scores + i * block.keys, block.keys,
+                                               first_of(s, batch, block, i), end_of(s, block, i),
+                                               s.scale, &inverse_sums[i]);
+        if (log_sum_exp)
+          log_sum_exp[(batch * s.query_heads + head) * s.query_length + begin + i] = lse;
+      }
+      bf16::pack(deep(to.scores, block.keys), 0, block.rows, 0, block.keys, kPanelOfA,
+                 to.probabilities);
+      multiply(to.probabilities, block.rows, to.values + block.key_begin * kPanelOfB, key_pairs,
+               width, pairs_of(block.keys), out_rows, out_stride, false);
+      for (std::int64_t i = 0; i < block.rows; ++i)
+        kernels::scale_row(out_rows + i * out_stride, inverse_sums[i], width);
+    }
+  });
+}
+
+void bf16_attention_backward(Arena& arena, SlotWorkspaces& workspaces, const AttentionShape& s,
+                             const float* q, const float* k, const float* v, const float* out,
+                             const float* log_sum_exp, const float* dout, float* dq, float* dk,
+                             float* dv) {
+  check_heads(s);
+  TROUPE_CHECK(s.query_length == s.key_length, "lengths {} and {}", s.query_length, s.key_length);
+  const std::int64_t width = s.head_dim, group = s.query_heads / s.key_heads;
+  const std::size_t floats = floats_of<BackwardBuffers>(s);
+  arena.parallel_for(s.batch * s.key_heads, [&](std::int64_t tile, int slot) {
+    Cut cut(workspaces.floats(slot, floats));
+    const BackwardBuffers to(cut, s);
+    const std::int64_t batch = tile / s.key_heads, key_head = tile % s.key_heads;
+    const std::int64_t key_offset = batch * s.key_batch_stride + key_head * width;
+    for (std::int64_t row = 0; row < s.key_length; ++row) {
+      std::fill_n(dk + key_offset + row * s.key_stride, width, 0.0f);
+      std::fill_n(dv + key_offset + row * s.key_stride, width, 0.0f);
+    }
+    bf16::pack(deep(k + key_offset, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.keys);
+    bf16::pack(deep(v + key_offset, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.values);
+    bf16::pack(flat(k + key_offset, s.key_stride), 0, width, 0, s.key_length, kPanelOfB,
+               to.key_rows);
+    for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
+      const std::int64_t q_offset = batch * s.query_length * s.query_stride + head * width;
+      const std::int64_t out_offset = (batch * s.query_length * s.query_heads + head) * width;
+      const BackwardHead h{q + q_offset,
+                           k + key_offset,
+                           v + key_offset,
+                           out + out_offset,
+                           log_sum_exp + (batch * s.query_heads + head) * s.query_length,
+                           dout + out_offset,
+                           dq + q_offset,
+                           dk + key_offset,
+                           dv + key_offset};
+      for (std::int64_t begin = 0; begin < s.query_length; begin += kQueries)
+        backward_block(s, batch, block_of(s, batch, begin), h, to);
+    }
+  });
+}
+
+}  // namespace troupe::train
