@@ -14,7 +14,6 @@ namespace {
 
 // Pieces up to this are gathered; larger ones go to the kernel as they lie.
 constexpr std::size_t kGatherBytes = 8192;
-constexpr int kSocketBufferBytes = 4 << 20;
 // A peer's machine that vanished without a word is given up after this.
 constexpr int kUnansweredMs = 10'000;
 
@@ -25,7 +24,27 @@ void set_option(int socket, int level, int option, int value) {
 
 }  // namespace
 
-TcpLink::TcpLink(UniqueFd socket) : socket_(std::move(socket)) {
+bool within_machine(int socket) {
+  sockaddr_storage mine{}, theirs{};
+  socklen_t my_size = sizeof mine, their_size = sizeof theirs;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&mine), &my_size) != 0 ||
+      ::getpeername(socket, reinterpret_cast<sockaddr*>(&theirs), &their_size) != 0 ||
+      mine.ss_family != theirs.ss_family)
+    return false;
+  if (mine.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(mine).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(theirs).sin_addr.s_addr;
+  if (mine.ss_family == AF_INET6)
+    return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(mine).sin6_addr,
+                       &reinterpret_cast<const sockaddr_in6&>(theirs).sin6_addr,
+                       sizeof(in6_addr)) == 0;
+  // A relay that encrypts, for one.
+  return false;
+}
+
+// The kernel grows the socket's buffers with what is under way, further than it lets a process ask
+// for (net.core.rmem_max); asking would end that.
+TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_(near) {
   const int fd = socket_.get();
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -34,8 +53,6 @@ TcpLink::TcpLink(UniqueFd socket) : socket_(std::move(socket)) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 3);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
-  set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
   capacity_ = kChunksBuffered * (kChunkBytes + kStreamAlignment);
   buffer_.resize(capacity_ + kStreamAlignment);
   const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
