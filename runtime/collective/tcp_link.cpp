@@ -14,6 +14,7 @@ namespace {
 
 // Pieces up to this are gathered; larger ones go to the kernel as they lie.
 constexpr std::size_t kGatherBytes = 8192;
+constexpr int kSocketBufferBytes = 4 << 20;
 // A peer's machine that vanished without a word is given up after this.
 constexpr int kUnansweredMs = 10'000;
 
@@ -42,8 +43,6 @@ bool within_machine(int socket) {
   return false;
 }
 
-// The kernel grows the socket's buffers with what is under way, further than it lets a process ask
-// for (net.core.rmem_max); asking would end that.
 TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_(near) {
   const int fd = socket_.get();
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -53,6 +52,8 @@ TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 3);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
   capacity_ = kChunksBuffered * (kChunkBytes + kStreamAlignment);
   buffer_.resize(capacity_ + kStreamAlignment);
   const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());

@@ -1,9 +1,9 @@
 #pragma once
 // A peer on another node: one non-blocking stream socket. Internal.
 //
-// Between machines as much is under way as the kernel's windows let through. Within one machine
-// (nodes that share it) there is no way to fill, and what is received soon after it was sent is
-// still in the caches.
+// Between machines a way has to be filled: reduced chunks follow the unreduced ones at a distance.
+// Within one machine (nodes that share it) they follow at once; limiting what is under way there
+// made sleeps, and was slower than the sockets' own limit.
 
 #include <vector>
 
@@ -28,7 +28,7 @@ class TcpLink final : public Link {
   void consume(std::size_t count) override;
   std::size_t receive(std::span<std::byte> out) override;
   bool broken() const override { return broken_; }
-  std::size_t ahead_bytes() const override { return (near_ ? 4 : 64) * kChunkBytes; }
+  std::size_t ahead_bytes() const override { return near_ ? SIZE_MAX / 2 : 64 * kChunkBytes; }
   std::size_t lag_chunks() const override { return near_ ? 2 : 32; }
   int socket() const override { return socket_.get(); }
   short poll_events(bool sending) const override {
