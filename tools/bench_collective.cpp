@@ -83,11 +83,44 @@ double with_ranks(const std::vector<int>& nodes, Duration spin, bool pin,
   return result;
 }
 
-void large(const char* transport, const std::vector<int>& nodes, std::size_t count) {
+// Floats in memory that the peers may read in place, or in this rank's own.
+class Buffer {
+ public:
+  Buffer(Communicator& c, std::size_t count, bool registered) {
+    if (!registered) {
+      own_.assign(count, 1.0f);
+      floats_ = own_;
+      return;
+    }
+    segment_ =
+        memory::Segment::create("bench-buffer", count * sizeof(float), memory::Populate::kNow)
+            .value();
+    floats_ = {reinterpret_cast<float*>(segment_.data()), count};
+    std::fill(floats_.begin(), floats_.end(), 1.0f);
+    must(c.register_segment(segment_));
+  }
+  std::span<float> floats() const { return floats_; }
+
+ private:
+  std::vector<float> own_;
+  memory::Segment segment_;
+  std::span<float> floats_;
+};
+
+struct Large {
+  const char* name;
+  std::vector<int> nodes;
+  Duration spin{0};
+  bool registered = false;
+};
+
+void large(const Large& how, std::size_t count) {
   const double gigabytes = static_cast<double>(count) * sizeof(float) / 1e9;
   const auto timed = [&](const char* name, auto operation) {
-    const double time = with_ranks(nodes, Duration{0}, false, [&](Communicator& c) {
-      std::vector<float> whole(count, 1.0f), shard(count / 2, 1.0f);
+    const double time = with_ranks(how.nodes, how.spin, false, [&](Communicator& c) {
+      const Buffer whole_buffer(c, count, how.registered);
+      const Buffer shard_buffer(c, count / 2, how.registered);
+      const std::span<float> whole = whole_buffer.floats(), shard = shard_buffer.floats();
       const std::vector<std::size_t> counts(2, count / 2);
       std::vector<double> times;
       for (int i = 0; i < kRepeats; ++i) {
@@ -96,23 +129,22 @@ void large(const char* transport, const std::vector<int>& nodes, std::size_t cou
       }
       return median(times);
     });
-    std::printf("%s_%s %.2f GB/s\n", name, transport, gigabytes / time);
+    std::printf("%s_%s %.2f GB/s\n", name, how.name, gigabytes / time);
     std::fflush(stdout);
   };
-  using Floats = std::vector<float>;
+  using Floats = std::span<float>;
   using Counts = std::vector<std::size_t>;
-  timed("all_reduce", [](Communicator& c, Floats& whole, Floats&, const Counts&) {
-    return c.all_reduce(std::span(whole));
+  timed("all_reduce",
+        [](Communicator& c, Floats whole, Floats, const Counts&) { return c.all_reduce(whole); });
+  timed("reduce_scatter", [](Communicator& c, Floats whole, Floats shard, const Counts& counts) {
+    return c.reduce_scatter(std::span<const float>(whole), shard, counts);
   });
-  timed("reduce_scatter", [](Communicator& c, Floats& whole, Floats& shard, const Counts& counts) {
-    return c.reduce_scatter(std::span<const float>(whole), std::span(shard), counts);
-  });
-  timed("all_gather", [](Communicator& c, Floats& whole, Floats& shard, const Counts& counts) {
-    return c.all_gather(std::span<const float>(shard), std::span(whole), counts);
+  timed("all_gather", [](Communicator& c, Floats whole, Floats shard, const Counts& counts) {
+    return c.all_gather(std::span<const float>(shard), whole, counts);
   });
   // Half of each rank's buffer changes places, and comes to lie beside what stayed.
-  timed("all_to_all", [](Communicator& c, Floats& whole, Floats&, const Counts& counts) {
-    static Floats received(whole.size());
+  timed("all_to_all", [](Communicator& c, Floats whole, Floats, const Counts& counts) {
+    static std::vector<float> received(whole.size());
     return c.all_to_all(std::span<const float>(whole), std::span(received), counts);
   });
 }
@@ -138,6 +170,32 @@ void latency(const char* name, const std::vector<int>& nodes, Duration spin, boo
   std::fflush(stdout);
 }
 
+// What the memory allows: two processes that add their halves and write the sum into both buffers,
+// with nothing around it.
+void naive_exchange(std::size_t count) {
+  memory::Segment shared =
+      memory::Segment::create("bench-naive", 2 * count * sizeof(float), memory::Populate::kNow)
+          .value();
+  auto* const floats = reinterpret_cast<float*>(shared.data());
+  const double time =
+      with_ranks({0, 0}, std::chrono::milliseconds(10), false, [&](Communicator& c) {
+        const std::size_t begin = c.rank() == 0 ? 0 : count / 2;
+        float* const __restrict a = floats + begin;
+        float* const __restrict b = floats + count + begin;
+        std::vector<double> times;
+        for (int i = 0; i < kRepeats; ++i) {
+          must(c.barrier());
+          times.push_back(seconds_of([&] {
+            for (std::size_t k = 0; k < count / 2; ++k) a[k] = b[k] = a[k] + b[k];
+            must(c.barrier());
+          }));
+        }
+        return median(times);
+      });
+  std::printf("naive_exchange %.2f GB/s\n",
+              static_cast<double>(count) * sizeof(float) / 1e9 / time);
+}
+
 void memcpy_rate(std::size_t bytes) {
   std::vector<char> from(bytes, 1), to(bytes, 2);
   std::vector<double> times;
@@ -156,8 +214,12 @@ int main(int argc, char** argv) {
   }
   const auto count = static_cast<std::size_t>(mib) * (1 << 20) / sizeof(float);
   memcpy_rate(count * sizeof(float));
-  large("shm", {0, 0}, count);
-  large("tcp", {0, 1}, count);
+  naive_exchange(count);
+  constexpr auto kSpin = std::chrono::milliseconds(10);
+  large({.name = "registered_spin", .nodes = {0, 0}, .spin = kSpin, .registered = true}, count);
+  large({.name = "registered", .nodes = {0, 0}, .registered = true}, count);
+  large({.name = "shm", .nodes = {0, 0}}, count);
+  large({.name = "tcp", .nodes = {0, 1}}, count);
   latency("all_reduce_4_bytes_2_ranks_spin", {0, 0}, std::chrono::milliseconds(10), true, 20'000);
   latency("all_reduce_4_bytes_2_ranks_futex", {0, 0}, Duration{0}, false, 2'000);
   latency("all_reduce_4_bytes_4_ranks_futex", {0, 0, 0, 0}, Duration{0}, false, 2'000);

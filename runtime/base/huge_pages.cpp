@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 
 namespace troupe {
@@ -18,10 +19,18 @@ std::byte* allocate_huge(std::size_t bytes) {
   // not.
   void* data = nullptr;
   if (::posix_memalign(&data, align, std::max(bytes, kPageBytes)) != 0) return nullptr;
-  const std::size_t whole = bytes / kHugePageBytes * kHugePageBytes;
+  auto* const begin = static_cast<std::byte*>(data);
+  advise_huge({begin, bytes});
+  return begin;
+}
+
+void advise_huge(std::span<std::byte> mapping) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(mapping.data());
+  const auto first = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const auto last = (begin + mapping.size()) / kHugePageBytes * kHugePageBytes;
   // Advice: what refuses it works on.
-  if (whole > 0) static_cast<void>(::madvise(data, whole, MADV_HUGEPAGE));
-  return static_cast<std::byte*>(data);
+  if (first < last)
+    static_cast<void>(::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE));
 }
 
 void free_huge(std::byte* data) { std::free(data); }

@@ -17,6 +17,8 @@ inline constexpr std::size_t kHugePageBytes = 2u << 20;
 // Null where there is no memory. Only whole huge pages within `bytes` are asked for, so that the
 // buffer takes no more memory than it would in small ones.
 std::byte* allocate_huge(std::size_t bytes);
+// Asks for huge pages for the whole ones within a mapping.
+void advise_huge(std::span<std::byte> mapping);
 void free_huge(std::byte* data);
 
 struct FreeHuge {

@@ -14,7 +14,7 @@ namespace troupe::collective {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x4c4f4345'50555254;  // "TRUPECOL"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 // The first bytes on every link, in both directions.
 struct Greeting {
@@ -27,9 +27,10 @@ struct Greeting {
   std::uint64_t ring_count;  // of the sender's segment, where same_node
   std::uint64_t ring_bytes;
   std::uint64_t ring_index;  // the ring in it that leads to the receiver
+  std::uint64_t near;        // without same_node: the sender sees both ends on one machine
   char name[kNameBytes];
 };
-static_assert(sizeof(Greeting) == 120);
+static_assert(sizeof(Greeting) == 128);
 
 Status check_options(const CommunicatorOptions& options, const std::vector<PeerLink>& links) {
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size)
@@ -140,6 +141,7 @@ class Former {
     greeting.ring_count = plan_.ring_count;
     greeting.ring_bytes = plan_.ring_bytes;
     greeting.ring_index = ring;
+    greeting.near = !link.same_node && within_machine(link.socket.get()) ? 1 : 0;
     std::memcpy(greeting.name, options_.name.data(), options_.name.size());
     return greeting;
   }
@@ -158,13 +160,15 @@ class Former {
     Greeting theirs;
     TROUPE_RETURN_IF_ERROR(memory::receive_all(
         link.socket.get(), std::as_writable_bytes(std::span(&theirs, 1)), deadline_));
-    TROUPE_RETURN_IF_ERROR(check_greeting(theirs, greeting(link, ring), link.rank));
+    const Greeting mine = greeting(link, ring);
+    TROUPE_RETURN_IF_ERROR(check_greeting(theirs, mine, link.rank));
     Peer peer;
     peer.rank = link.rank;
     if (link.same_node) {
       TROUPE_RETURN_IF_ERROR(attach(link, theirs, ring, peer));
     } else {
-      peer.link = std::make_unique<TcpLink>(std::move(link.socket));
+      peer.link =
+          std::make_unique<TcpLink>(std::move(link.socket), theirs.near != 0 && mine.near != 0);
     }
     formed_.peers.push_back(std::move(peer));
     return {};

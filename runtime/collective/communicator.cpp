@@ -30,7 +30,7 @@ std::string_view data_type_name(DataType type) {
 
 std::string_view operation_name(Operation operation) {
   constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                         "barrier",    "all_to_all",     "gather"};
+                                         "barrier",    "all_to_all",     "gather",     "register"};
   static_assert(std::size(kNames) == kOperationCount);
   const auto index = static_cast<std::size_t>(operation);
   return index < std::size(kNames) ? kNames[index] : "unknown";

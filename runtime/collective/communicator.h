@@ -31,6 +31,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/operation_observer.h"
+#include "runtime/memory/segment.h"
 
 namespace troupe::collective {
 
@@ -61,8 +62,9 @@ enum class Operation : std::uint8_t {
   kBarrier = 4,
   kAllToAll = 5,
   kGather = 6,
+  kRegister = 7,
 };
-inline constexpr std::size_t kOperationCount = 7;
+inline constexpr std::size_t kOperationCount = 8;
 std::string_view operation_name(Operation operation);
 
 template <typename T>
@@ -95,6 +97,8 @@ struct OperationCounters {
   // What went into links, headers and padding included.
   std::uint64_t wire_bytes_sent = 0;
   std::uint64_t wire_bytes_received = 0;
+  // What this rank read of others' registered memory where it lies.
+  std::uint64_t bytes_read_in_place = 0;
 };
 using Counters = std::array<OperationCounters, kOperationCount>;  // by Operation
 
@@ -135,6 +139,23 @@ class Communicator {
                         DataType type, int root, Deadline deadline) = 0;
   // Returns once every rank has entered.
   virtual Status barrier(Deadline deadline) = 0;
+
+  // Lets the other ranks of this node read `segment` where it lies: from now on all_reduce,
+  // reduce_scatter, all_gather and all_to_all among ranks of one node move nothing through links
+  // where the whole buffer (`data`, the input, the output of all_gather, the input) lies in
+  // registered memory. It must do so on all ranks of an operation or on none (kProtocol, naming
+  // both). Called on the outermost communicator, by all its ranks like an operation, each with a
+  // segment of its own, or with an invalid one where it has none; sizes may differ. Peers map it
+  // read-only until it is unregistered there or their communicator ends. A rank whose
+  // operation fails may use its memory at once: who still reads there fails, too.
+  // Errors: kInvalidArgument (a subgroup); what ends the communicator: kOutOfMemory, kProtocol (a
+  // peer's segment is not sealed).
+  virtual Status register_segment(const memory::Segment& segment, Deadline deadline) = 0;
+
+  // Ends that, for memory that goes before its communicator does: from now on it is like any other.
+  // By all ranks at the same place among their operations; nothing is sent. A segment that is not
+  // registered is let be.
+  virtual void unregister_segment(const memory::Segment& segment) = 0;
 
   // A communicator over some of the ranks: ranks[i], as this communicator numbers them, is rank i
   // of the subgroup; this rank is among them. Every member makes the same call, between operations;
@@ -190,6 +211,9 @@ class Communicator {
     return gather(input.data(), output.data(), counts, data_type_of<T>(), root, deadline_of(when));
   }
   Status barrier() { return barrier(deadline_of({})); }
+  Status register_segment(const memory::Segment& segment) {
+    return register_segment(segment, deadline_of({}));
+  }
 
  protected:
   Deadline deadline_of(const When& when) const {

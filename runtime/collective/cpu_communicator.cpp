@@ -1,6 +1,7 @@
 #include "runtime/collective/cpu_communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -8,7 +9,9 @@
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "runtime/collective/bootstrap.h"
+#include "runtime/collective/exchange.h"
 #include "runtime/collective/progress.h"
+#include "runtime/memory/unix_socket.h"
 
 namespace troupe::collective {
 namespace {
@@ -16,9 +19,9 @@ namespace {
 // Up to here an all-reduce sends everything to everybody and each rank sums: one message's latency
 // instead of two. Same tree, same bits.
 constexpr std::size_t kSmallBytes = 4096;
-// A shard's reduced chunk is sent this many chunks behind the unreduced ones, so that neither
-// direction waits for the other.
-constexpr std::size_t kGatherLag = 2;
+// From here on memory that all ranks have registered is read in place; below that, copying through
+// the link costs less than the second message, which says that all have read.
+constexpr std::size_t kInPlaceBytes = 8u << 10;
 
 // What a communicator and its subgroups have in common.
 struct Shared {
@@ -62,25 +65,30 @@ class CpuCommunicator final : public Communicator {
   Status gather(const void* input, void* output, std::span<const std::size_t> counts, DataType type,
                 int root, Deadline deadline) override;
   Status barrier(Deadline deadline) override;
+  Status register_segment(const memory::Segment& segment, Deadline deadline) override;
+  void unregister_segment(const memory::Segment& segment) override {
+    if (segment.valid()) engine_.registered().remove(segment.data());
+  }
 
  private:
-  // Byte ranges of the shards, by rank.
-  struct Shard {
-    std::size_t begin, bytes;
-  };
+  // whole: the buffer that peers read where it lies if it is registered, (count); null: there is
+  // none.
   Status begin(Operation operation, std::size_t count, std::size_t counts_hash, DataType type,
-               ReduceOp op, int root);
+               ReduceOp op, int root, const void* whole = nullptr);
   Status finish(Operation operation, DataType type, ReduceOp op, bool small, Deadline deadline,
                 std::uint64_t algorithm_bytes);
+  Status conclude(Operation operation, Status status, std::uint64_t algorithm_bytes);
   // What observers call the group.
   std::string_view group_name() const {
     return group_.id == 0 ? std::string_view() : std::string_view(group_.name);
   }
   void ends(Operation operation, bool ok);
   void set_shards(std::span<const std::size_t> counts, DataType type);
-  // The exchange all the sharded operations are made of. source: (all), out: this rank's shard;
-  // gathered: (all) or null where shards stay with their owners; reduce: false for a gather alone.
-  void schedule(const std::byte* source, std::byte* out, std::byte* gathered, bool reduce);
+  void schedule(const Exchange& exchange) {
+    (in_place_ ? schedule_in_place : schedule_exchange)(engine_, group_, exchange);
+  }
+  Status pass_descriptor(const memory::Segment& segment, Deadline deadline);
+  Status adopt_segments(const memory::Segment& own, std::span<const std::uint64_t> sizes);
   std::size_t total_bytes() const { return shards_.back().begin + shards_.back().bytes; }
   const Shard& shard_of(int rank) const { return shards_[static_cast<std::size_t>(rank)]; }
   const Shard& own() const { return shard_of(group_.rank); }
@@ -90,19 +98,10 @@ class CpuCommunicator final : public Communicator {
   Engine& engine_;
   const Group group_;
   std::uint64_t sequence_ = 0;
+  bool in_place_ = false;  // the operation that was begun
   std::vector<Shard> shards_;
   Counters counters_{};
 };
-
-// Lists one stream of consecutive bytes, in chunks.
-void send_in_chunks(Peer& peer, const std::byte* data, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += kChunkBytes)
-    peer.sends.push_back({data + at, std::min(kChunkBytes, bytes - at), -1});
-}
-void receive_in_chunks(Peer& peer, std::byte* out, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += kChunkBytes)
-    peer.receives.push_back({out + at, std::min(kChunkBytes, bytes - at), -1});
-}
 
 Status check_shards(std::string_view operation, std::span<const std::size_t> counts,
                     int world_size) {
@@ -118,7 +117,7 @@ Status check_root(std::string_view operation, int root, int world_size) {
 }
 
 Status CpuCommunicator::begin(Operation operation, std::size_t count, std::size_t counts_hash,
-                              DataType type, ReduceOp op, int root) {
+                              DataType type, ReduceOp op, int root, const void* whole) {
   // It may throw: nothing is begun yet.
   if (OperationObserver* observer = engine_.observer())
     observer->begins(operation, group_name(), sequence_ + 1, count * size_of(type));
@@ -133,6 +132,11 @@ Status CpuCommunicator::begin(Operation operation, std::size_t count, std::size_
   header.type = static_cast<std::uint8_t>(type);
   header.op = static_cast<std::uint8_t>(op);
   header.root = static_cast<std::uint32_t>(root);
+  const std::size_t bytes = count * size_of(type);
+  // All ranks come to the same answer: whether memory is registered is the same on all of them.
+  if (whole != nullptr && bytes >= kInPlaceBytes && group_.on_one_node)
+    header.place = engine_.registered().place_of(whole, bytes);
+  in_place_ = header.place != 0;
   Status status = engine_.begin(header, group_);
   if (!status.ok()) {
     shared_->busy.store(false);
@@ -151,13 +155,18 @@ void CpuCommunicator::ends(Operation operation, bool ok) {
 
 Status CpuCommunicator::finish(Operation operation, DataType type, ReduceOp op, bool small,
                                Deadline deadline, std::uint64_t algorithm_bytes) {
-  Status status = engine_.run(type, op, small, deadline);
+  return conclude(operation, engine_.run(type, op, small, deadline), algorithm_bytes);
+}
+
+Status CpuCommunicator::conclude(Operation operation, Status status,
+                                 std::uint64_t algorithm_bytes) {
   OperationCounters& counter = counters_[static_cast<std::size_t>(operation)];
   ++counter.calls;
   counter.algorithm_bytes_sent += algorithm_bytes;
   for (Peer* peer : group_.peers) {
     counter.wire_bytes_sent += std::exchange(peer->bytes_sent, 0);
     counter.wire_bytes_received += std::exchange(peer->bytes_received, 0);
+    counter.bytes_read_in_place += std::exchange(peer->bytes_read, 0);
   }
   shared_->busy.store(false);
   ends(operation, status.ok());
@@ -173,48 +182,11 @@ void CpuCommunicator::set_shards(std::span<const std::size_t> counts, DataType t
   }
 }
 
-void CpuCommunicator::schedule(const std::byte* source, std::byte* out, std::byte* gathered,
-                               bool reduce) {
-  const auto chunks = [](const Shard& shard) {
-    return (shard.bytes + kChunkBytes - 1) / kChunkBytes;
-  };
-  const auto chunk_bytes = [](const Shard& shard, std::size_t k) {
-    return std::min(kChunkBytes, shard.bytes - k * kChunkBytes);
-  };
-  const Shard mine = own();
-  const std::size_t lag = reduce ? kGatherLag : 0;
-  if (reduce)
-    for (std::size_t k = 0; k < chunks(mine); ++k)
-      engine_.reductions().push_back(
-          {source + mine.begin + k * kChunkBytes, out + k * kChunkBytes, chunk_bytes(mine, k)});
-  for (Peer* member : group_.peers) {
-    Peer& peer = *member;
-    const Shard theirs = shard_of(peer.group_rank);
-    const std::size_t steps = std::max(chunks(mine), chunks(theirs)) + lag;
-    // Both sides walk the same steps, so their lists match piece for piece.
-    for (std::size_t k = 0; k < steps; ++k) {
-      const std::size_t at = k * kChunkBytes;
-      if (reduce && k < chunks(theirs))
-        peer.sends.push_back({source + theirs.begin + at, chunk_bytes(theirs, k), -1});
-      if (reduce && k < chunks(mine))
-        peer.receives.push_back({nullptr, chunk_bytes(mine, k), static_cast<int>(k)});
-      if (gathered == nullptr || k < lag) continue;
-      const std::size_t g = k - lag, gathered_at = g * kChunkBytes;
-      if (g < chunks(mine))
-        peer.sends.push_back(
-            {out + gathered_at, chunk_bytes(mine, g), reduce ? static_cast<int>(g) : -1});
-      if (g < chunks(theirs))
-        peer.receives.push_back(
-            {gathered + theirs.begin + gathered_at, chunk_bytes(theirs, g), -1});
-    }
-  }
-}
-
 Status CpuCommunicator::all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
                                    Deadline deadline) {
   auto* bytes = static_cast<std::byte*>(data);
   const std::size_t size = count * size_of(type);
-  TROUPE_RETURN_IF_ERROR(begin(Operation::kAllReduce, count, 0, type, op, 0));
+  TROUPE_RETURN_IF_ERROR(begin(Operation::kAllReduce, count, 0, type, op, 0, data));
   shards_.clear();
   std::size_t at = 0;
   for (int r = 0; r < world_size(); ++r) {
@@ -227,11 +199,11 @@ Status CpuCommunicator::all_reduce(void* data, std::size_t count, DataType type,
   if (small && size != 0) {
     engine_.reductions().push_back({bytes, bytes, size});
     for (Peer* peer : group_.peers) {
-      peer->sends.push_back({bytes, size, -1});
+      peer->sends.push_back({bytes, size, kAtOnce});
       peer->receives.push_back({nullptr, size, 0});
     }
   } else if (!small) {
-    schedule(bytes, bytes + own().begin, bytes, true);
+    schedule({shards_, bytes, bytes + own().begin, bytes, true});
   }
   return finish(Operation::kAllReduce, type, op, small, deadline, algorithm_bytes);
 }
@@ -242,14 +214,14 @@ Status CpuCommunicator::reduce_scatter(const void* input, void* output,
   TROUPE_RETURN_IF_ERROR(check_shards("reduce_scatter", counts, world_size()));
   const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   TROUPE_RETURN_IF_ERROR(
-      begin(Operation::kReduceScatter, total, xxh3_64(std::as_bytes(counts)), type, op, 0));
+      begin(Operation::kReduceScatter, total, xxh3_64(std::as_bytes(counts)), type, op, 0, input));
   set_shards(counts, type);
   const auto* source = static_cast<const std::byte*>(input);
   auto* out = static_cast<std::byte*>(output);
   if (world_size() == 1 && total != 0) {
     if (out != source) std::memmove(out, source, total_bytes());
   } else {
-    schedule(source, out, nullptr, true);
+    schedule({shards_, source, out, nullptr, true});
   }
   return finish(Operation::kReduceScatter, type, op, false, deadline, total_bytes() - own().bytes);
 }
@@ -259,13 +231,13 @@ Status CpuCommunicator::all_gather(const void* input, void* output,
                                    Deadline deadline) {
   TROUPE_RETURN_IF_ERROR(check_shards("all_gather", counts, world_size()));
   const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  TROUPE_RETURN_IF_ERROR(
-      begin(Operation::kAllGather, total, xxh3_64(std::as_bytes(counts)), type, ReduceOp::kSum, 0));
+  TROUPE_RETURN_IF_ERROR(begin(Operation::kAllGather, total, xxh3_64(std::as_bytes(counts)), type,
+                               ReduceOp::kSum, 0, output));
   set_shards(counts, type);
   auto* gathered = static_cast<std::byte*>(output);
   std::byte* slot = gathered + own().begin;
   if (input != slot && own().bytes != 0) std::memmove(slot, input, own().bytes);
-  schedule(nullptr, slot, gathered, false);
+  schedule({shards_, nullptr, slot, gathered, false});
   return finish(Operation::kAllGather, type, ReduceOp::kSum, false, deadline,
                 others() * own().bytes);
 }
@@ -290,8 +262,8 @@ Status CpuCommunicator::all_to_all(const void* input, void* output,
                                    Deadline deadline) {
   TROUPE_RETURN_IF_ERROR(check_shards("all_to_all", counts, world_size()));
   const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  TROUPE_RETURN_IF_ERROR(
-      begin(Operation::kAllToAll, total, xxh3_64(std::as_bytes(counts)), type, ReduceOp::kSum, 0));
+  TROUPE_RETURN_IF_ERROR(begin(Operation::kAllToAll, total, xxh3_64(std::as_bytes(counts)), type,
+                               ReduceOp::kSum, 0, input));
   set_shards(counts, type);
   const auto* source = static_cast<const std::byte*>(input);
   auto* out = static_cast<std::byte*>(output);
@@ -300,8 +272,14 @@ Status CpuCommunicator::all_to_all(const void* input, void* output,
   if (mine.bytes != 0) std::memcpy(out + slot(rank()), source + mine.begin, mine.bytes);
   for (Peer* peer : group_.peers) {
     const Shard theirs = shard_of(peer->group_rank);
+    std::byte* const target = out + slot(peer->group_rank);
+    if (in_place_) {
+      read_in_chunks(*peer, target, mine.begin, mine.bytes);
+      say_read(*peer);
+      continue;
+    }
     if (theirs.bytes != 0) send_in_chunks(*peer, source + theirs.begin, theirs.bytes);
-    if (mine.bytes != 0) receive_in_chunks(*peer, out + slot(peer->group_rank), mine.bytes);
+    if (mine.bytes != 0) receive_in_chunks(*peer, target, mine.bytes);
   }
   return finish(Operation::kAllToAll, type, ReduceOp::kSum, false, deadline,
                 total_bytes() - mine.bytes);
@@ -357,6 +335,65 @@ Result<std::unique_ptr<Communicator>> CpuCommunicator::subgroup(std::span<const 
   shared_->busy.store(false);
   return std::unique_ptr<Communicator>(
       std::make_unique<CpuCommunicator>(shared_, std::move(group)));
+}
+
+Status CpuCommunicator::register_segment(const memory::Segment& segment, Deadline deadline) {
+  if (group_.id != 0)
+    return error(Code::kInvalidArgument,
+                 "a segment is registered with the outermost communicator, not with group '{}'",
+                 group_.name)
+        .with("rank", shared_->options.rank);
+  TROUPE_RETURN_IF_ERROR(begin(Operation::kRegister, 0, 0, DataType::kUint8, ReduceOp::kSum, 0));
+  std::vector<std::uint64_t> sizes(group_.ranks.size());
+  const auto size_at = [&](int rank) {
+    return reinterpret_cast<std::byte*>(&sizes[static_cast<std::size_t>(rank)]);
+  };
+  sizes[static_cast<std::size_t>(rank())] = segment.size();
+  for (Peer* peer : group_.peers) {
+    send_in_chunks(*peer, size_at(rank()), sizeof sizes[0]);
+    receive_in_chunks(*peer, size_at(peer->rank), sizeof sizes[0]);
+  }
+  // Descriptors go first: whoever knows a segment's size finds its descriptor.
+  Status status = pass_descriptor(segment, deadline);
+  if (!status.ok()) return conclude(Operation::kRegister, engine_.give_up(std::move(status)), 0);
+  status = engine_.run(DataType::kUint8, ReduceOp::kSum, true, deadline);
+  if (status.ok()) {
+    status = adopt_segments(segment, sizes);
+    if (!status.ok()) status = engine_.give_up(std::move(status));
+  }
+  return conclude(Operation::kRegister, std::move(status), others() * sizeof sizes[0]);
+}
+
+Status CpuCommunicator::pass_descriptor(const memory::Segment& segment, Deadline deadline) {
+  if (!segment.valid()) return {};
+  const std::array<int, 1> fds{segment.fd()};
+  const std::byte marker{1};
+  for (const Peer* peer : group_.peers) {
+    if (!peer->segment.valid()) continue;
+    Status sent = memory::send_with_fds(peer->link->socket(), {&marker, 1}, fds, deadline);
+    if (!sent.ok())
+      return sent.prefixed(fmt::format("passing a segment to rank {}", peer->rank))
+          .with("peer", peer->rank);
+  }
+  return {};
+}
+
+Status CpuCommunicator::adopt_segments(const memory::Segment& own,
+                                       std::span<const std::uint64_t> sizes) {
+  std::vector<memory::Segment> theirs(group_.ranks.size());
+  for (const Peer* peer : group_.peers) {
+    const auto index = static_cast<std::size_t>(peer->rank);
+    if (!peer->segment.valid() || sizes[index] == 0) continue;
+    auto adopted = memory::Segment::adopt(peer->link->take_descriptor(), sizes[index],
+                                          memory::Access::kReadOnly);
+    if (!adopted.ok())
+      return adopted.status()
+          .prefixed(fmt::format("the segment that rank {} registers", peer->rank))
+          .with("peer", peer->rank);
+    theirs[index] = std::move(adopted).value();
+  }
+  engine_.registered().add({own.data(), own.size()}, std::move(theirs));
+  return {};
 }
 
 Status CpuCommunicator::barrier(Deadline deadline) {

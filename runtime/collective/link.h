@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/base/unique_fd.h"
+
 namespace troupe::collective {
 
 // Messages and chunks in a stream are padded to this, so that elements read in place are aligned.
@@ -37,6 +39,17 @@ class Link {
   virtual std::size_t receive(std::span<std::byte> out) = 0;
   // The stream ended or is damaged. What was received before stays readable.
   virtual bool broken() const = 0;
+  // How many bytes more than it has received in an operation a rank sends, while there is more to
+  // receive: what is under way fills the way and no more.
+  virtual std::size_t ahead_bytes() const = 0;
+  // A reduced chunk follows so many chunks behind the unreduced ones, so that neither direction
+  // waits for the other. The same at both ends; clearly less than ahead_bytes().
+  virtual std::size_t lag_chunks() const = 0;
+  // The peer said that it gives up, before it did anything with its memory (where there is shared
+  // memory to say so in).
+  virtual bool gave_up() const { return false; }
+  // The next descriptor that the peer has passed; invalid where there is none.
+  virtual UniqueFd take_descriptor() { return {}; }
   // The descriptor to watch for the peer's death.
   virtual int socket() const = 0;
   // For sleeping in poll(): the events that mean progress. `sending`: bytes wait to be sent.

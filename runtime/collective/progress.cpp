@@ -18,7 +18,8 @@ namespace {
 constexpr Duration kSleepMax = std::chrono::milliseconds(50);
 // How long a rank that lost a peer keeps its other links open.
 constexpr Duration kNoticeTime = std::chrono::milliseconds(50);
-// The observer is told of moved bytes when they are so many.
+// The observer is told of moved bytes when they are so many, and what is read in place, all of it
+// there at once, is read in turns of so many, between which aborts are seen.
 constexpr std::uint64_t kMovedBytes = 1 << 20;
 // The clock is read once in so many idle turns.
 constexpr int kTurnsPerClock = 64;
@@ -66,6 +67,8 @@ Group Engine::add_group(std::string name, std::vector<int> ranks) {
       if (peer.rank == group.ranks[i]) group.peers.push_back(&peer);
   }
   TROUPE_CHECK(group.peers.size() + 1 == group.ranks.size(), "group '{}'", group.name);
+  group.on_one_node = std::all_of(group.peers.begin(), group.peers.end(),
+                                  [](const Peer* peer) { return peer->segment.valid(); });
   // The first group is that of all ranks.
   for (int turn = 0; group_names_.contains(group.id); ++turn) {
     const std::string said = fmt::format("{} {} {}", fmt::join(group.ranks, ","), turn, group.name);
@@ -90,9 +93,10 @@ Status Engine::begin(const MessageHeader& header, const Group& group) {
     peer.sends.clear();
     peer.receives.clear();
     peer.send_index = peer.send_offset = peer.receive_index = peer.receive_offset = 0;
-    peer.sends.push_back({reinterpret_cast<const std::byte*>(&header_), sizeof header_, -1});
+    peer.place = nullptr;
+    peer.sends.push_back({reinterpret_cast<const std::byte*>(&header_), sizeof header_, kAtOnce});
     peer.receives.push_back(
-        {reinterpret_cast<std::byte*>(&peer.received_header), sizeof(MessageHeader), -1});
+        {reinterpret_cast<std::byte*>(&peer.received_header), sizeof(MessageHeader), kNoReduction});
   }
   return {};
 }
@@ -122,7 +126,9 @@ Status Engine::carry_out() {
     hangups_seen_ = hangups;
     if (progressed) {
       idle_turns_ = 0;
-      if (moved_bytes_ >= kMovedBytes) tell_moved();
+      if (moved_bytes_ < kMovedBytes) continue;
+      tell_moved();
+      if (aborted_.load(std::memory_order_acquire)) return aborted_status();
     } else {
       TROUPE_RETURN_IF_ERROR(idle());
     }
@@ -130,6 +136,9 @@ Status Engine::carry_out() {
   if (armed_) slot_->waiting_for.store(0, std::memory_order_relaxed);
   return {};
 }
+
+// Whether another piece may be read in place in this turn.
+bool Engine::turn_has_room() const { return moved_bytes_ < kMovedBytes; }
 
 void Engine::tell_moved() {
   if (observer_ && moved_bytes_ != 0) observer_->moved(moved_bytes_);
@@ -142,6 +151,7 @@ bool Engine::progress() {
   for (Peer* peer : active_) {
     if (small_) peer->link->flush();
     progressed |= pump_receive(*peer);
+    if (!failure_.ok()) return true;
   }
   progressed |= try_reduce();
   for (Peer* peer : active_) peer->link->flush();
@@ -149,14 +159,38 @@ bool Engine::progress() {
 }
 
 bool Engine::sends_open(const Peer& peer) const {
-  return peer.send_index < peer.sends.size() &&
-         peer.sends[peer.send_index].after_reduction < static_cast<int>(reduced_);
+  if (peer.send_index >= peer.sends.size() || far_ahead(peer)) return false;
+  const int after = peer.sends[peer.send_index].after;
+  return after == kAfterReads ? reads_done() : after < static_cast<int>(reduced_);
+}
+
+// Of a peer that still has something to send, which takes this rank's part for that.
+bool Engine::far_ahead(const Peer& peer) const {
+  return peer.bytes_sent > peer.bytes_received + peer.link->ahead_bytes() &&
+         peer.receive_index < peer.receives.size();
+}
+
+bool Engine::reads_done() const {
+  return std::all_of(active_.begin(), active_.end(), [](const Peer* peer) {
+    return !peer->spoiled && peer->receive_index + 1 >= peer->receives.size();
+  });
+}
+
+// Whether all that was read was what its owner meant: a rank that gives an operation up says so
+// before it may change its memory. Asked after everything has been read, of all peers: what one of
+// them made of another one's memory is only as good as that.
+bool Engine::reads_hold() {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  bool hold = true;
+  for (Peer* peer : active_) hold &= !(peer->spoiled = peer->link->gave_up());
+  return hold;
 }
 
 bool Engine::pump_send(Peer& peer) {
   bool progressed = false;
   while (sends_open(peer)) {
     const SendPiece& piece = peer.sends[peer.send_index];
+    if (piece.after == kAfterReads && !reads_hold()) return progressed;
     const std::size_t total = padded(piece.bytes);
     while (peer.send_offset < total) {
       const std::size_t offset = peer.send_offset;
@@ -180,6 +214,13 @@ bool Engine::pump_receive(Peer& peer) {
   while (peer.receive_index < peer.receives.size()) {
     const ReceivePiece& piece = peer.receives[peer.receive_index];
     if (piece.reduction >= 0) return progressed;
+    if (piece.from != kFromLink) {
+      if (!turn_has_room()) return true;
+      std::memcpy(piece.out, peer.place + piece.from, piece.bytes);
+      count_read(peer, piece.bytes);
+      progressed = true;
+      continue;
+    }
     const std::size_t total = padded(piece.bytes);
     while (peer.receive_offset < total) {
       const std::size_t offset = peer.receive_offset;
@@ -202,8 +243,21 @@ bool Engine::pump_receive(Peer& peer) {
   return progressed;
 }
 
+// A piece that was read in place is done.
+void Engine::count_read(Peer& peer, std::size_t bytes) {
+  peer.bytes_read += bytes;
+  moved_bytes_ += bytes;
+  ++peer.receive_index;
+}
+
 void Engine::check_header(Peer& peer) {
-  if (std::memcmp(&peer.received_header, &header_, sizeof header_) == 0) return;
+  const MessageHeader& theirs = peer.received_header;
+  if (std::memcmp(&theirs, &header_, offsetof(MessageHeader, place)) == 0) {
+    if (header_.place == 0 && theirs.place == 0) return;
+    const std::size_t element = size_of(static_cast<DataType>(header_.type));
+    peer.place = registered_.find(peer.rank, theirs.place, header_.count * element);
+    if (header_.place != 0 && peer.place != nullptr && theirs.place % element == 0) return;
+  }
   failure_ = error(Code::kProtocol,
                    "rank {} is in another operation: it runs {}, rank {} runs {}; all ranks must "
                    "call the same operations with the same sizes",
@@ -214,10 +268,12 @@ void Engine::check_header(Peer& peer) {
 std::string Engine::describe(const MessageHeader& header) const {
   const auto known = group_names_.find(header.group);
   return fmt::format(
-      "{} of {} {} in group '{}' (reduction {}, root {}, shards {:016x}), sequence {}, generation "
+      "{} of {} {}{} in group '{}' (reduction {}, root {}, shards {:016x}), sequence {}, "
+      "generation "
       "{}",
       operation_name(static_cast<Operation>(header.operation)), header.count,
       data_type_name(static_cast<DataType>(header.type)),
+      header.place != 0 ? " in registered memory" : "",
       known != group_names_.end() ? known->second : fmt::format("unknown, {:016x}", header.group),
       header.op, header.root, header.counts_hash, header.sequence, header.generation);
 }
@@ -234,9 +290,14 @@ bool Engine::try_reduce() {
     const std::size_t total = padded(reduction.bytes);
     if (small_ && !sends_done()) return progressed;
     for (Peer* peer : active_) {
-      if (peer->receive_index >= peer->receives.size() ||
-          peer->receives[peer->receive_index].reduction != static_cast<int>(reduced_))
-        return progressed;
+      if (peer->receive_index >= peer->receives.size()) return progressed;
+      const ReceivePiece& piece = peer->receives[peer->receive_index];
+      if (piece.reduction != static_cast<int>(reduced_)) return progressed;
+      if (piece.from != kFromLink) {
+        if (!turn_has_room()) return true;
+        inputs_[static_cast<std::size_t>(peer->group_rank)] = peer->place + piece.from;
+        continue;
+      }
       const auto bytes = peer->link->readable(total);
       if (bytes.size() < total) return progressed;
       inputs_[static_cast<std::size_t>(peer->group_rank)] = bytes.data();
@@ -246,6 +307,10 @@ bool Engine::try_reduce() {
     ++reduced_;
     progressed = true;
     for (Peer* peer : active_) {
+      if (peer->receives[peer->receive_index].from != kFromLink) {
+        count_read(*peer, reduction.bytes);
+        continue;
+      }
       peer->link->consume(total);
       peer->bytes_received += total;
       moved_bytes_ += total;
@@ -270,9 +335,10 @@ bool Engine::complete() const {
 }
 
 bool Engine::waits_for(const Peer& peer) const {
-  if (sends_open(peer) || peer.link->unsent()) return true;
+  if (sends_open(peer) || peer.link->unsent() || peer.spoiled) return true;
   if (peer.receive_index >= peer.receives.size()) return false;
   const ReceivePiece& piece = peer.receives[peer.receive_index];
+  if (piece.from != kFromLink) return false;
   return piece.reduction < 0 ||
          peer.link->readable(padded(piece.bytes)).size() < padded(piece.bytes);
 }
@@ -378,7 +444,7 @@ Status Engine::fail(Status status, bool at_once) {
     MutexLock lock(mutex_);
     if (reason_.ok()) reason_ = status;
   }
-  aborted_.store(true, std::memory_order_release);
+  say_given_up();
   slot_->waiting_for.store(0, std::memory_order_relaxed);
   if (at_once) {
     shut_links();
@@ -406,9 +472,16 @@ void Engine::abort(Status reason) {
     if (!reason_.ok()) return;
     reason_ = reason.ok() ? Status(Code::kAborted, "no reason given") : std::move(reason);
   }
-  aborted_.store(true, std::memory_order_release);
+  say_given_up();
   wake_self();
   shut_links();
+}
+
+// Before the caller gets its memory back, which others may still be reading.
+void Engine::say_given_up() {
+  slot_->given_up.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  aborted_.store(true, std::memory_order_release);
 }
 
 void Engine::wake_self() {

@@ -16,6 +16,7 @@
 #include "runtime/base/unique_fd.h"
 #include "runtime/collective/communicator.h"
 #include "runtime/collective/link.h"
+#include "runtime/collective/registered_memory.h"
 #include "runtime/collective/shm_link.h"
 #include "runtime/memory/segment.h"
 
@@ -33,19 +34,33 @@ struct MessageHeader {
   std::uint8_t reserved;
   std::uint32_t root;
   std::uint64_t group;
-  std::uint64_t padding[2];
+  std::uint64_t padding;
+  // The sender's own, all before it is equal: where its buffer lies (registered_memory.h), 0 where
+  // what it has goes through links.
+  std::uint64_t place;
 };
 static_assert(sizeof(MessageHeader) == kStreamAlignment);
+
+// When a piece is sent, beside the number of a reduction that must be done before.
+inline constexpr int kAtOnce = -1;
+// Once everything but the last piece of each peer has been received and is known to be good.
+inline constexpr int kAfterReads = -2;
 
 struct SendPiece {
   const std::byte* data;
   std::size_t bytes;
-  int after_reduction;  // sent once this reduction is done; -1: at once
+  int after;
 };
+inline constexpr int kNoReduction = -1;
+inline constexpr std::size_t kFromLink = SIZE_MAX;
+
 struct ReceivePiece {
   std::byte* out;  // where to, unless it belongs to a reduction
   std::size_t bytes;
-  int reduction;  // -1: none
+  int reduction;
+  // Where it is read in place: its offset from the peer's place. Such a piece takes nothing from
+  // the link; that what it reads is complete, the pieces before it have told.
+  std::size_t from = kFromLink;
 };
 struct Reduction {
   const std::byte* own;
@@ -59,11 +74,15 @@ struct Peer {
   std::unique_ptr<Link> link;
   memory::Segment segment;  // the peer's, where it is on this node
   MessageHeader received_header{};
+  const std::byte* place = nullptr;  // its buffer in this operation, where that is read in place
+  std::array<std::byte, kStreamAlignment> token{};  // where messages without content go
+  // It gave up while its memory was read: what was read may be anything.
+  bool spoiled = false;
   std::vector<SendPiece> sends;
   std::vector<ReceivePiece> receives;
   std::size_t send_index = 0, send_offset = 0;
   std::size_t receive_index = 0, receive_offset = 0;
-  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0, bytes_read = 0;
 };
 
 // Who takes part in an operation.
@@ -73,6 +92,7 @@ struct Group {
   std::vector<int> ranks;    // of the engine, by group rank
   int rank = 0;              // this one's in the group
   std::vector<Peer*> peers;  // the others, in order of group rank
+  bool on_one_node = false;
 };
 
 struct EngineOptions {
@@ -91,6 +111,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   std::vector<Reduction>& reductions() { return reductions_; }
+  RegisteredMemory& registered() { return registered_; }
 
   // A group over some of the engine's ranks, this one among them. All its members get the same id:
   // it follows from what they say and from how many equal groups came before.
@@ -103,6 +124,8 @@ class Engine {
   // the links whole, so peers may be waited for one after the other.
   Status run(DataType type, ReduceOp op, bool small, Deadline deadline);
   void abort(Status reason);
+  // Ends the engine for a reason found between begin() and run(), or after run().
+  Status give_up(Status status) { return fail(std::move(status), true); }
   // Between operations.
   void observe(OperationObserver* observer) { observer_ = observer; }
   OperationObserver* observer() const { return observer_; }
@@ -116,6 +139,11 @@ class Engine {
   bool sends_done() const;
   bool complete() const;
   bool sends_open(const Peer& peer) const;
+  bool far_ahead(const Peer& peer) const;
+  bool reads_done() const;
+  bool reads_hold();
+  bool turn_has_room() const;
+  void count_read(Peer& peer, std::size_t bytes);
   bool waits_for(const Peer& peer) const;
   void check_header(Peer& peer);
   std::string describe(const MessageHeader& header) const;
@@ -126,6 +154,7 @@ class Engine {
   std::string missing_ranks() const;
   Status fail(Status status, bool at_once);
   Status aborted_status();
+  void say_given_up();
   void wake_self();
   void shut_links();
   bool all_hung_up() const;
@@ -138,6 +167,7 @@ class Engine {
   UniqueFd wake_event_;  // readable: something happened to this rank itself
   bool polls_ = false;   // sleeps in poll() instead of on the futex
 
+  RegisteredMemory registered_;
   std::map<std::uint64_t, std::string> group_names_;
   OperationObserver* observer_ = nullptr;
   std::uint64_t moved_bytes_ = 0;  // that the observer does not know of

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "runtime/base/passed_fds.h"
 #include "runtime/memory/futex.h"
 
 namespace troupe::collective {
@@ -75,9 +76,27 @@ std::size_t ShmLink::receive(std::span<std::byte> out) {
 }
 
 void ShmLink::drain_doorbell() {
-  char bells[64];
-  while (::recv(socket_.get(), bells, sizeof bells, MSG_DONTWAIT) == sizeof bells) {
+  // A descriptor ends what one call returns.
+  for (;;) {
+    char bells[64];
+    iovec part{bells, sizeof bells};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    if (::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0) return;
+    take_passed_fds(message, passed_);
   }
+}
+
+UniqueFd ShmLink::take_descriptor() {
+  if (passed_.empty()) drain_doorbell();
+  if (passed_.empty()) return {};
+  UniqueFd descriptor = std::move(passed_.front());
+  passed_.pop_front();
+  return descriptor;
 }
 
 }  // namespace troupe::collective

@@ -6,6 +6,8 @@
 // it wakes it, by futex, or by a byte on the Unix socket where it sleeps in poll() because it has
 // TCP peers too (the doorbell).
 
+#include <deque>
+
 #include "runtime/base/unique_fd.h"
 #include "runtime/collective/link.h"
 #include "runtime/memory/byte_ring.h"
@@ -17,6 +19,7 @@ struct WaitSlot {
   // Changes at each wake; what the owner sleeps on.
   alignas(128) std::atomic<std::uint32_t> wake_word;
   std::atomic<std::uint32_t> doorbell;  // 1: the owner sleeps in poll()
+  std::atomic<std::uint32_t> given_up;  // 1: what the owner has is not to be relied on any more
   // Bit (peer's rank mod 64) of those whose progress must wake the owner.
   alignas(128) std::atomic<std::uint64_t> waiting_for;
 };
@@ -51,6 +54,13 @@ class ShmLink final : public Link {
   void consume(std::size_t count) override { reader_.consume(count); }
   std::size_t receive(std::span<std::byte> out) override;
   bool broken() const override { return reader_.damaged(); }
+  // The ring's size limits what is under way.
+  std::size_t ahead_bytes() const override { return SIZE_MAX / 2; }
+  std::size_t lag_chunks() const override { return 2; }
+  bool gave_up() const override {
+    return peer_slot_->given_up.load(std::memory_order_relaxed) != 0;
+  }
+  UniqueFd take_descriptor() override;
   int socket() const override { return socket_.get(); }
   short poll_events(bool) const override { return polls_doorbell_ ? POLLIN : 0; }
   void drain_doorbell() override;
@@ -62,6 +72,7 @@ class ShmLink final : public Link {
   memory::RingWriter writer_;
   memory::RingReader reader_;
   bool polls_doorbell_;
+  std::deque<UniqueFd> passed_;  // came among the bells
 };
 
 }  // namespace troupe::collective

@@ -25,7 +25,25 @@ void set_option(int socket, int level, int option, int value) {
 
 }  // namespace
 
-TcpLink::TcpLink(UniqueFd socket) : socket_(std::move(socket)) {
+bool within_machine(int socket) {
+  sockaddr_storage mine{}, theirs{};
+  socklen_t my_size = sizeof mine, their_size = sizeof theirs;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&mine), &my_size) != 0 ||
+      ::getpeername(socket, reinterpret_cast<sockaddr*>(&theirs), &their_size) != 0 ||
+      mine.ss_family != theirs.ss_family)
+    return false;
+  if (mine.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(mine).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(theirs).sin_addr.s_addr;
+  if (mine.ss_family == AF_INET6)
+    return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(mine).sin6_addr,
+                       &reinterpret_cast<const sockaddr_in6&>(theirs).sin6_addr,
+                       sizeof(in6_addr)) == 0;
+  // A relay that encrypts, for one.
+  return false;
+}
+
+TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_(near) {
   const int fd = socket_.get();
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);

@@ -21,21 +21,40 @@ Result<std::unique_ptr<Engine>> Engine::make(const RankLayout& layout, const Eng
   std::unique_ptr<Engine> engine(new Engine());
   engine->communicators_ = std::make_unique<MeshCommunicators>(
       TROUPE_TRY(MeshCommunicators::make(world, layout.mesh())));
+  engine->world_ = &world;
+  const ReductionBuffers reduction = ReductionBuffers::plan(layout, options.reduction);
+  const GatherBuffers gather = GatherBuffers::plan(layout, options.compute);
+  const bool several = world.world_size() > 1;
+  engine->memory_ = TROUPE_TRY(WorkingMemory::allocate(
+      reduction.sent_bytes() + WorkingMemory::rounded(gather.arena_bytes), several));
+  if (several && buffers.segment)
+    TROUPE_RETURN_IF_ERROR(engine->register_segment(*buffers.segment));
+  if (several && engine->memory_.segment().valid())
+    TROUPE_RETURN_IF_ERROR(engine->register_segment(engine->memory_.segment()));
   engine->queue_ = options.reduction.overlaps
                        ? make_threaded_queue(world.default_timeout() + kQueueMargin)
                        : make_inline_queue();
-  engine->reducer_ =
-      std::make_unique<GradientReducer>(layout, options.reduction, *engine->communicators_,
-                                        *engine->queue_, operators, buffers.gradients);
-  engine->units_ =
-      std::make_unique<ShardedUnits>(layout, options.compute, *engine->communicators_,
-                                     *engine->queue_, *engine->reducer_, clock, buffers.parameters);
+  engine->reducer_ = std::make_unique<GradientReducer>(
+      layout, options.reduction, *engine->communicators_, *engine->queue_, operators,
+      buffers.gradients, engine->memory_);
+  engine->units_ = std::make_unique<ShardedUnits>(layout, options.compute, *engine->communicators_,
+                                                  *engine->queue_, *engine->reducer_, clock,
+                                                  buffers.parameters, engine->memory_);
   engine->optimizer_ = std::make_unique<ShardedOptimizer>(layout, *engine->communicators_,
                                                           std::move(parallel_for), buffers);
   return engine;
 }
 
-Engine::~Engine() { queue_.reset(); }
+Engine::~Engine() {
+  queue_.reset();
+  for (const memory::Segment* segment : registered_) world_->unregister_segment(*segment);
+}
+
+Status Engine::register_segment(const memory::Segment& segment) {
+  TROUPE_RETURN_IF_ERROR(world_->register_segment(segment));
+  registered_.push_back(&segment);
+  return {};
+}
 
 void Engine::begin_turn(std::int64_t turn) {
   reducer_->begin_turn(turn);

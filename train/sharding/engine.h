@@ -8,6 +8,7 @@
 //   engine.optimizer().update(…); engine.parameters_changed();
 
 #include <memory>
+#include <vector>
 
 #include "train/sharding/communication_queue.h"
 #include "train/sharding/gradient_reducer.h"
@@ -15,6 +16,7 @@
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
 #include "train/sharding/sharded_units.h"
+#include "train/sharding/working_memory.h"
 
 namespace troupe::train {
 
@@ -29,7 +31,8 @@ std::int64_t engine_bytes(const RankLayout& layout, const EngineOptions& options
 // One thread uses it. Everything passed in outlives it. Failures are the communicator's.
 class Engine {
  public:
-  // Ends the queue's thread first: its work uses the rest.
+  // Ends the queue's thread first: its work uses the rest. The communicator must know no more of
+  // memory that goes.
   ~Engine();
   // Collective. options.reduction.overlaps: communication gets a thread of its own, and
   // options.compute.limits.prefetch means something.
@@ -54,6 +57,11 @@ class Engine {
  private:
   Engine() = default;
 
+  Status register_segment(const memory::Segment& segment);
+
+  collective::Communicator* world_ = nullptr;
+  std::vector<const memory::Segment*> registered_;
+  WorkingMemory memory_;
   std::unique_ptr<MeshCommunicators> communicators_;
   std::unique_ptr<CommunicationQueue> queue_;
   std::unique_ptr<GradientReducer> reducer_;

@@ -102,7 +102,8 @@ ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const Reductio
 
 GradientReducer::GradientReducer(const RankLayout& layout, const ReductionOptions& options,
                                  const MeshCommunicators& communicators, CommunicationQueue& queue,
-                                 Operators& operators, std::span<float> gradients)
+                                 Operators& operators, std::span<float> gradients,
+                                 WorkingMemory& memory)
     : layout_(layout),
       options_(options),
       communicators_(communicators),
@@ -116,10 +117,11 @@ GradientReducer::GradientReducer(const RankLayout& layout, const ReductionOption
   TROUPE_CHECK(static_cast<std::int64_t>(gradients.size()) == layout.elements(Region::kGradients));
   TROUPE_CHECK(options.reduce == DType::kF32 || options.reduce == DType::kBF16);
   const ReductionBuffers buffers = ReductionBuffers::plan(layout, options);
-  first_scratch_.values.resize(index(buffers.first_unit));
+  first_scratch_.values = memory.take_elements<float>(buffers.first_unit);
   other_scratch_.resize(index(buffers.other_count));
-  for (Scratch& scratch : other_scratch_) scratch.values.resize(index(buffers.other_units));
-  narrow_.resize(index(buffers.narrow));
+  for (Scratch& scratch : other_scratch_)
+    scratch.values = memory.take_elements<float>(buffers.other_units);
+  narrow_ = memory.take_elements<std::uint16_t>(buffers.narrow);
   received_.resize(index(buffers.received));
   exchange_.resize(index(buffers.exchange));
   const std::int64_t level_elements = reduced_elements(layout, &stack_offsets_);
@@ -181,7 +183,7 @@ Result<std::span<float>> GradientReducer::local(int unit) {
     TROUPE_RETURN_IF_ERROR(queue_.wait(scratch.busy));
   }
   const std::span<float> buffer =
-      in_place ? region(unit, whole) : std::span(scratch_of(unit).values).first(index(whole.end));
+      in_place ? region(unit, whole) : scratch_of(unit).values.first(index(whole.end));
   // Without determinism a whole gradient goes on growing over the micro-batches.
   if (begins && (first() || !in_place)) operators_.zero(buffer.data(), whole.end);
   return buffer;
@@ -245,7 +247,7 @@ Status GradientReducer::reduce_scatter(int unit, std::span<float> local) {
 // The gradient as it travels.
 std::span<Bfloat16> GradientReducer::narrowed(std::span<const float> local) {
   bf16_from_float(local.data(), narrow_.data(), static_cast<std::int64_t>(local.size()));
-  return as_bfloat16(std::span(narrow_).first(local.size()));
+  return as_bfloat16(narrow_.first(local.size()));
 }
 
 Status GradientReducer::reduce_scatter_narrow(int unit, std::span<float> local) {
@@ -260,7 +262,7 @@ Status GradientReducer::reduce_scatter_narrow(int unit, std::span<float> local) 
     TROUPE_RETURN_IF_ERROR(communicators_.replicate()->reduce_scatter(
         std::span<const Bfloat16>(all), sum, layout_.reduced_counts(unit)));
   }
-  widen(std::span(narrow_).subspan(index(reduced.begin), sum.size()),
+  widen(narrow_.subspan(index(reduced.begin), sum.size()),
         local.subspan(index(reduced.begin), sum.size()));
   return {};
 }

@@ -26,6 +26,7 @@
 #include "train/sharding/gradient_tree.h"
 #include "train/sharding/mesh_communicators.h"
 #include "train/sharding/rank_layout.h"
+#include "train/sharding/working_memory.h"
 #include "train/tensor/dtype.h"
 #include "train/tensor/operators.h"
 
@@ -60,15 +61,22 @@ struct ReductionBuffers {
     return 4 * (first_unit + other_units * other_count + exchange + stack) +
            2 * (narrow + received);
   }
+  // Of those that other ranks read, as WorkingMemory counts.
+  std::int64_t sent_bytes() const {
+    return WorkingMemory::rounded(4 * first_unit) +
+           other_count * WorkingMemory::rounded(4 * other_units) +
+           WorkingMemory::rounded(2 * narrow);
+  }
 };
 
 // One thread uses it; the queue carries out what it submits. Everything passed in outlives it.
 class GradientReducer {
  public:
-  // gradients: the region's buffer, (layout.elements(Region::kGradients)).
+  // gradients: the region's buffer, (layout.elements(Region::kGradients)). `memory` has room for
+  // ReductionBuffers::sent_bytes().
   GradientReducer(const RankLayout& layout, const ReductionOptions& options,
                   const MeshCommunicators& communicators, CommunicationQueue& queue,
-                  Operators& operators, std::span<float> gradients);
+                  Operators& operators, std::span<float> gradients, WorkingMemory& memory);
 
   // The step's micro-batches over all ranks; each rank computes turns() of them, in across-world
   // order possibly an empty one in the last turn.
@@ -88,7 +96,7 @@ class GradientReducer {
 
  private:
   struct Scratch {
-    HugeVector<float> values;
+    std::span<float> values;
     CommunicationQueue::Ticket busy = 0;  // the reduction that reads it
   };
   bool first() const { return turn_ == 0; }
@@ -129,7 +137,7 @@ class GradientReducer {
   std::size_t next_scratch_ = 0;
 
   // Used by the queue's thread alone.
-  HugeVector<std::uint16_t> narrow_;
+  std::span<std::uint16_t> narrow_;
   HugeVector<std::uint16_t> received_;
   HugeVector<float> exchange_;
   std::vector<HugeVector<float>> stack_;     // levels above the region itself

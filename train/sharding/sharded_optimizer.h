@@ -36,6 +36,9 @@ struct StateBuffers {
   std::span<float> gradients;
   std::span<std::byte> exp_avg;
   std::span<std::byte> exp_avg_sq;
+  // Where they lie, for ranks of the same machine to read in place; null: not in shared memory. The
+  // same on all ranks.
+  const memory::Segment* segment = nullptr;
 };
 
 class ShardedOptimizer {

@@ -65,7 +65,7 @@ GatherBuffers GatherBuffers::plan(const RankLayout& layout, const ComputeOptions
 ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& options,
                            const MeshCommunicators& communicators, CommunicationQueue& queue,
                            GradientReducer& reducer, const Clock& clock,
-                           std::span<std::byte> parameters)
+                           std::span<std::byte> parameters, WorkingMemory& memory)
     : layout_(layout),
       options_(options),
       communicators_(communicators),
@@ -80,9 +80,7 @@ ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& optio
   TROUPE_CHECK(parameters.size() ==
                index(layout.elements(Region::kParameters)) * dtype_size(options.state));
   const GatherBuffers buffers = GatherBuffers::plan(layout, options);
-  // Not value-initialised: a page is taken when a unit first lands in it.
-  arena_.reset(allocate_huge(index(buffers.arena_bytes)));
-  TROUPE_CHECK(arena_, "no memory for {} bytes of gathered parameters", buffers.arena_bytes);
+  arena_ = memory.take(buffers.arena_bytes);
   vectors_.resize(index(buffers.vector_bytes) / sizeof(float));
   std::size_t offset = 0;
   for (const UnitInfo& unit : layout.layout().units()) {
@@ -100,7 +98,7 @@ const std::byte* ShardedUnits::resident_at(int unit) const {
 
 std::span<std::byte> ShardedUnits::arena_at(std::int64_t offset, int unit) {
   const std::size_t size = dtype_size(options_.compute);
-  return {arena_.get() + index(offset) * size, index(layout_.unit_elements(unit)) * size};
+  return arena_.subspan(index(offset) * size, index(layout_.unit_elements(unit)) * size);
 }
 
 std::span<float> ShardedUnits::vectors_of(int unit) {

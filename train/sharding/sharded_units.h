@@ -46,9 +46,11 @@ struct PassSeconds {
 class ShardedUnits final : public UnitAccess {
  public:
   // parameters: the region's buffer, layout.elements(Region::kParameters) of options.state.
+  // `memory` has room for GatherBuffers::arena_bytes.
   ShardedUnits(const RankLayout& layout, const ComputeOptions& options,
                const MeshCommunicators& communicators, CommunicationQueue& queue,
-               GradientReducer& reducer, const Clock& clock, std::span<std::byte> parameters);
+               GradientReducer& reducer, const Clock& clock, std::span<std::byte> parameters,
+               WorkingMemory& memory);
 
   // The parameters' region has changed (loaded, or updated by the optimizer): what stays
   // materialised is made again. Collective.
@@ -101,7 +103,7 @@ class ShardedUnits final : public UnitAccess {
   Pass pass_ = Pass::kTraining;
   std::size_t at_ = 0;                               // the next event of the pass
   std::vector<CommunicationQueue::Ticket> tickets_;  // by unit, of its last gather
-  HugeBytes arena_;
+  std::span<std::byte> arena_;
   std::int64_t arena_elements_ = 0;
   std::vector<float> vectors_;
   std::vector<std::size_t> vector_offsets_;  // by unit

@@ -59,7 +59,8 @@ StateBuffers TrainingState::buffers() {
       .parameters = layout_.region(segment_, "parameters"),
       .gradients = {reinterpret_cast<float*>(gradients.data()), gradients.size() / sizeof(float)},
       .exp_avg = layout_.region(segment_, "exp_avg"),
-      .exp_avg_sq = layout_.region(segment_, "exp_avg_sq")};
+      .exp_avg_sq = layout_.region(segment_, "exp_avg_sq"),
+      .segment = &segment_};
 }
 
 }  // namespace troupe::train

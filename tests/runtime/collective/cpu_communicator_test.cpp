@@ -1,12 +1,18 @@
 #include "runtime/collective/cpu_communicator.h"
 
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <numeric>
 #include <thread>
+#include <tuple>
 
+#include "runtime/collective/tcp_link.h"
 #include "runtime/memory/segment.h"
 #include "tests/runtime/collective/conformance.h"
 #include "tests/runtime/collective/ranks.h"
@@ -38,6 +44,81 @@ TEST_CASE("TCP: all operations, the same bits") {
 TEST_CASE("two nodes: all operations, the same bits") {
   for (int world = 3; world <= 5; ++world)
     tests::check_conformance(on_nodes([](int rank) { return rank / 2; }), world);
+}
+
+// A TCP connection whose ends have different addresses, as between machines.
+std::pair<UniqueFd, UniqueFd> distant_pair() {
+  UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd connecting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto loopback = [](std::uint32_t last) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(0x7f000000 | last);
+    return address;
+  };
+  sockaddr_in here = loopback(1), there = loopback(2);
+  socklen_t length = sizeof here;
+  const auto generic = [](sockaddr_in& address) { return reinterpret_cast<sockaddr*>(&address); };
+  REQUIRE(::bind(listener.get(), generic(here), length) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), generic(here), &length) == 0);
+  REQUIRE(::bind(connecting.get(), generic(there), length) == 0);
+  REQUIRE(::connect(connecting.get(), generic(here), length) == 0);
+  UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(accepted.valid());
+  CHECK_FALSE(within_machine(accepted.get()));
+  CHECK_FALSE(within_machine(connecting.get()));
+  return {std::move(connecting), std::move(accepted)};
+}
+
+// The middle rank is near one and far from the other, so both kinds of links meet in an operation.
+TEST_CASE("TCP between machines: all operations, the same bits") {
+  for (int world = 2; world <= 3; ++world) {
+    const auto far = [](int world_size, const std::function<void(Communicator&)>& body) {
+      std::vector<int> nodes(static_cast<std::size_t>(world_size));
+      std::iota(nodes.begin(), nodes.end(), 0);
+      auto links = make_local_links(nodes).value();
+      if (world_size > 2) CHECK(within_machine(links[1][1].socket.get()));
+      std::tie(links[0][0].socket, links[1][0].socket) = distant_pair();
+      std::vector<std::thread> threads;
+      for (std::size_t r = 0; r < nodes.size(); ++r) {
+        threads.emplace_back([&, r] {
+          auto c = make_cpu_communicator(options_for(static_cast<int>(r), world_size),
+                                         std::move(links[r]));
+          if (c.ok()) {
+            body(**c);
+          } else {
+            FAIL_CHECK(c.status().to_string());
+          }
+        });
+      }
+      for (auto& thread : threads) thread.join();
+    };
+    tests::check_conformance(far, world);
+  }
+}
+
+// Many times what may be under way, in shards as unequal as they come: nobody waits for ever.
+TEST_CASE("TCP: large operations with unequal shards end") {
+  constexpr std::size_t kCount = 3'000'000;
+  run_threads({0, 1, 2}, [&](Communicator& c) {
+    for (const auto& counts : {std::vector<std::size_t>{kCount - 2, 1, 1},
+                               std::vector<std::size_t>{0, 20'000, kCount - 20'000},
+                               std::vector<std::size_t>{0, kCount, 0}}) {
+      std::vector<float> data(kCount, 1.0f);
+      const auto rank = static_cast<std::size_t>(c.rank());
+      const std::size_t begin = std::accumulate(counts.begin(), counts.begin() + c.rank(), 0ul);
+      const auto shard = std::span(data).subspan(begin, counts[rank]);
+      REQUIRE(c.reduce_scatter(std::span<const float>(data), shard, counts).ok());
+      CHECK(std::all_of(shard.begin(), shard.end(), [](float x) { return x == 3.0f; }));
+      REQUIRE(c.all_gather(std::span<const float>(shard), std::span(data), counts).ok());
+      CHECK(std::all_of(data.begin(), data.end(), [](float x) { return x == 3.0f; }));
+      std::vector<float> received(3 * counts[rank]);
+      REQUIRE(c.all_to_all(std::span<const float>(data), std::span(received), counts).ok());
+      REQUIRE(c.all_reduce(std::span(data)).ok());
+      CHECK(std::all_of(data.begin(), data.end(), [](float x) { return x == 9.0f; }));
+    }
+  });
 }
 
 TEST_CASE("counted bytes are the formula's") {

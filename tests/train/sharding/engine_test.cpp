@@ -4,10 +4,12 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "runtime/base/random.h"
 #include "runtime/collective/cpu_communicator.h"
+#include "runtime/memory/segment.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/model/initialize.h"
@@ -38,12 +40,14 @@ struct Setting {
   int threads = 1;
   std::int64_t steps = 3;
   GatherLimits limits;
+  bool apart = false;  // every rank on a node of its own
 };
 
 struct Outcome {
   std::vector<float> parameters;  // whole
   double norm = 0;
-  std::uint64_t bytes_sent = 0;  // by rank 0, in gathers and reductions of the last step
+  std::uint64_t bytes_sent = 0;           // by rank 0, in gathers and reductions of the last step
+  std::uint64_t bytes_read_in_place = 0;  // by rank 0 of other ranks' memory
 };
 
 std::vector<std::int32_t> tokens_of(std::int64_t step, std::int64_t micro_batch) {
@@ -62,11 +66,19 @@ class Rank {
         model_(make_model(small_model(setting.tied), *operators_)),
         layout_(model_->layout(), setting.strategy, setting.mesh, rank),
         activations_(model_->config(), {.rows_max = kRows, .length_max = kLength}, *operators_) {
-    for (auto [region, buffer] : {std::pair{Region::kParameters, &parameters_},
-                                  {Region::kGradients, &gradients_},
-                                  {Region::kOptimizer, &exp_avg_},
-                                  {Region::kOptimizer, &exp_avg_sq_}})
-      buffer->resize(static_cast<std::size_t>(layout_.elements(region)));
+    const std::pair<Region, std::span<float>*> buffers[] = {{Region::kParameters, &parameters_},
+                                                            {Region::kGradients, &gradients_},
+                                                            {Region::kOptimizer, &exp_avg_},
+                                                            {Region::kOptimizer, &exp_avg_sq_}};
+    std::size_t elements = 0;
+    for (const auto& [region, buffer] : buffers)
+      elements += static_cast<std::size_t>(layout_.elements(region));
+    segment_ = memory::Segment::create("engine-test", elements * sizeof(float)).value();
+    std::span<float> rest(reinterpret_cast<float*>(segment_.data()), elements);
+    for (const auto& [region, buffer] : buffers) {
+      *buffer = rest.first(static_cast<std::size_t>(layout_.elements(region)));
+      rest = rest.subspan(buffer->size());
+    }
     for (int unit = 0; unit < layout_.units(); ++unit) {
       std::vector<float> whole(static_cast<std::size_t>(layout_.unit_elements(unit)));
       initialize_unit(model_->layout(), unit, 0.1, 5, whole);
@@ -97,10 +109,11 @@ class Rank {
                      [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
                        arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
                      },
-                     {.parameters = std::as_writable_bytes(std::span(parameters_)),
+                     {.parameters = std::as_writable_bytes(parameters_),
                       .gradients = gradients_,
-                      .exp_avg = std::as_writable_bytes(std::span(exp_avg_)),
-                      .exp_avg_sq = std::as_writable_bytes(std::span(exp_avg_sq_))})
+                      .exp_avg = std::as_writable_bytes(exp_avg_),
+                      .exp_avg_sq = std::as_writable_bytes(exp_avg_sq_),
+                      .segment = &segment_})
             .value();
     REQUIRE(engine->parameters_changed(false).ok());
     const CrossEntropyLoss loss;
@@ -140,6 +153,11 @@ class Rank {
       CHECK(engine->units().take_communication_seconds() == 0);
       outcome.bytes_sent = engine->communicators().algorithm_bytes_sent() - before;
     }
+    for (const auto* communicator :
+         {&world, engine->communicators().shard(), engine->communicators().replicate()})
+      if (communicator)
+        for (const auto& counter : communicator->counters())
+          outcome.bytes_read_in_place += counter.bytes_read_in_place;
     collect(*engine, outcome);
     return outcome;
   }
@@ -173,12 +191,15 @@ class Rank {
   std::unique_ptr<Model> model_;
   RankLayout layout_;
   Activations activations_;
-  std::vector<float> parameters_, gradients_, exp_avg_, exp_avg_sq_;
+  memory::Segment segment_;
+  std::span<float> parameters_, gradients_, exp_avg_, exp_avg_sq_;
 };
 
 Outcome train(Setting setting) {
   const auto world = static_cast<std::size_t>(setting.mesh.size());
-  auto links = collective::make_local_links(std::vector<int>(world, 0)).value();
+  std::vector<int> nodes(world, 0);
+  if (setting.apart) std::iota(nodes.begin(), nodes.end(), 0);
+  auto links = collective::make_local_links(nodes).value();
   std::vector<Outcome> outcomes(world);
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < world; ++rank) {
@@ -232,6 +253,26 @@ TEST_CASE("all strategies give the same bits at one world size") {
                                .tied = tied,
                                .overlaps = true,
                                .threads = 2})));
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks of one node read in place, with the bits of ranks that are apart") {
+  for (const int world : {2, 4}) {
+    for (const DType reduce : {DType::kF32, DType::kBF16}) {
+      for (const auto& [strategy, mesh] : strategies(world)) {
+        CAPTURE(describe(strategy, mesh));
+        // One micro-batch of a rank: gradients that are whole lie in the region at once.
+        Setting setting{.strategy = strategy, .mesh = mesh, .micro_batches = world};
+        setting.reduce = reduce;
+        const Outcome together = train(setting);
+        setting.apart = true;
+        const Outcome apart = train(setting);
+        CHECK(same(together, apart));
+        CHECK(together.bytes_read_in_place > 100'000);
+        CHECK(apart.bytes_read_in_place == 0);
+        CHECK(together.bytes_sent == apart.bytes_sent);
       }
     }
   }
