@@ -51,9 +51,8 @@ CheckpointLayout checkpoint_layout(CheckpointFormat format) {
 double TrainingRun::step_flops(const StepPlan& plan) const {
   double flops = 0;
   for (const auto& samples : plan.batches) {
-    if (samples.empty()) continue;
-    flops += model_flops(fixed_->bundle.model, static_cast<std::int64_t>(samples.size()),
-                         collated_length(fixed_->bundle.dataset, samples));
+    for (const auto sample : samples)
+      flops += model_flops(fixed_->bundle.model, 1, real_length(fixed_->bundle.dataset, sample));
   }
   return flops;
 }
