@@ -370,8 +370,8 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   }
   final_model_ = true;
   note();
-  TROUPE_RETURN_IF_ERROR(
-      load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(), generation.world));
+  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(),
+                                    false, generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
   return generation.engine->parameters_changed(false);
