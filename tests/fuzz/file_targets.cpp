@@ -175,6 +175,7 @@ void run_bundle(std::span<const std::byte> input) {
     for (std::uint32_t sample = 0; sample < static_cast<std::uint32_t>(count); ++sample) {
       const std::uint32_t samples[] = {sample};
       const TokenBatch batch = collate(*dataset, samples);
+      (void)collate_ragged(*dataset, samples);
       TROUPE_CHECK(count_target_tokens(batch) == target_count(*dataset, samples));
     }
     (void)longest_collated_length(*dataset);

@@ -1,6 +1,7 @@
 #include "train/data/token_dataset.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "runtime/base/check.h"
 
@@ -74,8 +75,18 @@ std::int64_t longest_collated_length(const TokenDataset& dataset) {
   return padded_length(dataset.kind(), length);
 }
 
-std::int64_t collated_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
-  return static_cast<std::int64_t>(samples.size()) * collated_length(dataset, samples);
+std::int64_t real_length(const TokenDataset& dataset, std::uint32_t sample) {
+  const auto all = static_cast<std::int64_t>(dataset.ids(sample).size());
+  const auto parts = dataset.part_lengths(sample);
+  if (parts.empty()) return all;
+  const auto sum = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  return std::min(all, std::max<std::int64_t>(1, sum));
+}
+
+std::int64_t real_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
+  std::int64_t tokens = 0;
+  for (const auto sample : samples) tokens += real_length(dataset, sample);
+  return tokens;
 }
 
 std::int64_t target_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
@@ -129,6 +140,58 @@ TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> s
         if (!out.segment_ids.empty()) out.segment_ids[at] = segment;
       }
     }
+  }
+  return out;
+}
+
+TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
+  const auto kind = dataset.kind();
+  const bool packed =
+      kind == TokenDataset::Kind::kPacked || kind == TokenDataset::Kind::kNeatPacked;
+  TokenBatch out;
+  if (samples.empty()) return out;
+  const std::int64_t tokens = real_tokens(dataset, samples);
+  out.rows = static_cast<std::int64_t>(samples.size());
+  out.length = real_length(dataset, samples.front());
+  bool flat = false;
+  for (const auto sample : samples) flat = flat || real_length(dataset, sample) != out.length;
+  if (flat) out.rows = 1, out.length = tokens;
+  const auto cells = static_cast<std::size_t>(tokens);
+  const bool positions = flat || packed;
+  const bool segments = flat || kind == TokenDataset::Kind::kNeatPacked;
+  out.ids.reserve(cells);
+  out.labels.reserve(cells);
+  if (positions) out.position_ids.reserve(cells);
+  if (segments) out.segment_ids.reserve(cells);
+  std::int32_t segment = 0;
+  for (const auto sample : samples) {
+    const auto length = static_cast<std::size_t>(real_length(dataset, sample));
+    const auto ids = dataset.ids(sample).first(length);
+    const std::size_t start = out.ids.size();
+    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+    if (kind == TokenDataset::Kind::kPretrain) {
+      for (const TokenId id : ids)
+        out.labels.push_back(id != dataset.pad_id() ? id : kIgnoredLabel);
+    } else {
+      const auto labels = dataset.labels(sample).first(length);
+      out.labels.insert(out.labels.end(), labels.begin(), labels.end());
+    }
+    if (length > 0) out.labels[start] = kIgnoredLabel;
+    // Parts of packed samples begin at 0 each; only the neat ones do not see one another.
+    const std::int32_t whole[] = {static_cast<std::int32_t>(length)};
+    const auto parts = dataset.part_lengths(sample);
+    ++segment;
+    for (const auto part :
+         packed && !parts.empty() ? parts : std::span<const std::int32_t>(whole)) {
+      for (std::int32_t i = 0; i < part; ++i) {
+        if (positions) out.position_ids.push_back(i);
+        if (segments) out.segment_ids.push_back(segment);
+      }
+      if (kind == TokenDataset::Kind::kNeatPacked) ++segment;
+    }
+    // A sample of padding alone keeps one token.
+    if (positions) out.position_ids.resize(out.ids.size(), 0);
+    if (segments) out.segment_ids.resize(out.ids.size(), segment);
   }
   return out;
 }

@@ -67,19 +67,29 @@ struct TokenBatch {
   std::vector<std::int32_t> segment_ids;   // (rows, length), or empty; parts 1…n, padding 0
 };
 
-// Pads on the right to the longest sample, kSupervised to a multiple of 8.
+// Pads on the right to the longest sample, kSupervised to a multiple of 8: the arrays that
+// LLaMA-Factory's collators make.
 TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+
+// The same samples without their padding: what a model is fed, as padding changes nothing of any
+// other token and costs as much. Samples of one length are rows; else all lie in one row, one
+// behind the other, positions beginning anew and segments keeping them apart as rows would. The
+// label of a sample's first token, which counts in no row, is kIgnoredLabel there.
+TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 
 // Labels that count after the shift: those at positions 1… of a row that are not kIgnoredLabel.
 std::int64_t count_target_tokens(const TokenBatch& batch);
 
-// What a batch of these samples would have, without making it: equal to collate() followed by
-// count_target_tokens(), to its ids.size() and to its length. So a rank knows the whole step's
-// counts and makes only its own batches.
+// What a batch of these samples would have, without making it: equal to collate() or
+// collate_ragged() followed by count_target_tokens(), and to collate()'s length. So a rank knows
+// the whole step's counts and makes only its own batches.
 std::int64_t target_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
-std::int64_t collated_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
-// The length that any batch of the data set can have at most; at least 1.
+// Tokens of a sample without the padding of packed ones, at least 1, and of several together: what
+// collate_ragged() makes.
+std::int64_t real_length(const TokenDataset& dataset, std::uint32_t sample);
+std::int64_t real_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+// The length that any batch of collate() can have at most, and any sample; at least 1.
 std::int64_t longest_collated_length(const TokenDataset& dataset);
 
 }  // namespace troupe::train

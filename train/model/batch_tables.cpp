@@ -8,15 +8,20 @@ namespace {
 Status check_fits(const ModelConfig& config, const MicroBatch& batch, std::int64_t past,
                   const ActivationOptions& options) {
   TROUPE_RETURN_IF_ERROR(check_micro_batch(config, batch));
-  if (batch.length > options.length_max || batch.tokens() > options.rows_max * options.length_max)
+  // Where positions begin anew within a row, it may be longer than they reach.
+  const std::int64_t reach =
+      batch.position_ids.empty()
+          ? batch.length
+          : *std::max_element(batch.position_ids.begin(), batch.position_ids.end()) + 1;
+  if (reach > options.length_max || batch.tokens() > options.rows_max * options.length_max)
     return error(Code::kInvalidArgument,
                  "a micro-batch of {} rows of {} tokens does not fit activations for {} rows of {}",
                  batch.rows, batch.length, options.rows_max, options.length_max);
-  if (past + batch.length > config.length_limit().value_or(past + batch.length))
+  if (past + reach > config.length_limit().value_or(past + reach))
     return error(Code::kInvalidArgument,
                  "a row of {} tokens is longer than the model's position table of {}; use a "
                  "shorter cutoff_len",
-                 past + batch.length, *config.length_limit());
+                 past + reach, *config.length_limit());
   return {};
 }
 

@@ -81,10 +81,20 @@ const TokenFinder::Entry* TokenFinder::match_at(std::string_view text, std::size
   return nullptr;
 }
 
+// The first place from `at` on where an added token may begin.
+std::size_t TokenFinder::next_lead(std::string_view text, std::size_t at) const {
+  if (by_first_byte_.empty()) return text.size();
+  if (by_first_byte_.size() == 1) {  // nearly always: all begin with '<'
+    return std::min(text.size(), text.find(static_cast<char>(by_first_byte_.begin()->first), at));
+  }
+  while (at < text.size() && !first_[static_cast<unsigned char>(text[at])]) ++at;
+  return at;
+}
+
 std::vector<TokenFinder::Part> TokenFinder::find(std::string_view text) const {
   std::vector<Part> parts;
   std::size_t covered = 0;
-  for (std::size_t at = 0; at < text.size() && !contents_.empty();) {
+  for (std::size_t at = next_lead(text, 0); at < text.size(); at = next_lead(text, at)) {
     const auto* entry = match_at(text, at);
     if (!entry) {
       ++at;

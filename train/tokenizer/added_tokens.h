@@ -43,6 +43,7 @@ class TokenFinder {
     std::string content;
     AddedToken token;
   };
+  std::size_t next_lead(std::string_view text, std::size_t at) const;
   const Entry* match_at(std::string_view text, std::size_t at) const;
 
   std::vector<Entry> contents_;

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 namespace troupe::train {
 namespace {
 
-// Longer words are rarely seen again; the cache holds what a language's vocabulary needs.
-constexpr std::size_t kCachedWordBytesMax = 64;
-constexpr std::size_t kCachedWordsMax = 200'000;
+// Up to here looking through all pairs costs less than keeping a heap of them.
+constexpr std::size_t kShortSymbolsMax = 32;
+constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
 using Symbol = BpeScratch::Symbol;
 using Candidate = BpeScratch::Candidate;
@@ -51,6 +52,30 @@ const MergeTable::Entry* MergeTable::find(TokenId left, TokenId right) const {
     slot = (slot + 1) & (entries_.size() - 1);
   }
   return nullptr;
+}
+
+CharacterPairs::CharacterPairs(std::size_t count) {
+  const std::size_t slots = std::bit_ceil(std::max<std::size_t>(2 * count, 16));
+  slots_.resize(slots);
+  shift_ = 64 - static_cast<unsigned>(std::countr_zero(slots));
+}
+
+void CharacterPairs::insert(char32_t first, char32_t second) {
+  if (first < 0x80 && second < 0x80) {
+    ascii_[first * 0x80 + second] = true;
+    return;
+  }
+  const auto key = key_of(first, second);
+  std::size_t slot = slot_of(key);
+  while (slots_[slot] != 0 && slots_[slot] != key) slot = (slot + 1) & (slots_.size() - 1);
+  slots_[slot] = key;
+}
+
+bool CharacterPairs::find(char32_t first, char32_t second) const {
+  const auto key = key_of(first, second);
+  std::size_t slot = slot_of(key);
+  while (slots_[slot] != 0 && slots_[slot] != key) slot = (slot + 1) & (slots_.size() - 1);
+  return slots_[slot] == key;
 }
 
 Result<BpeModel> BpeModel::make(TokenMap vocabulary,
@@ -100,28 +125,56 @@ Result<BpeModel> BpeModel::make(TokenMap vocabulary,
   }
   model.vocabulary_ = std::move(vocabulary);
   model.options_ = std::move(options);
+  model.find_cuts(merges);
   return model;
 }
 
-void BpeModel::encode_piece(std::string_view piece, BpeScratch& scratch,
-                            std::vector<TokenId>& out) const {
-  if (piece.empty()) return;
-  if (piece.size() > kCachedWordBytesMax) return encode_uncached(piece, scratch, out);
-  const auto known = scratch.cache.find(piece);
-  if (known != scratch.cache.end()) {
-    const auto begin = scratch.cached_ids.begin() + known->second.first;
-    out.insert(out.end(), begin, begin + known->second.second);
-    return;
+// A merge joins the last character of its left part and the first of its right part, and no other
+// neighbours: all others within a token were joined by the merges that made its parts. So between
+// two characters that no merge joins, no token ever reaches, and what stands on one side changes
+// nothing on the other. That holds where symbols are the characters they stand for, all of them.
+void BpeModel::find_cuts(const std::vector<std::pair<std::string, std::string>>& merges) {
+  if (options_.byte_level || options_.ignore_merges) return;
+  const bool all_bytes =
+      std::all_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id >= 0; });
+  const bool whole_alphabet = options_.byte_fallback && all_bytes;
+  // Else unknown characters vanish, and their neighbours become neighbours of each other, or join.
+  if (!whole_alphabet && (unk_id_ < 0 || options_.fuse_unk)) return;
+  std::vector<TokenId> others(byte_ids_.begin(), byte_ids_.end());  // not what they are written as
+  others.push_back(unk_id_);
+  std::sort(others.begin(), others.end());
+  CharacterPairs joined(merges.size());
+  for (const auto& [left, right] : merges) {
+    for (const auto* part : {&left, &right}) {
+      if (std::binary_search(others.begin(), others.end(), vocabulary_.find(*part)->second)) return;
+    }
+    std::size_t last = previous_boundary(left, left.size()), first = 0;
+    const char32_t before = next_code_point(left, last);
+    joined.insert(before, next_code_point(right, first));
   }
+  joined_ = std::move(joined);
+  cuts_pieces_ = true;
+}
+
+std::size_t BpeModel::word_end(std::string_view piece, std::size_t begin) const {
+  std::size_t end = begin;
+  char32_t before = next_code_point(piece, end);
+  while (end < piece.size()) {
+    std::size_t next = end;
+    const char32_t behind = next_code_point(piece, next);
+    if (!joined_.contains(before, behind)) break;
+    before = behind;
+    end = next;
+  }
+  return end;
+}
+
+void BpeModel::encode_new(std::string_view word, BpeScratch& scratch,
+                          std::vector<TokenId>& out) const {
   const std::size_t before = out.size();
-  encode_uncached(piece, scratch, out);
-  if (scratch.cache.size() >= kCachedWordsMax) {
-    scratch.cache.clear();
-    scratch.cached_ids.clear();
-  }
-  scratch.cache.emplace(piece, std::pair(static_cast<std::uint32_t>(scratch.cached_ids.size()),
-                                         static_cast<std::uint32_t>(out.size() - before)));
-  scratch.cached_ids.insert(scratch.cached_ids.end(), out.begin() + before, out.end());
+  encode_uncached(word, scratch, out);
+  if (word.size() > WordCache::kWordBytesMax || out.size() == before) return;
+  scratch.words.insert(word, std::span(out).subspan(before));
 }
 
 void BpeModel::encode_uncached(std::string_view piece, BpeScratch& scratch,
@@ -137,7 +190,7 @@ void BpeModel::encode_uncached(std::string_view piece, BpeScratch& scratch,
   scratch.symbols.clear();
   options_.byte_level ? split_bytes(piece, scratch.symbols)
                       : split_characters(piece, scratch.symbols);
-  merge(scratch);
+  scratch.symbols.size() <= kShortSymbolsMax ? merge_short(scratch) : merge(scratch);
   for (const auto& symbol : scratch.symbols) {
     if (!symbol.gone) out.push_back(symbol.id);
   }
@@ -182,6 +235,38 @@ void BpeModel::split_characters(std::string_view piece, std::vector<Symbol>& sym
       open_unk = true;
     }
   }
+}
+
+// The same as merge(): all pairs stand in an array, and the smallest rank is looked for.
+void BpeModel::merge_short(BpeScratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  struct Pair {
+    std::uint32_t rank = kNoRank;
+    TokenId merged = 0;
+  };
+  std::array<Pair, kShortSymbolsMax> pairs;  // of each symbol with the one behind it
+  std::size_t count = symbols.size();
+  const auto look_up = [&](std::size_t left) {
+    const auto* entry = merges_.find(symbols[left].id, symbols[left + 1].id);
+    pairs[left] = entry ? Pair{entry->rank, entry->merged} : Pair{};
+  };
+  for (std::size_t i = 0; i + 1 < count; ++i) look_up(i);
+  while (count > 1) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i + 1 < count; ++i) {
+      if (pairs[i].rank < pairs[best].rank) best = i;
+    }
+    if (pairs[best].rank == kNoRank) break;
+    symbols[best].id = pairs[best].merged;
+    --count;
+    for (std::size_t i = best + 1; i < count; ++i) {
+      symbols[i].id = symbols[i + 1].id;
+      pairs[i] = pairs[i + 1];
+    }
+    if (best > 0) look_up(best - 1);
+    if (best + 1 < count) look_up(best);
+  }
+  symbols.resize(count);
 }
 
 // Applies the merge of the lowest rank, leftmost first, until none applies. A heap holds the

@@ -2,6 +2,7 @@
 // The model part of a BPE tokenizer: from the pieces of a pre-tokenized text to token ids.
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "runtime/base/status.h"
 #include "train/tokenizer/unicode.h"
+#include "train/tokenizer/word_cache.h"
 
 namespace troupe::train {
 
@@ -64,6 +66,30 @@ class MergeTable {
   unsigned shift_ = 63;
 };
 
+// Pairs of characters, first and second.
+class CharacterPairs {
+ public:
+  explicit CharacterPairs(std::size_t count = 0);
+  void insert(char32_t first, char32_t second);
+  bool contains(char32_t first, char32_t second) const {
+    if (first < 0x80 && second < 0x80) return ascii_[first * 0x80 + second];
+    return find(first, second);
+  }
+
+ private:
+  static std::uint64_t key_of(char32_t first, char32_t second) {
+    return static_cast<std::uint64_t>(first) << 32 | second;
+  }
+  std::size_t slot_of(std::uint64_t key) const {
+    return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15ULL) >> shift_);
+  }
+  bool find(char32_t first, char32_t second) const;
+
+  std::bitset<std::size_t{0x80} * 0x80> ascii_;
+  std::vector<std::uint64_t> slots_;  // open addressing; 0: none, as U+0000 is ASCII
+  unsigned shift_ = 63;
+};
+
 // What one thread needs while it encodes.
 struct BpeScratch {
   struct Symbol {
@@ -78,11 +104,7 @@ struct BpeScratch {
   };
   std::vector<Symbol> symbols;
   std::vector<Candidate> heap;
-  // Words seen before: their range in `cached_ids`. Emptied when full.
-  std::unordered_map<std::string, std::pair<std::uint32_t, std::uint32_t>, StringHash,
-                     std::equal_to<>>
-      cache;
-  std::vector<TokenId> cached_ids;
+  WordCache words;
 };
 
 // Immutable after make; any number of threads, each with its own scratch.
@@ -98,15 +120,37 @@ class BpeModel {
   const BpeOptions& options() const { return options_; }
 
   // Appends the ids of one piece of valid UTF-8. Words are remembered in `scratch`.
-  void encode_piece(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+  void encode_piece(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const {
+    if (!cuts_pieces_) return encode_word(piece, scratch, out);
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::size_t end = word_end(piece, at);
+      encode_word(piece.substr(at, end - at), scratch, out);
+      at = end;
+    }
+  }
 
  private:
   BpeModel() = default;
+  void find_cuts(const std::vector<std::pair<std::string, std::string>>& merges);
+  std::size_t word_end(std::string_view piece, std::size_t begin) const;
+  void encode_word(std::string_view word, BpeScratch& scratch, std::vector<TokenId>& out) const {
+    if (word.empty()) return;
+    if (word.size() <= WordCache::kWordBytesMax) {
+      const auto known = scratch.words.find(word);
+      if (!known.empty()) {
+        out.insert(out.end(), known.begin(), known.end());
+        return;
+      }
+    }
+    encode_new(word, scratch, out);
+  }
+  void encode_new(std::string_view word, BpeScratch& scratch, std::vector<TokenId>& out) const;
   void encode_uncached(std::string_view piece, BpeScratch& scratch,
                        std::vector<TokenId>& out) const;
   void split_bytes(std::string_view piece, std::vector<BpeScratch::Symbol>& symbols) const;
   void split_characters(std::string_view piece, std::vector<BpeScratch::Symbol>& symbols) const;
   void merge(BpeScratch& scratch) const;
+  void merge_short(BpeScratch& scratch) const;
 
   BpeOptions options_;
   TokenMap vocabulary_;
@@ -114,6 +158,10 @@ class BpeModel {
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_;  // of one byte: byte-level or fallback; -1 where missing
   TokenId unk_id_ = -1;
+  // Where pieces are whole texts (SentencePiece's kind): the characters between which merges join.
+  // Between others a piece falls into words that have nothing to do with each other.
+  bool cuts_pieces_ = false;
+  CharacterPairs joined_;
 };
 
 }  // namespace troupe::train

@@ -13,9 +13,6 @@ constexpr const char* kMetaspaceDefault = "\xe2\x96\x81";
 
 }  // namespace
 
-const std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 Result<PreTokenizer> PreTokenizer::from_json(const json::Value* value) {
   PreTokenizer out;
   if (value && !value->is_null()) TROUPE_RETURN_IF_ERROR(out.add(*value, "pre_tokenizer", 0));
@@ -66,6 +63,7 @@ Status PreTokenizer::add_byte_level(const json::Value& value) {
   if (json::find_bool(value, "use_regex").value_or(true)) {
     Step step;
     step.regex.push_back(TROUPE_TRY(Regex::compile(kGpt2Pattern)));
+    step.piece_end = piece_end_of(kGpt2Pattern);
     steps_.push_back(std::move(step));
   }
   return {};
@@ -79,6 +77,7 @@ Status PreTokenizer::add_split(const json::Value& value, const std::string& key)
       auto regex = Regex::compile(*expression);
       if (!regex) return regex.status().prefixed(key + ".pattern");
       step.regex.push_back(std::move(*regex));
+      step.piece_end = piece_end_of(*expression);
     } else {
       step.literal = json::find_string(*pattern, "String").value_or("");
     }
@@ -152,16 +151,37 @@ Status PreTokenizer::apply(Pieces& pieces, bool at_start, RegexScratch& scratch)
   return {};
 }
 
+// Whether the step's pieces are its matches, given that these cover the text.
+bool PreTokenizer::takes_matches(const Step& step) {
+  return step.kind == Kind::kSplit && (step.behavior == Behavior::kIsolated ||
+                                       (step.behavior == Behavior::kRemoved && step.invert));
+}
+
+PieceEnd PreTokenizer::only_splitter() const {
+  return steps_.size() == 1 && takes_matches(steps_.front()) ? steps_.front().piece_end : nullptr;
+}
+
 Status PreTokenizer::split(const Step& step, Pieces& pieces, RegexScratch& scratch) {
-  std::vector<Pieces::Range> out;
-  out.reserve(pieces.ranges.size() + pieces.text.size() / 4);
-  std::vector<std::pair<Pieces::Range, bool>> cuts;
+  auto& out = pieces.next;
+  auto& cuts = pieces.cuts;
+  out.clear();
+  const bool known = step.piece_end && takes_matches(step);
   for (std::size_t i = 0; i < pieces.ranges.size(); ++i) {
+    const std::size_t begin = pieces.ranges[i].first;
+    if (known) {
+      const auto piece = pieces.piece(i);
+      for (std::size_t at = 0; at < piece.size();) {
+        const std::size_t next = step.piece_end(piece, at);
+        out.emplace_back(begin + at, begin + next);
+        at = next;
+      }
+      continue;
+    }
     cuts.clear();
-    TROUPE_RETURN_IF_ERROR(cut(step, pieces.piece(i), pieces.ranges[i].first, scratch, cuts));
+    TROUPE_RETURN_IF_ERROR(cut(step, pieces.piece(i), begin, scratch, cuts));
     join(step.behavior, cuts, out);
   }
-  pieces.ranges = std::move(out);
+  pieces.ranges.swap(out);
   return {};
 }
 
@@ -184,6 +204,12 @@ Status PreTokenizer::cut(const Step& step, std::string_view piece, std::size_t o
         at = end;
       }
       add_match(begin, at);
+    }
+  } else if (step.piece_end) {
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::size_t next = step.piece_end(piece, at);
+      add_match(at, next);
+      at = next;
     }
   } else if (step.regex.empty()) {
     for (std::size_t at = piece.find(step.literal); at != std::string_view::npos;

@@ -9,17 +9,18 @@
 
 #include "runtime/base/json.h"
 #include "train/tokenizer/regex.h"
+#include "train/tokenizer/splitter.h"
 
 namespace troupe::train {
 
-// GPT-2's expression, which ByteLevel with use_regex applies.
-extern const std::string_view kGpt2Pattern;
-
 // A text and the ranges of its pieces, in order. Steps that insert characters rewrite the text.
+// Used again and again, so that its memory stays.
 struct Pieces {
   using Range = std::pair<std::size_t, std::size_t>;  // [begin, end)
   std::string text;
   std::vector<Range> ranges;
+  std::vector<Range> next;                   // what a step makes of `ranges`
+  std::vector<std::pair<Range, bool>> cuts;  // of one piece; whether the pattern matched there
   std::string_view piece(std::size_t i) const {
     return std::string_view(text).substr(ranges[i].first, ranges[i].second - ranges[i].first);
   }
@@ -35,6 +36,9 @@ class PreTokenizer {
   static Result<PreTokenizer> from_json(const json::Value* value);
 
   bool byte_level() const { return byte_level_; }
+  // Where all there is to do is to split by a known expression, the code that does: pieces then
+  // need no list. Null otherwise.
+  PieceEnd only_splitter() const;
   // Cuts `pieces`, which hold one valid UTF-8 text. `at_start`: it is the first of its text, which
   // Metaspace's prepend_scheme "first" asks for.
   Status apply(Pieces& pieces, bool at_start, RegexScratch& scratch) const;
@@ -45,8 +49,9 @@ class PreTokenizer {
   enum class Prepend { kAlways, kFirst, kNever };
   struct Step {
     Kind kind = Kind::kSplit;
-    std::vector<Regex> regex;  // one, or none for a literal
-    std::string literal;       // Split's string, Metaspace's replacement
+    std::vector<Regex> regex;      // one, or none for a literal
+    PieceEnd piece_end = nullptr;  // does what `regex` does, where that is known
+    std::string literal;           // Split's string, Metaspace's replacement
     Behavior behavior = Behavior::kIsolated;
     bool invert = false;
     bool individual = false;  // Digits: one piece a digit
@@ -61,6 +66,7 @@ class PreTokenizer {
   static Status split(const Step& step, Pieces& pieces, RegexScratch& scratch);
   static Status cut(const Step& step, std::string_view piece, std::size_t offset,
                     RegexScratch& scratch, std::vector<std::pair<Pieces::Range, bool>>& cuts);
+  static bool takes_matches(const Step& step);
   static void join(Behavior behavior, const std::vector<std::pair<Pieces::Range, bool>>& cuts,
                    std::vector<Pieces::Range>& out);
   static void prefix_space(Pieces& pieces);

@@ -38,7 +38,16 @@ Status Tokenizer::Core::index() {
 Status Tokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out) const {
   auto workspace = workspaces_->take();
   const Core& core = *core_;
+  const PieceEnd splitter = core.pre_tokenizer.only_splitter();
   const auto encode_part = [&](std::string_view part, bool at_start) -> Status {
+    if (splitter) {
+      for (std::size_t at = 0; at < part.size();) {
+        const std::size_t end = splitter(part, at);
+        core.model.encode_piece(part.substr(at, end - at), workspace->bpe, out);
+        at = end;
+      }
+      return {};
+    }
     auto& pieces = workspace->pieces;
     pieces.text.assign(part);
     pieces.ranges.assign(1, {0, part.size()});

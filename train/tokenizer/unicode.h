@@ -28,6 +28,7 @@ void append_utf8(std::string& out, char32_t code_point);
 
 bool is_white_space(char32_t code_point);  // property White_Space
 bool is_word(char32_t code_point);         // \w: letters, marks, digits, connectors
+bool is_letter(char32_t code_point);       // categories Lu, Ll, Lt, Lm, Lo
 bool is_numeric(char32_t code_point);      // categories Nd, Nl, No
 
 enum class NormalizationForm { kNfc, kNfd, kNfkc, kNfkd };

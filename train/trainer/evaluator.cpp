@@ -100,7 +100,7 @@ Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, Model& model, UnitAcc
   std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
   std::iota(samples.begin(), samples.end(),
             static_cast<std::uint32_t>(batch * options_.batch_size));
-  const TokenBatch tokens = collate(*dataset_, samples);
+  const TokenBatch tokens = collate_ragged(*dataset_, samples);
   const LossSum sum = TROUPE_TRY(model.forward({.rows = tokens.rows,
                                                 .length = tokens.length,
                                                 .ids = tokens.ids,

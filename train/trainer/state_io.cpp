@@ -203,12 +203,12 @@ Status broadcast_text(collective::Communicator& world, std::string& text) {
 }
 
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                  const RankLayout& layout, const StateBuffers& buffers,
+                  const RankLayout& layout, const StateBuffers& buffers, bool zeroed,
                   collective::Communicator& world) {
   auto reader = StateReader::open(files, source, config, layout.layout());
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
   const bool everybody_sees = TROUPE_TRY(all_see(files, source.path, reader.ok(), world));
-  if (!source.moments) {
+  if (!source.moments && !zeroed) {
     std::memset(buffers.exp_avg.data(), 0, buffers.exp_avg.size());
     std::memset(buffers.exp_avg_sq.data(), 0, buffers.exp_avg_sq.size());
   }
@@ -237,20 +237,39 @@ Status read_model(FileSystem& files, const std::string& folder, const ModelConfi
 }
 
 void initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                      const StateBuffers& buffers) {
-  for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
-    std::memset(buffer.data(), 0, buffer.size());
-  std::vector<float> values;
+                      const StateBuffers& buffers, bool zeroed, Arena& arena) {
+  struct Piece {
+    const ParameterInfo* parameter;
+    std::int64_t begin, count, offset;
+  };
+  // Equal shares of work: an element's value depends on its index alone.
+  constexpr std::int64_t kPieceElements = 1 << 16;
+  std::vector<Piece> pieces;
   for (const TensorRange& range : held_ranges(layout, Region::kParameters)) {
-    const auto count = static_cast<std::size_t>(range.end - range.begin);
-    values.resize(count);
-    initialize_parameter(*range.parameter, config.initializer_range, seed, range.begin, values);
-    const std::size_t size = dtype_size(buffers.state);
+    for (std::int64_t at = range.begin; at < range.end; at += kPieceElements)
+      pieces.push_back({range.parameter, at, std::min(kPieceElements, range.end - at),
+                        range.offset + at - range.begin});
+  }
+  if (!zeroed) {
+    for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
+      std::memset(buffer.data(), 0, buffer.size());
+  }
+  const std::size_t size = dtype_size(buffers.state);
+  arena.parallel_for(std::ssize(pieces), [&](std::int64_t number, int) {
+    const Piece& piece = pieces[static_cast<std::size_t>(number)];
+    const auto count = static_cast<std::size_t>(piece.count);
     const auto target =
-        buffers.parameters.subspan(static_cast<std::size_t>(range.offset) * size, count * size);
+        buffers.parameters.subspan(static_cast<std::size_t>(piece.offset) * size, count * size);
+    if (buffers.state == DType::kF32) {
+      initialize_parameter(*piece.parameter, config.initializer_range, seed, piece.begin,
+                           {reinterpret_cast<float*>(target.data()), count});
+      return;
+    }
+    std::vector<float> values(count);
+    initialize_parameter(*piece.parameter, config.initializer_range, seed, piece.begin, values);
     const Status converted = convert_from_float(values, buffers.state, target);
     TROUPE_CHECK(converted.ok(), "{}", converted.to_string());
-  }
+  });
 }
 
 std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers) {

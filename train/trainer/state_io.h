@@ -8,6 +8,7 @@
 #include "runtime/collective/communicator.h"
 #include "train/checkpoint/tensor_piece.h"
 #include "train/checkpoint/tensor_reader.h"
+#include "train/cpu/arena.h"
 #include "train/model/model_config.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
@@ -29,16 +30,17 @@ Status broadcast_text(collective::Communicator& world, std::string& text);
 // all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
 // than the model's.
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                  const RankLayout& layout, const StateBuffers& buffers,
+                  const RankLayout& layout, const StateBuffers& buffers, bool zeroed,
                   collective::Communicator& world);
 
 // The weights of a model's folder, whole and in fp32: (layout.total_elements()).
 Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
                   const ParameterLayout& layout, std::span<float> parameters);
 
-// Initial weights by the model's rule, seeded. Local: every rank makes its own.
+// Initial weights by the model's rule, seeded. Local: every rank makes its own, on all threads of
+// `arena`. Here and above `zeroed` says that the buffers are new memory, which nobody has written.
 void initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                      const StateBuffers& buffers);
+                      const StateBuffers& buffers, bool zeroed, Arena& arena);
 
 // What this rank adds to a checkpoint: views of the buffers.
 std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers);

@@ -179,12 +179,13 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   CommitRecord record;
   if (f.leads()) source = TROUPE_TRY(choose_source(generation.number, record));
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
+  const bool zeroed = f.state->take_zeroed();
   if (source.path.empty()) {
     initialize_state(f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed),
-                     *f.layout, f.state->buffers());
+                     *f.layout, f.state->buffers(), zeroed, *f.arena);
   } else {
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout,
-                                      f.state->buffers(), generation.world));
+                                      f.state->buffers(), zeroed, generation.world));
   }
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));
   // What the initial parameters are evaluated to is still to be written.

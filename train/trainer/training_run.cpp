@@ -51,9 +51,8 @@ CheckpointLayout checkpoint_layout(CheckpointFormat format) {
 double TrainingRun::step_flops(const StepPlan& plan) const {
   double flops = 0;
   for (const auto& samples : plan.batches) {
-    if (samples.empty()) continue;
-    flops += model_flops(fixed_->bundle.model, static_cast<std::int64_t>(samples.size()),
-                         collated_length(fixed_->bundle.dataset, samples));
+    for (const auto sample : samples)
+      flops += model_flops(fixed_->bundle.model, 1, real_length(fixed_->bundle.dataset, sample));
   }
   return flops;
 }
@@ -371,8 +370,8 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   }
   final_model_ = true;
   note();
-  TROUPE_RETURN_IF_ERROR(
-      load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(), generation.world));
+  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(),
+                                    false, generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
   return generation.engine->parameters_changed(false);

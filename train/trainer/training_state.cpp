@@ -26,7 +26,11 @@ memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,
 
 TrainingState::TrainingState(DType state, memory::SegmentLayout layout,
                              StepTransaction::Layout chunks, memory::Segment segment, bool attached)
-    : state_(state), layout_(std::move(layout)), segment_(std::move(segment)), attached_(attached) {
+    : state_(state),
+      layout_(std::move(layout)),
+      segment_(std::move(segment)),
+      attached_(attached),
+      zeroed_(!attached) {
   auto& memory =
       *reinterpret_cast<TransactionMemory*>(layout_.region(segment_, "transaction").data());
   transaction_ = std::make_unique<StepTransaction>(

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "runtime/base/status.h"
 #include "runtime/memory/segment.h"
@@ -32,6 +33,9 @@ class TrainingState {
   StepTransaction& transaction() { return *transaction_; }
   // What it attached to was another process's.
   bool attached() const { return attached_; }
+  // Whether the buffers are new memory that nobody has written. Asked by who is about to write
+  // them: true once.
+  bool take_zeroed() { return std::exchange(zeroed_, false); }
 
  private:
   TrainingState(DType state, memory::SegmentLayout layout, StepTransaction::Layout chunks,
@@ -41,6 +45,7 @@ class TrainingState {
   memory::SegmentLayout layout_;
   memory::Segment segment_;
   bool attached_;
+  bool zeroed_;
   std::unique_ptr<StepTransaction> transaction_;
 };
 

@@ -51,7 +51,7 @@ auto TrainingStep::timed(double& seconds, Work&& work) {
 TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t turn) const {
   const auto leaf = static_cast<std::size_t>(tools_.engine.reducer().leaf(turn, data_rank()));
   if (leaf >= plan.batches.size() || plan.batches[leaf].empty()) return empty_batch();
-  return collate(tools_.dataset, plan.batches[leaf]);
+  return collate_ragged(tools_.dataset, plan.batches[leaf]);
 }
 
 Result<double> TrainingStep::one_pass(const TokenBatch& batch, UnitAccess& units, float scale,
@@ -93,7 +93,7 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   std::int64_t targets = 0;
   for (const auto& samples : plan.batches) {
     targets += target_count(tools_.dataset, samples);
-    record.tokens += collated_tokens(tools_.dataset, samples);
+    record.tokens += real_tokens(tools_.dataset, samples);
   }
   targets = std::max<std::int64_t>(1, targets);
   scale_ = static_cast<float>(1.0 / static_cast<double>(targets));

@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numbers>
 
+#include "runtime/base/hash.h"
 #include "train/model/initialize.h"
 #include "train/model/model_config.h"
 #include "train/model/parameter_layout.h"
@@ -79,6 +81,47 @@ TEST_CASE("initial weights depend on seed, name and index alone") {
   for (const float x : whole) sum += x, squares += static_cast<double>(x) * x;
   CHECK(std::abs(sum / 3200) < 0.0015);
   CHECK(std::sqrt(squares / 3200) == doctest::Approx(0.02).epsilon(0.05));
+}
+
+// The same numbers with the library's functions, one by one.
+double normal_by_definition(std::uint64_t stream, std::uint64_t index) {
+  const auto mix = [](std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  };
+  const auto unit = [](std::uint64_t bits) {
+    return (static_cast<double>(bits >> 11) + 1.0) * 0x1p-53;
+  };
+  const std::uint64_t bits = mix(stream + (index / 2) * 2 * 0x9e3779b97f4a7c15u);
+  const double radius = std::sqrt(-2.0 * std::log(unit(bits)));
+  const double angle = 2.0 * std::numbers::pi * unit(mix(bits ^ stream));
+  return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+}
+
+TEST_CASE("initial weights are normal numbers, whatever way a shard is cut") {
+  const ParameterLayout layout(ModelConfig::from_json(small(), "config.json").value());
+  const ParameterInfo& embedding = *layout.find("model.embed_tokens.weight");
+  std::vector<float> whole(3200);
+  initialize_parameter(embedding, 1.0, 5, 0, whole);
+  std::uint64_t stream = 5 ^ xxh3_64(bytes_of(embedding.name));
+  stream += 0x9e3779b97f4a7c15u;
+  stream = (stream ^ (stream >> 30)) * 0xbf58476d1ce4e5b9u;
+  stream = (stream ^ (stream >> 27)) * 0x94d049bb133111ebu;
+  stream ^= stream >> 31;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const double expected = normal_by_definition(stream, i);
+    CAPTURE(i);
+    REQUIRE(std::abs(whole[i] - expected) <= 1e-7 * std::abs(expected) + 1e-14);
+  }
+  for (const std::size_t begin : {0, 1, 2, 255, 256, 257, 1000}) {
+    for (const std::size_t count : {1, 2, 3, 254, 255, 256, 257, 511, 512, 513, 2000}) {
+      std::vector<float> part(count);
+      initialize_parameter(embedding, 1.0, 5, static_cast<std::int64_t>(begin), part);
+      REQUIRE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<long>(begin)));
+    }
+  }
 }
 
 }  // namespace

@@ -59,6 +59,59 @@ TEST_CASE("packed segments equal samples on their own") {
   CHECK(relative_error(std::span(packed).subspan(50 * 500), alone) < 1e-5);
 }
 
+// Rows of 150, 13 and 70 tokens, padded to 150, and one behind the other.
+struct RaggedBatch {
+  explicit RaggedBatch(const Batch& batch) {
+    std::int32_t segment = 0;
+    for (const std::int64_t length : {150, 13, 70}) {
+      for (std::int64_t i = 0; i < length; ++i) {
+        const auto at = static_cast<std::size_t>(segment * 150 + i);
+        ids.push_back(batch.ids[at]);
+        labels.push_back(i == 0 ? kIgnoreLabel : batch.labels[at]);
+        positions.push_back(static_cast<std::int32_t>(i));
+        segments.push_back(segment);
+      }
+      padded_ids.insert(padded_ids.end(), ids.end() - length, ids.end());
+      padded_labels.insert(padded_labels.end(), labels.end() - length, labels.end());
+      padded_ids.resize(static_cast<std::size_t>(++segment) * 150, 1);
+      padded_labels.resize(padded_ids.size(), kIgnoreLabel);
+    }
+    flat = {1, 233, ids, labels, positions, segments};
+    padded = {3, 150, padded_ids, padded_labels, {}, {}};
+  }
+  std::vector<std::int32_t> ids, labels, positions, segments, padded_ids, padded_labels;
+  MicroBatch flat, padded;
+};
+
+TEST_CASE("rows of unequal length need no padding") {
+  const RaggedBatch batch(Batch(3, 150, kPassVocabulary));
+  // The position table of the second is shorter than the row that holds all; the third has a
+  // window.
+  const std::string gpt2 = R"({"model_type": "gpt2", "vocab_size": 500, "n_embd": 96, "n_layer": 2,
+      "n_head": 6, "n_positions": 150, "initializer_range": 0.08})";
+  const std::string mistral = R"({"model_type": "mistral", "vocab_size": 500, "hidden_size": 96,
+      "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 6,
+      "num_key_value_heads": 2, "sliding_window": 40, "initializer_range": 0.08})";
+  for (const ModelConfig& config :
+       {small_config(true), ModelConfig::parse(gpt2, "config.json").value(),
+        ModelConfig::parse(mistral, "config.json").value()}) {
+    ModelFixture f(config);
+    f.initialize(3);
+    Activations activations(config, {3, 150, true, Recompute::kNothing}, *f.operators);
+    const auto pass = [&](const MicroBatch& micro) {
+      return f.model->forward_backward(micro, f.units, CrossEntropyLoss(), 0.01f, activations)
+          .value();
+    };
+    const LossSum padded = pass(batch.padded);
+    const std::vector<float> expected = f.gradients;
+    std::fill(f.gradients.begin(), f.gradients.end(), 0.0f);
+    const LossSum flat = pass(batch.flat);
+    CHECK(flat.target_count == padded.target_count);
+    CHECK(flat.loss_sum == doctest::Approx(padded.loss_sum).epsilon(1e-6));
+    CHECK(relative_error(f.gradients, expected) < 2e-5);
+  }
+}
+
 TEST_CASE("decoding with a cache equals the full forward pass") {
   const ModelConfig config = small_config(false);
   const Batch batch(1, 90, kPassVocabulary);
