@@ -20,6 +20,7 @@ import argparse
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -61,8 +62,10 @@ def run_peer(place, python, row, steps):
     results, log = place.file("peer-" + row), place.file(f"peer-{row}.log")
     command = [*peer_command(python, mode, ranks), mode, training.model(place, model), precision, "1", str(WARM_UP),
                str(steps), results]
+    # DeepSpeed compiles a part of itself at its first use.
+    extensions = os.path.join(os.path.dirname(os.path.dirname(python)), "extensions")
     environment = {**place.environment(), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
-                   "TORCHINDUCTOR_CACHE_DIR": place.file("inductor"),
+                   "TORCHINDUCTOR_CACHE_DIR": place.file("inductor"), "TORCH_EXTENSIONS_DIR": extensions,
                    "PATH": os.path.dirname(python) + ":" + os.environ["PATH"]}
     with open(log, "wb") as output:
         try:
@@ -72,6 +75,8 @@ def run_peer(place, python, row, steps):
             done = None
     processes.end_all(place.mark)
     if done is None or done.returncode != 0:
+        # Ended in the midst, compiling leaves a lock that the next run would wait for.
+        shutil.rmtree(extensions, ignore_errors=True)
         with open(log, encoding="utf-8", errors="replace") as file:
             words = "\n    ".join(file.read().strip().splitlines()[-12:])
         how = f"ended with code {done.returncode}" if done else f"did not end within {PEER_TIMEOUT_S} s"
