@@ -18,9 +18,9 @@ the section of the README, --readme puts it there.
 
 import argparse
 import datetime
+import glob
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -67,6 +67,9 @@ def run_peer(place, python, row, steps):
     environment = {**place.environment(), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
                    "TORCHINDUCTOR_CACHE_DIR": place.file("inductor"), "TORCH_EXTENSIONS_DIR": extensions,
                    "PATH": os.path.dirname(python) + ":" + os.environ["PATH"]}
+    # A lock that one ended in the midst of it has left would be waited for.
+    for lock in glob.glob(os.path.join(extensions, "*/lock")):
+        os.remove(lock)
     with open(log, "wb") as output:
         try:
             done = subprocess.run(command, env=environment, cwd=place.path, stdin=subprocess.DEVNULL, stdout=output,
@@ -75,8 +78,6 @@ def run_peer(place, python, row, steps):
             done = None
     processes.end_all(place.mark)
     if done is None or done.returncode != 0:
-        # Ended in the midst, compiling leaves a lock that the next run would wait for.
-        shutil.rmtree(extensions, ignore_errors=True)
         with open(log, encoding="utf-8", errors="replace") as file:
             words = "\n    ".join(file.read().strip().splitlines()[-12:])
         how = f"ended with code {done.returncode}" if done else f"did not end within {PEER_TIMEOUT_S} s"
