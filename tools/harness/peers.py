@@ -19,29 +19,42 @@ INSIDE = "--inside-namespaces"
 _INSTALL_TIMEOUT_S = 900
 
 
-def python(figures):
+def python(figures, more=None):
     """The Python of the peers' environment ($TROUPE_PEERS_VENV, or build/peers/venv), made where it
-    is missing or has other versions than tools/peers/requirements.txt."""
+    is missing or has other versions than tools/peers/requirements.txt. `more`: a file beside it with
+    what not every comparison needs."""
     venv = os.path.abspath(os.environ.get("TROUPE_PEERS_VENV") or os.path.join(ROOT, "build/peers/venv"))
     program = os.path.join(venv, "bin/python")
-    requirements = os.path.join(FOLDER, "requirements.txt")
-    with open(requirements, "rb") as file:
+    _install(figures, venv, "requirements.txt",
+             [[sys.executable, "-m", "venv", venv],
+              [program, "-m", "pip", "install", "--quiet", "-r", "requirements.txt"],
+              [program, "-c", "import ray.train.torch, torch, transformers"]])
+    if more:
+        # What is built there asks for the PyTorch that is there.
+        _install(figures, venv, more,
+                 [[program, "-m", "pip", "install", "--quiet", "setuptools", "wheel"],
+                  [program, "-m", "pip", "install", "--quiet", "--no-build-isolation", "-r", "requirements.txt",
+                   "-r", more]])
+    return program
+
+
+def _install(figures, venv, requirements, commands):
+    """Runs the commands unless the environment has what the file says."""
+    with open(os.path.join(FOLDER, requirements), "rb") as file:
         wanted = hashlib.sha256(file.read()).hexdigest()
-    stamp = os.path.join(venv, "requirements.sha256")
-    if os.path.exists(program) and os.path.exists(stamp):
+    stamp = os.path.join(venv, requirements.removesuffix(".txt") + ".sha256")
+    if os.path.exists(os.path.join(venv, "bin/python")) and os.path.exists(stamp):
         with open(stamp, encoding="utf-8") as file:
             if file.read().strip() == wanted:
-                return program
-    figures.note(f"installing the peers into {venv}: some minutes")
-    for command in ([sys.executable, "-m", "venv", venv],
-                    [program, "-m", "pip", "install", "--quiet", "-r", requirements],
-                    [program, "-c", "import ray.train.torch, torch, transformers"]):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False)
+                return
+    figures.note(f"installing the peers of {requirements} into {venv}: some minutes")
+    for command in commands:
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S,
+                              check=False)
         if done.returncode != 0:
             raise Fault(f"the peers cannot be installed: {' '.join(command)}:\n{done.stderr.strip()[-2000:]}")
     with open(stamp, "w", encoding="utf-8") as file:
         file.write(wanted + "\n")
-    return program
 
 
 def into_namespaces(program, arguments):

@@ -5,7 +5,7 @@ import json
 import os
 
 # What equal runs need not have in common (train/report/step_log.h).
-_TIMINGS = {"seconds", "tokens_per_s", "gflops", "gemm_share", "bytes_sent"}
+_TIMINGS = {"seconds", "tokens_per_s", "gflops", "gemm_share", "bytes_sent", "operators"}
 
 
 def model_hash(folder):

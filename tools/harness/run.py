@@ -13,9 +13,10 @@ from .lines import LineWatch
 
 
 class Run:
-    """`troupe train` as a process. Steps and events are known by the lines that it writes."""
+    """`troupe train` as a process. Steps and events are known by the lines that it writes. `inside`:
+    what stands before the command; `environment`: more than the workplace's."""
 
-    def __init__(self, place, bin_folder, name, settings, arguments=()):
+    def __init__(self, place, bin_folder, name, settings, arguments=(), inside=(), environment=None):
         self.place = place
         self.name = name
         self.folder = place.file(name)
@@ -27,7 +28,8 @@ class Run:
         self._changed = threading.Condition()
         self._seen_lines = set()
         settings = {**settings, "output_dir": self.folder}
-        self._command = [os.path.join(bin_folder, "troupe"), "train"]
+        self._environment = environment or {}
+        self._command = [*inside, os.path.join(bin_folder, "troupe"), "train"]
         self._command += [f"{key}={value}" for key, value in settings.items()] + list(arguments)
         self.process = None
         self.started_at = self.ended_at = None
@@ -40,7 +42,7 @@ class Run:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env=self.place.environment(), cwd=self.place.path, start_new_session=True)
+                env={**self.place.environment(), **self._environment}, cwd=self.place.path, start_new_session=True)
         threading.Thread(target=self._reap, daemon=True).start()
         return self
 

@@ -80,6 +80,9 @@ void add_troupe_keys(KeyTable& t) {
   t.optional("troupe.accelerate_config", ValueType::kText)
       .implemented("accelerate's launch file, as for accelerate launch --config_file",
                    TROUPE_FIELD(launch.accelerate_config));
+  t.boolean("troupe.operator_times", false)
+      .implemented("seconds of every operator, by rank 0, in the lines of steps.jsonl",
+                   TROUPE_FIELD(troupe.operator_times));
   t.integer("troupe.join_timeout_s", 300)
       .implemented("how long node 0 waits for the other nodes, in seconds",
                    TROUPE_FIELD(troupe.join_timeout_s))

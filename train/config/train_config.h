@@ -193,6 +193,7 @@ struct TroupeSection {
   std::optional<std::int64_t> train_tokenizer;
   double held_out = 0;  // share of the documents kept for the report of bits per byte
   std::optional<std::string> sample_prompt;
+  bool operator_times = false;        // of rank 0, in steps.jsonl
   std::int64_t join_timeout_s = 300;  // how long node 0 waits for the other nodes
 };
 

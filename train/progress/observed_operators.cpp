@@ -19,7 +19,10 @@ void ObservedOperators::copy_rows(const float* from, std::int64_t from_stride, f
 }
 
 void ObservedOperators::gemm(const Gemm& gemm) {
-  recorder_.operation("gemm");
+  // In BLAS's words: with weights as [out, in], "nt" is a forward product, "nn" the gradient of
+  // inputs, "tn" that of weights.
+  static constexpr std::string_view kLayouts[] = {"nn", "nt", "tn", "tt"};
+  recorder_.operation("gemm", kLayouts[2 * gemm.transpose_a + gemm.transpose_b]);
   inner_.gemm(gemm);
 }
 

@@ -4,12 +4,31 @@ namespace troupe::train {
 
 Result<UnitParameters> ObservedUnits::acquire(int unit, Phase phase) {
   recorder_.unit(unit, phase);
-  return inner_.acquire(unit, phase);
+  recorder_.enter("acquire");
+  auto acquired = inner_.acquire(unit, phase);
+  recorder_.leave();
+  return acquired;
+}
+
+void ObservedUnits::release(int unit, Phase phase) {
+  recorder_.enter("release");
+  inner_.release(unit, phase);
+  recorder_.leave();
+}
+
+Result<std::span<float>> ObservedUnits::gradient(int unit) {
+  recorder_.enter("gradient");
+  auto gradient = inner_.gradient(unit);
+  recorder_.leave();
+  return gradient;
 }
 
 Status ObservedUnits::gradient_done(int unit) {
   recorder_.gradient(unit, TROUPE_TRY(inner_.gradient(unit)));
-  return inner_.gradient_done(unit);
+  recorder_.enter("gradient_done");
+  const Status done = inner_.gradient_done(unit);
+  recorder_.leave();
+  return done;
 }
 
 }  // namespace troupe::train

@@ -16,8 +16,8 @@ class ObservedUnits final : public UnitAccess {
       : inner_(inner), recorder_(recorder) {}
 
   Result<UnitParameters> acquire(int unit, Phase phase) override;
-  void release(int unit, Phase phase) override { inner_.release(unit, phase); }
-  Result<std::span<float>> gradient(int unit) override { return inner_.gradient(unit); }
+  void release(int unit, Phase phase) override;
+  Result<std::span<float>> gradient(int unit) override;
   Status gradient_done(int unit) override;
 
  private:

@@ -86,10 +86,28 @@ void ProgressRecorder::stage(std::int64_t step, Stage stage) {
   record_.step.store(step, std::memory_order_relaxed);
   record_.stage.store(static_cast<std::uint32_t>(stage), std::memory_order_relaxed);
   record_.unit.store(-1, std::memory_order_relaxed);
+  // Passes are told by their operators.
+  if (stage == Stage::kForward || stage == Stage::kBackward)
+    leave();
+  else
+    enter(stage_name(stage));
   reach(point(PointKind::kStage));
 }
 
+void ProgressRecorder::enter(std::string_view name) {
+  if (times_) times_->begin(name, {}, record_.unit.load(std::memory_order_relaxed), now_ns());
+}
+
+void ProgressRecorder::leave() {
+  if (times_) times_->end(now_ns());
+}
+
+std::vector<OperatorSeconds> ProgressRecorder::take_operator_seconds() {
+  return times_ ? times_->take(now_ns()) : std::vector<OperatorSeconds>();
+}
+
 void ProgressRecorder::unit(int unit, Phase phase) {
+  leave();
   const Stage now = stage();
   const Stage meant = phase == Phase::kForward ? Stage::kForward : Stage::kBackward;
   if (now != meant && (now == Stage::kForward || now == Stage::kBackward)) stage(step(), meant);
@@ -98,13 +116,15 @@ void ProgressRecorder::unit(int unit, Phase phase) {
 }
 
 void ProgressRecorder::gradient(int unit, std::span<float> gradient) {
+  leave();
   Point here = point(PointKind::kGradient);
   here.unit = unit;
   here.gradient = gradient;
   reach(here);
 }
 
-void ProgressRecorder::operation(std::string_view name) {
+void ProgressRecorder::operation(std::string_view name, std::string_view variant) {
+  if (times_) times_->begin(name, variant, record_.unit.load(std::memory_order_relaxed), now_ns());
   reach(point(PointKind::kOperator, name));
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/base/clock.h"
 #include "train/model/unit_access.h"
+#include "train/progress/operator_times.h"
 #include "train/progress/point.h"
 #include "train/progress/progress_record.h"
 
@@ -32,13 +33,23 @@ class ProgressRecorder {
   // alive.
   void observe(PointObserver* observer);
   void begin_generation(std::uint64_t generation);
+  // From now on the times of stages, operators and of what enter() names are summed up there, too.
+  // `times` outlives the recorder; its thread is the loop's.
+  void time_operators(OperatorTimes* times) { times_ = times; }
+  // The loop's thread is at something that is no point, until leave() or the next point: only its
+  // time is taken.
+  void enter(std::string_view name);
+  void leave();
+  // What was summed up since the last call; nothing where no times are taken.
+  std::vector<OperatorSeconds> take_operator_seconds();
 
   void stage(std::int64_t step, Stage stage);
   // Within forward and backward the stage follows the phase: a pass over the model is one call to
   // whoever told kForward.
   void unit(int unit, Phase phase);
   void gradient(int unit, std::span<float> gradient);
-  void operation(std::string_view name);
+  // variant: what tells operators of one name apart in the times; no part of the point.
+  void operation(std::string_view name, std::string_view variant = {});
   void collective(std::string_view name, std::uint64_t sequence, bool begins,
                   std::string_view group = {});
   void chunk(std::uint64_t number, std::string_view moment);
@@ -64,6 +75,7 @@ class ProgressRecorder {
   ProgressRecord& record_;
   const Clock& clock_;
   std::atomic<PointObserver*> observer_;
+  OperatorTimes* times_ = nullptr;
 };
 
 }  // namespace troupe::train

@@ -21,12 +21,12 @@ constexpr int kRateDigits = 2;
 constexpr int kShareDigits = 4;
 
 // What step_line writes besides StepRecord::extra.
-constexpr std::array<std::string_view, 11> kStepKeys = {
-    "step",    "loss",         "grad_norm", "lr",         "tokens",    "skipped",
-    "seconds", "tokens_per_s", "gflops",    "gemm_share", "bytes_sent"};
+constexpr std::array<std::string_view, 12> kStepKeys = {
+    "step",    "loss",         "grad_norm", "lr",         "tokens",     "skipped",
+    "seconds", "tokens_per_s", "gflops",    "gemm_share", "bytes_sent", "operators"};
 // Those among them that differ between equal runs.
-constexpr std::array<std::string_view, 5> kTimingKeys = {"seconds", "tokens_per_s", "gflops",
-                                                         "gemm_share", "bytes_sent"};
+constexpr std::array<std::string_view, 6> kTimingKeys = {"seconds",    "tokens_per_s", "gflops",
+                                                         "gemm_share", "bytes_sent",   "operators"};
 
 // The lines of `text` that end in a newline, each without it.
 std::vector<std::string_view> complete_lines(std::string_view text) {
@@ -152,6 +152,7 @@ std::string step_line(const StepRecord& record) {
     line["gemm_share"] = round_to(record.rates.gemm_share, kShareDigits);
     line["bytes_sent"] = record.rates.bytes_sent;
   }
+  if (!record.operators.empty()) line["operators"] = to_json(record.operators);
   return python_json(line);
 }
 
@@ -180,6 +181,7 @@ std::string strip_timings(std::string_view steps_text) {
 StepRecord without_timings(StepRecord record) {
   record.seconds = {};
   record.rates = {};
+  record.operators.clear();
   return record;
 }
 
@@ -214,6 +216,9 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
                     .gemm_share = json::find_number(*value, "gemm_share").value_or(0),
                     .bytes_sent = static_cast<std::uint64_t>(
                         json::find_integer(*value, "bytes_sent").value_or(0))};
+    if (const auto* operators = json::find(*value, "operators")) {
+      record.operators = operator_seconds_from_json(*operators);
+    }
     for (const auto& member : value->get_object()) {
       const std::string_view key(member.key());
       if (std::ranges::find(kStepKeys, key) == kStepKeys.end()) record.extra.insert(member);

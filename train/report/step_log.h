@@ -61,11 +61,12 @@ struct StepRecord {
   // where there are any.
   StepSeconds seconds;  // of rank 0
   StepRates rates;
+  std::vector<OperatorSeconds> operators;  // where they were asked for (troupe.operator_times)
 };
 
 // {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096,
 //  "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …,
-//  "bytes_sent": …}
+//  "bytes_sent": …, "operators": {"gemm nt": 0.1, …}}
 // Floats that must agree in every bit are in C's %a, "nan", "inf" or "-inf".
 std::string step_line(const StepRecord& record);
 // What to do about lines that are no step's: a write that a full disk cut short leaves one behind.
@@ -76,8 +77,8 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
 // The step of its last whole line; 0 where there is none, or no file that can be read in places.
 std::int64_t last_step_in(FileSystem& files, const std::string& path);
 // The text of a steps.jsonl without what equal runs need not have in common: seconds, tokens_per_s,
-// gflops, gemm_share and bytes_sent. Two runs are equal when these texts are. Lines that are no
-// JSON stay.
+// gflops, gemm_share, bytes_sent and operators. Two runs are equal when these texts are. Lines that
+// are no JSON stay.
 std::string strip_timings(std::string_view steps_text);
 // The same of one record.
 StepRecord without_timings(StepRecord record);

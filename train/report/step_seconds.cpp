@@ -55,6 +55,22 @@ StepSeconds step_seconds_from_json(const json::Value& value) {
   return out;
 }
 
+json::Object to_json(const std::vector<OperatorSeconds>& operators) {
+  json::Object out;
+  for (const auto& [name, seconds] : operators) out[name] = round_to(seconds, kSecondsDigits);
+  return out;
+}
+
+std::vector<OperatorSeconds> operator_seconds_from_json(const json::Value& value) {
+  std::vector<OperatorSeconds> out;
+  if (!value.is_object()) return out;
+  for (const auto& member : value.get_object()) {
+    if (const auto seconds = json::find_number(value, member.key()))
+      out.push_back({std::string(member.key()), *seconds});
+  }
+  return out;
+}
+
 std::string describe_phases(const StepSeconds& seconds) {
   const double total = seconds.total();
   std::string out;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/base/json.h"
 
@@ -22,9 +23,19 @@ struct StepSeconds {
   StepSeconds& operator+=(const StepSeconds& other);
   friend bool operator==(const StepSeconds&, const StepSeconds&) = default;
 };
+// What a step's loop spent on an operator, or on another part of the step, by its name.
+struct OperatorSeconds {
+  std::string name;
+  double seconds = 0;
+  friend bool operator==(const OperatorSeconds&, const OperatorSeconds&) = default;
+};
+
 // {"data": 0.001, "forward": …}: microseconds are kept. And back; absent keys are 0.
 json::Object to_json(const StepSeconds& seconds);
 StepSeconds step_seconds_from_json(const json::Value& value);
+// {"gemm nt": 0.1, …} in their order, and back; members that are no numbers are left out.
+json::Object to_json(const std::vector<OperatorSeconds>& operators);
+std::vector<OperatorSeconds> operator_seconds_from_json(const json::Value& value);
 // "fwd 31 % bwd 58 % comm 6 %": phases of at least 0.5 %, in their order; empty without time.
 std::string describe_phases(const StepSeconds& seconds);
 

@@ -99,6 +99,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .model = std::move(model),
                                          .activations = std::move(activations),
                                          .progress = progress,
+                                         .operator_times = nullptr,
                                          .collectives = ObservedCollectives(progress),
                                          .sampler = std::move(sampler),
                                          .schedule = std::move(schedule),
@@ -109,6 +110,10 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .engine_options = engine,
                                          .layout = nullptr,
                                          .state = std::nullopt});
+  if (fixed->config().troupe.operator_times) {
+    fixed->operator_times =
+        std::make_unique<OperatorTimes>(static_cast<int>(fixed->model->layout().units().size()));
+  }
   if (fixed->bundle.eval) {
     const TrainConfig& kept = fixed->config();
     fixed->evaluator = TROUPE_TRY(Evaluator::make(
@@ -175,7 +180,9 @@ Status TrainingRun::run_observed(Generation& generation) {
         "slower than fp32 (bf16: false)");
   }
   observer.loaded(loaded);
+  f.progress.time_operators(f.operator_times.get());
   const Status looped = loop(generation);
+  f.progress.time_operators(nullptr);
   const Status ended = looped.ok() ? finish(generation) : looped;
   if (ended.ok()) return ended;
   // The others must not wait for a rank that gave up for a reason of its own, nor this one's
@@ -243,6 +250,7 @@ Status TrainingRun::loop(Generation& generation) {
     record.rates.bytes_sent =
         generation.engine->communicators().algorithm_bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
+    record.operators = f.progress.take_operator_seconds();
     record.seconds.stall = std::max(0.0, spent - record.seconds.total());
     // What starting a save took after the last step belongs to the step that it held up.
     record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);

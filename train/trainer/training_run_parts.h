@@ -20,6 +20,7 @@ struct TrainingRun::Fixed {
   std::unique_ptr<Model> model;
   std::unique_ptr<Activations> activations;
   ProgressRecorder& progress;
+  std::unique_ptr<OperatorTimes> operator_times;  // null where they are not asked for
   ObservedCollectives collectives;
   Sampler sampler;
   Schedule schedule;

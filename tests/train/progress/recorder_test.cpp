@@ -48,6 +48,49 @@ TEST_CASE("Every stage and every kind of point has a name of its own") {
   CHECK(point_kind_name(PointKind::kFileEnd) == "file end");
 }
 
+TEST_CASE("The parts of a step: from one point to the next, by name, variant and place") {
+  using std::chrono::milliseconds;
+  RecordMemory memory;
+  ManualClock clock;
+  ProgressRecorder recorder(memory.record(), nullptr, clock);
+  recorder.operation("gemm", "nt");  // nobody asks
+  CHECK(recorder.take_operator_seconds().empty());
+  OperatorTimes times(4);
+  recorder.time_operators(&times);
+  const auto spend = [&](int ms) { clock.advance(milliseconds(ms)); };
+  recorder.stage(1, Stage::kData), spend(1);
+  recorder.stage(1, Stage::kForward), spend(2);  // no part that has a name
+  recorder.unit(0, Phase::kForward), spend(3);   // nor this one
+  recorder.operation("embedding_forward"), spend(4);
+  recorder.unit(1, Phase::kForward);
+  recorder.enter("acquire"), spend(5);
+  recorder.leave(), spend(6);
+  recorder.operation("gemm", "nt"), spend(7);
+  recorder.operation("rope"), spend(8);
+  recorder.operation("gemm", "nt"), spend(9);
+  recorder.unit(3, Phase::kBackward);
+  recorder.operation("gemm", "nt"), spend(10);
+  recorder.operation("gemm", "tn"), spend(11);
+  std::vector<float> values(4);
+  recorder.gradient(3, values), spend(12);
+  recorder.stage(1, Stage::kNorm), spend(13);
+  const std::vector<OperatorSeconds> first = {
+      {"data", 0.001},         {"head embedding_forward", 0.004},
+      {"acquire", 0.005},      {"gemm nt", 0.016},
+      {"rope", 0.008},         {"head gemm nt", 0.010},
+      {"head gemm tn", 0.011}, {"norm", 0.013},
+  };
+  CHECK(recorder.take_operator_seconds() == first);
+  // What ran when they were taken is part of the next step; what did not run is not named.
+  spend(1);
+  recorder.stage(1, Stage::kOptimizer), spend(2);
+  const std::vector<OperatorSeconds> second = {{"norm", 0.001}, {"optimizer", 0.002}};
+  CHECK(recorder.take_operator_seconds() == second);
+  recorder.time_operators(nullptr);
+  recorder.stage(1, Stage::kPublish), spend(1);
+  CHECK(recorder.take_operator_seconds().empty());
+}
+
 TEST_CASE("What a rank tells lies in its record, in order, with step, stage, unit and time") {
   RecordMemory memory;
   CHECK_FALSE(read_progress(memory.bytes()));  // nothing was told yet

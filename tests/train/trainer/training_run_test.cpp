@@ -39,6 +39,28 @@ TEST_CASE("the same run gives equal files, with one thread or two") {
   CHECK(step_lines(dir.file("a")) == step_lines(dir.file("b")));
 }
 
+TEST_CASE("the time of a step by operator, where it is asked for") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto ask = [](RunBundle& bundle) { bundle.config.troupe.operator_times = true; };
+  train(dir.file("plain"), {.world = 2, .threads = 1, .batch = 2});
+  train(dir.file("timed"), {.world = 2, .threads = 1, .batch = 2, .change = ask});
+  for (const StepRecord& step : steps(dir.file("plain"))) CHECK(step.operators.empty());
+  for (const StepRecord& step : steps(dir.file("timed"))) {
+    std::map<std::string, double> parts;
+    double sum = 0;
+    for (const auto& [name, seconds] : step.operators) {
+      CHECK_MESSAGE(parts.emplace(name, seconds).second, name);
+      sum += seconds;
+    }
+    for (const char* part : {"gemm nt", "gemm nn", "gemm tn", "head gemm nt", "attention_backward",
+                             "head cross_entropy", "optimizer", "norm", "gradient_done"})
+      CHECK_MESSAGE(parts[part] > 0, part);
+    // All of it lies within the step, but for what followed the step before ("finished").
+    CHECK(sum - parts["finished"] <= step.seconds.total() + 1e-4);
+  }
+  CHECK(step_lines(dir.file("timed")) == step_lines(dir.file("plain")));
+}
+
 TEST_CASE("a lost generation goes on from memory and ends bit for bit as if undisturbed") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("oracle"), {.world = 2, .threads = 1, .batch = 2});

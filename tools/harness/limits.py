@@ -1,0 +1,26 @@
+"""What the machine can do at best (tools/bench_products.cpp)."""
+
+import subprocess
+
+from . import training
+from .figures import Fault
+
+
+def product_limits(bin_folder, model):
+    """name -> (value, unit): memcpy, and oneDNN's products at the model's shapes in one thread: each
+    shape's rate, the best of them ("fp32 best"), what a step's products take ("fp32 products of a
+    step"); the same for bf16 where the processor has it."""
+    hidden, queries, keys, inner, gated, layers, vocabulary = training.shape(model)
+    sizes = [training.ROWS * training.LENGTH, hidden, queries + 2 * keys, inner, int(gated), layers, vocabulary]
+    done = subprocess.run([f"{bin_folder}/bench_products", *map(str, sizes)], capture_output=True, text=True,
+                          timeout=120, check=False)
+    if done.returncode != 0:
+        raise Fault(f"bench_products failed with code {done.returncode}: {done.stderr.strip()}")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return {name: (float(value), unit) for name, value, unit in rows}
+
+
+def better(before, after):
+    """The best of two measurements: the smaller time, the higher rate."""
+    pick = {"ms": min}
+    return {name: (pick.get(unit, max)(value, after[name][0]), unit) for name, (value, unit) in before.items()}
