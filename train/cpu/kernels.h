@@ -74,6 +74,10 @@ float cross_entropy_row_bf16(float* logits, std::int32_t label, float scale,
 // and writes 1 / Σ to *inverse_sum.
 float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::int64_t end,
                   float scale, float* inverse_sum);
+// scores := P = exp(scores·scale − log_sum_exp) inside [first, end), 0 outside, and
+// dscores := P·(dscores − delta)·scale.
+void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std::int64_t first,
+                          std::int64_t end, float scale, float log_sum_exp, float delta);
 
 // Queries of a block of attention: its scores have a column for each and a row for each key, rows
 // are kQueryBlock floats apart. Scores of 1,024 keys are 256 KiB and stay in the L2 cache.

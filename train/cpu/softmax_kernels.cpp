@@ -87,6 +87,19 @@ float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::in
 }
 
 TROUPE_VECTORIZED
+void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std::int64_t first,
+                          std::int64_t end, float scale, float log_sum_exp, float delta) {
+  float* __restrict p = scores;
+  float* __restrict d = dscores;
+  for (std::int64_t i = first; i < end; ++i) {
+    p[i] = fast_exp(p[i] * scale - log_sum_exp);
+    d[i] = p[i] * (d[i] - delta) * scale;
+  }
+  zero_outside(p, count, first, end);
+  zero_outside(d, count, first, end);
+}
+
+TROUPE_VECTORIZED
 void softmax_columns(float* scores, const KeyLimits& limits, std::int64_t column,
                      std::int64_t begin, std::int64_t end, float scale, float* inverse_sums,
                      float* log_sum_exp) {

@@ -105,12 +105,12 @@ WidePass wide_pass(DType compute, const CpuOptions& options) {
   ResidentUnits units(model->layout(), std::span<const std::uint16_t>(parameters), f.gradients);
   constexpr std::int64_t kWideLength = 48;
   Activations activations(
-      config, {.rows_max = kRows, .length_max = kWideLength, .compute = compute}, *operators);
+      config, {.rows_max = kBatchRows, .length_max = kWideLength, .compute = compute}, *operators);
   CHECK((activations.logit_rows < activations.head_rows) == (compute == DType::kBF16));
   std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < kRows * kWideLength; ++i) ids.push_back(i * 701);
+  for (std::int32_t i = 0; i < kBatchRows * kWideLength; ++i) ids.push_back(i * 701);
   const LossSum sum = model
-                          ->forward_backward({kRows, kWideLength, ids, ids, {}, {}}, units,
+                          ->forward_backward({kBatchRows, kWideLength, ids, ids, {}, {}}, units,
                                              CrossEntropyLoss(), 0.01f, activations)
                           .value();
   return {sum, f.gradients};
