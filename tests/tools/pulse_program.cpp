@@ -3,7 +3,8 @@
 //   test_tools_pulse HOST:PORT TOKEN_FILE STOP_FILE
 //
 // Prints "ready" after the first call. When STOP_FILE is there: how many calls were made and
-// failed, how long the longest took, and how many processes answered; then it ends.
+// failed, why the last did, how long the longest took, and how many processes answered; then it
+// ends.
 
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "actors/cluster.h"
 #include "actors/host.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
 #include "runtime/net/token.h"
 #include "tools/commands/cluster_record.h"
 
@@ -47,6 +49,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     int calls = 0;
     int failed = 0;
+    std::string why;  // the last one
     std::chrono::steady_clock::duration longest{};
     while (!files.exists(argv[3])) {
       const auto begin = std::chrono::steady_clock::now();
@@ -56,11 +59,16 @@ int main(int argc, char** argv) {
       if (pid.ok())
         pids.insert(*pid);
       else
-        ++failed;
+        why = pid.status().to_string(), ++failed;
       std::this_thread::sleep_for(1ms);
     }
-    std::printf("{\"calls\": %d, \"failed\": %d, \"longest_ms\": %lld, \"processes\": %zu}\n",
-                calls, failed, static_cast<long long>(longest / 1ms), pids.size());
+    troupe::json::Object counts;
+    counts["calls"] = calls;
+    counts["failed"] = failed;
+    if (failed > 0) counts["why"] = why;
+    counts["longest_ms"] = longest / 1ms;
+    counts["processes"] = pids.size();
+    std::printf("%s\n", troupe::json::write(counts).c_str());
     std::fflush(stdout);
   } catch (const troupe::StatusError& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -69,10 +69,9 @@ struct Watched {
   void check_undisturbed() {
     const auto counts = result();
     MESSAGE(json::write(counts));
-    CHECK(json::find_integer(counts, "failed") == 0);
+    CHECK(json::find_integer(counts, "failed").value() == 0);
     CHECK(json::find_integer(counts, "processes") == 1);
     CHECK(json::find_integer(counts, "calls").value() > 20);
-    CHECK(json::find_integer(counts, "longest_ms").value() < 1000);
   }
   void stop() {
     CHECK(home.run({"stop", "--address", address}).exit_code == 0);
