@@ -10,10 +10,10 @@ communicator's own TCP, its shared memory, and shared memory whose buffers are r
 
 import argparse
 import os
-import subprocess
 import sys
 
 from harness import peers
+from harness.commands import output_of
 from harness.figures import BAR_NOT_MET, Fault, Figures
 from harness.workplace import Workplace, build
 
@@ -27,27 +27,18 @@ SMALL_CROWDED_US = 40
 TIMEOUT_S = 240
 
 
-def run(place, command):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-                              env=place.environment())
-    except subprocess.TimeoutExpired:
-        raise Fault(f"{command[0]} did not end within {TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        raise Fault(f"{' '.join(command)} failed with code {done.returncode}:\n{done.stderr.strip()[-1500:]}")
-    return done.stdout
-
-
 def troupe(bin_folder, options):
     with Workplace() as place:
-        text = run(place, [f"{bin_folder}/bench_collective", str(options.mib)])
+        text = output_of([f"{bin_folder}/bench_collective", str(options.mib)], "bench_collective", TIMEOUT_S,
+                         place.environment())
     return {name: float(value) for name, value, _ in (line.split() for line in text.splitlines())}
 
 
 def gloo(python, options):
     with Workplace() as place:
         program = os.path.join(peers.FOLDER, "gloo_rates.py")
-        text = run(place, [python, program, str(options.mib), str(options.repeats), place.path])
+        text = output_of([python, program, str(options.mib), str(options.repeats), place.path], "gloo_rates.py",
+                         TIMEOUT_S, place.environment())
     rows = (line.split("\t") for line in text.splitlines())
     return {row[0]: float(row[1]) for row in rows if len(row) == 3}
 

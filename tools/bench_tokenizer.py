@@ -15,10 +15,10 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 
 from harness import peers
+from harness.commands import output_of
 from harness.figures import BAR_NOT_MET, Fault, Figures, median
 from harness.texts import documents, english_like
 from harness.workplace import ROOT, Workplace, build
@@ -67,17 +67,6 @@ def texts_of(options):
             ("awkward", awkward_texts(), False)]
 
 
-def run(command, what, environment=None):
-    try:
-        done = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True,
-                              timeout=RUN_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise Fault(f"{what} did not end within {RUN_S} s") from None
-    if done.returncode != 0:
-        raise Fault(f"{what} failed with code {done.returncode}: {done.stderr.strip()[-1500:]}")
-    return done.stdout
-
-
 def same_ids(ours, theirs):
     with open(ours, "rb") as one, open(theirs, "rb") as other:
         return one.read() == other.read()
@@ -96,15 +85,17 @@ def measure(figures, place, python, bin_folder, options):
                   if os.path.exists(os.path.join(options.data, folder, "tokenizer.json"))}
     for kind in LEARNED:
         tokenizers[f"{kind}, learned here"] = place.file(kind)
-        run([*peer, "train", kind, learn_from, place.file(kind)], "learning a tokenizer")
+        output_of([*peer, "train", kind, learn_from, place.file(kind)], "learning a tokenizer", RUN_S)
     slowest = None
     figures.note(f"{'':<54}{'MB/s':>8}{'HF':>8}{'':>9}   {'again':>8}{'HF':>8}   ids")
     for kind, folder in tokenizers.items():
         for name, path, megabytes, timed in texts:
             repeats = str(options.repeats if timed else 1)
             ids = place.file("ids"), place.file("their-ids")
-            ours = json.loads(run([f"{bin_folder}/bench_tokenizer", folder, path, ids[0], repeats], "bench_tokenizer"))
-            theirs = json.loads(run([*peer, "run", folder, path, ids[1], repeats], "tokenizers", ONE_THREAD))
+            ours = json.loads(output_of([f"{bin_folder}/bench_tokenizer", folder, path, ids[0], repeats],
+                                        "bench_tokenizer", RUN_S))
+            theirs = json.loads(output_of([*peer, "run", folder, path, ids[1], repeats], "tokenizers", RUN_S,
+                                          {**os.environ, **ONE_THREAD}))
             equal = same_ids(*ids)
             if not equal or not timed:
                 figures.bar(f"{kind}: all ids of the text '{name}' equal", equal)
@@ -126,7 +117,8 @@ def measure(figures, place, python, bin_folder, options):
 
 
 def versions(python):
-    return "tokenizers " + run([python, "-c", "import tokenizers; print(tokenizers.__version__)"], "asking").strip()
+    asked = [python, "-c", "import tokenizers; print(tokenizers.__version__)"]
+    return "tokenizers " + output_of(asked, "asking for the version", RUN_S).strip()
 
 
 def main():

@@ -1,9 +1,7 @@
 """What the machine can do at best (tools/bench_products.cpp)."""
 
-import subprocess
-
 from . import training
-from .figures import Fault
+from .commands import output_of
 
 
 def product_limits(bin_folder, model):
@@ -12,11 +10,8 @@ def product_limits(bin_folder, model):
     step"); the same for bf16 where the processor has it."""
     hidden, queries, keys, inner, gated, layers, vocabulary = training.shape(model)
     sizes = [training.ROWS * training.LENGTH, hidden, queries + 2 * keys, inner, int(gated), layers, vocabulary]
-    done = subprocess.run([f"{bin_folder}/bench_products", *map(str, sizes)], capture_output=True, text=True,
-                          timeout=120, check=False)
-    if done.returncode != 0:
-        raise Fault(f"bench_products failed with code {done.returncode}: {done.stderr.strip()}")
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    told = output_of([f"{bin_folder}/bench_products", *map(str, sizes)], "bench_products", 120)
+    rows = [line.split("\t") for line in told.splitlines()]
     return {name: (float(value), unit) for name, value, unit in rows}
 
 

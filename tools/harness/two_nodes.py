@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 
+from .commands import output_of
 from .figures import Fault
 from .run import Run
 
@@ -89,10 +90,8 @@ def sent_by_formula(place, bin_folder, chosen):
     """Bytes that a rank sends in a step, by the textbook's formula (`troupe plan`)."""
     command = [os.path.join(bin_folder, "troupe"), "plan", "--json"]
     command += [f"{key}={value}" for key, value in chosen.items()]
-    done = subprocess.run(command, capture_output=True, text=True, env=place.environment(), timeout=60, check=False)
-    if done.returncode != 0:
-        raise Fault(f"troupe plan failed with code {done.returncode}: {done.stderr.strip()[-1000:]}")
-    rows = [row for row in _objects(json.loads(done.stdout)) if row.get("configured")]
+    told = output_of(command, "troupe plan", 60, place.environment())
+    rows = [row for row in _objects(json.loads(told)) if row.get("configured")]
     return rows[0]["sent_formula_bytes"]
 
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/base/check.h"
 #include "train/cpu/attention_block.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/small_product.h"
@@ -14,13 +13,6 @@ using kernels::kQueryBlock;
 
 // Below so many rows (a decoded token), dot products are less work than a block.
 constexpr std::int64_t kBlockRowsMin = 8;
-
-void check_shape(const AttentionShape& s) {
-  TROUPE_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "heads {} and {}",
-               s.query_heads, s.key_heads);
-  TROUPE_CHECK(s.query_length > 0 && s.query_length <= s.key_length, "lengths {} and {}",
-               s.query_length, s.key_length);
-}
 
 // Scratch memory of a block: the transposed rows and scores.
 std::size_t floats_of(std::int64_t sets, std::int64_t keys, std::int64_t head_dim) {
@@ -125,7 +117,7 @@ void forward_block(const AttentionShape& s, const AttentionBlock& block, const f
 void attention_forward(Arena& arena, SlotWorkspaces& workspaces, const AttentionShape& s,
                        const float* q, const float* k, const float* v, float* out,
                        float* log_sum_exp) {
-  check_shape(s);
+  check_attention(s);
   const std::int64_t blocks = AttentionBlock::count(s);
   const std::int64_t out_stride = s.query_heads * s.head_dim;
   arena.parallel_for(s.batch * s.query_heads * blocks, [&](std::int64_t tile, int slot) {
@@ -156,16 +148,10 @@ void attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Attention
 
 namespace {
 
-// What a tile of the backward pass works on: pointers at batch row and head.
-struct BackwardTile {
-  const float *q, *k, *v, *out, *log_sum_exp, *dout;
-  float *dq, *dk, *dv;
-};
-
 // With P the probabilities, dP = dout·vᵀ and delta_i = Σ_d dout_id·out_id:
 // dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout.
-void backward_block(const AttentionShape& s, const AttentionBlock& block, const BackwardTile& t,
-                    float* scratch) {
+void backward_block(const AttentionShape& s, const AttentionBlock& block,
+                    const AttentionGradients& t, float* scratch) {
   const std::int64_t out_stride = s.query_heads * s.head_dim;
   const std::int64_t key_offset = block.key_begin * s.key_stride;
   const float* q = t.q + block.begin * s.query_stride;
@@ -201,34 +187,13 @@ void attention_backward(Arena& arena, SlotWorkspaces& workspaces, const Attentio
                         const float* q, const float* k, const float* v, const float* out,
                         const float* log_sum_exp, const float* dout, float* dq, float* dk,
                         float* dv) {
-  check_shape(s);
-  TROUPE_CHECK(s.query_length == s.key_length, "lengths {} and {}", s.query_length, s.key_length);
-  const std::int64_t group = s.query_heads / s.key_heads;
-  arena.parallel_for(s.batch * s.key_heads, [&](std::int64_t tile, int slot) {
-    const std::int64_t batch = tile / s.key_heads;
-    const std::int64_t key_head = tile % s.key_heads;
-    const std::int64_t key_offset = batch * s.key_batch_stride + key_head * s.head_dim;
-    float* scratch = workspaces.floats(slot, floats_of(2, s.key_length, s.head_dim));
-    for (std::int64_t row = 0; row < s.key_length; ++row) {
-      std::fill_n(dk + key_offset + row * s.key_stride, s.head_dim, 0.0f);
-      std::fill_n(dv + key_offset + row * s.key_stride, s.head_dim, 0.0f);
-    }
-    for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
-      const std::int64_t q_offset = batch * s.query_length * s.query_stride + head * s.head_dim;
-      const std::int64_t out_offset = (batch * s.query_length * s.query_heads + head) * s.head_dim;
-      const BackwardTile t{q + q_offset,
-                           k + key_offset,
-                           v + key_offset,
-                           out + out_offset,
-                           log_sum_exp + (batch * s.query_heads + head) * s.query_length,
-                           dout + out_offset,
-                           dq + q_offset,
-                           dk + key_offset,
-                           dv + key_offset};
-      for (std::int64_t index = 0; index < AttentionBlock::count(s); ++index)
-        backward_block(s, AttentionBlock(s, batch, index), t, scratch);
-    }
-  });
+  attention_backward_tiles(
+      arena, workspaces, s, {q, k, v, out, log_sum_exp, dout, dq, dk, dv},
+      floats_of(2, s.key_length, s.head_dim), [](float*, const float*, const float*) {},
+      [&](float* scratch, std::int64_t batch, const AttentionGradients& head) {
+        for (std::int64_t index = 0; index < AttentionBlock::count(s); ++index)
+          backward_block(s, AttentionBlock(s, batch, index), head, scratch);
+      });
 }
 
 }  // namespace troupe::train

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <limits>
 
+#include "runtime/base/check.h"
+#include "train/cpu/arena.h"
 #include "train/cpu/kernels.h"
+#include "train/cpu/workspace.h"
 #include "train/tensor/operators.h"
 #include "train/tensor/vectorize.h"
 
@@ -85,5 +88,52 @@ struct AttentionBlock {
          end[static_cast<std::size_t>(g)]);
   }
 };
+
+inline void check_attention(const AttentionShape& s) {
+  TROUPE_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "heads {} and {}",
+               s.query_heads, s.key_heads);
+  TROUPE_CHECK(s.query_length > 0 && s.query_length <= s.key_length, "lengths {} and {}",
+               s.query_length, s.key_length);
+}
+
+// What the backward pass of a query head works on: pointers at its batch row and head, or at the
+// head of its keys.
+struct AttentionGradients {
+  const float *q, *k, *v, *out, *log_sum_exp, *dout;
+  float *dq, *dk, *dv;
+};
+
+// The backward pass, a tile for each batch row and head of keys, whose gradients are zero at first.
+// begin_tile(scratch, k, v) is called once a tile, with `floats` of the slot's memory and the
+// tile's keys and values, then add_head(scratch, batch, gradients) for each query head that reads
+// them.
+template <typename BeginTile, typename AddHead>
+void attention_backward_tiles(Arena& arena, SlotWorkspaces& workspaces, const AttentionShape& s,
+                              const AttentionGradients& all, std::size_t floats,
+                              BeginTile begin_tile, AddHead add_head) {
+  check_attention(s);
+  TROUPE_CHECK(s.query_length == s.key_length, "lengths {} and {}", s.query_length, s.key_length);
+  const std::int64_t group = s.query_heads / s.key_heads;
+  arena.parallel_for(s.batch * s.key_heads, [&](std::int64_t tile, int slot) {
+    const std::int64_t batch = tile / s.key_heads, key_head = tile % s.key_heads;
+    const std::int64_t key_offset = batch * s.key_batch_stride + key_head * s.head_dim;
+    float* scratch = workspaces.floats(slot, floats);
+    for (std::int64_t row = 0; row < s.key_length; ++row) {
+      std::fill_n(all.dk + key_offset + row * s.key_stride, s.head_dim, 0.0f);
+      std::fill_n(all.dv + key_offset + row * s.key_stride, s.head_dim, 0.0f);
+    }
+    begin_tile(scratch, all.k + key_offset, all.v + key_offset);
+    for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
+      const std::int64_t q_offset = batch * s.query_length * s.query_stride + head * s.head_dim;
+      const std::int64_t out_offset = (batch * s.query_length * s.query_heads + head) * s.head_dim;
+      add_head(scratch, batch,
+               AttentionGradients{all.q + q_offset, all.k + key_offset, all.v + key_offset,
+                                  all.out + out_offset,
+                                  all.log_sum_exp + (batch * s.query_heads + head) * s.query_length,
+                                  all.dout + out_offset, all.dq + q_offset, all.dk + key_offset,
+                                  all.dv + key_offset});
+    }
+  });
+}
 
 }  // namespace troupe::train

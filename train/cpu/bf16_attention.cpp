@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/check.h"
+#include "train/cpu/attention_block.h"
 #include "train/cpu/bf16_kernels.h"
 #include "train/cpu/kernels.h"
 
@@ -119,15 +119,10 @@ std::size_t floats_of(const AttentionShape& s) {
   return cut.used();
 }
 
-struct BackwardHead {
-  const float *q, *k, *v, *out, *log_sum_exp, *dout;
-  float *dq, *dk, *dv;
-};
-
 // With P the probabilities, dP = dout·vᵀ and delta_i = Σ_d dout_id·out_id:
 // dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout.
 void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBlock& block,
-                    const BackwardHead& h, const BackwardBuffers& to) {
+                    const AttentionGradients& h, const BackwardBuffers& to) {
   const std::int64_t width = s.head_dim, out_stride = s.query_heads * s.head_dim;
   const std::int64_t depth_pairs = pairs_of(width), key_pairs = pairs_of(s.key_length);
   const std::int64_t row_pairs = pairs_of(block.rows), block_pairs = pairs_of(block.keys);
@@ -162,12 +157,6 @@ void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBloc
            true);
 }
 
-void check_heads(const AttentionShape& s) {
-  TROUPE_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "heads {} and {}",
-               s.query_heads, s.key_heads);
-  TROUPE_CHECK(s.query_length <= s.key_length, "lengths {} and {}", s.query_length, s.key_length);
-}
-
 }  // namespace
 
 bool attends_in_bf16(const AttentionShape& s) {
@@ -177,7 +166,7 @@ bool attends_in_bf16(const AttentionShape& s) {
 void bf16_attention_forward(Arena& arena, SlotWorkspaces& workspaces, const AttentionShape& s,
                             const float* q, const float* k, const float* v, float* out,
                             float* log_sum_exp) {
-  check_heads(s);
+  check_attention(s);
   const std::int64_t width = s.head_dim, out_stride = s.query_heads * width;
   const std::int64_t depth_pairs = pairs_of(width), key_pairs = pairs_of(s.key_length);
   const std::size_t floats = floats_of<ForwardBuffers>(s);
@@ -219,39 +208,23 @@ void bf16_attention_backward(Arena& arena, SlotWorkspaces& workspaces, const Att
                              const float* q, const float* k, const float* v, const float* out,
                              const float* log_sum_exp, const float* dout, float* dq, float* dk,
                              float* dv) {
-  check_heads(s);
-  TROUPE_CHECK(s.query_length == s.key_length, "lengths {} and {}", s.query_length, s.key_length);
-  const std::int64_t width = s.head_dim, group = s.query_heads / s.key_heads;
-  const std::size_t floats = floats_of<BackwardBuffers>(s);
-  arena.parallel_for(s.batch * s.key_heads, [&](std::int64_t tile, int slot) {
-    Cut cut(workspaces.floats(slot, floats));
-    const BackwardBuffers to(cut, s);
-    const std::int64_t batch = tile / s.key_heads, key_head = tile % s.key_heads;
-    const std::int64_t key_offset = batch * s.key_batch_stride + key_head * width;
-    for (std::int64_t row = 0; row < s.key_length; ++row) {
-      std::fill_n(dk + key_offset + row * s.key_stride, width, 0.0f);
-      std::fill_n(dv + key_offset + row * s.key_stride, width, 0.0f);
-    }
-    bf16::pack(deep(k + key_offset, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.keys);
-    bf16::pack(deep(v + key_offset, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.values);
-    bf16::pack(flat(k + key_offset, s.key_stride), 0, width, 0, s.key_length, kPanelOfB,
-               to.key_rows);
-    for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
-      const std::int64_t q_offset = batch * s.query_length * s.query_stride + head * width;
-      const std::int64_t out_offset = (batch * s.query_length * s.query_heads + head) * width;
-      const BackwardHead h{q + q_offset,
-                           k + key_offset,
-                           v + key_offset,
-                           out + out_offset,
-                           log_sum_exp + (batch * s.query_heads + head) * s.query_length,
-                           dout + out_offset,
-                           dq + q_offset,
-                           dk + key_offset,
-                           dv + key_offset};
-      for (std::int64_t begin = 0; begin < s.query_length; begin += kQueries)
-        backward_block(s, batch, block_of(s, batch, begin), h, to);
-    }
-  });
+  const std::int64_t width = s.head_dim;
+  attention_backward_tiles(
+      arena, workspaces, s, {q, k, v, out, log_sum_exp, dout, dq, dk, dv},
+      floats_of<BackwardBuffers>(s),
+      [&](float* scratch, const float* keys, const float* values) {
+        Cut cut(scratch);
+        const BackwardBuffers to(cut, s);
+        bf16::pack(deep(keys, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.keys);
+        bf16::pack(deep(values, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.values);
+        bf16::pack(flat(keys, s.key_stride), 0, width, 0, s.key_length, kPanelOfB, to.key_rows);
+      },
+      [&](float* scratch, std::int64_t batch, const AttentionGradients& head) {
+        Cut cut(scratch);
+        const BackwardBuffers to(cut, s);
+        for (std::int64_t begin = 0; begin < s.query_length; begin += kQueries)
+          backward_block(s, batch, block_of(s, batch, begin), head, to);
+      });
 }
 
 }  // namespace troupe::train

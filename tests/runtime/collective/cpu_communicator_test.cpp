@@ -15,6 +15,7 @@
 #include "runtime/collective/tcp_link.h"
 #include "runtime/memory/segment.h"
 #include "tests/runtime/collective/conformance.h"
+#include "tests/runtime/collective/killed_rank.h"
 #include "tests/runtime/collective/ranks.h"
 
 namespace troupe::collective {
@@ -210,49 +211,13 @@ TEST_CASE("another generation, name or rank is refused, both named") {
   }
 }
 
-// A forked rank loops all-reduces until it is killed; the others must name it within a second.
 void check_kill(const std::vector<int>& nodes) {
-  const int world = static_cast<int>(nodes.size()), victim = world - 1;
-  auto links = make_local_links(nodes).value();
-  memory::Segment shared = memory::Segment::create("kill-test", 4096).value();
-  auto* rounds = reinterpret_cast<std::atomic<int>*>(shared.data());
-  // When each rank's call returned: taken there, since a sanitizer's exit takes its own time.
-  auto* noticed = reinterpret_cast<TimePoint*>(shared.data() + 64);
-  std::vector<pid_t> children;
-  for (int r = 0; r < world; ++r) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      auto mine = std::move(links[static_cast<std::size_t>(r)]);
-      links.clear();
-      int result = 1;
-      auto c = make_cpu_communicator(options_for(r, world), std::move(mine));
-      if (c.ok()) {
-        std::vector<float> data(100'000, 1.0f);
-        Status status;
-        while ((status = (*c)->all_reduce(std::span(data))).ok()) rounds->fetch_add(1);
-        noticed[r] = SystemClock().now();
-        result = status.context("lost_rank") == std::to_string(victim) ? 0 : 2;
-        std::move(c).value().reset();
-      }
-      ::_exit(result);
-    }
-    children.push_back(child);
-  }
-  links.clear();
-  const Deadline started = Deadline::after(seconds(10));
-  while (rounds->load() < 20 && !started.passed()) std::this_thread::yield();
-  CHECK(rounds->load() >= 20);
-  const TimePoint killed = SystemClock().now();
-  ::kill(children[static_cast<std::size_t>(victim)], SIGKILL);
-  for (int r = 0; r < world; ++r) {
-    int status = 0;
-    ::waitpid(children[static_cast<std::size_t>(r)], &status, 0);
-    if (r == victim) continue;
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
-    CHECK(noticed[r] > killed);
-    CHECK(noticed[r] - killed < seconds(1));
-  }
+  tests::check_killed_rank(nodes, [](Communicator& c, std::atomic<int>& rounds) {
+    std::vector<float> data(100'000, 1.0f);
+    Status status;
+    while ((status = c.all_reduce(std::span(data))).ok()) rounds.fetch_add(1);
+    return status;
+  });
 }
 
 TEST_CASE("a killed rank is named by all others within a second") {

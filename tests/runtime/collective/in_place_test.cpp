@@ -18,6 +18,7 @@
 #include "runtime/collective/cpu_communicator.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/unix_socket.h"
+#include "tests/runtime/collective/killed_rank.h"
 #include "tests/runtime/collective/ranks.h"
 
 namespace troupe::collective {
@@ -267,52 +268,16 @@ TEST_CASE("registered buffers: a deadline names who is missing, an abort ends th
   });
 }
 
-// A forked rank all-reduces registered memory until it is killed; the others must name it within a
-// second.
 TEST_CASE("registered buffers: a killed rank is named by all others within a second") {
-  constexpr int kWorld = 3, kVictim = 2;
-  constexpr std::size_t kCount = 1 << 20;
-  auto links = make_local_links({0, 0, 0}).value();
-  memory::Segment shared = memory::Segment::create("in-place-kill-test", 4096).value();
-  auto* rounds = reinterpret_cast<std::atomic<int>*>(shared.data());
-  auto* noticed = reinterpret_cast<TimePoint*>(shared.data() + 64);
-  std::vector<pid_t> children;
-  for (int r = 0; r < kWorld; ++r) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      auto mine = std::move(links[static_cast<std::size_t>(r)]);
-      links.clear();
-      int result = 1;
-      auto c = make_cpu_communicator(options_for(r, kWorld), std::move(mine));
-      if (c.ok()) {
-        auto segment = segment_of(kCount * sizeof(float));
-        Status status = (*c)->register_segment(segment);
-        const auto data = elements<float>(segment, 0, kCount);
-        if (status.ok())
-          while ((status = (*c)->all_reduce(data)).ok()) rounds->fetch_add(1);
-        noticed[r] = SystemClock().now();
-        result = status.context("lost_rank") == std::to_string(kVictim) ? 0 : 2;
-        std::move(c).value().reset();
-      }
-      ::_exit(result);
-    }
-    children.push_back(child);
-  }
-  links.clear();
-  const Deadline started = Deadline::after(seconds(10));
-  while (rounds->load() < 20 && !started.passed()) std::this_thread::yield();
-  CHECK(rounds->load() >= 20);
-  const TimePoint killed = SystemClock().now();
-  ::kill(children[kVictim], SIGKILL);
-  for (int r = 0; r < kWorld; ++r) {
-    int status = 0;
-    ::waitpid(children[static_cast<std::size_t>(r)], &status, 0);
-    if (r == kVictim) continue;
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
-    CHECK(noticed[r] > killed);
-    CHECK(noticed[r] - killed < seconds(1));
-  }
+  tests::check_killed_rank({0, 0, 0}, [](Communicator& c, std::atomic<int>& rounds) {
+    constexpr std::size_t kCount = 1 << 20;
+    auto segment = segment_of(kCount * sizeof(float));
+    Status status = c.register_segment(segment);
+    const auto data = elements<float>(segment, 0, kCount);
+    if (status.ok())
+      while ((status = c.all_reduce(data)).ok()) rounds.fetch_add(1);
+    return status;
+  });
 }
 
 // Rank 1, played by hand: it says what a rank says that comes to all_gather, and that it has read.
