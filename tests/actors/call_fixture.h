@@ -2,9 +2,12 @@
 // A small node with one caller, for tests of calls.
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "actors/spawn.h"
 #include "tests/actors/fake_node.h"
@@ -26,6 +29,10 @@ struct CallFixture {
   }
 };
 
+// A method without arguments that changes nothing.
+template <typename T>
+inline constexpr auto kHarmlessMethod = &T::ping;
+
 // Every test runs twice: over the socket alone, and over the fast road.
 struct CallsByBothRoads : CallFixture {
   static bool choose() {
@@ -39,19 +46,32 @@ struct CallsByBothRoads : CallFixture {
   explicit CallsByBothRoads(bool with_ring)
       : CallFixture(with_ring ? detail::kRoadsMax : 0), ring(with_ring) {}
 
-  // T has a method ping() that changes nothing.
+  // kHarmlessMethod<T> must be there.
   template <typename T, typename... A>
   ActorHandle<T> spawn(const ActorOptions& options, A... arguments) {
     auto handle = CallFixture::spawn<T>(options, arguments...);
+    reach(handle);
+    return handle;
+  }
+  // Calls until an answer has come by the road that was chosen.
+  template <typename T>
+  void reach(const ActorHandle<T>& handle) {
     const auto channel = client->channel(handle.id(), detail::kActorInterface<T>);
     const Deadline patience = Deadline::after(std::chrono::seconds(20));
     do {
-      const auto answered = handle.template call<&T::ping>().get(std::chrono::seconds(20));
-      REQUIRE_MESSAGE(answered.ok(), answered.to_string());
+      REQUIRE(handle.template call<kHarmlessMethod<T>>().get(std::chrono::seconds(20)).ok());
     } while (ring && !channel->has_fast_road() && !patience.passed());
     REQUIRE(channel->has_fast_road() == ring);
-    return handle;
   }
+};
+
+// A path that a method under test opens for writing when it is reached.
+struct ReachedFifo {
+  TemporaryDirectory directory;
+  std::string path = directory.file("reached");
+  ReachedFifo() { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
+  // Waits until somebody reaches it.
+  void wait() const { const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
 };
 
 // Asks until `done()`, at most for a while.

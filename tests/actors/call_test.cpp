@@ -13,77 +13,25 @@
 
 #include "actors/spawn.h"
 #include "runtime/base/limits.h"
-#include "tests/actors/fake_node.h"
+#include "tests/actors/call_fixture.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/test_data.h"
 
 namespace troupe::tests {
+
+template <>
+inline constexpr auto kHarmlessMethod<Counter> = &Counter::get;
+template <>
+inline constexpr auto kHarmlessMethod<Sleeper> = &Sleeper::where;
+template <>
+inline constexpr auto kHarmlessMethod<Recorder> = &Recorder::count;
+
 namespace {
 
 using namespace std::chrono_literals;
 
-struct Fixture {
-  std::shared_ptr<FakeNode> node = FakeNode::start(bin_dir() + "/test_actors_host");
-  std::shared_ptr<detail::ActorClient> client;
-  explicit Fixture(int roads_max = detail::kRoadsMax) : client(node->make_client(roads_max)) {}
-  ~Fixture() {
-    client->close();
-    node->stop();
-  }
-  template <typename T, typename... A>
-  ActorHandle<T> spawn(const ActorOptions& options, A... arguments) {
-    return detail::spawn<T>(client, options, arguments...).value();
-  }
-};
-
-// Until the handle's calls go through shared memory.
-template <typename Handle, typename Call>
-void wait_for_road(const std::shared_ptr<detail::ActorClient>& client, const Handle& handle,
-                   const detail::ActorInterface& interface, Call harmless) {
-  const auto channel = client->channel(handle.id(), interface);
-  const Deadline patience = Deadline::after(20s);
-  while (!channel->has_fast_road() && !patience.passed()) harmless();
-  REQUIRE(channel->has_fast_road());
-}
-
-// Every test runs twice: over the socket alone, and over the fast road.
-struct BothRoads : Fixture {
-  static bool choose() {
-    bool ring = false;
-    SUBCASE("socket") { ring = false; }
-    SUBCASE("ring") { ring = true; }
-    return ring;
-  }
-  const bool ring;
-  BothRoads() : BothRoads(choose()) {}
-  explicit BothRoads(bool with_ring)
-      : Fixture(with_ring ? detail::kRoadsMax : 0), ring(with_ring) {}
-
-  void ready(const ActorHandle<Counter>& counter) {
-    if (!ring) return;
-    wait_for_road(client, counter, detail::kActorInterface<Counter>,
-                  [&] { REQUIRE(counter.call<&Counter::get>().get(20s).ok()); });
-  }
-  void ready(const ActorHandle<Sleeper>& sleeper) {
-    if (!ring) return;
-    wait_for_road(client, sleeper, detail::kActorInterface<Sleeper>,
-                  [&] { REQUIRE(sleeper.call<&Sleeper::where>().get(20s).ok()); });
-  }
-  void ready(const ActorHandle<Recorder>& recorder) {
-    if (!ring) return;
-    wait_for_road(client, recorder, detail::kActorInterface<Recorder>,
-                  [&] { REQUIRE(recorder.call<&Recorder::count>().get(20s).ok()); });
-  }
-  template <typename T, typename... A>
-  ActorHandle<T> spawn(const ActorOptions& options, A... arguments) {
-    auto handle = Fixture::spawn<T>(options, arguments...);
-    ready(handle);
-    return handle;
-  }
-};
-
 // peer: ApiTest.ActorTest
-TEST_CASE_FIXTURE(BothRoads, "calls run in order and their results come back") {
+TEST_CASE_FIXTURE(CallsByBothRoads, "calls run in order and their results come back") {
   auto counter = spawn<Counter>({.name = "c"}, 10);
   std::vector<Future<int>> sums;
   for (int i = 1; i <= 100; ++i) sums.push_back(counter.call<&Counter::add>(1));
@@ -96,7 +44,7 @@ TEST_CASE_FIXTURE(BothRoads, "calls run in order and their results come back") {
   CHECK(counter.call<&Counter::echo>(huge).get(20s).status().code() == Code::kInvalidArgument);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a process that is ready says so again to a new daemon") {
+TEST_CASE_FIXTURE(CallFixture, "a process that is ready says so again to a new daemon") {
   auto counter = spawn<Counter>({.name = "c"}, 10);
   CHECK(counter.call<&Counter::add>(1).get(20s).value() == 11);
   CHECK(node->times_ready(counter.id()) == 1);
@@ -109,7 +57,7 @@ TEST_CASE_FIXTURE(Fixture, "a process that is ready says so again to a new daemo
 }
 
 // peer: RayClusterModeTest.ExceptionTest.Method
-TEST_CASE_FIXTURE(BothRoads, "errors carry actor, method and node") {
+TEST_CASE_FIXTURE(CallsByBothRoads, "errors carry actor, method and node") {
   auto counter = spawn<Counter>({.name = "c"}, 0);
   const Status thrown = counter.call<&Counter::fail>("on purpose").get(20s).status();
   CHECK(thrown.code() == Code::kActorError);
@@ -123,7 +71,7 @@ TEST_CASE_FIXTURE(BothRoads, "errors carry actor, method and node") {
 }
 
 // peer: RayClusterModeTest.ExceptionTest.Constructor
-TEST_CASE_FIXTURE(Fixture, "a constructor that fails ends every call with its error") {
+TEST_CASE_FIXTURE(CallFixture, "a constructor that fails ends every call with its error") {
   auto broken = spawn<Broken>({.name = "b"}, std::string("bad luck"));
   const Status status = broken.call<&Broken::nothing>().get(20s);
   CHECK(status.code() == Code::kActorDied);
@@ -131,7 +79,7 @@ TEST_CASE_FIXTURE(Fixture, "a constructor that fails ends every call with its er
   CHECK(broken.call<&Broken::nothing>().get(20s).code() == Code::kActorDied);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a refusal of the head ends the calls") {
+TEST_CASE_FIXTURE(CallFixture, "a refusal of the head ends the calls") {
   auto counter = spawn<Counter>({.resources = {{"unobtainable", 1}}}, 0);
   CHECK(counter.call<&Counter::get>().get(20s).status().code() == Code::kResourceExhausted);
   ActorOptions negative;
@@ -139,7 +87,8 @@ TEST_CASE_FIXTURE(Fixture, "a refusal of the head ends the calls") {
   CHECK(detail::spawn<Counter>(client, negative, 0).status().code() == Code::kInvalidArgument);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "kill -9: the count is kept, later calls wait for the next process") {
+TEST_CASE_FIXTURE(CallsByBothRoads,
+                  "kill -9: the count is kept, later calls wait for the next process") {
   auto counter = spawn<Counter>({.name = "c", .max_restarts = 5}, 0);
   const auto first_pid = counter.call<&Counter::pid>().get(20s).value();
   for (int round = 1; round <= 3; ++round) {
@@ -154,7 +103,7 @@ TEST_CASE_FIXTURE(BothRoads, "kill -9: the count is kept, later calls wait for t
   CHECK(node->started() == 4);
 }
 
-TEST_CASE_FIXTURE(BothRoads,
+TEST_CASE_FIXTURE(CallsByBothRoads,
                   "a call that was running at the death ends typed; with retry it runs again") {
   auto sleeper = spawn<Sleeper>({.max_restarts = 1});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
@@ -165,7 +114,7 @@ TEST_CASE_FIXTURE(BothRoads,
   CHECK(again.get(20s).value() == 1);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "an actor that is dead for good: its calls say why") {
+TEST_CASE_FIXTURE(CallsByBothRoads, "an actor that is dead for good: its calls say why") {
   auto counter = spawn<Counter>({}, 0);
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   const Status running = counter.call<&Counter::exit_now>(3).get(20s);
@@ -175,7 +124,8 @@ TEST_CASE_FIXTURE(BothRoads, "an actor that is dead for good: its calls say why"
   CHECK(later.message().find("exit code 3") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "deadlines end calls that run, and keep queued ones from running") {
+TEST_CASE_FIXTURE(CallsByBothRoads,
+                  "deadlines end calls that run, and keep queued ones from running") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
   auto busy = sleeper.call<&Sleeper::wait>(300);
@@ -185,7 +135,7 @@ TEST_CASE_FIXTURE(BothRoads, "deadlines end calls that run, and keep queued ones
   CHECK(sleeper.call<&Sleeper::touch>().get(20s).value() == 2);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "a cancelled call that waits is not run") {
+TEST_CASE_FIXTURE(CallsByBothRoads, "a cancelled call that waits is not run") {
   auto sleeper = spawn<Sleeper>({});
   auto busy = sleeper.call<&Sleeper::wait>(200);
   auto cancelled = sleeper.call<&Sleeper::touch>();
@@ -195,7 +145,7 @@ TEST_CASE_FIXTURE(BothRoads, "a cancelled call that waits is not run") {
   CHECK(sleeper.call<&Sleeper::touch>().get(20s).value() == 1);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "a full mailbox answers overloaded") {
+TEST_CASE_FIXTURE(CallsByBothRoads, "a full mailbox answers overloaded") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
   auto busy = sleeper.call<&Sleeper::wait>(60'000);
@@ -208,7 +158,7 @@ TEST_CASE_FIXTURE(BothRoads, "a full mailbox answers overloaded") {
 }
 
 // peer: RayClusterModeTest.ActorHandleTest
-TEST_CASE_FIXTURE(Fixture, "handles travel, and an actor knows itself") {
+TEST_CASE_FIXTURE(CallFixture, "handles travel, and an actor knows itself") {
   auto counter = spawn<Counter>({}, 5);
   auto relay = spawn<Relay>({});
   CHECK(relay.call<&Relay::add>(counter, 7).get(20s).value() == 12);
@@ -219,7 +169,8 @@ TEST_CASE_FIXTURE(Fixture, "handles travel, and an actor knows itself") {
 }
 
 // peer: RayRemoteTest.VoidFunction
-TEST_CASE_FIXTURE(BothRoads, "graceful stops end long methods; actors may leave by themselves") {
+TEST_CASE_FIXTURE(CallsByBothRoads,
+                  "graceful stops end long methods; actors may leave by themselves") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
   const TemporaryDirectory directory;
@@ -233,7 +184,7 @@ TEST_CASE_FIXTURE(BothRoads, "graceful stops end long methods; actors may leave 
   CHECK(leaving.call<&Sleeper::touch>().get(20s).status().code() == Code::kActorDied);
 }
 
-TEST_CASE_FIXTURE(Fixture, "finding by name checks the class; watching tells of changes") {
+TEST_CASE_FIXTURE(CallFixture, "finding by name checks the class; watching tells of changes") {
   auto counter = spawn<Counter>({.name = "c"}, 1);
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   CHECK(detail::find<Counter>(client, "c", {.timeout = 5s})
@@ -253,7 +204,7 @@ TEST_CASE_FIXTURE(Fixture, "finding by name checks the class; watching tells of 
   CHECK(died.get(20s).ok());
 }
 
-TEST_CASE_FIXTURE(Fixture, "raw sockets reach whoever accepts their purpose") {
+TEST_CASE_FIXTURE(CallFixture, "raw sockets reach whoever accepts their purpose") {
   auto peer = spawn<RawPeer>({});
   auto raw = client->connect_to(peer.id(), "echo/7", Deadline::after(20s));
   REQUIRE_MESSAGE(raw.ok(), raw.status().to_string());
@@ -264,7 +215,8 @@ TEST_CASE_FIXTURE(Fixture, "raw sockets reach whoever accepts their purpose") {
 }
 
 // peer: RayRemoteTest.NotExistFunction
-TEST_CASE_FIXTURE(Fixture, "another program's idea of the actor is refused by the method's name") {
+TEST_CASE_FIXTURE(CallFixture,
+                  "another program's idea of the actor is refused by the method's name") {
   auto counter = spawn<Counter>({}, 0);
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   static constexpr detail::MethodSignature kOther[] = {{"get", 1}};
@@ -300,7 +252,8 @@ TEST_CASE_FIXTURE(Fixture, "another program's idea of the actor is refused by th
   CHECK(status.message().find("Counter::get") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "calls of every size keep their order over both roads together") {
+TEST_CASE_FIXTURE(CallsByBothRoads,
+                  "calls of every size keep their order over both roads together") {
   auto recorder = spawn<Recorder>({});
   std::mt19937 random(3);
   // Small ones go through the ring, large ones through slabs, and the socket takes what finds the
@@ -319,7 +272,7 @@ TEST_CASE_FIXTURE(BothRoads, "calls of every size keep their order over both roa
   CHECK(wrong == 0);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "threads that share a handle all get their answers") {
+TEST_CASE_FIXTURE(CallsByBothRoads, "threads that share a handle all get their answers") {
   auto counter = spawn<Counter>({}, 0);
   std::vector<std::thread> threads;
   std::atomic<int> failed{0};
@@ -334,7 +287,8 @@ TEST_CASE_FIXTURE(BothRoads, "threads that share a handle all get their answers"
 }
 
 // peer: ApiTest.CompareWithFuture
-TEST_CASE_FIXTURE(BothRoads, "continuations run in order, never in a thread that waits in get()") {
+TEST_CASE_FIXTURE(CallsByBothRoads,
+                  "continuations run in order, never in a thread that waits in get()") {
   auto sleeper = spawn<Sleeper>({});
   const auto here = std::this_thread::get_id();
   Mutex mutex;
@@ -357,12 +311,13 @@ TEST_CASE_FIXTURE(BothRoads, "continuations run in order, never in a thread that
   CHECK(elsewhere);
 }
 
-TEST_CASE_FIXTURE(BothRoads, "kill -9 at random moments: every call ends, none counts twice") {
+TEST_CASE_FIXTURE(CallsByBothRoads,
+                  "kill -9 at random moments: every call ends, none counts twice") {
   auto counter = spawn<Counter>({.max_restarts = 100, .restart_window = 0ms}, 0);
   std::mt19937 random(5);
   int certain = 0, unknown = 0;
   for (int round = 0; round < 8; ++round) {
-    ready(counter);
+    reach(counter);
     std::vector<Future<int>> calls;
     const int count = 50 + static_cast<int>(random() % 200);
     const int kill_after = static_cast<int>(random() % static_cast<unsigned>(count));
@@ -394,7 +349,7 @@ TEST_CASE_FIXTURE(BothRoads, "kill -9 at random moments: every call ends, none c
   CHECK(counter.call<&Counter::get>().get(20s).value() >= before + 100);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a view of bytes is no result, and large arguments need no copy") {
+TEST_CASE_FIXTURE(CallFixture, "a view of bytes is no result, and large arguments need no copy") {
   auto recorder = spawn<Recorder>({});
   const wire::Bytes large(3 << 20, std::byte{1});
   CHECK(recorder.call<&Recorder::next>(1, large).get(20s).value());
@@ -405,14 +360,14 @@ TEST_CASE_FIXTURE(Fixture, "a view of bytes is no result, and large arguments ne
 }
 
 TEST_CASE("a caller without room for a fast road keeps to its socket") {
-  Fixture fixture(0);
+  CallFixture fixture(0);
   auto counter = fixture.spawn<Counter>({}, 0);
   for (int i = 0; i < 100; ++i) REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   const auto channel = fixture.client->channel(counter.id(), detail::kActorInterface<Counter>);
   CHECK_FALSE(channel->has_fast_road());
 }
 
-TEST_CASE_FIXTURE(Fixture, "latencies") {
+TEST_CASE_FIXTURE(CallFixture, "latencies") {
   auto counter = spawn<Counter>({.max_restarts = 100}, 0);
   const auto begin = Deadline::after(0ns).time();
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 
 #include "tests/actors/call_actors.h"
 #include "tests/actors/call_fixture.h"
@@ -12,13 +11,6 @@ namespace troupe::tests {
 namespace {
 
 using namespace std::chrono_literals;
-
-struct Fifo {
-  TemporaryDirectory directory;
-  std::string path = directory.file("reached");
-  Fifo() { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
-  void wait() const { const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
-};
 
 // peer: RayClusterModeTest.MaxConcurrentTest
 TEST_CASE_FIXTURE(CallsByBothRoads, "three calls that wait for each other, with concurrency 3") {
@@ -48,7 +40,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "an actor may wait for itself where it has r
 
 TEST_CASE_FIXTURE(CallsByBothRoads, "groups do not wait for each other") {
   auto groups = spawn<Groups>({});
-  const Fifo fifo;
+  const ReachedFifo fifo;
   auto held = groups.call<&Groups::hold>(fifo.path);
   fifo.wait();
   CHECK(groups.call<&Groups::next>(1).get(20s).value());
@@ -68,7 +60,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "in a group with a limit of one, calls run i
 template <typename T, typename Hold, typename Touch>
 void check_overload(const ActorHandle<T>& handle, Hold hold, Touch touch, std::size_t room) {
   (void)handle;
-  const Fifo fifo;
+  const ReachedFifo fifo;
   auto busy = hold(fifo.path);
   fifo.wait();
   std::vector<Future<int>> calls;
@@ -98,7 +90,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "the options overrule how many calls may wai
 
 TEST_CASE_FIXTURE(CallsByBothRoads, "what waits in a full group counts, and can be cancelled") {
   auto groups = spawn<Groups>({});
-  const Fifo fifo;
+  const ReachedFifo fifo;
   auto held = groups.call<&Groups::hold>(fifo.path);
   fifo.wait();
   std::vector<Future<int>> calls;

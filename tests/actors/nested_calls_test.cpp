@@ -1,8 +1,6 @@
 // Calls made inside calls: deadlines and cancellation go on with them.
 
 #include <doctest/doctest.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include "tests/actors/call_actors.h"
 #include "tests/actors/call_fixture.h"
@@ -11,14 +9,6 @@ namespace troupe::tests {
 namespace {
 
 using namespace std::chrono_literals;
-
-struct Fifo {
-  TemporaryDirectory directory;
-  std::string path = directory.file("reached");
-  Fifo() { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
-  // Waits until somebody reaches it.
-  void wait() const { const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
-};
 
 TEST_CASE_FIXTURE(CallsByBothRoads,
                   "a call made inside a method has at most the outer's deadline") {
@@ -37,7 +27,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
 TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline that was inherited says so") {
   auto outer = spawn<Nester>({.name = "outer"});
   auto inner = spawn<Nester>({.name = "inner"});
-  const Fifo fifo;
+  const ReachedFifo fifo;
   auto nested = outer.with({.timeout = 100ms}).call<&Nester::nest>(inner, fifo.path, true);
   fifo.wait();
   const Status out_of_time = nested.get(20s);
@@ -54,7 +44,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline that was inherited says so") {
 TEST_CASE_FIXTURE(CallsByBothRoads, "cancelling a running call stops it and the calls it made") {
   auto outer = spawn<Nester>({});
   auto inner = spawn<Nester>({});
-  const Fifo fifo;
+  const ReachedFifo fifo;
   auto running = outer.call<&Nester::nest>(inner, fifo.path, true);
   fifo.wait();
   running.cancel();
@@ -69,7 +59,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "cancelling a running call stops it and the 
 TEST_CASE_FIXTURE(CallsByBothRoads, "a call that does not inherit outlives the one that made it") {
   auto outer = spawn<Nester>({});
   auto inner = spawn<Nester>({});
-  const Fifo fifo;
+  const ReachedFifo fifo;
   auto running = outer.call<&Nester::nest>(inner, fifo.path, false);
   fifo.wait();
   running.cancel();
@@ -79,7 +69,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a call that does not inherit outlives the o
 
 TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline asks the method that runs to stop") {
   auto actor = spawn<Nester>({});
-  const Fifo fifo;
+  const ReachedFifo fifo;
   auto running = actor.with({.timeout = 50ms}).call<&Nester::run_until_stopped>(fifo.path);
   fifo.wait();
   CHECK(running.get(20s).code() == Code::kDeadlineExceeded);
