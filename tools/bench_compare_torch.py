@@ -9,6 +9,10 @@ each; FSDP is fully_shard, ZeRO-3 DeepSpeed's), bf16 (ours beside autocast), B, 
 Troupe, its peer, and Troupe again; a step is the median of all timed ones, behind 3 for warming up.
 Memory: the most that a rank's process has had resident.
 
+Fair: PyTorch as its packages come, with a thread a rank, fused AdamW and scaled_dot_product_attention,
+without weight decay; losses are read every step. Troupe does more in a step: it takes the gradients'
+norm and clips, and keeps what recovery needs. bf16: fp32 weights, moments and sums, bf16 products.
+
 PyTorch, transformers and DeepSpeed come from PyPI (tools/peers/requirements*.txt) into
 $TROUPE_PEERS_VENV, or build/peers/venv; one that cannot be had, or does not run, is a failure.
 Everything runs in namespaces of its own, with loopback alone. --keep FILE remembers the rows that were
@@ -18,7 +22,6 @@ the section of the README, --readme puts it there.
 
 import argparse
 import datetime
-import glob
 import json
 import os
 import subprocess
@@ -62,14 +65,9 @@ def run_peer(place, python, row, steps):
     results, log = place.file("peer-" + row), place.file(f"peer-{row}.log")
     command = [*peer_command(python, mode, ranks), mode, training.model(place, model), precision, "1", str(WARM_UP),
                str(steps), results]
-    # DeepSpeed compiles a part of itself at its first use.
-    extensions = os.path.join(os.path.dirname(os.path.dirname(python)), "extensions")
     environment = {**place.environment(), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
-                   "TORCHINDUCTOR_CACHE_DIR": place.file("inductor"), "TORCH_EXTENSIONS_DIR": extensions,
+                   "TORCHINDUCTOR_CACHE_DIR": place.file("inductor"), "TORCH_EXTENSIONS_DIR": peers.extensions(python),
                    "PATH": os.path.dirname(python) + ":" + os.environ["PATH"]}
-    # A lock that one ended in the midst of it has left would be waited for.
-    for lock in glob.glob(os.path.join(extensions, "*/lock")):
-        os.remove(lock)
     with open(log, "wb") as output:
         try:
             done = subprocess.run(command, env=environment, cwd=place.path, stdin=subprocess.DEVNULL, stdout=output,
@@ -128,9 +126,13 @@ def report(figures, row, found):
 def machine():
     """Its processor's model and how many cores may be used."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        said = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in file if ":" in line]))
     cores = len(os.sched_getaffinity(0))
-    return f"{names[0] if names else 'a processor without a name'}, {cores} core{'s' if cores != 1 else ''}"
+    name = said.get("model name", "a processor without a name")
+    # Hypervisors leave out of the name which one it is.
+    if "cpu family" in said:
+        name += f" (family {said['cpu family']}, model {said['model']})"
+    return f"{name}, {cores} core{'s' if cores != 1 else ''}"
 
 
 def versions(python):
@@ -150,9 +152,10 @@ def section(kept):
     rows, limits = kept["rows"], kept["limits"]
     work = sum(training.gigaflops("A").values())
     lines = [
-        f"Training beside {kept['versions']}, `tools/bench compare-torch`, in the same run on {kept['machine']}, "
-        f"{kept['date']}: 4 × 256 tokens a rank, a thread a rank, medians of {min(row['steps'] for row in rows.values())} "
-        "steps or more, memory resident at the most.",
+        f"Training beside {kept['versions']}, `tools/bench compare-torch`, a row in one run, on {kept['machine']}, "
+        f"{kept['date']}: the same models from random weights, 4 × 256 tokens and a thread a rank, nothing computed again "
+        "in the backward pass, fused AdamW; PyTorch and oneDNN as packaged. Medians of "
+        f"{min(row['steps'] for row in rows.values())} steps or more; memory resident at the most, of a rank.",
         "",
         "| | Troupe ms | PyTorch ms | times its speed | Troupe MiB | PyTorch MiB |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -223,7 +226,11 @@ def measure(figures, options, python, bin_folder):
     if options.keep and os.path.exists(options.keep):
         with open(options.keep, encoding="utf-8") as file:
             kept = json.load(file)
-    kept.update(machine=machine(), versions=versions(python), date=datetime.date.today().isoformat(),
+    now = {"machine": machine(), "versions": versions(python)}
+    if kept["rows"] and any(kept[name] != value for name, value in now.items()):
+        raise Fault(f"{options.keep} has rows of {kept['machine']}, {kept['versions']}; here are {now['machine']}, "
+                    f"{now['versions']}: give another file, or remove it")
+    kept.update(now, date=datetime.date.today().isoformat(),
                 limits={name: value for name, (value, _) in product_limits(bin_folder, "A").items()})
     figures.note(f"{kept['machine']}; {kept['versions']}")
     figures.add("oneDNN, one thread, fp32: best rate at A's shapes", kept["limits"]["fp32 best"], "GFLOP/s")
@@ -245,6 +252,8 @@ def main():
         python = peers.python(figures, "requirements-training.txt")
         bin_folder = build("troupe", "bench_products")
         if not inside:
+            if "zero3" in options.only:
+                peers.compile_deepspeed(figures, python)
             peers.into_namespaces(__file__, arguments)
         peers.loopback_up()
         kept = measure(figures, options, python, bin_folder)
