@@ -6,7 +6,8 @@ threads, nothing computed again in the backward pass, random weights and tokens.
 
 Rows: eager, compiled (model A in fp32, one rank, one thread), ddp, fsdp, zero3 (two ranks with a thread
 each; FSDP is fully_shard, ZeRO-3 DeepSpeed's), bf16 (ours beside autocast), B, gpt2 (eager). A row runs
-Troupe, its peer, and Troupe again; a step is the median of all timed ones, behind 3 for warming up.
+Troupe for half of the steps, its peer, and Troupe again; a step is the median of all timed ones, behind
+3 for warming up.
 Memory: the most that a rank's process has had resident.
 
 Fair: PyTorch as its packages come, with a thread a rank, fused AdamW and scaled_dot_product_attention,
@@ -92,7 +93,7 @@ def compare(python, bin_folder, row, steps):
     text, model, precision, ranks, _, more, _ = TABLE[row]
     ours, peaks = [], []
     with Workplace() as place:
-        chosen = {**training.settings(place, model, steps, troupe__workers=ranks), **more}
+        chosen = {**training.settings(place, model, (steps + 1) // 2, troupe__workers=ranks), **more}
 
         def run(name):
             measured = training.measure(place, bin_folder, name, chosen)
@@ -102,7 +103,7 @@ def compare(python, bin_folder, row, steps):
         run("before")
         seconds, their_peak = run_peer(place, python, row, steps)
         run("after")
-    return {"ours_ms": median(ours), "theirs_ms": median(seconds) * 1e3, "steps": len(seconds),
+    return {"ours_ms": median(ours), "theirs_ms": median(seconds) * 1e3, "steps": min(len(ours), len(seconds)),
             "ours_mib": max(peaks), "theirs_mib": their_peak}
 
 
@@ -234,12 +235,20 @@ def measure(figures, options, python, bin_folder):
                 limits={name: value for name, (value, _) in product_limits(bin_folder, "A").items()})
     figures.note(f"{kept['machine']}; {kept['versions']}")
     figures.add("oneDNN, one thread, fp32: best rate at A's shapes", kept["limits"]["fp32 best"], "GFLOP/s")
+    failed = []
     for row in options.only:
-        kept["rows"][row] = compare(python, bin_folder, row, options.steps)
+        try:
+            kept["rows"][row] = compare(python, bin_folder, row, options.steps)
+        except Fault as fault:
+            print(f"bench: {fault}", file=sys.stderr)
+            failed.append(row)
+            continue
         if options.keep:
             with open(options.keep, "w", encoding="utf-8") as file:
                 json.dump(kept, file)
         report(figures, row, kept["rows"][row])
+    if failed:
+        raise Fault(f"not measured: {', '.join(failed)}")
     return kept
 
 
