@@ -6,8 +6,13 @@ threads, nothing computed again in the backward pass, random weights and tokens.
 
 Rows: eager, compiled (model A in fp32, one rank, one thread), ddp, fsdp, zero3 (two ranks with a thread
 each; FSDP is fully_shard, ZeRO-3 DeepSpeed's), bf16 (ours beside autocast), B, gpt2 (eager). A row runs
-Troupe, its peer, and Troupe again; a step is the median of all timed ones, behind 3 for warming up.
+Troupe for half of the steps, its peer, and Troupe again; a step is the median of all timed ones, behind
+3 for warming up.
 Memory: the most that a rank's process has had resident.
+
+Fair: PyTorch as its packages come, with a thread a rank, fused AdamW and scaled_dot_product_attention,
+without weight decay; losses are read every step. Troupe does more in a step: it takes the gradients'
+norm and clips, and keeps what recovery needs. bf16: fp32 weights, moments and sums, bf16 products.
 
 PyTorch, transformers and DeepSpeed come from PyPI (tools/peers/requirements*.txt) into
 $TROUPE_PEERS_VENV, or build/peers/venv; one that cannot be had, or does not run, is a failure.
@@ -18,7 +23,6 @@ the section of the README, --readme puts it there.
 
 import argparse
 import datetime
-import glob
 import json
 import os
 import subprocess
@@ -62,14 +66,9 @@ def run_peer(place, python, row, steps):
     results, log = place.file("peer-" + row), place.file(f"peer-{row}.log")
     command = [*peer_command(python, mode, ranks), mode, training.model(place, model), precision, "1", str(WARM_UP),
                str(steps), results]
-    # DeepSpeed compiles a part of itself at its first use.
-    extensions = os.path.join(os.path.dirname(os.path.dirname(python)), "extensions")
     environment = {**place.environment(), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
-                   "TORCHINDUCTOR_CACHE_DIR": place.file("inductor"), "TORCH_EXTENSIONS_DIR": extensions,
+                   "TORCHINDUCTOR_CACHE_DIR": place.file("inductor"), "TORCH_EXTENSIONS_DIR": peers.extensions(python),
                    "PATH": os.path.dirname(python) + ":" + os.environ["PATH"]}
-    # A lock that one ended in the midst of it has left would be waited for.
-    for lock in glob.glob(os.path.join(extensions, "*/lock")):
-        os.remove(lock)
     with open(log, "wb") as output:
         try:
             done = subprocess.run(command, env=environment, cwd=place.path, stdin=subprocess.DEVNULL, stdout=output,
@@ -94,7 +93,7 @@ def compare(python, bin_folder, row, steps):
     text, model, precision, ranks, _, more, _ = TABLE[row]
     ours, peaks = [], []
     with Workplace() as place:
-        chosen = {**training.settings(place, model, steps, troupe__workers=ranks), **more}
+        chosen = {**training.settings(place, model, (steps + 1) // 2, troupe__workers=ranks), **more}
 
         def run(name):
             measured = training.measure(place, bin_folder, name, chosen)
@@ -104,7 +103,7 @@ def compare(python, bin_folder, row, steps):
         run("before")
         seconds, their_peak = run_peer(place, python, row, steps)
         run("after")
-    return {"ours_ms": median(ours), "theirs_ms": median(seconds) * 1e3, "steps": len(seconds),
+    return {"ours_ms": median(ours), "theirs_ms": median(seconds) * 1e3, "steps": min(len(ours), len(seconds)),
             "ours_mib": max(peaks), "theirs_mib": their_peak}
 
 
@@ -128,9 +127,13 @@ def report(figures, row, found):
 def machine():
     """Its processor's model and how many cores may be used."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        said = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in file if ":" in line]))
     cores = len(os.sched_getaffinity(0))
-    return f"{names[0] if names else 'a processor without a name'}, {cores} core{'s' if cores != 1 else ''}"
+    name = said.get("model name", "a processor without a name")
+    # Hypervisors leave out of the name which one it is.
+    if "cpu family" in said:
+        name += f" (family {said['cpu family']}, model {said['model']})"
+    return f"{name}, {cores} core{'s' if cores != 1 else ''}"
 
 
 def versions(python):
@@ -150,9 +153,10 @@ def section(kept):
     rows, limits = kept["rows"], kept["limits"]
     work = sum(training.gigaflops("A").values())
     lines = [
-        f"Training beside {kept['versions']}, `tools/bench compare-torch`, in the same run on {kept['machine']}, "
-        f"{kept['date']}: 4 × 256 tokens a rank, a thread a rank, medians of {min(row['steps'] for row in rows.values())} "
-        "steps or more, memory resident at the most.",
+        f"Training beside {kept['versions']}, `tools/bench compare-torch`, a row in one run, on {kept['machine']}, "
+        f"{kept['date']}: the same models from random weights, 4 × 256 tokens and a thread a rank, nothing computed again "
+        "in the backward pass, fused AdamW; PyTorch and oneDNN as packaged. Medians of "
+        f"{min(row['steps'] for row in rows.values())} steps or more; memory resident at the most, of a rank.",
         "",
         "| | Troupe ms | PyTorch ms | times its speed | Troupe MiB | PyTorch MiB |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -223,16 +227,28 @@ def measure(figures, options, python, bin_folder):
     if options.keep and os.path.exists(options.keep):
         with open(options.keep, encoding="utf-8") as file:
             kept = json.load(file)
-    kept.update(machine=machine(), versions=versions(python), date=datetime.date.today().isoformat(),
+    now = {"machine": machine(), "versions": versions(python)}
+    if kept["rows"] and any(kept[name] != value for name, value in now.items()):
+        raise Fault(f"{options.keep} has rows of {kept['machine']}, {kept['versions']}; here are {now['machine']}, "
+                    f"{now['versions']}: give another file, or remove it")
+    kept.update(now, date=datetime.date.today().isoformat(),
                 limits={name: value for name, (value, _) in product_limits(bin_folder, "A").items()})
     figures.note(f"{kept['machine']}; {kept['versions']}")
     figures.add("oneDNN, one thread, fp32: best rate at A's shapes", kept["limits"]["fp32 best"], "GFLOP/s")
+    failed = []
     for row in options.only:
-        kept["rows"][row] = compare(python, bin_folder, row, options.steps)
+        try:
+            kept["rows"][row] = compare(python, bin_folder, row, options.steps)
+        except Fault as fault:
+            print(f"bench: {fault}", file=sys.stderr)
+            failed.append(row)
+            continue
         if options.keep:
             with open(options.keep, "w", encoding="utf-8") as file:
                 json.dump(kept, file)
         report(figures, row, kept["rows"][row])
+    if failed:
+        raise Fault(f"not measured: {', '.join(failed)}")
     return kept
 
 
@@ -245,6 +261,8 @@ def main():
         python = peers.python(figures, "requirements-training.txt")
         bin_folder = build("troupe", "bench_products")
         if not inside:
+            if "zero3" in options.only:
+                peers.compile_deepspeed(figures, python)
             peers.into_namespaces(__file__, arguments)
         peers.loopback_up()
         kept = measure(figures, options, python, bin_folder)

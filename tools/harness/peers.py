@@ -1,6 +1,7 @@
 """The systems that Troupe is compared with: their environment, and namespaces to run them in."""
 
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -36,6 +37,33 @@ def python(figures, more=None):
                   [program, "-m", "pip", "install", "--quiet", "--no-build-isolation", "-r", "requirements.txt",
                    "-r", more]])
     return program
+
+
+def extensions(program):
+    """TORCH_EXTENSIONS_DIR: the folder with the part of DeepSpeed that it compiles at its first use."""
+    return os.path.join(os.path.dirname(os.path.dirname(program)), "extensions")
+
+
+def compile_deepspeed(figures, program):
+    """Compiles that part where it is missing, so that no step waits for it: DeepSpeed's communication
+    between the ranks of a machine. It needs g++; ninja is in the environment."""
+    folder = extensions(program)
+    if glob.glob(os.path.join(folder, "*/deepspeed_shm_comm*.so")):
+        return
+    figures.note(f"compiling DeepSpeed's extension into {folder}: some minutes")
+    # A lock that one ended in the midst of it has left would be waited for without end.
+    for lock in glob.glob(os.path.join(folder, "*/lock")):
+        os.remove(lock)
+    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": folder, "DS_ACCELERATOR": "cpu",
+                   "PATH": os.path.dirname(program) + ":" + os.environ["PATH"]}
+    try:
+        done = subprocess.run(
+            [program, "-c", "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder; ShareMemCommBuilder().load()"],
+            env=environment, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise Fault(f"DeepSpeed's extension was not compiled within {_INSTALL_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise Fault(f"DeepSpeed's extension cannot be compiled:\n{(done.stdout + done.stderr).strip()[-2000:]}")
 
 
 def _install(figures, venv, requirements, commands):

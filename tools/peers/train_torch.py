@@ -38,7 +38,8 @@ def batch(step, rank, vocabulary):
 
 
 def optimizer_of(model):
-    return torch.optim.AdamW(model.parameters(), lr=RATE)
+    # Fused: the fastest that it has, and what transformers' Trainer takes.
+    return torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
 
 
 def plain_step(model, wrapped):

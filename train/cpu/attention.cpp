@@ -120,6 +120,10 @@ void attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Attention
   check_attention(s);
   const std::int64_t blocks = AttentionBlock::count(s);
   const std::int64_t out_stride = s.query_heads * s.head_dim;
+  const bool in_blocks = s.query_length >= kBlockRowsMin;
+  // As much for all blocks: what is kept stops growing at once. A row alone has a score a key.
+  const std::size_t floats = in_blocks ? floats_of(1, AttentionBlock::keys_max(s), s.head_dim)
+                                       : static_cast<std::size_t>(s.key_length);
   arena.parallel_for(s.batch * s.query_heads * blocks, [&](std::int64_t tile, int slot) {
     const std::int64_t batch = tile / (s.query_heads * blocks);
     const std::int64_t head = tile / blocks % s.query_heads;
@@ -131,9 +135,8 @@ void attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Attention
     float* out_head = out + query_row * out_stride + head * s.head_dim;
     float* lse =
         log_sum_exp ? log_sum_exp + (batch * s.query_heads + head) * s.query_length : nullptr;
-    // As much for all blocks: what is kept stops growing at once.
-    float* scratch = workspaces.floats(slot, floats_of(1, s.key_length, s.head_dim));
-    if (s.query_length >= kBlockRowsMin)
+    float* scratch = workspaces.floats(slot, floats);
+    if (in_blocks)
       return forward_block(s, block, q_head, k + key_offset, v + key_offset, out_head, lse,
                            scratch);
     for (std::int64_t i = 0; i < block.rows; ++i) {
@@ -189,7 +192,8 @@ void attention_backward(Arena& arena, SlotWorkspaces& workspaces, const Attentio
                         float* dv) {
   attention_backward_tiles(
       arena, workspaces, s, {q, k, v, out, log_sum_exp, dout, dq, dk, dv},
-      floats_of(2, s.key_length, s.head_dim), [](float*, const float*, const float*) {},
+      floats_of(2, AttentionBlock::keys_max(s), s.head_dim),
+      [](float*, const float*, const float*) {},
       [&](float* scratch, std::int64_t batch, const AttentionGradients& head) {
         for (std::int64_t index = 0; index < AttentionBlock::count(s); ++index)
           backward_block(s, AttentionBlock(s, batch, index), head, scratch);

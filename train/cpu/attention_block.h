@@ -59,6 +59,16 @@ struct AttentionBlock {
     }
   }
 
+  // Keys of the block that has most: of segments and windows far fewer than the row has.
+  static std::int64_t keys_max(const AttentionShape& s) {
+    if (!s.first_key) return s.key_length;
+    std::int64_t most = 0;
+    for (std::int64_t batch = 0; batch < s.batch; ++batch)
+      for (std::int64_t index = 0; index < count(s); ++index)
+        most = std::max(most, AttentionBlock(s, batch, index).keys);
+    return most;
+  }
+
   // Columns that scores have: whole groups.
   std::int64_t width() const { return groups * kGroup; }
 

@@ -83,6 +83,13 @@ std::int64_t real_length(const TokenDataset& dataset, std::uint32_t sample) {
   return std::min(all, std::max<std::int64_t>(1, sum));
 }
 
+bool equal_lengths(const TokenDataset& dataset) {
+  for (std::int64_t sample = 1; sample < dataset.size(); ++sample)
+    if (real_length(dataset, static_cast<std::uint32_t>(sample)) != real_length(dataset, 0))
+      return false;
+  return true;
+}
+
 std::int64_t real_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
   std::int64_t tokens = 0;
   for (const auto sample : samples) tokens += real_length(dataset, sample);

@@ -89,6 +89,8 @@ std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::u
 // collate_ragged() makes.
 std::int64_t real_length(const TokenDataset& dataset, std::uint32_t sample);
 std::int64_t real_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+// Whether collate_ragged() makes as many rows of any samples as there are samples.
+bool equal_lengths(const TokenDataset& dataset);
 // The length that any batch of collate() can have at most, and any sample; at least 1.
 std::int64_t longest_collated_length(const TokenDataset& dataset);
 

@@ -25,9 +25,11 @@ constexpr std::int64_t kProgramCodeBytes = 22'000'000;  // of the program and ot
 constexpr std::int64_t kOtherProcesses = 2;             // driver and controller map them, too
 constexpr std::int64_t kOverheadBytes = 20 << 20;       // driver and controller, data set apart
 
-// Rows of queries that attention works on at once (train/cpu/attention.cpp), scores and their
-// gradients, and on the transposed queries and gradients.
-constexpr std::int64_t kAttentionRows = 2 * 64;
+// Rows of queries that attention works on at once (train/cpu/attention.cpp), and in how many
+// keys are counted.
+constexpr std::int64_t kQueryRows = 64, kKeyGroup = 16;
+// Scores and their gradients, and the transposed queries and gradients.
+constexpr std::int64_t kAttentionRows = 2 * kQueryRows;
 // What an fp32 product copies of its operands (train/cpu/packed_product.cpp).
 constexpr std::int64_t kPackedFloats = (288 + 32) * 512;
 // A bf16 product's tile at most (train/cpu/gemm.cpp): oneDNN copies both operands.
@@ -65,20 +67,21 @@ int heaviest_rank(const ParameterLayout& layout, const Mesh& mesh) {
 
 std::int64_t workspace_bytes(const PlanRequest& request) {
   const ModelConfig& model = request.model;
+  const bool bf16 = request.compute.compute == DType::kBF16;
   const std::int64_t widest =
       std::max({model.hidden_size, model.intermediate_size, model.qkv_width()});
   const std::int64_t depth = std::min(kGemmDepth, widest);
   const std::int64_t gemm =
-      request.compute.compute == DType::kF32
-          ? kPackedFloats
-          : (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth;
-  const std::int64_t attention =
-      kAttentionRows * (request.activations.length_max + request.model.head_dim);
+      bf16 ? (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth : kPackedFloats;
+  const ActivationOptions batch = activation_options(request);
+  const std::int64_t row = (request.ragged ? batch.rows_max : 1) * batch.length_max;
+  // Queries that begin in one sample and end in others see its keys and their own. In bf16 a whole
+  // row is worked on.
+  const std::int64_t keys =
+      bf16 ? row : std::min(row, batch.length_max + kQueryRows + kKeyGroup - 1);
+  const std::int64_t attention = kAttentionRows * (keys + model.head_dim);
   // In bf16 attention packs its operands: three of a head's keys and values, two of the scores.
-  const std::int64_t packed =
-      request.compute.compute == DType::kBF16
-          ? 2 * request.activations.length_max * (3 * model.head_dim + kAttentionRows)
-          : 0;
+  const std::int64_t packed = bf16 ? 2 * keys * (3 * model.head_dim + kAttentionRows) : 0;
   // Of the optimizer: a chunk's old bytes for each thread (train/transaction).
   const auto undo = static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
   return request.threads * (4 * (gemm + attention) + packed + undo) + request.staging_bytes +

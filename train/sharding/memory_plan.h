@@ -29,6 +29,8 @@ struct PlanRequest {
   ReductionOptions reduction;  // order, type, micro-batches of a step
   ActivationOptions activations;
   std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is
+  // Samples may differ in length: those of a micro-batch lie in one row then, one behind the other.
+  bool ragged = false;
   int threads = 1;
   std::int64_t staging_bytes = 0;      // converted operands of bf16 products, of all threads
   std::int64_t save_buffer_bytes = 0;  // what checkpoints are written through

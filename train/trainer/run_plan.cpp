@@ -65,6 +65,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
                          .recompute = recompute_of(config),
                          .compute = engine.compute.compute};
   if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
+  request.ragged = facts.ragged;
   request.threads = facts.threads;
   request.staging_bytes = staging_bytes(engine.compute, facts.threads);
   // Whatever save_strategy says: the model is written at the end, a checkpoint when told to leave.
@@ -83,6 +84,7 @@ Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::i
   const bool labelled = loaded.config.method.stage != TrainingStage::kPretrain;
   facts.dataset_bytes = labelled ? 2 * text_bytes : text_bytes;
   facts.length_max = data.cutoff_len;
+  facts.ragged = !data.packing;
   facts.length_from =
       data.packing ? "cutoff_len: packed rows are that long" : "cutoff_len: rows may be shorter";
   return facts;
@@ -94,6 +96,7 @@ PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int
   const TokenDataset* evaluation = bundle.eval ? &*bundle.eval : nullptr;
   facts.length_max = activation_options(loaded.config, bundle.dataset, evaluation).length_max;
   facts.length_from = "the longest row of the data set";
+  facts.ragged = !equal_lengths(bundle.dataset) || (evaluation && !equal_lengths(*evaluation));
   facts.dataset_bytes = memory_bytes(bundle.dataset);
   if (evaluation) facts.dataset_bytes += memory_bytes(*evaluation);
   return facts;

@@ -22,6 +22,7 @@ struct PlanFacts {
   std::int64_t cores = 1;  // of a machine
   std::int64_t length_max = 1;
   std::string length_from;  // where the length is from, for people
+  bool ragged = false;      // samples may differ in length
   std::int64_t dataset_bytes = 0;
 
   int ranks_on_machine() const { return (world_size + machines - 1) / machines; }

@@ -1,4 +1,5 @@
 #include "tests/train/cpu/operator_fixture.h"
+#include "train/cpu/attention_block.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -131,6 +132,18 @@ TEST_CASE("attention: values, gradients, and the same bits with two threads") {
       check_gradient(qkv, one.gradient,
                      [&] { return inner_product(run(c, qkv, dout, 1).out, dout); });
     }
+}
+
+TEST_CASE("attention: no block sees more keys than those of a sample and its own") {
+  Case c;
+  c.length = 1000;
+  const auto first_key = c.first_keys();
+  CHECK(AttentionBlock::keys_max(c.shape(first_key)) == 1000);
+  c.segments = true;
+  // 64 queries, up to 16 keys of a sample that began before, its first one's vector of 16.
+  const std::int64_t keys = AttentionBlock::keys_max(c.shape(first_key));
+  CHECK(keys > 64);
+  CHECK(keys <= 64 + 16 + 15);
 }
 
 }  // namespace

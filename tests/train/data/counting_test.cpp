@@ -117,6 +117,7 @@ TEST_CASE("a batch without padding shows the model the same tokens as one with i
       CHECK(ragged.rows * ragged.length == static_cast<std::int64_t>(expected.size()));
       CHECK(seen_in(ragged) == expected);
       if (equal) CHECK(ragged.rows == std::ssize(samples));
+      CHECK(equal_lengths(dataset) == (ragged.rows == std::ssize(samples)));
     }
   }
 }

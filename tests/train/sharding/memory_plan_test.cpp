@@ -137,6 +137,24 @@ TEST_CASE("what grows with batch, threads and data") {
   CHECK(plan.total() == plan.state() + plan.gathered + plan.activations + plan.rest());
 }
 
+TEST_CASE("samples that share a row are more keys to attend to, in fp32 hardly") {
+  PlanRequest rows = request(Strategy::kDdp, 1);
+  rows.activations = {.rows_max = 8, .length_max = 512};
+  PlanRequest ragged = rows;
+  ragged.ragged = true;
+  // Scores and their gradients of 64 queries: some keys of the sample before.
+  CHECK(plan_memory(ragged).workspaces == plan_memory(rows).workspaces + 4 * 2 * 64 * (64 + 15));
+  for (PlanRequest* both : {&rows, &ragged}) both->compute.compute = DType::kBF16;
+  // Besides, packed: keys twice and values, both scores; 2 bytes each.
+  CHECK(plan_memory(ragged).workspaces ==
+        plan_memory(rows).workspaces + 7 * 512 * (4 * 2 * 64 + 2 * (3 * 64 + 2 * 64)));
+  // A sample alone has the row for itself; batches that are evaluated may have more of them.
+  for (PlanRequest* both : {&rows, &ragged}) both->activations.rows_max = 1;
+  CHECK(plan_memory(ragged).workspaces == plan_memory(rows).workspaces);
+  ragged.evaluation_rows = 2;
+  CHECK(plan_memory(ragged).workspaces > plan_memory(rows).workspaces);
+}
+
 TEST_CASE("the sums over all micro-batches take a stack, and fewer for larger worlds") {
   PlanRequest across = request(Strategy::kZero3, 2, 8);
   across.reduction.order = ReductionOrder::kAcrossWorldSizes;

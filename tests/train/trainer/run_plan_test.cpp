@@ -53,6 +53,7 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
   CHECK(request.mesh == Mesh{.dp_shard = 4});
   CHECK(request.activations.rows_max == 4);
   CHECK(request.activations.length_max == 32);
+  CHECK(request.ragged);
   CHECK(request.activations.recompute == Recompute::kBlocks);
   CHECK(request.reduction.micro_batches == 3);
   CHECK(request.ranks_on_node == 4);
@@ -72,9 +73,10 @@ TEST_CASE("machines share the ranks, evaluation has rows of its own") {
   loaded.config.evaluation.val_size = 0.1;
   loaded.config.evaluation.per_device_eval_batch_size = 16;
   loaded.config.model.compute = Precision::kBfloat16;
-  const PlanFacts facts = facts_of(bundle_of({10}), loaded, loaded.launch.node_count(), 16);
+  const PlanFacts facts = facts_of(bundle_of({10, 10}), loaded, loaded.launch.node_count(), 16);
   CHECK(facts.ranks_on_machine() == 2);
   const PlanRequest request = plan_request(loaded.config, model_config(), facts).value();
+  CHECK_FALSE(request.ragged);
   CHECK(request.ranks_on_node == 2);
   CHECK(request.evaluation_rows == 16);
   CHECK(request.compute.compute == DType::kBF16);
