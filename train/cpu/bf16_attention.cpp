@@ -69,15 +69,18 @@ class Cut {
   std::int64_t used_ = 0;
 };
 
-// c = a·b, or c += a·b, of packed operands. b's panels have room for b_pairs pairs.
-void multiply(const std::uint16_t* a, std::int64_t rows, const std::uint16_t* b,
-              std::int64_t b_pairs, std::int64_t columns, std::int64_t pairs, float* c,
-              std::int64_t c_stride, bool accumulate) {
+// c = a·b, or c += a·b. b's panels have room for b_pairs pairs.
+void multiply(const bf16::Rows& a, std::int64_t rows, const std::uint16_t* b, std::int64_t b_pairs,
+              std::int64_t columns, std::int64_t pairs, float* c, std::int64_t c_stride,
+              bool accumulate) {
   for (std::int64_t column = 0; column < columns; column += kPanelOfB)
     for (std::int64_t row = 0; row < rows; row += kPanelOfA)
-      bf16::multiply_panels(a + row * 2 * pairs, b + column * 2 * b_pairs, pairs,
-                            c + row * c_stride + column, c_stride, std::min(kPanelOfA, rows - row),
-                            std::min(kPanelOfB, columns - column), accumulate);
+      bf16::multiply(a.from(row, pairs), b + column * 2 * b_pairs, pairs,
+                     {.c = c + row * c_stride + column,
+                      .stride = c_stride,
+                      .rows = std::min(kPanelOfA, rows - row),
+                      .columns = std::min(kPanelOfB, columns - column),
+                      .accumulate = accumulate});
 }
 
 struct ForwardBuffers {
@@ -130,13 +133,15 @@ void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBloc
   const float* dout = h.dout + block.begin * out_stride;
   const float* out = h.out + block.begin * out_stride;
   const std::int64_t key_panels = block.key_begin * 2 * depth_pairs;
-  bf16::pack(deep(q, s.query_stride), 0, block.rows, 0, width, kPanelOfA, to.queries);
-  bf16::pack(flat(q, s.query_stride), 0, width, 0, block.rows, kPanelOfB, to.query_rows);
-  bf16::pack(deep(dout, out_stride), 0, block.rows, 0, width, kPanelOfA, to.outputs);
-  bf16::pack(flat(dout, out_stride), 0, width, 0, block.rows, kPanelOfB, to.output_rows);
-  multiply(to.queries, block.rows, to.keys + key_panels, depth_pairs, block.keys, depth_pairs,
+  const bf16::Rows queries =
+      bf16::rows_of(deep(q, s.query_stride), 0, block.rows, 0, width, to.queries);
+  bf16::pack_columns(flat(q, s.query_stride), 0, width, 0, block.rows, to.query_rows);
+  const bf16::Rows outputs =
+      bf16::rows_of(deep(dout, out_stride), 0, block.rows, 0, width, to.outputs);
+  bf16::pack_columns(flat(dout, out_stride), 0, width, 0, block.rows, to.output_rows);
+  multiply(queries, block.rows, to.keys + key_panels, depth_pairs, block.keys, depth_pairs,
            to.scores, block.keys, false);
-  multiply(to.outputs, block.rows, to.values + key_panels, depth_pairs, block.keys, depth_pairs,
+  multiply(outputs, block.rows, to.values + key_panels, depth_pairs, block.keys, depth_pairs,
            to.dscores, block.keys, false);
   for (std::int64_t i = 0; i < block.rows; ++i) {
     const float delta = kernels::dot(dout + i * out_stride, out + i * out_stride, width);
@@ -146,15 +151,13 @@ void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBloc
   }
   float* dk = h.dk + block.key_begin * s.key_stride;
   float* dv = h.dv + block.key_begin * s.key_stride;
-  bf16::pack(deep(to.dscores, block.keys), 0, block.rows, 0, block.keys, kPanelOfA, to.by_query);
-  multiply(to.by_query, block.rows, to.key_rows + block.key_begin * kPanelOfB, key_pairs, width,
-           block_pairs, h.dq + block.begin * s.query_stride, s.query_stride, false);
-  bf16::pack(flat(to.dscores, block.keys), 0, block.keys, 0, block.rows, kPanelOfA, to.by_key);
-  multiply(to.by_key, block.keys, to.query_rows, row_pairs, width, row_pairs, dk, s.key_stride,
-           true);
-  bf16::pack(flat(to.scores, block.keys), 0, block.keys, 0, block.rows, kPanelOfA, to.by_key);
-  multiply(to.by_key, block.keys, to.output_rows, row_pairs, width, row_pairs, dv, s.key_stride,
-           true);
+  multiply(bf16::rows_of(deep(to.dscores, block.keys), 0, block.rows, 0, block.keys, to.by_query),
+           block.rows, to.key_rows + block.key_begin * kPanelOfB, key_pairs, width, block_pairs,
+           h.dq + block.begin * s.query_stride, s.query_stride, false);
+  multiply(bf16::rows_of(flat(to.dscores, block.keys), 0, block.keys, 0, block.rows, to.by_key),
+           block.keys, to.query_rows, row_pairs, width, row_pairs, dk, s.key_stride, true);
+  multiply(bf16::rows_of(flat(to.scores, block.keys), 0, block.keys, 0, block.rows, to.by_key),
+           block.keys, to.output_rows, row_pairs, width, row_pairs, dv, s.key_stride, true);
 }
 
 }  // namespace
@@ -176,15 +179,16 @@ void bf16_attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Atte
     const std::int64_t batch = tile / s.query_heads, head = tile % s.query_heads;
     const std::int64_t key_offset =
         batch * s.key_batch_stride + head / (s.query_heads / s.key_heads) * width;
-    bf16::pack(deep(k + key_offset, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.keys);
-    bf16::pack(flat(v + key_offset, s.key_stride), 0, width, 0, s.key_length, kPanelOfB, to.values);
+    bf16::pack_columns(deep(k + key_offset, s.key_stride), 0, s.key_length, 0, width, to.keys);
+    bf16::pack_columns(flat(v + key_offset, s.key_stride), 0, width, 0, s.key_length, to.values);
     for (std::int64_t begin = 0; begin < s.query_length; begin += kQueries) {
       const QueryBlock block = block_of(s, batch, begin);
       const std::int64_t row = batch * s.query_length + begin;
       float* out_rows = out + row * out_stride + head * width;
-      bf16::pack(deep(q + row * s.query_stride + head * width, s.query_stride), 0, block.rows, 0,
-                 width, kPanelOfA, to.queries);
-      multiply(to.queries, block.rows, to.keys + block.key_begin * 2 * depth_pairs, depth_pairs,
+      const bf16::Rows queries =
+          bf16::rows_of(deep(q + row * s.query_stride + head * width, s.query_stride), 0,
+                        block.rows, 0, width, to.queries);
+      multiply(queries, block.rows, to.keys + block.key_begin * 2 * depth_pairs, depth_pairs,
                block.keys, depth_pairs, to.scores, block.keys, false);
       float inverse_sums[kQueries];
       for (std::int64_t i = 0; i < block.rows; ++i) {
@@ -194,10 +198,10 @@ void bf16_attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Atte
         if (log_sum_exp)
           log_sum_exp[(batch * s.query_heads + head) * s.query_length + begin + i] = lse;
       }
-      bf16::pack(deep(to.scores, block.keys), 0, block.rows, 0, block.keys, kPanelOfA,
-                 to.probabilities);
-      multiply(to.probabilities, block.rows, to.values + block.key_begin * kPanelOfB, key_pairs,
-               width, pairs_of(block.keys), out_rows, out_stride, false);
+      const bf16::Rows probabilities = bf16::rows_of(deep(to.scores, block.keys), 0, block.rows, 0,
+                                                     block.keys, to.probabilities);
+      multiply(probabilities, block.rows, to.values + block.key_begin * kPanelOfB, key_pairs, width,
+               pairs_of(block.keys), out_rows, out_stride, false);
       for (std::int64_t i = 0; i < block.rows; ++i)
         kernels::scale_row(out_rows + i * out_stride, inverse_sums[i], width);
     }
@@ -215,9 +219,9 @@ void bf16_attention_backward(Arena& arena, SlotWorkspaces& workspaces, const Att
       [&](float* scratch, const float* keys, const float* values) {
         Cut cut(scratch);
         const BackwardBuffers to(cut, s);
-        bf16::pack(deep(keys, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.keys);
-        bf16::pack(deep(values, s.key_stride), 0, s.key_length, 0, width, kPanelOfB, to.values);
-        bf16::pack(flat(keys, s.key_stride), 0, width, 0, s.key_length, kPanelOfB, to.key_rows);
+        bf16::pack_columns(deep(keys, s.key_stride), 0, s.key_length, 0, width, to.keys);
+        bf16::pack_columns(deep(values, s.key_stride), 0, s.key_length, 0, width, to.values);
+        bf16::pack_columns(flat(keys, s.key_stride), 0, width, 0, s.key_length, to.key_rows);
       },
       [&](float* scratch, std::int64_t batch, const AttentionGradients& head) {
         Cut cut(scratch);

@@ -23,12 +23,25 @@ __mmask16 mask_of(std::int64_t count) {
   return count >= 16 ? __mmask16(0xffff) : static_cast<__mmask16>((1u << count) - 1u);
 }
 
-// 16 elements as bf16 in the low halves of 32-bit words.
-TROUPE_BF16_INLINE __m512i load_words(const float* x, __mmask16 mask) {
-  return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x)));
+__mmask32 mask32_of(std::int64_t count) {
+  return count >= 32 ? __mmask32(0xffffffff) : static_cast<__mmask32>((1u << count) - 1u);
 }
-TROUPE_BF16_INLINE __m512i load_words(const std::uint16_t* x, __mmask16 mask) {
-  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x));
+
+// Element i of `even` and of `odd`, 16 of each, as pair i.
+TROUPE_BF16_INLINE __m512i interleave(__m512i even_then_odd) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(order, even_then_odd);
+}
+TROUPE_BF16_INLINE __m512i load_interleaved(const float* even, const float* odd, __mmask16 mask,
+                                            __mmask16 odd_mask) {
+  return interleave((__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(odd_mask, odd),
+                                                 _mm512_maskz_loadu_ps(mask, even)));
+}
+TROUPE_BF16_INLINE __m512i load_interleaved(const std::uint16_t* even, const std::uint16_t* odd,
+                                            __mmask16 mask, __mmask16 odd_mask) {
+  return interleave(_mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi16(mask, even)),
+                                       _mm256_maskz_loadu_epi16(odd_mask, odd), 1));
 }
 
 // 32 elements as 16 pairs; only the first `count` are there.
@@ -38,8 +51,7 @@ TROUPE_BF16_INLINE __m512i load_pairs(const float* x, std::int64_t count) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 TROUPE_BF16_INLINE __m512i load_pairs(const std::uint16_t* x, std::int64_t count) {
-  return _mm512_maskz_loadu_epi16(
-      count >= 32 ? 0xffffffffu : static_cast<__mmask32>((1u << count) - 1u), x);
+  return _mm512_maskz_loadu_epi16(mask32_of(count), x);
 }
 
 // Element j of row i becomes element i of row j.
@@ -86,8 +98,8 @@ TROUPE_BF16_INLINE void store_pair(std::uint16_t* out, std::int64_t panel, std::
                       _mm512_extracti64x4_epi64(value, 1));
 }
 
-// Rows whose elements stand side by side: 16 rows of 32 elements are transposed at once.
-template <typename T, std::int64_t kPanel>
+// Columns of B whose elements stand side by side: 16 columns of 32 elements are transposed at once.
+template <typename T>
 TROUPE_BF16 void pack_deep(const T* x, std::int64_t stride, std::int64_t edge, std::int64_t depth,
                            std::uint16_t* out) {
   const std::int64_t pairs = pairs_of(depth);
@@ -104,10 +116,11 @@ TROUPE_BF16 void pack_deep(const T* x, std::int64_t stride, std::int64_t edge, s
       const std::int64_t pair = k / 2;
       if (count == 2 * kSquare) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kSquare; ++i) store_pair(out, kPanel, pairs, row, pair + i, square[i]);
+        for (int i = 0; i < kSquare; ++i)
+          store_pair(out, kPanelOfB, pairs, row, pair + i, square[i]);
       } else {
         for (std::int64_t i = 0; i < pairs_of(count); ++i)
-          store_pair(out, kPanel, pairs, row, pair + i, square[i]);
+          store_pair(out, kPanelOfB, pairs, row, pair + i, square[i]);
       }
     }
 }
@@ -123,88 +136,238 @@ TROUPE_BF16 void pack_flat(const T* x, std::int64_t stride, std::int64_t edge, s
     const bool alone = 2 * pair + 1 == depth;
     for (std::int64_t row = 0; row < edge; row += kSquare) {
       const __mmask16 mask = mask_of(edge - row);
-      const __m512i low = load_words(even + row, mask);
-      const __m512i high = alone ? _mm512_setzero_si512() : load_words(odd + row, mask);
-      store_pair(out, kPanel, pairs, row, pair, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+      store_pair(out, kPanel, pairs, row, pair,
+                 load_interleaved(even + row, odd + row, mask, alone ? __mmask16(0) : mask));
     }
   }
 }
 
-template <typename T, std::int64_t kPanel>
-void pack_as(const Source& s, std::int64_t begin, std::int64_t edge, std::int64_t k0,
-             std::int64_t depth, std::uint16_t* out) {
-  const T* x = static_cast<const T*>(s.data);
-  if (s.deep)
-    pack_deep<T, kPanel>(x + begin * s.stride + k0, s.stride, edge, depth, out);
-  else
-    pack_flat<T, kPanel>(x + k0 * s.stride + begin, s.stride, edge, depth, out);
+// Rows whose elements stand side by side, one after the other; a missing half of a pair is zero.
+template <typename T>
+TROUPE_BF16 void round_rows(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t depth,
+                            std::uint16_t* out) {
+  const std::int64_t width = 2 * pairs_of(depth);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const T* from = x + row * stride;
+    std::uint16_t* to = out + row * width;
+    std::int64_t k = 0;
+    for (; k + 32 <= depth; k += 32) _mm512_storeu_si512(to + k, load_pairs(from + k, 32));
+    if (k < width)
+      _mm512_mask_storeu_epi16(to + k, mask32_of(width - k), load_pairs(from + k, depth - k));
+  }
 }
 
-template <int kRows, int kVectors>
-TROUPE_BF16 void multiply(const std::uint16_t* a, const std::uint16_t* b, std::int64_t pairs,
-                          float* c, std::int64_t c_stride, bool accumulate, __mmask16 last) {
+template <typename T>
+void pack_columns_as(const Source& s, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+                     std::int64_t depth, std::uint16_t* out) {
+  const T* x = static_cast<const T*>(s.data);
+  if (s.deep)
+    pack_deep<T>(x + begin * s.stride + k0, s.stride, edge, depth, out);
+  else
+    pack_flat<T, kPanelOfB>(x + k0 * s.stride + begin, s.stride, edge, depth, out);
+}
+
+template <typename T>
+Rows rows_as(const Source& s, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+             std::int64_t depth, std::uint16_t* out) {
+  const T* x = static_cast<const T*>(s.data);
+  if (!s.deep) {
+    pack_flat<T, kPanelOfA>(x + k0 * s.stride + begin, s.stride, edge, depth, out);
+    return {out, 0};
+  }
+  x += begin * s.stride + k0;
+  if constexpr (sizeof(T) == sizeof(std::uint16_t))
+    if (depth % 2 == 0) return {x, s.stride};
+  round_rows(x, s.stride, edge, depth, out);
+  return {out, 2 * pairs_of(depth)};
+}
+
+// Where the rows of A and of C are.
+enum Layout { kPanels, kSideBySide, kAcross };  // kAcross: side by side, and C is transposed
+
+TROUPE_BF16_INLINE void store_eight(float* at, __m256 value, bool accumulate) {
+  if (accumulate) value = _mm256_add_ps(_mm256_loadu_ps(at), value);
+  _mm256_storeu_ps(at, value);
+}
+
+// 8 rows of 16 elements become 16 rows of 8 in memory, of which `count` are wanted. By the
+// compiler's own shuffles: GCC 12 finds fault with those of its header.
+TROUPE_BF16_INLINE void store_across(const __m512 (&r)[8], float* c, std::int64_t stride,
+                                     std::int64_t count, bool accumulate) {
+  __m512 twos[8], fours[8];
+  // Of each 128 bits the columns 0 and 1, then 2 and 3.
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    twos[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24,
+                                          9, 25, 12, 28, 13, 29);
+    twos[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 18, 3, 19, 6, 22, 7, 23,
+                                              10, 26, 11, 27, 14, 30, 15, 31);
+  }
+  // Of each 128 bits one column: of rows 0 … 3, then of rows 4 … 7.
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const int from = i / 2 * 4 + i % 2, to = i / 2 * 4 + i % 2 * 2;
+    fours[to] = __builtin_shufflevector(twos[from], twos[from + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8,
+                                        9, 24, 25, 12, 13, 28, 29);
+    fours[to + 1] = __builtin_shufflevector(twos[from], twos[from + 2], 2, 3, 18, 19, 6, 7, 22, 23,
+                                            10, 11, 26, 27, 14, 15, 30, 31);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    float* at = c + j * stride;
+    if (j < count)
+      store_eight(at, __builtin_shufflevector(fours[j], fours[4 + j], 0, 1, 2, 3, 16, 17, 18, 19),
+                  accumulate);
+    if (4 + j < count)
+      store_eight(at + 4 * stride,
+                  __builtin_shufflevector(fours[j], fours[4 + j], 4, 5, 6, 7, 20, 21, 22, 23),
+                  accumulate);
+    if (8 + j < count)
+      store_eight(at + 8 * stride,
+                  __builtin_shufflevector(fours[j], fours[4 + j], 8, 9, 10, 11, 24, 25, 26, 27),
+                  accumulate);
+    if (12 + j < count)
+      store_eight(at + 12 * stride,
+                  __builtin_shufflevector(fours[j], fours[4 + j], 12, 13, 14, 15, 28, 29, 30, 31),
+                  accumulate);
+  }
+}
+
+template <int kRows, int kVectors, Layout kLayout>
+TROUPE_BF16 void multiply_tile(const std::uint16_t* a, std::int64_t a_stride,
+                               const std::uint16_t* b, std::int64_t pairs, float* c,
+                               std::int64_t c_stride, std::int64_t columns, bool accumulate) {
+  constexpr std::int64_t kPair = kLayout == kPanels ? 2 * kPanelOfA : 2;
+  const std::int64_t row_stride = kLayout == kPanels ? 2 : a_stride;
+  // The tile will be written: its lines come while the sums grow.
+  if constexpr (kLayout == kAcross) {
+    // The tile before has brought lines whose first half it wrote.
+    float* at = c;
+    if (reinterpret_cast<std::uintptr_t>(c) % 64 == 0)
+      for (std::int64_t column = 0; column < columns; ++column, at += c_stride)
+        __builtin_prefetch(at, 1);
+  } else {
+    float* at = c;
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i, at += c_stride)
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(at + 16 * v, 1);
+  }
   __m512 sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) {
-      // The tile will be written: its lines come while the sums grow.
-      __builtin_prefetch(c + i * c_stride + 16 * v, 1);
-      sums[i][v] = _mm512_setzero_ps();
-    }
+    for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_setzero_ps();
+  const std::uint16_t* a4 = a + 4 * row_stride;
+  const std::int64_t row_stride3 = 3 * row_stride;
   for (std::int64_t pair = 0; pair < pairs; ++pair) {
-    __m512bh columns[kVectors];
+    __m512bh columns_of_b[kVectors];
 #pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v)
-      columns[v] = (__m512bh)_mm512_load_si512(b + pair * kPanelOfB * 2 + v * 32);
+    for (int v = 0; v < kVectors; ++v) columns_of_b[v] = (__m512bh)_mm512_load_si512(b + v * 32);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const auto row =
-          (__m512bh)_mm512_set1_epi32(reinterpret_cast<const int*>(a + pair * kPanelOfA * 2)[i]);
+      const std::uint16_t* at = (i < 4 ? a : a4) + (i % 4 == 3 ? row_stride3 : i % 4 * row_stride);
+      int bits;
+      __builtin_memcpy(&bits, at, sizeof bits);
+      const auto row = (__m512bh)_mm512_set1_epi32(bits);
 #pragma GCC unroll 3
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_dpbf16_ps(sums[i][v], row, columns[v]);
+      for (int v = 0; v < kVectors; ++v)
+        sums[i][v] = _mm512_dpbf16_ps(sums[i][v], row, columns_of_b[v]);
     }
+    a += kPair, a4 += kPair;
+    b += kPanelOfB * 2;
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i)
+  if constexpr (kLayout == kAcross && kRows == 8) {
 #pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) {
-      float* at = c + i * c_stride + 16 * v;
-      const __mmask16 mask = v + 1 == kVectors ? last : __mmask16(0xffff);
-      if (accumulate) sums[i][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, at), sums[i][v]);
-      _mm512_mask_storeu_ps(at, mask, sums[i][v]);
+      const __m512 rows[8] = {sums[0][v], sums[1][v], sums[2][v], sums[3][v],
+                              sums[4][v], sums[5][v], sums[6][v], sums[7][v]};
+      store_across(rows, c + 16 * v * c_stride, c_stride, v + 1 < kVectors ? 16 : columns - 16 * v,
+                   accumulate);
     }
+  } else if constexpr (kLayout == kAcross) {
+    alignas(64) float tile[kRows][16 * kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) _mm512_store_ps(tile[i] + 16 * v, sums[i][v]);
+    for (std::int64_t column = 0; column < columns; ++column)
+      for (int i = 0; i < kRows; ++i) {
+        float& at = c[column * c_stride + i];
+        at = accumulate ? at + tile[i][column] : tile[i][column];
+      }
+  } else {
+    const __mmask16 last = mask_of(columns - 16 * (kVectors - 1));
+    // Not the addresses of above, kept in registers that the loop needs.
+    asm("" : "+r"(c));
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i, c += c_stride)
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) {
+        float* at = c + 16 * v;
+        const __mmask16 mask = v + 1 == kVectors ? last : __mmask16(0xffff);
+        if (accumulate) sums[i][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, at), sums[i][v]);
+        _mm512_mask_storeu_ps(at, mask, sums[i][v]);
+      }
+  }
 }
 
-using Multiply = void (*)(const std::uint16_t*, const std::uint16_t*, std::int64_t, float*,
-                          std::int64_t, bool, __mmask16);
+using Multiply = void (*)(const std::uint16_t*, std::int64_t, const std::uint16_t*, std::int64_t,
+                          float*, std::int64_t, std::int64_t, bool);
 
-template <int... kIndices>
+template <Layout kLayout, int... kIndices>
 constexpr auto all_tiles(std::integer_sequence<int, kIndices...>) {
-  return std::array<Multiply, sizeof...(kIndices)>{multiply<kIndices / 3 + 1, kIndices % 3 + 1>...};
+  return std::array<Multiply, sizeof...(kIndices)>{
+      multiply_tile<kIndices / 3 + 1, kIndices % 3 + 1, kLayout>...};
 }
-// By rows − 1 and vectors − 1.
-constexpr auto kTiles = all_tiles(std::make_integer_sequence<int, kPanelOfA * 3>());
+// By layout, then by rows − 1 and vectors − 1.
+constexpr std::array kTiles = {
+    all_tiles<kPanels>(std::make_integer_sequence<int, kPanelOfA * 3>()),
+    all_tiles<kSideBySide>(std::make_integer_sequence<int, kPanelOfA * 3>()),
+    all_tiles<kAcross>(std::make_integer_sequence<int, kPanelOfA * 3>())};
 
 }  // namespace
 
-void pack(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
-          std::int64_t depth, std::int64_t panel, std::uint16_t* out) {
-  const bool narrow = source.type == DType::kBF16;
-  if (panel == kPanelOfA)
-    (narrow ? pack_as<std::uint16_t, kPanelOfA> : pack_as<float, kPanelOfA>)(source, begin, edge,
-                                                                             k0, depth, out);
-  else
-    (narrow ? pack_as<std::uint16_t, kPanelOfB> : pack_as<float, kPanelOfB>)(source, begin, edge,
-                                                                             k0, depth, out);
+Ahead::Ahead(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+             std::int64_t depth, std::int64_t steps) {
+  const auto element = static_cast<std::int64_t>(dtype_size(source.type));
+  const std::int64_t across = source.deep ? edge : depth, along = source.deep ? depth : edge;
+  row_ = static_cast<const char*>(source.data) +
+         (source.deep ? begin * source.stride + k0 : k0 * source.stride + begin) * element;
+  stride_bytes_ = source.stride * element;
+  width_bytes_ = along * element;
+  rows_left_ = across;
+  lines_ = (across * (width_bytes_ / kLineBytes + 1) + steps - 1) / steps;
 }
 
-void multiply_panels(const std::uint16_t* a, const std::uint16_t* b, std::int64_t pairs, float* c,
-                     std::int64_t c_stride, std::int64_t rows, std::int64_t columns,
-                     bool accumulate) {
-  const std::int64_t vectors = (columns + 15) / 16;
-  kTiles[static_cast<std::size_t>((rows - 1) * 3 + vectors - 1)](
-      a, b, pairs, c, c_stride, accumulate, mask_of(columns - 16 * (vectors - 1)));
+void Ahead::step() {
+  for (std::int64_t line = 0; line < lines_ && rows_left_ > 0; ++line) {
+    __builtin_prefetch(row_ + at_, 0, 2);
+    at_ += kLineBytes;
+    if (at_ < width_bytes_) continue;
+    at_ = 0, row_ += stride_bytes_, --rows_left_;
+  }
+}
+
+void pack_columns(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+                  std::int64_t depth, std::uint16_t* out) {
+  const bool narrow = source.type == DType::kBF16;
+  (narrow ? pack_columns_as<std::uint16_t> : pack_columns_as<float>)(source, begin, edge, k0, depth,
+                                                                     out);
+}
+
+Rows rows_of(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+             std::int64_t depth, std::uint16_t* out) {
+  const bool narrow = source.type == DType::kBF16;
+  return (narrow ? rows_as<std::uint16_t> : rows_as<float>)(source, begin, edge, k0, depth, out);
+}
+
+void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const Target& t) {
+  TROUPE_CHECK(!t.transposed || a.stride > 0, "packed rows of a transposed product");
+  const Layout layout = t.transposed ? kAcross : a.stride > 0 ? kSideBySide : kPanels;
+  const std::int64_t tile = (t.rows - 1) * 3 + (t.columns + 15) / 16 - 1;
+  kTiles[layout][static_cast<std::size_t>(tile)](a.data, a.stride, b, pairs, t.c, t.stride,
+                                                 t.columns, t.accumulate);
 }
 
 }  // namespace troupe::train::bf16
@@ -213,12 +376,19 @@ void multiply_panels(const std::uint16_t* a, const std::uint16_t* b, std::int64_
 
 namespace troupe::train::bf16 {
 
-void pack(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-          std::uint16_t*) {
+Ahead::Ahead(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t) {}
+void Ahead::step() {}
+
+void pack_columns(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                  std::uint16_t*) {
   TROUPE_CHECK(false, "not on this processor");
 }
-void multiply_panels(const std::uint16_t*, const std::uint16_t*, std::int64_t, float*, std::int64_t,
-                     std::int64_t, std::int64_t, bool) {
+Rows rows_of(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+             std::uint16_t*) {
+  TROUPE_CHECK(false, "not on this processor");
+  return {};
+}
+void multiply(const Rows&, const std::uint16_t*, std::int64_t, const Target&) {
   TROUPE_CHECK(false, "not on this processor");
 }
 

@@ -1,12 +1,14 @@
 #pragma once
-// What a bf16 product is made of on processors with AVX512-BF16: operands packed into panels, and
-// the product of two panels. Private to train/cpu.
+// What a bf16 product is made of on processors with AVX512-BF16: operands in the order in which
+// the dot product instruction takes them, and the product of some rows and some columns. Private to
+// train/cpu.
 //
-// A panel holds the elements of kPanel… rows of A (or columns of B) in the order in which the dot
-// product instruction takes them: pair by pair of the depth, and of each pair the two elements of
-// all rows. What is missing at an edge is zero. fp32 elements are rounded to bf16 on their way (to
-// nearest, ties to even; the instruction takes subnormal ones for zero), so that a product needs no
-// converted copy of its operands.
+// The instruction takes pairs of the depth. A panel holds kPanel… rows of A (or columns of B) pair
+// by pair, and of each pair the two elements of all rows. Rows of A whose elements stand side by
+// side are pairs already: they are read where they lie, or rounded in that order. What is missing
+// at an edge is zero. fp32 elements are rounded to bf16 on their way (to nearest, ties to even; the
+// instruction takes subnormal ones for zero), so that a product needs no converted copy of its
+// operands.
 
 #include <cstdint>
 
@@ -35,14 +37,53 @@ struct Source {
   bool deep = false;
 };
 
-// Packs rows (columns) [begin, begin + edge) and depths [k0, k0 + depth) into panels of `panel`.
-void pack(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
-          std::int64_t depth, std::int64_t panel, std::uint16_t* out);
+// Packs columns of B [begin, begin + edge) and depths [k0, k0 + depth) into panels of kPanelOfB.
+void pack_columns(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+                  std::int64_t depth, std::uint16_t* out);
 
-// c = a·b, or c += a·b: one panel of A times one of B. rows: 1 … kPanelOfA, columns: 1 …
-// kPanelOfB of c that exist.
-void multiply_panels(const std::uint16_t* a, const std::uint16_t* b, std::int64_t pairs, float* c,
-                     std::int64_t c_stride, std::int64_t rows, std::int64_t columns,
-                     bool accumulate);
+// Rows of A as multiply takes them.
+struct Rows {
+  const std::uint16_t* data = nullptr;
+  // From row to row, whose pairs stand side by side; 0: panels of kPanelOfA instead.
+  std::int64_t stride = 0;
+  // Those from `row` on, a multiple of kPanelOfA.
+  Rows from(std::int64_t row, std::int64_t pairs) const {
+    return {data + row * (stride ? stride : 2 * pairs), stride};
+  }
+};
+
+// Rows of A [begin, begin + edge) and depths [k0, k0 + depth): in `out`, which has room for
+// packed_elements(edge, depth, kPanelOfA), or where they lie.
+Rows rows_of(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+             std::int64_t depth, std::uint16_t* out);
+
+// A part of an operand that will be wanted next: some of its lines are fetched to a level-2 cache
+// with each step, so that all are there after as many steps as were said. A line at a time lies far
+// from the last one, which hardware does not foresee.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+        std::int64_t depth, std::int64_t steps);
+  void step();
+
+ private:
+  static constexpr std::int64_t kLineBytes = 64;
+  const char* row_ = nullptr;
+  std::int64_t stride_bytes_ = 0, width_bytes_ = 0, rows_left_ = 0, at_ = 0, lines_ = 0;
+};
+
+// A part of C: 1 … kPanelOfA rows, 1 … kPanelOfB columns. With `transposed` it lies with its
+// columns as rows.
+struct Target {
+  float* c = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t rows = 0, columns = 0;
+  bool accumulate = false;
+  bool transposed = false;
+};
+
+// c = a·b, or c += a·b: as many rows of A as the target has times one panel of B.
+void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const Target& target);
 
 }  // namespace troupe::train::bf16

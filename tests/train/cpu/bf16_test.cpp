@@ -90,7 +90,8 @@ struct Shape {
 
 TEST_CASE("bf16 products: every layout, type and thread count against rounded operands in double") {
   for (const Shape s : {Shape{3, 5, 7}, Shape{130, 300, 70}, Shape{1, 800, 64}, Shape{40, 33, 5000},
-                        Shape{17, 49, 1025}, Shape{300, 97, 3}, Shape{29, 3000, 1100}})
+                        Shape{17, 49, 1025}, Shape{300, 97, 3}, Shape{29, 3000, 1100},
+                        Shape{17, 203, 70}, Shape{49, 301, 2050}})
     for (int flags = 0; flags < 8; ++flags) {
       const Product product(s.m, s.n, s.k, flags);
       CAPTURE(s.m);
@@ -184,6 +185,22 @@ TEST_CASE("an embedding in bf16 is read as fp32") {
   for (std::size_t row = 0; row < 4; ++row)
     for (std::size_t c = 0; c < 70; ++c)
       CHECK(out[row * 70 + c] == bf16_to_float(table[static_cast<std::size_t>(ids[row]) * 70 + c]));
+}
+
+TEST_CASE("bf16 products whose B is read where it lies have the bits of those that pack it") {
+  Arena arena(1);
+  if (!make_cpu_operators(arena)->fast_bf16() || cpu_isa_level() != kCpuAvx512Bf16) {
+    MESSAGE("skipped: this processor has no AVX512-BF16, or AMX, too");
+    return;
+  }
+  // Rows of C that end within a vector, columns that end within 8, one pass of k and several.
+  for (const Shape s : {Shape{16, 64, 2}, Shape{33, 135, 288}, Shape{50, 1001, 2100}})
+    for (const bool accumulate : {false, true}) {
+      const Product product(s.m, s.n, s.k, accumulate ? 6 : 2);
+      const Vector packed = product.run({}, 1, false, false);
+      CHECK(same_bits(packed, product.run({}, 1, false, true)));
+      CHECK(same_bits(packed, product.run({}, 3, true, true)));
+    }
 }
 
 TEST_CASE("whether bf16 is fast follows the processor and the option") {
