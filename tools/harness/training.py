@@ -147,6 +147,12 @@ class Measured:
         names = sorted({name for line in lines for name in line})
         return {name: median([line.get(name, 0) for line in lines]) * 1e3 for name in names}
 
+    def unnamed_ms(self):
+        """What of a step no operator's name stands for, the median: step by step, for medians of parts
+        add up to less than the median of a whole."""
+        lines = self.lines[WARM_UP:]
+        return median([ms - sum(line["operators"].values()) * 1e3 for ms, line in zip(self.steps_ms, lines)])
+
     @property
     def bytes_sent(self):
         return self.lines[-1]["bytes_sent"]

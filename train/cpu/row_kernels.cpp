@@ -1,5 +1,6 @@
 #include "train/cpu/exp.h"
 #include "train/cpu/kernels.h"
+#include "train/cpu/vectors.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
@@ -13,32 +14,53 @@ TROUPE_VECTORIZED
 void rope_row(float* x, const float* cosine, const float* sine, std::int64_t heads,
               std::int64_t head_dim, float sine_sign) {
   const std::int64_t half = head_dim / 2;
-  for (std::int64_t head = 0; head < heads; ++head) {
-    float* __restrict low = x + head * head_dim;
-    float* __restrict high = low + half;
-    const auto rotate = [&](std::int64_t i) {
-      const float s = sine[i] * sine_sign;
-      const float a = low[i], b = high[i];
-      low[i] = a * cosine[i] - b * s;
-      high[i] = b * cosine[i] + a * s;
-    };
-    // By eights: heads of 48 and 80 have halves that fill no whole vector of 16.
-    std::int64_t i = 0;
-    for (; i + 8 <= half; i += 8)
-      for (std::int64_t lane = 0; lane < 8; ++lane) rotate(i + lane);
-    for (; i < half; ++i) rotate(i);
+  // By eights: heads of 48 and 80 have halves that fill no whole vector of 16.
+  std::int64_t i = 0;
+  for (; i + 8 <= half; i += 8) {
+    Floats8 c, s, a, b;
+    load_vector(cosine + i, c);
+    load_vector(sine + i, s);
+    s *= sine_sign;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      float* low = x + head * head_dim + i;
+      load_vector(low, a);
+      load_vector(low + half, b);
+      store_vector(a * c - b * s, low);
+      store_vector(b * c + a * s, low + half);
+    }
+  }
+  for (; i < half; ++i) {
+    const float s = sine[i] * sine_sign;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      float* low = x + head * head_dim + i;
+      const float a = low[0], b = low[half];
+      low[0] = a * cosine[i] - b * s;
+      low[half] = b * cosine[i] + a * s;
+    }
   }
 }
 
+// Both passes fetch the next row while they are at one: gate and up are streams that end with the
+// row, where the processor's own prefetching begins anew.
 TROUPE_VECTORIZED
 void swiglu_rows(const float* gate_up, float* act, std::int64_t rows, std::int64_t width) {
   for (std::int64_t row = 0; row < rows; ++row) {
-    const float* __restrict gate = gate_up + row * 2 * width;
-    const float* __restrict up = gate + width;
-    float* __restrict out = act + row * width;
+    const float* gate = gate_up + row * 2 * width;
+    const float* up = gate + width;
+    float* out = act + row * width;
     // Rounded as in swiglu_backward_rows.
-    for (std::int64_t i = 0; i < width; ++i)
-      out[i] = gate[i] * (1.0f / (1.0f + fast_exp(-gate[i]))) * up[i];
+    std::int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) {
+      __builtin_prefetch(gate + i + 2 * width);
+      __builtin_prefetch(up + i + 2 * width);
+      __builtin_prefetch(out + i + width, 1);
+      Floats16 g, u, e;
+      load_vector(gate + i, g);
+      load_vector(up + i, u);
+      exp_vector(-g, e);
+      store_vector(g * (1.0f / (1.0f + e)) * u, out + i);
+    }
+    for (; i < width; ++i) out[i] = gate[i] * (1.0f / (1.0f + fast_exp(-gate[i]))) * up[i];
   }
 }
 
@@ -50,8 +72,23 @@ void swiglu_backward_rows(float* gate_up, const float* dact, float* act, std::in
     float* up = gate + width;
     const float* d = dact + row * width;
     float* out = act ? act + row * width : nullptr;
-    TROUPE_INDEPENDENT_LOOP
-    for (std::int64_t i = 0; i < width; ++i) {
+    std::int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) {
+      __builtin_prefetch(gate + i + 2 * width, 1);
+      __builtin_prefetch(up + i + 2 * width, 1);
+      __builtin_prefetch(d + i + width);
+      Floats16 g, u, da, e;
+      load_vector(gate + i, g);
+      load_vector(up + i, u);
+      load_vector(d + i, da);
+      exp_vector(-g, e);
+      const Floats16 sigmoid = 1.0f / (1.0f + e);
+      const Floats16 silu = g * sigmoid;
+      store_vector(da * u * (sigmoid * (1.0f + g * (1.0f - sigmoid))), gate + i);
+      store_vector(da * silu, up + i);
+      if (out) store_vector(silu * u, out + i);
+    }
+    for (; i < width; ++i) {
       const float g = gate[i], u = up[i], da = d[i];
       const float sigmoid = 1.0f / (1.0f + fast_exp(-g));
       const float silu = g * sigmoid;

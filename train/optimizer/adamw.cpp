@@ -10,55 +10,53 @@
 namespace troupe::train {
 namespace {
 
-// The step's constants in fp32, computed once in double.
-struct Factors {
-  float keep, beta1_rest, beta2, beta2_rest, step_size, root_correction, epsilon, gradient_scale;
-};
-
-Factors factors_of(const AdamWStep& s, bool decays) {
-  const double count = static_cast<double>(s.step);
-  const double correction1 = 1.0 - std::pow(s.beta1, count);
-  const double correction2 = 1.0 - std::pow(s.beta2, count);
-  return {static_cast<float>(decays ? 1.0 - s.learning_rate * s.weight_decay : 1.0),
-          static_cast<float>(1.0 - s.beta1),
-          static_cast<float>(s.beta2),
-          static_cast<float>(1.0 - s.beta2),
-          static_cast<float>(s.learning_rate / correction1),
-          static_cast<float>(std::sqrt(correction2)),
-          static_cast<float>(s.epsilon),
-          s.gradient_scale};
-}
+// Elements ahead of an update that are fetched: memory is busy while the divisions are. The states
+// of a rank lie in small pages, at whose ends the processor's own prefetching stops.
+constexpr std::int64_t kAhead = 1024;
+constexpr std::int64_t kLineElements = 16;
 
 // One element, in registers.
 struct Element {
   float parameter, first, second;
 };
 
-TROUPE_INLINE Element updated(const Factors& k, const Element& e, float stored_gradient) {
+TROUPE_INLINE Element updated(const AdamWFactors& k, float keep, const Element& e,
+                              float stored_gradient) {
   const float gradient = stored_gradient * k.gradient_scale;
   const float first = e.first + (gradient - e.first) * k.beta1_rest;
   const float second = e.second * k.beta2 + gradient * gradient * k.beta2_rest;
   const float denominator = std::sqrt(second) / k.root_correction + k.epsilon;
-  return {e.parameter * k.keep - k.step_size * (first / denominator), first, second};
+  return {e.parameter * keep - k.step_size * (first / denominator), first, second};
 }
 
 TROUPE_VECTORIZED
-void update_elements(const Factors& f, float* __restrict p, const float* __restrict g,
-                     float* __restrict m, float* __restrict v, std::int64_t count) {
-  const Factors k = f;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Element e = updated(k, {p[i], m[i], v[i]}, g[i]);
+void update_elements(const AdamWFactors& factors, float keep, float* __restrict p,
+                     const float* __restrict g, float* __restrict m, float* __restrict v,
+                     std::int64_t count) {
+  const AdamWFactors k = factors;
+  const auto update = [&](std::int64_t i) {
+    const Element e = updated(k, keep, {p[i], m[i], v[i]}, g[i]);
     p[i] = e.parameter, m[i] = e.first, v[i] = e.second;
+  };
+  std::int64_t i = 0;
+  for (; i + kLineElements <= count; i += kLineElements) {
+    __builtin_prefetch(p + i + kAhead, 1);
+    __builtin_prefetch(m + i + kAhead, 1);
+    __builtin_prefetch(v + i + kAhead, 1);
+    __builtin_prefetch(g + i + kAhead);
+    for (std::int64_t lane = 0; lane < kLineElements; ++lane) update(i + lane);
   }
+  for (; i < count; ++i) update(i);
 }
 
 TROUPE_VECTORIZED_WORDS
-void update_elements(const Factors& f, std::uint16_t* __restrict p, const float* __restrict g,
-                     std::uint16_t* __restrict m, std::uint16_t* __restrict v, std::int64_t count) {
-  const Factors k = f;
+void update_elements(const AdamWFactors& factors, float keep, std::uint16_t* __restrict p,
+                     const float* __restrict g, std::uint16_t* __restrict m,
+                     std::uint16_t* __restrict v, std::int64_t count) {
+  const AdamWFactors k = factors;
   for (std::int64_t i = 0; i < count; ++i) {
     const Element e =
-        updated(k, {bf16_to_float(p[i]), bf16_to_float(m[i]), bf16_to_float(v[i])}, g[i]);
+        updated(k, keep, {bf16_to_float(p[i]), bf16_to_float(m[i]), bf16_to_float(v[i])}, g[i]);
     p[i] = float_to_bf16(e.parameter);
     m[i] = float_to_bf16(e.first);
     v[i] = float_to_bf16(e.second);
@@ -66,19 +64,18 @@ void update_elements(const Factors& f, std::uint16_t* __restrict p, const float*
 }
 
 template <typename T>
-void update_span(const AdamWStep& step, bool decays, std::span<T> parameters,
+void update_span(const AdamWFactors& step, bool decays, std::span<T> parameters,
                  std::span<const float> gradients, std::span<T> first_moments,
                  std::span<T> second_moments) {
   const std::size_t count = parameters.size();
   TROUPE_CHECK(gradients.size() == count && first_moments.size() == count &&
                second_moments.size() == count);
-  TROUPE_CHECK(step.step >= 1, "step {}", step.step);
-  update_elements(factors_of(step, decays), parameters.data(), gradients.data(),
+  update_elements(step, step.keep(decays), parameters.data(), gradients.data(),
                   first_moments.data(), second_moments.data(), static_cast<std::int64_t>(count));
 }
 
 template <typename T>
-void update_ranges(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
+void update_ranges(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
                    std::span<T> parameters, std::span<const float> gradients,
                    std::span<T> first_moments, std::span<T> second_moments) {
   const std::int64_t end = begin + static_cast<std::int64_t>(parameters.size());
@@ -98,25 +95,38 @@ void update_ranges(const AdamWStep& step, std::span<const DecayRange> ranges, st
 
 }  // namespace
 
+AdamWFactors::AdamWFactors(const AdamWStep& s) {
+  TROUPE_CHECK(s.step >= 1, "step {}", s.step);
+  const double count = static_cast<double>(s.step);
+  beta1_rest = static_cast<float>(1.0 - s.beta1);
+  beta2 = static_cast<float>(s.beta2);
+  beta2_rest = static_cast<float>(1.0 - s.beta2);
+  step_size = static_cast<float>(s.learning_rate / (1.0 - std::pow(s.beta1, count)));
+  root_correction = static_cast<float>(std::sqrt(1.0 - std::pow(s.beta2, count)));
+  epsilon = static_cast<float>(s.epsilon);
+  gradient_scale = s.gradient_scale;
+  keep_decaying_ = static_cast<float>(1.0 - s.learning_rate * s.weight_decay);
+}
+
 void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameters,
                   std::span<const float> gradients, std::span<float> first_moments,
                   std::span<float> second_moments) {
-  update_span(step, decays, parameters, gradients, first_moments, second_moments);
+  update_span(AdamWFactors(step), decays, parameters, gradients, first_moments, second_moments);
 }
 
 void adamw_update(const AdamWStep& step, bool decays, std::span<std::uint16_t> parameters,
                   std::span<const float> gradients, std::span<std::uint16_t> first_moments,
                   std::span<std::uint16_t> second_moments) {
-  update_span(step, decays, parameters, gradients, first_moments, second_moments);
+  update_span(AdamWFactors(step), decays, parameters, gradients, first_moments, second_moments);
 }
 
-void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
+void adamw_update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
                   std::span<float> parameters, std::span<const float> gradients,
                   std::span<float> first_moments, std::span<float> second_moments) {
   update_ranges(step, ranges, begin, parameters, gradients, first_moments, second_moments);
 }
 
-void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
+void adamw_update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
                   std::span<std::uint16_t> parameters, std::span<const float> gradients,
                   std::span<std::uint16_t> first_moments, std::span<std::uint16_t> second_moments) {
   update_ranges(step, ranges, begin, parameters, gradients, first_moments, second_moments);

@@ -21,6 +21,20 @@ struct AdamWStep {
   float gradient_scale = 1.0f;  // the clip coefficient: multiplies every gradient
 };
 
+// The same in fp32, rounded once: for updates that come in many pieces. Made from a step wherever
+// one is given.
+class AdamWFactors {
+ public:
+  AdamWFactors(const AdamWStep& step);  // NOLINT(google-explicit-constructor)
+
+  float beta1_rest, beta2, beta2_rest, step_size, root_correction, epsilon, gradient_scale;
+  // What a parameter is multiplied with, where it decays and where it does not.
+  float keep(bool decays) const { return decays ? keep_decaying_ : 1.0f; }
+
+ private:
+  float keep_decaying_;
+};
+
 // p −= lr·wd·p (where `decays`), m and v updated, p −= lr·m̂ / (√v̂ + ε): torch.optim.AdamW's order.
 // All spans have the same size.
 void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameters,
@@ -40,10 +54,10 @@ using FlatDecayRange = DecayRange;
 
 // The same for the flat positions [begin, begin + parameters.size()), cut by `ranges`, which cover
 // them.
-void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
+void adamw_update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
                   std::span<float> parameters, std::span<const float> gradients,
                   std::span<float> first_moments, std::span<float> second_moments);
-void adamw_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t begin,
+void adamw_update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
                   std::span<std::uint16_t> parameters, std::span<const float> gradients,
                   std::span<std::uint16_t> first_moments, std::span<std::uint16_t> second_moments);
 

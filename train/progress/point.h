@@ -40,7 +40,7 @@ enum class PointKind : std::uint8_t {
   kOperator,    // an operator begins
   kCollective,  // a collective begins; `number` is its sequence number
   kCollectiveEnd,
-  kChunk,  // the optimizer is inside chunk `number`: saved, half written, or done
+  kChunk,  // the optimizer is inside chunk `number`, one in each tile: saved, half written, or done
   kFile,   // an operation on a file begins
   kFileEnd,
 };

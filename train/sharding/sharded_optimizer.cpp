@@ -10,9 +10,11 @@ namespace {
 
 constexpr auto kTile = static_cast<std::size_t>(kTileElements);
 
+constexpr auto kChunk = static_cast<std::size_t>(kUpdateElements);
+
 template <typename T>
-std::span<T> tile_of(std::span<std::byte> region, std::int64_t offset) {
-  return {reinterpret_cast<T*>(region.data()) + offset, kTile};
+std::span<T> chunk_of(std::span<std::byte> region, std::int64_t offset) {
+  return {reinterpret_cast<T*>(region.data()) + offset, kChunk};
 }
 
 }  // namespace
@@ -67,12 +69,15 @@ Result<GradientNorm> ShardedOptimizer::norm() {
 }
 
 template <typename T>
-void ShardedOptimizer::update_tile(const AdamWStep& step, const Tile& tile) {
-  adamw_update(step, layout_.layout().decay_ranges(), tile.flat,
-               tile_of<T>(buffers_.parameters, tile.parameters),
-               std::span<const float>(buffers_.gradients.subspan(index(tile.gradients), kTile)),
-               tile_of<T>(buffers_.exp_avg, tile.optimizer),
-               tile_of<T>(buffers_.exp_avg_sq, tile.optimizer));
+void ShardedOptimizer::update_chunk(const AdamWFactors& step, std::int64_t chunk) {
+  const Tile& tile = tiles_[index(chunk / kChunksPerTile)];
+  const std::int64_t at = chunk % kChunksPerTile * kUpdateElements;
+  adamw_update(
+      step, layout_.layout().decay_ranges(), tile.flat + at,
+      chunk_of<T>(buffers_.parameters, tile.parameters + at),
+      std::span<const float>(buffers_.gradients.subspan(index(tile.gradients + at), kChunk)),
+      chunk_of<T>(buffers_.exp_avg, tile.optimizer + at),
+      chunk_of<T>(buffers_.exp_avg_sq, tile.optimizer + at));
 }
 
 std::int64_t ShardedOptimizer::chunk_count(const RankLayout& layout) {
@@ -81,31 +86,35 @@ std::int64_t ShardedOptimizer::chunk_count(const RankLayout& layout) {
     const ElementRange own = layout.updated(unit);
     elements += own.end - own.begin;
   }
-  return elements / kTileElements;
+  return elements / kUpdateElements;
 }
 
-std::size_t ShardedOptimizer::chunk_bytes(DType state) { return 3 * kTile * dtype_size(state); }
+std::size_t ShardedOptimizer::chunk_bytes(DType state) { return 3 * kChunk * dtype_size(state); }
 
 ChunkParts ShardedOptimizer::chunk_parts(std::int64_t chunk) const {
-  const Tile& tile = tiles_[index(chunk)];
+  const Tile& tile = tiles_[index(chunk / kChunksPerTile)];
+  const std::int64_t at = chunk % kChunksPerTile * kUpdateElements;
   const std::size_t size = dtype_size(buffers_.state);
   const auto part = [&](std::span<std::byte> region, std::int64_t offset) {
-    return region.subspan(index(offset) * size, kTile * size);
+    return region.subspan(index(offset + at) * size, kChunk * size);
   };
   return {part(buffers_.parameters, tile.parameters), part(buffers_.exp_avg, tile.optimizer),
           part(buffers_.exp_avg_sq, tile.optimizer)};
 }
 
 void ShardedOptimizer::update(const AdamWStep& step, const ChunkUpdate& guard) {
-  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t chunk, int slot) {
-    const Tile& tile = tiles_[index(chunk)];
-    guard(slot, chunk, chunk_parts(chunk), [&] {
+  const AdamWFactors factors(step);
+  parallel_for_(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t tile, int slot) {
+    std::int64_t chunk = tile * kChunksPerTile;
+    const std::function<void()> change = [&] {
       if (buffers_.state == DType::kBF16) {
-        update_tile<std::uint16_t>(step, tile);
+        update_chunk<std::uint16_t>(factors, chunk);
       } else {
-        update_tile<float>(step, tile);
+        update_chunk<float>(factors, chunk);
       }
-    });
+    };
+    for (; chunk < (tile + 1) * kChunksPerTile; ++chunk)
+      guard(slot, chunk, chunk_parts(chunk), change);
   });
 }
 

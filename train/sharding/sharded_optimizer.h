@@ -22,6 +22,12 @@ namespace troupe::train {
 using ParallelFor =
     std::function<void(std::int64_t count, const std::function<void(std::int64_t, int slot)>& fn)>;
 
+// What is updated at once: a page of each of its parts, so that what a log saves of it is still in
+// the nearest cache when it is updated.
+inline constexpr std::int64_t kUpdateElements = 1024;
+inline constexpr std::int64_t kChunksPerTile = kTileElements / kUpdateElements;
+static_assert(kTileElements % kUpdateElements == 0);
+
 // What the update of a chunk changes: its parameters and moments.
 using ChunkParts = std::array<std::span<std::byte>, 3>;
 // Decides whether a chunk is updated, and does it under whatever log it keeps. From several threads
@@ -52,8 +58,8 @@ class ShardedOptimizer {
   // One AdamW update of what this rank owns, chunk by chunk. No communication.
   void update(const AdamWStep& step, const ChunkUpdate& guard);
   void update(const AdamWStep& step);
-  // A chunk is a tile of this rank. Their number, and bytes that the update of one changes, follow
-  // from the layout alone.
+  // Chunks are this rank's tiles, cut: those of a tile follow one another. Their number, and bytes
+  // that the update of one changes, follow from the layout alone.
   static std::int64_t chunk_count(const RankLayout& layout);
   static std::size_t chunk_bytes(DType state);
   ChunkParts chunk_parts(std::int64_t chunk) const;
@@ -66,7 +72,7 @@ class ShardedOptimizer {
   };
 
   template <typename T>
-  void update_tile(const AdamWStep& step, const Tile& tile);
+  void update_chunk(const AdamWFactors& step, std::int64_t chunk);
 
   const RankLayout& layout_;
   const MeshCommunicators& communicators_;

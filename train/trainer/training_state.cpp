@@ -3,7 +3,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint32_t kStateVersion = 3;
+constexpr std::uint32_t kStateVersion = 4;
 constexpr std::size_t kPageBytes = 4096;
 
 memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,

@@ -102,6 +102,7 @@ class StepTransaction {
     std::size_t chunk_bytes_max = 0;  // of all that the update of a chunk changes
     int undo_slots = 1;               // chunks that are updated at once
     std::size_t marks_bytes() const;
+    std::size_t slot_bytes() const;
     std::size_t undo_bytes() const;
   };
   // `memory`, `marks` and `undo` lie in surviving memory, aligned to 64 bytes, zeroed when new, and

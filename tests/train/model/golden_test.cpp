@@ -127,14 +127,14 @@ void run_training(const Golden& golden) {
     const GradientNorm norm = combine_tile_sums(sums);
     CHECK(norm.norm == doctest::Approx(golden.number("grad_norms", step)).epsilon(1e-4));
     CHECK(!norm.first_non_finite_tile);
-    adamw_update({.learning_rate = golden.number("learning_rates", step),
-                  .beta1 = setting("beta1"),
-                  .beta2 = setting("beta2"),
-                  .epsilon = setting("eps"),
-                  .weight_decay = setting("weight_decay"),
-                  .step = static_cast<std::int64_t>(step) + 1,
-                  .gradient_scale = clip_coefficient(
-                      norm.norm, golden.document.at("max_norm").to_number<double>())},
+    adamw_update(AdamWStep{.learning_rate = golden.number("learning_rates", step),
+                           .beta1 = setting("beta1"),
+                           .beta2 = setting("beta2"),
+                           .epsilon = setting("eps"),
+                           .weight_decay = setting("weight_decay"),
+                           .step = static_cast<std::int64_t>(step) + 1,
+                           .gradient_scale = clip_coefficient(
+                               norm.norm, golden.document.at("max_norm").to_number<double>())},
                  ranges, 0, fixture.parameters, fixture.gradients, m, v);
   }
   for (const ParameterInfo& info : fixture.model->layout().parameters()) {
