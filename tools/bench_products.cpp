@@ -1,5 +1,6 @@
 // What this machine can do in a training step at best: oneDNN's matrix products at a model's
-// shapes, in one thread, and memcpy. "name value unit" lines on standard output, tabs between them.
+// shapes, in one thread, and memcpy; beside them Troupe's own fp32 products ("ours fp32 …"). "name
+// value unit" lines on standard output, tabs between them.
 //
 //   bench_products TOKENS HIDDEN QKV INNER GATED LAYERS VOCABULARY
 //
@@ -15,9 +16,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "train/cpu/arena.h"
+#include "train/cpu/cpu_operators.h"
+#include "train/tensor/operators.h"
 
 // libgomp's, which Debian's oneDNN is built on; sets the calling thread's own limit.
 extern "C" void omp_set_num_threads(int count);
@@ -53,6 +59,53 @@ std::vector<Product> products_of(const std::string& name, std::int64_t rows, std
           {name + " tn", outputs, inputs, rows, true, false}};
 }
 
+// Seconds of the fastest of some calls, after one to warm up.
+template <typename Call>
+double fastest_of(Call call) {
+  call();
+  double best = 1e9, spent = 0;
+  for (int run = 0; run < kRunsMin || (run < kRunsMax && spent < kSecondsMin); ++run) {
+    const auto begin = Clock::now();
+    call();
+    const double seconds = seconds_since(begin);
+    best = std::min(best, seconds);
+    spent += seconds;
+  }
+  return best;
+}
+
+// Troupe's operators.
+class Ours {
+ public:
+  double fastest(const Product& p) {
+    const auto elements = [](std::int64_t a, std::int64_t b) {
+      return std::vector<float>(static_cast<std::size_t>(a * b), 0.01f);
+    };
+    const std::vector<float> a = elements(p.m, p.k), b = elements(p.k, p.n);
+    std::vector<float> c = elements(p.m, p.n);
+    return fastest_of([&] {
+      operators_->gemm({.m = p.m,
+                        .n = p.n,
+                        .k = p.k,
+                        .a = a.data(),
+                        .a_stride = p.transpose_a ? p.m : p.k,
+                        .transpose_a = p.transpose_a,
+                        .b = b.data(),
+                        .b_stride = p.transpose_b ? p.k : p.n,
+                        .transpose_b = p.transpose_b,
+                        .c = c.data(),
+                        .c_stride = p.n,
+                        .accumulate = p.transpose_a});
+    });
+  }
+
+ private:
+  troupe::train::Arena arena_{1};
+  std::unique_ptr<troupe::train::Operators> operators_ =
+      troupe::train::make_cpu_operators(arena_, {});
+};
+
+// oneDNN.
 class Machine {
  public:
   Machine() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) { omp_set_num_threads(1); }
@@ -76,17 +129,10 @@ class Machine {
     const dnnl::matmul product({description, attributes, engine_});
     const std::unordered_map<int, memory> arguments{
         {DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}};
-    double best = 1e9, spent = 0;
-    for (int run = -1; run < kRunsMin || (run < kRunsMax && spent < kSecondsMin); ++run) {
-      const auto begin = Clock::now();
+    return fastest_of([&] {
       product.execute(stream_, arguments);
       stream_.wait();
-      if (run < 0) continue;
-      const double seconds = seconds_since(begin);
-      best = std::min(best, seconds);
-      spent += seconds;
-    }
-    return best;
+    });
   }
 
  private:
@@ -147,15 +193,12 @@ int main(int argc, char** argv) {
       {products_of("logits", rows, hidden, vocabulary),
        static_cast<double>(tokens) / static_cast<double>(rows)}};
   copy_rate();
-  Machine machine;
-  for (const bool bf16 : {false, true}) {
-    if (bf16 && !has_bf16()) break;
-    const std::string type = bf16 ? "bf16" : "fp32";
+  // fastest(product): seconds.
+  const auto measure = [&](const std::string& type, auto fastest) {
     double best = 0, seconds = 0;
     for (const auto& [products, times] : step) {
       for (const Product& product : products) {
-        const double took =
-            machine.fastest(product, bf16 ? memory::data_type::bf16 : memory::data_type::f32);
+        const double took = fastest(product);
         line(type + " " + product.name, product.flops() / took / 1e9, "GFLOP/s");
         best = std::max(best, product.flops() / took / 1e9);
         seconds += times * took;
@@ -163,5 +206,11 @@ int main(int argc, char** argv) {
     }
     line(type + " best", best, "GFLOP/s");
     line(type + " products of a step", seconds * 1e3, "ms");
-  }
+  };
+  Machine machine;
+  Ours ours;
+  measure("fp32", [&](const Product& p) { return machine.fastest(p, memory::data_type::f32); });
+  measure("ours fp32", [&](const Product& p) { return ours.fastest(p); });
+  if (has_bf16())
+    measure("bf16", [&](const Product& p) { return machine.fastest(p, memory::data_type::bf16); });
 }

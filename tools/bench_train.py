@@ -242,7 +242,7 @@ def main():
     parser.add_argument("--only", type=parts, default=PARTS, help="these parts, with commas between them")
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     parser.add_argument("--repeats", type=int, default=5, help="starts (5)")
-    parser.add_argument("--products", action="store_true", help="oneDNN's rate at every shape, too")
+    parser.add_argument("--products", action="store_true", help="oneDNN's rate and ours at every shape, too")
     parser.add_argument("--set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="a setting of the runs")
     options = parser.parse_args()
     options.set = dict(options.set)

@@ -252,8 +252,9 @@ class CpuOperators final : public Operators {
                      bool gradient, std::int64_t rows, std::int64_t classes) override {
     for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
       for (std::int64_t row = begin; row < begin + n; ++row)
-        losses[row] = kernels::cross_entropy_row(logits + row * classes, labels[row], scale,
-                                                 gradient, classes);
+        losses[row] =
+            kernels::cross_entropy_row(logits + row * classes, labels[row], scale, gradient,
+                                       classes, logits + std::min(row + 1, rows - 1) * classes);
     });
   }
 

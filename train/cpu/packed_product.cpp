@@ -86,8 +86,46 @@ TROUPE_INLINE void pack_panel(const Gemm& g, std::int64_t k0, std::int64_t depth
   }
 }
 
+// Rows of a matrix that are wanted soon, fetched into the level-2 cache a line at a time, and the
+// part of C that the next block begins with. Without it the copies of A and B wait for memory with
+// nothing to multiply meanwhile: a tenth of a product whose operands are in no cache.
+class LinesAhead {
+ public:
+  LinesAhead() = default;
+  LinesAhead(const float* begin, std::int64_t rows, std::int64_t width, std::int64_t stride)
+      : at_(begin), row_(begin), left_(width), rows_(rows), width_(width), stride_(stride) {}
+
+  void next_block(const float* c, std::int64_t c_stride, std::int64_t rows) {
+    c_ = c, c_stride_ = c_stride, c_rows_ = rows;
+  }
+
+  template <int Lanes, int Columns>
+  TROUPE_INLINE void fetch() {
+    if (c_rows_ > 0) {
+#pragma GCC unroll 4
+      for (int j = 0; j < Columns; ++j) __builtin_prefetch(c_ + j * Lanes, 1);
+      c_ += c_stride_;
+      --c_rows_;
+      return;
+    }
+    if (rows_ == 0) return;
+    __builtin_prefetch(at_, 0, 2);
+    at_ += kLine;
+    left_ -= kLine;
+    if (left_ > 0) return;
+    row_ += stride_;
+    at_ = row_, left_ = width_;
+    --rows_;
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 16;
+  const float *at_ = nullptr, *row_ = nullptr, *c_ = nullptr;
+  std::int64_t left_ = 0, rows_ = 0, width_ = 0, stride_ = 0;
+  std::int64_t c_stride_ = 0, c_rows_ = 0;
+};
+
 // Rows of a transposed A, a block's side by side: (blocks, depth, Rows), with zeros beyond `rows`.
-// What lies behind them is wanted next: by then it is in a cache.
 template <int Rows>
 TROUPE_INLINE void pack_rows(const Gemm& g, std::int64_t row, std::int64_t rows, std::int64_t k0,
                              std::int64_t depth, float* out) {
@@ -95,8 +133,6 @@ TROUPE_INLINE void pack_rows(const Gemm& g, std::int64_t row, std::int64_t rows,
   if (rows == kRowsOfA) {
     for (std::int64_t k = 0; k < depth; ++k) {
       const float* from = a + k * g.a_stride;
-      __builtin_prefetch(from + kRowsOfA);
-      __builtin_prefetch(from + kRowsOfA + 16);
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < kRowsOfA; i += Rows)
         std::memcpy(out + i * depth + k * Rows, from + i, Rows * sizeof(float));
@@ -114,8 +150,8 @@ TROUPE_INLINE void pack_rows(const Gemm& g, std::int64_t row, std::int64_t rows,
 
 // One panel. Columns that C lacks are computed beside it.
 template <int Lanes, int Rows>
-TROUPE_INLINE void multiply_panel(SmallProduct p) {
-  if (p.n == 3 * Lanes) return multiply_columns<Lanes, Rows, 3>(p, 0);
+TROUPE_INLINE void multiply_panel(SmallProduct p, LinesAhead& ahead) {
+  if (p.n == 3 * Lanes) return multiply_columns<Lanes, Rows, 3>(p, 0, ahead);
   float beside[kBlockRows * kPanelMax];
   float* c = p.c;
   const std::int64_t c_stride = p.c_stride, rows = p.m;
@@ -126,14 +162,95 @@ TROUPE_INLINE void multiply_panel(SmallProduct p) {
     for (std::int64_t i = 0; i < p.m && p.accumulate; ++i)
       std::memcpy(beside + i * p.c_stride, c + (row + i) * c_stride, bytes);
     if (p.n > 2 * Lanes)
-      multiply_columns<Lanes, Rows, 3>(p, 0);
+      multiply_columns<Lanes, Rows, 3>(p, 0, ahead);
     else if (p.n > Lanes)
-      multiply_columns<Lanes, Rows, 2>(p, 0);
+      multiply_columns<Lanes, Rows, 2>(p, 0, ahead);
     else
-      multiply_columns<Lanes, Rows, 1>(p, 0);
+      multiply_columns<Lanes, Rows, 1>(p, 0, ahead);
     for (std::int64_t i = 0; i < p.m; ++i)
       std::memcpy(c + (row + i) * c_stride, beside + i * p.c_stride, bytes);
     p.a += Rows * p.a_row;
+  }
+}
+
+// A part of B: columns [column, column + columns), rows [k0, k0 + depth).
+struct PartOfB {
+  std::int64_t column = 0, columns = 0, k0 = 0, depth = 0;
+};
+
+// The parts of a product in their order: all of the sum for some columns, then the next columns.
+class Parts {
+ public:
+  explicit Parts(const Gemm& g)
+      : g_(g), depth_step_(depth_of(g.k)), column_step_(packed_columns(g.k)) {}
+  PartOfB first() const { return part(0, 0); }
+  // No columns after the last.
+  PartOfB after(const PartOfB& at) const {
+    const std::int64_t k0 = at.k0 + at.depth;
+    return k0 < g_.k ? part(at.column, k0) : part(at.column + at.columns, 0);
+  }
+
+ private:
+  PartOfB part(std::int64_t column, std::int64_t k0) const {
+    return {column, std::clamp<std::int64_t>(g_.n - column, 0, column_step_), k0,
+            std::min(depth_step_, g_.k - k0)};
+  }
+  const Gemm& g_;
+  std::int64_t depth_step_, column_step_;
+};
+
+LinesAhead lines_of(const Gemm& g, const PartOfB& part) {
+  if (part.columns == 0) return {};
+  const auto* b = static_cast<const float*>(g.b);
+  if (g.transpose_b)
+    return {b + part.column * g.b_stride + part.k0, part.columns, part.depth, g.b_stride};
+  return {b + part.k0 * g.b_stride + part.column, part.depth, part.columns, g.b_stride};
+}
+
+// Rows [row, row + rows) of A, as far as there are so many.
+LinesAhead lines_of_rows(const Gemm& g, const PartOfB& part, std::int64_t row, std::int64_t rows) {
+  rows = std::min(rows, g.m - row);
+  if (rows <= 0) return {};
+  const auto* a = static_cast<const float*>(g.a);
+  if (g.transpose_a) return {a + part.k0 * g.a_stride + row, part.depth, rows, g.a_stride};
+  return {a + row * g.a_stride + part.k0, rows, part.depth, g.a_stride};
+}
+
+// Rows [row, row + rows) of C by all columns of a part: in blocks of Rows, panel by panel. While
+// the last panel is multiplied, some of the next part of B is fetched; meanwhile, some of the next
+// rows of A.
+template <int Lanes, int Rows, bool kTransposedA>
+TROUPE_INLINE void multiply_rows(const Gemm& g, const PartOfB& part, std::int64_t row,
+                                 std::int64_t rows, const float* packed_a, const float* packed_b,
+                                 LinesAhead& next_b) {
+  constexpr std::int64_t kPanel = 3 * Lanes;
+  SmallProduct p{.k = part.depth,
+                 .a_row = kTransposedA ? 1 : g.a_stride,
+                 .a_column = kTransposedA ? Rows : 1,
+                 .b_stride = kPanel,
+                 .c_stride = g.c_stride,
+                 .accumulate = g.accumulate || part.k0 > 0};
+  LinesAhead next_a = kTransposedA ? lines_of_rows(g, part, row + rows, kRowsOfA) : LinesAhead();
+  for (std::int64_t i = 0; i < rows; i += Rows) {
+    p.m = std::min<std::int64_t>(Rows, rows - i);
+    p.a = kTransposedA ? packed_a + i * part.depth
+                       : static_cast<const float*>(g.a) + (row + i) * g.a_stride + part.k0;
+    if (!kTransposedA) next_a = lines_of_rows(g, part, row + i + p.m, Rows);
+    float* const c = g.c + (row + i) * g.c_stride + part.column;
+    for (std::int64_t j = 0; j < part.columns; j += kPanel) {
+      p.n = std::min(kPanel, part.columns - j);
+      p.b = packed_b + j * part.depth;
+      p.c = c + j;
+      const bool last = j + kPanel >= part.columns;
+      LinesAhead& ahead = last ? next_b : next_a;
+      const std::int64_t next_row = row + i + p.m;
+      if (!last)
+        ahead.next_block(p.c + kPanel, g.c_stride, p.m);
+      else
+        ahead.next_block(c + p.m * g.c_stride, g.c_stride,
+                         std::clamp<std::int64_t>(g.m - next_row, 0, Rows));
+      multiply_panel<Lanes, Rows>(p, ahead);
+    }
   }
 }
 
@@ -142,34 +259,19 @@ TROUPE_INLINE void multiply_with(const Gemm& g, float* scratch) {
   constexpr std::int64_t kPanel = 3 * Lanes;
   float* packed_b = scratch;
   float* packed_a = packed_b + kPackedFloatsOfB;
-  const std::int64_t depth_step = depth_of(g.k), column_step = packed_columns(g.k);
-  const auto* a = static_cast<const float*>(g.a);
-  for (std::int64_t n0 = 0; n0 < g.n; n0 += column_step) {
-    const std::int64_t columns = std::min(column_step, g.n - n0);
-    for (std::int64_t k0 = 0; k0 < g.k; k0 += depth_step) {
-      const std::int64_t depth = std::min(depth_step, g.k - k0);
-      for (std::int64_t j = 0; j < columns; j += kPanel)
-        pack_panel<Lanes>(g, k0, depth, n0 + j, std::min(kPanel, columns - j), kPanel,
-                          packed_b + j * depth);
-      SmallProduct p{.k = depth,
-                     .b_stride = kPanel,
-                     .c_stride = g.c_stride,
-                     .accumulate = g.accumulate || k0 > 0};
-      for (std::int64_t row = 0; row < g.m; row += kRowsOfA) {
-        const std::int64_t rows = std::min(kRowsOfA, g.m - row);
-        if (g.transpose_a) pack_rows<Rows>(g, row, rows, k0, depth, packed_a);
-        for (std::int64_t i = 0; i < rows; i += Rows) {
-          p.m = std::min<std::int64_t>(Rows, rows - i);
-          p.a = g.transpose_a ? packed_a + i * depth : a + (row + i) * g.a_stride + k0;
-          p.a_row = g.transpose_a ? 1 : g.a_stride;
-          p.a_column = g.transpose_a ? Rows : 1;
-          for (std::int64_t j = 0; j < columns; j += kPanel) {
-            p.n = std::min(kPanel, columns - j);
-            p.b = packed_b + j * depth;
-            p.c = g.c + (row + i) * g.c_stride + n0 + j;
-            multiply_panel<Lanes, Rows>(p);
-          }
-        }
+  const Parts parts(g);
+  for (PartOfB part = parts.first(); part.columns > 0; part = parts.after(part)) {
+    for (std::int64_t j = 0; j < part.columns; j += kPanel)
+      pack_panel<Lanes>(g, part.k0, part.depth, part.column + j, std::min(kPanel, part.columns - j),
+                        kPanel, packed_b + j * part.depth);
+    LinesAhead next_b = lines_of(g, parts.after(part));
+    for (std::int64_t row = 0; row < g.m; row += kRowsOfA) {
+      const std::int64_t rows = std::min(kRowsOfA, g.m - row);
+      if (g.transpose_a) {
+        pack_rows<Rows>(g, row, rows, part.k0, part.depth, packed_a);
+        multiply_rows<Lanes, Rows, true>(g, part, row, rows, packed_a, packed_b, next_b);
+      } else {
+        multiply_rows<Lanes, Rows, false>(g, part, row, rows, packed_a, packed_b, next_b);
       }
     }
   }

@@ -16,19 +16,61 @@ struct VectorOf {
   using Mask __attribute__((vector_size(Lanes * sizeof(float)))) = std::int32_t;
 };
 
+#define TROUPE_INLINE_LAMBDA __attribute__((always_inline))
+
 // Not by value: a vector's way through a call depends on the instruction set.
 template <typename Vector>
 TROUPE_INLINE void load(const float* from, Vector& to) {
   std::memcpy(&to, from, sizeof to);
 }
 
-// Rows × Columns·Lanes elements of C, kept in registers.
-template <int Lanes, int Rows, int Columns>
-TROUPE_INLINE void multiply_block(const SmallProduct& p, std::int64_t row, std::int64_t column) {
+// sum += left·right, rounded once. By name where there is an instruction: of the expression, GCC 12
+// makes forms that overwrite a factor, and then copies and spills for what it overwrote.
+template <int Lanes, typename Vector>
+TROUPE_INLINE void add_product(Vector& sum, const Vector& left, const Vector& right) {
+#if defined(__x86_64__)
+  if constexpr (Lanes >= 8) {
+    Vector own = sum;
+    asm volatile("vfmadd231ps %2, %1, %0" : "+v"(own) : "v"(left), "v"(right));
+    sum = own;
+    return;
+  }
+#endif
+  sum += left * right;
+}
+
+// All lanes *from.
+template <int Lanes, typename Vector>
+TROUPE_INLINE void fill(const float* from, Vector& to) {
+#if defined(__x86_64__)
+  if constexpr (Lanes >= 8) {
+    Vector own;
+    asm volatile("vbroadcastss %1, %0" : "=v"(own) : "m"(*from));
+    to = own;
+    return;
+  }
+#endif
+  to = *from - Vector{};
+}
+
+// What a block fetches into caches while it is computed: nothing.
+struct NothingAhead {
+  template <int Lanes, int Columns>
+  TROUPE_INLINE void fetch() {}
+};
+
+// Rows × Columns·Lanes elements of C, kept in registers. ahead.fetch() is called once for kStep
+// terms.
+template <int Lanes, int Rows, int Columns, typename Ahead>
+TROUPE_INLINE void multiply_block(const SmallProduct& p, std::int64_t row, std::int64_t column,
+                                  Ahead& to_fetch) {
   using Vector = typename VectorOf<Lanes>::Type;
+  constexpr std::int64_t kStep = 4;
   const float* a = p.a + row * p.a_row;
   const float* b = p.b + column;
   float* c = p.c + row * p.c_stride + column;
+  // A copy: what is stored to C cannot change it.
+  Ahead ahead = to_fetch;
   Vector sums[Rows][Columns];
 #pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
@@ -41,36 +83,46 @@ TROUPE_INLINE void multiply_block(const SmallProduct& p, std::int64_t row, std::
       else
         __builtin_prefetch(c + i * p.c_stride + j * Lanes, 1);
     }
-  for (std::int64_t k = 0; k < p.k; ++k) {
+  const auto add_term = [&]() TROUPE_INLINE_LAMBDA {
     Vector right[Columns];
 #pragma GCC unroll 4
     for (int j = 0; j < Columns; ++j) load(b + j * Lanes, right[j]);
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
-      const float left = a[i * p.a_row];
+      Vector left;
+      fill<Lanes>(a + i * p.a_row, left);
 #pragma GCC unroll 4
-      for (int j = 0; j < Columns; ++j) sums[i][j] += left * right[j];
+      for (int j = 0; j < Columns; ++j) add_product<Lanes>(sums[i][j], left, right[j]);
     }
     a += p.a_column;
     b += p.b_stride;
+  };
+  std::int64_t k = 0;
+  for (; k + kStep <= p.k; k += kStep) {
+#pragma GCC unroll 4
+    for (std::int64_t step = 0; step < kStep; ++step) add_term();
+    ahead.template fetch<Lanes, Columns>();
   }
+  for (; k < p.k; ++k) add_term();
 #pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < Columns; ++j)
       std::memcpy(c + i * p.c_stride + j * Lanes, &sums[i][j], sizeof(Vector));
+  to_fetch = ahead;
 }
 
 // All rows of Columns·Lanes columns.
-template <int Lanes, int Rows, int Columns>
-TROUPE_INLINE void multiply_columns(const SmallProduct& p, std::int64_t column) {
+template <int Lanes, int Rows, int Columns, typename Ahead>
+TROUPE_INLINE void multiply_columns(const SmallProduct& p, std::int64_t column, Ahead& ahead) {
   std::int64_t row = 0;
-  for (; row + Rows <= p.m; row += Rows) multiply_block<Lanes, Rows, Columns>(p, row, column);
+  for (; row + Rows <= p.m; row += Rows)
+    multiply_block<Lanes, Rows, Columns>(p, row, column, ahead);
   if (row + 4 <= p.m && Rows > 4) {
-    multiply_block<Lanes, 4, Columns>(p, row, column);
+    multiply_block<Lanes, 4, Columns>(p, row, column, ahead);
     row += 4;
   }
-  for (; row < p.m; ++row) multiply_block<Lanes, 1, Columns>(p, row, column);
+  for (; row < p.m; ++row) multiply_block<Lanes, 1, Columns>(p, row, column, ahead);
 }
 
 }  // namespace troupe::train::kernels

@@ -30,16 +30,17 @@ template <int Lanes, int Rows>
 TROUPE_INLINE void multiply_with(const SmallProduct& p) {
   const std::int64_t whole = p.n / Lanes;
   std::int64_t column = 0;
+  NothingAhead nothing;
   for (std::int64_t left = whole; left > 0;) {
     // Four are two and two, not three and one.
     if (left == 1) {
-      multiply_columns<Lanes, Rows, 1>(p, column * Lanes);
+      multiply_columns<Lanes, Rows, 1>(p, column * Lanes, nothing);
       left -= 1, column += 1;
     } else if (left == 2 || left == 4) {
-      multiply_columns<Lanes, Rows, 2>(p, column * Lanes);
+      multiply_columns<Lanes, Rows, 2>(p, column * Lanes, nothing);
       left -= 2, column += 2;
     } else {
-      multiply_columns<Lanes, Rows, 3>(p, column * Lanes);
+      multiply_columns<Lanes, Rows, 3>(p, column * Lanes, nothing);
       left -= 3, column += 3;
     }
   }

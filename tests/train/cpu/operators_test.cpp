@@ -181,5 +181,27 @@ TEST_CASE("cross entropy: loss, gradient in place, infinities are not hidden") {
   }
 }
 
+// exp(x − greatest) overflows where the greatest is missed: at any place of the row, in whole
+// vectors or behind them.
+TEST_CASE("cross entropy: the greatest logit is found wherever it stands") {
+  OperatorFixture f;
+  constexpr std::int64_t kClasses = 150;
+  for (std::int64_t place = 0; place < kClasses; ++place) {
+    CAPTURE(place);
+    Vector logits = random_vector(2 * kClasses, 5);
+    logits[static_cast<std::size_t>(place)] = 300.0f;
+    logits[static_cast<std::size_t>(2 * kClasses - 1 - place)] = 300.0f;
+    const std::vector<std::int32_t> labels = {static_cast<std::int32_t>(place),
+                                              static_cast<std::int32_t>(place)};
+    const float beside = logits[static_cast<std::size_t>(kClasses + place)];
+    Vector losses(2);
+    f.operators->cross_entropy(logits.data(), labels.data(), losses.data(), 1.0f, true, 2,
+                               kClasses);
+    CHECK(losses[0] == doctest::Approx(0.0));
+    CHECK(losses[1] == doctest::Approx(300.0 - beside));
+    CHECK(logits[static_cast<std::size_t>(2 * kClasses - 1 - place)] == doctest::Approx(1.0));
+  }
+}
+
 }  // namespace
 }  // namespace troupe::train::tests
