@@ -83,20 +83,22 @@ Result<BpeModel> BpeModel::make(TokenMap vocabulary,
                                 BpeOptions options) {
   BpeModel model;
   model.merges_ = MergeTable(merges.size());
+  std::string joined;
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const auto& [left, right] = merges[i];
     if (left.empty() || right.empty()) {
       return error(Code::kInvalidArgument, "model.merges[{}] has an empty part", i);
     }
+    joined.assign(left).append(right);
     const auto a = vocabulary.find(left), b = vocabulary.find(right),
-               whole = vocabulary.find(left + right);
-    for (const auto& [piece, at] :
-         {std::pair{left, a}, std::pair{right, b}, std::pair{left + right, whole}}) {
-      if (at == vocabulary.end()) {
-        return error(Code::kInvalidArgument,
-                     "model.merges[{}] ('{}' + '{}') needs '{}', which model.vocab lacks", i, left,
-                     right, piece);
-      }
+               whole = vocabulary.find(joined);
+    if (a == vocabulary.end() || b == vocabulary.end() || whole == vocabulary.end()) {
+      return error(Code::kInvalidArgument,
+                   "model.merges[{}] ('{}' + '{}') needs '{}', which model.vocab lacks", i, left,
+                   right,
+                   a == vocabulary.end()   ? left
+                   : b == vocabulary.end() ? right
+                                           : joined);
     }
     if (!model.merges_.insert(a->second, b->second, static_cast<std::uint32_t>(i), whole->second)) {
       return error(Code::kInvalidArgument, "model.merges[{}] ('{}' + '{}') stands twice", i, left,

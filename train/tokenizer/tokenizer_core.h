@@ -2,6 +2,7 @@
 // Private to this folder: what a Tokenizer consists of, and how one is read from its files.
 
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,7 @@ struct Tokenizer::Core {
   BpeModel model;
   Decoder decoder;
   std::vector<AddedToken> added;
+  std::set<TokenId> special_as_read;    // of `added`: what the file has
   TokenFinder plain_finder;             // added tokens looked for in the text as it comes
   TokenFinder normalized_finder;        // and those looked for in the normalised text
   std::vector<TokenId> before, behind;  // the post_processor's special tokens

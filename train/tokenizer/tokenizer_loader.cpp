@@ -27,7 +27,7 @@ Result<TokenMap> read_vocabulary(const json::Value& model) {
   }
   TokenMap out;
   out.reserve(vocab->get_object().size());
-  std::unordered_map<TokenId, std::string_view> seen;
+  std::vector<std::string_view> seen;  // by id
   seen.reserve(vocab->get_object().size());
   for (const auto& member : vocab->get_object()) {
     const std::string_view token(member.key().data(), member.key().size());
@@ -36,11 +36,14 @@ Result<TokenMap> read_vocabulary(const json::Value& model) {
       return error(Code::kInvalidArgument, "model.vocab['{}'] must be a number in [0, {})", token,
                    kVocabularySizeMax);
     }
-    const auto [at, fresh] = seen.emplace(static_cast<TokenId>(id), token);
-    if (!fresh) {
+    const auto place = static_cast<std::size_t>(id);
+    if (place >= seen.size()) seen.resize(place + 1);
+    // A view of a key has a place, even of an empty one.
+    if (seen[place].data()) {
       return error(Code::kInvalidArgument, "model.vocab gives the id {} to '{}' and to '{}'", id,
-                   at->second, token);
+                   seen[place], token);
     }
+    seen[place] = token;
     out.emplace(token, static_cast<TokenId>(id));
   }
   return out;
@@ -117,21 +120,30 @@ Result<std::vector<AddedToken>> read_added_tokens(const json::Value& root, const
   const auto* list = json::find(root, "added_tokens");
   if (!list || list->is_null()) return out;
   if (!list->is_array()) return error(Code::kInvalidArgument, "added_tokens must be an array");
-  std::unordered_map<TokenId, std::string> by_id;
-  for (const auto& [token, id] : model.vocabulary()) by_id.emplace(id, token);
+  // Whose the ids of added tokens are.
+  std::unordered_map<TokenId, std::optional<std::string>> by_id;
+  for (const auto& value : list->get_array()) {
+    if (const auto id = json::find_integer(value, "id"))
+      by_id.emplace(static_cast<TokenId>(*id), std::nullopt);
+  }
+  for (const auto& [token, id] : model.vocabulary()) {
+    const auto wanted = by_id.find(id);
+    if (wanted != by_id.end()) wanted->second = token;
+  }
   std::set<std::string> contents;
   for (const auto& value : list->get_array()) {
     auto token = TROUPE_TRY(AddedToken::from_json(value, out.size()));
-    const auto [at, fresh] = by_id.emplace(token.id, token.content);
+    auto& owner = by_id[token.id];
+    if (!owner) owner = token.content;
     const auto known = model.vocabulary().find(token.content);
     if (!contents.insert(token.content).second ||
         (known != model.vocabulary().end() && known->second != token.id)) {
       return error(Code::kInvalidArgument, "added_tokens[{}]: '{}' has more than one id",
                    out.size(), token.content);
     }
-    if (!fresh && at->second != token.content) {
+    if (*owner != token.content) {
       return error(Code::kInvalidArgument, "added_tokens[{}]: the id {} is given to '{}' and '{}'",
-                   out.size(), token.id, at->second, token.content);
+                   out.size(), token.id, *owner, token.content);
     }
     out.push_back(std::move(token));
   }
@@ -249,6 +261,9 @@ Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
     core->pre_tokenizer = std::move(pre_tokenizer);
     core->decoder = std::move(decoder);
     core->added = TROUPE_TRY(read_added_tokens(root, core->model));
+    for (const auto& token : core->added) {
+      if (token.special) core->special_as_read.insert(token.id);
+    }
     TROUPE_RETURN_IF_ERROR(core->index());
     TROUPE_RETURN_IF_ERROR(read_post_processor(json::find(root, "post_processor"), "post_processor",
                                                core->tokens.size(), 0, core->before, core->behind));
@@ -319,18 +334,11 @@ Result<Tokenizer> Tokenizer::load(FileSystem& files, const std::string& path) {
 
 Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
   TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
-  auto root = TROUPE_TRY(parse_file(core_->tokenizer_json, "tokenizer.json"));
-  const auto* list = json::find(root, "added_tokens");
-  std::set<TokenId> special_before;
-  for (const auto& token : list && list->is_array() ? list->get_array() : json::Array()) {
-    if (json::find_bool(token, "special").value_or(false)) {
-      special_before.insert(static_cast<TokenId>(json::find_integer(token, "id").value_or(-1)));
-    }
-  }
   std::string main_text = core_->tokenizer_json;
   if (!std::all_of(core_->added.begin(), core_->added.end(), [&](const AddedToken& token) {
-        return !token.special || special_before.count(token.id) > 0;
+        return !token.special || core_->special_as_read.count(token.id) > 0;
       })) {
+    auto root = TROUPE_TRY(parse_file(core_->tokenizer_json, "tokenizer.json"));
     auto added = core_->added;
     std::sort(added.begin(), added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     json::Array tokens;
