@@ -89,11 +89,14 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
   }
 }
 
-// Whole columns of parts that are copied once, and as many cuts of the rows as threads want.
+// Whole columns of parts that are copied once, and as many cuts of the rows as threads want. One
+// thread wants no cuts: a call that sees all parts fetches the next one in time.
 void GemmEngine::run_fp32(Arena& arena, const Gemm& g) {
+  if (arena.threads() == 1)
+    return kernels::multiply_packed(g, packed_.floats(0, kernels::packed_scratch_floats()));
   const std::int64_t columns = std::min(g.n, kernels::packed_columns(g.k));
   const std::int64_t tile_columns = ceil_div(g.n, columns);
-  const std::int64_t wanted = arena.threads() == 1 ? 1 : kTilesPerThread * arena.threads();
+  const std::int64_t wanted = kTilesPerThread * arena.threads();
   const std::int64_t rows = std::min(
       g.m, std::max(kTileRowsMin, ceil_div(g.m, ceil_div(wanted, tile_columns)) / 32 * 32));
   const std::int64_t tile_rows = ceil_div(g.m, rows);
