@@ -15,7 +15,8 @@
 namespace troupe::memory {
 
 enum class Access { kReadOnly, kReadWrite };
-// kNow touches every page at mapping time, so that no page fault and no out-of-memory comes later.
+// kNow touches every page at mapping time, so that no page fault and no out-of-memory comes later;
+// a new segment gets huge pages where the kernel gives them.
 enum class Populate { kLazily, kNow };
 
 class Segment {
@@ -39,7 +40,8 @@ class Segment {
   bool valid() const { return data_ != nullptr; }
   std::size_t size() const { return size_bytes_; }
   Access access() const { return access_; }
-  // The mapping; page-aligned. Writing through a read-only one faults.
+  // The mapping; page-aligned, one of kHugePageBytes and more to a huge page. Writing through a
+  // read-only one faults.
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   std::span<std::byte> bytes() { return {data_, size_bytes_}; }
@@ -49,7 +51,8 @@ class Segment {
   Result<UniqueFd> duplicate_fd() const;
 
  private:
-  static Result<Segment> map(UniqueFd fd, std::size_t size_bytes, Access access, Populate populate);
+  static Result<Segment> map(UniqueFd fd, std::size_t size_bytes, Access access);
+  void populate();
   void unmap();
 
   UniqueFd fd_;

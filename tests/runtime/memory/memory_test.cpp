@@ -1,15 +1,18 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "runtime/base/huge_pages.h"
 #include "runtime/memory/byte_ring.h"
 #include "runtime/memory/futex.h"
 #include "runtime/memory/segment.h"
@@ -35,6 +38,37 @@ TEST_CASE("a segment is zeroed, sealed, and shared through its descriptor") {
   Segment moved = std::move(a);
   CHECK_FALSE(a.valid());
   CHECK(moved.data()[17] == std::byte{42});
+}
+
+// Pages of a mapping that this process has in its page tables.
+std::size_t resident_pages(Segment& segment) {
+  std::vector<unsigned char> pages((segment.size() + page_bytes() - 1) / page_bytes());
+  REQUIRE(::mincore(segment.data(), segment.size(), pages.data()) == 0);
+  std::size_t count = 0;
+  for (const unsigned char page : pages) count += page & 1;
+  return count;
+}
+
+TEST_CASE("a large segment begins with a huge page, is zeroed, there as a whole, and no larger") {
+  // Two huge pages and some small ones, the last one not whole.
+  const std::size_t size = 2 * kHugePageBytes + 3 * page_bytes() + 100;
+  Segment a = Segment::create("troupe-test", size, Populate::kNow).value();
+  CHECK(reinterpret_cast<std::uintptr_t>(a.data()) % kHugePageBytes == 0);
+  CHECK(resident_pages(a) == 2 * kHugePageBytes / page_bytes() + 4);
+  CHECK(std::ranges::all_of(a.bytes(), [](std::byte byte) { return byte == std::byte{0}; }));
+  struct stat info {};
+  REQUIRE(::fstat(a.fd(), &info) == 0);
+  CHECK(info.st_size == static_cast<off_t>(size));
+  CHECK(static_cast<std::size_t>(info.st_blocks) * 512 == 2 * kHugePageBytes + 4 * page_bytes());
+  a.data()[size - 1] = std::byte{7};
+  Segment b =
+      Segment::adopt(a.duplicate_fd().value(), size, Access::kReadWrite, Populate::kNow).value();
+  CHECK(reinterpret_cast<std::uintptr_t>(b.data()) % kHugePageBytes == 0);
+  CHECK(b.data()[size - 1] == std::byte{7});
+  Segment c = Segment::create("troupe-test", size).value();
+  CHECK(reinterpret_cast<std::uintptr_t>(c.data()) % kHugePageBytes == 0);
+  ::fstat(c.fd(), &info);
+  CHECK(info.st_blocks == 0);
 }
 
 TEST_CASE("segments that are not what was announced are refused") {
