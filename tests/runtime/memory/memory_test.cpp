@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -54,7 +55,7 @@ TEST_CASE("a large segment begins with a huge page, is zeroed, there as a whole,
   Segment a = Segment::create("troupe-test", size, Populate::kNow).value();
   CHECK(reinterpret_cast<std::uintptr_t>(a.data()) % kHugePageBytes == 0);
   CHECK(resident_pages(a) == 2 * kHugePageBytes / page_bytes() + 4);
-  for (const std::byte byte : a.bytes()) REQUIRE(byte == std::byte{0});
+  CHECK(std::ranges::all_of(a.bytes(), [](std::byte byte) { return byte == std::byte{0}; }));
   struct stat info {};
   REQUIRE(::fstat(a.fd(), &info) == 0);
   CHECK(info.st_size == static_cast<off_t>(size));
