@@ -27,8 +27,9 @@ Result<TokenMap> read_vocabulary(const json::Value& model) {
   }
   TokenMap out;
   out.reserve(vocab->get_object().size());
-  std::vector<std::string_view> seen;  // by id
-  seen.reserve(vocab->get_object().size());
+  // Pairs: a table by id would be as large as the greatest id.
+  std::vector<std::pair<TokenId, std::string_view>> by_id;
+  by_id.reserve(vocab->get_object().size());
   for (const auto& member : vocab->get_object()) {
     const std::string_view token(member.key().data(), member.key().size());
     const auto id = member.value().is_int64() ? member.value().get_int64() : -1;
@@ -36,15 +37,18 @@ Result<TokenMap> read_vocabulary(const json::Value& model) {
       return error(Code::kInvalidArgument, "model.vocab['{}'] must be a number in [0, {})", token,
                    kVocabularySizeMax);
     }
-    const auto place = static_cast<std::size_t>(id);
-    if (place >= seen.size()) seen.resize(place + 1);
-    // A view of a key has a place, even of an empty one.
-    if (seen[place].data()) {
-      return error(Code::kInvalidArgument, "model.vocab gives the id {} to '{}' and to '{}'", id,
-                   seen[place], token);
-    }
-    seen[place] = token;
+    by_id.emplace_back(static_cast<TokenId>(id), token);
     out.emplace(token, static_cast<TokenId>(id));
+  }
+  const auto before = [](const auto& a, const auto& b) { return a.first < b.first; };
+  // Nearly every file has them in order.
+  if (!std::is_sorted(by_id.begin(), by_id.end(), before))
+    std::stable_sort(by_id.begin(), by_id.end(), before);
+  const auto twice = std::adjacent_find(
+      by_id.begin(), by_id.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  if (twice != by_id.end()) {
+    return error(Code::kInvalidArgument, "model.vocab gives the id {} to '{}' and to '{}'",
+                 twice->first, twice->second, std::next(twice)->second);
   }
   return out;
 }
