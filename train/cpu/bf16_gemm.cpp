@@ -117,15 +117,15 @@ void Bf16Gemms::run(Arena& arena, const Gemm& g) {
         const std::int64_t group = task / cut.row_blocks;
         const std::int64_t follow = std::min(cut.rows, of.m - m0 - rows);
         bf16::Ahead ahead;
-        if (follow > 0)
-          ahead = bf16::Ahead(of.a, m0 + rows, follow, k0, depth,
-                              parts_of(rows, bf16::kPanelOfA) * parts_of(panels, groups));
+        if (follow > 0) ahead = bf16::Ahead(of.a, m0 + rows, follow, k0, depth);
+        const std::int64_t fetches = parts_of(rows, bf16::kPanelOfA) * parts_of(panels, groups) *
+                                     parts_of(pairs, bf16::kPairsPerFetch);
+        const std::int64_t lines = parts_of(ahead.lines(), fetches);
         for (std::int64_t panel = group * panels / groups; panel < (group + 1) * panels / groups;
              ++panel) {
           const std::int64_t column = panel * bf16::kPanelOfB;
           for (std::int64_t row = 0; row < rows; row += bf16::kPanelOfA) {
             const std::int64_t at_row = m0 + row, at_column = n0 + column;
-            ahead.step();
             bf16::multiply(a.from(row, pairs), packed_b + panel * panel_elements, pairs,
                            {.c = g.c + (of.transposed ? at_column * g.c_stride + at_row
                                                       : at_row * g.c_stride + at_column),
@@ -133,7 +133,8 @@ void Bf16Gemms::run(Arena& arena, const Gemm& g) {
                             .rows = std::min(bf16::kPanelOfA, rows - row),
                             .columns = std::min(bf16::kPanelOfB, columns - column),
                             .accumulate = g.accumulate || k0 > 0,
-                            .transposed = of.transposed});
+                            .transposed = of.transposed},
+                           ahead, lines);
           }
         }
       });

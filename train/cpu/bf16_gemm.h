@@ -3,7 +3,8 @@
 //
 // oneDNN's bf16 products want operands that are bf16 already, and then copy them into an order of
 // their own. Here both happen in one pass (bf16_kernels.h), so that fp32 activations and gradients
-// cost a product no more than bf16 ones do.
+// cost a product hardly more than bf16 ones do; bf16 rows of A, such as the gradient of the logits,
+// are not copied at all. A and B change places where that spares more.
 
 #include <cstddef>
 #include <cstdint>

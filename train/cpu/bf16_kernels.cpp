@@ -236,7 +236,8 @@ TROUPE_BF16_INLINE void store_across(const __m512 (&r)[8], float* c, std::int64_
 template <int kRows, int kVectors, Layout kLayout>
 TROUPE_BF16 void multiply_tile(const std::uint16_t* a, std::int64_t a_stride,
                                const std::uint16_t* b, std::int64_t pairs, float* c,
-                               std::int64_t c_stride, std::int64_t columns, bool accumulate) {
+                               std::int64_t c_stride, std::int64_t columns, bool accumulate,
+                               Ahead& ahead, std::int64_t lines) {
   constexpr std::int64_t kPair = kLayout == kPanels ? 2 * kPanelOfA : 2;
   const std::int64_t row_stride = kLayout == kPanels ? 2 : a_stride;
   // The tile will be written: its lines come while the sums grow.
@@ -260,22 +261,26 @@ TROUPE_BF16 void multiply_tile(const std::uint16_t* a, std::int64_t a_stride,
     for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_setzero_ps();
   const std::uint16_t* a4 = a + 4 * row_stride;
   const std::int64_t row_stride3 = 3 * row_stride;
-  for (std::int64_t pair = 0; pair < pairs; ++pair) {
-    __m512bh columns_of_b[kVectors];
+  for (std::int64_t done = 0; done < pairs; done += kPairsPerFetch) {
+    ahead.fetch(lines);
+    for (std::int64_t left = std::min(kPairsPerFetch, pairs - done); left > 0; --left) {
+      __m512bh columns_of_b[kVectors];
 #pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) columns_of_b[v] = (__m512bh)_mm512_load_si512(b + v * 32);
+      for (int v = 0; v < kVectors; ++v) columns_of_b[v] = (__m512bh)_mm512_load_si512(b + v * 32);
 #pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      const std::uint16_t* at = (i < 4 ? a : a4) + (i % 4 == 3 ? row_stride3 : i % 4 * row_stride);
-      int bits;
-      __builtin_memcpy(&bits, at, sizeof bits);
-      const auto row = (__m512bh)_mm512_set1_epi32(bits);
+      for (int i = 0; i < kRows; ++i) {
+        const std::uint16_t* at =
+            (i < 4 ? a : a4) + (i % 4 == 3 ? row_stride3 : i % 4 * row_stride);
+        int bits;
+        __builtin_memcpy(&bits, at, sizeof bits);
+        const auto row = (__m512bh)_mm512_set1_epi32(bits);
 #pragma GCC unroll 3
-      for (int v = 0; v < kVectors; ++v)
-        sums[i][v] = _mm512_dpbf16_ps(sums[i][v], row, columns_of_b[v]);
+        for (int v = 0; v < kVectors; ++v)
+          sums[i][v] = _mm512_dpbf16_ps(sums[i][v], row, columns_of_b[v]);
+      }
+      a += kPair, a4 += kPair;
+      b += kPanelOfB * 2;
     }
-    a += kPair, a4 += kPair;
-    b += kPanelOfB * 2;
   }
   if constexpr (kLayout == kAcross && kRows == 8) {
 #pragma GCC unroll 3
@@ -313,7 +318,7 @@ TROUPE_BF16 void multiply_tile(const std::uint16_t* a, std::int64_t a_stride,
 }
 
 using Multiply = void (*)(const std::uint16_t*, std::int64_t, const std::uint16_t*, std::int64_t,
-                          float*, std::int64_t, std::int64_t, bool);
+                          float*, std::int64_t, std::int64_t, bool, Ahead&, std::int64_t);
 
 template <Layout kLayout, int... kIndices>
 constexpr auto all_tiles(std::integer_sequence<int, kIndices...>) {
@@ -329,24 +334,13 @@ constexpr std::array kTiles = {
 }  // namespace
 
 Ahead::Ahead(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
-             std::int64_t depth, std::int64_t steps) {
+             std::int64_t depth) {
   const auto element = static_cast<std::int64_t>(dtype_size(source.type));
-  const std::int64_t across = source.deep ? edge : depth, along = source.deep ? depth : edge;
   row_ = static_cast<const char*>(source.data) +
          (source.deep ? begin * source.stride + k0 : k0 * source.stride + begin) * element;
   stride_bytes_ = source.stride * element;
-  width_bytes_ = along * element;
-  rows_left_ = across;
-  lines_ = (across * (width_bytes_ / kLineBytes + 1) + steps - 1) / steps;
-}
-
-void Ahead::step() {
-  for (std::int64_t line = 0; line < lines_ && rows_left_ > 0; ++line) {
-    __builtin_prefetch(row_ + at_, 0, 2);
-    at_ += kLineBytes;
-    if (at_ < width_bytes_) continue;
-    at_ = 0, row_ += stride_bytes_, --rows_left_;
-  }
+  width_bytes_ = (source.deep ? depth : edge) * element;
+  rows_ = source.deep ? edge : depth;
 }
 
 void pack_columns(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
@@ -362,12 +356,13 @@ Rows rows_of(const Source& source, std::int64_t begin, std::int64_t edge, std::i
   return (narrow ? rows_as<std::uint16_t> : rows_as<float>)(source, begin, edge, k0, depth, out);
 }
 
-void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const Target& t) {
+void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const Target& t,
+              Ahead& ahead, std::int64_t lines) {
   TROUPE_CHECK(!t.transposed || a.stride > 0, "packed rows of a transposed product");
   const Layout layout = t.transposed ? kAcross : a.stride > 0 ? kSideBySide : kPanels;
   const std::int64_t tile = (t.rows - 1) * 3 + (t.columns + 15) / 16 - 1;
   kTiles[layout][static_cast<std::size_t>(tile)](a.data, a.stride, b, pairs, t.c, t.stride,
-                                                 t.columns, t.accumulate);
+                                                 t.columns, t.accumulate, ahead, lines);
 }
 
 }  // namespace troupe::train::bf16
@@ -376,8 +371,7 @@ void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const T
 
 namespace troupe::train::bf16 {
 
-Ahead::Ahead(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t) {}
-void Ahead::step() {}
+Ahead::Ahead(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64_t) {}
 
 void pack_columns(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                   std::uint16_t*) {
@@ -388,7 +382,8 @@ Rows rows_of(const Source&, std::int64_t, std::int64_t, std::int64_t, std::int64
   TROUPE_CHECK(false, "not on this processor");
   return {};
 }
-void multiply(const Rows&, const std::uint16_t*, std::int64_t, const Target&) {
+void multiply(const Rows&, const std::uint16_t*, std::int64_t, const Target&, Ahead&,
+              std::int64_t) {
   TROUPE_CHECK(false, "not on this processor");
 }
 

@@ -57,20 +57,27 @@ struct Rows {
 Rows rows_of(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
              std::int64_t depth, std::uint16_t* out);
 
-// A part of an operand that will be wanted next: some of its lines are fetched to a level-2 cache
-// with each step, so that all are there after as many steps as were said. A line at a time lies far
-// from the last one, which hardware does not foresee.
+// A part of an operand that will be wanted next: its lines are fetched to a level-2 cache, a few at
+// a time while something else is multiplied. They lie where hardware does not foresee them.
 class Ahead {
  public:
   Ahead() = default;
   Ahead(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
-        std::int64_t depth, std::int64_t steps);
-  void step();
+        std::int64_t depth);
+  std::int64_t lines() const { return rows_ * ((width_bytes_ + kLineBytes - 1) / kLineBytes); }
+  void fetch(std::int64_t lines) {
+    for (; lines > 0 && rows_ > 0; --lines) {
+      __builtin_prefetch(row_ + at_, 0, 2);
+      at_ += kLineBytes;
+      if (at_ < width_bytes_) continue;
+      at_ = 0, row_ += stride_bytes_, --rows_;
+    }
+  }
 
  private:
   static constexpr std::int64_t kLineBytes = 64;
   const char* row_ = nullptr;
-  std::int64_t stride_bytes_ = 0, width_bytes_ = 0, rows_left_ = 0, at_ = 0, lines_ = 0;
+  std::int64_t stride_bytes_ = 0, width_bytes_ = 0, rows_ = 0, at_ = 0;
 };
 
 // A part of C: 1 … kPanelOfA rows, 1 … kPanelOfB columns. With `transposed` it lies with its
@@ -83,7 +90,12 @@ struct Target {
   bool transposed = false;
 };
 
-// c = a·b, or c += a·b: as many rows of A as the target has times one panel of B.
-void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const Target& target);
+// Pairs that are multiplied between two fetches of what lies ahead.
+inline constexpr std::int64_t kPairsPerFetch = 16;
+
+// c = a·b, or c += a·b: as many rows of A as the target has times one panel of B. Meanwhile some
+// lines of what lies ahead are fetched for every kPairsPerFetch pairs.
+void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const Target& target,
+              Ahead& ahead, std::int64_t lines);
 
 }  // namespace troupe::train::bf16
