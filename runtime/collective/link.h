@@ -32,7 +32,7 @@ class Link {
   // True while bytes that send() took wait for the kernel.
   virtual bool unsent() const = 0;
   // Received bytes, in place and contiguous; asks for more where fewer than `want` (at most a
-  // padded chunk) are known.
+  // padded chunk) are known: with 0 never.
   virtual std::span<const std::byte> readable(std::size_t want) = 0;
   virtual void consume(std::size_t count) = 0;
   // Moves up to out.size() received bytes to `out`.
@@ -52,8 +52,9 @@ class Link {
   virtual UniqueFd take_descriptor() { return {}; }
   // The descriptor to watch for the peer's death.
   virtual int socket() const = 0;
-  // For sleeping in poll(): the events that mean progress. `sending`: bytes wait to be sent.
-  virtual short poll_events(bool sending) const = 0;
+  // For sleeping in poll(): the events that mean progress. receiving: for bytes that are missing;
+  // sending: for room.
+  virtual short poll_events(bool receiving, bool sending) const = 0;
   // Called after poll() said that `socket()` is readable.
   virtual void drain_doorbell() {}
 

@@ -48,7 +48,7 @@ Engine::Engine(EngineOptions options, std::vector<Peer> peers, memory::Segment s
       wake_event_(std::move(wake_event)),
       monitor_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   TROUPE_CHECK(monitor_event_.valid() && wake_event_.valid());
-  for (const Peer& peer : peers_) polls_ |= peer.link->poll_events(false) != 0;
+  for (const Peer& peer : peers_) polls_ |= peer.link->poll_events(true, false) != 0;
   if (!peers_.empty()) monitor_ = std::thread([this] { monitor(); });
 }
 
@@ -335,12 +335,17 @@ bool Engine::complete() const {
 }
 
 bool Engine::waits_for(const Peer& peer) const {
-  if (sends_open(peer) || peer.link->unsent() || peer.spoiled) return true;
+  return sends_open(peer) || peer.link->unsent() || peer.spoiled || lacks_bytes(peer);
+}
+
+// Whether its next piece is still to come, or not there to its end, as far as the last attempt
+// knows. Nothing new is taken from the link: who sleeps watches for what this finds missing, and
+// what was taken here would wake nobody any more.
+bool Engine::lacks_bytes(const Peer& peer) const {
   if (peer.receive_index >= peer.receives.size()) return false;
   const ReceivePiece& piece = peer.receives[peer.receive_index];
   if (piece.from != kFromLink) return false;
-  return piece.reduction < 0 ||
-         peer.link->readable(padded(piece.bytes)).size() < padded(piece.bytes);
+  return piece.reduction < 0 || peer.link->readable(0).size() < padded(piece.bytes);
 }
 
 Status Engine::idle() {
@@ -389,7 +394,8 @@ void Engine::sleep(Duration at_most) {
   std::vector<pollfd> entries{{wake_event_.get(), POLLIN, 0}};
   for (const Peer& peer : peers_) {
     if (waits_for(peer)) {
-      entries.push_back({peer.link->socket(), peer.link->poll_events(sends_open(peer)), 0});
+      const short events = peer.link->poll_events(lacks_bytes(peer), sends_open(peer));
+      entries.push_back({peer.link->socket(), events, 0});
     } else if (peer.segment.valid() && peer.link->hung_up.load(std::memory_order_relaxed) == 0) {
       // Whoever empties the mask rings, on its own socket.
       entries.push_back({peer.link->socket(), POLLIN, 0});

@@ -145,6 +145,7 @@ class Engine {
   bool turn_has_room() const;
   void count_read(Peer& peer, std::size_t bytes);
   bool waits_for(const Peer& peer) const;
+  bool lacks_bytes(const Peer& peer) const;
   void check_header(Peer& peer);
   std::string describe(const MessageHeader& header) const;
   Status idle();

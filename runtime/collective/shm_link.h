@@ -62,7 +62,7 @@ class ShmLink final : public Link {
   }
   UniqueFd take_descriptor() override;
   int socket() const override { return socket_.get(); }
-  short poll_events(bool) const override { return polls_doorbell_ ? POLLIN : 0; }
+  short poll_events(bool, bool) const override { return polls_doorbell_ ? POLLIN : 0; }
   void drain_doorbell() override;
 
  private:
