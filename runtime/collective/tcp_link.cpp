@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace troupe::collective {
 namespace {
 
 // Pieces up to this are gathered; larger ones go to the kernel as they lie.
 constexpr std::size_t kGatherBytes = 8192;
-constexpr int kSocketBufferBytes = 4 << 20;
 // A peer's machine that vanished without a word is given up after this.
 constexpr int kUnansweredMs = 10'000;
 
@@ -52,8 +52,15 @@ TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 3);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
-  set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
+  if (near_) {
+    // Nothing is lost or shared within a machine, and there is no rate to be found out. Where the
+    // system's algorithm paces (BBR), it lets the sender sleep between packets that the receiver
+    // would take at once. Everybody may choose Reno, and every kernel has it.
+    constexpr std::string_view kAlgorithm = "reno";
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kAlgorithm.data(), kAlgorithm.size());
+  }
+  // The sizes of the socket's buffers are the kernel's affair: what may be asked for ends at some
+  // 200 KiB on an untouched system, what it grows to by itself at megabytes.
   capacity_ = kChunksBuffered * (kChunkBytes + kStreamAlignment);
   buffer_.resize(capacity_ + kStreamAlignment);
   const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
