@@ -2,16 +2,22 @@
 //
 //   bench_collective [MIB]      size of the large operations, 64 by default
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 #include "runtime/collective/cpu_communicator.h"
@@ -196,12 +202,64 @@ void naive_exchange(std::size_t count) {
               static_cast<double>(count) * sizeof(float) / 1e9 / time);
 }
 
+// What the sockets allow: two processes that send each other `bytes` at once and look at nothing.
+// An all-reduce moves as much each way, the other operations half of it.
+void tcp_both_ways(std::size_t bytes) {
+  constexpr std::size_t kPiece = 256u << 10;
+  auto links = make_local_links({0, 1}).value();
+  double times[kRepeats];
+  const pid_t child = ::fork();
+  const int mine = child == 0 ? 1 : 0;
+  const int fd = links[static_cast<std::size_t>(mine)][0].socket.get();
+  (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+  links[static_cast<std::size_t>(1 - mine)].clear();
+  const std::vector<char> out(bytes, 1);
+  std::vector<char> in(bytes, 2);
+  const auto give_up = [&] {
+    std::perror("bench_collective: raw sockets");
+    std::_Exit(7);
+  };
+  for (double& time : times) {
+    char ready = 1;
+    if (::send(fd, &ready, 1, MSG_NOSIGNAL) != 1 || ::recv(fd, &ready, 1, MSG_WAITALL) != 1)
+      give_up();
+    time = seconds_of([&] {
+      std::size_t sent = 0, received = 0;
+      while (sent < bytes || received < bytes) {
+        const std::size_t to_send = std::min(kPiece, bytes - sent);
+        const std::size_t to_receive = std::min(kPiece, bytes - received);
+        ssize_t gone = 0, come = 0;
+        if (to_send != 0)
+          gone = ::send(fd, out.data() + sent, to_send, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (gone < 0 && errno != EAGAIN) give_up();
+        if (to_receive != 0) come = ::recv(fd, in.data() + received, to_receive, MSG_DONTWAIT);
+        if (come < 0 ? errno != EAGAIN : come == 0 && to_receive != 0) give_up();
+        if (gone > 0) sent += static_cast<std::size_t>(gone);
+        if (come > 0) received += static_cast<std::size_t>(come);
+        if (gone > 0 || come > 0) continue;
+        pollfd entry{fd, 0, 0};
+        if (received < bytes) entry.events |= POLLIN;
+        if (sent < bytes) entry.events |= POLLOUT;
+        ::poll(&entry, 1, 1000);
+      }
+    });
+  }
+  if (child == 0) std::_Exit(0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (status != 0) std::exit(7);
+  std::printf("tcp_both_ways %.2f GB/s\n",
+              static_cast<double>(bytes) / 1e9 / median({std::begin(times), std::end(times)}));
+  std::fflush(stdout);
+}
+
 void memcpy_rate(std::size_t bytes) {
   std::vector<char> from(bytes, 1), to(bytes, 2);
   std::vector<double> times;
   for (int i = 0; i < kRepeats; ++i)
     times.push_back(seconds_of([&] { std::memcpy(to.data(), from.data(), bytes); }));
   std::printf("memcpy %.2f GB/s\n", static_cast<double>(bytes) / 1e9 / median(times));
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -219,6 +277,7 @@ int main(int argc, char** argv) {
   large({.name = "registered_spin", .nodes = {0, 0}, .spin = kSpin, .registered = true}, count);
   large({.name = "registered", .nodes = {0, 0}, .registered = true}, count);
   large({.name = "shm", .nodes = {0, 0}}, count);
+  tcp_both_ways(count * sizeof(float));
   large({.name = "tcp", .nodes = {0, 1}}, count);
   latency("all_reduce_4_bytes_2_ranks_spin", {0, 0}, std::chrono::milliseconds(10), true, 20'000);
   latency("all_reduce_4_bytes_2_ranks_futex", {0, 0}, Duration{0}, false, 2'000);

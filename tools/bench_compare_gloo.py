@@ -49,6 +49,7 @@ def compare(figures, options, python, bin_folder):
     theirs = {name: max(before[name], after[name]) for name in before}
     figures.add("memcpy", ours["memcpy"], "GB/s")
     figures.add("naive exchange in place", ours["naive_exchange"], "GB/s")
+    figures.add("raw sockets, the same both ways at once", ours["tcp_both_ways"], "GB/s")
     for operation in LARGE:
         figures.add(f"{operation}: Gloo", theirs[operation], "GB/s")
         for road, text in ROADS:
