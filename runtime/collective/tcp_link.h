@@ -2,9 +2,9 @@
 // A peer on another node: one non-blocking stream socket. Internal.
 //
 // Reduced chunks follow the unreduced ones at a distance. Between machines it fills the way: it
-// is for 10 Gbit/s and a round trip of 3 ms (by arithmetic; measured at 4 Gbit/s and 1 ms: 96 % of the rate from 8
-// chunks on, 75 % with 2). Within one machine (nodes that share it) it only spares sleeps and
-// should be short, while what the chunks were made of is in the caches.
+// is for 10 Gbit/s and a round trip of 3 ms (by arithmetic; measured at 4 Gbit/s and 1 ms: 96 % of
+// the rate from 8 chunks on, 75 % with 2). Within one machine (nodes that share it) it only spares
+// sleeps and should be short, while what the chunks were made of is in the caches.
 
 #include <vector>
 
