@@ -25,12 +25,22 @@ TROUPE_INLINE void store_vector(const Vector& from, float* to) {
   std::memcpy(to, &from, sizeof from);
 }
 
+// Comparisons are written so that a NaN passes through. Eight lanes: of wider ones, GCC 12 makes
+// scalars where vectors are as wide as AVX2's.
+TROUPE_INLINE void clamp_to_exp(Floats8& x) {
+  const Floats8 least = Floats8{} - 87.33654f, greatest = Floats8{} + 88.37626f;
+  x = x < least ? least : x;
+  x = x > greatest ? greatest : x;
+}
+
 // out = fast_exp(x): the same operations in the same order.
 TROUPE_INLINE void exp_vector(const Floats16& x, Floats16& out) {
   using Integers16 __attribute__((vector_size(16 * sizeof(std::int32_t)))) = std::int32_t;
-  const Floats16 least = Floats16{} - 87.33654f, greatest = Floats16{} + 88.37626f;
-  Floats16 clamped = x < least ? least : x;
-  clamped = clamped > greatest ? greatest : clamped;
+  Floats8 low = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
+  Floats8 high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  clamp_to_exp(low), clamp_to_exp(high);
+  const Floats16 clamped =
+      __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const Floats16 shifted = clamped * 1.44269504088896341f + 12582912.0f;
   const Floats16 n = shifted - 12582912.0f;
   Floats16 r = clamped - n * 0.693359375f;
