@@ -31,6 +31,12 @@ Status HeadState::replay(const Delta& delta) {
                    changed->info.actor_id.to_string());
     }
     ActorRecord& actor = found->second;
+    if (changed->queue_order != 0 && (changed->info.state == wire::ActorState::kStarting ||
+                                      changed->info.state == wire::ActorState::kAlive)) {
+      return error(Code::kDataLoss,
+                   "the journal says of actor {} that it has a process and waits for a place",
+                   changed->info.actor_id.to_string());
+    }
     if (changed->info.state == wire::ActorState::kDead && !actor.dead()) {
       dead_actors_.push_back(changed->info.actor_id);
     }

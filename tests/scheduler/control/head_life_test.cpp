@@ -524,4 +524,15 @@ TEST_CASE("a head that comes back knows everything, and waits for its nodes") {
 TEST_CASE("a journal that contradicts itself is told") {
   HeadState head;
   CHECK(head.replay(ActorChanged{}).code() == Code::kDataLoss);
+  REQUIRE(head.replay(ActorCreated{Desk::spec(kActor), 0}).ok());
+  ActorChanged changed;
+  changed.info.actor_id = kActor;
+  changed.queue_order = 1;
+  CHECK(head.replay(changed).ok());
+  changed.info.state = wire::ActorState::kStarting;
+  CHECK(head.replay(changed).code() == Code::kDataLoss);
+  changed.info.state = wire::ActorState::kAlive;
+  CHECK(head.replay(changed).code() == Code::kDataLoss);
+  changed.queue_order = 0;
+  CHECK(head.replay(changed).ok());
 }
