@@ -170,7 +170,7 @@ Status ActorClient::kill(ActorId actor_id, bool allow_restart, std::int64_t grac
       options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
     });
   };
-  if (!allow_restart || grace_ms > 0) return tell();
+  if (grace_ms > 0) return tell();
   // The head goes on calling it alive until its node says that the process is gone: a call made
   // now could still be answered by that process.
   const auto before = TROUPE_TRY(wait_for_actor(

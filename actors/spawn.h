@@ -19,10 +19,11 @@
 
 namespace troupe {
 
-// How an actor is ended. Without grace it is killed at once.
+// How an actor is ended. Without grace it is killed at once, and kill() returns when the process is
+// gone: no later call is answered by it. (Where its node cannot be reached that is
+// kDeadlineExceeded: the head remembers, and ends it when the node is back.)
 struct KillOptions {
-  // The actor's restart policy applies, as if it had died by itself. Without grace, kill() returns
-  // when the process is gone: no later call is answered by it.
+  // The actor's restart policy applies, as if it had died by itself.
   bool allow_restart = false;
   // The method that runs may finish within this time, and the actor's destructor runs.
   std::chrono::milliseconds grace{0};

@@ -55,7 +55,8 @@ TEST_CASE("an observer is told of every operation, of subgroups too, and of all 
       CHECK(c.barrier().ok());  // before anybody watches
       const std::uint64_t before = wire_bytes(c);
       c.observe(&watcher);
-      std::vector<float> data(500'000);
+      // Several times of what is moved between two notices, whoever waits for whom.
+      std::vector<float> data(2'000'000);
       const std::vector<std::size_t> counts{1, 2, 3};
       std::vector<std::int64_t> shards(6);
       CHECK(c.all_reduce(std::span(data)).ok());
@@ -70,7 +71,7 @@ TEST_CASE("an observer is told of every operation, of subgroups too, and of all 
       c.observe(nullptr);
       CHECK(c.barrier().ok());
       CHECK(watcher.told ==
-            std::vector<std::string>{"begins all_reduce '' 2 2000000", "ends all_reduce '' 2",
+            std::vector<std::string>{"begins all_reduce '' 2 8000000", "ends all_reduce '' 2",
                                      "begins broadcast 'turned' 1 40", "ends broadcast 'turned' 1",
                                      "begins all_gather '' 3 48", "ends all_gather '' 3",
                                      "begins barrier 'turned' 2 0", "ends barrier 'turned' 2"});
