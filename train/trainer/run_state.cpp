@@ -134,8 +134,7 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
   // an older incarnation, and must still count. Treat it as told now.
   if (place->alive && place->rank >= 0 && event.incarnation > place->incarnation &&
       rank_of(place->rank)->phase == RankPhase::kRunning) {
-    recovery(now).add_fault(place->rank, "its process was replaced");
-    lose_generation(error(Code::kActorDied, "rank {} was replaced", place->rank), now, false, true);
+    rank_replaced(place->rank, place->node, now);
     if (ended()) return;
   }
   if (!places_.came_alive(event.trainer, event.incarnation, event.node)) return;
@@ -168,6 +167,21 @@ void RunState::rank_present(int number, const std::string& how, const char* even
                                 [](const Rank& r) { return r.phase == RankPhase::kAbsent; });
   if (all && recovery_) recovery_->respawned(now);
   begin_when_ready();
+}
+
+void RunState::rank_replaced(int number, const std::string& node, TimePoint now) {
+  const char* cause = "its process was replaced";
+  rank_of(number)->died_before = true;
+  record({.event = events::kDeath,
+          .generation = known_.generation,
+          .rank = number,
+          .node = node,
+          .step = known_.last_step,
+          .text = fmt::format("rank {} died: {}", number, cause),
+          .cause = cause},
+         now);
+  recovery(now).add_fault(number, cause);
+  lose_generation(error(Code::kActorDied, "rank {} was replaced", number), now, false, true);
 }
 
 void RunState::on(const TrainerDied& event, TimePoint now) {
@@ -263,9 +277,9 @@ void RunState::on(const TrainerLoaded& event, TimePoint now) {
       known_.told_step = std::min(known_.told_step, event.step);
     }
   }
-  if (!recovery_) return;  // the first load of a run is no reload
-  const bool all_before = recovery_->all_loaded(settings_.world_size);
-  recovery_->loaded(event, now);
+  if (!recovery_ && known_.failures == 0) return;  // the first load of a run is no reload
+  const bool all_before = !recovery_ || recovery_->all_loaded(settings_.world_size);
+  if (recovery_) recovery_->loaded(event, now);
   if (event.how != LoadedFrom::kMemory) {
     record({.event = events::kReload,
             .generation = known_.generation,
@@ -276,15 +290,17 @@ void RunState::on(const TrainerLoaded& event, TimePoint now) {
             .cause = event.reason},
            now);
   }
-  if (!all_before && recovery_->all_loaded(settings_.world_size)) {
-    record({.event = events::kResume,
-            .generation = known_.generation,
-            .step = event.step,
-            .text = fmt::format("training goes on after step {} {}", event.step,
-                                recovery_->how_resumed()),
-            .cause = recovery_->how_resumed()},
-           now);
-  }
+  if (!all_before && recovery_->all_loaded(settings_.world_size)) record_resume(event.step, now);
+}
+
+void RunState::record_resume(std::int64_t step, TimePoint now) {
+  const std::string how = recovery_->how_resumed();
+  record({.event = events::kResume,
+          .generation = known_.generation,
+          .step = step,
+          .text = fmt::format("training goes on after step {} {}", step, how),
+          .cause = how},
+         now);
 }
 
 bool RunState::repeats(const StepFinished& event) const {
@@ -301,7 +317,12 @@ void RunState::on(const StepFinished& event, TimePoint now) {
   }
   if (known_.save_by) known_.save_by = now + settings_.save_timeout;
   // What was finished before and told only now is no step further.
-  if (recovery_ && event.step > recovery_->resumed().value_or(0)) record_recovery(event.step, now);
+  if (!recovery_ || event.step <= recovery_->resumed().value_or(0)) return;
+  // A step needs every rank: who has not told that it loaded has done so, its word is on the way.
+  if (!recovery_->all_loaded(settings_.world_size)) {
+    record_resume(recovery_->resumed().value_or(event.step - 1), now);
+  }
+  record_recovery(event.step, now);
 }
 
 void RunState::record_recovery(std::int64_t step, TimePoint now) {

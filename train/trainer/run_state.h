@@ -121,6 +121,8 @@ class RunState {
   // The rank has a process that may take part.
   void rank_present(int rank, const std::string& how, const char* event, TimePoint now);
   void spare_died(const TrainerDied& event, TimePoint now);
+  // The rank's new process was told of before the death of the one on `node`.
+  void rank_replaced(int rank, const std::string& node, TimePoint now);
   // The recovery that a failure begins, or the one under way.
   RecoveryTimeline& recovery(TimePoint now);
   // The current generation is lost: everybody leaves it. Counts the failure; may end the run, at
@@ -134,6 +136,8 @@ class RunState {
   void kill_stuck_again(TimePoint now);
   // The rank left the generation as it should; true when all have.
   bool leave_in_order(Rank& rank);
+  // After a failure: every rank has loaded `step`.
+  void record_resume(std::int64_t step, TimePoint now);
   // After a failure: `step` is the first that is finished again.
   void record_recovery(std::int64_t step, TimePoint now);
   // Events keep their order: behind one that is held, all are.

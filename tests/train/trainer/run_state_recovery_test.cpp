@@ -110,6 +110,36 @@ TEST_CASE("a run whose memory is gone goes back to a checkpoint and says why") {
   CHECK(run.apply(StepFinished{2, 11}, at_ms(9)).empty());  // told twice
 }
 
+TEST_CASE("a step that is told before the last rank's load: every event is there, in order") {
+  RunState run = all_running({.world_size = 2});
+  run.apply(StepFinished{1, 17}, at_ms(0));
+  run.apply(TrainerDied{1, 1, "n", killed()}, at_ms(0));
+  run.apply(TrainerStopped{0, 1, killed()}, at_ms(1));
+  run.apply(TrainerAlive{1, 2, "n"}, at_ms(2));
+  run.apply(TrainerLoaded{0, 2, 10, LoadedFrom::kCheckpoint, false, 0, "why"}, at_ms(3));
+  const auto first = run.apply(StepFinished{2, 11}, at_ms(9));
+  REQUIRE(first.size() == 2);
+  CHECK(std::get<RecordEvent>(first[0]).event == "resume");
+  CHECK(std::get<RecordEvent>(first[0]).step == 10);
+  CHECK(std::get<RecordEvent>(first[1]).event == "recovered");
+  const auto late =
+      run.apply(TrainerLoaded{1, 2, 10, LoadedFrom::kCheckpoint, false, 0, "why"}, at_ms(10));
+  REQUIRE(late.size() == 1);
+  CHECK(record(late, "reload")->rank == 1);
+}
+
+TEST_CASE("a new process that is told of before the old one's death: every event is there") {
+  RunState run = all_running({.world_size = 2});
+  const auto replaced = run.apply(TrainerAlive{1, 2, "n"}, at_ms(0));
+  REQUIRE(record(replaced, "death"));
+  CHECK(record(replaced, "death")->rank == 1);
+  CHECK(record(replaced, "death")->text == "rank 1 died: its process was replaced");
+  CHECK(record(replaced, "respawn"));
+  CHECK(find<AbortGeneration>(replaced));
+  CHECK(run.apply(TrainerDied{1, 1, "n", killed()}, at_ms(1)).empty());
+  CHECK(find<BeginGeneration>(run.apply(TrainerStopped{0, 1, killed()}, at_ms(2))));
+}
+
 TEST_CASE("several faults of one moment are one recovery") {
   RunState run = all_running({.world_size = 3});
   run.apply(StepFinished{1, 4}, at_ms(0));
