@@ -8,13 +8,11 @@ cannot be had, or does not run, is a failure. Gloo speaks TCP over loopback in a
 communicator's own TCP, its shared memory, and shared memory whose buffers are registered.
 """
 
-import argparse
 import os
 import sys
 
-from harness import peers
+from harness import peers, script
 from harness.commands import output_of
-from harness.figures import BAR_NOT_MET, Fault, Figures
 from harness.workplace import Workplace, build
 
 LARGE = ["all_reduce", "reduce_scatter", "all_gather"]
@@ -71,19 +69,12 @@ def compare(figures, options, python, bin_folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tools/bench compare-gloo", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser = script.parser("tools/bench compare-gloo", __doc__)
     parser.add_argument("--mib", type=int, default=64, help="size of the large operations (64)")
     parser.add_argument("--repeats", type=int, default=15, help="rounds of each of Gloo's measurements (15)")
     options = parser.parse_args()
-    figures = Figures("compare-gloo", options.json)
-    try:
-        compare(figures, options, peers.python(figures), build("bench_collective"))
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+    return script.run("compare-gloo", options, lambda figures: compare(
+        figures, options, peers.python(figures), build("bench_collective")))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ calls are sent, then awaited; Troupe keeps 1,000 on their way. Processes are whe
 them, but for Troupe's "a core for each side", which pins both.
 """
 
-import argparse
 import json
 import os
 import secrets
@@ -19,9 +18,9 @@ import subprocess
 import sys
 import time
 
-from harness import peers, processes
+from harness import peers, processes, script
 from harness.cluster import Cluster
-from harness.figures import BAR_NOT_MET, Fault, Figures
+from harness.figures import Fault
 from harness.workplace import Workplace, build
 
 # What is compared: its name in Ray's programs, in ours, and whether more is better.
@@ -161,15 +160,12 @@ def versions(python):
 
 
 def main():
-    arguments = sys.argv[1:]
-    inside = arguments[:1] == [peers.INSIDE]
-    parser = argparse.ArgumentParser(prog="tools/bench compare-ray", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    inside, arguments = peers.arguments()
+    parser = script.parser("tools/bench compare-ray", __doc__)
     parser.add_argument("--repeats", type=int, default=5, help="rounds of each measurement, at least 5 (5)")
-    options = parser.parse_args(arguments[1:] if inside else arguments)
-    figures = Figures("compare-ray", options.json)
-    try:
+    options = parser.parse_args(arguments)
+
+    def measure(figures):
         python = peers.python(figures)
         bin_folder = build("troupe", "bench_actors")
         if not inside:
@@ -177,10 +173,8 @@ def main():
         peers.loopback_up()
         figures.note(f"{versions(python)}, {len(os.sched_getaffinity(0))} processors")
         compare(figures, options, python, bin_folder)
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("compare-ray", options, measure)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ with loopback alone, and ends with them. Bars: at most a tenth of torchrun's, a 
 Train's.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -21,8 +20,8 @@ import sys
 import threading
 import time
 
-from harness import peers, processes
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness import peers, processes, script
+from harness.figures import Fault, median
 from harness.lines import LineWatch
 from harness.run import Run
 from harness.workplace import Workplace, build
@@ -181,18 +180,15 @@ def compare(figures, options, python, bin_folder):
 
 
 def main():
-    arguments = sys.argv[1:]
-    inside = arguments[:1] == [peers.INSIDE]
-    parser = argparse.ArgumentParser(prog="tools/bench compare-recovery", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    inside, arguments = peers.arguments()
+    parser = script.parser("tools/bench compare-recovery", __doc__)
     parser.add_argument("--repeats", type=int, default=3, help="pairs of runs of Troupe (3)")
     parser.add_argument("--peer-repeats", type=int, default=1, help="pairs of runs of each peer (1)")
     parser.add_argument("--steps", type=int, default=25, help="of a run (25)")
     parser.add_argument("--timeout", type=float, default=180, help="seconds that a run may take (180)")
-    options = parser.parse_args(arguments[1:] if inside else arguments)
-    figures = Figures("compare-recovery", options.json)
-    try:
+    options = parser.parse_args(arguments)
+
+    def measure(figures):
         if options.steps < KILL_AFTER + 3:
             raise Fault(f"--steps must be at least {KILL_AFTER + 3}")
         python = peers.python(figures)
@@ -201,10 +197,8 @@ def main():
             peers.into_namespaces(__file__, arguments)
         peers.loopback_up()
         compare(figures, options, python, bin_folder)
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("compare-recovery", options, measure)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ import os
 import subprocess
 import sys
 
-from harness import peers, processes, training
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness import peers, processes, script, training
+from harness.figures import Fault, median
 from harness.limits import product_limits
 from harness.training import WARM_UP
 from harness.workplace import ROOT, Workplace, build
@@ -210,9 +210,7 @@ def rows_of(text):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="tools/bench compare-torch", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser = script.parser("tools/bench compare-torch", __doc__)
     parser.add_argument("--only", type=rows_of, default=list(TABLE), help="these rows, with commas between them")
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     parser.add_argument("--keep", type=os.path.abspath, metavar="FILE", help="rows that were measured before, and now")
@@ -253,11 +251,10 @@ def measure(figures, options, python, bin_folder):
 
 
 def main():
-    arguments = sys.argv[1:]
-    inside = arguments[:1] == [peers.INSIDE]
-    options = parse(arguments[1:] if inside else arguments)
-    figures = Figures("compare-torch", options.json)
-    try:
+    inside, arguments = peers.arguments()
+    options = parse(arguments)
+
+    def measured(figures):
         python = peers.python(figures, "requirements-training.txt")
         bin_folder = build("troupe", "bench_products")
         if not inside:
@@ -271,10 +268,8 @@ def main():
             figures.note(text)
             if options.readme:
                 put_into_readme(text)
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("compare-torch", options, measured)
 
 
 if __name__ == "__main__":

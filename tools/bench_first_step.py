@@ -6,14 +6,14 @@ Moments are those at which lines came: of the output, of events.jsonl, of steps.
 line came less the seconds that it says it took.
 """
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
 
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness import script
+from harness.figures import Fault, median
 from harness.run import Run
 from harness.texts import documents, english_like
 from harness.workplace import Workplace, build
@@ -85,20 +85,16 @@ def measure(figures, place, bin_folder, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tools/bench_first_step.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser = script.parser("tools/bench_first_step.py", __doc__)
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind (5)")
     options = parser.parse_args()
-    figures = Figures("first-step", options.json)
-    try:
+
+    def both(figures):
         bin_folder = build("troupe")
         with Workplace() as place:
             measure(figures, place, bin_folder, options)
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("first-step", options, both)
 
 
 if __name__ == "__main__":

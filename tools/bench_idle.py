@@ -13,9 +13,9 @@ import argparse
 import sys
 import time
 
-from harness import processes
+from harness import processes, script
 from harness.cluster import Cluster
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness.figures import Fault, median
 from harness.workplace import Workplace, build
 
 CORE_BAR_PERCENT = 1
@@ -83,13 +83,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    figures = Figures("idle", options.json)
-    try:
-        measure(figures, options, build("troupe", "bench_idle_driver"))
-    except Fault as fault:
-        print(f"bench idle: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+    return script.run("idle", options, lambda figures: measure(figures, options, build("troupe", "bench_idle_driver")),
+                      said_by="bench idle")
 
 
 if __name__ == "__main__":

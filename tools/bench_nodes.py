@@ -17,9 +17,9 @@ import signal
 import sys
 import time
 
-from harness import processes
+from harness import processes, script
 from harness.cluster import Cluster
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness.figures import Fault, median
 from harness.workplace import Workplace, build
 
 JOIN_BAR_MS, KILLED_BAR_S, FROZEN_BAR_S, HEAD_BAR_MS = 100, 1, 3, 500
@@ -132,16 +132,14 @@ def main():
     parser.add_argument("--stall-minutes", type=float, default=10)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    figures = Figures("nodes", options.json)
-    try:
+
+    def measure(figures):
         bin_folder = build("troupe", "bench_idle_driver")
         deaths(figures, options, bin_folder)
         heads(figures, options, bin_folder)
         stalls(figures, options, bin_folder)
-    except Fault as fault:
-        print(f"bench nodes: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("nodes", options, measure, said_by="bench nodes")
 
 
 if __name__ == "__main__":

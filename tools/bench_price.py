@@ -8,12 +8,12 @@ A step: the median time between two steps' lines. The price: the median of the p
 at most 2 % of the step. Both builds give the same weights.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness import script
+from harness.figures import Fault, median
 from harness.run import undisturbed
 from harness.workplace import ROOT, Workplace
 
@@ -49,24 +49,7 @@ def measure(figures, options, bins):
     return steps, equal
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="tools/bench price", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
-    parser.add_argument("--pairs", type=int, default=7, help="of runs (7)")
-    parser.add_argument("--steps", type=int, default=40, help="of a run (40)")
-    parser.add_argument("--model", default="15m", help="15m, small or tiny (15m)")
-    parser.add_argument("--strategy", default="ddp", help="troupe.strategy (ddp)")
-    parser.add_argument("--world", type=int, default=2, help="ranks (2)")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds that a run may take (180)")
-    options = parser.parse_args()
-    figures = Figures("price", options.json)
-    try:
-        bins = {name: build(name, recovery) for name, recovery in BUILDS.items()}
-        steps, equal = measure(figures, options, bins)
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
+def report(figures, steps, equal):
     percent = [(a / b - 1) * 100 for a, b in zip(steps["with"], steps["without"])]
     for name in BUILDS:
         figures.add(f"a step {name} recovery", median(steps[name]), "ms")
@@ -76,7 +59,19 @@ def main():
     figures.add("price of recovery, largest of a pair", max(percent), "%")
     figures.bar(f"at most {BAR_PERCENT:.0f} % of the step", median(percent) <= BAR_PERCENT)
     figures.bar("both builds give the same weights", equal)
-    return figures.finish()
+
+
+def main():
+    parser = script.parser("tools/bench price", __doc__)
+    parser.add_argument("--pairs", type=int, default=7, help="of runs (7)")
+    parser.add_argument("--steps", type=int, default=40, help="of a run (40)")
+    parser.add_argument("--model", default="15m", help="15m, small or tiny (15m)")
+    parser.add_argument("--strategy", default="ddp", help="troupe.strategy (ddp)")
+    parser.add_argument("--world", type=int, default=2, help="ranks (2)")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds that a run may take (180)")
+    options = parser.parse_args()
+    return script.run("price", options, lambda figures: report(figures, *measure(
+        figures, options, {name: build(name, recovery) for name, recovery in BUILDS.items()})))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ events.jsonl says of its parts. Bars: p50 at most 300 ms without, 120 ms with a 
 than 1 s; no step lost, at most one computed again; the undisturbed run's weights.
 """
 
-import argparse
 import json
 import sys
 
-from harness import results
-from harness.figures import BAR_NOT_MET, Fault, Figures, median, percentile
+from harness import results, script
+from harness.figures import Fault, median, percentile
 from harness.killer import RECOVERY_TIMEOUT_S, Killer
 from harness.run import Run, undisturbed
 from harness.workplace import Workplace, build
@@ -104,9 +103,7 @@ def report_parts(figures, what, recovered):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tools/bench recovery", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser = script.parser("tools/bench recovery", __doc__)
     parser.add_argument("--kills", type=int, default=20, help="of each kind of run (20)")
     parser.add_argument("--seed", type=int, default=1, help="of victims and moments (1)")
     parser.add_argument("--spares", default="0,1", help="troupe.spares of the runs (0,1)")
@@ -116,15 +113,13 @@ def main():
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a run may take to end (300)")
     parser.add_argument("--keep", action="store_true", help="keep the folders with the runs")
     options = parser.parse_args()
-    figures = Figures("recovery", options.json)
-    try:
+
+    def all_spares(figures):
         bin_folder = build("troupe")
         for spares in options.spares.split(","):
             measure(figures, bin_folder, options, int(spares))
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("recovery", options, all_spares)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ import socket
 import sys
 import time
 
-from harness import processes
+from harness import processes, script
 from harness.cluster import Cluster
-from harness.figures import BAR_NOT_MET, Fault, Figures, percentile
+from harness.figures import Fault, percentile
 from harness.workplace import Workplace, build
 
 LIMIT_S = 5
@@ -107,13 +107,14 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    figures = Figures("strangers", options.json)
-    try:
-        measure(figures, options, build("troupe"))
-    except (Fault, OSError) as fault:
-        print(f"bench strangers: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    def meet(figures):
+        try:
+            measure(figures, options, build("troupe"))
+        except OSError as error:  # of a stranger's connection
+            raise Fault(str(error)) from error
+
+    return script.run("strangers", options, meet, said_by="bench strangers")
 
 
 if __name__ == "__main__":

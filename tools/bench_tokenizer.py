@@ -11,15 +11,14 @@ ids are compared, speed is not measured. The peer comes from PyPI (tools/peers/r
 brings it with); that it cannot be had is a failure.
 """
 
-import argparse
 import json
 import os
 import random
 import sys
 
-from harness import peers
+from harness import peers, script
 from harness.commands import output_of
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness.figures import median
 from harness.texts import documents, english_like
 from harness.workplace import ROOT, Workplace, build
 
@@ -122,23 +121,19 @@ def versions(python):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tools/bench tokenizer", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser = script.parser("tools/bench tokenizer", __doc__)
     parser.add_argument("--repeats", type=int, default=5, help="passes of each kind (5)")
     parser.add_argument("--data", default=os.path.join(ROOT, "../shared/data"), help="where tokenizers and texts lie")
     options = parser.parse_args()
-    figures = Figures("tokenizer", options.json)
-    try:
+
+    def compare(figures):
         python = peers.python(figures)
         bin_folder = build("bench_tokenizer")
         with Workplace() as place:
             figures.note(f"one thread each; {versions(python)}")
             measure(figures, place, python, bin_folder, options)
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("tokenizer", options, compare)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ of consecutive steps, after 3 for warming up. --set changes the runs' settings, 
 import argparse
 import sys
 
-from harness import training
-from harness.figures import BAR_NOT_MET, Fault, Figures, median
+from harness import script, training
+from harness.figures import median
 from harness.limits import better, product_limits
 from harness.run import Run
 from harness.training import LENGTH, NAMES, ROWS, WARM_UP
@@ -236,9 +236,7 @@ def parts(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tools/bench train", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser = script.parser("tools/bench train", __doc__)
     parser.add_argument("--only", type=parts, default=PARTS, help="these parts, with commas between them")
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     parser.add_argument("--repeats", type=int, default=5, help="starts (5)")
@@ -246,16 +244,14 @@ def main():
     parser.add_argument("--set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="a setting of the runs")
     options = parser.parse_args()
     options.set = dict(options.set)
-    figures = Figures("train", options.json)
-    try:
+
+    def measure(figures):
         bench = Bench(figures, options, build("troupe", "bench_products"))
         for part in PARTS:
             if part in options.only:
                 getattr(bench, part)()
-    except Fault as fault:
-        print(f"bench: {fault}", file=sys.stderr)
-        return BAR_NOT_MET
-    return figures.finish()
+
+    return script.run("train", options, measure)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,12 @@ def _install(figures, venv, requirements, commands):
         file.write(wanted + "\n")
 
 
+def arguments():
+    """Whether into_namespaces() has started this program, and its own arguments."""
+    given = sys.argv[1:]
+    return (True, given[1:]) if given[:1] == [INSIDE] else (False, given)
+
+
 def into_namespaces(program, arguments):
     """Becomes this program in namespaces of its own: no network but loopback (Ray listens on the
     machine's address otherwise), and processes that end with it."""

@@ -1,0 +1,26 @@
+"""What every script that measures has around its measurement: `--json`, figures, the exit code."""
+
+import argparse
+import sys
+
+from .figures import BAR_NOT_MET, Fault, Figures
+
+
+def parser(program, text):
+    """Arguments of `program`, of which `text` is the help as it stands, with --json."""
+    made = argparse.ArgumentParser(prog=program, description=text,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    return made
+
+
+def run(name, options, measure, said_by="bench"):
+    """measure(figures) with figures of that name, as `options.json` wants them. Returns the exit code: 0 all
+    bars met, 7 not, or a Fault, which it tells on standard error as `said_by`."""
+    figures = Figures(name, options.json)
+    try:
+        measure(figures)
+    except Fault as fault:
+        print(f"{said_by}: {fault}", file=sys.stderr)
+        return BAR_NOT_MET
+    return figures.finish()
