@@ -1,6 +1,7 @@
 // Times the CPU communicator with forked ranks: "name value unit" lines on standard output.
 //
 //   bench_collective [MIB]      size of the large operations, 64 by default
+//   bench_collective sizes      4 KiB to 1 MiB, through the link and in place
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,6 +19,8 @@
 #include <cstring>
 #include <functional>
 #include <iterator>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/collective/cpu_communicator.h"
@@ -49,7 +52,8 @@ void must(const Status& status) {
 
 // Forks a process per rank; rank 0's return value comes back. pin: rank r on core r.
 double with_ranks(const std::vector<int>& nodes, Duration spin, bool pin,
-                  const std::function<double(Communicator&)>& body) {
+                  const std::function<double(Communicator&)>& body,
+                  std::optional<std::size_t> in_place_bytes = std::nullopt) {
   auto links = make_local_links(nodes).value();
   memory::Segment shared = memory::Segment::create("bench-result", 4096).value();
   std::vector<pid_t> children;
@@ -68,6 +72,7 @@ double with_ranks(const std::vector<int>& nodes, Duration spin, bool pin,
       options.rank = static_cast<int>(r);
       options.world_size = static_cast<int>(nodes.size());
       options.spin = spin;
+      options.in_place_bytes = in_place_bytes;
       auto c = make_cpu_communicator(options, std::move(mine)).value();
       const double result = body(*c);
       must(c->barrier());
@@ -176,6 +181,65 @@ void latency(const char* name, const std::vector<int>& nodes, Duration spin, boo
   std::fflush(stdout);
 }
 
+// Operations on a rank's own memory and on registered memory in turns, so that both meet the same
+// machine: what in_place_from() (cpu_communicator.cpp) is set by.
+void by_size(const std::string& name, const std::vector<int>& nodes, Duration spin,
+             const std::function<Status(Communicator&, std::span<float>)>& operation) {
+  for (std::size_t bytes = 4096; bytes <= 1u << 20; bytes *= 2) {
+    const int rounds = static_cast<int>(std::clamp<std::size_t>((4u << 20) / bytes, 8, 200));
+    // Ranks tell one figure at a time; both are taken each time.
+    for (const bool registered : {false, true}) {
+      const auto body = [&](Communicator& c) {
+        const Buffer own(c, bytes / sizeof(float), false), shared(c, bytes / sizeof(float), true);
+        std::vector<double> times[2];
+        for (int block = 0; block < 2 * kRepeats; ++block) {
+          const Buffer& buffer = block % 2 == 0 ? own : shared;
+          must(c.barrier());
+          times[block % 2].push_back(seconds_of([&] {
+            for (int i = 0; i < rounds; ++i) must(operation(c, buffer.floats()));
+          }));
+        }
+        return median(times[registered ? 1 : 0]) / rounds;
+      };
+      const double time = with_ranks(nodes, spin, spin > Duration{0}, body, 1);
+      std::printf("%s_%zu_KiB_%s %.2f us\n", name.c_str(), bytes >> 10,
+                  registered ? "in_place" : "link", time * 1e6);
+      std::fflush(stdout);
+    }
+  }
+}
+
+void sizes() {
+  const auto all_reduce = [](Communicator& c, std::span<float> whole) {
+    return c.all_reduce(whole, ReduceOp::kMax);
+  };
+  const auto counts_of = [](Communicator& c, std::span<float> whole) {
+    const auto world = static_cast<std::size_t>(c.world_size());
+    return std::vector<std::size_t>(world, whole.size() / world);
+  };
+  const auto shard = [](Communicator& c, std::span<float> whole) {
+    const std::size_t count = whole.size() / static_cast<std::size_t>(c.world_size());
+    return whole.subspan(static_cast<std::size_t>(c.rank()) * count, count);
+  };
+  const auto reduce_scatter = [=](Communicator& c, std::span<float> whole) {
+    return c.reduce_scatter(std::span<const float>(whole), shard(c, whole), counts_of(c, whole),
+                            ReduceOp::kMax);
+  };
+  const auto all_gather = [=](Communicator& c, std::span<float> whole) {
+    return c.all_gather(std::span<const float>(shard(c, whole)), whole, counts_of(c, whole));
+  };
+  constexpr auto kSpin = std::chrono::milliseconds(10);
+  const auto every = [&](const char* operation, const auto& body) {
+    const std::string name = operation;
+    by_size(name + "_2_ranks_spin", {0, 0}, kSpin, body);
+    by_size(name + "_2_ranks", {0, 0}, Duration{0}, body);
+    by_size(name + "_4_ranks", {0, 0, 0, 0}, Duration{0}, body);
+  };
+  every("all_reduce", all_reduce);
+  every("reduce_scatter", reduce_scatter);
+  every("all_gather", all_gather);
+}
+
 // What the memory allows: two processes that add their halves and write the sum into both buffers,
 // with nothing around it.
 void naive_exchange(std::size_t count) {
@@ -265,9 +329,13 @@ void memcpy_rate(std::size_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "sizes") == 0) {
+    sizes();
+    return 0;
+  }
   const long mib = argc > 1 ? std::atol(argv[1]) : 64;
   if (mib < 1 || mib > 1024) {
-    std::fprintf(stderr, "usage: bench_collective [MIB, 1 to 1024]\n");
+    std::fprintf(stderr, "usage: bench_collective [MIB, 1 to 1024 | sizes]\n");
     return 2;
   }
   const auto count = static_cast<std::size_t>(mib) * (1 << 20) / sizeof(float);

@@ -19,9 +19,26 @@ namespace {
 // Up to here an all-reduce sends everything to everybody and each rank sums: one message's latency
 // instead of two. Same tree, same bits.
 constexpr std::size_t kSmallBytes = 4096;
-// From here on memory that all ranks have registered is read in place; below that, copying through
-// the link costs less than the second message, which says that all have read.
-constexpr std::size_t kInPlaceBytes = 8u << 10;
+
+// From how many bytes on memory that all ranks have registered is read in place. Below, copying
+// through the link costs less than the messages more, which say that a sum is there and that all
+// have read; those cost a rank that sleeps a wake-up, a rank that spins next to nothing. In
+// microseconds, through the link and in place (`bench_collective sizes`; two ranks, and four on two
+// cores):
+//
+//                          16 KiB     64 KiB    128 KiB    256 KiB    512 KiB      1 MiB
+//   all-reduce, spinning  2.0  2.3   5.9  6.5    11  11     18  18     34  27     65  49
+//   reduce-scatter        1.7  1.6   4.9  4.3     9   8     14  12     26  19     48  37
+//   all-gather            0.8  0.8   1.9  1.3   3.4 1.9    6.3 3.2     13   7     30  17
+//   all-reduce, sleeping   64   93    53   82    54  78     58  75     85  75    119  98
+//   reduce-scatter         30   58    29   48    27  50     36  46     56  49     80  79
+//   all-gather             29   62    24   50    25  49     28  49     47  54    119  67
+//   all-reduce, of four    76  112    88  116   115 133    168 173    229 221    417 307
+//   all-gather, of four    40   74    45   77    52  82     66  85     94 100    149 132
+std::size_t in_place_from(Operation operation, bool spins) {
+  if (!spins) return 512u << 10;
+  return operation == Operation::kAllReduce ? 128u << 10 : 16u << 10;
+}
 
 // What a communicator and its subgroups have in common.
 struct Shared {
@@ -133,8 +150,12 @@ Status CpuCommunicator::begin(Operation operation, std::size_t count, std::size_
   header.op = static_cast<std::uint8_t>(op);
   header.root = static_cast<std::uint32_t>(root);
   const std::size_t bytes = count * size_of(type);
-  // All ranks come to the same answer: whether memory is registered is the same on all of them.
-  if (whole != nullptr && bytes >= kInPlaceBytes && group_.on_one_node)
+  // All ranks come to the same answer: whether memory is registered, and whether ranks spin, is the
+  // same on all of them.
+  const CommunicatorOptions& options = shared_->options;
+  const std::size_t from =
+      options.in_place_bytes.value_or(in_place_from(operation, options.spin > Duration::zero()));
+  if (whole != nullptr && bytes >= from && group_.on_one_node)
     header.place = engine_.registered().place_of(whole, bytes);
   in_place_ = header.place != 0;
   Status status = engine_.begin(header, group_);

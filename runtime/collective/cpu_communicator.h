@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct CommunicatorOptions {
   // How long a waiting rank spins before it sleeps. Zero unless every rank on the node has a core
   // to itself: two ranks that spin on one core cost milliseconds per operation.
   Duration spin{0};
+  // From how many bytes on an operation reads registered memory in place, the same on every rank of
+  // a node; unset: what was measured, for ranks that spin and ranks that sleep.
+  std::optional<std::size_t> in_place_bytes;
   // For forming the communicator, and for each operation without its own deadline.
   Duration default_timeout = std::chrono::seconds(60);
 };

@@ -214,6 +214,58 @@ TEST_CASE("registered buffers: the formula's bytes, next to none of them through
   });
 }
 
+TEST_CASE(
+    "registered buffers: small ones through links, for ranks that sleep more than for others") {
+  using Bytes = std::size_t;
+  const auto read_by_rank_0 = [](Duration spin, Operation operation, Bytes bytes) {
+    auto links = make_local_links({0, 0}).value();
+    std::array<std::uint64_t, 2> read{};
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        CommunicatorOptions options = options_for(rank, 2);
+        options.spin = spin;
+        options.in_place_bytes.reset();
+        auto c = make_cpu_communicator(options, std::move(links[static_cast<Bytes>(rank)])).value();
+        auto segment = segment_of(bytes);
+        CHECK(c->register_segment(segment).ok());
+        const auto all = elements<float>(segment, 0, bytes / sizeof(float));
+        const auto half = all.size() / 2;
+        const auto mine = all.subspan(static_cast<Bytes>(rank) * half, half);
+        const std::vector<Bytes> counts(2, half);
+        if (operation == Operation::kAllReduce) {
+          CHECK(c->all_reduce(all).ok());
+        } else if (operation == Operation::kReduceScatter) {
+          CHECK(c->reduce_scatter(std::span<const float>(all), mine, counts).ok());
+        } else {
+          CHECK(c->all_gather(std::span<const float>(mine), all, counts).ok());
+        }
+        read[static_cast<Bytes>(rank)] = read_in_place(*c);
+      });
+    }
+    for (auto& rank : ranks) rank.join();
+    CHECK(read[0] == read[1]);
+    return read[0];
+  };
+  struct Row {
+    Duration spin;
+    Operation operation;
+    Bytes from;
+  };
+  for (const auto& [spin, operation, from] :
+       {Row{milliseconds(0), Operation::kAllReduce, 512u << 10},
+        Row{milliseconds(0), Operation::kReduceScatter, 512u << 10},
+        Row{milliseconds(0), Operation::kAllGather, 512u << 10},
+        Row{milliseconds(1), Operation::kAllReduce, 128u << 10},
+        Row{milliseconds(1), Operation::kReduceScatter, 16u << 10},
+        Row{milliseconds(1), Operation::kAllGather, 16u << 10}}) {
+    CAPTURE(operation_name(operation));
+    CAPTURE(from);
+    CHECK(read_by_rank_0(spin, operation, from - 8) == 0);
+    CHECK(read_by_rank_0(spin, operation, from) > 0);
+  }
+}
+
 TEST_CASE("registered on one rank and not on the other: both are named, nobody hangs") {
   std::atomic<int> named{0};
   run_threads({0, 0}, [&](Communicator& c) {

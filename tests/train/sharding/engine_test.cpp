@@ -204,9 +204,13 @@ Outcome train(Setting setting) {
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      auto communicator = collective::make_cpu_communicator(
-          {.rank = static_cast<int>(rank), .world_size = static_cast<int>(world), .generation = 1},
-          std::move(links[rank]));
+      auto communicator =
+          collective::make_cpu_communicator({.rank = static_cast<int>(rank),
+                                             .world_size = static_cast<int>(world),
+                                             .generation = 1,
+                                             // A model this small would be read in place by nobody.
+                                             .in_place_bytes = 8u << 10},
+                                            std::move(links[rank]));
       Rank trainer(setting, static_cast<int>(rank));
       outcomes[rank] = trainer.train(**communicator);
     });
