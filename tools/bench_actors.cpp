@@ -429,7 +429,7 @@ void bench_calls(Cluster& cluster, const Options& options, Report& report) {
 
   // While another caller has a road that may not spin, nobody spins: the spinning one is alone.
   Rounds raw_spins, spins, raw_futexes, no_spins, sockets, raw_tcps, tcps;
-  std::vector<double> asyncs, socket_asyncs, tcp_asyncs, copies, larges;
+  std::vector<double> asyncs, socket_asyncs, tcp_asyncs, copies, larges, tcp_larges;
   {
     const auto handle = spin.warm(id, Way::kSpin);
     for (int i = 0; i < options.repeats; ++i) {
@@ -452,6 +452,7 @@ void bench_calls(Cluster& cluster, const Options& options, Report& report) {
     tcps.add(sync_calls(tcp_handle, options.calls / 4));
     socket_asyncs.push_back(async_calls(socket_handle, options.calls * 2, 1000));
     tcp_asyncs.push_back(async_calls(tcp_handle, options.calls * 2, 1000));
+    tcp_larges.push_back(large_calls(tcp_handle, 500));
   }
   const auto sync = [&](const std::string& name, const Rounds& rounds) {
     report.add(name + " p50", median(rounds.p50), "us");
@@ -472,6 +473,7 @@ void bench_calls(Cluster& cluster, const Options& options, Report& report) {
   report.add("async calls 1 to 1, TCP loopback", median(tcp_asyncs), "1/s");
   report.add("raw copies of 1 MiB", median(copies), "1/s");
   report.add("sync calls with a 1 MiB argument", median(larges), "1/s");
+  report.add("sync calls with a 1 MiB argument, TCP loopback", median(tcp_larges), "1/s");
 }
 
 void bench_lives(Cluster& cluster, const Options& options, Report& report) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/base/near_socket.h"
 #include "runtime/collective/tcp_link.h"
 #include "runtime/memory/unix_socket.h"
 

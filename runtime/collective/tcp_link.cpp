@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
+
+#include "runtime/base/near_socket.h"
 
 namespace troupe::collective {
 namespace {
@@ -25,24 +26,6 @@ void set_option(int socket, int level, int option, int value) {
 
 }  // namespace
 
-bool within_machine(int socket) {
-  sockaddr_storage mine{}, theirs{};
-  socklen_t my_size = sizeof mine, their_size = sizeof theirs;
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&mine), &my_size) != 0 ||
-      ::getpeername(socket, reinterpret_cast<sockaddr*>(&theirs), &their_size) != 0 ||
-      mine.ss_family != theirs.ss_family)
-    return false;
-  if (mine.ss_family == AF_INET)
-    return reinterpret_cast<const sockaddr_in&>(mine).sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in&>(theirs).sin_addr.s_addr;
-  if (mine.ss_family == AF_INET6)
-    return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(mine).sin6_addr,
-                       &reinterpret_cast<const sockaddr_in6&>(theirs).sin6_addr,
-                       sizeof(in6_addr)) == 0;
-  // A relay that encrypts, for one.
-  return false;
-}
-
 TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_(near) {
   const int fd = socket_.get();
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -52,13 +35,7 @@ TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 3);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  if (near_) {
-    // Nothing is lost or shared within a machine, and there is no rate to be found out. Where the
-    // system's algorithm paces (BBR), it lets the sender sleep between packets that the receiver
-    // would take at once. Everybody may choose Reno, and every kernel has it.
-    constexpr std::string_view kAlgorithm = "reno";
-    (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kAlgorithm.data(), kAlgorithm.size());
-  }
+  if (near_) end_pacing(fd);
   // The sizes of the socket's buffers are the kernel's affair: what may be asked for ends at some
   // 200 KiB on an untouched system, what it grows to by itself at megabytes.
   capacity_ = kChunksBuffered * (kChunkBytes + kStreamAlignment);

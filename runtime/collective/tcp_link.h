@@ -13,9 +13,6 @@
 
 namespace troupe::collective {
 
-// Whether a connected socket has the same address at both ends: they are on one machine.
-bool within_machine(int socket);
-
 class TcpLink final : public Link {
  public:
   // Takes a connected stream socket on which nothing is under way. near: both ends are on one

@@ -141,6 +141,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   void connected() {
     phase_ = "waiting for its answer";
+    set_near_options(socket_.get());
     if (is_encrypted(token_.security(), addresses_[next_])) return begin_tls();
     if (!send(handshake_.hello())) return;
     loop_.watch_readable(socket_.get(), [self = shared_from_this()] { self->on_readable(); });

@@ -177,6 +177,7 @@ class SocketListener final : public Listener {
       return;
     }
     set_stream_options(socket.get(), from.family());
+    set_near_options(socket.get());
     if (pending_.size() >= options_.handshakes_max) drop(pending_.begin());
     const auto entry =
         pending_.emplace(pending_.end(), token_, random_, is_encrypted(token_.security(), from));

@@ -15,6 +15,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/near_socket.h"
 
 namespace troupe::net {
 namespace {
@@ -138,6 +139,10 @@ void set_stream_options(int fd, int family) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+}
+
+void set_near_options(int fd) {
+  if (within_machine(fd)) end_pacing(fd);
 }
 
 void set_low_water(int fd, std::size_t bytes) {

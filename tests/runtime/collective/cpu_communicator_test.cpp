@@ -12,7 +12,7 @@
 #include <thread>
 #include <tuple>
 
-#include "runtime/collective/tcp_link.h"
+#include "runtime/base/near_socket.h"
 #include "runtime/memory/segment.h"
 #include "tests/runtime/collective/conformance.h"
 #include "tests/runtime/collective/killed_rank.h"

@@ -1,10 +1,14 @@
 #include "runtime/net/transport.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <optional>
 
+#include "runtime/base/near_socket.h"
 #include "runtime/net/connection.h"
 #include "tests/runtime/net/support.h"
 
@@ -80,6 +84,33 @@ TEST_CASE("connect, authenticate and name a target, over TCP and over the local 
     CHECK((::fcntl(socket->get(), F_GETFL) & O_NONBLOCK) == 0);
     CHECK((::fcntl(socket->get(), F_GETFD) & FD_CLOEXEC) != 0);
     check_joined(*socket, accepted.socket);
+  }
+}
+
+std::string algorithm_of(const UniqueFd& socket) {
+  std::array<char, 32> name{};
+  socklen_t size = name.size() - 1;
+  REQUIRE(::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) == 0);
+  return name.data();
+}
+
+// 127.0.0.2 is reached from 127.0.0.1: addresses as between machines.
+TEST_CASE(
+    "a connection within the machine is not paced, one between machines is as the system wants") {
+  const std::string systems = algorithm_of(UniqueFd(::socket(AF_INET, SOCK_STREAM, 0)));
+  if (systems == "reno")
+    MESSAGE("on this system there is nothing to choose: it has Reno everywhere");
+  for (const bool near : {true, false}) {
+    ListenOptions options = loopback();
+    if (!near) options.host = "127.0.0.2";
+    Server server(options);
+    auto socket = connect_blocking(server.address, "head", kToken, patience());
+    REQUIRE_MESSAGE(socket.ok(), socket.status().to_string());
+    const AcceptedSocket accepted = server.accepted.get();
+    CHECK(within_machine(socket->get()) == near);
+    CHECK(within_machine(accepted.socket.get()) == near);
+    CHECK(algorithm_of(*socket) == (near ? "reno" : systems));
+    CHECK(algorithm_of(accepted.socket) == (near ? "reno" : systems));
   }
 }
 
