@@ -6,7 +6,7 @@
 Parts: a (model A in fp32, one thread: the step, its memory, oneDNN's products alone), operators (what
 the step is made of), bf16, models (B, GPT-2 124 M), masked (instruction rows with 80 % of the tokens
 masked), ranks (two threads, two ranks under ddp, fsdp, zero3), start (command to the first step
-begun), wire (bytes between two simulated nodes; root, iproute2).
+begun), wire (bytes between two simulated nodes under ddp, zero1, zero2, zero3 and hsdp; root, iproute2).
 
 Model A is a Llama of 15.19 M parameters (288/768, 6 layers, 6 heads, vocabulary 32,000, tied), B one
 of 71 M (576/1,536, 12 layers, 9 heads on 3, 49,152, tied); weights and texts are random. 4 × 256
@@ -22,7 +22,7 @@ from harness.figures import median
 from harness.limits import better, product_limits
 from harness.run import Run
 from harness.training import LENGTH, NAMES, ROWS, WARM_UP
-from harness.two_nodes import TwoNodes, sent_by_formula
+from harness.two_nodes import TwoNodes, planned
 from harness.workplace import Workplace, build
 
 PARTS = ("a", "operators", "bf16", "models", "masked", "ranks", "start", "wire")
@@ -195,29 +195,42 @@ class Bench:
 
     def wire(self):
         """2 ranks on a node, then 4 on two: what the cable carries in a step, and what the strategy's
-        formula says. A rank sends each of the others its part, so that of what it sends, 2 of 3
-        parts leave the node."""
+        formula says. The steps of zero1, zero2 and hsdp (shards within the nodes) are not timed."""
         for strategy in ("ddp", "zero3"):
             alone = self.run(troupe__workers=2, troupe__strategy=strategy)
-            with TwoNodes() as nodes, Workplace() as place:
-                chosen = training.settings(place, "A", self.options.steps, troupe__workers=4, troupe__strategy=strategy)
-                chosen.update(self.options.set)
-                formula = sent_by_formula(place, self.bin, chosen)
-                # What a short run sends besides its steps, a long one does, too.
-                short = {**chosen, "max_steps": WARM_UP}
-                _, beginning = nodes.train(place, self.bin, f"short-{strategy}", short)
-                run, whole = nodes.train(place, self.bin, f"wire-{strategy}", chosen)
-            wire = (whole - beginning) / self.options.steps
-            expected = formula * 4 * 2 / 3
-            off = 100 * (wire / expected - 1)
-            mib = 1 << 20
             self.figures.add(f"A, {strategy}, 2 ranks on 1 node: step", alone.step_ms, "ms")
+            run = self.cable(strategy, WARM_UP, WARM_UP + self.options.steps)
             self.figures.add(f"A, {strategy}, 4 ranks on 2 nodes: step", median(run.intervals(WARM_UP)) * 1e3, "ms")
-            self.figures.add(f"A, {strategy}: a rank sends in a step, by the formula", formula / mib, "MiB")
-            self.figures.add(f"A, {strategy}: of all ranks, between the nodes", expected / mib, "MiB")
-            self.figures.add(f"A, {strategy}: on the cable in a step, both ways", wire / mib, "MiB")
-            self.figures.bar(f"A, {strategy}: the formula's bytes within {WIRE_PERCENT:.0f} % ({off:+.2f} %)",
-                             abs(off) <= WIRE_PERCENT)
+        for strategy in ("zero1", "zero2"):
+            self.cable(strategy, 1, 3)
+        self.cable("hsdp", 1, 3, troupe__mesh="2,2")
+
+    def cable(self, strategy, first, last, **more):
+        """Bytes on the cable in the steps behind `first`, of the run that goes on to `last`. Returns that run."""
+        with TwoNodes() as nodes, Workplace() as place:
+            chosen = training.settings(place, "A", 0, troupe__workers=4, troupe__strategy=strategy, **more)
+            chosen.update(self.options.set)
+            plan = planned(place, self.bin, {**chosen, "max_steps": last})
+            # What a short run sends besides its steps, a long one does, too.
+            _, beginning = nodes.train(place, self.bin, f"short-{strategy}", {**chosen, "max_steps": first})
+            run, whole = nodes.train(place, self.bin, f"wire-{strategy}", {**chosen, "max_steps": last})
+        wire = (whole - beginning) / (last - first)
+        formula = plan["sent_formula_bytes"]
+        if strategy == "hsdp":
+            # Of what a rank sends, the sums over replicas alone leave its node: half of its shard's gradients
+            # for the other one to sum, the sums of the other half; 4 bytes each. A shard's state is 16 an element.
+            expected = 4 * plan["state_formula_bytes"] / 16 * 4
+        else:
+            # A rank sends each of the others its part: 2 of 3 parts leave the node.
+            expected = formula * 4 * 2 / 3
+        off = 100 * (wire / expected - 1)
+        mib = 1 << 20
+        self.figures.add(f"A, {strategy}: a rank sends in a step, by the formula", formula / mib, "MiB")
+        self.figures.add(f"A, {strategy}: of all ranks, between the nodes", expected / mib, "MiB")
+        self.figures.add(f"A, {strategy}: on the cable in a step, both ways", wire / mib, "MiB")
+        self.figures.bar(f"A, {strategy}: the formula's bytes within {WIRE_PERCENT:.0f} % ({off:+.2f} %)",
+                         abs(off) <= WIRE_PERCENT)
+        return run
 
 
 def pair(text):

@@ -86,13 +86,13 @@ class TwoNodes:
         return first, self.bytes_on_cable() - before
 
 
-def sent_by_formula(place, bin_folder, chosen):
-    """Bytes that a rank sends in a step, by the textbook's formula (`troupe plan`)."""
+def planned(place, bin_folder, chosen):
+    """What `troupe plan` says of the strategy that is chosen: among others `sent_formula_bytes`, which a
+    rank sends in a step, and `state_formula_bytes`, by the textbook's formulas."""
     command = [os.path.join(bin_folder, "troupe"), "plan", "--json"]
     command += [f"{key}={value}" for key, value in chosen.items()]
     told = output_of(command, "troupe plan", 60, place.environment())
-    rows = [row for row in _objects(json.loads(told)) if row.get("configured")]
-    return rows[0]["sent_formula_bytes"]
+    return next(row for row in _objects(json.loads(told)) if row.get("configured"))
 
 
 def _objects(value):
