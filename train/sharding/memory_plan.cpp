@@ -88,6 +88,11 @@ std::int64_t workspace_bytes(const PlanRequest& request) {
          request.save_buffer_bytes;
 }
 
+// Of the optimizer: a word for every chunk, that says whether it is updated (train/transaction).
+std::int64_t mark_bytes(const RankLayout& rank) {
+  return ShardedOptimizer::chunk_count(rank) * static_cast<std::int64_t>(sizeof(std::uint64_t));
+}
+
 // A ring each way with every peer of the machine. Each is mapped twice by both ends, so that half
 // of it is this rank's.
 std::int64_t ring_bytes(const PlanRequest& request) {
@@ -139,7 +144,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
   plan.activations = static_cast<std::int64_t>(
       Activations::bytes_needed(request.model, activation_options(request)));
-  plan.workspaces = workspace_bytes(request);
+  plan.workspaces = workspace_bytes(request) + mark_bytes(rank);
   plan.rings = ring_bytes(request);
   plan.dataset = request.dataset_bytes;
   plan.runtime = runtime_bytes(request);

@@ -123,8 +123,11 @@ TEST_CASE("what grows with batch, threads and data") {
   CHECK(plan_memory(more).activations > plan.activations);
   more = base;
   more.threads = 2;
-  CHECK(plan_memory(more).workspaces == 2 * plan.workspaces);
+  const std::int64_t of_a_thread = plan_memory(more).workspaces - plan.workspaces;
+  CHECK(of_a_thread > 0);
   CHECK(plan_memory(more).runtime > plan.runtime);
+  more.threads = 3;
+  CHECK(plan_memory(more).workspaces == plan.workspaces + 2 * of_a_thread);
   more = base;
   more.staging_bytes = 5000;
   CHECK(plan_memory(more).workspaces == plan.workspaces + 5000);
@@ -135,6 +138,22 @@ TEST_CASE("what grows with batch, threads and data") {
   more.activations.recompute = Recompute::kNothing;
   CHECK(plan_memory(more).activations > plan.activations);
   CHECK(plan.total() == plan.state() + plan.gathered + plan.activations + plan.rest());
+}
+
+TEST_CASE("the optimizer's marks: a word for every chunk that a rank updates") {
+  // What is there besides the threads' own: 8 bytes for 1,024 elements.
+  const auto marks = [](const PlanRequest& one) {
+    PlanRequest two = one;
+    two.threads = 2;
+    return 2 * plan_memory(one).workspaces - plan_memory(two).workspaces;
+  };
+  const auto elements = [](const PlanRequest& of) {
+    return plan_memory(of).optimizer / 2 / static_cast<std::int64_t>(sizeof(float));
+  };
+  const PlanRequest whole = request(Strategy::kDdp, 2), shared = request(Strategy::kZero1, 2);
+  CHECK(marks(whole) == 8 * (psi() / 1024));
+  CHECK(marks(shared) == 8 * (elements(shared) / 1024));
+  CHECK(marks(shared) < marks(whole));
 }
 
 TEST_CASE("samples that share a row are more keys to attend to, in fp32 hardly") {
