@@ -89,12 +89,12 @@ void AttentionLayer::project(const UnitParameters& unit, const BlockActivations&
   output_.forward(operators_, unit, kept.attention, y, tokens);
 }
 
-void AttentionLayer::backward_attention(const UnitParameters& unit, float* unit_gradient,
+void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
                                         std::int64_t layer, const BatchShape& shape,
                                         const BlockActivations& kept, const Activations& scratch,
                                         const float* dy) const {
   const std::int64_t tokens = shape.tokens(), stride = config_.qkv_width();
-  output_.backward_weight(operators_, unit.arithmetic(), dy, kept.attention, unit_gradient, tokens);
+  output_.backward_weight(operators_, unit.arithmetic(), dy, kept.attention, gradient, tokens);
   output_.backward_input(operators_, unit, dy, scratch.attention_gradient, tokens);
   if (config_.qk_norm && scratch.recomputes_cheap_operators()) place(unit, kept, scratch, tokens);
   const std::int64_t keys = config_.query_width(), values = keys + config_.key_width();
@@ -107,19 +107,19 @@ void AttentionLayer::backward_attention(const UnitParameters& unit, float* unit_
   if (!config_.qk_norm) return;
   const float* rstd = kept.head_rstd;
   operators_.head_norm_backward(dqkv, stride, kept.qkv, stride, unit.vector(query_norm_), rstd,
-                                unit_gradient + query_norm_.offset, tokens,
-                                config_.num_attention_heads, config_.head_dim);
+                                gradient.at(query_norm_), tokens, config_.num_attention_heads,
+                                config_.head_dim);
   operators_.head_norm_backward(dqkv + keys, stride, kept.qkv + keys, stride,
                                 unit.vector(key_norm_), rstd + tokens * config_.num_attention_heads,
-                                unit_gradient + key_norm_.offset, tokens,
-                                config_.num_key_value_heads, config_.head_dim);
+                                gradient.at(key_norm_), tokens, config_.num_key_value_heads,
+                                config_.head_dim);
 }
 
-void AttentionLayer::backward_input(const UnitParameters& unit, float* unit_gradient,
+void AttentionLayer::backward_input(const UnitParameters& unit, const UnitGradient& gradient,
                                     const BlockActivations& kept, const Activations& scratch,
                                     float* dx, std::int64_t tokens) const {
   qkv_.backward_weight(operators_, unit.arithmetic(), scratch.qkv_gradient, kept.attention_input,
-                       unit_gradient, tokens);
+                       gradient, tokens);
   qkv_.backward_input(operators_, unit, scratch.qkv_gradient, dx, tokens);
 }
 

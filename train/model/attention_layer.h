@@ -30,13 +30,18 @@ class AttentionLayer {
 
   // From dy, the gradient of project's result, to scratch.qkv_gradient; adds what dy says of the
   // output's weights.
-  void backward_attention(const UnitParameters& unit, float* unit_gradient, std::int64_t layer,
-                          const BatchShape& shape, const BlockActivations& kept,
+  void backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
+                          std::int64_t layer, const BatchShape& shape, const BlockActivations& kept,
                           const Activations& scratch, const float* dy) const;
   // From scratch.qkv_gradient to dx, the gradient of kept.attention_input, which must be there.
-  void backward_input(const UnitParameters& unit, float* unit_gradient,
+  void backward_input(const UnitParameters& unit, const UnitGradient& gradient,
                       const BlockActivations& kept, const Activations& scratch, float* dx,
                       std::int64_t tokens) const;
+  // What the two write in a fresh gradient.
+  void append_written(std::vector<GradientRange>& ranges) const {
+    qkv_.append_written(ranges);
+    output_.append_written(ranges);
+  }
 
  private:
   AttentionShape attention_shape(const UnitParameters& unit, std::int64_t layer,

@@ -13,7 +13,12 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& lay
       attention_norm_(config, layout, names.attention_norm),
       mlp_norm_(config, layout, names.mlp_norm),
       attention_(config, layout, names, operators),
-      mlp_(config, layout, names, operators) {}
+      mlp_(config, layout, names, operators) {
+  std::vector<GradientRange> written;
+  attention_.append_written(written);
+  mlp_.append_written(written);
+  rest_ = GradientRest(layout, layout.find(names.attention_norm + ".weight")->unit, written);
+}
 
 void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
                            const float* x, float* y, const BlockActivations& kept,
@@ -31,25 +36,26 @@ void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const
   operators_.add(kept.middle, scratch.delta, y, tokens * width_);
 }
 
-void DecoderBlock::backward(const UnitParameters& unit, float* unit_gradient, std::int64_t layer,
-                            const BatchShape& shape, const float* x, const BlockActivations& kept,
-                            const Activations& scratch) const {
+void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& gradient,
+                            std::int64_t layer, const BatchShape& shape, const float* x,
+                            const BlockActivations& kept, const Activations& scratch) const {
   const std::int64_t tokens = shape.tokens();
   float* dy = scratch.stream_gradient;
-  mlp_.backward_contract(unit, unit_gradient, kept, scratch, dy, tokens);
+  rest_.zero(operators_, gradient);
+  mlp_.backward_contract(unit, gradient, kept, scratch, dy, tokens);
   if (!scratch.keeps_everything())
     mlp_norm_.apply(operators_, unit, kept.middle, kept.mlp_statistics, kept.mlp_input, tokens);
-  mlp_.backward_expand(unit, unit_gradient, kept, scratch.delta, tokens);
+  mlp_.backward_expand(unit, gradient, kept, scratch.delta, tokens);
   mlp_norm_.backward(operators_, unit, scratch.delta, kept.middle, kept.mlp_statistics, dy,
-                     unit_gradient, tokens);
+                     gradient, tokens);
 
-  attention_.backward_attention(unit, unit_gradient, layer, shape, kept, scratch, dy);
+  attention_.backward_attention(unit, gradient, layer, shape, kept, scratch, dy);
   if (!scratch.keeps_everything())
     attention_norm_.apply(operators_, unit, x, kept.attention_statistics, kept.attention_input,
                           tokens);
-  attention_.backward_input(unit, unit_gradient, kept, scratch, scratch.delta, tokens);
+  attention_.backward_input(unit, gradient, kept, scratch, scratch.delta, tokens);
   attention_norm_.backward(operators_, unit, scratch.delta, x, kept.attention_statistics, dy,
-                           unit_gradient, tokens);
+                           gradient, tokens);
 }
 
 }  // namespace troupe::train

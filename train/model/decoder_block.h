@@ -7,6 +7,7 @@
 
 #include "train/model/activations.h"
 #include "train/model/attention_layer.h"
+#include "train/model/gradient_rest.h"
 #include "train/model/mlp.h"
 #include "train/model/norm.h"
 
@@ -25,9 +26,8 @@ class DecoderBlock {
                const float* x, float* y, const BlockActivations& kept, const Activations& scratch,
                KvCache* cache) const;
 
-  // scratch.stream_gradient: gradient of y in, of x out. Adds to the unit's gradient buffer.
-  // Destroys kept.mlp_product.
-  void backward(const UnitParameters& unit, float* unit_gradient, std::int64_t layer,
+  // scratch.stream_gradient: gradient of y in, of x out. Destroys kept.mlp_product.
+  void backward(const UnitParameters& unit, const UnitGradient& gradient, std::int64_t layer,
                 const BatchShape& shape, const float* x, const BlockActivations& kept,
                 const Activations& scratch) const;
 
@@ -40,6 +40,7 @@ class DecoderBlock {
   Norm attention_norm_, mlp_norm_;
   AttentionLayer attention_;
   Mlp mlp_;
+  GradientRest rest_;
 };
 
 }  // namespace troupe::train

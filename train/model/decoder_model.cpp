@@ -24,6 +24,9 @@ DecoderModel::DecoderModel(const ModelConfig& config, Operators& operators)
   token_embedding_ = parameter_ref(layout_, names.token_embedding + ".weight");
   if (config_.positions == PositionKind::kLearned)
     position_embedding_ = parameter_ref(layout_, names.position_embedding + ".weight");
+  std::vector<GradientRange> written;
+  head_.append_written(0, written);
+  embedding_rest_ = GradientRest(layout_, 0, written);
 }
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators) {
@@ -61,21 +64,23 @@ Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
   for (std::int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) {
     const int index = block_unit(layer);
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, index, Phase::kBackward));
-    const std::span<float> gradient = TROUPE_TRY(units.gradient(index));
+    const UnitGradient gradient = TROUPE_TRY(units.gradient(index));
     if (activations.recomputes_blocks())
       block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
                      activations.block(layer), activations, nullptr);
-    block_.backward(unit.parameters(), gradient.data(), layer, shape, activations.stream(layer),
+    block_.backward(unit.parameters(), gradient, layer, shape, activations.stream(layer),
                     activations.block(layer), activations);
     TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
   }
-  const std::span<float> gradient = TROUPE_TRY(units.gradient(0));
+  // Rows are added to. With tied embeddings the head, which came first, has written the matrix.
+  const UnitGradient gradient = TROUPE_TRY(units.gradient(0));
+  embedding_rest_.zero(operators_, gradient);
   const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
   operators_.embedding_backward(activations.ids, activations.stream_gradient,
-                                gradient.data() + token_embedding_.offset, tokens, width);
+                                gradient.at(token_embedding_), tokens, width);
   if (config_.positions == PositionKind::kLearned)
     operators_.embedding_backward(activations.positions, activations.stream_gradient,
-                                  gradient.data() + position_embedding_.offset, tokens, width);
+                                  gradient.at(position_embedding_), tokens, width);
   return units.gradient_done(0);
 }
 

@@ -35,6 +35,7 @@ class DecoderModel final : public Model {
   DecoderBlock block_;
   OutputHead head_;
   ParameterRef token_embedding_, position_embedding_;
+  GradientRest embedding_rest_;
 };
 
 }  // namespace troupe::train

@@ -69,7 +69,8 @@ void Linear::backward_input(Operators& operators, const UnitParameters& unit, Ou
 }
 
 void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, OutputGradient dy,
-                             const float* x, float* unit_gradient, std::int64_t rows) const {
+                             const float* x, const UnitGradient& gradient,
+                             std::int64_t rows) const {
   for (const Part& part : weights_) {
     Gemm gemm{.m = part.outputs,
               .n = inputs_,
@@ -80,9 +81,9 @@ void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, Output
               .transpose_a = true,
               .b = x,
               .b_stride = inputs_,
-              .c = unit_gradient + part.parameter.offset,
+              .c = gradient.at(part.parameter),
               .c_stride = weight_stride(part),
-              .accumulate = true,
+              .accumulate = !gradient.fresh,
               .arithmetic = arithmetic};
     if (transposed_) {
       std::swap(gemm.m, gemm.n);
@@ -95,7 +96,12 @@ void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, Output
   TROUPE_CHECK(biases_.empty() || dy.type == DType::kF32);
   for (const Part& part : biases_)
     operators.bias_backward(static_cast<const float*>(dy.from(part.column)), outputs_,
-                            unit_gradient + part.parameter.offset, rows, part.outputs);
+                            gradient.at(part.parameter), rows, part.outputs);
+}
+
+void Linear::append_written(std::vector<GradientRange>& ranges) const {
+  for (const Part& part : weights_)
+    ranges.push_back({part.parameter.offset, part.parameter.offset + part.outputs * inputs_});
 }
 
 }  // namespace troupe::train

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "train/model/gradient_rest.h"
 #include "train/model/parameter_layout.h"
 #include "train/model/unit_access.h"
 #include "train/tensor/dtype.h"
@@ -42,10 +43,14 @@ class Linear {
   // dx = dy·W.
   void backward_input(Operators& operators, const UnitParameters& unit, OutputGradient dy,
                       float* dx, std::int64_t rows) const;
-  // dW += dyᵀ·x and db += Σ dy in the unit's gradient buffer, products in the arithmetic of the
-  // forward pass. Layers with biases take an fp32 dy.
+  // dW += dyᵀ·x and db += Σ dy in the unit's gradient, products in the arithmetic of the forward
+  // pass. In a fresh gradient dW is written, db still added to: the values of adding to zeros, and
+  // its bits but for a sum that is −0 (it underflowed), which norms and AdamW take for 0. Layers
+  // with biases take an fp32 dy.
   void backward_weight(Operators& operators, Arithmetic arithmetic, OutputGradient dy,
-                       const float* x, float* unit_gradient, std::int64_t rows) const;
+                       const float* x, const UnitGradient& gradient, std::int64_t rows) const;
+  // What backward_weight writes in a fresh gradient: all weights.
+  void append_written(std::vector<GradientRange>& ranges) const;
 
  private:
   struct Part {

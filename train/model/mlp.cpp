@@ -24,7 +24,7 @@ void Mlp::contract(const UnitParameters& unit, const BlockActivations& kept, flo
   output_.forward(operators_, unit, kept.mlp_hidden, y, tokens);
 }
 
-void Mlp::backward_contract(const UnitParameters& unit, float* unit_gradient,
+void Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
                             const BlockActivations& kept, const Activations& scratch,
                             const float* dy, std::int64_t tokens) const {
   const std::int64_t width = config_.intermediate_size;
@@ -34,14 +34,13 @@ void Mlp::backward_contract(const UnitParameters& unit, float* unit_gradient,
     operators_.swiglu_backward(kept.mlp_product, scratch.hidden, again, tokens, width);
   else
     operators_.gelu_backward(kept.mlp_product, scratch.hidden, again, tokens * width);
-  output_.backward_weight(operators_, unit.arithmetic(), dy, kept.mlp_hidden, unit_gradient,
-                          tokens);
+  output_.backward_weight(operators_, unit.arithmetic(), dy, kept.mlp_hidden, gradient, tokens);
 }
 
-void Mlp::backward_expand(const UnitParameters& unit, float* unit_gradient,
+void Mlp::backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
                           const BlockActivations& kept, float* dx, std::int64_t tokens) const {
-  inputs_.backward_weight(operators_, unit.arithmetic(), kept.mlp_product, kept.mlp_input,
-                          unit_gradient, tokens);
+  inputs_.backward_weight(operators_, unit.arithmetic(), kept.mlp_product, kept.mlp_input, gradient,
+                          tokens);
   inputs_.backward_input(operators_, unit, kept.mlp_product, dx, tokens);
 }
 

@@ -24,12 +24,17 @@ class Mlp {
                 std::int64_t tokens) const;
 
   // From dy, the gradient of y, to that of mlp_product, which replaces it.
-  void backward_contract(const UnitParameters& unit, float* unit_gradient,
+  void backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
                          const BlockActivations& kept, const Activations& scratch, const float* dy,
                          std::int64_t tokens) const;
   // From there to dx, the gradient of kept.mlp_input, which must be there.
-  void backward_expand(const UnitParameters& unit, float* unit_gradient,
+  void backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
                        const BlockActivations& kept, float* dx, std::int64_t tokens) const;
+  // What the two write in a fresh gradient.
+  void append_written(std::vector<GradientRange>& ranges) const {
+    inputs_.append_written(ranges);
+    output_.append_written(ranges);
+  }
 
  private:
   const ModelConfig& config_;

@@ -28,10 +28,10 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   virtual const ParameterLayout& layout() const = 0;
 
-  // Adds the gradient of Σ losses·scale over the batch to the units' gradients; the caller gives
-  // scale = 1 / (targets of the whole step, all ranks). Units are acquired in forward order (the
-  // head, whose passes are interleaved chunk by chunk, only for its backward pass), then blocks in
-  // reverse.
+  // Puts the gradient of Σ losses·scale over the batch into the units' gradients (UnitGradient says
+  // whether it is added to what is there); the caller gives scale = 1 / (targets of the whole step,
+  // all ranks). Units are acquired in forward order (the head, whose passes are interleaved chunk
+  // by chunk, only for its backward pass), then blocks in reverse.
   virtual Result<LossSum> forward_backward(const MicroBatch& batch, UnitAccess& units,
                                            const Loss& loss, float scale,
                                            Activations& activations) = 0;

@@ -39,14 +39,14 @@ void Norm::apply(Operators& operators, const UnitParameters& unit, const float* 
 }
 
 void Norm::backward(Operators& operators, const UnitParameters& unit, const float* dy,
-                    const float* x, const float* statistics, float* dx, float* unit_gradient,
-                    std::int64_t rows) const {
-  float* dweight = unit_gradient + weight_.offset;
+                    const float* x, const float* statistics, float* dx,
+                    const UnitGradient& gradient, std::int64_t rows) const {
+  float* dweight = gradient.at(weight_);
   if (kind_ == NormKind::kRms)
     operators.rms_norm_backward(dy, x, unit.vector(weight_), statistics, dx, dweight, rows, width_);
   else
     operators.layer_norm_backward(dy, x, unit.vector(weight_), statistics + rows, statistics, dx,
-                                  dweight, unit_gradient + bias_.offset, rows, width_);
+                                  dweight, gradient.at(bias_), rows, width_);
 }
 
 }  // namespace troupe::train

@@ -29,9 +29,10 @@ class Norm {
   // y again, the same bits.
   void apply(Operators& operators, const UnitParameters& unit, const float* x,
              const float* statistics, float* y, std::int64_t rows) const;
-  // Adds to dx and to the unit's gradient.
+  // Adds to dx and to the unit's gradient, whose norm must hold something even if it is fresh.
   void backward(Operators& operators, const UnitParameters& unit, const float* dy, const float* x,
-                const float* statistics, float* dx, float* unit_gradient, std::int64_t rows) const;
+                const float* statistics, float* dx, const UnitGradient& gradient,
+                std::int64_t rows) const;
 
  private:
   NormKind kind_ = NormKind::kRms;

@@ -13,7 +13,17 @@ OutputHead::OutputHead(const ModelConfig& config, const ParameterLayout& layout,
       operators_(operators),
       unit_(static_cast<int>(layout.units().size()) - 1),
       norm_(config, layout, end_names(config).final_norm),
-      output_(layout, {end_names(config).output}, false) {}
+      output_(layout, {end_names(config).output}, false) {
+  std::vector<GradientRange> written;
+  output_unit_ = config.tie_word_embeddings ? 0 : unit_;
+  append_written(unit_, written);
+  rest_ = GradientRest(layout, unit_, written);
+  without_targets_ = GradientRest(layout, output_unit_, {});
+}
+
+void OutputHead::append_written(int unit, std::vector<GradientRange>& ranges) const {
+  if (unit == output_unit_) output_.append_written(ranges);
+}
 
 Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) const {
   const Phase phase = gradient ? Phase::kBackward : Phase::kForward;
@@ -23,9 +33,9 @@ Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) con
     embedding.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, phase)));
   Pass pass(std::move(own), std::move(embedding));
   if (gradient) {
-    pass.norm_gradient = TROUPE_TRY(units.gradient(unit_)).data();
-    pass.output_gradient =
-        config_.tie_word_embeddings ? TROUPE_TRY(units.gradient(0)).data() : pass.norm_gradient;
+    pass.norm_gradient = TROUPE_TRY(units.gradient(unit_));
+    pass.output_gradient = TROUPE_TRY(units.gradient(output_unit_));
+    rest_.zero(operators_, pass.norm_gradient);
   }
   return pass;
 }
@@ -47,8 +57,11 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
                                 Activations& a) const {
   const std::int64_t width = config_.hidden_size;
   const OutputGradient dlogits = a.logit_gradients ? OutputGradient(a.logit_gradients) : a.logits;
+  UnitGradient output_gradient = pass.output_gradient;
+  // The first chunk writes, the others add.
+  if (begin > 0) output_gradient.fresh = false;
   output_.backward_weight(operators_, pass.output().arithmetic(), dlogits, a.head_normed,
-                          pass.output_gradient, rows);
+                          output_gradient, rows);
   output_.backward_input(operators_, pass.output(), dlogits, a.head_gradient, rows);
   operators_.zero(a.head_input_gradient, rows * width);
   norm_.backward(operators_, pass.norm(), a.head_gradient, a.head_input, a.head_statistics,
@@ -60,7 +73,7 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
 Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows,
                              const Loss& loss, float scale, Activations& a, LossSum& sum) const {
   const auto count = static_cast<std::size_t>(rows);
-  const bool gradient = pass.norm_gradient != nullptr;
+  const bool gradient = !pass.norm_gradient.values.empty();
   TROUPE_CHECK(!a.logit_gradients || pass.output().arithmetic() == Arithmetic::kBf16,
                "activations of bf16 products with parameters in fp32");
   chunk_inputs(pass, begin, rows, a);
@@ -89,6 +102,7 @@ Result<LossSum> OutputHead::run(std::int64_t target_count, UnitAccess& units, co
                                 float scale, bool gradient, Activations& activations) const {
   const Pass pass = TROUPE_TRY(begin(units, gradient));
   LossSum sum;
+  if (gradient && target_count == 0) without_targets_.zero(operators_, pass.output_gradient);
   for (std::int64_t at = 0; at < target_count; at += activations.head_rows)
     TROUPE_RETURN_IF_ERROR(run_chunk(pass, at, std::min(activations.head_rows, target_count - at),
                                      loss, scale, activations, sum));

@@ -20,16 +20,18 @@ class OutputHead {
   OutputHead(const ModelConfig& config, const ParameterLayout& layout, Operators& operators);
 
   // The losses of the first `target_count` tokens. With `gradient`, also adds the gradient of
-  // Σ losses·scale to activations.stream_gradient and to the units' gradients, and says that the
-  // head's gradient is done.
+  // Σ losses·scale to activations.stream_gradient and puts it into the units' gradients (of a fresh
+  // one of unit 0, what append_written says), and says that the head's gradient is done.
   Result<LossSum> run(std::int64_t target_count, UnitAccess& units, const Loss& loss, float scale,
                       bool gradient, Activations& activations) const;
   // Logits of the first `count` tokens to host memory: (count, vocabulary).
   Status logits(std::int64_t count, UnitAccess& units, Activations& activations,
                 std::span<float> out) const;
+  // What run writes in the fresh gradient of this unit by products.
+  void append_written(int unit, std::vector<GradientRange>& ranges) const;
 
  private:
-  // What a pass holds. Gradients are null in forward-only passes.
+  // What a pass holds. Gradients are empty in forward-only passes.
   struct Pass {
     Pass(HeldUnit own, std::optional<HeldUnit> embedding)
         : own_unit(std::move(own)), embedding_unit(std::move(embedding)) {}
@@ -39,8 +41,7 @@ class OutputHead {
     }
     HeldUnit own_unit;
     std::optional<HeldUnit> embedding_unit;  // when tied
-    float* norm_gradient = nullptr;
-    float* output_gradient = nullptr;
+    UnitGradient norm_gradient, output_gradient;
   };
   Result<Pass> begin(UnitAccess& units, bool gradient) const;
   // Tokens [begin, begin + rows), a chunk: their normed rows in activations.head_normed.
@@ -57,8 +58,11 @@ class OutputHead {
   const ModelConfig& config_;
   Operators& operators_;
   int unit_ = 0;
+  int output_unit_ = 0;  // 0 when tied
   Norm norm_;
   Linear output_;  // lm_head, or the embedding when tied
+  GradientRest rest_;
+  GradientRest without_targets_;  // of output_unit_, where no product is computed
 };
 
 }  // namespace troupe::train

@@ -42,11 +42,11 @@ Result<UnitParameters> ResidentUnits::acquire(int unit, Phase) {
                         DType::kBF16, vectors.data()};
 }
 
-Result<std::span<float>> ResidentUnits::gradient(int unit) {
+Result<UnitGradient> ResidentUnits::gradient(int unit) {
   TROUPE_CHECK(!gradients_.empty(), "no gradients were given");
   const UnitInfo& info = layout_.units()[static_cast<std::size_t>(unit)];
-  return gradients_.subspan(static_cast<std::size_t>(info.flat_offset),
-                            static_cast<std::size_t>(info.elements));
+  return UnitGradient{gradients_.subspan(static_cast<std::size_t>(info.flat_offset),
+                                         static_cast<std::size_t>(info.elements))};
 }
 
 }  // namespace troupe::train

@@ -49,27 +49,38 @@ struct UnitParameters {
   }
 };
 
+// Where a unit's gradient is put.
+struct UnitGradient {
+  // (UnitInfo::elements) fp32.
+  std::span<float> values;
+  // Nothing has been added yet: the values are anything, and the model's pass writes all of them,
+  // padding included, what it has no gradient for with zeros. Else it adds to them.
+  bool fresh = false;
+
+  float* at(const ParameterRef& ref) const { return values.data() + ref.offset; }
+};
+
 // The model acquires a unit, uses it and releases it, in forward order and then in backward order;
 // with tied embeddings it acquires unit 0 for the embedding and again for the logits. A strategy
 // may gather a unit in acquire and drop it in release. Parameters stay valid until the unit's
-// release, gradients, spans of UnitInfo::elements fp32 elements, until gradient_done. One thread
-// calls. A failure (an aborted collective) ends the micro-batch: the model returns it at once,
-// after releasing what it holds.
+// release, gradients until gradient_done. One thread calls. A failure (an aborted collective) ends
+// the micro-batch: the model returns it at once, after releasing what it holds.
 class UnitAccess {
  public:
   virtual ~UnitAccess() = default;
   virtual Result<UnitParameters> acquire(int unit, Phase phase) = 0;
   virtual void release(int unit, Phase phase) = 0;
-  // Where this micro-batch's gradient of the unit is ADDED to; may be asked for more than once.
-  virtual Result<std::span<float>> gradient(int unit) = 0;
+  // Where this micro-batch's gradient of the unit is put; may be asked for more than once, with the
+  // same answer for the whole backward pass.
+  virtual Result<UnitGradient> gradient(int unit) = 0;
   // The unit's gradient for this micro-batch is complete: it may be reduced. Once per unit and
   // backward pass, in order of completion.
   virtual Status gradient_done(int unit) = 0;
 };
 
 // Everything resident: parameters and gradients of all units in two flat spans of
-// ParameterLayout::total_elements(), which the caller owns and may change between passes. Without
-// gradients (empty span) it serves forward passes only.
+// ParameterLayout::total_elements(), which the caller owns and may change between passes. Passes
+// add to the gradients. Without gradients (empty span) it serves forward passes only.
 class ResidentUnits final : public UnitAccess {
  public:
   // Parameters in fp32, and products too.
@@ -81,7 +92,7 @@ class ResidentUnits final : public UnitAccess {
 
   Result<UnitParameters> acquire(int unit, Phase phase) override;
   void release(int, Phase) override {}
-  Result<std::span<float>> gradient(int unit) override;
+  Result<UnitGradient> gradient(int unit) override;
   Status gradient_done(int) override { return {}; }
 
  private:

@@ -16,7 +16,7 @@ void ObservedUnits::release(int unit, Phase phase) {
   recorder_.leave();
 }
 
-Result<std::span<float>> ObservedUnits::gradient(int unit) {
+Result<UnitGradient> ObservedUnits::gradient(int unit) {
   recorder_.enter("gradient");
   auto gradient = inner_.gradient(unit);
   recorder_.leave();
@@ -24,7 +24,7 @@ Result<std::span<float>> ObservedUnits::gradient(int unit) {
 }
 
 Status ObservedUnits::gradient_done(int unit) {
-  recorder_.gradient(unit, TROUPE_TRY(inner_.gradient(unit)));
+  recorder_.gradient(unit, TROUPE_TRY(inner_.gradient(unit)).values);
   recorder_.enter("gradient_done");
   const Status done = inner_.gradient_done(unit);
   recorder_.leave();

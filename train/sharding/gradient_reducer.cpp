@@ -171,7 +171,7 @@ std::span<float> GradientReducer::region(int unit, ElementRange range) const {
                             index(range.size()));
 }
 
-Result<std::span<float>> GradientReducer::local(int unit) {
+Result<UnitGradient> GradientReducer::local(int unit) {
   const ElementRange whole{0, layout_.unit_elements(unit)};
   const bool in_place = lands_in_place();
   const bool begins = !begun_[index(unit)];
@@ -185,12 +185,12 @@ Result<std::span<float>> GradientReducer::local(int unit) {
   const std::span<float> buffer =
       in_place ? region(unit, whole) : scratch_of(unit).values.first(index(whole.end));
   // Without determinism a whole gradient goes on growing over the micro-batches.
-  if (begins && (first() || !in_place)) operators_.zero(buffer.data(), whole.end);
-  return buffer;
+  return UnitGradient{buffer, first() || !in_place};
 }
 
 Status GradientReducer::reduce(int unit) {
-  const std::span<float> buffer = TROUPE_TRY(local(unit));
+  TROUPE_CHECK(begun_[index(unit)], "unit {} is reduced, but nobody put a gradient there", unit);
+  const std::span<float> buffer = TROUPE_TRY(local(unit)).values;
   const bool in_place = lands_in_place(), is_first = first(), is_last = last();
   const bool grows = options_.order == ReductionOrder::kOff && in_place;
   if (grows && !is_last) return {};

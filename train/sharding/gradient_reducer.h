@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "runtime/base/huge_pages.h"
+#include "train/model/unit_access.h"
 #include "train/sharding/communication_queue.h"
 #include "train/sharding/gradient_tree.h"
 #include "train/sharding/mesh_communicators.h"
@@ -87,9 +88,11 @@ class GradientReducer {
   std::int64_t leaf(std::int64_t turn, int data_rank) const;
   void begin_turn(std::int64_t turn);
 
-  // Where the unit's gradient of this turn is added to; zeroed at the first call.
-  Result<std::span<float>> local(int unit);
-  // The unit's gradient is complete: reduction begins.
+  // Where the unit's gradient of this turn is put: fresh in every turn, as its place still holds
+  // what was there before (another unit's gradient, the last step's, a step's that was given up).
+  // Only what grows in place over the micro-batches (kOff) is added to after the first turn.
+  Result<UnitGradient> local(int unit);
+  // The unit's gradient, for which local() was asked in this turn, is complete: reduction begins.
   Status reduce(int unit);
   // All reductions of the step are done.
   Status finish_step() { return queue_.drain(); }

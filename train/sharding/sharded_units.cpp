@@ -263,7 +263,7 @@ void ShardedUnits::release(int unit, Phase phase) {
   if (pass_ == Pass::kForwardOnly && at_ == schedule().steps().size()) at_ = 0;
 }
 
-Result<std::span<float>> ShardedUnits::gradient(int unit) {
+Result<UnitGradient> ShardedUnits::gradient(int unit) {
   return in_pass([&] { return reducer_.local(unit); });
 }
 

@@ -71,7 +71,7 @@ class ShardedUnits final : public UnitAccess {
 
   Result<UnitParameters> acquire(int unit, Phase phase) override;
   void release(int unit, Phase phase) override;
-  Result<std::span<float>> gradient(int unit) override;
+  Result<UnitGradient> gradient(int unit) override;
   Status gradient_done(int unit) override;
 
  private:

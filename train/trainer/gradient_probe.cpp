@@ -6,7 +6,7 @@
 namespace troupe::train {
 
 Status GradientProbe::gradient_done(int unit) {
-  const std::span<const float> gradient = TROUPE_TRY(engine_.units().gradient(unit));
+  const std::span<const float> gradient = TROUPE_TRY(engine_.units().gradient(unit)).values;
   if (found_) return {};
   const int first = layout_.units()[static_cast<std::size_t>(unit)].first_parameter;
   const auto parameters = layout_.parameters(unit);

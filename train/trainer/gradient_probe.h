@@ -21,7 +21,7 @@ class GradientProbe final : public UnitAccess {
     return engine_.units().acquire(unit, phase);
   }
   void release(int unit, Phase phase) override { engine_.units().release(unit, phase); }
-  Result<std::span<float>> gradient(int unit) override { return engine_.units().gradient(unit); }
+  Result<UnitGradient> gradient(int unit) override { return engine_.units().gradient(unit); }
   Status gradient_done(int unit) override;
 
  private:

@@ -1,5 +1,7 @@
 // What must hold for a model of every family, in sizes that make several tiles and threads.
 
+#include <set>
+
 #include "tests/support/test_data.h"
 #include "tests/train/model/model_fixture.h"
 #include "train/model/flops.h"
@@ -84,6 +86,74 @@ TEST_CASE("every family: threads and what is recomputed do not change a bit") {
       CHECK(one == gradients_of(config, batch.micro, 2, Recompute::kNothing));
       CHECK(one == gradients_of(config, batch.micro, 1, Recompute::kCheapOperators));
       CHECK(one == gradients_of(config, batch.micro, 3, Recompute::kBlocks));
+    }
+  }
+}
+
+// Gradients that hold nothing yet: what is there before a pass would show.
+class FreshUnits final : public UnitAccess {
+ public:
+  explicit FreshUnits(UnitAccess& inner) : inner_(inner) {}
+  Result<UnitParameters> acquire(int unit, Phase phase) override {
+    return inner_.acquire(unit, phase);
+  }
+  void release(int unit, Phase phase) override { inner_.release(unit, phase); }
+  Result<UnitGradient> gradient(int unit) override {
+    UnitGradient gradient = TROUPE_TRY(inner_.gradient(unit));
+    if (begun_.insert(unit).second) std::fill(gradient.values.begin(), gradient.values.end(), NAN);
+    gradient.fresh = true;
+    return gradient;
+  }
+  Status gradient_done(int unit) override { return inner_.gradient_done(unit); }
+
+ private:
+  UnitAccess& inner_;
+  std::set<int> begun_;
+};
+
+// Whole gradients, of padding too: added to zeros, and written over what was there.
+void check_fresh(ModelFixture& f, UnitAccess& units, const MicroBatch& batch,
+                 Activations& activations) {
+  const auto pass = [&](UnitAccess& access) {
+    const LossSum sum =
+        f.model->forward_backward(batch, access, CrossEntropyLoss(), 0.01f, activations).value();
+    return std::pair(sum.loss_sum, f.gradients);
+  };
+  std::fill(f.gradients.begin(), f.gradients.end(), 0.0f);
+  const auto added = pass(units);
+  FreshUnits fresh(units);
+  CHECK(pass(fresh) == added);
+}
+
+TEST_CASE("every family: a fresh gradient is written as a whole, whatever was there") {
+  // More targets than the head takes at once; then none.
+  Batch batch(12, 150, kVocabulary);
+  std::vector<std::int32_t> none(batch.labels.size(), kIgnoreLabel);
+  for (const char* type : kTypes) {
+    CAPTURE(std::string(type));
+    for (const bool tied : {false, true}) {
+      ModelConfig config = config_of(type);
+      config.tie_word_embeddings = tied;
+      ModelFixture f(config, 2);
+      randomize(f);
+      std::vector<std::uint16_t> rounded(f.parameters.size());
+      bf16_from_float(f.parameters.data(), rounded.data(),
+                      static_cast<std::int64_t>(rounded.size()));
+      ResidentUnits narrow(f.model->layout(), std::span<const std::uint16_t>(rounded), f.gradients);
+      for (const DType compute : {DType::kF32, DType::kBF16}) {
+        Activations activations(config,
+                                {.rows_max = 12,
+                                 .length_max = 150,
+                                 .recompute = Recompute::kNothing,
+                                 .compute = compute},
+                                *f.operators);
+        UnitAccess& units = compute == DType::kF32 ? static_cast<UnitAccess&>(f.units) : narrow;
+        REQUIRE(count_targets(batch.micro) > activations.head_rows);
+        check_fresh(f, units, batch.micro, activations);
+        MicroBatch masked = batch.micro;
+        masked.labels = none;
+        check_fresh(f, units, masked, activations);
+      }
     }
   }
 }

@@ -142,7 +142,7 @@ class CountingUnits final : public UnitAccess {
     return inner_.acquire(unit, phase);
   }
   void release(int, Phase) override { --held; }
-  Result<std::span<float>> gradient(int unit) override { return inner_.gradient(unit); }
+  Result<UnitGradient> gradient(int unit) override { return inner_.gradient(unit); }
   Status gradient_done(int unit) override {
     done.push_back(unit);
     return {};

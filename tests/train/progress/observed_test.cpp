@@ -110,7 +110,7 @@ TEST_CASE("A failure to get a gradient is passed on before it is said to be done
   struct Failing final : UnitAccess {
     Result<UnitParameters> acquire(int, Phase) override { return UnitParameters{}; }
     void release(int, Phase) override {}
-    Result<std::span<float>> gradient(int) override { return error(Code::kAborted, "gone"); }
+    Result<UnitGradient> gradient(int) override { return error(Code::kAborted, "gone"); }
     Status gradient_done(int) override {
       done = true;
       return {};

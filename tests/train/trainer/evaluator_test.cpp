@@ -63,7 +63,7 @@ class MeetingUnits final : public UnitAccess {
     return resident_.acquire(unit, phase);
   }
   void release(int unit, Phase phase) override { resident_.release(unit, phase); }
-  Result<std::span<float>> gradient(int unit) override { return resident_.gradient(unit); }
+  Result<UnitGradient> gradient(int unit) override { return resident_.gradient(unit); }
   Status gradient_done(int unit) override { return resident_.gradient_done(unit); }
   int acquired = 0;
 
