@@ -264,8 +264,9 @@ class CpuOperators final : public Operators {
                           std::int64_t classes) override {
     for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
       for (std::int64_t row = begin; row < begin + n; ++row)
-        losses[row] = kernels::cross_entropy_row_bf16(logits + row * classes, labels[row], scale,
-                                                      gradient + row * classes, classes);
+        losses[row] = kernels::cross_entropy_row_bf16(
+            logits + row * classes, labels[row], scale, gradient + row * classes, classes,
+            logits + std::min(row + 1, rows - 1) * classes);
     });
   }
 
