@@ -125,6 +125,10 @@ TROUPE_BF16 void pack_deep(const T* x, std::int64_t stride, std::int64_t edge, s
     }
 }
 
+// Depths that are fetched before they are packed: the processor's own prefetching follows neither
+// two rows at once nor narrow pieces of rows (4 GB/s of 16 without it).
+constexpr std::int64_t kDepthsAhead = 16;
+
 // Depths whose elements stand side by side: two of them are interleaved.
 template <typename T, std::int64_t kPanel>
 TROUPE_BF16 void pack_flat(const T* x, std::int64_t stride, std::int64_t edge, std::int64_t depth,
@@ -134,7 +138,10 @@ TROUPE_BF16 void pack_flat(const T* x, std::int64_t stride, std::int64_t edge, s
     const T* even = x + 2 * pair * stride;
     const T* odd = even + stride;
     const bool alone = 2 * pair + 1 == depth;
+    const std::int64_t ahead = kDepthsAhead * stride;
     for (std::int64_t row = 0; row < edge; row += kSquare) {
+      __builtin_prefetch(even + ahead + row);
+      __builtin_prefetch(odd + ahead + row);
       const __mmask16 mask = mask_of(edge - row);
       store_pair(out, kPanel, pairs, row, pair,
                  load_interleaved(even + row, odd + row, mask, alone ? __mmask16(0) : mask));

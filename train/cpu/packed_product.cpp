@@ -16,6 +16,8 @@ constexpr std::int64_t kDepthMax = 512;
 constexpr std::int64_t kPackedFloatsOfB = 288 * kDepthMax;
 // Rows of a transposed A that are copied at once: two cache lines of each of its rows.
 constexpr std::int64_t kRowsOfA = 32;
+// Rows in memory that are fetched before they are copied: those of narrow pieces are not foreseen.
+constexpr std::int64_t kDepthsAhead = 16;
 // The widest panel, and the most rows of a block (product_block.h).
 constexpr std::int64_t kPanelMax = 48, kBlockRows = 8;
 
@@ -63,8 +65,13 @@ TROUPE_INLINE void pack_panel(const Gemm& g, std::int64_t k0, std::int64_t depth
   if (!g.transpose_b) {
     b += k0 * g.b_stride + column;
     if (width == 3 * Lanes) {
-      for (std::int64_t k = 0; k < depth; ++k)
-        std::memcpy(out + k * panel, b + k * g.b_stride, 3 * Lanes * sizeof(float));
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const float* from = b + k * g.b_stride;
+#pragma GCC unroll 3
+        for (std::int64_t line = 0; line < 3 * Lanes; line += kLineElements)
+          __builtin_prefetch(from + kDepthsAhead * g.b_stride + line);
+        std::memcpy(out + k * panel, from, 3 * Lanes * sizeof(float));
+      }
       return;
     }
     const auto bytes = static_cast<std::size_t>(width) * sizeof(float);
@@ -124,6 +131,9 @@ TROUPE_INLINE void pack_rows(const Gemm& g, std::int64_t row, std::int64_t rows,
   if (rows == kRowsOfA) {
     for (std::int64_t k = 0; k < depth; ++k) {
       const float* from = a + k * g.a_stride;
+#pragma GCC unroll 2
+      for (std::int64_t line = 0; line < kRowsOfA; line += kLineElements)
+        __builtin_prefetch(from + kDepthsAhead * g.a_stride + line);
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < kRowsOfA; i += Rows)
         std::memcpy(out + i * depth + k * Rows, from + i, Rows * sizeof(float));

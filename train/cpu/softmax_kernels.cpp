@@ -172,7 +172,16 @@ void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std
                           std::int64_t end, float scale, float log_sum_exp, float delta) {
   float* __restrict p = scores;
   float* __restrict d = dscores;
-  for (std::int64_t i = first; i < end; ++i) {
+  std::int64_t i = first;
+  for (; i + kLanes <= end; i += kLanes) {
+    Floats16 probability, gradient;
+    load_vector(p + i, probability);
+    load_vector(d + i, gradient);
+    exp_vector(probability * scale - log_sum_exp, probability);
+    store_vector(probability, p + i);
+    store_vector(probability * (gradient - delta) * scale, d + i);
+  }
+  for (; i < end; ++i) {
     p[i] = fast_exp(p[i] * scale - log_sum_exp);
     d[i] = p[i] * (d[i] - delta) * scale;
   }
