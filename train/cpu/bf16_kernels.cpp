@@ -18,6 +18,7 @@ namespace {
 
 // Rows of 32-bit pairs that are transposed at once: one register of 16.
 constexpr std::int64_t kSquare = 16;
+constexpr std::int64_t kLineBytes = 64;
 
 __mmask16 mask_of(std::int64_t count) {
   return count >= 16 ? __mmask16(0xffff) : static_cast<__mmask16>((1u << count) - 1u);
@@ -107,6 +108,11 @@ TROUPE_BF16 void pack_deep(const T* x, std::int64_t stride, std::int64_t edge, s
   for (std::int64_t row = 0; row < rows; row += kSquare)
     for (std::int64_t k = 0; k < depth; k += 2 * kSquare) {
       const std::int64_t count = std::min(2 * kSquare, depth - k);
+      // The same columns of the next rows.
+      const T* next = x + (row + kSquare) * stride + k;
+      for (int i = 0; i < kSquare; ++i, next += stride)
+        for (std::int64_t line = 0; line < 2 * kSquare; line += kLineBytes / sizeof(T))
+          __builtin_prefetch(next + line);
       __m512i square[kSquare];
 #pragma GCC unroll 16
       for (int i = 0; i < kSquare; ++i)
