@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "train/cpu/arena.h"
+#include "train/cpu/division.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/workspace.h"
 #include "train/tensor/operators.h"
@@ -30,13 +31,13 @@ struct AttentionBlock {
   std::int64_t groups = 0;
 
   static std::int64_t count(const AttentionShape& s) {
-    return (s.query_length + kernels::kQueryBlock - 1) / kernels::kQueryBlock;
+    return ceil_div(s.query_length, kernels::kQueryBlock);
   }
 
   AttentionBlock(const AttentionShape& s, std::int64_t batch, std::int64_t index)
       : begin(index * kernels::kQueryBlock),
         rows(std::min(kernels::kQueryBlock, s.query_length - begin)),
-        groups((rows + kGroup - 1) / kGroup) {
+        groups(ceil_div(rows, kGroup)) {
     const std::int64_t past = s.key_length - s.query_length;
     const auto first_of = [&](std::int64_t row) -> std::int64_t {
       return s.first_key ? s.first_key[batch * s.query_length + begin + row] : 0;

@@ -73,7 +73,7 @@ class Cut {
 void multiply(const bf16::Rows& a, std::int64_t rows, const std::uint16_t* b, std::int64_t b_pairs,
               std::int64_t columns, std::int64_t pairs, float* c, std::int64_t c_stride,
               bool accumulate) {
-  bf16::Ahead nothing;
+  LinesAhead nothing;
   for (std::int64_t column = 0; column < columns; column += kPanelOfB)
     for (std::int64_t row = 0; row < rows; row += kPanelOfA)
       bf16::multiply(a.from(row, pairs), b + column * 2 * b_pairs, pairs,

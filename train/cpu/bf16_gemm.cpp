@@ -4,6 +4,7 @@
 
 #include "runtime/base/check.h"
 #include "train/cpu/bf16_kernels.h"
+#include "train/cpu/division.h"
 #include "train/cpu/isa.h"
 
 namespace troupe::train {
@@ -21,11 +22,6 @@ constexpr std::int64_t kTasksWanted = 4;
 constexpr std::int64_t kColumnElements = 3 << 19;
 // Panels of B that are packed by one task: what lies side by side in memory is read at once.
 constexpr std::int64_t kPanelsPerTask = 8;
-
-std::int64_t ceil_to(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-std::int64_t parts_of(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
 
 // A product as it is worked on: A's rows are read where they lie if they can be, B's columns are
 // packed.
@@ -64,13 +60,13 @@ std::uint16_t* grown(HugeBytes& data, std::int64_t& has, std::int64_t elements) 
 struct Bf16Gemms::Cut {
   Cut(std::int64_t m, std::int64_t n, std::int64_t k, int threads)
       : tasks(threads == 1 ? 1 : threads * kTasksWanted),
-        depth(ceil_to(parts_of(k, parts_of(k, kDepth)), 2)),
-        rows(std::clamp(ceil_to(parts_of(m, tasks), 16), kRowsMin,
+        depth(ceil_to(ceil_div(k, ceil_div(k, kDepth)), 2)),
+        rows(std::clamp(ceil_to(ceil_div(m, tasks), 16), kRowsMin,
                         std::min(kRowsMax, kRowElements / depth / 16 * 16))),
         columns(std::min(ceil_to(n, bf16::kPanelOfB),
                          std::max<std::int64_t>(kColumnElements / depth / bf16::kPanelOfB, 1) *
                              bf16::kPanelOfB)),
-        row_blocks(parts_of(m, rows)) {}
+        row_blocks(ceil_div(m, rows)) {}
   std::int64_t tasks;    // wanted
   std::int64_t depth;    // of a pass
   std::int64_t rows;     // of a block of A
@@ -94,16 +90,16 @@ void Bf16Gemms::run(Arena& arena, const Gemm& g) {
   const Cut cut(of.m, of.n, g.k, arena.threads());
   for (std::int64_t n0 = 0; n0 < of.n; n0 += cut.columns) {
     const std::int64_t columns = std::min(cut.columns, of.n - n0);
-    const std::int64_t panels = parts_of(columns, bf16::kPanelOfB);
+    const std::int64_t panels = ceil_div(columns, bf16::kPanelOfB);
     // A product of few rows is shared by its columns, too; each task packs the rows again.
     const std::int64_t groups =
-        std::min(panels, parts_of(cut.tasks, std::min(cut.tasks, cut.row_blocks)));
+        std::min(panels, ceil_div(cut.tasks, std::min(cut.tasks, cut.row_blocks)));
     for (std::int64_t k0 = 0; k0 < g.k; k0 += cut.depth) {
       const std::int64_t depth = std::min(cut.depth, g.k - k0);
       const std::int64_t pairs = bf16::pairs_of(depth);
       const std::int64_t panel_elements = bf16::kPanelOfB * 2 * pairs;
       std::uint16_t* packed_b = grown(columns_, columns_elements_, panels * panel_elements);
-      arena.parallel_for(parts_of(panels, kPanelsPerTask), [&](std::int64_t task, int) {
+      arena.parallel_for(ceil_div(panels, kPanelsPerTask), [&](std::int64_t task, int) {
         const std::int64_t at = task * kPanelsPerTask * bf16::kPanelOfB;
         bf16::pack_columns(of.b, n0 + at, std::min(kPanelsPerTask * bf16::kPanelOfB, columns - at),
                            k0, depth, packed_b + task * kPanelsPerTask * panel_elements);
@@ -116,11 +112,11 @@ void Bf16Gemms::run(Arena& arena, const Gemm& g) {
                           row_block(slot, bf16::packed_elements(rows, depth, bf16::kPanelOfA)));
         const std::int64_t group = task / cut.row_blocks;
         const std::int64_t follow = std::min(cut.rows, of.m - m0 - rows);
-        bf16::Ahead ahead;
-        if (follow > 0) ahead = bf16::Ahead(of.a, m0 + rows, follow, k0, depth);
-        const std::int64_t fetches = parts_of(rows, bf16::kPanelOfA) * parts_of(panels, groups) *
-                                     parts_of(pairs, bf16::kPairsPerFetch);
-        const std::int64_t lines = parts_of(ahead.lines(), fetches);
+        LinesAhead ahead;
+        if (follow > 0) ahead = bf16::lines_of(of.a, m0 + rows, follow, k0, depth);
+        const std::int64_t fetches = ceil_div(rows, bf16::kPanelOfA) * ceil_div(panels, groups) *
+                                     ceil_div(pairs, bf16::kPairsPerFetch);
+        const std::int64_t lines = ceil_div(ahead.lines(), fetches);
         for (std::int64_t panel = group * panels / groups; panel < (group + 1) * panels / groups;
              ++panel) {
           const std::int64_t column = panel * bf16::kPanelOfB;

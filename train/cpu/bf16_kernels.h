@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "train/cpu/division.h"
+#include "train/cpu/lines_ahead.h"
 #include "train/tensor/dtype.h"
 
 namespace troupe::train::bf16 {
@@ -20,12 +22,12 @@ namespace troupe::train::bf16 {
 inline constexpr std::int64_t kPanelOfA = 8;
 inline constexpr std::int64_t kPanelOfB = 48;
 
-inline constexpr std::int64_t pairs_of(std::int64_t depth) { return (depth + 1) / 2; }
+inline constexpr std::int64_t pairs_of(std::int64_t depth) { return ceil_div(depth, 2); }
 // Elements of `edge` rows (columns) in panels of `panel` of them. Room is there for a multiple of
 // 16 rows, which are packed at once.
 inline constexpr std::int64_t packed_elements(std::int64_t edge, std::int64_t depth,
                                               std::int64_t panel) {
-  return ((edge + 15) / 16 * 16 + panel - 1) / panel * panel * 2 * pairs_of(depth);
+  return ceil_to(ceil_to(edge, 16), panel) * 2 * pairs_of(depth);
 }
 
 // A part of an operand in memory.
@@ -57,28 +59,9 @@ struct Rows {
 Rows rows_of(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
              std::int64_t depth, std::uint16_t* out);
 
-// A part of an operand that will be wanted next: its lines are fetched to a level-2 cache, a few at
-// a time while something else is multiplied. They lie where hardware does not foresee them.
-class Ahead {
- public:
-  Ahead() = default;
-  Ahead(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
-        std::int64_t depth);
-  std::int64_t lines() const { return rows_ * ((width_bytes_ + kLineBytes - 1) / kLineBytes); }
-  void fetch(std::int64_t lines) {
-    for (; lines > 0 && rows_ > 0; --lines) {
-      __builtin_prefetch(row_ + at_, 0, 2);
-      at_ += kLineBytes;
-      if (at_ < width_bytes_) continue;
-      at_ = 0, row_ += stride_bytes_, --rows_;
-    }
-  }
-
- private:
-  static constexpr std::int64_t kLineBytes = 64;
-  const char* row_ = nullptr;
-  std::int64_t stride_bytes_ = 0, width_bytes_ = 0, rows_ = 0, at_ = 0;
-};
+// The lines of rows of A (or columns of B) that will be wanted next.
+LinesAhead lines_of(const Source& source, std::int64_t begin, std::int64_t edge, std::int64_t k0,
+                    std::int64_t depth);
 
 // A part of C: 1 … kPanelOfA rows, 1 … kPanelOfB columns. With `transposed` it lies with its
 // columns as rows.
@@ -96,6 +79,6 @@ inline constexpr std::int64_t kPairsPerFetch = 16;
 // c = a·b, or c += a·b: as many rows of A as the target has times one panel of B. Meanwhile some
 // lines of what lies ahead are fetched for every kPairsPerFetch pairs.
 void multiply(const Rows& a, const std::uint16_t* b, std::int64_t pairs, const Target& target,
-              Ahead& ahead, std::int64_t lines);
+              LinesAhead& ahead, std::int64_t lines);
 
 }  // namespace troupe::train::bf16

@@ -7,18 +7,19 @@
 #include "train/cpu/arena.h"
 #include "train/cpu/attention.h"
 #include "train/cpu/bf16_attention.h"
+#include "train/cpu/division.h"
 #include "train/cpu/gemm.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/strip_sums.h"
 #include "train/cpu/workspace.h"
 #include "train/tensor/convert.h"
+#include "train/tensor/vectorize.h"
 
 namespace troupe::train {
 namespace {
 
 // Tiles of element-wise work: large enough to hide the cost of handing one out.
 constexpr std::int64_t kElementsPerTile = 1 << 15;
-constexpr std::int64_t kLineElements = 16;
 
 class CpuOperators final : public Operators {
  public:
@@ -46,7 +47,7 @@ class CpuOperators final : public Operators {
 
   void zero(float* x, std::int64_t count) override {
     // Ranges that no cache holds are cleared past it, without being read.
-    const std::int64_t per_thread = (count + arena_.threads() - 1) / arena_.threads();
+    const std::int64_t per_thread = ceil_div(count, arena_.threads());
     for_ranges(count, std::max(kElementsPerTile, per_thread),
                [&](std::int64_t begin, std::int64_t n) {
                  std::memset(x + begin, 0, static_cast<std::size_t>(n) * sizeof(float));
@@ -263,8 +264,9 @@ class CpuOperators final : public Operators {
                           std::int64_t classes) override {
     for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
       for (std::int64_t row = begin; row < begin + n; ++row)
-        losses[row] = kernels::cross_entropy_row_bf16(logits + row * classes, labels[row], scale,
-                                                      gradient + row * classes, classes);
+        losses[row] = kernels::cross_entropy_row_bf16(
+            logits + row * classes, labels[row], scale, gradient + row * classes, classes,
+            logits + std::min(row + 1, rows - 1) * classes);
     });
   }
 
@@ -272,7 +274,7 @@ class CpuOperators final : public Operators {
   // fn(begin, count) over ranges of about `per_tile` units.
   template <typename F>
   void for_ranges(std::int64_t count, std::int64_t per_tile, F&& fn) {
-    arena_.parallel_for((count + per_tile - 1) / per_tile, [&](std::int64_t tile, int) {
+    arena_.parallel_for(ceil_div(count, per_tile), [&](std::int64_t tile, int) {
       fn(tile * per_tile, std::min(per_tile, count - tile * per_tile));
     });
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "train/cpu/division.h"
 #include "train/cpu/packed_product.h"
 
 namespace troupe::train {
@@ -33,8 +34,6 @@ Gemm part_of(const Gemm& g, std::int64_t m0, std::int64_t m, std::int64_t n0, st
   return part;
 }
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 void check_gemm(const Gemm& g) {
   TROUPE_CHECK(g.m > 0 && g.n > 0 && g.k > 0, "gemm of m={} n={} k={}", g.m, g.n, g.k);
   const auto fits = [&](DType type) {
@@ -57,7 +56,7 @@ GemmTiling gemm_tiling(std::int64_t m, std::int64_t n, std::int64_t k) {
          2 * tiling.rows * tiling.columns * k > kFlopsWorthSplitting) {
     std::int64_t& edge = tiling.rows >= tiling.columns ? tiling.rows : tiling.columns;
     if (edge <= kTileEdgeMin) break;
-    edge = ceil_div(ceil_div(edge, 2), 16) * 16;
+    edge = ceil_to(ceil_div(edge, 2), 16);
   }
   return tiling;
 }

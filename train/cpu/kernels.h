@@ -69,7 +69,7 @@ float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gra
 
 // The same loss; the gradient goes to `gradient`, rounded to bf16, logits are destroyed.
 float cross_entropy_row_bf16(float* logits, std::int32_t label, float scale,
-                             std::uint16_t* gradient, std::int64_t classes);
+                             std::uint16_t* gradient, std::int64_t classes, const float* next);
 
 // scores[0 … count) := exp(scores·scale − max) with zeros outside [first, end); returns log-sum-exp
 // and writes 1 / Σ to *inverse_sum.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "train/cpu/division.h"
 #include "train/cpu/isa.h"
+#include "train/cpu/lines_ahead.h"
 #include "train/cpu/product_block.h"
 
 namespace troupe::train::kernels {
@@ -14,14 +16,14 @@ constexpr std::int64_t kDepthMax = 512;
 constexpr std::int64_t kPackedFloatsOfB = 288 * kDepthMax;
 // Rows of a transposed A that are copied at once: two cache lines of each of its rows.
 constexpr std::int64_t kRowsOfA = 32;
+// Rows in memory that are fetched before they are copied: those of narrow pieces are not foreseen.
+constexpr std::int64_t kDepthsAhead = 16;
 // The widest panel, and the most rows of a block (product_block.h).
 constexpr std::int64_t kPanelMax = 48, kBlockRows = 8;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // Terms at once: parts of about the same size.
 std::int64_t depth_of(std::int64_t k) {
-  return std::min(k, ceil_div(ceil_div(k, ceil_div(k, kDepthMax)), 16) * 16);
+  return std::min(k, ceil_to(ceil_div(k, ceil_div(k, kDepthMax)), 16));
 }
 
 // Lanes × Lanes elements, rows to columns, by exchanges at distances 1, 2, 4 ….
@@ -32,7 +34,7 @@ TROUPE_INLINE void transpose_block(const float* from, std::int64_t from_stride, 
   using Mask = typename VectorOf<Lanes>::Mask;
   Vector rows[Lanes];
 #pragma GCC unroll 16
-  for (int i = 0; i < Lanes; ++i) load(from + i * from_stride, rows[i]);
+  for (int i = 0; i < Lanes; ++i) load_vector(from + i * from_stride, rows[i]);
 #pragma GCC unroll 4
   for (int distance = 1; distance < Lanes; distance *= 2) {
     Mask low{}, high{};
@@ -50,7 +52,7 @@ TROUPE_INLINE void transpose_block(const float* from, std::int64_t from_stride, 
     }
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < Lanes; ++i) std::memcpy(to + i * to_stride, &rows[i], sizeof(Vector));
+  for (int i = 0; i < Lanes; ++i) store_vector(rows[i], to + i * to_stride);
 }
 
 // The panel of B's columns [column, column + width) and rows [k0, k0 + depth): (depth, panel
@@ -63,8 +65,13 @@ TROUPE_INLINE void pack_panel(const Gemm& g, std::int64_t k0, std::int64_t depth
   if (!g.transpose_b) {
     b += k0 * g.b_stride + column;
     if (width == 3 * Lanes) {
-      for (std::int64_t k = 0; k < depth; ++k)
-        std::memcpy(out + k * panel, b + k * g.b_stride, 3 * Lanes * sizeof(float));
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const float* from = b + k * g.b_stride;
+#pragma GCC unroll 3
+        for (std::int64_t line = 0; line < 3 * Lanes; line += kLineElements)
+          __builtin_prefetch(from + kDepthsAhead * g.b_stride + line);
+        std::memcpy(out + k * panel, from, 3 * Lanes * sizeof(float));
+      }
       return;
     }
     const auto bytes = static_cast<std::size_t>(width) * sizeof(float);
@@ -86,14 +93,13 @@ TROUPE_INLINE void pack_panel(const Gemm& g, std::int64_t k0, std::int64_t depth
   }
 }
 
-// Rows of a matrix that are wanted soon, fetched into the level-2 cache a line at a time, and the
-// part of C that the next block begins with. Without it the copies of A and B wait for memory with
-// nothing to multiply meanwhile: a tenth of a product whose operands are in no cache.
-class LinesAhead {
+// What is fetched while blocks are multiplied: the part of C that the next block begins with, then
+// lines of an operand.
+class BlockAhead {
  public:
-  LinesAhead() = default;
-  LinesAhead(const float* begin, std::int64_t rows, std::int64_t width, std::int64_t stride)
-      : at_(begin), row_(begin), left_(width), rows_(rows), width_(width), stride_(stride) {}
+  BlockAhead() = default;
+  BlockAhead(const float* begin, std::int64_t rows, std::int64_t width, std::int64_t stride)
+      : lines_(begin, rows, width, stride, sizeof(float)) {}
 
   void next_block(const float* c, std::int64_t c_stride, std::int64_t rows) {
     c_ = c, c_stride_ = c_stride, c_rows_ = rows;
@@ -108,20 +114,12 @@ class LinesAhead {
       --c_rows_;
       return;
     }
-    if (rows_ == 0) return;
-    __builtin_prefetch(at_, 0, 2);
-    at_ += kLine;
-    left_ -= kLine;
-    if (left_ > 0) return;
-    row_ += stride_;
-    at_ = row_, left_ = width_;
-    --rows_;
+    lines_.fetch();
   }
 
  private:
-  static constexpr std::int64_t kLine = 16;
-  const float *at_ = nullptr, *row_ = nullptr, *c_ = nullptr;
-  std::int64_t left_ = 0, rows_ = 0, width_ = 0, stride_ = 0;
+  LinesAhead lines_;
+  const float* c_ = nullptr;
   std::int64_t c_stride_ = 0, c_rows_ = 0;
 };
 
@@ -133,6 +131,9 @@ TROUPE_INLINE void pack_rows(const Gemm& g, std::int64_t row, std::int64_t rows,
   if (rows == kRowsOfA) {
     for (std::int64_t k = 0; k < depth; ++k) {
       const float* from = a + k * g.a_stride;
+#pragma GCC unroll 2
+      for (std::int64_t line = 0; line < kRowsOfA; line += kLineElements)
+        __builtin_prefetch(from + kDepthsAhead * g.a_stride + line);
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < kRowsOfA; i += Rows)
         std::memcpy(out + i * depth + k * Rows, from + i, Rows * sizeof(float));
@@ -150,7 +151,7 @@ TROUPE_INLINE void pack_rows(const Gemm& g, std::int64_t row, std::int64_t rows,
 
 // One panel. Columns that C lacks are computed beside it.
 template <int Lanes, int Rows>
-TROUPE_INLINE void multiply_panel(SmallProduct p, LinesAhead& ahead) {
+TROUPE_INLINE void multiply_panel(SmallProduct p, BlockAhead& ahead) {
   if (p.n == 3 * Lanes) return multiply_columns<Lanes, Rows, 3>(p, 0, ahead);
   float beside[kBlockRows * kPanelMax];
   float* c = p.c;
@@ -199,7 +200,7 @@ class Parts {
   std::int64_t depth_step_, column_step_;
 };
 
-LinesAhead lines_of(const Gemm& g, const PartOfB& part) {
+BlockAhead lines_of(const Gemm& g, const PartOfB& part) {
   if (part.columns == 0) return {};
   const auto* b = static_cast<const float*>(g.b);
   if (g.transpose_b)
@@ -208,7 +209,7 @@ LinesAhead lines_of(const Gemm& g, const PartOfB& part) {
 }
 
 // Rows [row, row + rows) of A, as far as there are so many.
-LinesAhead lines_of_rows(const Gemm& g, const PartOfB& part, std::int64_t row, std::int64_t rows) {
+BlockAhead lines_of_rows(const Gemm& g, const PartOfB& part, std::int64_t row, std::int64_t rows) {
   rows = std::min(rows, g.m - row);
   if (rows <= 0) return {};
   const auto* a = static_cast<const float*>(g.a);
@@ -222,7 +223,7 @@ LinesAhead lines_of_rows(const Gemm& g, const PartOfB& part, std::int64_t row, s
 template <int Lanes, int Rows, bool kTransposedA>
 TROUPE_INLINE void multiply_rows(const Gemm& g, const PartOfB& part, std::int64_t row,
                                  std::int64_t rows, const float* packed_a, const float* packed_b,
-                                 LinesAhead& next_b) {
+                                 BlockAhead& next_b) {
   constexpr std::int64_t kPanel = 3 * Lanes;
   SmallProduct p{.k = part.depth,
                  .a_row = kTransposedA ? 1 : g.a_stride,
@@ -230,7 +231,7 @@ TROUPE_INLINE void multiply_rows(const Gemm& g, const PartOfB& part, std::int64_
                  .b_stride = kPanel,
                  .c_stride = g.c_stride,
                  .accumulate = g.accumulate || part.k0 > 0};
-  LinesAhead next_a = kTransposedA ? lines_of_rows(g, part, row + rows, kRowsOfA) : LinesAhead();
+  BlockAhead next_a = kTransposedA ? lines_of_rows(g, part, row + rows, kRowsOfA) : BlockAhead();
   for (std::int64_t i = 0; i < rows; i += Rows) {
     p.m = std::min<std::int64_t>(Rows, rows - i);
     p.a = kTransposedA ? packed_a + i * part.depth
@@ -242,7 +243,7 @@ TROUPE_INLINE void multiply_rows(const Gemm& g, const PartOfB& part, std::int64_
       p.b = packed_b + j * part.depth;
       p.c = c + j;
       const bool last = j + kPanel >= part.columns;
-      LinesAhead& ahead = last ? next_b : next_a;
+      BlockAhead& ahead = last ? next_b : next_a;
       const std::int64_t next_row = row + i + p.m;
       if (!last)
         ahead.next_block(p.c + kPanel, g.c_stride, p.m);
@@ -264,7 +265,7 @@ TROUPE_INLINE void multiply_with(const Gemm& g, float* scratch) {
     for (std::int64_t j = 0; j < part.columns; j += kPanel)
       pack_panel<Lanes>(g, part.k0, part.depth, part.column + j, std::min(kPanel, part.columns - j),
                         kPanel, packed_b + j * part.depth);
-    LinesAhead next_b = lines_of(g, parts.after(part));
+    BlockAhead next_b = lines_of(g, parts.after(part));
     for (std::int64_t row = 0; row < g.m; row += kRowsOfA) {
       const std::int64_t rows = std::min(kRowsOfA, g.m - row);
       if (g.transpose_a) {

@@ -3,26 +3,12 @@
 // are compiled with contraction (CMakeLists.txt), so that acc + a·b is one instruction.
 
 #include <cstdint>
-#include <cstring>
 
 #include "train/cpu/small_product.h"
+#include "train/cpu/vectors.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
-
-template <int Lanes>
-struct VectorOf {
-  using Type __attribute__((vector_size(Lanes * sizeof(float)))) = float;
-  using Mask __attribute__((vector_size(Lanes * sizeof(float)))) = std::int32_t;
-};
-
-#define TROUPE_INLINE_LAMBDA __attribute__((always_inline))
-
-// Not by value: a vector's way through a call depends on the instruction set.
-template <typename Vector>
-TROUPE_INLINE void load(const float* from, Vector& to) {
-  std::memcpy(&to, from, sizeof to);
-}
 
 // sum += left·right, rounded once. By name where there is an instruction: of the expression, GCC 12
 // makes forms that overwrite a factor, and then copies and spills for what it overwrote.
@@ -79,14 +65,14 @@ TROUPE_INLINE void multiply_block(const SmallProduct& p, std::int64_t row, std::
       sums[i][j] = Vector{};
       // C is on its way while the sums grow.
       if (p.accumulate)
-        load(c + i * p.c_stride + j * Lanes, sums[i][j]);
+        load_vector(c + i * p.c_stride + j * Lanes, sums[i][j]);
       else
         __builtin_prefetch(c + i * p.c_stride + j * Lanes, 1);
     }
   const auto add_term = [&]() TROUPE_INLINE_LAMBDA {
     Vector right[Columns];
 #pragma GCC unroll 4
-    for (int j = 0; j < Columns; ++j) load(b + j * Lanes, right[j]);
+    for (int j = 0; j < Columns; ++j) load_vector(b + j * Lanes, right[j]);
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
       Vector left;
@@ -107,8 +93,7 @@ TROUPE_INLINE void multiply_block(const SmallProduct& p, std::int64_t row, std::
 #pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < Columns; ++j)
-      std::memcpy(c + i * p.c_stride + j * Lanes, &sums[i][j], sizeof(Vector));
+    for (int j = 0; j < Columns; ++j) store_vector(sums[i][j], c + i * p.c_stride + j * Lanes);
   to_fetch = ahead;
 }
 

@@ -1,61 +1,95 @@
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "train/cpu/exp.h"
 #include "train/cpu/kernels.h"
+#include "train/cpu/vectors.h"
 #include "train/tensor/convert.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
 namespace {
 
-// For loops that keep nothing but a selection: as arrays of lanes, GCC 12 takes it apart into
-// scalars, which took longer than the exponentials. (As wide as AVX2's: wider ones become scalars
-// there.)
-constexpr std::int64_t kHalf = kLanes / 2;
-using Floats __attribute__((vector_size(kHalf * sizeof(float)))) = float;
-using Integers __attribute__((vector_size(kHalf * sizeof(std::int32_t)))) = std::int32_t;
+using Integers8 = VectorOf<8>::Mask;
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+// Selections are written in vectors: as arrays of lanes, GCC 12 takes them apart into scalars,
+// which took longer than the exponentials. (As wide as AVX2's: wider ones become scalars there.)
+TROUPE_INLINE void take_greater(const Floats8& some, Floats8& greatest) {
+  greatest = some > greatest ? some : greatest;
+}
 
 // The greatest element. A NaN may or may not show here; it does in the sum. (Eight vectors: one
 // would wait for itself.)
 TROUPE_INLINE float max_of(const float* x, std::int64_t count) {
-  constexpr int kVectors = 8;
-  Floats greatest[kVectors];
-  for (Floats& some : greatest) some = Floats{} + kNothing;
+  constexpr std::int64_t kVectors = 8;
+  const Floats8 nothing = Floats8{} + kNothing;
+  if (count < 8) {
+    float found = kNothing;
+    for (std::int64_t i = 0; i < count; ++i) found = x[i] > found ? x[i] : found;
+    return found;
+  }
+  Floats8 greatest[kVectors] = {nothing, nothing, nothing, nothing,
+                                nothing, nothing, nothing, nothing};
+  Floats8 some;
   std::int64_t i = 0;
-  for (; i + kVectors * kHalf <= count; i += kVectors * kHalf)
+  for (; i + kVectors * 8 <= count; i += kVectors * 8)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      Floats some;
-      std::memcpy(&some, x + i + v * kHalf, sizeof some);
-      greatest[v] = some > greatest[v] ? some : greatest[v];
+      load_vector(x + i + v * 8, some);
+      take_greater(some, greatest[v]);
     }
-  float lanes[kVectors * kHalf];
-  std::memcpy(lanes, greatest, sizeof lanes);
-  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  float found = lanes[0];
-  for (const float lane : lanes) found = lane > found ? lane : found;
-  return found;
+  for (; i + 8 <= count; i += 8) {
+    load_vector(x + i, some);
+    take_greater(some, greatest[0]);
+  }
+  // The last eight, some of them again.
+  load_vector(x + count - 8, some);
+  take_greater(some, greatest[0]);
+#pragma GCC unroll 3
+  for (int width = kVectors / 2; width > 0; width /= 2)
+#pragma GCC unroll 4
+    for (int v = 0; v < width; ++v) take_greater(greatest[v + width], greatest[v]);
+  const Floats8 found = greatest[0];
+  take_greater(__builtin_shufflevector(found, found, 4, 5, 6, 7, 0, 1, 2, 3), greatest[0]);
+  const Floats8 fours = greatest[0];
+  take_greater(__builtin_shufflevector(fours, fours, 2, 3, 0, 1, 6, 7, 4, 5), greatest[0]);
+  const Floats8 twos = greatest[0];
+  take_greater(__builtin_shufflevector(twos, twos, 1, 0, 3, 2, 5, 4, 7, 6), greatest[0]);
+  return greatest[0][0];
 }
 
-// x := exp(x·scale − shift); returns the sum. Fetches as much from `next` meanwhile.
+struct NothingToFetch {
+  TROUPE_INLINE void operator()(std::int64_t) const {}
+};
+
+// x := exp(x·scale − shift); returns the sum. fetch(i) is called before each 16 elements, for what
+// is wanted next.
+template <typename Fetch = NothingToFetch>
 TROUPE_INLINE float exp_and_sum(float* x, std::int64_t count, float scale, float shift,
-                                const float* next) {
-  float lanes[kLanes] = {};
+                                const Fetch& fetch = {}) {
+  Floats16 value, e, sums{};
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    __builtin_prefetch(next + i, 0, 2);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float e = fast_exp(x[i + lane] * scale - shift);
-      x[i + lane] = e;
-      lanes[lane] += e;
-    }
+    fetch(i);
+    load_vector(x + i, value);
+    exp_vector(value * scale - shift, e);
+    store_vector(e, x + i);
+    sums += e;
   }
-  for (int lane = 0; i < count; ++i, ++lane) {
-    x[i] = fast_exp(x[i] * scale - shift);
-    lanes[lane] += x[i];
+  float lanes[kLanes];
+  store_vector(sums, lanes);
+  if (i < count) {
+    // As a vector, too, of which the first lanes count.
+    float left[kLanes] = {};
+    for (std::int64_t lane = 0; lane < count - i; ++lane) left[lane] = x[i + lane];
+    load_vector(left, value);
+    exp_vector(value * scale - shift, e);
+    store_vector(e, left);
+    for (int lane = 0; i < count; ++i, ++lane) {
+      x[i] = left[lane];
+      lanes[lane] += left[lane];
+    }
   }
   return sum_lanes(lanes);
 }
@@ -65,20 +99,19 @@ TROUPE_INLINE float exp_and_sum(float* x, std::int64_t count, float scale, float
 TROUPE_INLINE void greatest_seen(const float* scores, const std::int32_t* first,
                                  const std::int32_t* last, std::int64_t begin, std::int64_t end,
                                  float* greatest) {
-  Integers first_keys, last_keys;
-  std::memcpy(&first_keys, first, sizeof first_keys);
-  std::memcpy(&last_keys, last, sizeof last_keys);
-  const Floats nothing = Floats{} + kNothing;
-  Floats found = nothing;
+  Integers8 first_keys, last_keys;
+  load_vector(first, first_keys);
+  load_vector(last, last_keys);
+  const Floats8 nothing = Floats8{} + kNothing;
+  Floats8 found = nothing;
   for (std::int64_t key = begin; key < end; ++key) {
-    Floats some;
-    std::memcpy(&some, scores + key * kQueryBlock, sizeof some);
-    const Integers k = Integers{} + static_cast<std::int32_t>(key);
-    const Floats begun = k >= first_keys ? some : nothing;
-    const Floats seen = k <= last_keys ? begun : nothing;
-    found = seen > found ? seen : found;
+    Floats8 some;
+    load_vector(scores + key * kQueryBlock, some);
+    const Integers8 k = Integers8{} + static_cast<std::int32_t>(key);
+    const Floats8 begun = k >= first_keys ? some : nothing;
+    take_greater(k <= last_keys ? begun : nothing, found);
   }
-  std::memcpy(greatest, &found, sizeof found);
+  store_vector(found, greatest);
 }
 
 TROUPE_INLINE void zero_outside(float* x, std::int64_t count, std::int64_t first,
@@ -94,7 +127,9 @@ float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gra
                         std::int64_t classes, const float* next) {
   const float greatest = max_of(logits, classes);
   const float target = logits[label];
-  const float sum = exp_and_sum(logits, classes, 1.0f, greatest, next);
+  const float sum =
+      exp_and_sum(logits, classes, 1.0f, greatest,
+                  [=](std::int64_t i) TROUPE_INLINE_LAMBDA { __builtin_prefetch(next + i, 0, 2); });
   const float loss = std::log(sum) + greatest - target;
   if (!gradient) return loss;
   const float factor = scale / sum;
@@ -105,12 +140,17 @@ float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gra
 
 TROUPE_VECTORIZED_WORDS
 float cross_entropy_row_bf16(float* logits, std::int32_t label, float scale,
-                             std::uint16_t* gradient, std::int64_t classes) {
+                             std::uint16_t* gradient, std::int64_t classes, const float* next) {
   float* __restrict x = logits;
   std::uint16_t* __restrict rounded = gradient;
   const float greatest = max_of(x, classes);
   const float target = x[label];
-  const float sum = exp_and_sum(x, classes, 1.0f, greatest, x);
+  // The gradient's lines come, too: nothing else in this row waits for memory.
+  const auto fetch = [=](std::int64_t i) TROUPE_INLINE_LAMBDA {
+    __builtin_prefetch(next + i, 0, 2);
+    __builtin_prefetch(gradient + i, 1, 2);
+  };
+  const float sum = exp_and_sum(x, classes, 1.0f, greatest, fetch);
   const float factor = scale / sum;
   for (std::int64_t i = 0; i < classes; ++i) rounded[i] = float_to_bf16(x[i] * factor);
   rounded[label] = float_to_bf16(x[label] * factor - scale);
@@ -121,7 +161,7 @@ TROUPE_VECTORIZED
 float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::int64_t end,
                   float scale, float* inverse_sum) {
   const float greatest = max_of(scores + first, end - first) * scale;
-  const float sum = exp_and_sum(scores + first, end - first, scale, greatest, scores + first);
+  const float sum = exp_and_sum(scores + first, end - first, scale, greatest);
   zero_outside(scores, count, first, end);
   *inverse_sum = 1.0f / sum;
   return std::log(sum) + greatest;
@@ -132,7 +172,16 @@ void softmax_backward_row(float* scores, float* dscores, std::int64_t count, std
                           std::int64_t end, float scale, float log_sum_exp, float delta) {
   float* __restrict p = scores;
   float* __restrict d = dscores;
-  for (std::int64_t i = first; i < end; ++i) {
+  std::int64_t i = first;
+  for (; i + kLanes <= end; i += kLanes) {
+    Floats16 probability, gradient;
+    load_vector(p + i, probability);
+    load_vector(d + i, gradient);
+    exp_vector(probability * scale - log_sum_exp, probability);
+    store_vector(probability, p + i);
+    store_vector(probability * (gradient - delta) * scale, d + i);
+  }
+  for (; i < end; ++i) {
     p[i] = fast_exp(p[i] * scale - log_sum_exp);
     d[i] = p[i] * (d[i] - delta) * scale;
   }
@@ -150,7 +199,7 @@ void softmax_columns(float* scores, const KeyLimits& limits, std::int64_t column
     first[lane] = limits.first[column + lane], last[lane] = limits.last[column + lane];
     sums[lane] = 0.0f;
   }
-  for (const std::int64_t half : {std::int64_t{0}, kHalf})
+  for (const std::int64_t half : {0, kLanes / 2})
     greatest_seen(scores + column + half, first + half, last + half, begin, end, greatest + half);
   for (int lane = 0; lane < kLanes; ++lane) greatest[lane] *= scale;
   for (std::int64_t key = begin; key < end; ++key) {

@@ -10,6 +10,7 @@
 
 #include "runtime/base/huge_pages.h"
 #include "train/cpu/arena.h"
+#include "train/cpu/division.h"
 #include "train/tensor/dtype.h"
 
 namespace troupe::train {
@@ -26,7 +27,7 @@ struct OperandView {
   std::int64_t block_edge = 0;   // the last block may be smaller
   std::int64_t block_depth = 0;  // at most
 
-  std::int64_t blocks() const { return (edge + block_edge - 1) / block_edge; }
+  std::int64_t blocks() const { return ceil_div(edge, block_edge); }
 };
 
 // What a product reads: a block, converted or in place.

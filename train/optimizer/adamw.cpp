@@ -13,7 +13,6 @@ namespace {
 // Elements ahead of an update that are fetched: memory is busy while the divisions are. The states
 // of a rank lie in small pages, at whose ends the processor's own prefetching stops.
 constexpr std::int64_t kAhead = 1024;
-constexpr std::int64_t kLineElements = 16;
 
 // One element, in registers.
 struct Element {

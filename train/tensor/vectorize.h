@@ -41,11 +41,15 @@
 #endif
 
 #define TROUPE_INLINE inline __attribute__((always_inline))
+// Behind the parameters of a lambda.
+#define TROUPE_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace troupe::train {
 
 // Partial sums of a reduction: one AVX-512 register of floats.
 inline constexpr int kLanes = 16;
+// Floats of a cache line: what one prefetch brings.
+inline constexpr std::int64_t kLineElements = 16;
 
 // Sum of kLanes partial sums, always in the same order.
 template <typename T>
