@@ -1,10 +1,10 @@
 #pragma once
-// All that the rest of Troupe knows of a GPU: a table of C functions, which libtroupe_cuda.so offers
-// on a machine with NVIDIA's libraries and tests offer on memory of the host.
+// All that the rest of Troupe knows of a GPU: a table of C functions, which libtroupe_cuda.so
+// offers on a machine with NVIDIA's libraries and tests offer on memory of the host.
 //
 // Plain C types only, so that the library may be built by another compiler and taken or left when
-// the program runs: one build of `troupe` serves machines with and without GPUs. The table is thin on
-// purpose: a function launches one thing or asks one thing. What is decided (which algorithm a
+// the program runs: one build of `troupe` serves machines with and without GPUs. The table is thin
+// on purpose: a function launches one thing or asks one thing. What is decided (which algorithm a
 // product takes, what an aborted communicator means, where memory lies) is decided by C++ above it,
 // which runs the same over the tests' table.
 //
@@ -55,7 +55,7 @@ typedef struct TroupeCudaGroup TroupeCudaGroup;
 
 typedef struct TroupeCudaDevice {
   char name[96];
-  char uuid[48];    // "GPU-…", as nvidia-smi shows it
+  char uuid[48];     // "GPU-…", as nvidia-smi shows it
   char pci_bus[24];  // "00000000:1B:00.0"
   int32_t compute_major, compute_minor;
   int32_t multiprocessors;
@@ -73,8 +73,8 @@ typedef struct TroupeCudaVersions {
 } TroupeCudaVersions;
 
 // A matrix product in row-major terms; see train/tensor/operators.h. What is computed in: F32 (a, b
-// fp32), TF32 (a, b fp32, rounded by the unit), BF16 (a, b of either type; an fp32 operand is rounded
-// to bf16 by the caller first: types are BF16 here).
+// fp32), TF32 (a, b fp32, rounded by the unit), BF16 (a, b of either type; an fp32 operand is
+// rounded to bf16 by the caller first: types are BF16 here).
 typedef enum TroupeCudaArithmetic {
   TROUPE_CUDA_COMPUTE_F32 = 0,
   TROUPE_CUDA_COMPUTE_TF32 = 1,
@@ -111,11 +111,11 @@ typedef struct TroupeCudaAttention {
 // See AdamWFactors of train/optimizer/adamw.h.
 typedef struct TroupeCudaAdamW {
   float beta1_rest, beta2, beta2_rest, step_size, root_correction, epsilon;
-  float keep;                // what a parameter is multiplied with
-  int32_t state_type;        // of parameters and moments: F32 or BF16
-  int32_t round_randomly;    // BF16 states: stochastic rounding by (seed, element) instead of nearest
-  uint64_t seed;             // of the step
-  int64_t first_element;     // the flat position of element 0: what counts for rounding
+  float keep;              // what a parameter is multiplied with
+  int32_t state_type;      // of parameters and moments: F32 or BF16
+  int32_t round_randomly;  // BF16 states: stochastic rounding by (seed, element) instead of nearest
+  uint64_t seed;           // of the step
+  int64_t first_element;   // the flat position of element 0: what counts for rounding
 } TroupeCudaAdamW;
 
 enum { TROUPE_CUDA_GROUP_ID_BYTES = 128 };
@@ -143,8 +143,8 @@ typedef struct TroupeCudaTable {
   int (*context_synchronize)(TroupeCudaContext* context);
   int (*memory_free_bytes)(TroupeCudaContext* context, int64_t* free_bytes, int64_t* total_bytes);
 
-  // --- memory. An allocation is made of whole granules; its bytes live as long as a handle, a mapping
-  // or an exported descriptor does.
+  // --- memory. An allocation is made of whole granules; its bytes live as long as a handle, a
+  // mapping or an exported descriptor does.
   int (*memory_granularity)(TroupeCudaContext* context, int64_t* bytes);
   int (*memory_create)(TroupeCudaContext* context, int64_t bytes, int32_t exportable,
                        TroupeCudaMemory** memory);
@@ -173,7 +173,8 @@ typedef struct TroupeCudaTable {
   int (*event_elapsed_ms)(TroupeCudaEvent* from, TroupeCudaEvent* to, float* milliseconds);
   int (*stream_wait)(TroupeCudaStream* stream, TroupeCudaEvent* event);
 
-  // --- copies. Either side may be the device's or pinned; other host memory makes them synchronous.
+  // --- copies. Either side may be the device's or pinned; other host memory makes them
+  // synchronous.
   int (*copy)(TroupeCudaStream* stream, const void* from, void* to, int64_t bytes);
   int (*copy_rows)(TroupeCudaStream* stream, const void* from, int64_t from_stride_bytes, void* to,
                    int64_t to_stride_bytes, int64_t rows, int64_t row_bytes);
@@ -191,10 +192,10 @@ typedef struct TroupeCudaTable {
               const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, void* c,
               void* workspace, int64_t workspace_bytes);
 
-  // --- operators: see train/tensor/operators.h, function by function. Where a `type` is given it is
-  // that of the activations (x, y, dx, dy …); statistics, parameters and their gradients are fp32.
-  // What is summed over rows is summed in an order that depends on the sizes alone: the same bits
-  // every time.
+  // --- operators: see train/tensor/operators.h, function by function. Where a `type` is given it
+  // is that of the activations (x, y, dx, dy …); statistics, parameters and their gradients are
+  // fp32. What is summed over rows is summed in an order that depends on the sizes alone: the same
+  // bits every time.
   int (*add)(TroupeCudaStream* stream, int32_t type, const void* a, const void* b, void* out,
              int64_t count);
   int (*rms_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x,
@@ -225,9 +226,9 @@ typedef struct TroupeCudaTable {
                            int64_t rows, int64_t heads, int64_t head_dim, float eps);
   // `scratch`: row_sum_scratch_bytes(rows·heads, head_dim).
   int (*head_norm_backward)(TroupeCudaStream* stream, int32_t type, void* dy, int64_t stride,
-                            const void* x, int64_t x_stride, const float* weight,
-                            const float* rstd, float* dweight, int64_t rows, int64_t heads,
-                            int64_t head_dim, void* scratch);
+                            const void* x, int64_t x_stride, const float* weight, const float* rstd,
+                            float* dweight, int64_t rows, int64_t heads, int64_t head_dim,
+                            void* scratch);
   int (*add_bias)(TroupeCudaStream* stream, int32_t type, void* y, int64_t stride,
                   const float* bias, int64_t rows, int64_t width);
   // `scratch`: row_sum_scratch_bytes(rows, width).
@@ -271,8 +272,8 @@ typedef struct TroupeCudaTable {
                        float* losses, float scale, void* gradient, int32_t gradient_type,
                        int64_t rows, int64_t classes);
 
-  // --- the optimizer, over flat ranges. gradient_scale: an fp32 of the device, what every gradient is
-  // multiplied with.
+  // --- the optimizer, over flat ranges. gradient_scale: an fp32 of the device, what every gradient
+  // is multiplied with.
   int (*adamw)(TroupeCudaStream* stream, const TroupeCudaAdamW* step, void* parameters,
                const float* gradients, void* first_moments, void* second_moments, int64_t count,
                const float* gradient_scale);
@@ -281,8 +282,8 @@ typedef struct TroupeCudaTable {
   int (*tile_sums_of_squares)(TroupeCudaStream* stream, const float* x, int64_t count,
                               int64_t tile_elements, double* sums);
   // sum[i] = the sum of parts[0][i] … parts[count−1][i] by the fixed tree of
-  // runtime/collective/reduce_tree.h. Parts are F32 or BF16, the tree is fp32, `out` of out_type; out
-  // may be a part. parts: `count` addresses, on the host, at most TROUPE_CUDA_PARTS_MAX.
+  // runtime/collective/reduce_tree.h. Parts are F32 or BF16, the tree is fp32, `out` of out_type;
+  // out may be a part. parts: `count` addresses, on the host, at most TROUPE_CUDA_PARTS_MAX.
   int (*tree_sum)(TroupeCudaStream* stream, const void* const* parts, int32_t count, int32_t type,
                   void* out, int32_t out_type, int64_t elements);
 
