@@ -1,0 +1,222 @@
+#include "tests/train/cuda/fake/fake_cuda.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "tests/train/cuda/fake/fake_state.h"
+
+namespace troupe::tests {
+namespace fake {
+namespace {
+
+thread_local std::string last_error_text;
+
+int versions(TroupeCudaVersions* to) {
+  if (const int code = state().enter("versions")) return code;
+  *to = {};
+  return TROUPE_CUDA_OK;
+}
+
+int device_count(std::int32_t* count) {
+  if (const int code = state().enter("device_count")) return code;
+  *count = state().options().devices;
+  return TROUPE_CUDA_OK;
+}
+
+int device_info(std::int32_t index, TroupeCudaDevice* device) {
+  if (const int code = state().enter("device_info", index)) return code;
+  const FakeCudaOptions options = state().options();
+  if (index < 0 || index >= options.devices)
+    return state().fail(TROUPE_CUDA_INVALID, fmt::format("there is no device {}", index));
+  *device = {};
+  std::strncpy(device->name, "Fake GPU of tests", sizeof device->name - 1);
+  fmt::format_to_n(device->uuid, sizeof device->uuid - 1, "GPU-fa4e0000-0000-0000-0000-{:012d}",
+                   index);
+  fmt::format_to_n(device->pci_bus, sizeof device->pci_bus - 1, "00000000:{:02X}:00.0", index + 1);
+  device->compute_major = 9;
+  device->multiprocessors = 1;
+  device->memory_bytes = options.memory_bytes;
+  device->l2_cache_bytes = 1 << 20;
+  device->shared_bytes_per_block = 1 << 16;
+  device->can_export_memory = options.can_export_memory;
+  device->has_bf16 = 1;
+  device->driver_version = 13000;
+  return TROUPE_CUDA_OK;
+}
+
+int context_open(std::int32_t index, TroupeCudaContext** context) {
+  if (const int code = state().enter("context_open", index)) return code;
+  if (index < 0 || index >= state().options().devices)
+    return state().fail(TROUPE_CUDA_INVALID, fmt::format("there is no device {}", index));
+  *context = new TroupeCudaContext{index};
+  state().count_object("context", 1);
+  return TROUPE_CUDA_OK;
+}
+
+int context_close(TroupeCudaContext* context) {
+  const int code = state().enter("context_close");
+  state().count_object("context", -1);
+  delete context;
+  return code;
+}
+
+}  // namespace
+
+State& state() {
+  static State only;
+  return only;
+}
+
+int State::enter(const char* function, int device) {
+  std::lock_guard lock(mutex_);
+  const std::int64_t before = calls_[function]++;
+  if (lost_.contains(device)) return fail(TROUPE_CUDA_DEVICE_LOST, "the device was lost");
+  for (const FakeCudaFault& fault : faults_) {
+    if (fault.function == function && before >= fault.after_calls)
+      return fail(fault.code, fault.text);
+  }
+  return TROUPE_CUDA_OK;
+}
+
+int State::fail(int code, std::string text) {
+  last_error_text = std::move(text);
+  return code;
+}
+
+const char* State::last_text() const { return last_error_text.c_str(); }
+
+void State::reset(const FakeCudaOptions& options) {
+  std::lock_guard lock(mutex_);
+  options_ = options;
+  faults_.clear();
+  lost_.clear();
+  calls_.clear();
+}
+
+void State::inject(FakeCudaFault fault) {
+  std::lock_guard lock(mutex_);
+  fault.after_calls += static_cast<int>(calls_[fault.function]);
+  faults_.push_back(std::move(fault));
+}
+
+void State::lose(int device) {
+  std::lock_guard lock(mutex_);
+  lost_.insert(device);
+}
+
+std::int64_t State::calls(const std::string& function) {
+  std::lock_guard lock(mutex_);
+  const auto found = calls_.find(function);
+  return found == calls_.end() ? 0 : found->second;
+}
+
+std::vector<std::string> State::left() {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  for (const auto& [kind, count] : objects_) {
+    if (count != 0) lines.push_back(fmt::format("{} of kind {}", count, kind));
+  }
+  return lines;
+}
+
+FakeCudaOptions State::options() {
+  std::lock_guard lock(mutex_);
+  return options_;
+}
+
+std::shared_ptr<void> State::charge(int device, std::int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  auto& held = allocated_[device];
+  if (!held) held = std::make_shared<std::int64_t>(0);
+  if (*held + bytes > options_.memory_bytes) return nullptr;
+  *held += bytes;
+  return std::shared_ptr<void>(held.get(), [this, held, bytes](void*) {
+    std::lock_guard inner(mutex_);
+    *held -= bytes;
+  });
+}
+
+std::int64_t State::allocated(int device) {
+  std::lock_guard lock(mutex_);
+  const auto found = allocated_.find(device);
+  return found == allocated_.end() ? 0 : *found->second;
+}
+
+void State::add_range(void* begin, Range range) {
+  std::lock_guard lock(mutex_);
+  ranges_[reinterpret_cast<std::uintptr_t>(begin)] = std::move(range);
+}
+
+bool State::remove_range(void* begin) {
+  Range gone;  // its charge ends outside of the lock
+  std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(reinterpret_cast<std::uintptr_t>(begin));
+  if (found == ranges_.end()) return false;
+  gone = std::move(found->second);
+  ranges_.erase(found);
+  return true;
+}
+
+const Range* State::find(const void* at, std::int64_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  auto after = ranges_.upper_bound(address);
+  if (after == ranges_.begin()) return nullptr;
+  const auto& [begin, range] = *--after;
+  const bool inside = address + static_cast<std::uintptr_t>(bytes) <=
+                      begin + static_cast<std::uintptr_t>(range.bytes);
+  return inside ? &range : nullptr;
+}
+
+bool State::known(const void* at, std::int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  return find(at, bytes) != nullptr;
+}
+
+bool State::on_device(const void* at, std::int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const Range* range = find(at, bytes);
+  return range && !range->pinned;
+}
+
+void State::count_object(const char* kind, int by) {
+  std::lock_guard lock(mutex_);
+  objects_[kind] += by;
+}
+
+}  // namespace fake
+
+const TroupeCudaTable& fake_cuda_table() {
+  static const TroupeCudaTable table = [] {
+    TroupeCudaTable made{};
+    made.version = TROUPE_CUDA_TABLE_VERSION;
+    made.bytes = sizeof made;
+    made.error_text = [] { return fake::state().last_text(); };
+    made.versions = fake::versions;
+    made.device_count = fake::device_count;
+    made.device_info = fake::device_info;
+    made.context_open = fake::context_open;
+    made.context_close = fake::context_close;
+    fake::fill_memory(made);
+    fake::fill_streams(made);
+    return made;
+  }();
+  return table;
+}
+
+void fake_cuda_reset(const FakeCudaOptions& options) { fake::state().reset(options); }
+void fake_cuda_inject(FakeCudaFault fault) { fake::state().inject(std::move(fault)); }
+void fake_cuda_lose_device(int index) { fake::state().lose(index); }
+std::int64_t fake_cuda_calls(const std::string& function) { return fake::state().calls(function); }
+std::int64_t fake_cuda_allocated_bytes(int index) { return fake::state().allocated(index); }
+std::vector<std::string> fake_cuda_left() { return fake::state().left(); }
+
+}  // namespace troupe::tests
+
+// What a program finds that loads the fake as a library.
+extern "C" __attribute__((visibility("default"))) const TroupeCudaTable* troupe_cuda_table(
+    std::uint32_t version) {
+  return version == TROUPE_CUDA_TABLE_VERSION ? &troupe::tests::fake_cuda_table() : nullptr;
+}

@@ -1,0 +1,48 @@
+#pragma once
+// A GPU of tests: the table of train/cuda over memory of the host.
+//
+// Device memory is memfds, so that exporting, mapping twice and outliving a process work as they
+// should. Every stream has a thread of its own and really runs behind its caller: who forgets to
+// wait for an event reads what is not there yet. Operators run on train/cpu, so values are right;
+// what a GPU's arithmetic is worth is not tested here.
+//
+// One per process, as the table has no other place for it; reset() between tests.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/cuda/table.h"
+
+namespace troupe::tests {
+
+struct FakeCudaOptions {
+  int devices = 1;
+  std::int64_t memory_bytes = std::int64_t{1} << 30;  // of each device
+  std::int64_t granularity_bytes = 1 << 16;
+  bool can_export_memory = true;
+};
+
+// A failure to be told by a function of the table.
+struct FakeCudaFault {
+  std::string function;  // "memory_create"
+  int after_calls = 0;   // that succeed
+  TroupeCudaCode code = TROUPE_CUDA_FAILED;
+  std::string text = "a fault of the test's";
+};
+
+const TroupeCudaTable& fake_cuda_table();
+
+// Ends streams and forgets allocations, faults and counts. No context may be in use.
+void fake_cuda_reset(const FakeCudaOptions& options = {});
+void fake_cuda_inject(FakeCudaFault fault);
+// From now on every call of the context's devices answers DEVICE_LOST.
+void fake_cuda_lose_device(int index);
+// Calls of a function of the table since the reset.
+std::int64_t fake_cuda_calls(const std::string& function);
+// What is allocated on a device now.
+std::int64_t fake_cuda_allocated_bytes(int index = 0);
+// Contexts, streams, events and allocations that were not given back, one line each.
+std::vector<std::string> fake_cuda_left();
+
+}  // namespace troupe::tests

@@ -1,0 +1,117 @@
+#pragma once
+// What the parts of the fake share. Private to this folder.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/train/cuda/fake/fake_cuda.h"
+
+struct TroupeCudaContext {
+  int device = 0;
+};
+
+// Runs what is enqueued, in order, on a thread of its own.
+struct TroupeCudaStream {
+  explicit TroupeCudaStream(TroupeCudaContext* of);
+  ~TroupeCudaStream();  // after all of it
+  void enqueue(std::function<void()> work);
+  bool idle();
+  void wait_idle();
+
+  TroupeCudaContext* const context;
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  bool running_ = false;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+struct TroupeCudaEvent {
+  // A record that was enqueued: done when its stream came to it.
+  struct Record {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::int64_t at_ns = 0;
+  };
+  TroupeCudaContext* context = nullptr;
+  bool timed = false;
+  std::mutex mutex;
+  std::shared_ptr<Record> last;  // null: never recorded
+};
+
+struct TroupeCudaMemory {
+  TroupeCudaContext* context = nullptr;
+  int descriptor = -1;
+  std::int64_t bytes = 0;
+  // Counts against the device's memory as long as anything of it is left in this process.
+  std::shared_ptr<void> charge;
+};
+
+namespace troupe::tests::fake {
+
+// Of addresses that copies may use without being synchronous.
+struct Range {
+  std::int64_t bytes = 0;
+  bool pinned = false;  // of the host; else the device's
+  std::shared_ptr<void> charge;
+};
+
+class State {
+ public:
+  // Notes the call. OK, or what a fault or a lost device makes of it.
+  int enter(const char* function, int device = -1);
+  int fail(int code, std::string text);
+  const char* last_text() const;
+
+  void reset(const FakeCudaOptions& options);
+  void inject(FakeCudaFault fault);
+  void lose(int device);
+  std::int64_t calls(const std::string& function);
+  std::vector<std::string> left();
+
+  FakeCudaOptions options();
+  // Null where the device has no more room.
+  std::shared_ptr<void> charge(int device, std::int64_t bytes);
+  std::int64_t allocated(int device);
+  void add_range(void* begin, Range range);
+  bool remove_range(void* begin);
+  // Whether [at, at + bytes) lies within memory of the device or pinned memory.
+  bool known(const void* at, std::int64_t bytes);
+  // Whether it is the device's.
+  bool on_device(const void* at, std::int64_t bytes);
+  void count_object(const char* kind, int by);
+
+ private:
+  const Range* find(const void* at, std::int64_t bytes);
+
+  std::mutex mutex_;
+  FakeCudaOptions options_;
+  std::vector<FakeCudaFault> faults_;
+  std::set<int> lost_;
+  std::map<std::string, std::int64_t> calls_, objects_;
+  std::map<int, std::shared_ptr<std::int64_t>> allocated_;
+  std::map<std::uintptr_t, Range> ranges_;
+};
+
+State& state();
+
+// Each fills its functions in.
+void fill_memory(TroupeCudaTable& table);
+void fill_streams(TroupeCudaTable& table);
+
+}  // namespace troupe::tests::fake

@@ -1,0 +1,267 @@
+// The fake's streams, events and copies.
+
+#include <time.h>
+
+#include <cstring>
+#include <optional>
+
+#include "tests/train/cuda/fake/fake_state.h"
+#include "train/tensor/convert.h"
+
+TroupeCudaStream::TroupeCudaStream(TroupeCudaContext* of)
+    : context(of), thread_([this] { run(); }) {}
+
+TroupeCudaStream::~TroupeCudaStream() {
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void TroupeCudaStream::enqueue(std::function<void()> work) {
+  {
+    std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+bool TroupeCudaStream::idle() {
+  std::lock_guard lock(mutex_);
+  return work_.empty() && !running_;
+}
+
+void TroupeCudaStream::wait_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return work_.empty() && !running_; });
+}
+
+void TroupeCudaStream::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ended_ || !work_.empty(); });
+    if (work_.empty()) return;
+    const std::function<void()> work = std::move(work_.front());
+    work_.pop_front();
+    running_ = true;
+    lock.unlock();
+    work();
+    lock.lock();
+    running_ = false;
+    if (work_.empty()) changed_.notify_all();
+  }
+}
+
+namespace troupe::tests::fake {
+namespace {
+
+// All streams of a context, for context_synchronize.
+std::mutex streams_mutex;
+std::set<TroupeCudaStream*> streams;
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+int context_synchronize(TroupeCudaContext* context) {
+  if (const int code = state().enter("context_synchronize", context->device)) return code;
+  std::lock_guard lock(streams_mutex);
+  for (TroupeCudaStream* stream : streams) {
+    if (stream->context == context) stream->wait_idle();
+  }
+  return TROUPE_CUDA_OK;
+}
+
+int stream_create(TroupeCudaContext* context, std::int32_t, TroupeCudaStream** stream) {
+  if (const int code = state().enter("stream_create", context->device)) return code;
+  *stream = new TroupeCudaStream(context);
+  std::lock_guard lock(streams_mutex);
+  streams.insert(*stream);
+  state().count_object("stream", 1);
+  return TROUPE_CUDA_OK;
+}
+
+int stream_destroy(TroupeCudaStream* stream) {
+  const int code = state().enter("stream_destroy");
+  {
+    std::lock_guard lock(streams_mutex);
+    streams.erase(stream);
+  }
+  delete stream;
+  state().count_object("stream", -1);
+  return code;
+}
+
+int stream_synchronize(TroupeCudaStream* stream) {
+  if (const int code = state().enter("stream_synchronize", stream->context->device)) return code;
+  stream->wait_idle();
+  return TROUPE_CUDA_OK;
+}
+
+int stream_query(TroupeCudaStream* stream) {
+  if (const int code = state().enter("stream_query", stream->context->device)) return code;
+  return stream->idle() ? TROUPE_CUDA_OK
+                        : state().fail(TROUPE_CUDA_NOT_READY, "the stream has work");
+}
+
+int event_create(TroupeCudaContext* context, std::int32_t timed, TroupeCudaEvent** event) {
+  if (const int code = state().enter("event_create", context->device)) return code;
+  *event = new TroupeCudaEvent();
+  (*event)->context = context;
+  (*event)->timed = timed != 0;
+  state().count_object("event", 1);
+  return TROUPE_CUDA_OK;
+}
+
+int event_destroy(TroupeCudaEvent* event) {
+  const int code = state().enter("event_destroy");
+  delete event;
+  state().count_object("event", -1);
+  return code;
+}
+
+std::shared_ptr<TroupeCudaEvent::Record> record_of(TroupeCudaEvent* event) {
+  std::lock_guard lock(event->mutex);
+  return event->last;
+}
+
+void wait_for(TroupeCudaEvent::Record& record) {
+  std::unique_lock lock(record.mutex);
+  record.changed.wait(lock, [&] { return record.done; });
+}
+
+std::optional<std::int64_t> time_of(TroupeCudaEvent* event) {
+  const auto record = record_of(event);
+  if (!record) return std::nullopt;
+  std::lock_guard lock(record->mutex);
+  if (!record->done) return std::nullopt;
+  return record->at_ns;
+}
+
+int event_record(TroupeCudaEvent* event, TroupeCudaStream* stream) {
+  if (const int code = state().enter("event_record", stream->context->device)) return code;
+  auto record = std::make_shared<TroupeCudaEvent::Record>();
+  {
+    std::lock_guard lock(event->mutex);
+    event->last = record;
+  }
+  stream->enqueue([record] {
+    {
+      std::lock_guard lock(record->mutex);
+      record->at_ns = now_ns();
+      record->done = true;
+    }
+    record->changed.notify_all();
+  });
+  return TROUPE_CUDA_OK;
+}
+
+int event_query(TroupeCudaEvent* event) {
+  if (const int code = state().enter("event_query", event->context->device)) return code;
+  // As CUDA has it: an event that was never recorded is done.
+  if (!record_of(event) || time_of(event)) return TROUPE_CUDA_OK;
+  return state().fail(TROUPE_CUDA_NOT_READY, "the event's stream has not come to it");
+}
+
+int event_synchronize(TroupeCudaEvent* event) {
+  if (const int code = state().enter("event_synchronize", event->context->device)) return code;
+  if (const auto record = record_of(event)) wait_for(*record);
+  return TROUPE_CUDA_OK;
+}
+
+int event_elapsed_ms(TroupeCudaEvent* from, TroupeCudaEvent* to, float* milliseconds) {
+  if (const int code = state().enter("event_elapsed_ms", from->context->device)) return code;
+  const auto begin = time_of(from), end = time_of(to);
+  if (!from->timed || !to->timed || !begin || !end)
+    return state().fail(TROUPE_CUDA_INVALID,
+                        "events that were not recorded with times, or not yet");
+  *milliseconds = static_cast<float>(static_cast<double>(*end - *begin) / 1e6);
+  return TROUPE_CUDA_OK;
+}
+
+int stream_wait(TroupeCudaStream* stream, TroupeCudaEvent* event) {
+  if (const int code = state().enter("stream_wait", stream->context->device)) return code;
+  if (auto record = record_of(event)) stream->enqueue([record] { wait_for(*record); });
+  return TROUPE_CUDA_OK;
+}
+
+// Enqueued where both sides stay; else done when the call returns, behind what was enqueued before.
+void run_copy(TroupeCudaStream* stream, bool enqueued, std::function<void()> work) {
+  stream->enqueue(std::move(work));
+  if (!enqueued) stream->wait_idle();
+}
+
+int copy(TroupeCudaStream* stream, const void* from, void* to, std::int64_t bytes) {
+  if (const int code = state().enter("copy", stream->context->device)) return code;
+  run_copy(stream, state().known(from, bytes) && state().known(to, bytes),
+           [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
+  return TROUPE_CUDA_OK;
+}
+
+int copy_rows(TroupeCudaStream* stream, const void* from, std::int64_t from_stride_bytes, void* to,
+              std::int64_t to_stride_bytes, std::int64_t rows, std::int64_t row_bytes) {
+  if (const int code = state().enter("copy_rows", stream->context->device)) return code;
+  if (row_bytes > from_stride_bytes || row_bytes > to_stride_bytes)
+    return state().fail(TROUPE_CUDA_INVALID, "rows longer than their distance");
+  run_copy(stream, state().known(from, row_bytes) && state().known(to, row_bytes), [=] {
+    for (std::int64_t row = 0; row < rows; ++row)
+      std::memcpy(static_cast<std::byte*>(to) + row * to_stride_bytes,
+                  static_cast<const std::byte*>(from) + row * from_stride_bytes,
+                  static_cast<std::size_t>(row_bytes));
+  });
+  return TROUPE_CUDA_OK;
+}
+
+int fill(TroupeCudaStream* stream, void* device, std::int32_t byte, std::int64_t bytes) {
+  if (const int code = state().enter("fill", stream->context->device)) return code;
+  if (!state().on_device(device, bytes))
+    return state().fail(TROUPE_CUDA_INVALID, "no memory of the device");
+  stream->enqueue([=] { std::memset(device, byte, static_cast<std::size_t>(bytes)); });
+  return TROUPE_CUDA_OK;
+}
+
+int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, void* to,
+            std::int32_t to_type, std::int64_t count) {
+  if (const int code = state().enter("convert", stream->context->device)) return code;
+  if (from_type == TROUPE_CUDA_F32 && to_type == TROUPE_CUDA_BF16) {
+    stream->enqueue([=] {
+      train::bf16_from_float(static_cast<const float*>(from), static_cast<std::uint16_t*>(to),
+                             count);
+    });
+  } else if (from_type == TROUPE_CUDA_BF16 && to_type == TROUPE_CUDA_F32) {
+    stream->enqueue([=] {
+      train::float_from_bf16(static_cast<const std::uint16_t*>(from), static_cast<float*>(to),
+                             count);
+    });
+  } else {
+    return state().fail(TROUPE_CUDA_UNSUPPORTED, "a conversion between other types");
+  }
+  return TROUPE_CUDA_OK;
+}
+
+}  // namespace
+
+void fill_streams(TroupeCudaTable& table) {
+  table.context_synchronize = context_synchronize;
+  table.stream_create = stream_create;
+  table.stream_destroy = stream_destroy;
+  table.stream_synchronize = stream_synchronize;
+  table.stream_query = stream_query;
+  table.event_create = event_create;
+  table.event_destroy = event_destroy;
+  table.event_record = event_record;
+  table.event_query = event_query;
+  table.event_synchronize = event_synchronize;
+  table.event_elapsed_ms = event_elapsed_ms;
+  table.stream_wait = stream_wait;
+  table.copy = copy;
+  table.copy_rows = copy_rows;
+  table.fill = fill;
+  table.convert = convert;
+}
+
+}  // namespace troupe::tests::fake

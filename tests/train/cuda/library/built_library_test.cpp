@@ -1,0 +1,79 @@
+// libtroupe_cuda.so as it was built: it loads without NVIDIA's other libraries, has every function
+// of the table, and says what is missing where there is no driver.
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "train/cuda/cuda_library.h"
+
+namespace troupe::train {
+namespace {
+
+std::shared_ptr<const CudaLibrary> built_library() {
+  const char* folder = std::getenv("TROUPE_BIN_DIR");
+  const std::string path = std::string(folder ? folder : "bin") + "/libtroupe_cuda.so";
+  const auto loaded = CudaLibrary::load(MapEnvironment({{"TROUPE_CUDA_LIBRARY", path}}));
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().message());
+  return *loaded;
+}
+
+TEST_CASE("the built library has every function of the table") {
+  const auto library = built_library();
+  const TroupeCudaTable& table = library->table();
+  // All members behind the two numbers are functions.
+  const auto* bytes = reinterpret_cast<const char*>(&table);
+  for (std::size_t at = offsetof(TroupeCudaTable, error_text); at < sizeof table;
+       at += sizeof(void*)) {
+    void* function = nullptr;
+    std::memcpy(&function, bytes + at, sizeof function);
+    CAPTURE(at);
+    CHECK(function != nullptr);
+  }
+  TroupeCudaVersions versions{};
+  REQUIRE(table.versions(&versions) == TROUPE_CUDA_OK);
+  CHECK(versions.runtime >= 13000);
+}
+
+TEST_CASE("without a driver the built library says so") {
+  const auto library = built_library();
+  const TroupeCudaTable& table = library->table();
+  std::int32_t count = -1;
+  const int code = table.device_count(&count);
+  if (code == TROUPE_CUDA_OK) {
+    MESSAGE("skipped: this machine has ", count, " GPUs");
+    return;
+  }
+  CHECK(code == TROUPE_CUDA_UNAVAILABLE);
+  CHECK(count == 0);
+  const std::string text = table.error_text();
+  CHECK(text.find("NVIDIA driver") != std::string::npos);
+  TroupeCudaContext* context = nullptr;
+  CHECK(table.context_open(0, &context) == TROUPE_CUDA_UNAVAILABLE);
+  CHECK(context == nullptr);
+  CHECK(std::string(table.error_text()) == text);
+  // Texts are the thread's own.
+  std::thread([&] { CHECK(std::string(table.error_text()).empty()); }).join();
+  // What no context can be made for is refused, not followed.
+  CHECK(table.context_synchronize(nullptr) == TROUPE_CUDA_INVALID);
+  CHECK(table.stream_synchronize(nullptr) == TROUPE_CUDA_INVALID);
+  CHECK(std::string(table.error_text()).find("stream_synchronize") != std::string::npos);
+}
+
+TEST_CASE("scratch sizes of the built library grow with what is summed") {
+  const auto library = built_library();
+  const TroupeCudaTable& table = library->table();
+  CHECK(table.row_sum_scratch_bytes(1, 8) == 8 * 4);
+  CHECK(table.row_sum_scratch_bytes(4096, 1024) > table.row_sum_scratch_bytes(64, 1024));
+  CHECK(table.row_sum_scratch_bytes(0, 1024) == 0);
+  CHECK(table.embedding_scratch_bytes(1) == 2048 * 8);
+  CHECK(table.embedding_scratch_bytes(2049) == 4096 * 8);
+  TroupeCudaAttention attention{};
+  attention.batch = 2, attention.query_heads = 3, attention.query_length = 5;
+  CHECK(table.attention_scratch_bytes(&attention) == 2 * 3 * 5 * 4);
+}
+
+}  // namespace
+}  // namespace troupe::train

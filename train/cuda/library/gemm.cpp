@@ -1,0 +1,322 @@
+// Products by cuBLASLt. It counts in columns: a row-major C = op(A)·op(B) is its Cᵀ =
+// op(B)ᵀ·op(A)ᵀ, so that B is its first operand and A its second, and a row-major (rows, columns)
+// matrix is a (columns, rows) one of the same distance.
+//
+// Sums are fp32. Parts of a sum that was split over k are added in fp32 in a step of their own, in
+// order: algorithms that add into the output, or keep parts in its type, are not taken. So an
+// algorithm gives the same bits every time.
+
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "train/cuda/library/dynamic_library.h"
+#include "train/cuda/library/objects.h"
+#include "train/cuda/library/vendor_versions.h"
+
+namespace troupe::train::cuda {
+namespace {
+
+struct CublasLt {
+  decltype(&::cublasLtCreate) create = nullptr;
+  decltype(&::cublasLtDestroy) destroy = nullptr;
+  decltype(&::cublasLtGetVersion) version = nullptr;
+  decltype(&::cublasLtGetStatusName) status_name = nullptr;
+  decltype(&::cublasLtGetStatusString) status_string = nullptr;
+  decltype(&::cublasLtMatmul) matmul = nullptr;
+  decltype(&::cublasLtMatmulDescCreate) description_create = nullptr;
+  decltype(&::cublasLtMatmulDescDestroy) description_destroy = nullptr;
+  decltype(&::cublasLtMatmulDescSetAttribute) description_set = nullptr;
+  decltype(&::cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+};
+
+#define TROUPE_TEXT_OF(x) #x
+#define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
+constexpr const char* kName = "libcublasLt.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
+
+// Loaded at the first call.
+struct Loaded {
+  Loaded() : library({kName}) {
+    library.find("cublasLtCreate", functions.create);
+    library.find("cublasLtDestroy", functions.destroy);
+    library.find("cublasLtGetVersion", functions.version);
+    library.find("cublasLtGetStatusName", functions.status_name);
+    library.find("cublasLtGetStatusString", functions.status_string);
+    library.find("cublasLtMatmul", functions.matmul);
+    library.find("cublasLtMatmulDescCreate", functions.description_create);
+    library.find("cublasLtMatmulDescDestroy", functions.description_destroy);
+    library.find("cublasLtMatmulDescSetAttribute", functions.description_set);
+    library.find("cublasLtMatrixLayoutCreate", functions.layout_create);
+    library.find("cublasLtMatrixLayoutDestroy", functions.layout_destroy);
+    library.find("cublasLtMatmulPreferenceCreate", functions.preference_create);
+    library.find("cublasLtMatmulPreferenceDestroy", functions.preference_destroy);
+    library.find("cublasLtMatmulPreferenceSetAttribute", functions.preference_set);
+    library.find("cublasLtMatmulAlgoGetHeuristic", functions.heuristic);
+  }
+  DynamicLibrary library;
+  CublasLt functions;
+};
+const Loaded& loaded() {
+  static const Loaded only;
+  return only;
+}
+
+TroupeCudaCode code_of(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return TROUPE_CUDA_OK;
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return TROUPE_CUDA_OUT_OF_MEMORY;
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return TROUPE_CUDA_INVALID;
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return TROUPE_CUDA_UNSUPPORTED;
+    default:
+      return TROUPE_CUDA_FAILED;
+  }
+}
+
+int check_cublas(const CublasLt& lt, cublasStatus_t status, const std::string& what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return TROUPE_CUDA_OK;
+  // The runtime knows better where the device itself has failed.
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) return check(error, what + ": " + lt.status_name(status));
+  return fail(code_of(status),
+              fmt::format("{}: {} ({})", what, lt.status_name(status), lt.status_string(status)));
+}
+
+const char* type_name(int type) {
+  return type == TROUPE_CUDA_F32 ? "f32" : type == TROUPE_CUDA_BF16 ? "bf16" : "?";
+}
+
+std::string text_of(const TroupeCudaGemm& g) {
+  return fmt::format("product of {} x {} x {} ({}{} x {}{} -> {}{})", g.m, g.n, g.k,
+                     type_name(g.a_type), g.transpose_a ? "ᵀ" : "", type_name(g.b_type),
+                     g.transpose_b ? "ᵀ" : "", type_name(g.c_type), g.accumulate ? ", added" : "");
+}
+
+cudaDataType_t data_type(int type) { return type == TROUPE_CUDA_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+int check_gemm(const TroupeCudaGemm& g) {
+  const auto invalid = [&](const char* why) {
+    return fail(TROUPE_CUDA_INVALID, text_of(g) + ": " + why);
+  };
+  if (g.m <= 0 || g.n <= 0 || g.k <= 0) return invalid("sizes must be positive");
+  if (g.a_stride < (g.transpose_a ? g.m : g.k) || g.b_stride < (g.transpose_b ? g.k : g.n) ||
+      g.c_stride < g.n)
+    return invalid("rows longer than their distance");
+  const bool bf16 = g.arithmetic == TROUPE_CUDA_COMPUTE_BF16;
+  if (!bf16 && g.arithmetic != TROUPE_CUDA_COMPUTE_F32 && g.arithmetic != TROUPE_CUDA_COMPUTE_TF32)
+    return invalid("unknown arithmetic");
+  const int operand = bf16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
+  if (g.a_type != operand || g.b_type != operand)
+    return invalid(bf16 ? "bf16 arithmetic takes bf16 operands" : "fp32 arithmetic takes fp32");
+  if (g.c_type != TROUPE_CUDA_F32 && g.c_type != TROUPE_CUDA_BF16)
+    return invalid("the result is F32 or BF16");
+  return TROUPE_CUDA_OK;
+}
+
+// A product as cuBLASLt describes it.
+class Description {
+ public:
+  Description(const CublasLt& lt, const TroupeCudaGemm& gemm) : lt_(lt), gemm_(gemm) {}
+  ~Description() {
+    if (product) lt_.description_destroy(product);
+    for (cublasLtMatrixLayout_t layout : {first, second, result})
+      if (layout) lt_.layout_destroy(layout);
+  }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+
+  int make() {
+    const TroupeCudaGemm& g = gemm_;
+    const cublasComputeType_t compute = g.arithmetic == TROUPE_CUDA_COMPUTE_TF32
+                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F;
+    TROUPE_CUDA_RETURN_IF_FAILED(
+        check_cublas(lt_, lt_.description_create(&product, compute, CUDA_R_32F), text_of(g)));
+    TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSA, g.transpose_b));
+    TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_a));
+    TROUPE_CUDA_RETURN_IF_FAILED(
+        layout(&first, g.b_type, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.b_stride));
+    TROUPE_CUDA_RETURN_IF_FAILED(layout(&second, g.a_type, g.transpose_a ? g.k : g.m,
+                                        g.transpose_a ? g.m : g.k, g.a_stride));
+    return layout(&result, g.c_type, g.m, g.n, g.c_stride);
+  }
+
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+
+ private:
+  int set(cublasLtMatmulDescAttributes_t attribute, int transpose) {
+    const cublasOperation_t operation = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return check_cublas(lt_, lt_.description_set(product, attribute, &operation, sizeof operation),
+                        text_of(gemm_));
+  }
+  // Of a row-major (rows, columns) matrix.
+  int layout(cublasLtMatrixLayout_t* made, int type, std::int64_t rows, std::int64_t columns,
+             std::int64_t stride) {
+    return check_cublas(
+        lt_,
+        lt_.layout_create(made, data_type(type), static_cast<std::uint64_t>(columns),
+                          static_cast<std::uint64_t>(rows), stride),
+        text_of(gemm_));
+  }
+
+  const CublasLt& lt_;
+  const TroupeCudaGemm& gemm_;
+};
+
+}  // namespace
+
+struct GemmLibrary {
+  const CublasLt* functions = nullptr;
+  cublasLtHandle_t handle = nullptr;
+};
+
+void GemmLibraryDeleter::operator()(GemmLibrary* library) const {
+  if (library->handle) library->functions->destroy(library->handle);
+  delete library;
+}
+
+namespace {
+
+// The context's handle, made at its first product.
+int library_of(TroupeCudaContext* context, const GemmLibrary** library) {
+  const std::lock_guard lock(context->mutex);
+  if (!context->gemm) {
+    TROUPE_CUDA_RETURN_IF_FAILED(
+        loaded().library.status(kName, "install NVIDIA's cuBLAS (`tools/setup --cuda`)"));
+    auto made = std::unique_ptr<GemmLibrary, GemmLibraryDeleter>(new GemmLibrary());
+    made->functions = &loaded().functions;
+    TROUPE_CUDA_RETURN_IF_FAILED(
+        check_cublas(*made->functions, made->functions->create(&made->handle),
+                     fmt::format("cublasLtCreate on device {}", context->device)));
+    context->gemm = std::move(made);
+  }
+  *library = context->gemm.get();
+  return TROUPE_CUDA_OK;
+}
+
+class Preference {
+ public:
+  explicit Preference(const CublasLt& lt) : lt_(lt) {}
+  ~Preference() {
+    if (made) lt_.preference_destroy(made);
+  }
+  Preference(const Preference&) = delete;
+  Preference& operator=(const Preference&) = delete;
+
+  int make(const TroupeCudaGemm& gemm, std::int64_t workspace_bytes) {
+    TROUPE_CUDA_RETURN_IF_FAILED(check_cublas(lt_, lt_.preference_create(&made), text_of(gemm)));
+    const auto workspace = static_cast<std::uint64_t>(workspace_bytes);
+    const std::uint32_t reductions =
+        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const auto alignment = static_cast<std::uint32_t>(gemm.alignment_bytes);
+    TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
+    TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, attribute, alignment));
+    return TROUPE_CUDA_OK;
+  }
+
+  cublasLtMatmulPreference_t made = nullptr;
+
+ private:
+  template <class V>
+  int set(const TroupeCudaGemm& gemm, cublasLtMatmulPreferenceAttributes_t attribute,
+          const V& value) {
+    return check_cublas(lt_, lt_.preference_set(made, attribute, &value, sizeof value),
+                        text_of(gemm));
+  }
+
+  const CublasLt& lt_;
+};
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(TroupeCudaAlgorithm::opaque));
+
+int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
+                    std::int64_t workspace_bytes, std::int32_t algorithms_max,
+                    TroupeCudaAlgorithm* algorithms, std::int32_t* count) {
+  *count = 0;
+  TROUPE_CUDA_RETURN_IF_FAILED(enter("gemm_algorithms", context));
+  TROUPE_CUDA_RETURN_IF_FAILED(check_gemm(*gemm));
+  if (workspace_bytes < 0)
+    return fail(TROUPE_CUDA_INVALID, "gemm_algorithms: a workspace of less than nothing");
+  TROUPE_CUDA_RETURN_IF_FAILED(need_positive("gemm_algorithms", "algorithms_max", algorithms_max));
+  TROUPE_CUDA_RETURN_IF_FAILED(
+      need_positive("gemm_algorithms", "alignment_bytes", gemm->alignment_bytes));
+  const GemmLibrary* library = nullptr;
+  TROUPE_CUDA_RETURN_IF_FAILED(library_of(context, &library));
+  const CublasLt& lt = *library->functions;
+  Description description(lt, *gemm);
+  TROUPE_CUDA_RETURN_IF_FAILED(description.make());
+  Preference preference(lt);
+  TROUPE_CUDA_RETURN_IF_FAILED(preference.make(*gemm, workspace_bytes));
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(algorithms_max));
+  int found_count = 0;
+  const cublasStatus_t status =
+      lt.heuristic(library->handle, description.product, description.first, description.second,
+                   description.result, description.result, preference.made, algorithms_max,
+                   found.data(), &found_count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return TROUPE_CUDA_OK;
+  TROUPE_CUDA_RETURN_IF_FAILED(
+      check_cublas(lt, status, "cublasLtMatmulAlgoGetHeuristic for a " + text_of(*gemm)));
+  for (int i = 0; i < found_count; ++i) {
+    if (found[static_cast<std::size_t>(i)].state != CUBLAS_STATUS_SUCCESS) continue;
+    TroupeCudaAlgorithm& to = algorithms[(*count)++];
+    std::memcpy(to.opaque, &found[static_cast<std::size_t>(i)].algo, sizeof to.opaque);
+    to.workspace_bytes =
+        static_cast<std::int64_t>(found[static_cast<std::size_t>(i)].workspaceSize);
+  }
+  return TROUPE_CUDA_OK;
+}
+
+int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* gemm, const TroupeCudaAlgorithm* algorithm,
+         const void* a, const void* b, void* c, void* workspace, std::int64_t workspace_bytes) {
+  TROUPE_CUDA_RETURN_IF_FAILED(enter("gemm", stream));
+  TROUPE_CUDA_RETURN_IF_FAILED(check_gemm(*gemm));
+  if (workspace_bytes < algorithm->workspace_bytes)
+    return fail(TROUPE_CUDA_INVALID,
+                fmt::format("{}: its algorithm needs a workspace of {} bytes, {} are given",
+                            text_of(*gemm), algorithm->workspace_bytes, workspace_bytes));
+  const GemmLibrary* library = nullptr;
+  TROUPE_CUDA_RETURN_IF_FAILED(library_of(stream->context, &library));
+  const CublasLt& lt = *library->functions;
+  Description description(lt, *gemm);
+  TROUPE_CUDA_RETURN_IF_FAILED(description.make());
+  cublasLtMatmulAlgo_t chosen{};
+  std::memcpy(&chosen, algorithm->opaque, sizeof chosen);
+  const float alpha = 1.0f, beta = gemm->accumulate ? 1.0f : 0.0f;
+  return check_cublas(
+      lt,
+      lt.matmul(library->handle, description.product, &alpha, b, description.first, a,
+                description.second, &beta, c, description.result, c, description.result, &chosen,
+                workspace, static_cast<std::size_t>(workspace_bytes), stream->stream),
+      "cublasLtMatmul, a " + text_of(*gemm));
+}
+
+}  // namespace
+
+int cublaslt_version() {
+  const CublasLt& lt = loaded().functions;
+  return lt.version ? static_cast<int>(lt.version()) : 0;
+}
+
+void fill_gemm(TroupeCudaTable& table) {
+  table.gemm_algorithms = gemm_algorithms;
+  table.gemm = gemm;
+}
+
+}  // namespace troupe::train::cuda

@@ -1,0 +1,68 @@
+#pragma once
+// What the table's handles are, and entering a context.
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <mutex>
+
+#include "train/cuda/library/errors.h"
+#include "train/cuda/table.h"
+
+namespace troupe::train::cuda {
+
+// cuBLASLt of one context; gemm.cpp.
+struct GemmLibrary;
+struct GemmLibraryDeleter {
+  void operator()(GemmLibrary* library) const;
+};
+
+}  // namespace troupe::train::cuda
+
+// A device's primary context, shared with NVIDIA's libraries and every other TroupeCudaContext of
+// this process.
+struct TroupeCudaContext {
+  int device = 0;
+  int shared_bytes_per_block = 0;
+  std::mutex mutex;  // of what follows
+  std::unique_ptr<troupe::train::cuda::GemmLibrary, troupe::train::cuda::GemmLibraryDeleter> gemm;
+};
+
+struct TroupeCudaStream {
+  TroupeCudaContext* context = nullptr;
+  cudaStream_t stream = nullptr;
+};
+
+struct TroupeCudaEvent {
+  TroupeCudaContext* context = nullptr;
+  cudaEvent_t event = nullptr;
+};
+
+struct TroupeCudaMemory {
+  TroupeCudaContext* context = nullptr;
+  unsigned long long handle = 0;  // CUmemGenericAllocationHandle
+  long long bytes = 0;
+};
+
+namespace troupe::train::cuda {
+
+// Makes the context's device the calling thread's. `what`: the function that was called.
+int enter(const char* what, const TroupeCudaContext* context);
+int enter(const char* what, const TroupeCudaStream* stream);
+
+// After a launch: OK, or "rms_norm_forward of 4096 x 896: cudaError…".
+int launched(const char* what, long long rows, long long width);
+
+// Each fills its part of the table.
+void fill_devices(TroupeCudaTable& table);
+void fill_memory(TroupeCudaTable& table);
+void fill_streams(TroupeCudaTable& table);
+void fill_gemm(TroupeCudaTable& table);
+void fill_elementwise(TroupeCudaTable& table);
+void fill_norms(TroupeCudaTable& table);
+void fill_losses(TroupeCudaTable& table);
+void fill_attention(TroupeCudaTable& table);
+void fill_optimizer(TroupeCudaTable& table);
+void fill_groups(TroupeCudaTable& table);
+
+}  // namespace troupe::train::cuda

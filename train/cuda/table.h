@@ -1,0 +1,328 @@
+#pragma once
+// All that the rest of Troupe knows of a GPU: a table of C functions, which libtroupe_cuda.so
+// offers on a machine with NVIDIA's libraries and tests offer on memory of the host.
+//
+// Plain C types only, so that the library may be built by another compiler and taken or left when
+// the program runs: one build of `troupe` serves machines with and without GPUs. The table is thin
+// on purpose: a function launches one thing or asks one thing. What is decided (which algorithm a
+// product takes, what an aborted communicator means, where memory lies) is decided by C++ above it,
+// which runs the same over the tests' table.
+//
+// Every function but the texts returns a TroupeCudaCode. After anything but OK, error_text() of the
+// calling thread says what failed, with the vendor's name for the failure. Pointers named `device`
+// or without a word are addresses of the device's memory; `host_` ones are the host's. What takes a
+// stream is enqueued on it and returns at once: memory must stay until the stream is past it, and a
+// failure of the work itself is told by a later call.
+//
+// A context belongs to one device and may be used from several threads, a stream or a communicator
+// by one at a time. Streams of one context share its memory.
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Changes with anything below. A library of another version is refused by name.
+#define TROUPE_CUDA_TABLE_VERSION 1u
+
+typedef enum TroupeCudaCode {
+  TROUPE_CUDA_OK = 0,
+  TROUPE_CUDA_INVALID = 1,        // an argument: a bug of the caller's
+  TROUPE_CUDA_OUT_OF_MEMORY = 2,  // the device's or pinned memory
+  TROUPE_CUDA_NOT_READY = 3,      // queried work is still under way
+  TROUPE_CUDA_UNSUPPORTED = 4,    // this device, driver or library cannot
+  TROUPE_CUDA_DEVICE_LOST = 5,    // nothing in this context works any more
+  TROUPE_CUDA_UNAVAILABLE = 6,    // a library or driver is not there
+  TROUPE_CUDA_PEER = 7,           // a communicator: another rank failed, or the network did
+  TROUPE_CUDA_FAILED = 8          // anything else
+} TroupeCudaCode;
+
+typedef enum TroupeCudaType {
+  TROUPE_CUDA_F32 = 0,
+  TROUPE_CUDA_BF16 = 1,
+  TROUPE_CUDA_I32 = 2,
+  TROUPE_CUDA_I64 = 3,
+  TROUPE_CUDA_F64 = 4,
+  TROUPE_CUDA_U8 = 5
+} TroupeCudaType;
+
+typedef struct TroupeCudaContext TroupeCudaContext;
+typedef struct TroupeCudaStream TroupeCudaStream;
+typedef struct TroupeCudaEvent TroupeCudaEvent;
+typedef struct TroupeCudaMemory TroupeCudaMemory;
+typedef struct TroupeCudaGroup TroupeCudaGroup;
+
+typedef struct TroupeCudaDevice {
+  char name[96];
+  char uuid[48];     // "GPU-…", as nvidia-smi shows it
+  char pci_bus[24];  // "00000000:1B:00.0"
+  int32_t compute_major, compute_minor;
+  int32_t multiprocessors;
+  int64_t memory_bytes;
+  int64_t l2_cache_bytes;
+  int32_t shared_bytes_per_block;  // at most, opted in
+  int32_t can_export_memory;       // POSIX file descriptors of VMM allocations
+  int32_t has_bf16;                // tensor cores of bf16
+  int32_t driver_version;          // 13000: CUDA 13.0
+} TroupeCudaDevice;
+
+// What the library was built and loaded with; 0: not there.
+typedef struct TroupeCudaVersions {
+  int32_t runtime, cublaslt, cudnn, nccl;
+} TroupeCudaVersions;
+
+// A matrix product in row-major terms; see train/tensor/operators.h. What is computed in: F32 (a, b
+// fp32), TF32 (a, b fp32, rounded by the unit), BF16 (a, b of either type; an fp32 operand is
+// rounded to bf16 by the caller first: types are BF16 here).
+typedef enum TroupeCudaArithmetic {
+  TROUPE_CUDA_COMPUTE_F32 = 0,
+  TROUPE_CUDA_COMPUTE_TF32 = 1,
+  TROUPE_CUDA_COMPUTE_BF16 = 2
+} TroupeCudaArithmetic;
+
+// Everything that chooses an algorithm: a key. Fields not used are 0.
+typedef struct TroupeCudaGemm {
+  int64_t m, n, k;
+  int64_t a_stride, b_stride, c_stride;  // elements from row to row
+  int32_t a_type, b_type, c_type;        // TroupeCudaType
+  int32_t transpose_a, transpose_b;
+  int32_t accumulate;  // C += instead of C =
+  int32_t arithmetic;  // TroupeCudaArithmetic
+  // Least alignment of a, b, c in bytes: 16 or the element's.
+  int32_t alignment_bytes;
+} TroupeCudaGemm;
+
+// An algorithm as the vendor's library describes it: to be kept and given back to the same version.
+typedef struct TroupeCudaAlgorithm {
+  uint64_t opaque[8];
+  int64_t workspace_bytes;
+} TroupeCudaAlgorithm;
+
+// See AttentionShape of train/tensor/operators.h, field by field.
+typedef struct TroupeCudaAttention {
+  int64_t batch, query_length, key_length, query_heads, key_heads, head_dim;
+  int64_t query_stride, key_stride, key_batch_stride;
+  float scale;
+  int32_t type;  // of q, k, v, out and their gradients: F32 or BF16
+  const int32_t* first_key;
+} TroupeCudaAttention;
+
+// See AdamWFactors of train/optimizer/adamw.h.
+typedef struct TroupeCudaAdamW {
+  float beta1_rest, beta2, beta2_rest, step_size, root_correction, epsilon;
+  float keep;              // what a parameter is multiplied with
+  int32_t state_type;      // of parameters and moments: F32 or BF16
+  int32_t round_randomly;  // BF16 states: stochastic rounding by (seed, element) instead of nearest
+  uint64_t seed;           // of the step
+  int64_t first_element;   // the flat position of element 0: what counts for rounding
+} TroupeCudaAdamW;
+
+enum { TROUPE_CUDA_GROUP_ID_BYTES = 128 };
+typedef enum TroupeCudaReduce {
+  TROUPE_CUDA_SUM = 0,
+  TROUPE_CUDA_MAX = 1,
+  TROUPE_CUDA_MIN = 2
+} TroupeCudaReduce;
+
+typedef struct TroupeCudaTable {
+  uint32_t version;  // TROUPE_CUDA_TABLE_VERSION
+  uint32_t bytes;    // sizeof(TroupeCudaTable)
+
+  // Of the calling thread's last failure; valid until its next call.
+  const char* (*error_text)(void);
+
+  // --- devices. Indices count what CUDA_VISIBLE_DEVICES shows this process.
+  int (*versions)(TroupeCudaVersions* versions);
+  int (*device_count)(int32_t* count);
+  int (*device_info)(int32_t index, TroupeCudaDevice* device);
+  int (*context_open)(int32_t index, TroupeCudaContext** context);
+  // All of its streams, events and memory must be gone.
+  int (*context_close)(TroupeCudaContext* context);
+  // Waits for everything enqueued in the context.
+  int (*context_synchronize)(TroupeCudaContext* context);
+  int (*memory_free_bytes)(TroupeCudaContext* context, int64_t* free_bytes, int64_t* total_bytes);
+
+  // --- memory. An allocation is made of whole granules; its bytes live as long as a handle, a
+  // mapping or an exported descriptor does.
+  int (*memory_granularity)(TroupeCudaContext* context, int64_t* bytes);
+  int (*memory_create)(TroupeCudaContext* context, int64_t bytes, int32_t exportable,
+                       TroupeCudaMemory** memory);
+  int (*memory_export)(TroupeCudaMemory* memory, int32_t* descriptor);
+  // Does not take the descriptor. `bytes` as it was created with.
+  int (*memory_import)(TroupeCudaContext* context, int32_t descriptor, int64_t bytes,
+                       TroupeCudaMemory** memory);
+  // Gives the handle back; the mapping stays.
+  int (*memory_release)(TroupeCudaMemory* memory);
+  int (*memory_map)(TroupeCudaMemory* memory, void** device);
+  int (*memory_unmap)(TroupeCudaContext* context, void* device, int64_t bytes);
+  // Pinned, and mapped for the device.
+  int (*host_allocate)(TroupeCudaContext* context, int64_t bytes, void** host);
+  int (*host_free)(TroupeCudaContext* context, void* host);
+
+  // --- streams and events. priority: 0 ordinary, 1 ahead of it.
+  int (*stream_create)(TroupeCudaContext* context, int32_t priority, TroupeCudaStream** stream);
+  int (*stream_destroy)(TroupeCudaStream* stream);
+  int (*stream_synchronize)(TroupeCudaStream* stream);
+  int (*stream_query)(TroupeCudaStream* stream);  // NOT_READY
+  int (*event_create)(TroupeCudaContext* context, int32_t timed, TroupeCudaEvent** event);
+  int (*event_destroy)(TroupeCudaEvent* event);
+  int (*event_record)(TroupeCudaEvent* event, TroupeCudaStream* stream);
+  int (*event_query)(TroupeCudaEvent* event);  // NOT_READY
+  int (*event_synchronize)(TroupeCudaEvent* event);
+  int (*event_elapsed_ms)(TroupeCudaEvent* from, TroupeCudaEvent* to, float* milliseconds);
+  int (*stream_wait)(TroupeCudaStream* stream, TroupeCudaEvent* event);
+
+  // --- copies. Either side may be the device's or pinned; other host memory makes them
+  // synchronous.
+  int (*copy)(TroupeCudaStream* stream, const void* from, void* to, int64_t bytes);
+  int (*copy_rows)(TroupeCudaStream* stream, const void* from, int64_t from_stride_bytes, void* to,
+                   int64_t to_stride_bytes, int64_t rows, int64_t row_bytes);
+  int (*fill)(TroupeCudaStream* stream, void* device, int32_t byte, int64_t bytes);
+  // Elements F32 ↔ BF16, to nearest, ties to even.
+  int (*convert)(TroupeCudaStream* stream, const void* from, int32_t from_type, void* to,
+                 int32_t to_type, int64_t count);
+
+  // --- products. The algorithms that the vendor's library holds likely, best first, that need at
+  // most workspace_bytes; none: it has no way to compute this.
+  int (*gemm_algorithms)(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
+                         int64_t workspace_bytes, int32_t algorithms_max,
+                         TroupeCudaAlgorithm* algorithms, int32_t* count);
+  int (*gemm)(TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
+              const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, void* c,
+              void* workspace, int64_t workspace_bytes);
+
+  // --- operators: see train/tensor/operators.h, function by function. Where a `type` is given it
+  // is that of the activations (x, y, dx, dy …); statistics, parameters and their gradients are
+  // fp32. What is summed over rows is summed in an order that depends on the sizes alone: the same
+  // bits every time.
+  int (*add)(TroupeCudaStream* stream, int32_t type, const void* a, const void* b, void* out,
+             int64_t count);
+  int (*rms_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x,
+                          const float* weight, void* y, float* rstd, int64_t rows, int64_t width,
+                          float eps);
+  int (*residual_rms_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x,
+                                   const void* delta, const float* weight, void* sum, void* y,
+                                   float* rstd, int64_t rows, int64_t width, float eps);
+  int (*rms_norm_apply)(TroupeCudaStream* stream, int32_t type, const void* x, const float* weight,
+                        const float* rstd, void* y, int64_t rows, int64_t width);
+  // `scratch`: row_sum_scratch_bytes(rows, width) bytes.
+  int (*rms_norm_backward)(TroupeCudaStream* stream, int32_t type, const void* dy, const void* x,
+                           const float* weight, const float* rstd, void* dx, float* dweight,
+                           int64_t rows, int64_t width, void* scratch);
+  int (*layer_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x,
+                            const float* weight, const float* bias, void* y, float* mean,
+                            float* rstd, int64_t rows, int64_t width, float eps);
+  int (*layer_norm_apply)(TroupeCudaStream* stream, int32_t type, const void* x,
+                          const float* weight, const float* bias, const float* mean,
+                          const float* rstd, void* y, int64_t rows, int64_t width);
+  // `scratch`: twice row_sum_scratch_bytes(rows, width).
+  int (*layer_norm_backward)(TroupeCudaStream* stream, int32_t type, const void* dy, const void* x,
+                             const float* weight, const float* mean, const float* rstd, void* dx,
+                             float* dweight, float* dbias, int64_t rows, int64_t width,
+                             void* scratch);
+  int (*head_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x, int64_t x_stride,
+                           const float* weight, void* y, int64_t y_stride, float* rstd,
+                           int64_t rows, int64_t heads, int64_t head_dim, float eps);
+  // `scratch`: row_sum_scratch_bytes(rows·heads, head_dim).
+  int (*head_norm_backward)(TroupeCudaStream* stream, int32_t type, void* dy, int64_t stride,
+                            const void* x, int64_t x_stride, const float* weight, const float* rstd,
+                            float* dweight, int64_t rows, int64_t heads, int64_t head_dim,
+                            void* scratch);
+  int (*add_bias)(TroupeCudaStream* stream, int32_t type, void* y, int64_t stride,
+                  const float* bias, int64_t rows, int64_t width);
+  // `scratch`: row_sum_scratch_bytes(rows, width).
+  int (*bias_backward)(TroupeCudaStream* stream, int32_t type, const void* dy, int64_t stride,
+                       float* dbias, int64_t rows, int64_t width, void* scratch);
+  // Of a sum over `rows` rows of `width` columns, in parts.
+  int64_t (*row_sum_scratch_bytes)(int64_t rows, int64_t width);
+  int (*rope)(TroupeCudaStream* stream, int32_t type, void* x, int64_t stride,
+              const int32_t* positions, const float* cosine, const float* sine, int64_t rows,
+              int64_t heads, int64_t head_dim, int32_t backward);
+  // Troupe's own kernels: the reference and what serves where the vendor's do not.
+  int (*attention_forward)(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                           const void* q, const void* k, const void* v, void* out,
+                           float* log_sum_exp);
+  // `scratch`: attention_scratch_bytes(shape).
+  int (*attention_backward)(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                            const void* q, const void* k, const void* v, const void* out,
+                            const float* log_sum_exp, const void* dout, void* dq, void* dk,
+                            void* dv, void* scratch);
+  int64_t (*attention_scratch_bytes)(const TroupeCudaAttention* shape);
+  int (*swiglu_forward)(TroupeCudaStream* stream, int32_t type, const void* gate_up, void* act,
+                        int64_t rows, int64_t width);
+  int (*swiglu_backward)(TroupeCudaStream* stream, int32_t type, void* gate_up, const void* dact,
+                         void* act, int64_t rows, int64_t width);
+  int (*gelu_forward)(TroupeCudaStream* stream, int32_t type, const void* x, void* act,
+                      int64_t count);
+  int (*gelu_backward)(TroupeCudaStream* stream, int32_t type, void* x, const void* dact, void* act,
+                       int64_t count);
+  int (*embedding_forward)(TroupeCudaStream* stream, const int32_t* ids, const void* table,
+                           int32_t table_type, void* out, int32_t type, int64_t rows,
+                           int64_t width);
+  // Rows of equal ids are added in their order, without atomics. `scratch`:
+  // embedding_scratch_bytes(rows).
+  int (*embedding_backward)(TroupeCudaStream* stream, int32_t type, const int32_t* ids,
+                            const void* dout, float* dweight, int64_t rows, int64_t width,
+                            void* scratch);
+  int64_t (*embedding_scratch_bytes)(int64_t rows);
+  // gradient: where it goes (F32: over the logits when null; BF16), or gradient_type < 0: none is
+  // wanted. `logits` fp32 are destroyed.
+  int (*cross_entropy)(TroupeCudaStream* stream, float* logits, const int32_t* labels,
+                       float* losses, float scale, void* gradient, int32_t gradient_type,
+                       int64_t rows, int64_t classes);
+
+  // --- the optimizer, over flat ranges. gradient_scale: an fp32 of the device, what every gradient
+  // is multiplied with.
+  int (*adamw)(TroupeCudaStream* stream, const TroupeCudaAdamW* step, void* parameters,
+               const float* gradients, void* first_moments, void* second_moments, int64_t count,
+               const float* gradient_scale);
+  // sums[i] = Σ x² of tile i, in double, the last tile possibly shorter. Not finite exactly when an
+  // element is not.
+  int (*tile_sums_of_squares)(TroupeCudaStream* stream, const float* x, int64_t count,
+                              int64_t tile_elements, double* sums);
+  // sum[i] = the sum of parts[0][i] … parts[count−1][i] by the fixed tree of
+  // runtime/collective/reduce_tree.h. Parts are F32 or BF16, the tree is fp32, `out` of out_type;
+  // out may be a part. parts: `count` addresses, on the host, at most TROUPE_CUDA_PARTS_MAX.
+  int (*tree_sum)(TroupeCudaStream* stream, const void* const* parts, int32_t count, int32_t type,
+                  void* out, int32_t out_type, int64_t elements);
+
+  // --- communicators over NCCL. Initialisation and operations do not block: group_state says where
+  // it stands (OK: done; NOT_READY; else what failed). Between begin and end, operations are one.
+  int (*group_unique_id)(uint8_t id[TROUPE_CUDA_GROUP_ID_BYTES]);
+  int (*group_begin_init)(TroupeCudaContext* context, const uint8_t id[TROUPE_CUDA_GROUP_ID_BYTES],
+                          int32_t world_size, int32_t rank, const char* name,
+                          TroupeCudaGroup** group);
+  int (*group_begin_split)(TroupeCudaGroup* parent, int32_t color, int32_t key, const char* name,
+                           TroupeCudaGroup** group);  // color < 0: not a member, *group is null
+  int (*group_state)(TroupeCudaGroup* group);
+  // Ends what is under way and frees it: from any thread, the others no longer use it.
+  int (*group_abort)(TroupeCudaGroup* group);
+  // In order: waits for what was enqueued.
+  int (*group_destroy)(TroupeCudaGroup* group);
+  int (*group_batch_begin)(void);
+  int (*group_batch_end)(void);
+  int (*group_send)(TroupeCudaGroup* group, TroupeCudaStream* stream, const void* data,
+                    int64_t bytes, int32_t peer);
+  int (*group_receive)(TroupeCudaGroup* group, TroupeCudaStream* stream, void* data, int64_t bytes,
+                       int32_t peer);
+  int (*group_all_reduce)(TroupeCudaGroup* group, TroupeCudaStream* stream, const void* input,
+                          void* output, int64_t count, int32_t type, int32_t reduce);
+  // `count` elements of each rank.
+  int (*group_reduce_scatter)(TroupeCudaGroup* group, TroupeCudaStream* stream, const void* input,
+                              void* output, int64_t count, int32_t type, int32_t reduce);
+  int (*group_all_gather)(TroupeCudaGroup* group, TroupeCudaStream* stream, const void* input,
+                          void* output, int64_t count, int32_t type);
+  int (*group_broadcast)(TroupeCudaGroup* group, TroupeCudaStream* stream, void* data,
+                         int64_t count, int32_t type, int32_t root);
+} TroupeCudaTable;
+
+enum { TROUPE_CUDA_PARTS_MAX = 64 };
+
+// The library's one exported function; null where it does not know this version.
+typedef const TroupeCudaTable* (*TroupeCudaTableFunction)(uint32_t version);
+#define TROUPE_CUDA_TABLE_SYMBOL "troupe_cuda_table"
+
+#ifdef __cplusplus
+}
+#endif
