@@ -366,6 +366,12 @@ TROUPE_HOST_DEVICE void attention_deltas_block(const AttentionBlock& block, Delt
   });
 }
 
+// A thread's scores of a tile.
+template <class Tile>
+struct TileScores {
+  float v[Tile::kRows][Tile::kColumns];
+};
+
 // Shared memory of either backward pass.
 template <class Tile>
 struct BackwardShared {
@@ -373,16 +379,14 @@ struct BackwardShared {
       : rows{memory, memory + Tile::kTileRows * tile_stride(head_dim)},
         columns{rows[1] + Tile::kTileRows * tile_stride(head_dim),
                 rows[1] + (Tile::kTileRows + Tile::kTileColumns) * tile_stride(head_dim)},
-        p(columns[1] + Tile::kTileColumns * tile_stride(head_dim)),
-        ds(p + Tile::kTileRows * Tile::kScoreStride) {}
+        scores(columns[1] + Tile::kTileColumns * tile_stride(head_dim)) {}
   static std::int64_t floats(std::int64_t head_dim) {
     return 2 * (Tile::kTileRows + Tile::kTileColumns) * tile_stride(head_dim) +
-           2 * Tile::kTileRows * Tile::kScoreStride;
+           Tile::kTileRows * Tile::kScoreStride;
   }
   float* rows[2];     // keys and values, or queries and dO
   float* columns[2];  // queries and dO, or keys and values
-  float* p;           // (rows, columns)
-  float* ds;
+  float* scores;      // (rows, columns): P, then dS, so that two blocks fit a multiprocessor
 };
 
 // Where a query head of a batch row lies, and its key head.
@@ -426,6 +430,7 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
   const std::int64_t ratio = a.query_heads / a.key_heads;
   const std::int64_t keys_at = HeadPlace<T>(a, block.z, block.y * ratio).keys;
   PerThread<HeadSums<Tile>, kAttentionThreads> dk, dv;
+  PerThread<TileScores<Tile>, kAttentionThreads> ds;
   block.phase([&](int t) {
     load_tile(t, a.k + keys_at, a.key_stride, first_key, Tile::kTileRows, 0, a.length, a.head_dim,
               s.rows[0]);
@@ -459,15 +464,23 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
             const int column = t % kAttentionSide + j * kAttentionSide;
             const ScoreGradient g = score_gradient(a, place, block.z, query + column,
                                                    first_key + row, scores[i][j], dp[i][j]);
-            s.p[row * Tile::kScoreStride + column] = g.p;
-            s.ds[row * Tile::kScoreStride + column] = g.ds;
+            s.scores[row * Tile::kScoreStride + column] = g.p;
+            ds[t].v[i][j] = g.ds;
           }
         }
       });
+      block.phase([&](int t) { accumulate<Tile>(t, s.scores, s.columns[1], a.head_dim, dv[t]); });
       block.phase([&](int t) {
-        accumulate<Tile>(t, s.p, s.columns[1], a.head_dim, dv[t]);
-        accumulate<Tile>(t, s.ds, s.columns[0], a.head_dim, dk[t]);
+        TROUPE_UNROLL
+        for (int i = 0; i < Tile::kRows; ++i) {
+          const int row = t / kAttentionSide * Tile::kRows + i;
+          TROUPE_UNROLL
+          for (int j = 0; j < Tile::kColumns; ++j)
+            s.scores[row * Tile::kScoreStride + t % kAttentionSide + j * kAttentionSide] =
+                ds[t].v[i][j];
+        }
       });
+      block.phase([&](int t) { accumulate<Tile>(t, s.scores, s.columns[0], a.head_dim, dk[t]); });
     }
   }
   block.phase([&](int t) {
@@ -520,11 +533,11 @@ TROUPE_HOST_DEVICE void attention_queries_block(const AttentionBlock& block, flo
           const int column = t % kAttentionSide + j * kAttentionSide;
           const ScoreGradient g = score_gradient(a, place, block.z, first_query + row, key + column,
                                                  scores[i][j], dp[i][j]);
-          s.ds[row * Tile::kScoreStride + column] = g.ds;
+          s.scores[row * Tile::kScoreStride + column] = g.ds;
         }
       }
     });
-    block.phase([&](int t) { accumulate<Tile>(t, s.ds, s.columns[0], a.head_dim, dq[t]); });
+    block.phase([&](int t) { accumulate<Tile>(t, s.scores, s.columns[0], a.head_dim, dq[t]); });
   }
   block.phase([&](int t) {
     TROUPE_UNROLL

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kAttentionThreads) deltas_kernel(AttentionBack
   attention_deltas_block<T>(AttentionBlock{blockIdx.x}, shared, a);
 }
 template <class T, class Tile>
-__global__ void __launch_bounds__(kAttentionThreads) keys_kernel(AttentionBackward<T> a) {
+__global__ void __launch_bounds__(kAttentionThreads, 2) keys_kernel(AttentionBackward<T> a) {
   extern __shared__ __align__(16) float memory[];
   attention_keys_block<T, Tile>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a);
 }
