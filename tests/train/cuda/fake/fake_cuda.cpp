@@ -17,6 +17,8 @@ thread_local std::string last_error_text;
 int versions(TroupeCudaVersions* to) {
   if (const int code = state().enter("versions")) return code;
   *to = {};
+  to->runtime = 13000;
+  to->cublaslt = state().options().cublaslt_version;
   return TROUPE_CUDA_OK;
 }
 
@@ -201,6 +203,9 @@ const TroupeCudaTable& fake_cuda_table() {
     made.context_close = fake::context_close;
     fake::fill_memory(made);
     fake::fill_streams(made);
+    fake::fill_operators(made);
+    fake::fill_products(made);
+    fake::fill_optimizer(made);
     return made;
   }();
   return table;

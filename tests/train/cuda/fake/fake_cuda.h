@@ -21,6 +21,7 @@ struct FakeCudaOptions {
   std::int64_t memory_bytes = std::int64_t{1} << 30;  // of each device
   std::int64_t granularity_bytes = 1 << 16;
   bool can_export_memory = true;
+  int cublaslt_version = 130100;  // what products' algorithms belong to
 };
 
 // A failure to be told by a function of the table.
