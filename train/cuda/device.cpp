@@ -15,8 +15,14 @@ std::string visible_devices(const Environment& environment) {
 
 Result<int> count_devices(const CudaLibrary& library, const Environment& environment) {
   std::int32_t count = 0;
-  TROUPE_RETURN_IF_ERROR(
-      cuda_status(library.table(), library->device_count(&count), "looking for GPUs"));
+  const Status asked =
+      cuda_status(library.table(), library->device_count(&count), "no GPU can be used");
+  if (asked.code() == Code::kUnavailable)
+    return error(Code::kUnavailable,
+                 "{}; `nvidia-smi` says whether the driver is there, "
+                 "troupe.device=cpu needs none",
+                 asked.message());
+  TROUPE_RETURN_IF_ERROR(asked);
   if (count == 0)
     return error(Code::kUnavailable,
                  "no GPU is visible to this process ({}): `nvidia-smi` lists what the driver "

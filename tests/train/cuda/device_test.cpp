@@ -35,6 +35,14 @@ TEST_CASE("a device that is not there is said with what the process sees") {
   CHECK(none.status().code() == Code::kUnavailable);
   CHECK(says(none.status(), "no GPU is visible"));
   CHECK(says(none.status(), "troupe.device=cpu"));
+
+  fake_cuda_inject({.function = "device_count",
+                    .code = TROUPE_CUDA_UNAVAILABLE,
+                    .text = "libcuda.so.1 is not there"});
+  const auto no_driver = CudaDevice::open(library, 0, MapEnvironment());
+  REQUIRE_FALSE(no_driver.ok());
+  CHECK(no_driver.status().code() == Code::kUnavailable);
+  CHECK(says(no_driver.status(), "no GPU can be used: libcuda.so.1 is not there; `nvidia-smi`"));
   troupe::tests::fake_cuda_reset();
   CHECK(troupe::tests::fake_cuda_left().empty());
 }

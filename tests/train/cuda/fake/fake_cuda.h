@@ -6,7 +6,8 @@
 // wait for an event reads what is not there yet. Operators run on train/cpu, so values are right;
 // what a GPU's arithmetic is worth is not tested here.
 //
-// One per process, as the table has no other place for it; reset() between tests.
+// One per process, as the table has no other place for it; reset() between tests. A program that
+// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names.
 
 #include <cstdint>
 #include <string>
