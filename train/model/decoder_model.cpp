@@ -95,6 +95,7 @@ Result<LossSum> DecoderModel::forward_backward(const MicroBatch& batch, UnitAcce
   operators_.zero(activations.stream_gradient, shape.tokens() * config_.hidden_size);
   const LossSum sum = TROUPE_TRY(head_.run(targets, units, loss, scale, true, activations));
   TROUPE_RETURN_IF_ERROR(backward_blocks(shape, units, activations));
+  TROUPE_RETURN_IF_ERROR(operators_.failure());
   return sum;
 }
 
@@ -104,7 +105,9 @@ Result<LossSum> DecoderModel::forward(const MicroBatch& batch, UnitAccess& units
   const BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
   const std::int64_t targets = prepare_targets(batch, operators_, activations);
   TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
-  return head_.run(targets, units, loss, 1.0f, false, activations);
+  const LossSum sum = TROUPE_TRY(head_.run(targets, units, loss, 1.0f, false, activations));
+  TROUPE_RETURN_IF_ERROR(operators_.failure());
+  return sum;
 }
 
 Status DecoderModel::logits(const MicroBatch& batch, UnitAccess& units, Activations& activations,
@@ -115,7 +118,8 @@ Status DecoderModel::logits(const MicroBatch& batch, UnitAccess& units, Activati
                  shape.tokens());
   prepare_tokens(0, shape.tokens(), operators_, activations);
   TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
-  return head_.logits(shape.tokens(), units, activations, out);
+  TROUPE_RETURN_IF_ERROR(head_.logits(shape.tokens(), units, activations, out));
+  return operators_.failure();
 }
 
 Status DecoderModel::decode(std::span<const std::int32_t> ids, KvCache& cache, UnitAccess& units,
@@ -135,7 +139,8 @@ Status DecoderModel::decode(std::span<const std::int32_t> ids, KvCache& cache, U
   TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, &cache));
   cache.advance(count);
   prepare_tokens(count - 1, 1, operators_, activations);
-  return head_.logits(1, units, activations, logits);
+  TROUPE_RETURN_IF_ERROR(head_.logits(1, units, activations, logits));
+  return operators_.failure();
 }
 
 }  // namespace troupe::train

@@ -20,7 +20,7 @@ namespace troupe::train {
 // Holds no parameters and no state: what a call computes depends on its arguments alone, and its
 // bits not on the number of threads or on what is recomputed. One call at a time per Activations.
 // Batches that do not fit the model or the activations are kInvalidArgument; failures of UnitAccess
-// are passed on.
+// and of the operators are passed on.
 class Model {
  public:
   virtual ~Model() = default;

@@ -13,6 +13,7 @@ class ObservedOperators final : public Operators {
       : inner_(inner), recorder_(recorder) {}
 
   bool fast_bf16() const override { return inner_.fast_bf16(); }
+  Status failure() const override { return inner_.failure(); }
   void upload(const void* host, void* device, std::size_t bytes) override;
   void download(const void* device, void* host, std::size_t bytes) override;
   void copy_rows(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,

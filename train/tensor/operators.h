@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/base/status.h"
 #include "train/tensor/dtype.h"
 
 namespace troupe::train {
@@ -73,6 +74,10 @@ class Operators {
   // Whether the device computes products in bf16 faster than in fp32. Where it does not, they are
   // computed with operands that hold rounded values: the same meaning, no gain.
   virtual bool fast_bf16() const = 0;
+  // The first failure that calls so far met, on a device that may fail: nothing was computed since,
+  // and results are worth nothing. Does not wait for work that is under way. Ok where operators
+  // cannot fail.
+  virtual Status failure() const { return {}; }
 
   // Between host memory and the device's; done when the call returns.
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;

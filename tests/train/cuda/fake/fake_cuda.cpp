@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -17,6 +18,8 @@ thread_local std::string last_error_text;
 int versions(TroupeCudaVersions* to) {
   if (const int code = state().enter("versions")) return code;
   *to = {};
+  to->runtime = 13000;
+  to->cublaslt = state().options().cublaslt_version;
   return TROUPE_CUDA_OK;
 }
 
@@ -71,6 +74,8 @@ State& state() {
 }
 
 int State::enter(const char* function, int device) {
+  static const char* const aborting = std::getenv("TROUPE_FAKE_CUDA_ABORT");
+  if (aborting && std::strcmp(aborting, function) == 0) std::abort();
   std::lock_guard lock(mutex_);
   const std::int64_t before = calls_[function]++;
   if (lost_.contains(device)) return fail(TROUPE_CUDA_DEVICE_LOST, "the device was lost");
@@ -201,6 +206,9 @@ const TroupeCudaTable& fake_cuda_table() {
     made.context_close = fake::context_close;
     fake::fill_memory(made);
     fake::fill_streams(made);
+    fake::fill_operators(made);
+    fake::fill_products(made);
+    fake::fill_optimizer(made);
     return made;
   }();
   return table;

@@ -6,7 +6,8 @@
 // wait for an event reads what is not there yet. Operators run on train/cpu, so values are right;
 // what a GPU's arithmetic is worth is not tested here.
 //
-// One per process, as the table has no other place for it; reset() between tests.
+// One per process, as the table has no other place for it; reset() between tests. A program that
+// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names.
 
 #include <cstdint>
 #include <string>
@@ -21,6 +22,7 @@ struct FakeCudaOptions {
   std::int64_t memory_bytes = std::int64_t{1} << 30;  // of each device
   std::int64_t granularity_bytes = 1 << 16;
   bool can_export_memory = true;
+  int cublaslt_version = 130100;  // what products' algorithms belong to
 };
 
 // A failure to be told by a function of the table.

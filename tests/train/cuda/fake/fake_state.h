@@ -113,5 +113,8 @@ State& state();
 // Each fills its functions in.
 void fill_memory(TroupeCudaTable& table);
 void fill_streams(TroupeCudaTable& table);
+void fill_operators(TroupeCudaTable& table);
+void fill_products(TroupeCudaTable& table);
+void fill_optimizer(TroupeCudaTable& table);
 
 }  // namespace troupe::tests::fake

@@ -1,0 +1,90 @@
+#pragma once
+// How the fake's operators run: arguments checked when they are enqueued, the work done by
+// train/cpu on the stream's thread. Private to this folder.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tests/train/cuda/fake/fake_state.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::tests::fake {
+
+// The calling stream's own: one thread, so bits are those of any other number.
+train::Operators& cpu_operators();
+
+inline std::int64_t type_bytes(int type) {
+  switch (type) {
+    case TROUPE_CUDA_BF16:
+      return 2;
+    case TROUPE_CUDA_U8:
+      return 1;
+    case TROUPE_CUDA_I64:
+    case TROUPE_CUDA_F64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+// Elements of `rows` rows of `width` that lie `stride` apart.
+inline std::int64_t extent(std::int64_t rows, std::int64_t stride, std::int64_t width) {
+  return (rows - 1) * stride + width;
+}
+
+// A function of the table that enqueues work. What is wrong with an argument is told at once, as a
+// GPU would not do: an address of ordinary memory of the host, too.
+class Launch {
+ public:
+  Launch(TroupeCudaStream* stream, const char* function);
+  // `count` elements of a type at an address; a null one where `optional`.
+  Launch& needs(const void* at, std::int64_t count, int type, const char* name,
+                bool optional = false);
+  Launch& floats(const void* at, std::int64_t count, const char* name, bool optional = false) {
+    return needs(at, count, TROUPE_CUDA_F32, name, optional);
+  }
+  // An activation's type: F32 or BF16.
+  Launch& activations_of(int type);
+  // Filled with rubbish by the work: who reads it, or gives it to two, is found out.
+  Launch& scratch(void* at, std::int64_t bytes);
+  // What must be said of the arguments.
+  Launch& requires_that(bool condition, const char* what);
+  int run(std::function<void(train::Operators&)> work);
+
+ private:
+  TroupeCudaStream* stream_;
+  const char* function_;
+  int code_;
+  void* scratch_ = nullptr;
+  std::int64_t scratch_bytes_ = 0;
+};
+
+// Elements of the device's as fp32: the elements themselves, or a copy of bf16 ones.
+class In {
+ public:
+  In(int type, const void* at, std::int64_t count);
+  operator const float*() const { return data_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::vector<float> copy_;
+  const float* data_;
+};
+
+// The same, rounded back when the object ends.
+class InOut {
+ public:
+  InOut(int type, void* at, std::int64_t count);
+  ~InOut();
+  InOut(const InOut&) = delete;
+  InOut& operator=(const InOut&) = delete;
+  operator float*() { return data_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::vector<float> copy_;
+  std::uint16_t* bf16_ = nullptr;
+  float* data_ = nullptr;
+};
+
+}  // namespace troupe::tests::fake

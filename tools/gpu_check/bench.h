@@ -1,0 +1,88 @@
+#pragma once
+// What checks stand on: the library, the device once it is open, memory, operators on both sides.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "runtime/base/environment.h"
+#include "runtime/base/status.h"
+#include "train/cpu/arena.h"
+#include "train/cuda/cuda_operators.h"
+#include "train/cuda/device.h"
+#include "train/cuda/device_memory.h"
+#include "train/cuda/gemm_algorithms.h"
+#include "train/cuda/stream.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::tools::gpu {
+
+struct BenchOptions {
+  int device = 0;
+  // Small sizes, values equal to the CPU's bit by bit where the tests' GPU gives them so, and no
+  // bars for times: what shows without a GPU that the checks themselves work.
+  bool rehearsal = false;
+  // This program, for the check that needs a process of its own; empty: that check cannot run.
+  std::string program;
+  std::string library_path;
+};
+
+// A device that is open. One thread.
+class Gpu {
+ public:
+  static Result<std::unique_ptr<Gpu>> open(std::shared_ptr<const train::CudaLibrary> library,
+                                           const BenchOptions& options);
+  ~Gpu();
+
+  const TroupeCudaTable& table() const { return device->table(); }
+  // Memory for a check's tensors, 256-byte aligned, until reset(). kOutOfMemory.
+  Result<std::byte*> take(std::int64_t bytes);
+  void reset() { used_ = 0; }
+  std::int64_t capacity() const { return memory_->size(); }
+  // Milliseconds of one launch() of `times` enqueued together, the least of three, after one to
+  // warm up. launch: what functions of the table answer.
+  Result<double> milliseconds(const std::string& what, int times,
+                              const std::function<int()>& launch);
+
+  std::shared_ptr<train::CudaDevice> device;
+  std::optional<train::CudaStream> stream;
+  std::optional<train::GemmAlgorithms> algorithms;
+  std::unique_ptr<train::CudaOperators> operators;
+  std::unique_ptr<train::CudaOperators> tf32_operators;
+  // The CPU's, in as many threads as there are.
+  std::unique_ptr<train::Arena> host_arena;
+  std::unique_ptr<train::Operators> host;
+  std::byte* workspace = nullptr;  // algorithms->workspace_bytes()
+
+ private:
+  Gpu() = default;
+  std::optional<train::DeviceMemory> memory_, scratch_;
+  std::int64_t used_ = 0;
+};
+
+class Bench {
+ public:
+  Bench(std::shared_ptr<const train::CudaLibrary> library, BenchOptions options)
+      : library_(std::move(library)), options_(std::move(options)) {}
+
+  const std::shared_ptr<const train::CudaLibrary>& library() const { return library_; }
+  const BenchOptions& options() const { return options_; }
+  bool rehearsal() const { return options_.rehearsal; }
+  // Opened when it is first asked for; its memory is free for the check.
+  Result<Gpu*> gpu();
+  bool is_open() const { return gpu_ != nullptr; }
+  // GB/s that copies within the device read and write, measured once.
+  Result<double> copy_rate();
+
+ private:
+  std::shared_ptr<const train::CudaLibrary> library_;
+  BenchOptions options_;
+  std::unique_ptr<Gpu> gpu_;
+  std::optional<double> copy_rate_;
+};
+
+}  // namespace troupe::tools::gpu
