@@ -463,14 +463,15 @@ int group_abort(TroupeCudaGroup* group) {
 }
 
 int group_destroy(TroupeCudaGroup* group) {
-  const int code = state().enter("group_destroy");
+  // As with NCCL: where it fails the group is still there, to be aborted.
+  if (const int code = state().enter("group_destroy")) return code;
   {
     std::unique_lock lock(groups_mutex);
     groups_changed.wait(lock, [&] { return group->member->outstanding == 0; });
   }
   delete group;
   state().count_object("group", -1);
-  return code;
+  return TROUPE_CUDA_OK;
 }
 
 int group_batch_begin() {
