@@ -35,10 +35,10 @@ struct Told {
   std::vector<std::string> notices, settings;
 };
 
-DeviceCommunicatorOptions choice_options(const tests::Rank& rank, const Environment& environment,
-                                         Told& told) {
+DeviceCommunicatorOptions choice_options(const troupe::tests::Rank& rank,
+                                         const Environment& environment, Told& told) {
   DeviceCommunicatorOptions options;
-  options.nccl = tests::nccl_options(rank);
+  options.nccl = troupe::tests::nccl_options(rank);
   options.device_index = rank.rank() % 2;
   options.node = "here";
   options.environment = &environment;
@@ -53,7 +53,7 @@ DeviceCommunicatorOptions choice_options(const tests::Rank& rank, const Environm
   return options;
 }
 
-bool sums(DeviceCommunicator& c, tests::RankDeviceMemory& device) {
+bool sums(DeviceCommunicator& c, troupe::tests::RankDeviceMemory& device) {
   const auto data = device.room<float>(0, 10);
   std::fill(data.begin(), data.end(), 1.0f);
   return c.all_reduce(data).ok() && data[9] == static_cast<float>(c.world_size());
@@ -62,16 +62,16 @@ bool sums(DeviceCommunicator& c, tests::RankDeviceMemory& device) {
 TEST_CASE("ranks with devices of their own use NCCL as it is") {
   Told told;
   const MapEnvironment environment;
-  tests::run_devices(2,
-                     [&](tests::Rank rank) {
-                       auto options = choice_options(rank, environment, told);
-                       options.peer_access = {{0, 1, false}};
-                       auto c = make_device_communicator(options).value();
-                       CHECK(c->transport() == "NCCL 2.28.9");
-                       CHECK(sums(*c, rank.device));
-                       CHECK(c->end(Deadline::after(std::chrono::seconds(10))).ok());
-                     },
-                     {.devices = 2});
+  troupe::tests::run_devices(2,
+                             [&](troupe::tests::Rank rank) {
+                               auto options = choice_options(rank, environment, told);
+                               options.peer_access = {{0, 1, false}};
+                               auto c = make_device_communicator(options).value();
+                               CHECK(c->transport() == "NCCL 2.28.9");
+                               CHECK(sums(*c, rank.device));
+                               CHECK(c->end(Deadline::after(std::chrono::seconds(10))).ok());
+                             },
+                             {.devices = 2});
   CHECK(told.settings == std::vector<std::string>(2, "NCCL_P2P_DISABLE=1"));
   CHECK(told.notices ==
         std::vector<std::string>(2,
@@ -86,9 +86,9 @@ TEST_CASE("ranks that share a device are hosts of their own to NCCL, or go over 
       std::map<std::string, std::string, std::less<>> variables;
       if (set_by_user) variables["NCCL_HOSTID"] = "mine";
       const MapEnvironment environment(variables);
-      tests::run_devices(
+      troupe::tests::run_devices(
           3,
-          [&](tests::Rank rank) {
+          [&](troupe::tests::Rank rank) {
             auto c = make_device_communicator(choice_options(rank, environment, told)).value();
             CHECK(c->transport() == (taken ? "NCCL 2.28.9" : "over the host"));
             CHECK(sums(*c, rank.device));
@@ -112,9 +112,9 @@ TEST_CASE("ranks that share a device are hosts of their own to NCCL, or go over 
 TEST_CASE("without NCCL collectives go over the host") {
   Told told;
   const MapEnvironment environment;
-  tests::run_devices(
+  troupe::tests::run_devices(
       2,
-      [&](tests::Rank rank) {
+      [&](troupe::tests::Rank rank) {
         auto c = make_device_communicator(choice_options(rank, environment, told)).value();
         CHECK(c->transport() == "over the host");
         CHECK(sums(*c, rank.device));

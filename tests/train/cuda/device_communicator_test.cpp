@@ -20,13 +20,14 @@ using collective::DataType;
 using collective::Operation;
 using collective::ReduceOp;
 using std::chrono::seconds;
-using tests::Rank;
+using troupe::tests::Rank;
 
 enum class Way { kNcclTree, kNcclLibrary, kOverHost };
 
 std::unique_ptr<DeviceCommunicator> make_way(Way way, const Rank& rank) {
-  if (way == Way::kOverHost) return make_staged_communicator(tests::staged_options(rank)).value();
-  NcclOptions options = tests::nccl_options(rank);
+  if (way == Way::kOverHost)
+    return make_staged_communicator(troupe::tests::staged_options(rank)).value();
+  NcclOptions options = troupe::tests::nccl_options(rank);
   if (way == Way::kNcclLibrary) options.reduction = DeviceReduction::kLibrary;
   return make_nccl_communicator(options).value();
 }
@@ -35,7 +36,7 @@ std::unique_ptr<DeviceCommunicator> make_way(Way way, const Rank& rank) {
 // back. What lies within another buffer does there, too.
 class OnDevice final : public Communicator {
  public:
-  OnDevice(std::unique_ptr<DeviceCommunicator> inner, tests::RankDeviceMemory& device)
+  OnDevice(std::unique_ptr<DeviceCommunicator> inner, troupe::tests::RankDeviceMemory& device)
       : inner_(std::move(inner)), device_(device) {}
 
   int rank() const override { return inner_->rank(); }
@@ -131,13 +132,13 @@ class OnDevice final : public Communicator {
   }
 
   const std::unique_ptr<DeviceCommunicator> inner_;
-  tests::RankDeviceMemory& device_;
+  troupe::tests::RankDeviceMemory& device_;
 };
 
 void check_way(Way way, int ranks) {
   const collective::tests::RunRanks run = [&](int world_size,
                                               const std::function<void(Communicator&)>& body) {
-    tests::run_devices(world_size, [&](Rank rank) {
+    troupe::tests::run_devices(world_size, [&](Rank rank) {
       OnDevice communicator(make_way(way, rank), rank.device);
       body(communicator);
     });
@@ -150,9 +151,9 @@ TEST_CASE("NCCL with the fixed tree does what every communicator does, bit for b
     CAPTURE(ranks);
     check_way(Way::kNcclTree, ranks);
     // Sums were taken by send, receive and tree, never by the library.
-    CHECK(tests::fake_cuda_calls("group_reduce_scatter") == 0);
-    CHECK(tests::fake_cuda_calls("group_all_reduce") == 0);
-    CHECK((tests::fake_cuda_calls("tree_sum") > 0) == (ranks > 1));
+    CHECK(troupe::tests::fake_cuda_calls("group_reduce_scatter") == 0);
+    CHECK(troupe::tests::fake_cuda_calls("group_all_reduce") == 0);
+    CHECK((troupe::tests::fake_cuda_calls("tree_sum") > 0) == (ranks > 1));
   }
 }
 
@@ -161,19 +162,20 @@ TEST_CASE("over the host, ranks on one device do what every communicator does, b
     CAPTURE(ranks);
     const collective::tests::RunRanks run = [&](int world_size,
                                                 const std::function<void(Communicator&)>& body) {
-      tests::run_devices(world_size,
-                         [&](Rank rank) {
-                           OnDevice communicator(make_way(Way::kOverHost, rank), rank.device);
-                           body(communicator);
-                         },
-                         {.devices = 1});
+      troupe::tests::run_devices(world_size,
+                                 [&](Rank rank) {
+                                   OnDevice communicator(make_way(Way::kOverHost, rank),
+                                                         rank.device);
+                                   body(communicator);
+                                 },
+                                 {.devices = 1});
     };
     collective::tests::check_conformance(run, ranks);
   }
 }
 
 TEST_CASE("sums by the library are right to rounding") {
-  tests::run_devices(3, [](Rank rank) {
+  troupe::tests::run_devices(3, [](Rank rank) {
     auto c = make_way(Way::kNcclLibrary, rank);
     const auto data = rank.device.room<float>(0, 3000);
     const auto part = rank.device.room<float>(16384, 1000);
@@ -184,13 +186,13 @@ TEST_CASE("sums by the library are right to rounding") {
     REQUIRE(c->all_reduce(data).ok());
     CHECK(data[2999] == doctest::Approx(3.0 * 2999 + 3));
     CHECK(c->end(Deadline::after(seconds(10))).ok());
-    CHECK(tests::fake_cuda_calls("tree_sum") == 0);
+    CHECK(troupe::tests::fake_cuda_calls("tree_sum") == 0);
   });
 }
 
 TEST_CASE("operations keep their place among streams, asynchronously") {
   for (const Way way : {Way::kNcclTree, Way::kOverHost}) {
-    tests::run_devices(3, [&](Rank rank) {
+    troupe::tests::run_devices(3, [&](Rank rank) {
       auto c = make_way(way, rank);
       c->set_asynchronous(true);
       auto& device = rank.device;
@@ -237,7 +239,7 @@ class Recorder final : public collective::OperationObserver {
 
 TEST_CASE("observers see operations, counters count by the formulas") {
   for (const Way way : {Way::kNcclTree, Way::kOverHost}) {
-    tests::run_devices(2, [&](Rank rank) {
+    troupe::tests::run_devices(2, [&](Rank rank) {
       auto c = make_way(way, rank);
       Recorder recorder;
       c->observe(&recorder);
@@ -273,7 +275,7 @@ TEST_CASE("observers see operations, counters count by the formulas") {
 }
 
 TEST_CASE("memory of the host is registered with host()") {
-  tests::run_devices(1, [](Rank rank) {
+  troupe::tests::run_devices(1, [](Rank rank) {
     auto c = make_way(Way::kOverHost, rank);
     const Status refused = c->register_segment(memory::Segment());
     CHECK(refused.code() == Code::kUnsupported);
@@ -284,7 +286,7 @@ TEST_CASE("memory of the host is registered with host()") {
 
 TEST_CASE("a subgroup that cannot be is refused, and nothing is lost") {
   for (const Way way : {Way::kNcclTree, Way::kOverHost}) {
-    tests::run_devices(2, [&](Rank rank) {
+    troupe::tests::run_devices(2, [&](Rank rank) {
       auto c = make_way(way, rank);
       const int twice[] = {0, 0};
       CHECK(c->subgroup(twice, "part").status().code() == Code::kInvalidArgument);
@@ -295,7 +297,7 @@ TEST_CASE("a subgroup that cannot be is refused, and nothing is lost") {
 
 TEST_CASE("over the host, ranks that do not mean the same are told, however large") {
   for (const std::size_t elements : {100ul, 50'000ul}) {
-    tests::run_devices(2, [&](Rank rank) {
+    troupe::tests::run_devices(2, [&](Rank rank) {
       auto c = make_way(Way::kOverHost, rank);
       const auto data = rank.device.room<float>(0, elements + 64);
       const Status status =
@@ -308,13 +310,13 @@ TEST_CASE("over the host, ranks that do not mean the same are told, however larg
 
 TEST_CASE("over the host, a device that is lost ends the communicator and its host's") {
   std::atomic<int> ready{0};
-  tests::run_devices(2, [&](Rank rank) {
+  troupe::tests::run_devices(2, [&](Rank rank) {
     auto c = make_way(Way::kOverHost, rank);
     const auto data = rank.device.room<float>(0, 100);
     REQUIRE(c->all_reduce(data).ok());
     ++ready;
     while (ready != 2) std::this_thread::yield();
-    if (rank.rank() == 1) tests::fake_cuda_lose_device(1);
+    if (rank.rank() == 1) troupe::tests::fake_cuda_lose_device(1);
     const Status status = c->all_reduce(data);
     CHECK(status.code() == (rank.rank() == 1 ? Code::kUnavailable : Code::kAborted));
     CHECK(c->barrier().code() != Code::kOk);

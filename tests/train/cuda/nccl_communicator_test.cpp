@@ -19,9 +19,9 @@ namespace {
 using collective::ReduceOp;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using tests::Rank;
+using troupe::tests::Rank;
 
-bool says(const Status& status, std::string_view words) {
+bool reads(const Status& status, std::string_view words) {
   return status.message().find(words) != std::string::npos;
 }
 
@@ -39,85 +39,86 @@ TEST_CASE("versions of NCCL must do, and agree") {
   CHECK(check({21800}).ok());
   const Status old = check({22809, 21703});
   CHECK(old.code() == Code::kUnsupported);
-  CHECK(says(old, "rank 1 has NCCL 2.17.3; 2.18.0 or later is needed"));
-  CHECK(says(check({0, 22809}), "rank 0 has no NCCL"));
+  CHECK(reads(old, "rank 1 has NCCL 2.17.3; 2.18.0 or later is needed"));
+  CHECK(reads(check({0, 22809}), "rank 0 has no NCCL"));
   const Status differ = check({22809, 22809, 22703});
   CHECK(differ.code() == Code::kFailedPrecondition);
-  CHECK(says(differ, "rank 0 has NCCL 2.28.9 and rank 2 has 2.27.3"));
+  CHECK(reads(differ, "rank 0 has NCCL 2.28.9 and rank 2 has 2.27.3"));
 }
 
 TEST_CASE("a version that will not do is found by all, and the host's communicator stays") {
-  tests::run_devices(2,
-                     [](Rank rank) {
-                       const Status status =
-                           make_nccl_communicator(tests::nccl_options(rank)).status();
-                       CHECK(status.code() == Code::kUnsupported);
-                       CHECK(status.context("rank") == std::to_string(rank.rank()));
-                       CHECK(status.context("generation") == "7");
-                       CHECK(rank.host.barrier().ok());
-                     },
-                     {.devices = 2, .nccl_version = 21703});
+  troupe::tests::run_devices(
+      2,
+      [](Rank rank) {
+        const Status status = make_nccl_communicator(troupe::tests::nccl_options(rank)).status();
+        CHECK(status.code() == Code::kUnsupported);
+        CHECK(status.context("rank") == std::to_string(rank.rank()));
+        CHECK(status.context("generation") == "7");
+        CHECK(rank.host.barrier().ok());
+      },
+      {.devices = 2, .nccl_version = 21703});
 }
 
 TEST_CASE("an id that cannot be made is rank 0's failure, told to all") {
-  tests::run_devices(3, [](Rank rank) {
+  troupe::tests::run_devices(3, [](Rank rank) {
     if (rank.rank() == 0)
-      tests::fake_cuda_inject({.function = "group_unique_id",
-                               .code = TROUPE_CUDA_FAILED,
-                               .text = "Bootstrap : no socket interface found"});
-    const Status status = make_nccl_communicator(tests::nccl_options(rank)).status();
+      troupe::tests::fake_cuda_inject({.function = "group_unique_id",
+                                       .code = TROUPE_CUDA_FAILED,
+                                       .text = "Bootstrap : no socket interface found"});
+    const Status status = make_nccl_communicator(troupe::tests::nccl_options(rank)).status();
     CHECK(status.code() == Code::kInternal);
-    CHECK(says(status, "rank 0 failed"));
-    CHECK(says(status, "no socket interface found"));
-    CHECK(says(status, "NCCL_SOCKET_IFNAME"));
+    CHECK(reads(status, "rank 0 failed"));
+    CHECK(reads(status, "no socket interface found"));
+    CHECK(reads(status, "NCCL_SOCKET_IFNAME"));
     CHECK(rank.host.barrier().ok());
   });
 }
 
 TEST_CASE("a rank that cannot join is told to the others at once") {
-  tests::run_devices(3, [](Rank rank) {
+  troupe::tests::run_devices(3, [](Rank rank) {
     // The others' joins may be the ones that fail; one does.
     if (rank.rank() == 0)
-      tests::fake_cuda_inject(
+      troupe::tests::fake_cuda_inject(
           {.function = "group_begin_init", .after_calls = 2, .text = "no room"});
     REQUIRE(rank.host.barrier().ok());
-    const Status status = make_nccl_communicator(tests::nccl_options(rank)).status();
+    const Status status = make_nccl_communicator(troupe::tests::nccl_options(rank)).status();
     CHECK(status.code() == Code::kInternal);
-    CHECK(says(status, "no room"));
+    CHECK(reads(status, "no room"));
     CHECK(rank.host.barrier().ok());
   });
 }
 
 TEST_CASE("a group that never forms ends by its deadline, with what that usually comes from") {
-  tests::run_devices(2,
-                     [](Rank rank) {
-                       NcclOptions options = tests::nccl_options(rank);
-                       options.form_timeout = milliseconds(50);
-                       const Status status = make_nccl_communicator(options).status();
-                       CHECK(status.code() == Code::kDeadlineExceeded);
-                       CHECK(says(status, "not formed within 0.05 s (NCCL 2.28.9)"));
-                       CHECK(says(status, "NCCL_SOCKET_IFNAME"));
-                       CHECK(rank.host.barrier().ok());
-                     },
-                     {.devices = 2, .group_init_polls = 1'000'000'000});
+  troupe::tests::run_devices(2,
+                             [](Rank rank) {
+                               NcclOptions options = troupe::tests::nccl_options(rank);
+                               options.form_timeout = milliseconds(50);
+                               const Status status = make_nccl_communicator(options).status();
+                               CHECK(status.code() == Code::kDeadlineExceeded);
+                               CHECK(reads(status, "not formed within 0.05 s (NCCL 2.28.9)"));
+                               CHECK(reads(status, "NCCL_SOCKET_IFNAME"));
+                               CHECK(rank.host.barrier().ok());
+                             },
+                             {.devices = 2, .group_init_polls = 1'000'000'000});
 }
 
 TEST_CASE("what NCCL finds while a group forms is told") {
-  tests::run_devices(2, [](Rank rank) {
-    tests::fake_cuda_fail_groups(1, TROUPE_CUDA_PEER, "ncclRemoteError: connection refused");
-    const Status status = make_nccl_communicator(tests::nccl_options(rank)).status();
+  troupe::tests::run_devices(2, [](Rank rank) {
+    troupe::tests::fake_cuda_fail_groups(1, TROUPE_CUDA_PEER,
+                                         "ncclRemoteError: connection refused");
+    const Status status = make_nccl_communicator(troupe::tests::nccl_options(rank)).status();
     CHECK(status.code() == Code::kAborted);
-    CHECK(says(status, "connection refused"));
-    CHECK(says(status, "NCCL_SOCKET_IFNAME"));
+    CHECK(reads(status, "connection refused"));
+    CHECK(reads(status, "NCCL_SOCKET_IFNAME"));
     CHECK(rank.host.barrier().ok());
   });
 }
 
 TEST_CASE("connections that are never made: peer access or shared memory") {
-  tests::run_devices(
+  troupe::tests::run_devices(
       2,
       [](Rank rank) {
-        NcclOptions options = tests::nccl_options(rank);
+        NcclOptions options = troupe::tests::nccl_options(rank);
         options.compared_operations = 0;
         auto c = make_nccl_communicator(options).value();
         const auto data = rank.device.room<float>(0, 100);
@@ -126,9 +127,9 @@ TEST_CASE("connections that are never made: peer access or shared memory") {
         // One rank's deadline passes first and ends the other's operation.
         CHECK((status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted));
         if (status.code() != Code::kDeadlineExceeded) return;
-        CHECK(says(status, "all_reduce did not end within 0"));
-        CHECK(says(status, "NCCL_P2P_DISABLE=1"));
-        CHECK(says(status, "/dev/shm"));
+        CHECK(reads(status, "all_reduce did not end within 0"));
+        CHECK(reads(status, "NCCL_P2P_DISABLE=1"));
+        CHECK(reads(status, "/dev/shm"));
         CHECK(status.context("operation") == "all_reduce");
         CHECK(status.context("group") == "world");
         CHECK(status.context("sequence") == "1");
@@ -136,15 +137,15 @@ TEST_CASE("connections that are never made: peer access or shared memory") {
         CHECK(status.context("generation") == "7");
         const Status later = c->all_reduce(data);
         CHECK(later.code() == Code::kAborted);
-        CHECK(says(later, "did not end within 0"));
+        CHECK(reads(later, "did not end within 0"));
       },
       {.devices = 2, .groups_connect = false});
 }
 
 TEST_CASE("a rank that does not come to a later operation: a death or a hang") {
   std::atomic<int> over{0};
-  tests::run_devices(2, [&](Rank rank) {
-    NcclOptions options = tests::nccl_options(rank);
+  troupe::tests::run_devices(2, [&](Rank rank) {
+    NcclOptions options = troupe::tests::nccl_options(rank);
     options.compared_operations = 0;
     auto c = make_nccl_communicator(options).value();
     const auto data = rank.device.room<float>(0, 100);
@@ -157,7 +158,7 @@ TEST_CASE("a rank that does not come to a later operation: a death or a hang") {
     }
     const Status status = c->all_reduce(data, ReduceOp::kSum, Deadline::after(milliseconds(30)));
     CHECK(status.code() == Code::kDeadlineExceeded);
-    CHECK(says(status, "a rank that died or hangs"));
+    CHECK(reads(status, "a rank that died or hangs"));
     CHECK(status.context("sequence") == "2");
     ++over;
   });
@@ -165,8 +166,8 @@ TEST_CASE("a rank that does not come to a later operation: a death or a hang") {
 
 TEST_CASE("a rank that does not come to a compared operation is named") {
   std::atomic<int> over{0}, entering{0};
-  tests::run_devices(3, [&](Rank rank) {
-    auto c = make_nccl_communicator(tests::nccl_options(rank)).value();
+  troupe::tests::run_devices(3, [&](Rank rank) {
+    auto c = make_nccl_communicator(troupe::tests::nccl_options(rank)).value();
     const auto data = rank.device.room<float>(0, 100);
     if (rank.rank() == 2) return wait_until(over, 2);
     if (rank.rank() == 0) wait_until(entering, 1);
@@ -189,8 +190,8 @@ TEST_CASE("a rank that does not come to a compared operation is named") {
 TEST_CASE("ranks that do not mean the same are told what each means") {
   for (int what = 0; what < 4; ++what) {
     CAPTURE(what);
-    tests::run_devices(2, [&](Rank rank) {
-      auto c = make_nccl_communicator(tests::nccl_options(rank)).value();
+    troupe::tests::run_devices(2, [&](Rank rank) {
+      auto c = make_nccl_communicator(troupe::tests::nccl_options(rank)).value();
       const auto data = rank.device.room<float>(0, 200);
       const bool odd = rank.rank() == 1;
       Status status;
@@ -204,10 +205,10 @@ TEST_CASE("ranks that do not mean the same are told what each means") {
       }
       CHECK((status.code() == Code::kProtocol || status.code() == Code::kAborted));
       if (status.code() == Code::kProtocol) {
-        CHECK(says(status, "group 'world' do not mean the same"));
-        if (what == 0) CHECK(says(status, "all_reduce 1 of 101 float32"));
-        if (what == 0) CHECK(says(status, "all_reduce 1 of 100 float32"));
-        if (what == 1) CHECK(says(status, "broadcast 1 of 200"));
+        CHECK(reads(status, "group 'world' do not mean the same"));
+        if (what == 0) CHECK(reads(status, "all_reduce 1 of 101 float32"));
+        if (what == 0) CHECK(reads(status, "all_reduce 1 of 100 float32"));
+        if (what == 1) CHECK(reads(status, "broadcast 1 of 200"));
       }
       CHECK(c->barrier().code() == Code::kAborted);
     });
@@ -215,8 +216,8 @@ TEST_CASE("ranks that do not mean the same are told what each means") {
 }
 
 TEST_CASE("what ranks mean otherwise after the compared operations ends by its deadline") {
-  tests::run_devices(2, [](Rank rank) {
-    NcclOptions options = tests::nccl_options(rank);
+  troupe::tests::run_devices(2, [](Rank rank) {
+    NcclOptions options = troupe::tests::nccl_options(rank);
     options.compared_operations = 1;
     auto c = make_nccl_communicator(options).value();
     const auto data = rank.device.room<float>(0, 200);
@@ -225,14 +226,14 @@ TEST_CASE("what ranks mean otherwise after the compared operations ends by its d
                                        Deadline::after(milliseconds(50)));
     CHECK((status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted));
     if (status.code() == Code::kDeadlineExceeded)
-      CHECK(says(status, "the same operations with the same sizes"));
+      CHECK(reads(status, "the same operations with the same sizes"));
   });
 }
 
 TEST_CASE("abort from another thread ends the operation under way on all ranks") {
   std::atomic<int> waiting{0};
-  tests::run_devices(3, [&](Rank rank) {
-    NcclOptions options = tests::nccl_options(rank);
+  troupe::tests::run_devices(3, [&](Rank rank) {
+    NcclOptions options = troupe::tests::nccl_options(rank);
     options.compared_operations = 0;
     auto c = make_nccl_communicator(options).value();
     const auto data = rank.device.room<float>(0, 50'000);
@@ -249,7 +250,7 @@ TEST_CASE("abort from another thread ends the operation under way on all ranks")
       const Status status = c->all_reduce(data);
       CHECK(status.code() == Code::kAborted);
       if (rank.rank() == 0) {
-        CHECK(says(status, "trainer 2 died"));
+        CHECK(reads(status, "trainer 2 died"));
         CHECK(status.context("lost_rank") == "2");
       }
     }
@@ -259,17 +260,17 @@ TEST_CASE("abort from another thread ends the operation under way on all ranks")
     CHECK(c->device_subgroup(std::vector<int>{rank.rank()}, "late").status().code() ==
           Code::kAborted);
     c->abort(Status(Code::kInternal, "a later reason"));
-    if (rank.rank() == 0) CHECK(says(c->barrier(), "trainer 2 died"));
+    if (rank.rank() == 0) CHECK(reads(c->barrier(), "trainer 2 died"));
   });
 }
 
 TEST_CASE("a rank whose process ends is named, by who waits for the device alone") {
   // The host's communicator of the rank that leaves ends with it, as a process's would.
-  tests::fake_cuda_reset({.devices = 8});
+  troupe::tests::fake_cuda_reset({.devices = 8});
   std::atomic<int> formed{0};
   collective::tests::run_owners({0, 0, 0}, [&](std::unique_ptr<collective::Communicator> host) {
-    tests::RankDeviceMemory device(host->rank());
-    NcclOptions options = tests::nccl_options({device, *host});
+    troupe::tests::RankDeviceMemory device(host->rank());
+    NcclOptions options = troupe::tests::nccl_options({device, *host});
     options.compared_operations = 0;
     auto c = make_nccl_communicator(options).value();
     const auto data = device.room<float>(0, 50'000);
@@ -287,14 +288,14 @@ TEST_CASE("a rank whose process ends is named, by who waits for the device alone
     CHECK(status.context("sequence") == "2");
     c.reset();
   });
-  CHECK(tests::fake_cuda_left().empty());
+  CHECK(troupe::tests::fake_cuda_left().empty());
 }
 
 TEST_CASE("what NCCL finds by itself ends the operation under way, and the next one between") {
   for (const bool between : {false, true}) {
     std::atomic<int> ready{0}, injected{0};
-    tests::run_devices(2, [&](Rank rank) {
-      NcclOptions options = tests::nccl_options(rank);
+    troupe::tests::run_devices(2, [&](Rank rank) {
+      NcclOptions options = troupe::tests::nccl_options(rank);
       options.compared_operations = 0;
       auto c = make_nccl_communicator(options).value();
       const auto data = rank.device.room<float>(0, 100);
@@ -302,7 +303,7 @@ TEST_CASE("what NCCL finds by itself ends the operation under way, and the next 
       ++ready;
       wait_until(ready, 2);
       const auto fail = [&] {
-        tests::fake_cuda_fail_groups(0, TROUPE_CUDA_PEER, "ncclRemoteError: socket closed");
+        troupe::tests::fake_cuda_fail_groups(0, TROUPE_CUDA_PEER, "ncclRemoteError: socket closed");
         ++injected;
       };
       if (rank.rank() == 1) {
@@ -315,16 +316,16 @@ TEST_CASE("what NCCL finds by itself ends the operation under way, and the next 
       if (between) wait_until(injected, 1);
       const Status status = c->all_reduce(data);
       CHECK(status.code() == Code::kAborted);
-      CHECK(says(status, "socket closed"));
-      CHECK(says(c->barrier(), "socket closed"));
+      CHECK(reads(status, "socket closed"));
+      CHECK(reads(c->barrier(), "socket closed"));
     });
   }
 }
 
 TEST_CASE("asynchronously, a failure is told by settle, and its deadline needs nobody who waits") {
   std::atomic<int> over{0};
-  tests::run_devices(2, [&](Rank rank) {
-    NcclOptions options = tests::nccl_options(rank);
+  troupe::tests::run_devices(2, [&](Rank rank) {
+    NcclOptions options = troupe::tests::nccl_options(rank);
     options.compared_operations = 0;
     auto c = make_nccl_communicator(options).value();
     c->set_asynchronous(true);
@@ -346,11 +347,11 @@ TEST_CASE("asynchronously, a failure is told by settle, and its deadline needs n
 }
 
 TEST_CASE("a group that fails to form ends its parent") {
-  tests::run_devices(2, [](Rank rank) {
-    auto c = make_nccl_communicator(tests::nccl_options(rank)).value();
+  troupe::tests::run_devices(2, [](Rank rank) {
+    auto c = make_nccl_communicator(troupe::tests::nccl_options(rank)).value();
     REQUIRE(rank.host.barrier().ok());
     if (rank.rank() == 0)
-      tests::fake_cuda_inject({.function = "group_begin_split", .text = "no room"});
+      troupe::tests::fake_cuda_inject({.function = "group_begin_split", .text = "no room"});
     REQUIRE(rank.host.barrier().ok());
     const Status status = c->device_subgroup(std::vector<int>{1, 0}, "data").status();
     CHECK((status.code() == Code::kInternal || status.code() == Code::kAborted));
@@ -359,8 +360,8 @@ TEST_CASE("a group that fails to form ends its parent") {
 }
 
 TEST_CASE("the axes of a mesh are groups of their own, by split where all ranks are in it") {
-  tests::run_devices(4, [](Rank rank) {
-    auto c = make_nccl_communicator(tests::nccl_options(rank)).value();
+  troupe::tests::run_devices(4, [](Rank rank) {
+    auto c = make_nccl_communicator(troupe::tests::nccl_options(rank)).value();
     const int me = c->rank();
     auto shard = c->device_subgroup(std::vector<int>{me % 2, me % 2 + 2}, "shard").value();
     auto replicate = c->device_subgroup(std::vector<int>{me / 2 * 2, me / 2 * 2 + 1}, "replicate");
@@ -383,35 +384,36 @@ TEST_CASE("the axes of a mesh are groups of their own, by split where all ranks 
     CHECK(shard->all_reduce(data).code() == Code::kFailedPrecondition);
   });
   // The world, two shard groups, two groups of replicas; the one of all by a split.
-  CHECK(tests::fake_cuda_calls("group_unique_id") == 5);
-  CHECK(tests::fake_cuda_calls("group_begin_split") == 4);
-  CHECK(tests::fake_cuda_calls("group_destroy") == 16);
+  CHECK(troupe::tests::fake_cuda_calls("group_unique_id") == 5);
+  CHECK(troupe::tests::fake_cuda_calls("group_begin_split") == 4);
+  CHECK(troupe::tests::fake_cuda_calls("group_destroy") == 16);
 }
 
 TEST_CASE("what cannot be given back at the end is aborted, and told") {
-  tests::run_devices(2, [](Rank rank) {
-    auto c = make_nccl_communicator(tests::nccl_options(rank)).value();
+  troupe::tests::run_devices(2, [](Rank rank) {
+    auto c = make_nccl_communicator(troupe::tests::nccl_options(rank)).value();
     REQUIRE(c->barrier().ok());
     if (rank.rank() == 0)
-      tests::fake_cuda_inject({.function = "group_destroy", .text = "a proxy that is gone"});
+      troupe::tests::fake_cuda_inject(
+          {.function = "group_destroy", .text = "a proxy that is gone"});
     REQUIRE(rank.host.barrier().ok());
-    CHECK(says(c->end(Deadline::after(seconds(10))), "a proxy that is gone"));
+    CHECK(reads(c->end(Deadline::after(seconds(10))), "a proxy that is gone"));
   });
 }
 
 TEST_CASE("memory that does not suffice for sums is an error with its figure, on all ranks") {
-  tests::run_devices(2, [](Rank rank) {
-    NcclOptions options = tests::nccl_options(rank);
+  troupe::tests::run_devices(2, [](Rank rank) {
+    NcclOptions options = troupe::tests::nccl_options(rank);
     options.scratch_bytes = std::int64_t{4} << 30;
     const Status status = make_nccl_communicator(options).status();
     CHECK(status.code() == Code::kOutOfMemory);
-    CHECK(says(status, "4294967296 bytes for the parts of sums"));
+    CHECK(reads(status, "4294967296 bytes for the parts of sums"));
     CHECK(rank.host.barrier().ok());
   });
 }
 
 TEST_CASE("a sum of more parts than the table takes is the same tree") {
-  tests::run_devices(1, [](Rank rank) {
+  troupe::tests::run_devices(1, [](Rank rank) {
     const TroupeCudaTable& table = rank.device.table;
     constexpr std::size_t kParts = 150, kElements = 33;
     CHECK(tree_classes(64) == 0);
