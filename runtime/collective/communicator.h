@@ -168,6 +168,11 @@ class Communicator {
   // Makes the current and every later call fail promptly with kAborted and this reason, and lets
   // the peers notice. From any thread; the first reason stays.
   virtual void abort(Status reason) = 0;
+  // A rank of this communicator, as the outermost one numbers it, that has gone (its process ended,
+  // its link broke, or it has ended or aborted its communicator), the first that went: as far as is
+  // known now. From any thread, during operations, too: for who waits for something else than an
+  // operation here.
+  virtual std::optional<int> lost_rank() const = 0;
   // Between operations or from the thread that runs them.
   virtual Counters counters() const = 0;
   // Who is told of the operations of this communicator, its subgroups and those it is one of; null:

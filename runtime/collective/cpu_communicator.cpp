@@ -64,6 +64,7 @@ class CpuCommunicator final : public Communicator {
   std::uint64_t generation() const override { return shared_->options.generation; }
   Duration default_timeout() const override { return shared_->options.default_timeout; }
   void abort(Status reason) override { engine_.abort(std::move(reason)); }
+  std::optional<int> lost_rank() const override { return engine_.lost_rank(group_); }
   Counters counters() const override { return counters_; }
   void observe(OperationObserver* observer) override { engine_.observe(observer); }
   Result<std::unique_ptr<Communicator>> subgroup(std::span<const int> ranks,

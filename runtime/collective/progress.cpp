@@ -433,6 +433,18 @@ Status Engine::check_lost() {
       false);
 }
 
+std::optional<int> Engine::lost_rank(const Group& group) const {
+  std::optional<int> lost;
+  std::uint32_t first = UINT32_MAX;
+  for (const Peer* peer : group.peers) {
+    const std::uint32_t order = peer->link->hung_up.load(std::memory_order_acquire);
+    if (order == 0 || order >= first) continue;
+    lost = peer->rank;
+    first = order;
+  }
+  return lost;
+}
+
 std::string Engine::missing_ranks() const {
   std::string text;
   for (const Peer* peer : active_)

@@ -124,6 +124,8 @@ class Engine {
   // the links whole, so peers may be waited for one after the other.
   Status run(DataType type, ReduceOp op, bool small, Deadline deadline);
   void abort(Status reason);
+  // Of the group's ranks, the one whose hang-up was seen first. From any thread.
+  std::optional<int> lost_rank(const Group& group) const;
   // Ends the engine for a reason found between begin() and run(), or after run().
   Status give_up(Status status) { return fail(std::move(status), true); }
   // Between operations.

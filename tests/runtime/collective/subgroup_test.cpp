@@ -157,11 +157,14 @@ TEST_CASE("a lost rank ends what needs it, not a group without it") {
       }
       while (!gone) std::this_thread::yield();
       auto rest = group_of(*c, {0, 1, 2});
+      CHECK_FALSE(rest->lost_rank());
       std::vector<float> data(50'000, 1.0f);
       for (int i = 0; i < 20; ++i) REQUIRE(rest->all_reduce(std::span(data)).ok());
       const Status status = c->barrier();
       CHECK(status.code() == Code::kAborted);
       CHECK(status.context("lost_rank") == "3");
+      // Known without an operation, to groups that it is in.
+      CHECK(c->lost_rank() == 3);
       CHECK(rest->barrier().code() == Code::kAborted);
     });
   }

@@ -20,6 +20,7 @@ int versions(TroupeCudaVersions* to) {
   *to = {};
   to->runtime = 13000;
   to->cublaslt = state().options().cublaslt_version;
+  to->nccl = state().options().nccl_version;
   return TROUPE_CUDA_OK;
 }
 
@@ -99,6 +100,7 @@ void State::reset(const FakeCudaOptions& options) {
   faults_.clear();
   lost_.clear();
   calls_.clear();
+  group_failures_.clear();
 }
 
 void State::inject(FakeCudaFault fault) {
@@ -110,6 +112,18 @@ void State::inject(FakeCudaFault fault) {
 void State::lose(int device) {
   std::lock_guard lock(mutex_);
   lost_.insert(device);
+}
+
+void State::fail_groups(int rank, int code, std::string text) {
+  std::lock_guard lock(mutex_);
+  group_failures_[rank] = {code, std::move(text)};
+}
+
+std::optional<std::pair<int, std::string>> State::group_failure(int rank) {
+  std::lock_guard lock(mutex_);
+  const auto found = group_failures_.find(rank);
+  if (found == group_failures_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::int64_t State::calls(const std::string& function) {
@@ -209,6 +223,7 @@ const TroupeCudaTable& fake_cuda_table() {
     fake::fill_operators(made);
     fake::fill_products(made);
     fake::fill_optimizer(made);
+    fake::fill_groups(made);
     return made;
   }();
   return table;
@@ -217,6 +232,9 @@ const TroupeCudaTable& fake_cuda_table() {
 void fake_cuda_reset(const FakeCudaOptions& options) { fake::state().reset(options); }
 void fake_cuda_inject(FakeCudaFault fault) { fake::state().inject(std::move(fault)); }
 void fake_cuda_lose_device(int index) { fake::state().lose(index); }
+void fake_cuda_fail_groups(int rank, TroupeCudaCode code, const std::string& text) {
+  fake::state().fail_groups(rank, code, text);
+}
 std::int64_t fake_cuda_calls(const std::string& function) { return fake::state().calls(function); }
 std::int64_t fake_cuda_allocated_bytes(int index) { return fake::state().allocated(index); }
 std::vector<std::string> fake_cuda_left() { return fake::state().left(); }

@@ -23,6 +23,13 @@ struct FakeCudaOptions {
   std::int64_t granularity_bytes = 1 << 16;
   bool can_export_memory = true;
   int cublaslt_version = 130100;  // what products' algorithms belong to
+
+  // Communicators.
+  int nccl_version = 22809;           // 0: not there
+  int group_init_polls = 3;           // answers NOT_READY once all ranks have come
+  int group_connect_polls = 2;        // after a group's first operation, not launched until then
+  bool groups_connect = true;         // or that goes on for ever
+  bool groups_share_devices = false;  // whether several ranks of a group may have one device
 };
 
 // A failure to be told by a function of the table.
@@ -40,6 +47,8 @@ void fake_cuda_reset(const FakeCudaOptions& options = {});
 void fake_cuda_inject(FakeCudaFault fault);
 // From now on every call of the context's devices answers DEVICE_LOST.
 void fake_cuda_lose_device(int index);
+// From now on group_state of this rank of every group answers so: what NCCL finds out by itself.
+void fake_cuda_fail_groups(int rank, TroupeCudaCode code, const std::string& text);
 // Calls of a function of the table since the reset.
 std::int64_t fake_cuda_calls(const std::string& function);
 // What is allocated on a device now.

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -81,6 +82,8 @@ class State {
   void reset(const FakeCudaOptions& options);
   void inject(FakeCudaFault fault);
   void lose(int device);
+  void fail_groups(int rank, int code, std::string text);
+  std::optional<std::pair<int, std::string>> group_failure(int rank);
   std::int64_t calls(const std::string& function);
   std::vector<std::string> left();
 
@@ -103,6 +106,7 @@ class State {
   FakeCudaOptions options_;
   std::vector<FakeCudaFault> faults_;
   std::set<int> lost_;
+  std::map<int, std::pair<int, std::string>> group_failures_;
   std::map<std::string, std::int64_t> calls_, objects_;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
@@ -116,5 +120,6 @@ void fill_streams(TroupeCudaTable& table);
 void fill_operators(TroupeCudaTable& table);
 void fill_products(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);
+void fill_groups(TroupeCudaTable& table);
 
 }  // namespace troupe::tests::fake

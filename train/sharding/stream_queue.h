@@ -1,0 +1,31 @@
+#pragma once
+// The communication queue of a GPU: collectives and what goes with them run on the communicator's
+// stream, beside the arithmetic on another one.
+
+#include <memory>
+
+#include "train/cuda/cuda_library.h"
+#include "train/cuda/device_communicator.h"
+#include "train/sharding/communication_queue.h"
+
+namespace troupe::train {
+
+struct StreamQueueOptions {
+  std::shared_ptr<const CudaLibrary> library;
+  TroupeCudaContext* context = nullptr;
+  // Outermost; in asynchronous mode as long as the queue lives. Work enqueues on its stream alone.
+  DeviceCommunicator* communicator = nullptr;
+  // Where arithmetic is enqueued by the thread that submits.
+  TroupeCudaStream* compute = nullptr;
+  // How long draining may take; operations have their own deadlines.
+  Duration limit = std::chrono::minutes(30);
+};
+
+// submit() runs the work at once, which enqueues and returns; on the device it comes after what is
+// on `compute` by then. wait() does not keep the thread: what `compute` is given afterwards comes
+// after the piece. What fails on the device is told by drain() at the latest, and nothing that was
+// computed before may be believed until that was ok. All options outlive the queue; the
+// communicator may have been aborted when it ends.
+std::unique_ptr<CommunicationQueue> make_stream_queue(const StreamQueueOptions& options);
+
+}  // namespace troupe::train
