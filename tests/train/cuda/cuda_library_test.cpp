@@ -39,17 +39,17 @@ TEST_CASE("a library that is not there, is not Troupe's, and one that is") {
 }
 
 TEST_CASE("what the library answers becomes a status with its words") {
-  tests::fake_cuda_reset();
-  tests::fake_cuda_inject({.function = "device_count",
-                           .code = TROUPE_CUDA_UNAVAILABLE,
-                           .text = "CUDA_ERROR_NO_DEVICE"});
-  const auto library = CudaLibrary::over(tests::fake_cuda_table());
+  troupe::tests::fake_cuda_reset();
+  troupe::tests::fake_cuda_inject({.function = "device_count",
+                                   .code = TROUPE_CUDA_UNAVAILABLE,
+                                   .text = "CUDA_ERROR_NO_DEVICE"});
+  const auto library = CudaLibrary::over(troupe::tests::fake_cuda_table());
   std::int32_t devices = 0;
   const Status status =
       cuda_status(library->table(), (*library)->device_count(&devices), "counting devices");
   CHECK(status.code() == Code::kUnavailable);
   CHECK(status.message() == "counting devices: CUDA_ERROR_NO_DEVICE");
-  tests::fake_cuda_reset();
+  troupe::tests::fake_cuda_reset();
   CHECK(cuda_status(library->table(), (*library)->device_count(&devices), "").ok());
 }
 

@@ -15,7 +15,7 @@ constexpr std::int64_t kBytes = 1 << 20;
 
 struct QueueDevice {
   QueueDevice() {
-    tests::fake_cuda_reset();
+    troupe::tests::fake_cuda_reset();
     REQUIRE(table.context_open(0, &context) == TROUPE_CUDA_OK);
     TroupeCudaMemory* memory = nullptr;
     REQUIRE(table.memory_create(context, 3 * kBytes, 0, &memory) == TROUPE_CUDA_OK);
@@ -38,7 +38,7 @@ struct QueueDevice {
     table.stream_destroy(compute);
     table.memory_unmap(context, at, 3 * kBytes);
     table.context_close(context);
-    CHECK(tests::fake_cuda_left().empty());
+    CHECK(troupe::tests::fake_cuda_left().empty());
   }
   std::byte* room(int number) { return static_cast<std::byte*>(at) + number * kBytes; }
   // Many times, so that who does not wait for it comes too early.
@@ -47,7 +47,7 @@ struct QueueDevice {
       REQUIRE(table.copy(stream, room(from), room(to), kBytes) == TROUPE_CUDA_OK);
   }
 
-  const TroupeCudaTable& table = tests::fake_cuda_table();
+  const TroupeCudaTable& table = troupe::tests::fake_cuda_table();
   TroupeCudaContext* context = nullptr;
   TroupeCudaStream* compute = nullptr;
   void* at = nullptr;
