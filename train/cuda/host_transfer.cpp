@@ -21,6 +21,14 @@ Result<HostTransfer> HostTransfer::create(CudaStream& stream) {
   return HostTransfer(stream, std::move(first), std::move(second));
 }
 
+HostTransfer::~HostTransfer() {
+  for (const Piece& piece : pieces_) {
+    // Whoever wanted to know whether they arrived asked before.
+    if (!piece.memory.data()) continue;  // moved away
+    [[maybe_unused]] const Status waited = piece.copied.wait(kWhat);
+  }
+}
+
 Status HostTransfer::enqueue(Piece& piece, const void* from, void* to, std::int64_t bytes) {
   const CudaDevice& device = *stream_->device();
   TROUPE_RETURN_IF_ERROR(

@@ -20,6 +20,10 @@ class HostTransfer {
 
   // `stream` must outlive the object.
   static Result<HostTransfer> create(CudaStream& stream);
+  HostTransfer(HostTransfer&&) = default;
+  HostTransfer& operator=(HostTransfer&&) = delete;
+  // Copies that are under way are waited for.
+  ~HostTransfer();
 
   // `host` may change when the call returns; the device has the bytes in the stream's order.
   Status upload(const void* host, void* device, std::int64_t bytes);

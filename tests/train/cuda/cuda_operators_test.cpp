@@ -65,6 +65,22 @@ TEST_CASE("uploads and downloads of several pieces arrive, in order with the wor
   CHECK(f.operators->synchronize().ok());
 }
 
+TEST_CASE("pinned memory stays until what is copied from it has arrived") {
+  OperatorsFixture f;
+  const std::size_t bytes = 8 << 20;
+  const std::vector<std::byte> values(bytes, std::byte{7});
+  std::vector<std::byte> back(bytes);
+  for (int i = 0; i < 20; ++i) {
+    // Behind so much other work that the copies are still to come.
+    f.operators->gelu_forward(f.floats(4'000'000), f.floats(8'000'000), 1 << 20);
+    HostTransfer transfer = HostTransfer::create(*f.stream).value();
+    HostTransfer moved = std::move(transfer);
+    CHECK(moved.upload(values.data(), f.memory->data(), bytes).ok());
+  }
+  f.operators->download(f.memory->data(), back.data(), bytes);
+  CHECK(back == values);
+}
+
 TEST_CASE("a failure is kept, nothing runs after it and what is downloaded is no number") {
   OperatorsFixture f;
   float* x = f.floats(0);
