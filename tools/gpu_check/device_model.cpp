@@ -63,9 +63,9 @@ class WholeUnits final : public train::UnitAccess {
                                  vectors_ + offsets_[static_cast<std::size_t>(unit)]};
   }
   void release(int, train::Phase) override {}
-  Result<std::span<float>> gradient(int unit) override {
-    return std::span(gradients_ + info(unit).flat_offset,
-                     static_cast<std::size_t>(info(unit).elements));
+  Result<train::UnitGradient> gradient(int unit) override {
+    return train::UnitGradient{
+        {gradients_ + info(unit).flat_offset, static_cast<std::size_t>(info(unit).elements)}};
   }
   Status gradient_done(int) override { return {}; }
 
