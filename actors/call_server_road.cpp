@@ -20,7 +20,9 @@ int granted_cpu_count() {
   class AnyAffinity final : public scheduler::Machine {
    public:
     int affinity_cpu_count() const override { return 1 << 20; }
-    std::optional<int> nvml_gpu_count() const override { return std::nullopt; }
+    Result<std::shared_ptr<scheduler::Nvml>> nvml() const override {
+      return Status(Code::kNotFound, "nobody asks");
+    }
   };
   PosixFileSystem files;
   return scheduler::detect_cpu_count(files, AnyAffinity());

@@ -6,6 +6,7 @@
 #include "actors/concurrency.h"
 #include "runtime/base/limits.h"
 #include "scheduler/policy/labels.h"
+#include "scheduler/policy/resources.h"
 
 namespace troupe::detail {
 namespace {
@@ -45,6 +46,8 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
     }
     TROUPE_RETURN_IF_ERROR(add_resource(spec.resources, name, amount, kWhere));
   }
+  const Status gpus = scheduler::check_gpus(spec.resources, options.environment);
+  if (!gpus.ok()) return gpus.prefixed("ActorOptions");
   if (options.max_restarts < -1 || options.restart_window.count() < 0 ||
       options.backoff_initial.count() < 0 || options.backoff_max < options.backoff_initial) {
     return error(

@@ -34,6 +34,8 @@ enum class Owner : std::uint8_t {
 struct ActorOptions {
   std::string name;  // unique among living actors of its namespace; empty: unnamed
   double num_cpus = 1;
+  // Whole ones, or a part of one that others share. Its process sees these and no others, as
+  // CUDA_VISIBLE_DEVICES has it, and none with 0, unless `environment` sets that variable.
   double num_gpus = 0;
   double memory_bytes = 0;
   std::map<std::string, double> resources;  // the user's own kinds; multiples of 1/10,000

@@ -60,6 +60,8 @@ struct ControlMessage {
     supervisorUpdate @50 :SupervisorUpdate;
     supervisorList @51 :SupervisorList;
     drainNode @52 :DrainNode;
+    readGpus @53 :ReadGpus;
+    gpuList @54 :GpuList;
   }
 }
 
@@ -398,4 +400,13 @@ struct DrainNode {
   nodeId @1 :T.Id;
   graceMs @2 :Int64;
   reason @3 :Text;
+}
+
+struct ReadGpus {
+  requestId @0 :UInt64;
+}
+
+struct GpuList {
+  requestId @0 :UInt64;
+  gpus @1 :List(T.GpuStatus);
 }

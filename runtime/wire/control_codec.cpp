@@ -216,6 +216,11 @@ void write(schema::SegmentBytes::Builder out, const SegmentBytes& m) {
   out.setBytes(data(m.bytes));
 }
 
+void write(schema::GpuList::Builder out, const GpuList& m) {
+  out.setRequestId(m.request_id);
+  write_list([&](auto count) { return out.initGpus(count); }, m.gpus, kWriteOne);
+}
+
 void write(schema::NodeNote::Builder out, const NodeNote& m) {
   out.setKind(text(m.kind));
   out.setText(text(m.text));
@@ -347,6 +352,8 @@ void write(schema::DrainNode::Builder out, const DrainNode& m) {
   out.setGraceMs(m.grace_ms);
   out.setReason(text(m.reason));
 }
+
+void write(schema::ReadGpus::Builder out, const ReadGpus& m) { out.setRequestId(m.request_id); }
 
 // --- and back ------------------------------------------------------------------------------------
 
@@ -660,6 +667,12 @@ DrainNode read(schema::DrainNode::Reader in) {
           .reason = text(in.getReason())};
 }
 
+ReadGpus read(schema::ReadGpus::Reader in) { return {.request_id = in.getRequestId()}; }
+
+GpuList read(schema::GpuList::Reader in) {
+  return {.request_id = in.getRequestId(), .gpus = read_list(in.getGpus(), "gpus", kReadOne)};
+}
+
 // Every message of the family, once: M(the schema's number, name).
 #define TROUPE_CONTROL_MESSAGES(M)                \
   M(CLIENT_HELLO, ClientHello)                    \
@@ -714,7 +727,9 @@ DrainNode read(schema::DrainNode::Reader in) {
   M(LIST_SUPERVISORS, ListSupervisors)            \
   M(SUPERVISOR_UPDATE, SupervisorUpdate)          \
   M(SUPERVISOR_LIST, SupervisorList)              \
-  M(DRAIN_NODE, DrainNode)
+  M(DRAIN_NODE, DrainNode)                        \
+  M(READ_GPUS, ReadGpus)                          \
+  M(GPU_LIST, GpuList)
 
 struct Put {
   schema::ControlMessage::Builder root;

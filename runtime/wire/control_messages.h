@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/wire/gpu.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::wire {
@@ -308,6 +309,12 @@ struct ReadSegment {
   std::uint64_t bytes_max = 64 << 10;
 };
 
+// The GPUs of a node: what they are, what is on them and who holds them. Sent to the node's own
+// port, as ReadLogs; answered by GpuList.
+struct ReadGpus {
+  std::uint64_t request_id = 0;
+};
+
 // Pushes an OutputLine for each line of output, those that the node still has first: of the actors
 // of a job, or of one actor. Sent to the node's own port, as ReadLogs; until the connection ends.
 // The Reply says that every line written before has been sent; a second request on the connection
@@ -377,6 +384,11 @@ struct SegmentBytes {
   Bytes bytes;
 };
 
+struct GpuList {
+  std::uint64_t request_id = 0;
+  std::vector<GpuStatus> gpus;
+};
+
 // A line that an actor's process wrote.
 struct OutputLine {
   ActorId actor_id;
@@ -396,7 +408,8 @@ using ControlMessage =
                  BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup,
                  ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList, FollowOutput,
                  OutputLine, SubmitJob, StopJob, ListJobs, JobList, CreateSupervisor, EndSupervisor,
-                 WatchSupervisor, ListSupervisors, SupervisorUpdate, SupervisorList, DrainNode>;
+                 WatchSupervisor, ListSupervisors, SupervisorUpdate, SupervisorList, DrainNode,
+                 ReadGpus, GpuList>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);

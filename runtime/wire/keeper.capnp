@@ -22,6 +22,7 @@ struct KeeperMessage {
     keptActor @12 :KeptActor;
     keptSegment @13 :KeptSegment;
     keptNode @14 :KeptNode;
+    keptGpus @15 :KeptGpus;
   }
 }
 
@@ -94,6 +95,7 @@ struct KeptActor {
   constructorFailed @4 :Bool;
   endsForGood @5 :Bool;
   cause @6 :T.Status;
+  gpus @7 :List(Text);
 }
 
 struct KeptSegment {
@@ -108,4 +110,18 @@ struct KeptNode {
   joined @2 :Bool;
   contactNs @3 :Int64;
   heartbeatTimeoutMs @4 :Int64;
+}
+
+struct KeptGpu {
+  name @0 :Text;
+  idleBytes @1 :UInt64;
+  idlePids @2 :List(Int64);
+  lastJob @3 :T.Id;
+  releasing @4 :Bool;
+  lost @5 :Bool;
+  trouble @6 :Text;
+}
+
+struct KeptGpus {
+  gpus @0 :List(KeptGpu);
 }

@@ -103,6 +103,7 @@ void write(schema::KeptActor::Builder out, const KeptActor& m) {
   out.setConstructorFailed(m.constructor_failed);
   out.setEndsForGood(m.ends_for_good);
   if (!m.cause.ok()) write(out.initCause(), m.cause);
+  write_texts(out.initGpus(count_of(m.gpus)), m.gpus);
 }
 
 void write(schema::KeptSegment::Builder out, const KeptSegment& m) {
@@ -117,6 +118,22 @@ void write(schema::KeptNode::Builder out, const KeptNode& m) {
   out.setJoined(m.joined);
   out.setContactNs(m.contact_ns);
   out.setHeartbeatTimeoutMs(m.heartbeat_timeout_ms);
+}
+
+void write(schema::KeptGpu::Builder out, const KeptGpu& m) {
+  out.setName(text(m.name));
+  out.setIdleBytes(m.idle_bytes);
+  auto pids = out.initIdlePids(count_of(m.idle_pids));
+  for (capnp::uint i = 0; i < m.idle_pids.size(); ++i) pids.set(i, m.idle_pids[i]);
+  write(out.initLastJob(), m.last_job);
+  out.setReleasing(m.releasing);
+  out.setLost(m.lost);
+  out.setTrouble(text(m.trouble));
+}
+
+void write(schema::KeptGpus::Builder out, const KeptGpus& m) {
+  write_list([&](auto count) { return out.initGpus(count); }, m.gpus,
+             [](auto one, const KeptGpu& gpu) { write(one, gpu); });
 }
 
 KeeperHello read(schema::KeeperHello::Reader in) {
@@ -173,7 +190,8 @@ KeptActor read(schema::KeptActor::Reader in) {
           .ready = in.getReady(),
           .constructor_failed = in.getConstructorFailed(),
           .ends_for_good = in.getEndsForGood(),
-          .cause = read(in.getCause())};
+          .cause = read(in.getCause()),
+          .gpus = read_texts(in.getGpus(), "gpus")};
 }
 
 KeptSegment read(schema::KeptSegment::Reader in) {
@@ -187,6 +205,24 @@ KeptNode read(schema::KeptNode::Reader in) {
           .joined = in.getJoined(),
           .contact_ns = in.getContactNs(),
           .heartbeat_timeout_ms = in.getHeartbeatTimeoutMs()};
+}
+
+KeptGpu read(schema::KeptGpu::Reader in) {
+  KeptGpu gpu;
+  gpu.name = text(in.getName());
+  gpu.idle_bytes = in.getIdleBytes();
+  gpu.idle_pids.reserve(checked_count(in.getIdlePids(), "pids"));
+  for (const std::int64_t pid : in.getIdlePids()) gpu.idle_pids.push_back(pid);
+  gpu.last_job = read_id<JobId>(in.getLastJob());
+  gpu.releasing = in.getReleasing();
+  gpu.lost = in.getLost();
+  gpu.trouble = text(in.getTrouble());
+  return gpu;
+}
+
+KeptGpus read(schema::KeptGpus::Reader in) {
+  return {.gpus = read_list(in.getGpus(), "gpus",
+                            [](schema::KeptGpu::Reader one) { return read(one); })};
 }
 
 // Every message of the family, once: M(the schema's number, name).
@@ -205,7 +241,8 @@ KeptNode read(schema::KeptNode::Reader in) {
   M(KEEPER_EXITED, KeeperExited)   \
   M(KEPT_ACTOR, KeptActor)         \
   M(KEPT_SEGMENT, KeptSegment)     \
-  M(KEPT_NODE, KeptNode)
+  M(KEPT_NODE, KeptNode)           \
+  M(KEPT_GPUS, KeptGpus)
 
 struct Put {
   schema::KeeperMessage::Builder root;

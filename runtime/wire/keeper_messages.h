@@ -92,6 +92,7 @@ struct KeptActor {
   bool constructor_failed = false;
   bool ends_for_good = false;
   Status cause;
+  std::vector<std::string> gpus;  // that its process has, or its last one had, by name
 };
 // A job's segment, with its descriptor.
 struct KeptSegment {
@@ -108,9 +109,24 @@ struct KeptNode {
   std::int64_t heartbeat_timeout_ms = 0;
 };
 
-using KeeperMessage = std::variant<KeeperHello, KeeperSpawn, KeeperPut, KeeperDrop, KeeperForget,
-                                   KeeperAlive, KeeperQuit, KeeperEntry, KeeperChild, KeeperWelcome,
-                                   KeeperSpawned, KeeperExited, KeptActor, KeptSegment, KeptNode>;
+// A GPU: what a next daemon must know to tell when it is free.
+struct KeptGpu {
+  std::string name;
+  std::uint64_t idle_bytes = 0;  // used as nobody held it
+  std::vector<std::int64_t> idle_pids;
+  JobId last_job;
+  bool releasing = false;  // its processes are gone, and its memory was not free yet
+  bool lost = false;
+  std::string trouble;
+};
+struct KeptGpus {
+  std::vector<KeptGpu> gpus;
+};
+
+using KeeperMessage =
+    std::variant<KeeperHello, KeeperSpawn, KeeperPut, KeeperDrop, KeeperForget, KeeperAlive,
+                 KeeperQuit, KeeperEntry, KeeperChild, KeeperWelcome, KeeperSpawned, KeeperExited,
+                 KeptActor, KeptSegment, KeptNode, KeptGpus>;
 
 Bytes encode(const KeeperMessage& message);
 Result<KeeperMessage> decode_keeper(std::span<const std::byte> packet);

@@ -237,3 +237,38 @@ struct EventRecord {
   generation @5 :UInt64;
   text @6 :Text;
 }
+
+struct GpuLink {
+  peer @0 :Text;
+  path @1 :UInt8;
+  nvlinks @2 :UInt32;
+  peerAccess @3 :Bool;
+}
+
+struct GpuDevice {
+  index @0 :UInt32;
+  uuid @1 :Text;
+  name @2 :Text;
+  pciBusId @3 :Text;
+  minorNumber @4 :Int32;
+  numaNode @5 :Int32;
+  computeMajor @6 :Int32;
+  computeMinor @7 :Int32;
+  memoryTotalBytes @8 :UInt64;
+  parentUuid @9 :Text;
+  links @10 :List(GpuLink);
+}
+
+struct GpuHolder {
+  actorId @0 :Id;
+  label @1 :Text;
+  share @2 :Int64;
+}
+
+struct GpuStatus {
+  device @0 :GpuDevice;
+  state @1 :UInt8;
+  memoryUsedBytes @2 :UInt64;
+  trouble @3 :Text;
+  holders @4 :List(GpuHolder);
+}

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "runtime/wire/gpu.h"
+
 namespace troupe::wire {
 
 std::string_view actor_state_name(ActorState state) {
@@ -16,6 +18,40 @@ std::string_view actor_state_name(ActorState state) {
       return "restarting";
     case ActorState::kDead:
       return "dead";
+  }
+  return "unknown";
+}
+
+std::string_view gpu_path_name(GpuPath path) {
+  switch (path) {
+    case GpuPath::kInternal:
+      return "INTERNAL";
+    case GpuPath::kSwitch:
+      return "PIX";
+    case GpuPath::kSwitches:
+      return "PXB";
+    case GpuPath::kHostBridge:
+      return "PHB";
+    case GpuPath::kNumaNode:
+      return "NODE";
+    case GpuPath::kSystem:
+      return "SYS";
+  }
+  return "unknown";
+}
+
+std::string_view gpu_state_name(GpuState state) {
+  switch (state) {
+    case GpuState::kFree:
+      return "free";
+    case GpuState::kHeld:
+      return "held";
+    case GpuState::kReleasing:
+      return "releasing";
+    case GpuState::kStuck:
+      return "stuck";
+    case GpuState::kLost:
+      return "lost";
   }
   return "unknown";
 }

@@ -511,4 +511,64 @@ JobInfo read(schema::JobInfo::Reader in) {
   return value;
 }
 
+void write(schema::GpuStatus::Builder out, const GpuStatus& value) {
+  auto device = out.initDevice();
+  device.setIndex(value.device.index);
+  device.setUuid(text(value.device.uuid));
+  device.setName(text(value.device.name));
+  device.setPciBusId(text(value.device.pci_bus_id));
+  device.setMinorNumber(value.device.minor_number);
+  device.setNumaNode(value.device.numa_node);
+  device.setComputeMajor(value.device.compute_major);
+  device.setComputeMinor(value.device.compute_minor);
+  device.setMemoryTotalBytes(value.device.memory_total_bytes);
+  device.setParentUuid(text(value.device.parent_uuid));
+  write_list([&](auto size) { return device.initLinks(size); }, value.device.links,
+             [](schema::GpuLink::Builder one, const GpuLink& link) {
+               one.setPeer(text(link.peer));
+               one.setPath(static_cast<std::uint8_t>(link.path));
+               one.setNvlinks(link.nvlinks);
+               one.setPeerAccess(link.peer_access);
+             });
+  out.setState(static_cast<std::uint8_t>(value.state));
+  out.setMemoryUsedBytes(value.memory_used_bytes);
+  out.setTrouble(text(value.trouble));
+  write_list([&](auto size) { return out.initHolders(size); }, value.holders,
+             [](schema::GpuHolder::Builder one, const GpuHolder& holder) {
+               write(one.initActorId(), holder.actor_id);
+               one.setLabel(text(holder.label));
+               one.setShare(holder.share);
+             });
+}
+
+GpuStatus read(schema::GpuStatus::Reader in) {
+  const auto device = in.getDevice();
+  GpuStatus value;
+  value.device.index = device.getIndex();
+  value.device.uuid = text(device.getUuid());
+  value.device.name = text(device.getName());
+  value.device.pci_bus_id = text(device.getPciBusId());
+  value.device.minor_number = device.getMinorNumber();
+  value.device.numa_node = device.getNumaNode();
+  value.device.compute_major = device.getComputeMajor();
+  value.device.compute_minor = device.getComputeMinor();
+  value.device.memory_total_bytes = device.getMemoryTotalBytes();
+  value.device.parent_uuid = text(device.getParentUuid());
+  value.device.links = read_list(device.getLinks(), "links", [](schema::GpuLink::Reader one) {
+    return GpuLink{.peer = text(one.getPeer()),
+                   .path = read_enum(one.getPath(), GpuPath::kSystem, "path between GPUs"),
+                   .nvlinks = one.getNvlinks(),
+                   .peer_access = one.getPeerAccess()};
+  });
+  value.state = read_enum(in.getState(), GpuState::kLost, "GPU state");
+  value.memory_used_bytes = in.getMemoryUsedBytes();
+  value.trouble = text(in.getTrouble());
+  value.holders = read_list(in.getHolders(), "holders", [](schema::GpuHolder::Reader one) {
+    return GpuHolder{.actor_id = read_id<ActorId>(one.getActorId()),
+                     .label = text(one.getLabel()),
+                     .share = one.getShare()};
+  });
+  return value;
+}
+
 }  // namespace troupe::wire::codec

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/wire/codec.h"
+#include "runtime/wire/gpu.h"
 #include "runtime/wire/types.capnp.h"
 #include "runtime/wire/types.h"
 
@@ -24,6 +25,7 @@ void write(schema::Reservation::Builder out, const Reservation& value);
 void write(schema::JobInfo::Builder out, const JobInfo& value);
 void write(schema::SupervisorSpec::Builder out, const SupervisorSpec& value);
 void write(schema::SupervisorInfo::Builder out, const SupervisorInfo& value);
+void write(schema::GpuStatus::Builder out, const GpuStatus& value);
 
 Endpoint read(schema::Endpoint::Reader in);
 ActorSpec read(schema::ActorSpec::Reader in);
@@ -37,6 +39,7 @@ Reservation read(schema::Reservation::Reader in);
 JobInfo read(schema::JobInfo::Reader in);
 SupervisorSpec read(schema::SupervisorSpec::Reader in);
 SupervisorInfo read(schema::SupervisorInfo::Reader in);
+GpuStatus read(schema::GpuStatus::Reader in);
 // A null status is ok.
 Status read(schema::Status::Reader in);
 

@@ -199,6 +199,7 @@ void HeadState::await_restart(ActorRecord& actor, const Status& cause, std::opti
 bool HeadState::has_place(const ActorRecord& actor) const {
   const auto node = nodes_.find(actor.info.node_id);
   if (actor.lease_generation == 0 || node == nodes_.end() || !node->second.usable()) return false;
+  if (lost_some(node->second, actor.spec.resources)) return false;
   return !actor.in_group() ||
          node->second.inside.contains({actor.spec.actor_id, actor.lease_generation});
 }

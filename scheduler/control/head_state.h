@@ -227,6 +227,9 @@ class HeadState {
   bool keep_lease(NodeRecord& node, const LeaseKey& key, const wire::Resources& amount,
                   const BundleKey* bundle);
   void refresh(NodeRecord& node);
+  void resize(NodeRecord& node, const wire::Resources& total);
+  static bool lost_some(const NodeRecord& node, const wire::Resources& amount);
+  void shrink(NodeRecord& node);
   void came_room();
   static Bundle bundle_of(const wire::ActorSpec& spec);
   static Bundle bundle_of(const ActorRecord& actor);

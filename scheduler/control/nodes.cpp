@@ -96,6 +96,7 @@ void HeadState::on(PeerId peer, wire::RegisterNode& message) {
   if (!known) node.beats = PhiAccrual(config_.heartbeat_interval);
   node.beats.begin(now_.steady);
   node.suspected = false;
+  node.shrinks_to.reset();
   node.return_by.reset();
   peers_[peer].node_id = id;
   answer.name = node.info.name;
@@ -253,7 +254,8 @@ void HeadState::adopt(NodeRecord& node, ActorRecord& actor, const wire::RunningA
   changed(actor);
 }
 
-// A node says that it drains (takes nothing new) or leaves (has stopped everything).
+// A node says that it drains (takes nothing new) or leaves (has stopped everything), or what it has
+// to offer from now on.
 void HeadState::on(PeerId peer, wire::NodeUpdate& message) {
   NodeRecord* node = node_of(peer);
   if (node == nullptr || node->info.node_id != message.node.node_id) return;
@@ -263,6 +265,84 @@ void HeadState::on(PeerId peer, wire::NodeUpdate& message) {
   } else if (message.node.state == wire::NodeState::kDraining) {
     drain(*node, "it leaves", std::nullopt);
   }
+  if (message.node.state == wire::NodeState::kAlive && validate(message.node.total).ok()) {
+    resize(*node, message.node.total);
+  }
+}
+
+// The node has more than before, or less: devices fail, and come back.
+void HeadState::resize(NodeRecord& node, const wire::Resources& total) {
+  node.shrinks_to.reset();
+  std::string lost;
+  bool grew = false;
+  wire::Resources names = node.info.total;
+  for (const auto& [name, amount] : total) names.emplace(name, 0);
+  for (const auto& [name, before] : names) {
+    const std::int64_t more = amount_of(total, name) - amount_of(node.info.total, name);
+    if (more > 0) {
+      node.info.total[name] += more;
+      node.info.available[name] += more;
+      grew = true;
+    } else if (more < 0) {
+      node.shrinks_to = total;
+      lost += fmt::format("{}{} {}", lost.empty() ? "" : ", ", name, format_amount(name, -more));
+    }
+  }
+  if (!grew && lost.empty()) return;
+  shrink(node);
+  const std::string why = fmt::format("node {} lost {}", node.info.name, lost);
+  if (node.shrinks_to) {
+    // Reserved, and no longer there.
+    std::set<GroupId> groups;
+    for (const auto& [key, bundle] : node.bundles) {
+      if (lost_some(node, bundle.total)) groups.insert(key.first);
+    }
+    for (const GroupId& group_id : groups) {
+      GroupRecord& group = groups_.at(group_id);
+      unreserve(group, group.created() ? "group_rescheduling" : "group_refused", why,
+                Duration::zero());
+    }
+    shrink(node);
+  }
+  // The places kept for next processes.
+  std::vector<ActorId> homeless;
+  for (const auto& [actor_id, actor] : actors_) {
+    const bool waits = actor.lease_generation != 0 && !actor.has_process() &&
+                       actor.info.node_id == node.info.node_id;
+    if (waits && !has_place(actor)) homeless.push_back(actor_id);
+  }
+  for (const ActorId& actor_id : homeless) free_lease_of(actors_.at(actor_id));
+  resized_nodes_.insert(node.info.node_id);
+  refresh(node);
+  changed(node);
+  if (grew) came_room();
+}
+
+// Whether the node is to have less of something that `amount` has some of.
+bool HeadState::lost_some(const NodeRecord& node, const wire::Resources& amount) {
+  if (!node.shrinks_to) return false;
+  return std::any_of(amount.begin(), amount.end(), [&](const auto& entry) {
+    const auto& [name, value] = entry;
+    return value > 0 && amount_of(node.info.total, name) > amount_of(*node.shrinks_to, name);
+  });
+}
+
+// What is free of what the node lost goes.
+void HeadState::shrink(NodeRecord& node) {
+  if (!node.shrinks_to) return;
+  bool left = false;
+  for (auto& [name, amount] : node.info.total) {
+    const std::int64_t surplus = amount - amount_of(*node.shrinks_to, name);
+    const std::int64_t cut = std::clamp<std::int64_t>(amount_of(node.info.available, name), 0,
+                                                      std::max<std::int64_t>(surplus, 0));
+    if (cut > 0) {
+      amount -= cut;
+      node.info.available[name] -= cut;
+      changed(node);
+    }
+    left |= surplus > cut;
+  }
+  if (!left) node.shrinks_to.reset();
 }
 
 void HeadState::on(PeerId peer, wire::NodeNote& message) {

@@ -98,6 +98,7 @@ void HeadState::free_lease(NodeRecord& node, const LeaseKey& key) {
   }
   forget_stray(key);
   node.leases.erase(lease);
+  shrink(node);
   resized_nodes_.insert(node.info.node_id);
   refresh(node);
   came_room();

@@ -24,9 +24,9 @@ Result<std::int64_t> amount(const std::string& name, double units) {
   return std::llround(units * static_cast<double>(wire::kResourceUnit));
 }
 
-Result<wire::Resources> resources_of(const EmbeddedOptions& options) {
+Result<wire::Resources> resources_of(const EmbeddedOptions& options, const NodeGpus& gpus) {
   PosixFileSystem files;
-  auto resources = TROUPE_TRY(detect_resources(files, SystemEnvironment(), SystemMachine()));
+  auto resources = TROUPE_TRY(detect_resources(files, SystemMachine(), gpus));
   if (options.num_cpus != 0) resources["CPU"] = TROUPE_TRY(amount("CPU", options.num_cpus));
   for (const auto& [name, units] : options.resources) {
     resources[name] = TROUPE_TRY(amount(name, units));
@@ -77,7 +77,12 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   node_options.host = options.host;
   node_options.head = head_address;
   node_options.token = token;
-  node_options.resources = TROUPE_TRY(resources_of(options));
+  PosixFileSystem files;
+  DetectedGpus gpus = detect_gpus(files, SystemEnvironment(), SystemMachine());
+  for (const std::string& problem : gpus.problems) log.warning("{}", problem);
+  node_options.resources = TROUPE_TRY(resources_of(options, gpus.gpus));
+  node_options.gpus = std::move(gpus.gpus);
+  node_options.nvml = std::move(gpus.nvml);
   node_options.labels = options.labels;
   node_options.log_dir = options.log_dir;
   node_options.on_output = options.on_output;

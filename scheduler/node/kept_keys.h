@@ -11,6 +11,7 @@ inline constexpr const char* kNodeKey = "node";
 // The socket on which the daemon listens: while the keeper has it the port stays open, whichever
 // daemon comes, and when nothing of the node is left it is closed.
 inline constexpr const char* kListenerKey = "listener";
+inline constexpr const char* kGpusKey = "gpus";
 inline constexpr const char* kActorKeys = "actor/";
 inline constexpr const char* kSavedStateKeys = "saved/";
 inline constexpr const char* kSegmentKeys = "segment/";

@@ -55,6 +55,10 @@ bool take(Entry& entry, KeptState& kept, std::map<ActorId, UniqueFd>& saved) {
     return kept.node.has_value();
   }
   if (key == kListenerKey) return true;
+  if (key == kGpusKey) {
+    kept.gpus = record_of<wire::KeptGpus>(entry);
+    return kept.gpus.has_value();
+  }
   if (key.starts_with(kActorKeys)) {
     auto record = record_of<wire::KeptActor>(entry);
     auto start = record && entry.descriptor.valid()

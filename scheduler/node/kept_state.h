@@ -20,6 +20,7 @@ struct KeptState {
     UniqueFd saved_state;
   };
   std::optional<wire::KeptNode> node;  // nothing: this node's daemon never joined a head
+  std::optional<wire::KeptGpus> gpus;
   std::map<ActorId, Actor> actors;
   std::vector<std::pair<wire::KeptSegment, UniqueFd>> segments;
   std::map<ActorId, UniqueFd> outputs;  // their last lines (output_ring.h), of ended ones, too

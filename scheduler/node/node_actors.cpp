@@ -60,12 +60,12 @@ void NodeState::from_head(wire::StartActor& start) {
 void NodeState::spawn(Actor& actor, wire::StartActor start) {
   const ActorId id = start.spec.actor_id;
   std::erase(ended_, id);
-  const HostId log = actor.log;
   actor.keep_until.reset();
   actor.spec = std::move(start.spec);
   actor.generation = start.generation;
-  actor.phase = Phase::kSpawning;
-  actor.host = actor.log = next_host_++;
+  actor.phase = Phase::kQueued;
+  actor.gpus_by = now_ + config_.gpu_wait;
+  actor.host = next_host_++;
   actor.pid = 0;
   actor.stopping = actor.killed = actor.ends_for_good = actor.constructor_failed = false;
   actor.kill_at.reset();
@@ -74,8 +74,8 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.calls_dropped = -1;
   actor.health_due.reset();
   by_host_[actor.host] = id;
-  keep(actor, true);
-  commands_.push_back(node_command::SpawnHost{actor.host, actor.spec, actor.generation, log});
+  // Or later (settle_gpus): the next daemon is to know of it.
+  if (!start_queued(actor)) keep(actor, true);
 }
 
 void NodeState::on(node_event::Spawned& event) {
@@ -275,8 +275,9 @@ void NodeState::unhealthy(Actor& actor, Status why) {
 void NodeState::kill(Actor& actor) {
   if (!actor.has_process() || std::exchange(actor.killed, true)) return;
   actor.kill_at.reset();
-  // While it is being spawned there is nobody to kill: as soon as it is there.
-  if (actor.phase != Phase::kSpawning) {
+  // While it is being spawned there is nobody to kill: as soon as it is there. One that waits for
+  // GPUs is gone when they are settled.
+  if (actor.phase != Phase::kSpawning && actor.phase != Phase::kQueued) {
     commands_.push_back(node_command::KillGroup{actor.host});
   }
 }
@@ -300,7 +301,11 @@ void NodeState::gone(Actor& actor) {
   const ActorId id = actor.spec.actor_id;
   wire::ActorExited exited{id, actor.generation, actor.exit, actor.constructor_failed, actor.cause};
   exited.calls_dropped = actor.calls_dropped;
-  commands_.push_back(node_command::ReportExit{std::move(exited), actor.log});
+  gpus_.release(id, now_);
+  // First: whom the head starts next is not to be sent for what is lost.
+  announce_gpus();
+  const bool ran = actor.phase != Phase::kQueued;
+  commands_.push_back(node_command::ReportExit{std::move(exited), ran ? actor.log : 0});
   by_host_.erase(actor.host);
   actor.host = 0;
   actor.phase = Phase::kNone;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "scheduler/node/daemon_log.h"
+#include "scheduler/node/gpu_monitor.h"
 #include "scheduler/node/head_link.h"
 #include "scheduler/node/host_process.h"
 #include "scheduler/node/images.h"
@@ -59,6 +60,7 @@ class Daemon final : public NodeDaemon {
 
  private:
   Status listen();
+  void watch_gpus();
   NodeConfig config() const;
   Status check_target(const std::string& target) const;
   void accept(net::AcceptedSocket accepted);
@@ -101,6 +103,7 @@ class Daemon final : public NodeDaemon {
   void carry_out(node_command::Unkeep& command) {
     if (keeper_) (void)keeper_->drop(command.key);
   }
+  void carry_out(node_command::ReadGpus& command);
   void carry_out(node_command::Warn& command) { log_.warning("{}", command.text); }
   void carry_out(node_command::EndNode& command);
 
@@ -118,6 +121,7 @@ class Daemon final : public NodeDaemon {
   std::unique_ptr<HeadLink> link_;
   std::string head_trouble_;  // why there is no connection, as last told
   std::unique_ptr<NodeService> service_;
+  std::unique_ptr<GpuMonitor> gpus_;               // null: there are none that can be read
   std::unique_ptr<process::KeeperClient> keeper_;  // null: this process is the parent
   std::unique_ptr<HostParent> parent_;
   KeeperChildren* keeper_children_ = nullptr;  // parent_, where there is a keeper
@@ -143,6 +147,7 @@ class Daemon final : public NodeDaemon {
 NodeConfig Daemon::config() const {
   NodeConfig config;
   config.node = info_;
+  config.gpus = options_.gpus;
   config.join_timeout = options_.join_timeout;
   config.orphan_timeout = options_.orphan_timeout;
   config.shutdown_grace = options_.shutdown_grace;
@@ -232,10 +237,35 @@ Status Daemon::start() {
                                    const std::string& name) { return segment_of(job_id, name); },
                  .kept_output = [this](JobId job_id,
                                        ActorId actor_id) { return kept_output(job_id, actor_id); },
+                 .gpus = [this] { return state_->gpus(); },
                  .drain_output = [this] { drain_output(); }});
+  watch_gpus();
   if (keeper_) take_up();
   apply(node_event::Tick{});
   return {};
+}
+
+void Daemon::watch_gpus() {
+  if (!options_.nvml || options_.gpus.readings.empty()) return;
+  std::vector<std::string> uuids;
+  for (const GpuReading& reading : options_.gpus.readings) uuids.push_back(reading.uuid);
+  gpus_ = std::make_unique<GpuMonitor>(
+      loop_, options_.nvml, std::move(uuids),
+      GpuMonitor::Handlers{
+          .on_readings =
+              [this](std::uint64_t number, std::vector<GpuReading> readings) {
+                apply(node_event::GpusRead{number, std::move(readings)});
+              },
+          .on_fault = [this](GpuFault fault) { apply(node_event::GpuFailed{std::move(fault)}); },
+          .on_trouble =
+              [this](const Status& why) {
+                log_.warning("the GPUs' errors are not heard of: {}", why.message());
+              }});
+}
+
+void Daemon::carry_out(node_command::ReadGpus& command) {
+  // Without one there is nothing that memory is waited for of.
+  if (gpus_) gpus_->read(command.number);
 }
 
 Result<std::string> Daemon::logs_of(ActorId actor_id, std::size_t bytes_max) const {
@@ -261,6 +291,7 @@ void Daemon::stop() {
   timer_.reset();
   listener_.reset();
   service_.reset();
+  gpus_.reset();
   link_.reset();
   for (auto& [id, host] : hosts_) (void)process::kill_group(host->pid(), SIGKILL);
   hosts_.clear();
@@ -578,6 +609,7 @@ void Daemon::take_up() {
   for (auto& [record, fd] : kept.segments) {
     adopt.segments.push_back({record, hold(std::move(fd))});
   }
+  adopt.gpus = std::move(kept.gpus);
   // Of nobody: ended, and started without a record.
   for (const auto& [host, child] : kept.children) {
     if (!child.ended) (void)process::kill_group(static_cast<pid_t>(child.pid), SIGKILL);

@@ -15,6 +15,7 @@
 #include "runtime/base/random.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
+#include "scheduler/node/gpu_devices.h"
 #include "scheduler/node/log_pipes.h"
 #include "scheduler/node/node_state.h"
 
@@ -33,6 +34,10 @@ struct NodeOptions {
   // Empty: there is none, and the node refuses jobs.
   std::string token_file;
   wire::Resources resources;
+  // The devices behind the amount of GPUs among the resources: fewer are an amount that no device
+  // stands for. `nvml` reads them; null: nobody does.
+  NodeGpus gpus;
+  std::shared_ptr<Nvml> nvml;
   std::map<std::string, std::string> labels;
   std::string log_dir;         // actors' output goes to LOG_DIR/ACTOR-ID.log; empty: no files
   OutputSink on_output;        // actors' output line by line; may be empty

@@ -12,6 +12,7 @@
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
+#include "scheduler/node/nvml.h"
 
 namespace troupe::scheduler {
 
@@ -40,6 +41,7 @@ struct Adopt {
   wire::KeptNode node;
   std::vector<Actor> actors;
   std::vector<Segment> segments;
+  std::optional<wire::KeptGpus> gpus;
 };
 // The node's keeper has ended, and with it every process and what it held.
 struct KeeperLost {};
@@ -93,6 +95,15 @@ struct ShutDown {
   std::string reason;
   bool drain = false;  // its actors may finish what is queued, within their time
 };
+// What is on the GPUs: the answer to ReadGpus with its number; 0: nobody asked.
+struct GpusRead {
+  std::uint64_t number = 0;
+  std::vector<GpuReading> readings;
+};
+// The driver reported an error of a GPU.
+struct GpuFailed {
+  GpuFault fault;
+};
 // Time has come to next_deadline().
 struct Tick {};
 
@@ -103,7 +114,8 @@ using NodeEvent =
                  node_event::HeadDown, node_event::FromHead, node_event::Spawned,
                  node_event::SpawnFailed, node_event::FromHost, node_event::ChannelEnded,
                  node_event::LeaderEnded, node_event::GroupGone, node_event::ConnectionArrived,
-                 node_event::ShutDown, node_event::Tick>;
+                 node_event::ShutDown, node_event::GpusRead, node_event::GpuFailed,
+                 node_event::Tick>;
 
 namespace node_command {
 
@@ -158,6 +170,10 @@ struct Keep {
 struct Unkeep {
   std::string key;
 };
+// Answered by GpusRead.
+struct ReadGpus {
+  std::uint64_t number = 0;
+};
 // A line for the daemon's log.
 struct Warn {
   std::string text;
@@ -174,6 +190,6 @@ using NodeCommand =
                  node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
                  node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
                  node_command::Registered, node_command::Keep, node_command::Unkeep,
-                 node_command::Warn, node_command::EndNode>;
+                 node_command::ReadGpus, node_command::Warn, node_command::EndNode>;
 
 }  // namespace troupe::scheduler

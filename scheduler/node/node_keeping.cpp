@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "scheduler/node/kept_keys.h"
+#include "scheduler/node/log_pipes.h"
 #include "scheduler/node/node_state.h"
+#include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
 
@@ -17,6 +19,7 @@ void NodeState::keep(Actor& actor, bool with_start) {
   record.constructor_failed = actor.constructor_failed;
   record.ends_for_good = actor.ends_for_good;
   record.cause = actor.cause;
+  record.gpus = actor.gpus;
   node_command::Keep command{actor_key(record.actor_id), std::move(record), kNoFd, {}};
   if (std::exchange(actor.record_lost, false) || with_start)
     command.start = wire::StartActor{actor.spec, actor.generation};
@@ -34,6 +37,9 @@ void NodeState::note(std::string kind, std::string text) {
 
 void NodeState::on(node_event::Adopt& event) {
   for (auto& actor : event.actors) adopt(actor);
+  if (event.gpus) {
+    for (const wire::KeptGpu& gpu : event.gpus->gpus) gpus_.adopt(gpu, now_);
+  }
   for (auto& [kept, fd] : event.segments) {
     next_host_ = std::max(next_host_, kept.owner + 1);
     segments_[{kept.job_id, kept.name}] = {fd, kept.owner};
@@ -59,6 +65,7 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
   actor.ends_for_good = kept.kept.ends_for_good;
   actor.cause = std::move(kept.kept.cause);
   actor.saved_state = kept.saved_state;
+  actor.gpus = std::move(kept.kept.gpus);
   if (kept.kept.host == 0) {
     may_come_back(actor);
     ended_.push_back(id);
@@ -68,6 +75,8 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
   actor.host = actor.log = kept.kept.host;
   actor.pid = kept.pid;
   by_host_[actor.host] = id;
+  gpus_.adopt({id, output_label(actor.spec), amount_of(actor.spec.resources, kGpu)},
+              actor.spec.job_id, actor.gpus);
   if (kept.pid == 0) {
     actor.phase = Phase::kSpawning;
     return;
@@ -87,8 +96,8 @@ void NodeState::on(node_event::KeeperLost&) {
     // Its memory is not there any more either: what the keeper held goes with it.
     close(std::exchange(actor.saved_state, kNoFd));
     actor.record_lost = true;
-    if (!actor.has_process()) {
-      if (actor.keep_until) keep(actor);
+    if (!actor.has_process() || actor.phase == Phase::kQueued) {
+      if (actor.has_process() || actor.keep_until) keep(actor);
       continue;
     }
     if (actor.cause.ok()) {

@@ -10,7 +10,7 @@ namespace troupe::scheduler {
 // Against what the node holds and runs by its own account. A process counts until its whole group
 // is gone; one that belongs to the group goes on inside of it.
 Status NodeState::check_room(const wire::Reservation& reservation) const {
-  wire::Resources free = config_.node.total;
+  wire::Resources free = info().total;
   for (const auto& [id, held] : reservations_) {
     if (id != reservation.group_id) subtract(free, held.reservation.resources);
   }

@@ -148,6 +148,9 @@ void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
   if (message.ok()) {
     if (const auto* logs = std::get_if<wire::ReadLogs>(&*message)) reply = answer(*logs);
     if (const auto* segment = std::get_if<wire::ReadSegment>(&*message)) reply = answer(*segment);
+    if (const auto* gpus = std::get_if<wire::ReadGpus>(&*message)) {
+      reply = wire::GpuList{gpus->request_id, sources_.gpus()};
+    }
     if (const auto* request = std::get_if<wire::FollowOutput>(&*message)) {
       return follow(id, *request);
     }

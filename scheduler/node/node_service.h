@@ -1,5 +1,5 @@
 #pragma once
-// Answers ReadLogs, ReadSegment and FollowOutput on the node's own port (target "node").
+// Answers ReadLogs, ReadSegment, ReadGpus and FollowOutput on the node's own port (target "node").
 
 #include <functional>
 #include <map>
@@ -22,6 +22,7 @@ class NodeService {
     std::function<Result<int>(JobId, const std::string& name)> segment;
     // The lines that are kept, of a job's actors, or of one actor where its id is not empty.
     std::function<std::vector<wire::OutputLine>(JobId, ActorId)> kept_output;
+    std::function<std::vector<wire::GpuStatus>()> gpus;
     // Reads and publishes what the actors' processes have written by now.
     std::function<void()> drain_output;
   };

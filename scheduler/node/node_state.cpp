@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "scheduler/node/kept_keys.h"
+#include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -35,6 +36,7 @@ bool is_final(Code code) {
 NodeState::NodeState(NodeConfig config, TimePoint now)
     : config_(std::move(config)),
       now_(now),
+      gpus_(config_.gpus, amount_of(config_.node.total, kGpu)),
       give_up_at_(now + config_.join_timeout),
       connect_at_(now),
       back_off_(kBackOffFirst) {}
@@ -45,6 +47,7 @@ std::vector<NodeCommand> NodeState::apply(NodeEvent event, TimePoint now) {
   if (!ended_self_) {
     tick_actors();
     tick_head();
+    settle_gpus();
     settle_attaches();
     drop_segments_of_ended_jobs();
     end_when_empty();
@@ -65,11 +68,14 @@ std::optional<TimePoint> NodeState::next_deadline() const {
     consider(contact_ + heartbeat_timeout_);
   }
   if (!registered_ && !end_status_) consider(give_up_at_);
+  consider(gpus_.next_deadline());
+  consider(read_gpus_at_);
   for (const Attach& attach : attaches_) consider(attach.until);
   for (const auto& [id, actor] : actors_) {
     if (!actor.killed) consider(actor.kill_at);
     if (!actor.killed) consider(actor.health_due);
     consider(actor.keep_until);
+    if (actor.phase == Phase::kQueued) consider(actor.gpus_by);
     if (!actor.waiting.empty()) consider(actor.waiting.front().until);
   }
   return first;
@@ -87,7 +93,8 @@ void NodeState::on(node_event::HeadUp&) {
   register_sent_at_ = now_;
   wire::RegisterNode message;
   message.request_id = 1;
-  message.node = config_.node;
+  message.node = info();
+  gpus_announced_ = gpus_.amount();
   for (const auto& [id, actor] : actors_) {
     if (!actor.has_process()) continue;
     message.running.push_back(
@@ -234,9 +241,9 @@ void NodeState::on(node_event::ShutDown& event) {
   end_status_ = Status();
   connect_at_.reset();
   if (registered_) {
-    wire::NodeInfo info = config_.node;
-    info.state = wire::NodeState::kDraining;
-    send(wire::NodeUpdate{std::move(info)});
+    wire::NodeInfo leaving = info();
+    leaving.state = wire::NodeState::kDraining;
+    send(wire::NodeUpdate{std::move(leaving)});
   }
   for (auto& [id, actor] : actors_) {
     actor.next.reset();
@@ -250,9 +257,9 @@ void NodeState::end_when_empty() {
   while (!actors_.empty()) forget(actors_.begin());
   drop_segments_of_ended_jobs();
   if (registered_ && !std::exchange(said_farewell_, true)) {
-    wire::NodeInfo info = config_.node;
-    info.state = wire::NodeState::kDead;
-    send(wire::NodeUpdate{std::move(info)});
+    wire::NodeInfo left = info();
+    left.state = wire::NodeState::kDead;
+    send(wire::NodeUpdate{std::move(left)});
   }
   ended_self_ = true;
   commands_.push_back(node_command::EndNode{*end_status_});
@@ -307,6 +314,7 @@ std::optional<std::string> NodeState::broken_invariant() const {
     if (actor.can_be_told() && !actor.waiting.empty()) return label + ": connections wait";
   }
   if (processes != by_host_.size()) return "a process without an actor";
+  if (auto broken = gpus_.broken_invariant()) return broken;
   for (const auto& [key, segment] : segments_) {
     const JobId& job = key.first;
     const bool used = std::any_of(actors_.begin(), actors_.end(), [&](const auto& entry) {

@@ -14,12 +14,14 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "scheduler/node/gpu_devices.h"
 #include "scheduler/node/node_events.h"
 
 namespace troupe::scheduler {
 
 struct NodeConfig {
   wire::NodeInfo node;  // as it registers
+  NodeGpus gpus;        // the devices behind its amount of GPUs
   // How long the first registration may take.
   Duration join_timeout = std::chrono::seconds(30);
   // How long a node that was registered looks for its head before it ends itself.
@@ -39,6 +41,8 @@ struct NodeConfig {
   std::size_t segments_max = 1024;     // per job
   std::size_t attaches_max = 64;       // of one process, waiting
   std::size_t ended_actors_max = 200;  // whose output can still be read
+  // How long an actor waits for GPUs that the head says are free, and that are not yet.
+  Duration gpu_wait = std::chrono::seconds(30);
 };
 
 class NodeState {
@@ -58,13 +62,16 @@ class NodeState {
   std::optional<FdHandle> segment(JobId job_id, const std::string& name) const;
   // What is held for placement groups, committed or only prepared.
   std::vector<wire::Reservation> reservations() const;
-  // Processes that are not gone.
+  // Its GPUs as it sees them.
+  std::vector<wire::GpuStatus> gpus() const { return gpus_.status(); }
+  // Processes that are not gone, and actors that wait for GPUs.
   std::size_t process_count() const { return by_host_.size(); }
   // What must always be true, as a sentence when it is not.
   std::optional<std::string> broken_invariant() const;
 
  private:
-  enum class Phase : std::uint8_t { kNone, kSpawning, kStarting, kReady, kEnded };
+  // kQueued: it waits for GPUs, and has no process yet.
+  enum class Phase : std::uint8_t { kNone, kQueued, kSpawning, kStarting, kReady, kEnded };
   struct Waiting {
     FdHandle fd = kNoFd;
     wire::HostConnection connection;
@@ -91,6 +98,8 @@ class NodeState {
     std::optional<TimePoint> keep_until;  // without a process: may come back so long
     std::int64_t calls_dropped = -1;      // wire::HostDrained
     std::optional<TimePoint> health_due;  // until when it is to have said that it is well
+    std::vector<std::string> gpus;        // that it has, or had last, by name
+    TimePoint gpus_by;                    // while it waits for them
 
     bool has_process() const { return phase != Phase::kNone; }
     bool can_be_told() const {
@@ -135,6 +144,7 @@ class NodeState {
   std::optional<TimePoint> fence_at() const;
   void end_when_empty();
   void keep_node();
+  wire::NodeInfo info() const;
 
   // node_keeping.cpp: what outlives the daemon
   void on(node_event::Adopt& event);
@@ -169,6 +179,17 @@ class NodeState {
   void forget(Actors::iterator actor);
   void close(FdHandle fd);
 
+  // node_gpus.cpp: which of them an actor has, and when it may start
+  void on(node_event::GpusRead& event);
+  void on(node_event::GpuFailed& event);
+  bool start_queued(Actor& actor);
+  void lose_gpu(const std::string& uuid, const std::string& why);
+  void settle_gpus();
+  void read_gpus();
+  void keep_gpus();
+  void announce_gpus();
+  bool keeps_memory(const JobId& job_id) const;
+
   // node_reservations.cpp: what is held for placement groups
   struct Held {
     wire::Reservation reservation;
@@ -197,6 +218,10 @@ class NodeState {
   std::deque<ActorId> ended_;          // actors without a process, oldest first
   // Not put down for a next daemon: the head says all of them again when that registers.
   std::map<GroupId, Held> reservations_;
+  GpuDevices gpus_;
+  std::int64_t gpus_announced_ = 0;
+  bool gpus_asked_ = false;  // a ReadGpus has no answer yet
+  std::optional<TimePoint> read_gpus_at_;
   std::map<SegmentKey, KeptSegment> segments_;
   std::vector<Attach> attaches_;
   bool job_may_have_ended_ = false;

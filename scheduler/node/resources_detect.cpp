@@ -1,6 +1,5 @@
 #include "scheduler/node/resources_detect.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "scheduler/node/cuda_visible.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
@@ -131,23 +131,7 @@ int SystemMachine::affinity_cpu_count() const {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-std::optional<int> SystemMachine::nvml_gpu_count() const {
-  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return std::nullopt;
-  using Init = int (*)();
-  using Count = int (*)(unsigned*);
-  const auto init = reinterpret_cast<Init>(::dlsym(library, "nvmlInit_v2"));
-  const auto shutdown = reinterpret_cast<Init>(::dlsym(library, "nvmlShutdown"));
-  const auto get_count = reinterpret_cast<Count>(::dlsym(library, "nvmlDeviceGetCount_v2"));
-  std::optional<int> result;
-  if (init != nullptr && shutdown != nullptr && get_count != nullptr && init() == 0) {
-    unsigned count = 0;
-    if (get_count(&count) == 0) result = static_cast<int>(count);
-    shutdown();
-  }
-  ::dlclose(library);
-  return result;
-}
+Result<std::shared_ptr<Nvml>> SystemMachine::nvml() const { return Nvml::open(); }
 
 int detect_cpu_count(FileSystem& files, const Machine& machine) {
   std::int64_t count = std::max(machine.affinity_cpu_count(), 1);
@@ -202,46 +186,91 @@ Result<AvailableMemory> detect_available_memory(FileSystem& files) {
   return memory;
 }
 
-int detect_gpu_count(FileSystem& files, const Environment& environment, const Machine& machine) {
-  int devices = 0;
+namespace {
+
+// By their files, /dev/nvidiaN; nothing where the driver has made none at all.
+std::optional<std::vector<wire::GpuDevice>> devices_by_file(FileSystem& files) {
+  const auto entries = files.list("/dev");
+  if (!entries.ok()) return std::nullopt;
   bool any = false;
-  if (const auto entries = files.list("/dev"); entries.ok()) {
-    for (const DirectoryEntry& entry : *entries) {
-      std::string_view name = entry.name;
-      if (!name.starts_with("nvidia")) continue;
-      any = true;
-      name.remove_prefix(std::strlen("nvidia"));
-      devices += !name.empty() && name.find_first_not_of("0123456789") == name.npos;
-    }
+  std::vector<std::int32_t> minors;
+  for (const DirectoryEntry& entry : *entries) {
+    std::string_view name = entry.name;
+    if (!name.starts_with("nvidia")) continue;
+    any = true;
+    name.remove_prefix(std::strlen("nvidia"));
+    if (name.empty() || name.find_first_not_of("0123456789") != name.npos) continue;
+    if (const auto minor = number(name)) minors.push_back(static_cast<std::int32_t>(*minor));
   }
-  if (!any) return 0;
-  const int count = machine.nvml_gpu_count().value_or(devices);
-  const auto visible = environment.get("CUDA_VISIBLE_DEVICES");
-  if (!visible) return count;
-  int listed = 0;
-  std::string_view rest = *visible;
-  while (!rest.empty()) {
-    const auto comma = std::min(rest.find(','), rest.size());
-    const std::string_view device = trimmed(rest.substr(0, comma));
-    if (device.empty() || device.front() == '-') break;
-    // An index that does not exist hides itself and what follows.
-    if (const auto index = number(device);
-        index && device.find_first_not_of("0123456789") == device.npos && *index >= count) {
-      break;
-    }
-    ++listed;
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  if (!any) return std::nullopt;
+  std::sort(minors.begin(), minors.end());
+  std::vector<wire::GpuDevice> devices;
+  for (const std::int32_t minor : minors) {
+    wire::GpuDevice device;
+    device.index = static_cast<std::uint32_t>(devices.size());
+    device.minor_number = minor;
+    device.name = fmt::format("/dev/nvidia{}", minor);
+    devices.push_back(std::move(device));
   }
-  return std::min(listed, count);
+  return devices;
 }
 
-Result<wire::Resources> detect_resources(FileSystem& files, const Environment& environment,
-                                         const Machine& machine) {
+}  // namespace
+
+DetectedGpus detect_gpus(FileSystem& files, const Environment& environment,
+                         const Machine& machine) {
+  DetectedGpus detected;
+  auto by_file = devices_by_file(files);
+  if (!by_file) return detected;
+  std::vector<wire::GpuDevice>& devices = detected.gpus.devices;
+  const auto use_files = [&](const Status& why) {
+    detected.nvml.reset();
+    devices = std::move(*by_file);
+    detected.problems.push_back(
+        fmt::format("the GPUs are counted by their device files, and nobody watches their memory "
+                    "and errors: {}",
+                    why.message()));
+  };
+  if (auto nvml = machine.nvml(); nvml.ok()) {
+    detected.nvml = std::move(*nvml);
+    if (auto inventory = detected.nvml->devices(files); inventory.ok()) {
+      devices = std::move(inventory->devices);
+      detected.problems = std::move(inventory->problems);
+    } else {
+      use_files(inventory.status());
+    }
+  } else {
+    use_files(nvml.status());
+  }
+  if (const auto visible = environment.get(kCudaVisibleDevices)) {
+    const bool mixed = std::any_of(devices.begin(), devices.end(), [&](const auto& device) {
+      return device.name != devices.front().name;
+    });
+    if (detected.nvml && mixed && names_by_index(*visible) &&
+        environment.get(kCudaDeviceOrder).value_or("") != "PCI_BUS_ID") {
+      detected.problems.push_back(fmt::format(
+          "{}={} counts in PCI bus order here, and in another order in programs, as these GPUs are "
+          "of several kinds: set {}=PCI_BUS_ID, or name them by UUID",
+          kCudaVisibleDevices, *visible, kCudaDeviceOrder));
+    }
+    devices = cuda_visible(*visible, devices);
+  }
+  if (!detected.nvml) return detected;
+  for (const wire::GpuDevice& device : devices) {
+    GpuReading reading = detected.nvml->read(device.uuid);
+    if (!reading.status.ok()) detected.problems.push_back(reading.status.message());
+    detected.gpus.readings.push_back(std::move(reading));
+  }
+  return detected;
+}
+
+Result<wire::Resources> detect_resources(FileSystem& files, const Machine& machine,
+                                         const NodeGpus& gpus) {
   wire::Resources resources;
   resources[std::string(kCpu)] = detect_cpu_count(files, machine) * wire::kResourceUnit;
   resources[std::string(kMemory)] = TROUPE_TRY(detect_memory_bytes(files)) * wire::kResourceUnit;
-  const int gpus = detect_gpu_count(files, environment, machine);
-  if (gpus > 0) resources[std::string(kGpu)] = gpus * wire::kResourceUnit;
+  const auto count = static_cast<std::int64_t>(gpus.devices.size());
+  if (count > 0) resources[std::string(kGpu)] = count * wire::kResourceUnit;
   return resources;
 }
 

@@ -9,6 +9,8 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/file_system.h"
 #include "runtime/wire/types.h"
+#include "scheduler/node/gpu_devices.h"
+#include "scheduler/node/nvml.h"
 
 namespace troupe::scheduler {
 
@@ -18,13 +20,13 @@ class Machine {
   virtual ~Machine() = default;
   // CPUs in this process's affinity mask.
   virtual int affinity_cpu_count() const = 0;
-  // GPUs by NVIDIA's management library; nothing where it is not there or does not answer.
-  virtual std::optional<int> nvml_gpu_count() const = 0;
+  // NVIDIA's management library, as Nvml::open().
+  virtual Result<std::shared_ptr<Nvml>> nvml() const = 0;
 };
 class SystemMachine final : public Machine {
  public:
   int affinity_cpu_count() const override;
-  std::optional<int> nvml_gpu_count() const override;
+  Result<std::shared_ptr<Nvml>> nvml() const override;
 };
 
 // The affinity mask, or the CPU quota of the control group (v2: cpu.max, v1: cpu.cfs_quota_us) or
@@ -42,12 +44,19 @@ struct AvailableMemory {
 // MemAvailable, or what the nearest limit of a control group leaves: the limit less what the group
 // uses, its file cache apart, where that is less. kDataLoss when /proc/meminfo does not say.
 Result<AvailableMemory> detect_available_memory(FileSystem& files);
-// 0 without /dev/nvidia*. CUDA_VISIBLE_DEVICES limits it: its entries up to the first that is not
-// valid (empty or -1), as the CUDA programming guide has it.
-int detect_gpu_count(FileSystem& files, const Environment& environment, const Machine& machine);
+
+struct DetectedGpus {
+  NodeGpus gpus;
+  std::shared_ptr<Nvml> nvml;         // null: nobody can read them
+  std::vector<std::string> problems;  // for people, a sentence each
+};
+// None without /dev/nvidia*; those that NVML lists, or where that does not answer those that have a
+// device file, of which only the number is known. CUDA_VISIBLE_DEVICES limits and orders them
+// (cuda_visible.h).
+DetectedGpus detect_gpus(FileSystem& files, const Environment& environment, const Machine& machine);
 
 // "CPU", "memory", and "GPU" where there are any.
-Result<wire::Resources> detect_resources(FileSystem& files, const Environment& environment,
-                                         const Machine& machine);
+Result<wire::Resources> detect_resources(FileSystem& files, const Machine& machine,
+                                         const NodeGpus& gpus);
 
 }  // namespace troupe::scheduler

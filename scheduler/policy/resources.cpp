@@ -139,6 +139,25 @@ Status validate(const wire::Resources& resources) {
   return {};
 }
 
+Status check_gpus(const wire::Resources& resources,
+                  const std::map<std::string, std::string>& environment) {
+  const std::int64_t gpus = amount_of(resources, kGpu);
+  if (gpus > wire::kResourceUnit && gpus % wire::kResourceUnit != 0) {
+    return error(Code::kInvalidArgument,
+                 "{} GPUs are neither whole devices nor a part of one: ask for a whole number, or "
+                 "for less than 1",
+                 format_amount(kGpu, gpus));
+  }
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
+    if (gpus == 0 || !environment.contains(name)) continue;
+    return error(Code::kInvalidArgument,
+                 "{} in the environment and {} GPUs do not go together: a node gives a process the "
+                 "devices that it is to see. Leave the variable out, or ask for 0 GPUs",
+                 name, format_amount(kGpu, gpus));
+  }
+  return {};
+}
+
 std::int64_t amount_of(const wire::Resources& resources, std::string_view name) {
   const auto found = resources.find(name);
   return found == resources.end() ? 0 : found->second;

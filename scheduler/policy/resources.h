@@ -2,6 +2,7 @@
 // Amounts of resources in fixed point (wire::kResourceUnit is one unit), so that ten times 0.1 CPU
 // is exactly one CPU. "memory" counts bytes.
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,11 @@ std::string format_resources(const wire::Resources& resources);
 
 // kInvalidArgument when an amount is negative, larger than parse_amount takes, or a name is empty.
 Status validate(const wire::Resources& resources);
+
+// What is asked for of GPUs: whole ones, or less than one. Which of them a process sees is its
+// node's to say: nothing else may, in its environment. kInvalidArgument.
+Status check_gpus(const wire::Resources& resources,
+                  const std::map<std::string, std::string>& environment);
 
 std::int64_t amount_of(const wire::Resources& resources, std::string_view name);
 // Whether `available` holds every amount of `need`.

@@ -137,6 +137,12 @@ TEST_CASE("options that make no sense are refused by name [TaskOptionsCheckTest]
   };
   CHECK(bad({.num_cpus = 0.5}).empty());
   CHECK(bad({.resources = {{"disk", 2.0}}}).empty());
+  CHECK(bad({.num_gpus = 0.5}).empty());
+  CHECK(bad({.num_gpus = 2}).empty());
+  CHECK(bad({.num_gpus = 1.5}).find("whole") != std::string::npos);
+  CHECK(bad({.environment = {{"CUDA_VISIBLE_DEVICES", "0"}}}).empty());
+  CHECK(bad({.num_gpus = 1, .environment = {{"CUDA_VISIBLE_DEVICES", "0"}}})
+            .find("CUDA_VISIBLE_DEVICES") != std::string::npos);
   CHECK(bad({.num_cpus = -1}).find("CPU") != std::string::npos);
   CHECK(bad({.num_cpus = 0.00001}).find("1/10000") != std::string::npos);
   CHECK(bad({.node_affinity_soft = true}).find("node_affinity") != std::string::npos);

@@ -255,6 +255,7 @@ class Cluster {
   void carry_out(int number, scheduler::node_command::KillGroup& command);
   void carry_out(int number, scheduler::node_command::CloseFd& command);
   void carry_out(int number, scheduler::node_command::ForgetHost& command);
+  void carry_out(int number, scheduler::node_command::ReadGpus& command);
   void carry_out(int number, scheduler::node_command::Registered& command);
   void carry_out(int number, scheduler::node_command::Keep& command);
   void carry_out(int number, scheduler::node_command::Unkeep& command);

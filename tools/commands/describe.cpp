@@ -40,6 +40,40 @@ json::Object to_json(const wire::NodeInfo& node) {
           {"joined", format_unix_time_us(node.joined_unix_us)}};
 }
 
+json::Object to_json(const wire::GpuStatus& gpu) {
+  const wire::GpuDevice& device = gpu.device;
+  json::Array links, holders;
+  for (const wire::GpuLink& link : device.links) {
+    links.push_back(json::Object{{"uuid", link.peer},
+                                 {"path", wire::gpu_path_name(link.path)},
+                                 {"nvlinks", static_cast<std::int64_t>(link.nvlinks)},
+                                 {"peer_access", link.peer_access}});
+  }
+  for (const wire::GpuHolder& holder : gpu.holders) {
+    holders.push_back(json::Object{
+        {"actor_id", holder.actor_id.to_string()},
+        {"name", holder.label},
+        {"share", static_cast<double>(holder.share) / static_cast<double>(wire::kResourceUnit)}});
+  }
+  json::Object object{{"index", static_cast<std::int64_t>(device.index)},
+                      {"uuid", device.uuid},
+                      {"name", device.name},
+                      {"pci_bus_id", device.pci_bus_id},
+                      {"state", wire::gpu_state_name(gpu.state)},
+                      {"trouble", gpu.trouble},
+                      {"memory_used", static_cast<std::int64_t>(gpu.memory_used_bytes)},
+                      {"memory_total", static_cast<std::int64_t>(device.memory_total_bytes)},
+                      {"numa_node", device.numa_node},
+                      {"minor_number", device.minor_number},
+                      {"parent_uuid", device.parent_uuid},
+                      {"links", std::move(links)},
+                      {"held_by", std::move(holders)}};
+  if (device.compute_major >= 0) {
+    object["compute_capability"] = fmt::format("{}.{}", device.compute_major, device.compute_minor);
+  }
+  return object;
+}
+
 json::Object to_json(const wire::ActorInfo& actor) {
   json::Object object{{"actor_id", actor.actor_id.to_string()},
                       {"name", actor.name},

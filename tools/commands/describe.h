@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/json.h"
+#include "runtime/wire/gpu.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::tools {
@@ -13,6 +14,7 @@ namespace troupe::tools {
 // {"CPU":1.5,"memory":4294967296}
 json::Object to_json(const wire::Resources& resources);
 json::Object to_json(const wire::NodeInfo& node);
+json::Object to_json(const wire::GpuStatus& gpu);
 json::Object to_json(const wire::ActorInfo& actor);
 json::Object to_json(const wire::EventRecord& event);
 json::Object to_json(const wire::PlacementGroupInfo& group);

@@ -55,7 +55,9 @@ Status override_amount(wire::Resources& resources, std::string_view name,
 
 void declare_node_flags(Command& command, NodeFlags& flags) {
   command.option("--num-cpus", flags.num_cpus, "N", "CPUs to offer (default: those usable here)")
-      .option("--num-gpus", flags.num_gpus, "N", "GPUs to offer (default: those found)")
+      .option("--num-gpus", flags.num_gpus, "N",
+              "GPUs to offer: the first N found, and amounts without a device "
+              "beyond those (default: those found)")
       .option("--memory", flags.memory, "BYTES",
               "memory to offer: 8Gi, 500M (default: what is here)")
       .option("--resources", flags.resources, "K=V,...", "resources of your own: ssd=2,licence=1")
@@ -67,9 +69,10 @@ void declare_node_flags(Command& command, NodeFlags& flags) {
               "the last 3 s, its actors run on under this one");
 }
 
-Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags) {
-  auto resources = TROUPE_TRY(
-      scheduler::detect_resources(context.files, context.environment, scheduler::SystemMachine()));
+Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags,
+                                       const scheduler::NodeGpus& gpus) {
+  auto resources =
+      TROUPE_TRY(scheduler::detect_resources(context.files, scheduler::SystemMachine(), gpus));
   TROUPE_RETURN_IF_ERROR(
       override_amount(resources, scheduler::kCpu, flags.num_cpus).prefixed("--num-cpus"));
   TROUPE_RETURN_IF_ERROR(
@@ -107,7 +110,12 @@ Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeF
   }
   options.keeper_hold = kKeeperHold;
   options.name = host_name();
-  options.resources = TROUPE_TRY(node_resources(context, flags));
+  auto gpus =
+      scheduler::detect_gpus(context.files, context.environment, scheduler::SystemMachine());
+  for (const std::string& problem : gpus.problems) context.err << "notice: " << problem << "\n";
+  options.gpus = std::move(gpus.gpus);
+  options.nvml = std::move(gpus.nvml);
+  options.resources = TROUPE_TRY(node_resources(context, flags, options.gpus));
   options.labels = TROUPE_TRY(node_labels(flags));
   if (flags.log_dir) {
     TROUPE_RETURN_IF_ERROR(context.files.create_directories(*flags.log_dir));

@@ -31,8 +31,9 @@ inline constexpr Duration kKeeperHold = std::chrono::seconds(3);
 
 void declare_node_flags(Command& command, NodeFlags& flags);
 
-// What the machine has, overridden by what the flags say. kInvalidArgument.
-Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags);
+// What the machine has besides `gpus`, overridden by what the flags say. kInvalidArgument.
+Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags,
+                                       const scheduler::NodeGpus& gpus);
 // "k=v" each. kInvalidArgument.
 Result<std::map<std::string, std::string>> node_labels(const NodeFlags& flags);
 // Identity, name, resources, labels and log folder; addresses and token are the caller's.

@@ -1,8 +1,12 @@
 #include "tools/commands/nodes.h"
 
+#include <algorithm>
+#include <future>
+#include <map>
 #include <memory>
 
 #include "runtime/base/clock.h"
+#include "scheduler/client/ask_node.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
@@ -53,10 +57,100 @@ std::vector<std::string> bundles_on(const wire::NodeInfo& node,
   return names;
 }
 
+// --- GPUs ----------------------------------------------------------------------------------------
+
+constexpr std::size_t kNodesAskedAtOnce = 16;
+
+using Gpus = Result<std::vector<wire::GpuStatus>>;
+
+Gpus ask_for_gpus(ClusterConnection& cluster, const wire::NodeInfo& node) {
+  auto answer = TROUPE_TRY(
+      scheduler::ask_node(cluster.thread->loop(), {node.endpoint.host, node.endpoint.port, {}},
+                          cluster.place.token.token, wire::ReadGpus{1}, cluster.deadline));
+  auto* list = std::get_if<wire::GpuList>(&answer);
+  if (list == nullptr) return error(Code::kProtocol, "the answer is no list of GPUs");
+  return std::move(list->gpus);
+}
+
+// Of the nodes that offer some, or did: they are asked themselves.
+std::map<NodeId, Gpus> gpus_of(ClusterConnection& cluster,
+                               const std::vector<wire::NodeInfo>& nodes) {
+  std::vector<const wire::NodeInfo*> asked;
+  for (const auto& node : nodes) {
+    const bool answers = node.state != wire::NodeState::kDead;
+    if (answers && node.total.contains(scheduler::kGpu)) asked.push_back(&node);
+  }
+  std::map<NodeId, Gpus> all;
+  for (std::size_t from = 0; from < asked.size(); from += kNodesAskedAtOnce) {
+    const std::size_t to = std::min(asked.size(), from + kNodesAskedAtOnce);
+    std::vector<std::future<Gpus>> answers;
+    for (std::size_t i = from; i < to; ++i) {
+      answers.push_back(std::async(std::launch::async, [&cluster, node = asked[i]] {
+        return ask_for_gpus(cluster, *node);
+      }));
+    }
+    for (std::size_t i = from; i < to; ++i) {
+      all.emplace(asked[i]->node_id, answers[i - from].get());
+    }
+  }
+  return all;
+}
+
+std::string holders_of(const wire::GpuStatus& gpu) {
+  std::string text;
+  for (const wire::GpuHolder& holder : gpu.holders) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", holder.label);
+    if (holder.share == wire::kResourceUnit) continue;
+    text += fmt::format(" ({})", scheduler::format_amount(scheduler::kGpu, holder.share));
+  }
+  return text;
+}
+
+// The devices, where there are any that are more than amounts.
+void print_gpus(CommandContext& context, const std::vector<wire::NodeInfo>& nodes,
+                const std::map<NodeId, Gpus>& gpus) {
+  Table table({"NODE", "GPU", "DEVICE", "UUID", "NUMA", "MEMORY USED", "STATE", "HELD BY"});
+  bool any = false;
+  std::string notices;
+  for (const auto& node : nodes) {
+    const auto found = gpus.find(node.node_id);
+    if (found == gpus.end()) continue;
+    if (!found->second.ok()) {
+      notices += fmt::format("node {} does not tell its GPUs: {}\n", node.name,
+                             found->second.status().to_string());
+      continue;
+    }
+    for (const wire::GpuStatus& gpu : *found->second) {
+      const wire::GpuDevice& device = gpu.device;
+      if (device.uuid.empty() && device.minor_number < 0) continue;
+      any = true;
+      const auto memory = [](std::uint64_t bytes) {
+        return static_cast<std::int64_t>(bytes) * wire::kResourceUnit;
+      };
+      table.add({node.name, std::to_string(device.index), device.name, device.uuid,
+                 device.numa_node < 0 ? "" : std::to_string(device.numa_node),
+                 device.memory_total_bytes == 0
+                     ? ""
+                     : format_use(scheduler::kMemory, memory(gpu.memory_used_bytes),
+                                  memory(device.memory_total_bytes)),
+                 std::string(wire::gpu_state_name(gpu.state)), holders_of(gpu)});
+      if (!gpu.trouble.empty()) {
+        notices += fmt::format("GPU {} of node {}: {}\n", device.index, node.name, gpu.trouble);
+      }
+    }
+  }
+  if (any) {
+    context.out << "\n";
+    table.print(context.out);
+  }
+  context.out << notices;
+}
+
 Status list_nodes(CommandContext& context, const ClusterOptions& options) {
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe nodes"));
   const auto nodes = TROUPE_TRY(cluster->head->nodes(cluster->deadline));
   const auto groups = TROUPE_TRY(cluster->head->groups(false, cluster->deadline));
+  const auto gpus = gpus_of(*cluster, nodes);
   if (options.json) {
     json::Array list;
     for (const auto& node : nodes) {
@@ -64,6 +158,15 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
       json::Array bundles;
       for (const auto& name : bundles_on(node, groups)) bundles.emplace_back(name);
       object["bundles"] = std::move(bundles);
+      if (const auto found = gpus.find(node.node_id); found != gpus.end()) {
+        json::Array devices;
+        if (found->second.ok()) {
+          for (const auto& gpu : *found->second) devices.push_back(to_json(gpu));
+        } else {
+          object["gpus_error"] = found->second.status().to_string();
+        }
+        object["gpus"] = std::move(devices);
+      }
       list.push_back(std::move(object));
     }
     context.out << json::write(json::Object{{"nodes", std::move(list)}}) << "\n";
@@ -87,6 +190,7 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
                format_age(now - node.joined_unix_us) + " ago"});
   }
   table.print(context.out);
+  print_gpus(context, nodes, gpus);
   return {};
 }
 
@@ -94,7 +198,9 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
 
 void add_nodes_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ClusterOptions>();
-  Command command(app, context, "nodes", "Lists the nodes, what they offer and what is in use.");
+  Command command(app, context, "nodes",
+                  "Lists the nodes, what they offer and what is in use, and their GPUs: what is on "
+                  "each, and who holds it.");
   declare_cluster_options(command, *options);
   command.example("troupe nodes")
       .example("troupe nodes --address 10.0.0.2:6379 --json")

@@ -78,7 +78,8 @@ Result<std::pair<std::string, std::string>> key_value(const std::string& text, c
   return std::pair(text.substr(0, equals), text.substr(equals + 1));
 }
 
-Result<std::map<std::string, std::string>> environment_of(const SubmitFlags& flags) {
+Result<std::map<std::string, std::string>> environment_of(const SubmitFlags& flags,
+                                                          const wire::Resources& resources) {
   std::map<std::string, std::string> environment;
   for (const auto& text : flags.environment) {
     auto [name, value] = TROUPE_TRY(key_value(text, "--env", "SEED=7"));
@@ -88,6 +89,7 @@ Result<std::map<std::string, std::string>> environment_of(const SubmitFlags& fla
     }
     environment[std::move(name)] = std::move(value);
   }
+  TROUPE_RETURN_IF_ERROR(scheduler::check_gpus(resources, environment));
   return environment;
 }
 
@@ -137,7 +139,7 @@ Result<wire::ActorSpec> driver_of(CommandContext& context, const SubmitFlags& fl
   const std::string& program = flags.program.front();
   spec.type = flags.name.empty() ? program.substr(program.rfind('/') + 1) : flags.name;
   spec.resources = TROUPE_TRY(resources_of(flags));
-  spec.environment = TROUPE_TRY(environment_of(flags));
+  spec.environment = TROUPE_TRY(environment_of(flags, spec.resources));
   spec.priority = TROUPE_TRY(priority_of(flags));
   std::map<std::string, std::string> labels;
   for (const auto& text : flags.labels) {

@@ -24,7 +24,7 @@ std::int64_t whole_cpus(const wire::Resources& resources) {
 }
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
-  return whole_cpus(TROUPE_TRY(node_resources(context, {})));
+  return whole_cpus(TROUPE_TRY(node_resources(context, {}, {})));
 }
 
 // Nodes that can take trainers, the CPUs of the smallest, and what the one with least memory offers

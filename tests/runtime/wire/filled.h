@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/wire/gpu.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::tests {
@@ -41,6 +42,8 @@ class Filler {
   void fill(wire::NodeState& value) { value = wire::NodeState::kDraining; }
   void fill(wire::PlacementStrategy& value) { value = wire::PlacementStrategy::kStrictSpread; }
   void fill(wire::PlacementGroupState& value) { value = wire::PlacementGroupState::kRescheduling; }
+  void fill(wire::GpuPath& value) { value = wire::GpuPath::kHostBridge; }
+  void fill(wire::GpuState& value) { value = wire::GpuState::kStuck; }
   void fill(wire::JobState& value) { value = wire::JobState::kFailed; }
   void fill(wire::RestartStrategy& value) { value = wire::RestartStrategy::kRestForOne; }
   void fill(wire::SupervisorState& value) { value = wire::SupervisorState::kEnded; }

@@ -96,6 +96,10 @@ void World::deliver(PeerId peer, const wire::ControlMessage& message) {
       REQUIRE_MESSAGE((group.empty() || node.held.contains(group)),
                       "an actor starts in a group that its node does not hold");
       node.running[key] = {start->spec, start->generation, 0, false};
+      wire::Resources used;
+      for (const auto& [other, running] : node.running) add(used, running.spec.resources);
+      const bool needs_some = amount_of(start->spec.resources, kCpu) > 0;
+      REQUIRE_MESSAGE((!needs_some || fits(used, node.total)), "placed on what has failed");
     } else if (const auto* stop = std::get_if<wire::StopActor>(&message)) {
       node.to_stop.push_back({stop->actor_id, stop->generation});
     } else if (const auto* reply = std::get_if<wire::RegisterNodeReply>(&message)) {
@@ -129,19 +133,39 @@ void World::register_node(VirtualNode& node) {
   wire::RegisterNode message;
   message.node.node_id = node.id;
   message.node.name = "node";
+  // What failed and is held still counts, as a NodeState has it.
+  wire::Resources held;
+  for (const auto& [key, running] : node.running) {
+    message.running.push_back(running);
+    add(held, running.spec.resources);
+  }
   message.node.total = node.total;
-  for (const auto& [key, running] : node.running) message.running.push_back(running);
+  for (auto& [name, amount] : message.node.total) {
+    amount = std::max(amount, amount_of(held, name));
+  }
   node.peer = next_peer_++;
   node.heard_of_head = now_.steady;
   open_peers_.insert(node.peer);
+  const bool more = message.node.total != node.total;
   feed(MessageArrived{node.peer, std::move(message)});
+  if (more) resize(node, node.total);
+}
+
+// Part of what it has fails, or comes back.
+void World::resize(VirtualNode& node, wire::Resources total) {
+  node.total = std::move(total);
+  if (node.peer == 0 || node.silent || !node.alive) return;
+  wire::NodeUpdate update;
+  update.node.node_id = node.id;
+  update.node.total = node.total;
+  feed(MessageArrived{node.peer, std::move(update)});
 }
 
 VirtualNode& World::join_node(std::int64_t cpus) {
   const NodeId id = NodeId::make(random_);
   VirtualNode& node = nodes_[id];
   node.id = id;
-  node.total = {{std::string(kCpu), cpus * wire::kResourceUnit}};
+  node.total = node.whole = {{std::string(kCpu), cpus * wire::kResourceUnit}};
   register_node(node);
   return node;
 }
@@ -331,7 +355,7 @@ VirtualClient* World::any_client() {
 }
 
 void World::step() {
-  const std::uint64_t dice = random_.below(114);
+  const std::uint64_t dice = random_.below(116);
   VirtualNode* node = any_node();
   if (dice < 40) {
     if (node != nullptr) node_acts(*node);
@@ -425,6 +449,13 @@ void World::step() {
       drain.grace_ms = 1'000;
       request(*client, drain, drain.request_id);
     }
+  } else if (dice < 112) {
+    if (node != nullptr) {
+      const auto halves = amount_of(node->whole, kCpu) / (wire::kResourceUnit / 2);
+      const auto left =
+          static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(halves) + 1));
+      resize(*node, {{std::string(kCpu), left * wire::kResourceUnit / 2}});
+    }
   } else {
     VirtualClient* client = any_client();
     if (client != nullptr && !group_ids_.empty()) {
@@ -466,6 +497,7 @@ void World::settle() {
     node.back_at = now_.steady;
     close(peer);
   }
+  for (auto& [id, node] : nodes_) resize(node, node.whole);
   for (int round = 0; round < 60; ++round) {
     advance(milliseconds(500));
     for (auto& [id, node] : nodes_) {
@@ -500,7 +532,7 @@ void World::check_processes() const {
       ++processes[key.first];
       add(used, running.spec.resources);
     }
-    REQUIRE_MESSAGE(fits(used, node.total), "node runs more than it has");
+    REQUIRE_MESSAGE(fits(used, node.whole), "node runs more than it has");
   }
   for (const auto& [id, count] : processes) {
     REQUIRE_MESSAGE(count == 1, "actor ", id.brief(), " has ", count, " processes");
@@ -530,7 +562,7 @@ void World::check_groups() const {
     }
     // A node that is cut off may hold what was released since.
     if (node.peer != 0 && !node.silent) {
-      REQUIRE_MESSAGE(fits(used, node.total), "node holds more than it has");
+      REQUIRE_MESSAGE(fits(used, node.whole), "node holds more than it has");
     }
   }
   for (const auto& [id, group] : head_->groups()) {

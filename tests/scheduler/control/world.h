@@ -17,7 +17,8 @@ namespace troupe::scheduler::tests {
 
 struct VirtualNode {
   NodeId id;
-  wire::Resources total;
+  wire::Resources total;  // that it has now
+  wire::Resources whole;  // … and when nothing of it has failed
   PeerId peer = 0;
   bool alive = true;
   bool silent = false;  // its link is cut, both ways
@@ -71,6 +72,7 @@ class World {
   void owned_by_somebody(Owned& spec);
   void request(VirtualClient& client, wire::ControlMessage message, std::uint64_t id);
   void register_node(VirtualNode& node);
+  void resize(VirtualNode& node, wire::Resources total);
   void close(PeerId peer);
   void node_acts(VirtualNode& node);
   void exit_of(VirtualNode& node, LeaseKey key);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "runtime/memory/segment.h"
@@ -30,6 +31,10 @@ struct Program {
     }
     if (type == "Chatty") {
       for (int i = 1; i <= 3000; ++i) std::printf("line %d\n", i);
+    }
+    if (type == "Visible") {
+      const char* devices = std::getenv("CUDA_VISIBLE_DEVICES");
+      std::printf("sees %s\n", devices != nullptr ? devices : "everything");
     }
     if (type == "Parent" && ::fork() == 0) {
       while (true) ::pause();

@@ -96,6 +96,8 @@ struct NodeDriver {
       } else if (key.starts_with(kSegmentKeys)) {
         REQUIRE(held.has_fd);
         adopt.segments.push_back({std::get<wire::KeptSegment>(held.record), fd()});
+      } else if (key == kGpusKey) {
+        adopt.gpus = std::get<wire::KeptGpus>(held.record);
       }
     }
     spawning.clear();

@@ -4,51 +4,24 @@
 
 #include <map>
 
+#include "tests/scheduler/node/fake_nvml.h"
+#include "tests/scheduler/node/fake_sysfs.h"
+
 namespace troupe::scheduler {
 namespace {
 
 struct FakeMachine final : Machine {
   int cpus = 8;
-  std::optional<int> gpus;
+  tests::FakeNvml* nvml_here = nullptr;
   int affinity_cpu_count() const override { return cpus; }
-  std::optional<int> nvml_gpu_count() const override { return gpus; }
-};
-
-// Texts by path; nothing can be written.
-struct FakeFiles final : FileSystem {
-  std::map<std::string, std::string> texts = {
-      {"/proc/meminfo", "MemTotal:       16384 kB\nMemFree: 1 kB\n"}};
-  std::vector<std::string> devices;
-
-  static Status refused() { return error(Code::kUnsupported, "read only"); }
-  Result<std::unique_ptr<WritableFile>> create(const std::string&, unsigned) override {
-    return refused();
+  Result<std::shared_ptr<Nvml>> nvml() const override {
+    if (nvml_here == nullptr) return Status(Code::kNotFound, "no NVML here");
+    return Nvml::open(nvml_here->table());
   }
-  Result<std::unique_ptr<WritableFile>> open_append(const std::string&, unsigned) override {
-    return refused();
-  }
-  Result<std::string> read(const std::string& path, std::uint64_t) override {
-    const auto found = texts.find(path);
-    if (found == texts.end()) return error(Code::kNotFound, "no {}", path);
-    return found->second;
-  }
-  Result<std::unique_ptr<MappedFile>> map(const std::string&) override { return refused(); }
-  Status rename(const std::string&, const std::string&) override { return refused(); }
-  Status remove(const std::string&) override { return refused(); }
-  Status remove_tree(const std::string&) override { return refused(); }
-  Status create_directories(const std::string&, unsigned) override { return refused(); }
-  Result<std::vector<DirectoryEntry>> list(const std::string&) override {
-    std::vector<DirectoryEntry> entries;
-    for (const auto& name : devices) entries.push_back({name});
-    return entries;
-  }
-  bool exists(const std::string& path) override { return texts.contains(path); }
-  Result<std::uint64_t> size(const std::string&) override { return refused(); }
-  Status sync_directory(const std::string&) override { return refused(); }
 };
 
 TEST_CASE("CPUs: affinity, quotas of both kinds, rounded up, at least one") {
-  FakeFiles files;
+  tests::FakeSysfs files;
   FakeMachine machine;
   CHECK(detect_cpu_count(files, machine) == 8);
   files.texts["/sys/fs/cgroup/cpu.max"] = "max 100000\n";
@@ -74,7 +47,7 @@ TEST_CASE("CPUs: affinity, quotas of both kinds, rounded up, at least one") {
 }
 
 TEST_CASE("memory: the machine's, or the least limit") {
-  FakeFiles files;
+  tests::FakeSysfs files;
   CHECK(detect_memory_bytes(files).value() == 16384 * 1024);
   files.texts["/sys/fs/cgroup/memory.max"] = "max\n";
   CHECK(detect_memory_bytes(files).value() == 16384 * 1024);
@@ -88,7 +61,7 @@ TEST_CASE("memory: the machine's, or the least limit") {
 }
 
 TEST_CASE("available memory: the machine's, or what the nearest limit leaves") {
-  FakeFiles files;
+  tests::FakeSysfs files;
   CHECK(detect_available_memory(files).status().code() == Code::kDataLoss);
   files.texts["/proc/meminfo"] = "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n";
   const auto machine = detect_available_memory(files).value();
@@ -116,30 +89,55 @@ TEST_CASE("available memory: the machine's, or what the nearest limit leaves") {
   CHECK(detect_available_memory(files).value().available_bytes == 96);
 }
 
-TEST_CASE("GPUs: none without devices, by library or by device, CUDA_VISIBLE_DEVICES") {
-  FakeFiles files;
+TEST_CASE("GPUs: none without device files, NVML's, or one a device file") {
+  tests::FakeSysfs files;
   FakeMachine machine;
-  machine.gpus = 4;
-  CHECK(detect_gpu_count(files, MapEnvironment(), machine) == 0);
-  files.devices = {"null", "nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"};
-  CHECK(detect_gpu_count(files, MapEnvironment(), machine) == 4);
-  machine.gpus.reset();
-  CHECK(detect_gpu_count(files, MapEnvironment(), machine) == 2);
-  const auto visible = [&](const std::string& value) {
-    return detect_gpu_count(files, MapEnvironment({{"CUDA_VISIBLE_DEVICES", value}}), machine);
+  tests::FakeNvml nvml;
+  nvml.gpus = {tests::FakeNvml::gpu(0), tests::FakeNvml::gpu(1), tests::FakeNvml::gpu(2)};
+  machine.nvml_here = &nvml;
+  const auto detect = [&](std::map<std::string, std::string, std::less<>> environment = {}) {
+    return detect_gpus(files, MapEnvironment(std::move(environment)), machine);
   };
-  CHECK(visible("") == 0);
-  CHECK(visible("1") == 1);
-  CHECK(visible("0,1") == 2);
-  CHECK(visible("-1") == 0);
-  CHECK(visible("0,-1,1") == 1);
-  CHECK(visible("7,0") == 0);
-  CHECK(visible("GPU-8932f937,GPU-12,GPU-13") == 2);
+  CHECK(detect().gpus.devices.empty());
+  CHECK(detect().problems.empty());
+  CHECK_FALSE(detect().nvml);
+  files.devices = {"null", "nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"};
+  auto found = detect();
+  CHECK(found.gpus.devices.size() == 3);
+  CHECK(found.gpus.readings.size() == 3);
+  CHECK(found.gpus.readings[0].used_bytes == 600ULL << 20);
+  CHECK(found.nvml);
+  CHECK(found.problems.empty());
+  found = detect({{"CUDA_VISIBLE_DEVICES", "2,0"}});
+  REQUIRE(found.gpus.devices.size() == 2);
+  CHECK(found.gpus.devices[0].uuid == tests::FakeNvml::uuid(2));
+  CHECK(found.gpus.readings[1].uuid == tests::FakeNvml::uuid(0));
+  CHECK(found.problems.empty());
+  // Of several kinds, an index is not the same everywhere.
+  nvml.gpus[1].name = "NVIDIA L4";
+  REQUIRE(detect({{"CUDA_VISIBLE_DEVICES", "0"}}).problems.size() == 1);
+  CHECK(detect({{"CUDA_VISIBLE_DEVICES", "0"}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}})
+            .problems.empty());
+  CHECK(detect({{"CUDA_VISIBLE_DEVICES", tests::FakeNvml::uuid(0)}}).problems.empty());
+
+  nvml.init_answer = nvml::kVersionMismatch;
+  found = detect({{"CUDA_VISIBLE_DEVICES", "1"}});
+  CHECK_FALSE(found.nvml);
+  REQUIRE(found.gpus.devices.size() == 1);
+  CHECK(found.gpus.devices[0].index == 1);
+  CHECK(found.gpus.devices[0].uuid.empty());
+  CHECK(found.gpus.readings.empty());
+  REQUIRE(found.problems.size() == 1);
+  CHECK(found.problems[0].find("version mismatch") != std::string::npos);
+
+  const auto resources = detect_resources(files, machine, detect().gpus).value();
+  CHECK(resources.at("GPU") == 2 * wire::kResourceUnit);
+  CHECK_FALSE(detect_resources(files, machine, {}).value().contains("GPU"));
 }
 
 TEST_CASE("this machine has something to offer") {
   PosixFileSystem files;
-  const auto resources = detect_resources(files, SystemEnvironment(), SystemMachine()).value();
+  const auto resources = detect_resources(files, SystemMachine(), {}).value();
   CHECK(resources.at("CPU") >= wire::kResourceUnit);
   CHECK(resources.at("memory") > 0);
 }
