@@ -37,7 +37,7 @@ struct GpuMonitor::State : std::enable_shared_from_this<GpuMonitor::State> {
   }
 
   net::EventLoop& loop;
-  const std::shared_ptr<Nvml> nvml;
+  std::shared_ptr<Nvml> nvml;  // its own thread's
   const std::vector<std::string> uuids;
   const Handlers handlers;
   bool alive = true;       // loop thread: the owner is there
@@ -89,6 +89,8 @@ void GpuMonitor::State::run() {
       told.on_readings(number, std::move(readings));
     });
   }
+  // Whoever waits for the end finds the library left, too.
+  nvml.reset();
   MutexLock lock(mutex);
   ended = true;
   changed.notify_all();
