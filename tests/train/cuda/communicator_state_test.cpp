@@ -8,7 +8,6 @@ namespace troupe::train {
 namespace {
 
 using collective::Operation;
-using Phase = CommunicatorState::Phase;
 using std::chrono::seconds;
 
 TimePoint at_second(int s) { return TimePoint{} + seconds(s); }
@@ -26,7 +25,7 @@ bool mentions(const Status& status, std::string_view words) {
 TEST_CASE("a group that does not form is told with what that usually comes from") {
   CommunicatorState state(3, 7, "NCCL 2.28.9", at_second(0), seconds(60));
   state.begins_forming("world", at_second(1), seconds(60));
-  CHECK(state.phase() == Phase::kForming);
+  CHECK(state.phase() == CommunicatorState::Phase::kForming);
   CHECK_FALSE(state.overdue(at_second(60)));
   const auto overdue = state.overdue(at_second(61));
   REQUIRE(overdue);
@@ -38,7 +37,7 @@ TEST_CASE("a group that does not form is told with what that usually comes from"
   CHECK(overdue->context("rank") == "3");
   CHECK(overdue->context("generation") == "7");
   state.formed();
-  CHECK(state.phase() == Phase::kReady);
+  CHECK(state.phase() == CommunicatorState::Phase::kReady);
   CHECK_FALSE(state.overdue(at_second(1000)));
 }
 
@@ -48,7 +47,7 @@ TEST_CASE("an operation's time begins when it is the oldest") {
   const auto second = state.begin({Operation::kAllReduce, "shard", 2}, seconds(10), at_second(1));
   CHECK(*first == 1);
   CHECK(*second == 2);
-  CHECK(state.phase() == Phase::kOperating);
+  CHECK(state.phase() == CommunicatorState::Phase::kOperating);
   CHECK_FALSE(state.overdue(at_second(9)));
   CHECK(state.overdue(at_second(10)));
   state.completed(1, at_second(9));
@@ -60,7 +59,7 @@ TEST_CASE("an operation's time begins when it is the oldest") {
   CHECK(overdue->context("group") == "shard");
   CHECK(overdue->context("sequence") == "2");
   state.completed(2, at_second(20));
-  CHECK(state.phase() == Phase::kReady);
+  CHECK(state.phase() == CommunicatorState::Phase::kReady);
   CHECK(state.completed_number() == 2);
 }
 
@@ -95,7 +94,7 @@ TEST_CASE("the first reason stays, is told once in its own words and then as an 
       Status(Code::kDeadlineExceeded, "too late").with("lost_rank", 2).with("peer", 2);
   CHECK(state.abort(reason));
   CHECK_FALSE(state.abort(Status(Code::kInternal, "another")));
-  CHECK(state.phase() == Phase::kAborted);
+  CHECK(state.phase() == CommunicatorState::Phase::kAborted);
   CHECK_FALSE(state.overdue(at_second(100)));
   CHECK(state.aborted_status(true) == reason);
   for (const bool waited : {true, false}) {
@@ -121,7 +120,7 @@ TEST_CASE("an abort that was asked for is an abort for everybody") {
 TEST_CASE("after the end operations are refused") {
   CommunicatorState state = formed_state();
   state.end();
-  CHECK(state.phase() == Phase::kEnded);
+  CHECK(state.phase() == CommunicatorState::Phase::kEnded);
   const auto refused = state.begin({Operation::kBarrier, "world", 1}, seconds(1), at_second(0));
   CHECK(refused.status().code() == Code::kFailedPrecondition);
 }
