@@ -67,8 +67,14 @@ std::shared_ptr<const CompiledGemm> compile(const dnnl::engine& engine, const Ge
   compiled->c = matrix(DType::kF32, g.m, g.n, g.c_stride, false);
   const dnnl::matmul::desc description(compiled->a, compiled->b, compiled->c);
   const dnnl::matmul::primitive_desc primitive(description, attributes, engine);
-  compiled->scratchpad = primitive.scratchpad_desc();
   compiled->primitive = dnnl::matmul(primitive);
+  // Of the primitive's own description, which may not be the one above: oneDNN remembers primitives
+  // and takes distances of single rows for equal that it plans differently for.
+  const_dnnl_primitive_desc_t own = nullptr;
+  TROUPE_CHECK(dnnl_primitive_get_primitive_desc(compiled->primitive.get(), &own) == dnnl_success);
+  const dnnl_memory_desc_t* scratchpad =
+      dnnl_primitive_desc_query_md(own, dnnl_query_scratchpad_md, 0);
+  if (scratchpad) compiled->scratchpad = dnnl::memory::desc(*scratchpad);
   return compiled;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/train/cpu/operator_fixture.h"
+#include "train/cpu/compiled_gemm.h"
 #include "train/cpu/isa.h"
 #include "train/tensor/convert.h"
 
@@ -208,6 +209,39 @@ TEST_CASE("whether bf16 is fast follows the processor and the option") {
   CHECK(!make_cpu_operators(arena, {.native_bf16 = false})->fast_bf16());
   CHECK(cpu_bf16_scratch_bytes(*make_cpu_operators(arena, {.native_bf16 = false}), 1) < 13u << 20);
   if (make_cpu_operators(arena)->fast_bf16()) CHECK(cpu_isa_level() >= kCpuAvx512Bf16);
+}
+
+// oneDNN gave the primitive of one to the other, with another need of scratch memory.
+TEST_CASE("products of single elements, whatever the distance of their rows") {
+  if (!cpu_multiplies_bf16()) {
+    MESSAGE("skipped: no bf16 products on this processor");
+    return;
+  }
+  CompiledGemms gemms(1);
+  const std::uint16_t two = float_to_bf16(2.0f), three = float_to_bf16(3.0f);
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      for (const std::int64_t stride : {1, 32, 1}) {
+        float out = 0;
+        gemms.run({.m = 1,
+                   .n = 1,
+                   .k = 1,
+                   .a = &two,
+                   .a_type = DType::kBF16,
+                   .a_stride = stride,
+                   .transpose_a = transpose_a,
+                   .b = &three,
+                   .b_type = DType::kBF16,
+                   .b_stride = 1,
+                   .transpose_b = transpose_b,
+                   .c = &out,
+                   .c_stride = 1,
+                   .arithmetic = Arithmetic::kBf16},
+                  0);
+        CHECK(out == 6.0f);
+      }
+    }
+  }
 }
 
 }  // namespace
