@@ -15,8 +15,8 @@
 #include "runtime/base/environment.h"
 #include "tools/gpu_check/export_check.h"
 #include "tools/gpu_check/runner.h"
-#include "train/cuda/cuda_library.h"
-#include "train/cuda/device.h"
+#include "train/cuda/device/cuda_library.h"
+#include "train/cuda/device/device.h"
 
 namespace {
 

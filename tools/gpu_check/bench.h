@@ -12,11 +12,11 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 #include "train/cpu/arena.h"
-#include "train/cuda/cuda_operators.h"
-#include "train/cuda/device.h"
-#include "train/cuda/device_memory.h"
-#include "train/cuda/gemm_algorithms.h"
-#include "train/cuda/stream.h"
+#include "train/cuda/device/device.h"
+#include "train/cuda/device/device_memory.h"
+#include "train/cuda/device/stream.h"
+#include "train/cuda/operators/cuda_operators.h"
+#include "train/cuda/operators/gemm_algorithms.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::tools::gpu {

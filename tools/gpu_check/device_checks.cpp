@@ -6,7 +6,7 @@
 
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
-#include "train/cuda/host_transfer.h"
+#include "train/cuda/device/host_transfer.h"
 
 namespace troupe::tools::gpu {
 namespace {

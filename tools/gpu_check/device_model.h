@@ -11,7 +11,7 @@
 
 #include "runtime/base/status.h"
 #include "tools/gpu_check/bench.h"
-#include "train/cuda/cuda_optimizer.h"
+#include "train/cuda/operators/cuda_optimizer.h"
 #include "train/model/model.h"
 #include "train/optimizer/adamw.h"
 

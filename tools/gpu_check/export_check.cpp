@@ -18,8 +18,8 @@
 #include "runtime/base/unique_fd.h"
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
-#include "train/cuda/device_memory.h"
-#include "train/cuda/host_transfer.h"
+#include "train/cuda/device/device_memory.h"
+#include "train/cuda/device/host_transfer.h"
 
 extern char** environ;
 

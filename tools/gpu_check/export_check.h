@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "runtime/base/status.h"
-#include "train/cuda/cuda_library.h"
+#include "train/cuda/device/cuda_library.h"
 
 namespace troupe::tools::gpu {
 

@@ -10,7 +10,7 @@
 #include "runtime/base/random.h"
 #include "runtime/collective/reduce_tree.h"
 #include "tools/gpu_check/compared.h"
-#include "train/cuda/cuda_optimizer.h"
+#include "train/cuda/operators/cuda_optimizer.h"
 #include "train/optimizer/adamw.h"
 #include "train/optimizer/gradient_norm.h"
 #include "train/tensor/convert.h"

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "train/cuda/cuda_library.h"
-#include "train/cuda/device_communicator.h"
+#include "train/cuda/communicator/device_communicator.h"
+#include "train/cuda/device/cuda_library.h"
 #include "train/sharding/communication_queue.h"
 
 namespace troupe::train {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "tests/train/cuda/device_ranks.h"
+#include "tests/train/cuda/communicator/device_ranks.h"
 
 namespace troupe::tests {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "runtime/collective/cpu_communicator.h"
 #include "tests/train/cuda/fake/fake_cuda.h"
-#include "train/cuda/nccl_communicator.h"
+#include "train/cuda/communicator/nccl_communicator.h"
 
 namespace troupe::train {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "train/cuda/arithmetic.h"
+#include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/block.h"
 
 namespace troupe::train::cuda {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "train/cuda/arithmetic.h"
+#include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/block.h"
 #include "train/cuda/kernels/packs.h"
 

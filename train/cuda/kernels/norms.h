@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "train/cuda/arithmetic.h"
+#include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/block.h"
 #include "train/cuda/kernels/packs.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "train/cuda/arithmetic.h"
+#include "train/cuda/kernels/arithmetic.h"
 
 namespace troupe::train::cuda {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "train/cuda/table.h"
+#include "train/cuda/device/table.h"
 
 namespace troupe::train::cuda {
 

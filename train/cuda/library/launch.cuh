@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "train/cuda/arithmetic.h"
+#include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/packs.h"
 #include "train/cuda/library/objects.h"
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "train/cuda/device/table.h"
 #include "train/cuda/library/errors.h"
-#include "train/cuda/table.h"
 
 namespace troupe::train::cuda {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "train/cuda/table.h"
+#include "train/cuda/device/table.h"
 
 namespace troupe::tests {
 

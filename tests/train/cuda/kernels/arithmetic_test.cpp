@@ -1,6 +1,6 @@
 // The formulas that kernels share with the CPU.
 
-#include "train/cuda/arithmetic.h"
+#include "train/cuda/kernels/arithmetic.h"
 
 #include <limits>
 

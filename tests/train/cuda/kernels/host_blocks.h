@@ -10,7 +10,7 @@
 #include "runtime/base/random.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
-#include "train/cuda/arithmetic.h"
+#include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/block.h"
 #include "train/cuda/kernels/packs.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "train/cuda/cuda_library.h"
+#include "train/cuda/device/cuda_library.h"
 
 namespace troupe::train {
 namespace {

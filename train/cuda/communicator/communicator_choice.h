@@ -1,0 +1,60 @@
+#pragma once
+// Which way ranks with GPUs talk to each other, and forming the communicator that goes it.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/base/environment.h"
+#include "train/cuda/communicator/nccl_communicator.h"
+#include "train/cuda/communicator/nccl_environment.h"
+
+namespace troupe::train {
+
+enum class DeviceTransport {
+  kNccl,
+  // Each rank a host of its own to NCCL, which then talks through sockets.
+  kNcclSeparateHosts,
+  kOverHost,
+};
+
+// What a rank has.
+struct RankDevice {
+  std::string host;      // equal where ranks can share a GPU: the node's name
+  std::string device;    // the GPU's PCI bus id: several MIG instances of one have the same
+  int nccl_version = 0;  // 0: none
+};
+
+struct TransportChoice {
+  DeviceTransport transport = DeviceTransport::kNccl;
+  std::string reason;  // a sentence
+};
+
+// By rank. Pure; the same answer on all ranks.
+//   some rank has no NCCL, or one too old    over the host
+//   two ranks of a host have the same GPU    NCCL with separate hosts, which refuses duplicates
+//   else else                                     NCCL
+TransportChoice choose_transport(std::span<const RankDevice> ranks);
+
+struct DeviceCommunicatorOptions {
+  NcclOptions nccl;      // what is common to all is taken from here, too
+  int device_index = 0;  // of nccl.context
+  std::string node;      // RankDevice::host
+  const Environment* environment = nullptr;
+  // Of ranks of this host, as far as known; empty: NCCL finds out by itself.
+  std::vector<PeerAccess> peer_access;
+  // Told what was chosen and why, and what was set: log lines.
+  std::function<void(const std::string&)> notice = [](const std::string&) {};
+  // Replaced by tests, whose ranks share an environment.
+  std::function<void(const EnvironmentSetting&)> apply = apply_setting;
+};
+
+// Collective over options.nccl.host: all ranks go the same way. NCCL on separate hosts that does
+// not come about becomes a communicator over the host; NCCL proper that fails is a failure, since
+// somebody who has the hardware should hear of it. Errors: those of make_nccl_communicator and
+// make_staged_communicator.
+Result<std::unique_ptr<DeviceCommunicator>> make_device_communicator(
+    const DeviceCommunicatorOptions& options);
+
+}  // namespace troupe::train

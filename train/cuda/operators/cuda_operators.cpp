@@ -1,0 +1,411 @@
+#include "train/cuda/operators/cuda_operators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/check.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::int64_t kScratchAlignBytes = 256;
+// Of operands: what the vendor's fastest algorithms read at once.
+constexpr std::int64_t kVectorBytes = 16;
+
+std::int64_t element_bytes(DType type) { return static_cast<std::int64_t>(dtype_size(type)); }
+
+std::int32_t type_of(DType type) {
+  TROUPE_CHECK(type == DType::kF32 || type == DType::kBF16, "{}", dtype_name(type));
+  return type == DType::kBF16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
+}
+
+// Elements of a matrix as it lies in memory, gaps between its rows included.
+std::int64_t elements_of(std::int64_t rows, std::int64_t columns, bool transposed,
+                         std::int64_t stride) {
+  return transposed ? (columns - 1) * stride + rows : (rows - 1) * stride + columns;
+}
+
+TroupeCudaAttention attention_of(const AttentionShape& s) {
+  return {.batch = s.batch,
+          .query_length = s.query_length,
+          .key_length = s.key_length,
+          .query_heads = s.query_heads,
+          .key_heads = s.key_heads,
+          .head_dim = s.head_dim,
+          .query_stride = s.query_stride,
+          .key_stride = s.key_stride,
+          .key_batch_stride = s.key_batch_stride,
+          .scale = s.scale,
+          .type = TROUPE_CUDA_F32,
+          .first_key = s.first_key};
+}
+
+}  // namespace
+
+// One call's scratch memory, cut from the beginning: the stream's work is in order, so the call
+// before has done with it.
+class CudaOperators::Cut {
+ public:
+  Cut(CudaOperators& operators, const char* name) : operators_(operators), name_(name) {}
+
+  // Null while metering and when there is not enough, which is then the failure.
+  std::byte* take(std::int64_t bytes) {
+    const std::int64_t at = used_;
+    used_ += (bytes + kScratchAlignBytes - 1) / kScratchAlignBytes * kScratchAlignBytes;
+    operators_.scratch_needed_ = std::max(operators_.scratch_needed_, used_);
+    if (operators_.metering()) return nullptr;
+    const auto there = static_cast<std::int64_t>(operators_.scratch_.size());
+    if (used_ > there) {
+      operators_.keep(error(Code::kOutOfMemory,
+                            "{}: {} needs {} of scratch memory, and {} are there",
+                            operators_.stream_->device()->name(), name_, memory_size_text(used_),
+                            memory_size_text(there)));
+      return nullptr;
+    }
+    return operators_.scratch_.data() + at;
+  }
+
+ private:
+  CudaOperators& operators_;
+  const char* name_;
+  std::int64_t used_ = 0;
+};
+
+CudaOperators::CudaOperators(std::shared_ptr<const CudaLibrary> library,
+                             std::int64_t workspace_bytes)
+    : library_(std::move(library)), workspace_bytes_(workspace_bytes) {}
+
+Result<std::unique_ptr<CudaOperators>> CudaOperators::create(CudaStream& stream,
+                                                             GemmAlgorithms& algorithms,
+                                                             std::span<std::byte> scratch,
+                                                             const CudaOptions& options) {
+  TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignBytes == 0);
+  std::unique_ptr<CudaOperators> made(
+      new CudaOperators(stream.device()->library(), algorithms.workspace_bytes()));
+  made->transfer_ = std::make_unique<HostTransfer>(TROUPE_TRY(HostTransfer::create(stream)));
+  made->stream_ = &stream;
+  made->algorithms_ = &algorithms;
+  made->scratch_ = scratch;
+  made->options_ = options;
+  return made;
+}
+
+std::unique_ptr<CudaOperators> CudaOperators::meter(std::shared_ptr<const CudaLibrary> library,
+                                                    std::int64_t workspace_bytes) {
+  return std::unique_ptr<CudaOperators>(new CudaOperators(std::move(library), workspace_bytes));
+}
+
+CudaOperators::~CudaOperators() {
+  if (metering()) return;
+  // Whoever wanted to know asked synchronize(): here only memory is kept until it is not used.
+  [[maybe_unused]] const Status waited = stream_->wait("the operators' last work");
+}
+
+void CudaOperators::keep(Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+}
+
+template <typename Launch>
+void CudaOperators::run(const char* name, Launch launch) {
+  if (metering() || !failure_.ok()) return;
+  const int code = launch(stream_->get());
+  if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, name));
+}
+
+Status CudaOperators::synchronize() {
+  if (!metering()) keep(stream_->wait("a step's work"));
+  return failure_;
+}
+
+bool CudaOperators::fast_bf16() const {
+  return metering() || stream_->device()->info().has_bf16 != 0;
+}
+
+void CudaOperators::upload(const void* host, void* device, std::size_t bytes) {
+  if (metering() || !failure_.ok()) return;
+  keep(transfer_->upload(host, device, static_cast<std::int64_t>(bytes)));
+}
+
+void CudaOperators::download(const void* device, void* host, std::size_t bytes) {
+  if (metering()) {
+    std::memset(host, 0, bytes);
+    return;
+  }
+  if (failure_.ok()) keep(transfer_->download(device, host, static_cast<std::int64_t>(bytes)));
+  if (!failure_.ok()) std::memset(host, 0xff, bytes);
+}
+
+void CudaOperators::copy_rows(const float* from, std::int64_t from_stride, float* to,
+                              std::int64_t to_stride, std::int64_t rows, std::int64_t width) {
+  constexpr std::int64_t kBytes = sizeof(float);
+  run("copy_rows", [&](TroupeCudaStream* stream) {
+    return table().copy_rows(stream, from, from_stride * kBytes, to, to_stride * kBytes, rows,
+                             width * kBytes);
+  });
+}
+
+const void* CudaOperators::bf16_operand(const void* data, DType type, std::int64_t elements,
+                                        Cut& cut) {
+  if (type == DType::kBF16) return data;
+  std::byte* rounded = cut.take(elements * element_bytes(DType::kBF16));
+  run("gemm (rounding an operand)", [&](TroupeCudaStream* stream) {
+    return table().convert(stream, data, TROUPE_CUDA_F32, rounded, TROUPE_CUDA_BF16, elements);
+  });
+  return rounded;
+}
+
+void CudaOperators::gemm(const Gemm& gemm) {
+  const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
+  TROUPE_CHECK(bf16 || (gemm.a_type == DType::kF32 && gemm.b_type == DType::kF32));
+  Cut cut(*this, "gemm");
+  const void *a = gemm.a, *b = gemm.b;
+  if (bf16) {
+    a = bf16_operand(a, gemm.a_type, elements_of(gemm.m, gemm.k, gemm.transpose_a, gemm.a_stride),
+                     cut);
+    b = bf16_operand(b, gemm.b_type, elements_of(gemm.k, gemm.n, gemm.transpose_b, gemm.b_stride),
+                     cut);
+  }
+  std::byte* workspace = workspace_bytes_ > 0 ? cut.take(workspace_bytes_) : nullptr;
+  if (metering() || !failure_.ok()) return;
+
+  const DType operands = bf16 ? DType::kBF16 : DType::kF32;
+  const auto whole_vectors = [](const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % kVectorBytes == 0;
+  };
+  const TroupeCudaGemm key{
+      .m = gemm.m,
+      .n = gemm.n,
+      .k = gemm.k,
+      .a_stride = gemm.a_stride,
+      .b_stride = gemm.b_stride,
+      .c_stride = gemm.c_stride,
+      .a_type = type_of(operands),
+      .b_type = type_of(operands),
+      .c_type = TROUPE_CUDA_F32,
+      .transpose_a = gemm.transpose_a,
+      .transpose_b = gemm.transpose_b,
+      .accumulate = gemm.accumulate,
+      .arithmetic = bf16            ? TROUPE_CUDA_COMPUTE_BF16
+                    : options_.tf32 ? TROUPE_CUDA_COMPUTE_TF32
+                                    : TROUPE_CUDA_COMPUTE_F32,
+      .alignment_bytes = static_cast<std::int32_t>(
+          whole_vectors(a) && whole_vectors(b) && whole_vectors(gemm.c) ? kVectorBytes
+                                                                        : element_bytes(operands)),
+  };
+  const Result<TroupeCudaAlgorithm> algorithm = algorithms_->choose(key);
+  if (!algorithm.ok()) return keep(algorithm.status());
+  run("gemm", [&](TroupeCudaStream* stream) {
+    return table().gemm(stream, &key, &*algorithm, a, b, gemm.c, workspace, workspace_bytes_);
+  });
+}
+
+void CudaOperators::zero(float* x, std::int64_t count) {
+  run("zero", [&](TroupeCudaStream* stream) {
+    return table().fill(stream, x, 0, count * static_cast<std::int64_t>(sizeof(float)));
+  });
+}
+
+void CudaOperators::add(const float* a, const float* b, float* out, std::int64_t count) {
+  run("add", [&](TroupeCudaStream* stream) {
+    return table().add(stream, TROUPE_CUDA_F32, a, b, out, count);
+  });
+}
+
+void CudaOperators::rms_norm_forward(const float* x, const float* weight, float* y, float* rstd,
+                                     std::int64_t rows, std::int64_t width, float eps) {
+  run("rms_norm_forward", [&](TroupeCudaStream* stream) {
+    return table().rms_norm_forward(stream, TROUPE_CUDA_F32, x, weight, y, rstd, rows, width, eps);
+  });
+}
+
+void CudaOperators::residual_rms_norm_forward(const float* x, const float* delta,
+                                              const float* weight, float* sum, float* y,
+                                              float* rstd, std::int64_t rows, std::int64_t width,
+                                              float eps) {
+  run("residual_rms_norm_forward", [&](TroupeCudaStream* stream) {
+    return table().residual_rms_norm_forward(stream, TROUPE_CUDA_F32, x, delta, weight, sum, y,
+                                             rstd, rows, width, eps);
+  });
+}
+
+void CudaOperators::rms_norm_apply(const float* x, const float* weight, const float* rstd, float* y,
+                                   std::int64_t rows, std::int64_t width) {
+  run("rms_norm_apply", [&](TroupeCudaStream* stream) {
+    return table().rms_norm_apply(stream, TROUPE_CUDA_F32, x, weight, rstd, y, rows, width);
+  });
+}
+
+void CudaOperators::rms_norm_backward(const float* dy, const float* x, const float* weight,
+                                      const float* rstd, float* dx, float* dweight,
+                                      std::int64_t rows, std::int64_t width) {
+  Cut cut(*this, "rms_norm_backward");
+  std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows, width));
+  run("rms_norm_backward", [&](TroupeCudaStream* stream) {
+    return table().rms_norm_backward(stream, TROUPE_CUDA_F32, dy, x, weight, rstd, dx, dweight,
+                                     rows, width, scratch);
+  });
+}
+
+void CudaOperators::layer_norm_forward(const float* x, const float* weight, const float* bias,
+                                       float* y, float* mean, float* rstd, std::int64_t rows,
+                                       std::int64_t width, float eps) {
+  run("layer_norm_forward", [&](TroupeCudaStream* stream) {
+    return table().layer_norm_forward(stream, TROUPE_CUDA_F32, x, weight, bias, y, mean, rstd, rows,
+                                      width, eps);
+  });
+}
+
+void CudaOperators::layer_norm_apply(const float* x, const float* weight, const float* bias,
+                                     const float* mean, const float* rstd, float* y,
+                                     std::int64_t rows, std::int64_t width) {
+  run("layer_norm_apply", [&](TroupeCudaStream* stream) {
+    return table().layer_norm_apply(stream, TROUPE_CUDA_F32, x, weight, bias, mean, rstd, y, rows,
+                                    width);
+  });
+}
+
+void CudaOperators::layer_norm_backward(const float* dy, const float* x, const float* weight,
+                                        const float* mean, const float* rstd, float* dx,
+                                        float* dweight, float* dbias, std::int64_t rows,
+                                        std::int64_t width) {
+  Cut cut(*this, "layer_norm_backward");
+  std::byte* scratch = cut.take(2 * table().row_sum_scratch_bytes(rows, width));
+  run("layer_norm_backward", [&](TroupeCudaStream* stream) {
+    return table().layer_norm_backward(stream, TROUPE_CUDA_F32, dy, x, weight, mean, rstd, dx,
+                                       dweight, dbias, rows, width, scratch);
+  });
+}
+
+void CudaOperators::head_norm_forward(const float* x, std::int64_t x_stride, const float* weight,
+                                      float* y, std::int64_t y_stride, float* rstd,
+                                      std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                                      float eps) {
+  run("head_norm_forward", [&](TroupeCudaStream* stream) {
+    return table().head_norm_forward(stream, TROUPE_CUDA_F32, x, x_stride, weight, y, y_stride,
+                                     rstd, rows, heads, head_dim, eps);
+  });
+}
+
+void CudaOperators::head_norm_backward(float* dy, std::int64_t stride, const float* x,
+                                       std::int64_t x_stride, const float* weight,
+                                       const float* rstd, float* dweight, std::int64_t rows,
+                                       std::int64_t heads, std::int64_t head_dim) {
+  Cut cut(*this, "head_norm_backward");
+  std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows * heads, head_dim));
+  run("head_norm_backward", [&](TroupeCudaStream* on) {
+    return table().head_norm_backward(on, TROUPE_CUDA_F32, dy, stride, x, x_stride, weight, rstd,
+                                      dweight, rows, heads, head_dim, scratch);
+  });
+}
+
+void CudaOperators::add_bias(float* y, std::int64_t stride, const float* bias, std::int64_t rows,
+                             std::int64_t width) {
+  run("add_bias", [&](TroupeCudaStream* on) {
+    return table().add_bias(on, TROUPE_CUDA_F32, y, stride, bias, rows, width);
+  });
+}
+
+void CudaOperators::bias_backward(const float* dy, std::int64_t stride, float* dbias,
+                                  std::int64_t rows, std::int64_t width) {
+  Cut cut(*this, "bias_backward");
+  std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows, width));
+  run("bias_backward", [&](TroupeCudaStream* on) {
+    return table().bias_backward(on, TROUPE_CUDA_F32, dy, stride, dbias, rows, width, scratch);
+  });
+}
+
+void CudaOperators::rope(float* x, std::int64_t stride, const std::int32_t* positions,
+                         const float* cosine, const float* sine, std::int64_t rows,
+                         std::int64_t heads, std::int64_t head_dim, RopeDirection direction) {
+  run("rope", [&](TroupeCudaStream* on) {
+    return table().rope(on, TROUPE_CUDA_F32, x, stride, positions, cosine, sine, rows, heads,
+                        head_dim, direction == RopeDirection::kBackward);
+  });
+}
+
+void CudaOperators::attention_forward(const AttentionShape& shape, const float* q, const float* k,
+                                      const float* v, float* out, float* log_sum_exp) {
+  const TroupeCudaAttention given = attention_of(shape);
+  run("attention_forward", [&](TroupeCudaStream* stream) {
+    return table().attention_forward(stream, &given, q, k, v, out, log_sum_exp);
+  });
+}
+
+void CudaOperators::attention_backward(const AttentionShape& shape, const float* q, const float* k,
+                                       const float* v, const float* out, const float* log_sum_exp,
+                                       const float* dout, float* dq, float* dk, float* dv) {
+  const TroupeCudaAttention given = attention_of(shape);
+  Cut cut(*this, "attention_backward");
+  std::byte* scratch = cut.take(table().attention_scratch_bytes(&given));
+  run("attention_backward", [&](TroupeCudaStream* stream) {
+    return table().attention_backward(stream, &given, q, k, v, out, log_sum_exp, dout, dq, dk, dv,
+                                      scratch);
+  });
+}
+
+void CudaOperators::swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
+                                   std::int64_t width) {
+  run("swiglu_forward", [&](TroupeCudaStream* stream) {
+    return table().swiglu_forward(stream, TROUPE_CUDA_F32, gate_up, act, rows, width);
+  });
+}
+
+void CudaOperators::swiglu_backward(float* gate_up, const float* dact, float* act,
+                                    std::int64_t rows, std::int64_t width) {
+  run("swiglu_backward", [&](TroupeCudaStream* stream) {
+    return table().swiglu_backward(stream, TROUPE_CUDA_F32, gate_up, dact, act, rows, width);
+  });
+}
+
+void CudaOperators::gelu_forward(const float* x, float* act, std::int64_t count) {
+  run("gelu_forward", [&](TroupeCudaStream* stream) {
+    return table().gelu_forward(stream, TROUPE_CUDA_F32, x, act, count);
+  });
+}
+
+void CudaOperators::gelu_backward(float* x, const float* dact, float* act, std::int64_t count) {
+  run("gelu_backward", [&](TroupeCudaStream* stream) {
+    return table().gelu_backward(stream, TROUPE_CUDA_F32, x, dact, act, count);
+  });
+}
+
+void CudaOperators::embedding_forward(const std::int32_t* ids, const void* rows_of,
+                                      DType table_type, float* out, std::int64_t rows,
+                                      std::int64_t width) {
+  run("embedding_forward", [&](TroupeCudaStream* stream) {
+    return table().embedding_forward(stream, ids, rows_of, type_of(table_type), out,
+                                     TROUPE_CUDA_F32, rows, width);
+  });
+}
+
+void CudaOperators::embedding_backward(const std::int32_t* ids, const float* dout, float* dweight,
+                                       std::int64_t rows, std::int64_t width) {
+  Cut cut(*this, "embedding_backward");
+  std::byte* scratch = cut.take(table().embedding_scratch_bytes(rows));
+  run("embedding_backward", [&](TroupeCudaStream* stream) {
+    return table().embedding_backward(stream, TROUPE_CUDA_F32, ids, dout, dweight, rows, width,
+                                      scratch);
+  });
+}
+
+void CudaOperators::cross_entropy(float* logits, const std::int32_t* labels, float* losses,
+                                  float scale, bool gradient, std::int64_t rows,
+                                  std::int64_t classes) {
+  run("cross_entropy", [&](TroupeCudaStream* stream) {
+    return table().cross_entropy(stream, logits, labels, losses, scale, nullptr,
+                                 gradient ? TROUPE_CUDA_F32 : -1, rows, classes);
+  });
+}
+
+void CudaOperators::cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses,
+                                       float scale, std::uint16_t* gradient, std::int64_t rows,
+                                       std::int64_t classes) {
+  run("cross_entropy_bf16", [&](TroupeCudaStream* stream) {
+    return table().cross_entropy(stream, logits, labels, losses, scale, gradient, TROUPE_CUDA_BF16,
+                                 rows, classes);
+  });
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,138 @@
+#pragma once
+// The operator table on a GPU.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/cuda/device/device.h"
+#include "train/cuda/device/host_transfer.h"
+#include "train/cuda/device/stream.h"
+#include "train/cuda/operators/gemm_algorithms.h"
+#include "train/tensor/operators.h"
+
+namespace troupe::train {
+
+struct CudaOptions {
+  // fp32 products with operands that the unit rounds to TF32 (10 bits of fraction): about 8 times
+  // as fast on tensor cores, with errors of 1e-3 of the result.
+  bool tf32 = false;
+};
+
+// Enqueues on one stream and returns; downloads wait. Activations are fp32. Products in bf16 take
+// bf16 operands as they are and round fp32 ones into scratch memory first. Sums over rows have an
+// order that depends on the sizes alone.
+//
+// A failure (a lost device, too little scratch) is kept: nothing is run after the first one, and
+// downloads give bytes of ones, which are no numbers. failure() tells it.
+class CudaOperators final : public Operators {
+ public:
+  // `stream` and `algorithms` must outlive the object. `scratch`: memory of the device that nobody
+  // else uses, aligned to 256 bytes: as much as scratch_needed() of a meter says.
+  static Result<std::unique_ptr<CudaOperators>> create(CudaStream& stream,
+                                                       GemmAlgorithms& algorithms,
+                                                       std::span<std::byte> scratch,
+                                                       const CudaOptions& options = {});
+  // Operators that compute nothing, touch no memory and note the scratch that they would take:
+  // what a model needs is found by a pass over it. Downloads give zeros. `workspace_bytes`: of the
+  // algorithms.
+  static std::unique_ptr<CudaOperators> meter(std::shared_ptr<const CudaLibrary> library,
+                                              std::int64_t workspace_bytes);
+  // All enqueued work is waited for.
+  ~CudaOperators() override;
+
+  // Of any call so far, at most: bytes.
+  std::int64_t scratch_needed() const { return scratch_needed_; }
+  // Waits for all that is enqueued; then what failure() says.
+  Status synchronize();
+  Status failure() const override { return failure_; }
+
+  bool fast_bf16() const override;
+  void upload(const void* host, void* device, std::size_t bytes) override;
+  void download(const void* device, void* host, std::size_t bytes) override;
+  void copy_rows(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                 std::int64_t rows, std::int64_t width) override;
+  void gemm(const Gemm& gemm) override;
+  void zero(float* x, std::int64_t count) override;
+  void add(const float* a, const float* b, float* out, std::int64_t count) override;
+  void rms_norm_forward(const float* x, const float* weight, float* y, float* rstd,
+                        std::int64_t rows, std::int64_t width, float eps) override;
+  void residual_rms_norm_forward(const float* x, const float* delta, const float* weight,
+                                 float* sum, float* y, float* rstd, std::int64_t rows,
+                                 std::int64_t width, float eps) override;
+  void rms_norm_apply(const float* x, const float* weight, const float* rstd, float* y,
+                      std::int64_t rows, std::int64_t width) override;
+  void rms_norm_backward(const float* dy, const float* x, const float* weight, const float* rstd,
+                         float* dx, float* dweight, std::int64_t rows, std::int64_t width) override;
+  void layer_norm_forward(const float* x, const float* weight, const float* bias, float* y,
+                          float* mean, float* rstd, std::int64_t rows, std::int64_t width,
+                          float eps) override;
+  void layer_norm_apply(const float* x, const float* weight, const float* bias, const float* mean,
+                        const float* rstd, float* y, std::int64_t rows,
+                        std::int64_t width) override;
+  void layer_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                           const float* rstd, float* dx, float* dweight, float* dbias,
+                           std::int64_t rows, std::int64_t width) override;
+  void head_norm_forward(const float* x, std::int64_t x_stride, const float* weight, float* y,
+                         std::int64_t y_stride, float* rstd, std::int64_t rows, std::int64_t heads,
+                         std::int64_t head_dim, float eps) override;
+  void head_norm_backward(float* dy, std::int64_t stride, const float* x, std::int64_t x_stride,
+                          const float* weight, const float* rstd, float* dweight, std::int64_t rows,
+                          std::int64_t heads, std::int64_t head_dim) override;
+  void add_bias(float* y, std::int64_t stride, const float* bias, std::int64_t rows,
+                std::int64_t width) override;
+  void bias_backward(const float* dy, std::int64_t stride, float* dbias, std::int64_t rows,
+                     std::int64_t width) override;
+  void rope(float* x, std::int64_t stride, const std::int32_t* positions, const float* cosine,
+            const float* sine, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+            RopeDirection direction) override;
+  void attention_forward(const AttentionShape& shape, const float* q, const float* k,
+                         const float* v, float* out, float* log_sum_exp) override;
+  void attention_backward(const AttentionShape& shape, const float* q, const float* k,
+                          const float* v, const float* out, const float* log_sum_exp,
+                          const float* dout, float* dq, float* dk, float* dv) override;
+  void swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
+                      std::int64_t width) override;
+  void swiglu_backward(float* gate_up, const float* dact, float* act, std::int64_t rows,
+                       std::int64_t width) override;
+  void gelu_forward(const float* x, float* act, std::int64_t count) override;
+  void gelu_backward(float* x, const float* dact, float* act, std::int64_t count) override;
+  void embedding_forward(const std::int32_t* ids, const void* table, DType table_type, float* out,
+                         std::int64_t rows, std::int64_t width) override;
+  void embedding_backward(const std::int32_t* ids, const float* dout, float* dweight,
+                          std::int64_t rows, std::int64_t width) override;
+  void cross_entropy(float* logits, const std::int32_t* labels, float* losses, float scale,
+                     bool gradient, std::int64_t rows, std::int64_t classes) override;
+  void cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses, float scale,
+                          std::uint16_t* gradient, std::int64_t rows,
+                          std::int64_t classes) override;
+
+ private:
+  class Cut;
+  CudaOperators(std::shared_ptr<const CudaLibrary> library, std::int64_t workspace_bytes);
+
+  const TroupeCudaTable& table() const { return library_->table(); }
+  bool metering() const { return stream_ == nullptr; }
+  // Calls launch() unless it is metering or something failed; keeps what it answers otherwise.
+  template <typename Launch>
+  void run(const char* name, Launch launch);
+  void keep(Status status);
+  // An operand of a bf16 product: itself, or rounded into scratch.
+  const void* bf16_operand(const void* data, DType type, std::int64_t elements, Cut& cut);
+
+  std::shared_ptr<const CudaLibrary> library_;
+  std::int64_t workspace_bytes_;
+  CudaOptions options_;
+  CudaStream* stream_ = nullptr;
+  GemmAlgorithms* algorithms_ = nullptr;
+  std::unique_ptr<HostTransfer> transfer_;
+  std::span<std::byte> scratch_;
+  std::int64_t scratch_needed_ = 0;
+  Status failure_;
+};
+
+}  // namespace troupe::train

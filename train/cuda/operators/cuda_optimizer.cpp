@@ -1,0 +1,90 @@
+#include "train/cuda/operators/cuda_optimizer.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace troupe::train {
+namespace {
+
+// The gradients' factor lies first.
+constexpr std::int64_t kFactorBytes = 256;
+
+}  // namespace
+
+std::int64_t CudaOptimizer::scratch_bytes(std::int64_t tiles_max) {
+  return kFactorBytes + tiles_max * static_cast<std::int64_t>(sizeof(double));
+}
+
+Result<CudaOptimizer> CudaOptimizer::create(CudaStream& stream, std::span<std::byte> scratch) {
+  TROUPE_CHECK(static_cast<std::int64_t>(scratch.size()) >= scratch_bytes(0));
+  return CudaOptimizer(stream, TROUPE_TRY(HostTransfer::create(stream)), scratch);
+}
+
+Result<std::vector<double>> CudaOptimizer::tile_sums(const float* x, std::int64_t count,
+                                                     std::int64_t tile_elements) {
+  const std::int64_t tiles = (count + tile_elements - 1) / tile_elements;
+  TROUPE_CHECK(scratch_bytes(tiles) <= static_cast<std::int64_t>(scratch_.size()), "{} tiles",
+               tiles);
+  auto* sums = reinterpret_cast<double*>(scratch_.data() + kFactorBytes);
+  const CudaDevice& device = *stream_->device();
+  TROUPE_RETURN_IF_ERROR(device.status(
+      device.table().tile_sums_of_squares(stream_->get(), x, count, tile_elements, sums),
+      "sums of squares of the gradients"));
+  std::vector<double> out(static_cast<std::size_t>(tiles));
+  TROUPE_RETURN_IF_ERROR(
+      transfer_.download(sums, out.data(), tiles * static_cast<std::int64_t>(sizeof(double))));
+  return out;
+}
+
+Status CudaOptimizer::update(const AdamWFactors& step, std::span<const DecayRange> ranges,
+                             std::int64_t begin, float* parameters, const float* gradients,
+                             float* first_moments, float* second_moments, std::int64_t count) {
+  return update_as(TROUPE_CUDA_F32, step, ranges, begin, parameters, gradients, first_moments,
+                   second_moments, count);
+}
+
+Status CudaOptimizer::update(const AdamWFactors& step, std::span<const DecayRange> ranges,
+                             std::int64_t begin, std::uint16_t* parameters, const float* gradients,
+                             std::uint16_t* first_moments, std::uint16_t* second_moments,
+                             std::int64_t count) {
+  return update_as(TROUPE_CUDA_BF16, step, ranges, begin, parameters, gradients, first_moments,
+                   second_moments, count);
+}
+
+Status CudaOptimizer::update_as(std::int32_t type, const AdamWFactors& step,
+                                std::span<const DecayRange> ranges, std::int64_t begin,
+                                void* parameters, const float* gradients, void* first_moments,
+                                void* second_moments, std::int64_t count) {
+  const CudaDevice& device = *stream_->device();
+  auto* factor = reinterpret_cast<float*>(scratch_.data());
+  TROUPE_RETURN_IF_ERROR(transfer_.upload(&step.gradient_scale, factor, sizeof(float)));
+  const std::int64_t element = type == TROUPE_CUDA_BF16 ? 2 : 4;
+  const auto at = [element](void* base, std::int64_t index) {
+    return static_cast<std::byte*>(base) + index * element;
+  };
+  std::int64_t done = begin;
+  for (const DecayRange& range : ranges) {
+    const std::int64_t end = std::min(range.end, begin + count);
+    if (range.begin > done || end <= done) continue;
+    const std::int64_t from = done - begin;
+    const TroupeCudaAdamW given{.beta1_rest = step.beta1_rest,
+                                .beta2 = step.beta2,
+                                .beta2_rest = step.beta2_rest,
+                                .step_size = step.step_size,
+                                .root_correction = step.root_correction,
+                                .epsilon = step.epsilon,
+                                .keep = step.keep(range.decays),
+                                .state_type = type,
+                                .first_element = done};
+    TROUPE_RETURN_IF_ERROR(device.status(
+        device.table().adamw(stream_->get(), &given, at(parameters, from), gradients + from,
+                             at(first_moments, from), at(second_moments, from), end - done, factor),
+        "AdamW"));
+    done = end;
+  }
+  TROUPE_CHECK(done == begin + count, "the ranges end at {} of {}", done, begin + count);
+  return {};
+}
+
+}  // namespace troupe::train

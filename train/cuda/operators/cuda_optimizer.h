@@ -1,0 +1,50 @@
+#pragma once
+// AdamW and gradient norms over flat ranges of a device's memory.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/cuda/device/host_transfer.h"
+#include "train/cuda/device/stream.h"
+#include "train/optimizer/adamw.h"
+
+namespace troupe::train {
+
+// Enqueues on one stream. One thread at a time. The same arithmetic as train/optimizer, element by
+// element.
+class CudaOptimizer {
+ public:
+  // Memory of the device that it uses between calls: for sums of at most `tiles_max` tiles.
+  static std::int64_t scratch_bytes(std::int64_t tiles_max);
+  // `stream` must outlive the object. `scratch`: scratch_bytes(tiles_max), aligned to 256 bytes,
+  // for it alone.
+  static Result<CudaOptimizer> create(CudaStream& stream, std::span<std::byte> scratch);
+
+  // sums[i] = Σ x² of the i-th tile of `tile_elements` elements of x (the last may be shorter),
+  // downloaded: what combine_tile_sums() takes.
+  Result<std::vector<double>> tile_sums(const float* x, std::int64_t count,
+                                        std::int64_t tile_elements);
+  // Updates the flat positions [begin, begin + count), cut by `ranges`, which cover them; see
+  // adamw_update(). The state is fp32 (float) or bf16 (std::uint16_t, rounded to nearest).
+  Status update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
+                float* parameters, const float* gradients, float* first_moments,
+                float* second_moments, std::int64_t count);
+  Status update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
+                std::uint16_t* parameters, const float* gradients, std::uint16_t* first_moments,
+                std::uint16_t* second_moments, std::int64_t count);
+
+ private:
+  CudaOptimizer(CudaStream& stream, HostTransfer transfer, std::span<std::byte> scratch)
+      : stream_(&stream), transfer_(std::move(transfer)), scratch_(scratch) {}
+  Status update_as(std::int32_t type, const AdamWFactors& step, std::span<const DecayRange> ranges,
+                   std::int64_t begin, void* parameters, const float* gradients,
+                   void* first_moments, void* second_moments, std::int64_t count);
+
+  CudaStream* stream_;
+  HostTransfer transfer_;
+  std::span<std::byte> scratch_;
+};
+
+}  // namespace troupe::train
