@@ -181,11 +181,12 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
   const bool zeroed = f.state->take_zeroed();
   if (source.path.empty()) {
-    initialize_state(f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed),
-                     *f.layout, f.state->buffers(), zeroed, *f.arena);
+    TROUPE_RETURN_IF_ERROR(
+        initialize_state(f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed),
+                         *f.layout, f.state->buffers(), f.access, zeroed, *f.arena));
   } else {
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout,
-                                      f.state->buffers(), zeroed, generation.world));
+                                      f.state->buffers(), f.access, zeroed, generation.world));
   }
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));
   // What the initial parameters are evaluated to is still to be written.

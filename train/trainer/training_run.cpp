@@ -95,6 +95,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .options = options,
                                          .arena = std::move(arena),
                                          .operators = std::move(operators),
+                                         .access = {},
                                          .observed = std::move(observed),
                                          .model = std::move(model),
                                          .activations = std::move(activations),
@@ -207,6 +208,7 @@ TrainingStep TrainingRun::step_of(Generation& generation) {
                        .schedule = f.schedule,
                        .clock = f.clock,
                        .engine = *generation.engine,
+                       .access = f.access,
                        .transaction = f.transaction(),
                        .progress = f.progress,
                        .observer = generation.observer,
@@ -379,7 +381,7 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   final_model_ = true;
   note();
   TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(),
-                                    false, generation.world));
+                                    f.access, false, generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
   return generation.engine->parameters_changed(false);

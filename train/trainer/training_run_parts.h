@@ -16,6 +16,7 @@ struct TrainingRun::Fixed {
   TrainingRunOptions options;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Operators> operators;
+  HostAccess access;                            // to buffers that the operators work on
   std::unique_ptr<ObservedOperators> observed;  // the model's
   std::unique_ptr<Model> model;
   std::unique_ptr<Activations> activations;

@@ -263,7 +263,7 @@ Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
   for (std::int64_t turn = 0; turn < tools_.engine.reducer().turns(); ++turn) {
     tools_.engine.begin_turn(turn);
-    GradientProbe probe(tools_.engine, layout);
+    GradientProbe probe(tools_.engine, layout, tools_.access);
     StepSeconds ignored;
     const double loss = TROUPE_TRY(one_pass(batch_of(plan, turn), probe, scale_, ignored));
     const std::int64_t leaf = tools_.engine.reducer().leaf(turn, data_rank());

@@ -16,6 +16,7 @@
 #include "train/progress/progress_recorder.h"
 #include "train/report/step_log.h"
 #include "train/sharding/engine.h"
+#include "train/trainer/host_access.h"
 #include "train/trainer/training_observer.h"
 #include "train/transaction/step_transaction.h"
 
@@ -37,6 +38,7 @@ struct StepTools {
   const Schedule& schedule;
   const Clock& clock;
   Engine& engine;
+  HostAccess& access;  // to the engine's buffers
   StepTransaction& transaction;
   ProgressRecorder& progress;
   TrainingObserver& observer;
