@@ -58,9 +58,9 @@ Result<GradientNorm> ShardedOptimizer::norm() {
         tile_sum_of_squares(buffers_.gradients.subspan(index(tiles_[index(i)].gradients), kTile));
   });
   std::vector<double> gathered = own;
-  if (communicators_.shard() && layout_.sharded(Region::kOptimizer)) {
+  if (communicators_.host_shard() && layout_.sharded(Region::kOptimizer)) {
     gathered.resize(flat_tile_.size());
-    TROUPE_RETURN_IF_ERROR(communicators_.shard()->all_gather(
+    TROUPE_RETURN_IF_ERROR(communicators_.host_shard()->all_gather(
         std::span<const double>(own), std::span<double>(gathered), tile_counts_));
   }
   std::vector<double> by_tile(gathered.size());

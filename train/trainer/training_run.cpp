@@ -7,6 +7,7 @@
 #include "train/cpu/cpu_operators.h"
 #include "train/model/flops.h"
 #include "train/progress/abandon.h"
+#include "train/sharding/cpu_engine_device.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
@@ -145,6 +146,7 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
   Generation generation{.world = communicator,
                         .number = number,
                         .observer = observer,
+                        .engine_device = nullptr,
                         .engine = nullptr,
                         .saver = nullptr};
   f.progress.stage(step(), Stage::kLoad);
@@ -152,6 +154,7 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
   const Status ended = run_observed(generation);
   generation.saver.reset();
   generation.engine.reset();
+  generation.engine_device.reset();
   communicator.observe(nullptr);
   return ended;
 }
@@ -160,8 +163,9 @@ Status TrainingRun::run_observed(Generation& generation) {
   Fixed& f = *fixed_;
   collective::Communicator& communicator = generation.world;
   TrainingObserver& observer = generation.observer;
+  generation.engine_device = std::make_unique<CpuEngineDevice>(communicator, *f.operators);
   generation.engine = TROUPE_TRY(Engine::make(
-      *f.layout, f.engine_options, communicator, *f.operators, f.clock,
+      *f.layout, f.engine_options, *generation.engine_device, f.clock,
       [&f](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
         f.arena->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
       },

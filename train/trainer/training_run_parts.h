@@ -47,6 +47,7 @@ struct TrainingRun::Generation {
   collective::Communicator& world;
   std::uint64_t number;
   TrainingObserver& observer;
+  std::unique_ptr<EngineDevice> engine_device;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CheckpointSaver> saver;
   std::uint64_t saver_bytes = 0;  // sent for saves in the midst of a step

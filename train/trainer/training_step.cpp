@@ -167,7 +167,7 @@ Status TrainingStep::commit(const CommitRecord& record) {
 
 Status TrainingStep::hear_everybody(std::int64_t step) {
   if constexpr (!kRecovery) return {};
-  collective::Communicator& world = tools_.engine.communicators().world();
+  collective::Communicator& world = tools_.engine.communicators().host_world();
   struct Word {
     std::uint64_t generation;
     std::int64_t step;
@@ -196,7 +196,7 @@ Status TrainingStep::hear_everybody(std::int64_t step) {
 // strategy and, with equal micro-batches, at every world size.
 Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record,
                                          const std::vector<double>& losses) {
-  collective::Communicator& world = tools_.engine.communicators().world();
+  collective::Communicator& world = tools_.engine.communicators().host_world();
   const auto ranks = static_cast<std::size_t>(world.world_size());
   const std::size_t width = losses.size() + 1;
   std::vector<double> mine = losses;
@@ -257,7 +257,7 @@ void TrainingStep::update(const CommitRecord& record) {
 
 Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
   const ParameterLayout& layout = tools_.model.layout();
-  collective::Communicator& world = tools_.engine.communicators().world();
+  collective::Communicator& world = tools_.engine.communicators().host_world();
   // What this rank found first: micro-batch, whether its loss is finite, and a parameter or −1.
   std::int64_t finding[3] = {-1, 1, -1};
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));

@@ -17,6 +17,7 @@
 #include "train/cpu/cpu_operators.h"
 #include "train/model/initialize.h"
 #include "train/model/model.h"
+#include "train/sharding/cpu_engine_device.h"
 
 namespace troupe::train {
 namespace {
@@ -129,8 +130,9 @@ class Rank {
     options.compute = {
         .compute = setting_.compute, .limits = setting_.limits, .tied = setting_.tied};
     options.compute.limits.reshard_after_forward = layout_.row().reshards_after_forward;
+    CpuEngineDevice device(world, *operators_);
     auto engine =
-        Engine::make(layout_, options, world, *operators_, clock,
+        Engine::make(layout_, options, device, clock,
                      [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
                        arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
                      },

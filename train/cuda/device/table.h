@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Changes with anything below. A library of another version is refused by name.
-#define TROUPE_CUDA_TABLE_VERSION 1u
+#define TROUPE_CUDA_TABLE_VERSION 2u
 
 typedef enum TroupeCudaCode {
   TROUPE_CUDA_OK = 0,
@@ -182,6 +182,8 @@ typedef struct TroupeCudaTable {
   // Elements F32 ↔ BF16, to nearest, ties to even.
   int (*convert)(TroupeCudaStream* stream, const void* from, int32_t from_type, void* to,
                  int32_t to_type, int64_t count);
+  // out[i] = x[i], rounded to a value that bf16 holds. out may be x.
+  int (*round_to_bf16)(TroupeCudaStream* stream, const float* x, float* out, int64_t count);
 
   // --- products. The algorithms that the vendor's library holds likely, best first, that need at
   // most workspace_bytes; none: it has no way to compute this.

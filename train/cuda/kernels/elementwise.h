@@ -20,6 +20,20 @@ struct Convert {
   }
 };
 
+// `to` may be `from`.
+template <int N>
+struct RoundToBf16 {
+  const float* from;
+  float* to;
+  TROUPE_HOST_DEVICE void operator()(std::int64_t i) const {
+    float x[N];
+    load_pack<N>(from + i * N, x);
+    TROUPE_UNROLL
+    for (int k = 0; k < N; ++k) x[k] = widen(nearest_bf16(x[k]));
+    store_pack<N>(x, to + i * N);
+  }
+};
+
 template <class T, int N>
 struct Add {
   const T* a;
