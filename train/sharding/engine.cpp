@@ -16,7 +16,7 @@ std::int64_t engine_bytes(const RankLayout& layout, const EngineOptions& options
 
 Result<std::unique_ptr<Engine>> Engine::make(const RankLayout& layout, const EngineOptions& options,
                                              collective::Communicator& world, Operators& operators,
-                                             const Clock& clock, ParallelFor parallel_for,
+                                             const Clock& clock, OptimizerDevice& updates,
                                              const StateBuffers& buffers) {
   std::unique_ptr<Engine> engine(new Engine());
   engine->communicators_ = std::make_unique<MeshCommunicators>(
@@ -40,8 +40,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const RankLayout& layout, const Eng
   engine->units_ = std::make_unique<ShardedUnits>(layout, options.compute, *engine->communicators_,
                                                   *engine->queue_, *engine->reducer_, clock,
                                                   buffers.parameters, engine->memory_);
-  engine->optimizer_ = std::make_unique<ShardedOptimizer>(layout, *engine->communicators_,
-                                                          std::move(parallel_for), buffers);
+  engine->optimizer_ = std::make_unique<ShardedOptimizer>(layout, *engine->communicators_, updates);
   return engine;
 }
 

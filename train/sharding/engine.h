@@ -39,7 +39,7 @@ class Engine {
   static Result<std::unique_ptr<Engine>> make(const RankLayout& layout,
                                               const EngineOptions& options,
                                               collective::Communicator& world, Operators& operators,
-                                              const Clock& clock, ParallelFor parallel_for,
+                                              const Clock& clock, OptimizerDevice& updates,
                                               const StateBuffers& buffers);
 
   GradientReducer& reducer() { return *reducer_; }
