@@ -24,8 +24,14 @@ struct StreamQueueOptions {
 // submit() runs the work at once, which enqueues and returns; on the device it comes after what is
 // on `compute` by then. wait() does not keep the thread: what `compute` is given afterwards comes
 // after the piece. What fails on the device is told by drain() at the latest, and nothing that was
-// computed before may be believed until that was ok. All options outlive the queue; the
-// communicator may have been aborted when it ends.
+// computed before may be believed until that was ok: it keeps the thread until the device is past
+// every piece. The first failure aborts the communicator, with all of its groups. All options
+// outlive the queue; the communicator may have been aborted when it ends.
+//
+// Reuse of memory. A piece that writes what arithmetic has read (a unit gathered into the place of
+// one that was released) need not wait for that by itself: the arithmetic was enqueued before the
+// release, the release came before the submission, and the piece follows everything on `compute` at
+// its submission.
 std::unique_ptr<CommunicationQueue> make_stream_queue(const StreamQueueOptions& options);
 
 }  // namespace troupe::train
