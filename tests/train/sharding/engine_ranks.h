@@ -39,7 +39,7 @@
 
 namespace troupe::train::tests {
 
-inline constexpr std::int64_t kRows = 2, kLength = 8;
+inline constexpr std::int64_t kRows = 2;
 
 inline ModelConfig small_model(bool tied) {
   const std::string text = R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 160,
@@ -64,9 +64,13 @@ struct Setting {
   bool overlaps = false;
   int threads = 1;
   std::int64_t steps = 3;
+  // Of a row. With fewer than 8 tokens the CPU's attention has a GPU's bits: it never rounds to
+  // bf16 then.
+  std::int64_t length = 8;
   GatherLimits limits;
   bool apart = false;   // every rank on a node of its own
   bool spoilt = false;  // places of gradients hold NaN before a micro-batch begins them
+  bool late = false;    // a GPU's arithmetic comes long after it was enqueued
   Place place = Place::kCpu;
   // Called by a rank when it has the gradient of a unit in the last turn of the first step.
   std::function<void(int rank, int unit, EngineDevice& device)> strike;
@@ -96,6 +100,8 @@ class RankSide {
   // The good end. Collective.
   virtual Status end() { return {}; }
   virtual void spoil(std::span<float> values) = 0;
+  // Something that takes a while comes before the arithmetic that is enqueued from now on.
+  virtual void delay() {}
 };
 
 class CpuSide final : public RankSide {
@@ -184,6 +190,12 @@ class FakeGpuSide final : public RankSide {
                                   static_cast<std::int64_t>(values.size_bytes())) ==
             TROUPE_CUDA_OK);
   }
+  // The scratch of operators holds nothing between two of them.
+  void delay() override {
+    for (int i = 0; i < 4; ++i)
+      REQUIRE(device_->table().fill(stream_.get(), scratch_.data(), i,
+                                    static_cast<std::int64_t>(scratch_.size())) == TROUPE_CUDA_OK);
+  }
 
  private:
   std::span<std::byte> take(std::size_t bytes) {
@@ -210,20 +222,24 @@ inline std::unique_ptr<RankSide> make_side(const Setting& setting, int rank) {
   return std::make_unique<FakeGpuSide>(rank, setting.place);
 }
 
-// Writes NaN where a unit's gradient will be put and holds nothing yet; tells of gradients.
+// Writes NaN where a unit's gradient will be put and holds nothing yet; makes arithmetic late;
+// tells of gradients.
 class WatchedUnits final : public UnitAccess {
  public:
-  // spoils: null: it does not. told: of complete gradients, if anybody.
-  WatchedUnits(UnitAccess& inner, RankSide* spoils, std::function<void(int unit)> told)
-      : inner_(inner), spoils_(spoils), told_(std::move(told)) {}
+  // told: of complete gradients, if anybody.
+  WatchedUnits(UnitAccess& inner, const Setting& setting, RankSide& side,
+               std::function<void(int unit)> told)
+      : inner_(inner), setting_(setting), side_(side), told_(std::move(told)) {}
   Result<UnitParameters> acquire(int unit, Phase phase) override {
-    return inner_.acquire(unit, phase);
+    UnitParameters parameters = TROUPE_TRY(inner_.acquire(unit, phase));
+    if (setting_.late) side_.delay();
+    return parameters;
   }
   void release(int unit, Phase phase) override { inner_.release(unit, phase); }
   Result<UnitGradient> gradient(int unit) override {
     const UnitGradient gradient = TROUPE_TRY(inner_.gradient(unit));
     const bool begins = begun_.insert(unit).second;
-    if (begins && gradient.fresh && spoils_) spoils_->spoil(gradient.values);
+    if (begins && gradient.fresh && setting_.spoilt) side_.spoil(gradient.values);
     return gradient;
   }
   Status gradient_done(int unit) override {
@@ -233,14 +249,16 @@ class WatchedUnits final : public UnitAccess {
 
  private:
   UnitAccess& inner_;
-  RankSide* const spoils_;
+  const Setting& setting_;
+  RankSide& side_;
   const std::function<void(int)> told_;
   std::set<int> begun_;
 };
 
-inline std::vector<std::int32_t> tokens_of(std::int64_t step, std::int64_t micro_batch) {
+inline std::vector<std::int32_t> tokens_of(std::int64_t step, std::int64_t micro_batch,
+                                           std::int64_t length) {
   SeededRandom random(static_cast<std::uint64_t>(step * 1000 + micro_batch));
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(kRows * kLength));
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(kRows * length));
   for (auto& id : ids) id = static_cast<std::int32_t>(random.below(512));
   return ids;
 }
@@ -253,7 +271,7 @@ class Rank {
         model_(make_model(small_model(setting.tied), side_->operators())),
         layout_(model_->layout(), setting.strategy, setting.mesh, rank) {
     const ActivationOptions wanted{
-        .rows_max = kRows, .length_max = kLength, .compute = setting.compute};
+        .rows_max = kRows, .length_max = setting.length, .compute = setting.compute};
     activations_ = std::make_unique<Activations>(
         model_->config(), wanted, side_->operators(),
         side_->make_activations(Activations::bytes_needed(model_->config(), wanted)));
@@ -372,11 +390,11 @@ class Rank {
     engine.begin_turn(turn);
     const std::int64_t leaf =
         engine.reducer().leaf(turn, setting_.mesh.data_rank_of(layout_.rank()));
-    auto ids = tokens_of(step, leaf);
+    auto ids = tokens_of(step, leaf, setting_.length);
     auto labels = ids;
     if (leaf >= setting_.micro_batches) labels.assign(ids.size(), kIgnoreLabel);
     const MicroBatch batch{.rows = kRows,
-                           .length = kLength,
+                           .length = setting_.length,
                            .ids = ids,
                            .labels = labels,
                            .position_ids = {},
@@ -385,7 +403,7 @@ class Rank {
     std::function<void(int)> told;
     if (setting_.strike && last)
       told = [&](int unit) { setting_.strike(layout_.rank(), unit, device); };
-    WatchedUnits units(engine.units(), setting_.spoilt ? side_.get() : nullptr, told);
+    WatchedUnits units(engine.units(), setting_, *side_, told);
     const auto sum =
         model_->forward_backward(batch, units, CrossEntropyLoss(), 0.01f, *activations_);
     TROUPE_RETURN_IF_ERROR(sum.status());
