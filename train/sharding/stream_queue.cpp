@@ -55,7 +55,9 @@ class StreamQueue final : public CommunicationQueue {
   // The others must not wait for what this rank does not send any more.
   void keep(Status status) {
     failure_ = std::move(status);
-    if (!failure_.ok()) options_.communicator->abort(failure_);
+    if (failure_.ok()) return;
+    if (!options_.device.empty()) failure_.with("device", options_.device);
+    options_.communicator->abort(failure_);
   }
   Status settle() {
     const Deadline deadline = Deadline::after(options_.limit);

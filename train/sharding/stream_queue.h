@@ -3,6 +3,7 @@
 // stream, beside the arithmetic on another one.
 
 #include <memory>
+#include <string>
 
 #include "train/cuda/communicator/device_communicator.h"
 #include "train/cuda/device/cuda_library.h"
@@ -13,6 +14,7 @@ namespace troupe::train {
 struct StreamQueueOptions {
   std::shared_ptr<const CudaLibrary> library;
   TroupeCudaContext* context = nullptr;
+  std::string device;  // in errors: "GPU 0 (NVIDIA H200)"
   // Outermost; in asynchronous mode as long as the queue lives. Work enqueues on its stream alone.
   DeviceCommunicator* communicator = nullptr;
   // Where arithmetic is enqueued by the thread that submits.

@@ -81,5 +81,75 @@ TEST_CASE("on GPUs gathers come after what reads their places, and before what r
   }
 }
 
+bool says(const Status& status, std::string_view words) {
+  return status.to_string().find(words) != std::string::npos;
+}
+
+// Rank 1 of two meets something in the midst of its backward pass. All ranks' steps end, soon, and
+// nothing of them is believed. What they say.
+std::vector<Outcome> struck(Place place, Strategy strategy,
+                            const std::function<void(EngineDevice&)>& strike) {
+  std::latch leave_together(2);
+  const auto outcomes = train_ranks({.strategy = strategy,
+                                     .mesh = make_mesh(strategy, 2, 2, 0, 0).value(),
+                                     .micro_batches = 2,
+                                     .reduce = DType::kBF16,
+                                     .steps = 2,
+                                     .place = place,
+                                     .strike =
+                                         [&](int rank, int unit, EngineDevice& device) {
+                                           if (rank == 1 && unit == 2) strike(device);
+                                         },
+                                     .leave_together = &leave_together});
+  for (const Outcome& outcome : outcomes) {
+    CAPTURE(outcome.status.to_string());
+    CHECK_FALSE(outcome.status.ok());
+    CHECK(outcome.status.code() != Code::kDeadlineExceeded);
+    CHECK_FALSE(outcome.afterwards.ok());
+  }
+  CHECK(outcomes[0].status.code() == Code::kAborted);
+  CHECK(outcomes[0].afterwards.message() == outcomes[0].status.message());
+  CHECK(says(outcomes[0].status, "rank 1 was lost"));
+  return outcomes;
+}
+
+TEST_CASE("a GPU that is lost in the midst of a step ends the step on all ranks") {
+  for (const Place place : kPlaces) {
+    for (const Strategy strategy : {Strategy::kDdp, Strategy::kZero3}) {
+      const auto outcomes =
+          struck(place, strategy, [](EngineDevice&) { troupe::tests::fake_cuda_lose_device(1); });
+      // Arithmetic may find it first.
+      CHECK(says(outcomes[1].status, "the device was lost"));
+      CHECK(says(outcomes[1].status, "GPU 1"));
+      CHECK(says(outcomes[1].afterwards, "the device was lost"));
+    }
+  }
+}
+
+TEST_CASE("a communicator of GPUs that is aborted in the midst of a step ends it on all ranks") {
+  for (const Place place : kPlaces) {
+    for (const Strategy strategy : {Strategy::kDdp, Strategy::kZero3}) {
+      const auto outcomes = struck(place, strategy, [](EngineDevice& device) {
+        device.world().device->abort(Status(Code::kActorDied, "trainer 7 died"));
+      });
+      CHECK(outcomes[1].status.code() == Code::kAborted);
+      CHECK(says(outcomes[1].status, "trainer 7 died"));
+      CHECK(outcomes[1].afterwards.message() == outcomes[1].status.message());
+    }
+  }
+}
+
+TEST_CASE("what fails on a GPU between collectives ends the step on all ranks") {
+  for (const Place place : kPlaces) {
+    const auto outcomes = struck(place, Strategy::kZero2, [](EngineDevice&) {
+      troupe::tests::fake_cuda_inject(
+          {.function = "convert", .text = "an illegal address", .device = 1});
+    });
+    CHECK(says(outcomes[1].status, "rounding a part of a unit to bf16: an illegal address"));
+    CHECK(says(outcomes[1].status, "GPU 1"));
+    CHECK(outcomes[1].afterwards.message() == outcomes[1].status.message());
+  }
+}
+
 }  // namespace
 }  // namespace troupe::train::tests

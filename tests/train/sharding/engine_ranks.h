@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -74,6 +75,9 @@ struct Setting {
   Place place = Place::kCpu;
   // Called by a rank when it has the gradient of a unit in the last turn of the first step.
   std::function<void(int rank, int unit, EngineDevice& device)> strike;
+  // Where ranks that fail wait for each other before they go: what one of them hears of another's
+  // failure is not that it has gone.
+  std::latch* leave_together = nullptr;
 };
 
 struct Outcome {
@@ -301,6 +305,7 @@ class Rank {
       outcome.status = run(*engine, device, outcome);
       if (!outcome.status.ok()) {
         outcome.afterwards = engine->finish_gradients();
+        if (setting_.leave_together) setting_.leave_together->arrive_and_wait();
         return outcome;
       }
       CHECK(device.synchronize().ok());
