@@ -157,6 +157,7 @@ Result<WorkingMemory> CudaEngineDevice::make_memory(const WorkingBytes& bytes, b
 std::unique_ptr<CommunicationQueue> CudaEngineDevice::make_queue(bool) {
   return make_stream_queue({.library = options_.device->library(),
                             .context = options_.device->context(),
+                            .device = options_.device->name(),
                             .communicator = options_.communicator,
                             .compute = options_.compute->get(),
                             .limit = options_.limit});

@@ -48,7 +48,7 @@ TEST_CASE("every strategy on GPUs gives the bits of the CPU") {
       CAPTURE(bf16);
       troupe::tests::TemporaryDirectory dir;
       train(dir.file("cpu"), strategy(name, world, 0, bf16));
-      const TestDevices devices(world, false);
+      const TestDevices devices(world);
       train(dir.file("gpu"), strategy(name, world, world, bf16));
       check_same(dir.file("gpu"), dir.file("cpu"));
     }

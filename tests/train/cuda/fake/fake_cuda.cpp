@@ -82,7 +82,8 @@ int State::enter(const char* function, int device) {
   const std::int64_t before = calls_[function]++;
   if (lost_.contains(device)) return fail(TROUPE_CUDA_DEVICE_LOST, "the device was lost");
   for (const FakeCudaFault& fault : faults_) {
-    if (fault.function == function && before >= fault.after_calls)
+    if (fault.function == function && before >= fault.after_calls &&
+        (fault.device < 0 || fault.device == device))
       return fail(fault.code, fault.text);
   }
   return TROUPE_CUDA_OK;
@@ -113,6 +114,11 @@ void State::inject(FakeCudaFault fault) {
 void State::lose(int device) {
   std::lock_guard lock(mutex_);
   lost_.insert(device);
+}
+
+bool State::lost(int device) {
+  std::lock_guard lock(mutex_);
+  return lost_.contains(device);
 }
 
 void State::fail_groups(int rank, int code, std::string text) {

@@ -40,6 +40,7 @@ struct FakeCudaFault {
   int after_calls = 0;   // that succeed
   TroupeCudaCode code = TROUPE_CUDA_FAILED;
   std::string text = "a fault of the test's";
+  int device = -1;  // of calls that concern this one; −1: of all
 };
 
 const TroupeCudaTable& fake_cuda_table();

@@ -82,6 +82,7 @@ class State {
   void reset(const FakeCudaOptions& options);
   void inject(FakeCudaFault fault);
   void lose(int device);
+  bool lost(int device);
   void fail_groups(int rank, int code, std::string text);
   std::optional<std::pair<int, std::string>> group_failure(int rank);
   std::int64_t calls(const std::string& function);
@@ -113,6 +114,9 @@ class State {
 };
 
 State& state();
+
+// Until all streams of the context are idle.
+void wait_for_streams(TroupeCudaContext* context);
 
 // Each fills its functions in.
 void fill_memory(TroupeCudaTable& table);

@@ -69,10 +69,7 @@ std::int64_t now_ns() {
 
 int context_synchronize(TroupeCudaContext* context) {
   if (const int code = state().enter("context_synchronize", context->device)) return code;
-  std::lock_guard lock(streams_mutex);
-  for (TroupeCudaStream* stream : streams) {
-    if (stream->context == context) stream->wait_idle();
-  }
+  wait_for_streams(context);
   return TROUPE_CUDA_OK;
 }
 
@@ -253,6 +250,13 @@ int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int
 }
 
 }  // namespace
+
+void wait_for_streams(TroupeCudaContext* context) {
+  std::lock_guard lock(streams_mutex);
+  for (TroupeCudaStream* stream : streams) {
+    if (stream->context == context) stream->wait_idle();
+  }
+}
 
 void fill_streams(TroupeCudaTable& table) {
   table.context_synchronize = context_synchronize;
