@@ -86,6 +86,11 @@ class State {
   void fail_groups(int rank, int code, std::string text);
   std::optional<std::pair<int, std::string>> group_failure(int rank);
   std::int64_t calls(const std::string& function);
+  void end_update(const FakeUpdateEnd& end);
+  // What was asked for of the next update; forgotten with it.
+  std::optional<FakeUpdateEnd> take_update_end();
+  void updated(std::int64_t moments);
+  std::int64_t update_moments();
   std::vector<std::string> left();
 
   FakeCudaOptions options();
@@ -109,6 +114,8 @@ class State {
   std::set<int> lost_;
   std::map<int, std::pair<int, std::string>> group_failures_;
   std::map<std::string, std::int64_t> calls_, objects_;
+  std::optional<FakeUpdateEnd> update_end_;
+  std::int64_t update_moments_ = 0;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
 };
