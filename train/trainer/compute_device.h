@@ -76,6 +76,9 @@ class ComputeDevice {
 
   // "CPU", "GPU 0 (NVIDIA H200)".
   virtual std::string name() const = 0;
+  // For the log, once everything is reserved: what this process holds of the device's memory. Empty
+  // where there is nothing to say.
+  virtual std::string memory_text() const = 0;
   // Of the host; for what is made there on all of them.
   virtual Arena& threads() = 0;
   virtual Operators& operators() = 0;

@@ -69,10 +69,14 @@ Status CudaCompute::reserve(const RankLayout& layout, const EngineOptions& optio
   plan.add(kEngine, MemoryPurpose::kCommunication, engine_bytes(layout, options));
   plan.add(kSums, MemoryPurpose::kWorkspace, CudaOptimizerDevice::scratch_bytes(layout));
   engine_memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
-  const auto use = TROUPE_TRY(device_->memory_use());
-  log_.info("{}: {}; {} of {} free", device_->name(), describe_memory(use.held),
-            memory_size_text(use.free_bytes), memory_size_text(use.total_bytes));
   return {};
+}
+
+std::string CudaCompute::memory_text() const {
+  const auto use = device_->memory_use();
+  if (!use.ok()) return use.status().to_string();
+  return fmt::format("{}: {}; {} of {} free", device_->name(), describe_memory(use->held),
+                     memory_size_text(use->free_bytes), memory_size_text(use->total_bytes));
 }
 
 Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const RankLayout& layout,

@@ -29,6 +29,7 @@ class CudaCompute final : public ComputeDevice {
   ~CudaCompute() override;
 
   std::string name() const override { return device_->name(); }
+  std::string memory_text() const override;
   Arena& threads() override { return arena_; }
   Operators& operators() override { return *operators_; }
   Activations& activations() override { return *activations_; }

@@ -36,7 +36,7 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
   if (wanted == "cuda" && !against.ok()) {
     const bool has_way_out = against.message().find("troupe.device=cpu") != std::string::npos;
     return Status(against.code(), fmt::format("troupe.device=cuda: {}{}", against.message(),
-                                              has_way_out ? "" : ", or use troupe.device=cpu"));
+                                              has_way_out ? "" : "; or use troupe.device=cpu"));
   }
   if (!cpu && against.ok()) return DeviceDecision{.on_gpus = true, .notice = ""};
   if (config.model.tf32) {

@@ -373,15 +373,18 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
 
 Result<std::shared_ptr<DeviceCommunicator>> TrainerActor::connect_device(
     const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world) {
-  auto made = TROUPE_TRY(run_->connect(
-      *world, {.node = machine_name(files_, context_.node_id()),
-               .notice = [this](const auto& text) { context_.log().info("{}", text); }}));
+  // All ranks go the same way: one of them says which, once.
+  const bool tells = rank() == 0 && !told_transport_;
+  auto made = TROUPE_TRY(run_->connect(*world, {.node = machine_name(files_, context_.node_id()),
+                                                .notice = [&](const std::string& text) {
+                                                  if (tells) context_.log().info("{}", text);
+                                                }}));
   if (!made) return std::shared_ptr<DeviceCommunicator>();
   // It lives on the other one, whoever still ends it.
   std::shared_ptr<DeviceCommunicator> device(
       made.release(), [world](DeviceCommunicator* communicator) { delete communicator; });
-  context_.log().info("rank {}: collectives of generation {}: {}", rank(), plan.generation,
-                      device->transport());
+  if (tells) context_.log().info("collectives of GPUs: {}", device->transport());
+  told_transport_ = true;
   TROUPE_RETURN_IF_ERROR(take_over(plan, device));
   return device;
 }

@@ -132,6 +132,7 @@ class TrainerActor {
   // The loop's.
   std::unique_ptr<TrainingRun> run_;
   Status early_failure_;
+  bool told_transport_ = false;
   std::atomic<std::int64_t> step_{0};  // steps done
   std::thread thread_;
   std::thread warmth_;  // prepares the first pass while the trainer gets its data and its rank

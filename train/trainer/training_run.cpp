@@ -142,6 +142,8 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
       [&f](std::uint64_t chunk, std::string_view moment) { f.progress.chunk(chunk, moment); }));
   f.memory = &memory;
   f.rank = rank;
+  if (const std::string text = f.compute->memory_text(); f.leads() && !text.empty())
+    f.log.info("{}", text);
   return {};
 }
 

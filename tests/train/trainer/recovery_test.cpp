@@ -167,6 +167,30 @@ TEST_CASE("a rank killed at any point: no step is lost, and the bits are the sam
   }
 }
 
+TEST_CASE("on GPUs, too, whose memory outlives the process, and the bits are the CPU's") {
+  troupe::tests::TemporaryDirectory dir;
+  const Oracle oracle = undisturbed(dir.file("oracle"), {"zero3"});
+  const World world{.strategy = "zero3", .devices = 2};
+  troupe::tests::fake_cuda_reset({.devices = world.devices});
+  // The points are not the CPU's: what is told within the optimizer is told of its launch.
+  auto ranks = make_ranks(dir.file("points"), change_of(world));
+  std::vector<Killer> killers(2);
+  for (const bool died : run_killed(*ranks, 1, killers)) REQUIRE_FALSE(died);
+  CHECK(file(dir.file("points/model.safetensors")) == oracle.model);
+  ranks.reset();
+  int turn = 0;
+  for (std::int64_t point = killers[0].count / 8; point < killers[0].count;
+       point += killers[0].count / 4, ++turn) {
+    CAPTURE(point);
+    std::vector<std::int64_t> at(2, -1);
+    if (turn % 3 != 1) at[0] = point;
+    if (turn % 3 != 0) at[1] = point;
+    check_kill(world, oracle, at);
+  }
+  CHECK(troupe::tests::fake_cuda_left().empty());
+  troupe::tests::fake_cuda_reset();
+}
+
 TEST_CASE("memory that is lost is said to be, and the last checkpoint loaded") {
   troupe::tests::TemporaryDirectory dir;
   const World world{"zero2"};
