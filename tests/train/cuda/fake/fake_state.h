@@ -82,9 +82,15 @@ class State {
   void reset(const FakeCudaOptions& options);
   void inject(FakeCudaFault fault);
   void lose(int device);
+  bool lost(int device);
   void fail_groups(int rank, int code, std::string text);
   std::optional<std::pair<int, std::string>> group_failure(int rank);
   std::int64_t calls(const std::string& function);
+  void end_update(const FakeUpdateEnd& end);
+  // What was asked for of the next update; forgotten with it.
+  std::optional<FakeUpdateEnd> take_update_end();
+  void updated(std::int64_t moments);
+  std::int64_t update_moments();
   std::vector<std::string> left();
 
   FakeCudaOptions options();
@@ -108,11 +114,16 @@ class State {
   std::set<int> lost_;
   std::map<int, std::pair<int, std::string>> group_failures_;
   std::map<std::string, std::int64_t> calls_, objects_;
+  std::optional<FakeUpdateEnd> update_end_;
+  std::int64_t update_moments_ = 0;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
 };
 
 State& state();
+
+// Until all streams of the context are idle.
+void wait_for_streams(TroupeCudaContext* context);
 
 // Each fills its functions in.
 void fill_memory(TroupeCudaTable& table);
