@@ -151,5 +151,36 @@ TEST_CASE("what fails on a GPU between collectives ends the step on all ranks") 
   }
 }
 
+TEST_CASE("an engine's memory on a GPU that is too small is refused, and none is needed beyond") {
+  troupe::tests::fake_cuda_reset();
+  {
+    const auto gpu =
+        CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), 0, MapEnvironment())
+            .value();
+    CudaStream compute = CudaStream::create(gpu).value();
+    const auto host = collective::make_cpu_communicator({.rank = 0, .world_size = 1}, {}).value();
+    const auto communicator =
+        make_staged_communicator(
+            {.library = gpu->library(), .context = gpu->context(), .host = host.get()})
+            .value();
+    const DeviceMemory memory =
+        DeviceMemory::allocate(gpu, 1 << 16, "a stretch", MemoryPurpose::kOther).value();
+    CudaEngineDevice device({.device = gpu,
+                             .communicator = communicator.get(),
+                             .compute = &compute,
+                             .memory = memory.bytes()});
+    const WorkingBytes fits{.sent = 1 << 15, .own = 1 << 15};
+    WorkingMemory made = device.make_memory(fits, false).value();
+    CHECK(made.take_sent(1 << 15).data() == memory.data());
+    CHECK(made.take_own(1 << 15).data() == memory.data() + (1 << 15));
+    CHECK_FALSE(made.segment().valid());
+    const auto refused = device.make_memory({.sent = 1 << 15, .own = (1 << 15) + 64}, false);
+    CHECK(refused.status().code() == Code::kFailedPrecondition);
+    CHECK(says(refused.status(), "65536 bytes are given"));
+    CHECK(says(refused.status(), "need 65600 (engine_bytes)"));
+  }
+  CHECK(troupe::tests::fake_cuda_left().empty());
+}
+
 }  // namespace
 }  // namespace troupe::train::tests
