@@ -50,6 +50,22 @@ inline ModelConfig small_model(bool tied) {
   return ModelConfig::parse(text, "config.json").value();
 }
 
+// By unit; made once, as every rank of every training begins with them.
+inline const std::vector<std::vector<float>>& initial_units(bool tied) {
+  const auto make = [](bool is_tied) {
+    const ParameterLayout layout(small_model(is_tied));
+    std::vector<std::vector<float>> units;
+    for (const UnitInfo& info : layout.units()) {
+      const int unit = static_cast<int>(units.size());
+      initialize_unit(layout, unit, 0.1, 5,
+                      units.emplace_back(static_cast<std::size_t>(info.elements)));
+    }
+    return units;
+  };
+  static const auto with_ties = make(true), without = make(false);
+  return tied ? with_ties : without;
+}
+
 // Where ranks compute, and how they talk to each other.
 enum class Place { kCpu, kNccl, kOverHost };
 
@@ -73,6 +89,7 @@ struct Setting {
   bool spoilt = false;  // places of gradients hold NaN before a micro-batch begins them
   bool late = false;    // a GPU's arithmetic comes long after it was enqueued
   Place place = Place::kCpu;
+  bool guarded = false;  // a GPU's memory is none of the host's
   // Called by a rank when it has the gradient of a unit in the last turn of the first step.
   std::function<void(int rank, int unit, EngineDevice& device)> strike;
   // Where ranks that fail wait for each other before they go: what one of them hears of another's
@@ -325,8 +342,7 @@ class Rank {
     return static_cast<std::size_t>(layout_.elements(region));
   }
   void initialize(int unit) {
-    std::vector<float> whole(static_cast<std::size_t>(layout_.unit_elements(unit)));
-    initialize_unit(model_->layout(), unit, 0.1, 5, whole);
+    const std::vector<float>& whole = initial_units(setting_.tied)[static_cast<std::size_t>(unit)];
     const ElementRange held = layout_.sharded(Region::kParameters)
                                   ? layout_.owned(unit)
                                   : ElementRange{0, layout_.unit_elements(unit)};
@@ -494,7 +510,8 @@ inline std::vector<Outcome> train_ranks(const Setting& setting) {
   std::vector<int> nodes(world, 0);
   if (setting.apart) std::iota(nodes.begin(), nodes.end(), 0);
   if (setting.place != Place::kCpu)
-    troupe::tests::fake_cuda_reset({.devices = setting.mesh.size()});
+    troupe::tests::fake_cuda_reset(
+        {.devices = setting.mesh.size(), .guards_memory = setting.guarded});
   auto links = collective::make_local_links(nodes).value();
   std::vector<Outcome> outcomes(world);
   std::vector<std::thread> threads;

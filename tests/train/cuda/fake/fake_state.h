@@ -92,6 +92,9 @@ class State {
   // Null where the device has no more room.
   std::shared_ptr<void> charge(int device, std::int64_t bytes);
   std::int64_t allocated(int device);
+  // Around a stream's work: opens what guards_memory keeps shut.
+  void begin_work();
+  void end_work();
   void add_range(void* begin, Range range);
   bool remove_range(void* begin);
   // Whether [at, at + bytes) lies within memory of the device or pinned memory.
@@ -102,6 +105,8 @@ class State {
 
  private:
   const Range* find(const void* at, std::int64_t bytes);
+  // Under the lock: of all ranges of the device's.
+  void protect(bool open);
 
   std::mutex mutex_;
   FakeCudaOptions options_;
@@ -111,6 +116,7 @@ class State {
   std::map<std::string, std::int64_t> calls_, objects_;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
+  int working_ = 0;  // streams, where memory is guarded
 };
 
 State& state();

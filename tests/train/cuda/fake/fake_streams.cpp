@@ -47,7 +47,9 @@ void TroupeCudaStream::run() {
     work_.pop_front();
     running_ = true;
     lock.unlock();
+    troupe::tests::fake::state().begin_work();
     work();
+    troupe::tests::fake::state().end_work();
     lock.lock();
     running_ = false;
     if (work_.empty()) changed_.notify_all();
