@@ -15,7 +15,7 @@ std::int64_t engine_bytes(const RankLayout& layout, const EngineOptions& options
 
 Result<std::unique_ptr<Engine>> Engine::make(const RankLayout& layout, const EngineOptions& options,
                                              EngineDevice& device, const Clock& clock,
-                                             ParallelFor parallel_for,
+                                             OptimizerDevice& updates,
                                              const StateBuffers& buffers) {
   std::unique_ptr<Engine> engine(new Engine());
   engine->communicators_ = std::make_unique<MeshCommunicators>(
@@ -35,8 +35,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const RankLayout& layout, const Eng
   engine->units_ = std::make_unique<ShardedUnits>(
       layout, options.compute, *engine->communicators_, *engine->queue_, *engine->operations_,
       *engine->reducer_, clock, buffers.parameters, engine->memory_);
-  engine->optimizer_ = std::make_unique<ShardedOptimizer>(layout, *engine->communicators_,
-                                                          std::move(parallel_for), buffers);
+  engine->optimizer_ = std::make_unique<ShardedOptimizer>(layout, *engine->communicators_, updates);
   return engine;
 }
 

@@ -45,7 +45,7 @@ class Engine {
   // sum that the device cannot form, with the way out.
   static Result<std::unique_ptr<Engine>> make(const RankLayout& layout,
                                               const EngineOptions& options, EngineDevice& device,
-                                              const Clock& clock, ParallelFor parallel_for,
+                                              const Clock& clock, OptimizerDevice& updates,
                                               const StateBuffers& buffers);
 
   GradientReducer& reducer() { return *reducer_; }

@@ -193,6 +193,7 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   finished_step_ = unevaluated ? -1 : record.step;
   before_ = follow_up_now();
   note();
+  TROUPE_RETURN_IF_ERROR(f.updates->forget_updates());
   f.transaction().load(record);
   loaded.how = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
   loaded.step = record.step;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/cpu/cpu_operators.h"
@@ -110,7 +111,8 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .evaluator = std::nullopt,
                                          .engine_options = engine,
                                          .layout = nullptr,
-                                         .state = std::nullopt});
+                                         .state = std::nullopt,
+                                         .updates = nullptr});
   if (fixed->config().troupe.operator_times) {
     fixed->operator_times =
         std::make_unique<OperatorTimes>(static_cast<int>(fixed->model->layout().units().size()));
@@ -133,6 +135,13 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   f.state = TROUPE_TRY(TrainingState::open(*f.layout, state_dtype(f.config()), f.options.threads,
                                            memory, "state",
                                            fmt::format("troupe-{}-rank{}", f.options.run, rank)));
+  f.updates = make_cpu_optimizer_device(
+      OptimizerShard::of(*f.layout, f.state->buffers()),
+      [&f](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
+        f.arena->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
+      },
+      kRecovery ? &f.state->update_log() : nullptr,
+      [&f](std::uint64_t chunk, std::string_view moment) { f.progress.chunk(chunk, moment); });
   f.memory = &memory;
   f.rank = rank;
   return {};
@@ -163,12 +172,9 @@ Status TrainingRun::run_observed(Generation& generation) {
   collective::Communicator& communicator = generation.world;
   TrainingObserver& observer = generation.observer;
   generation.engine_device = std::make_unique<CpuEngineDevice>(communicator, *f.operators);
-  generation.engine = TROUPE_TRY(Engine::make(
-      *f.layout, f.engine_options, *generation.engine_device, f.clock,
-      [&f](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
-        f.arena->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
-      },
-      f.state->buffers()));
+  generation.engine =
+      TROUPE_TRY(Engine::make(*f.layout, f.engine_options, *generation.engine_device, f.clock,
+                              *f.updates, f.state->buffers()));
   TrainerLoaded loaded{.rank = f.rank, .generation = generation.number};
   TROUPE_RETURN_IF_ERROR(begin(generation, loaded));
   SaverOptions saver{.output_dir = f.output_dir(),

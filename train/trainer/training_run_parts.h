@@ -34,6 +34,7 @@ struct TrainingRun::Fixed {
   SurvivingMemory* memory = nullptr;
   std::unique_ptr<RankLayout> layout;
   std::optional<TrainingState> state;
+  std::unique_ptr<OptimizerDevice> updates;  // of the state's tensors
 
   StepTransaction& transaction() { return state->transaction(); }
   const TrainConfig& config() const { return bundle.config; }

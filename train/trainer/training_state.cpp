@@ -7,7 +7,7 @@ constexpr std::uint32_t kStateVersion = 4;
 constexpr std::size_t kPageBytes = 4096;
 
 memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,
-                                     const StepTransaction::Layout& chunks) {
+                                     const UpdateLog::Layout& chunks) {
   const auto bytes = [&](Region region, std::size_t size) {
     return static_cast<std::size_t>(layout.elements(region)) * size;
   };
@@ -25,7 +25,8 @@ memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,
 }  // namespace
 
 TrainingState::TrainingState(DType state, memory::SegmentLayout layout,
-                             StepTransaction::Layout chunks, memory::Segment segment, bool attached)
+                             const UpdateLog::Layout& chunks, memory::Segment segment,
+                             bool attached)
     : state_(state),
       layout_(std::move(layout)),
       segment_(std::move(segment)),
@@ -33,16 +34,17 @@ TrainingState::TrainingState(DType state, memory::SegmentLayout layout,
       zeroed_(!attached) {
   auto& memory =
       *reinterpret_cast<TransactionMemory*>(layout_.region(segment_, "transaction").data());
-  transaction_ = std::make_unique<StepTransaction>(
-      memory, chunks, layout_.region(segment_, "marks"), layout_.region(segment_, "undo"));
+  transaction_ = std::make_unique<StepTransaction>(memory);
+  update_log_ = std::make_unique<UpdateLog>(chunks, layout_.region(segment_, "marks"),
+                                            layout_.region(segment_, "undo"));
 }
 
 Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state, int threads,
                                           SurvivingMemory& memory, const std::string& name,
                                           const std::string& label) {
-  const StepTransaction::Layout chunks{.chunks = ShardedOptimizer::chunk_count(layout),
-                                       .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
-                                       .undo_slots = threads};
+  const UpdateLog::Layout chunks{.chunks = ShardedOptimizer::chunk_count(layout),
+                                 .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
+                                 .undo_slots = threads};
   memory::SegmentLayout regions = segment_layout(layout, state, chunks);
   if (auto found = TROUPE_TRY(memory.take(name))) {
     // Of another layout: of a run that was something else.

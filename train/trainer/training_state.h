@@ -2,7 +2,7 @@
 // What a trainer must not lose, in one sealed shared-memory segment that outlives the process.
 //
 // Regions, each whole or this rank's shard by RankLayout: parameters, exp_avg, exp_avg_sq of the
-// state's type, gradients fp32; transaction, marks and undo: train/transaction's.
+// state's type, gradients fp32; transaction: train/transaction's; marks and undo: UpdateLog's.
 
 #include <cstdint>
 #include <memory>
@@ -13,6 +13,7 @@
 #include "runtime/base/status.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/segment_layout.h"
+#include "train/optimizer/update_log.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
 #include "train/trainer/surviving_memory.h"
@@ -31,6 +32,7 @@ class TrainingState {
 
   StateBuffers buffers();
   StepTransaction& transaction() { return *transaction_; }
+  UpdateLog& update_log() { return *update_log_; }
   // What it attached to was another process's.
   bool attached() const { return attached_; }
   // Whether the buffers are new memory that nobody has written. Asked by who is about to write
@@ -38,7 +40,7 @@ class TrainingState {
   bool take_zeroed() { return std::exchange(zeroed_, false); }
 
  private:
-  TrainingState(DType state, memory::SegmentLayout layout, StepTransaction::Layout chunks,
+  TrainingState(DType state, memory::SegmentLayout layout, const UpdateLog::Layout& chunks,
                 memory::Segment segment, bool attached);
 
   DType state_;
@@ -47,6 +49,7 @@ class TrainingState {
   bool attached_;
   bool zeroed_;
   std::unique_ptr<StepTransaction> transaction_;
+  std::unique_ptr<UpdateLog> update_log_;
 };
 
 }  // namespace troupe::train

@@ -222,15 +222,13 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
 Status TrainingStep::finish_committed() {
   const CommitRecord& record = tools_.transaction.committed();
   tools_.progress.stage(record.step, Stage::kOptimizer);
-  if (!record.skips()) update(record);
+  if (!record.skips()) TROUPE_RETURN_IF_ERROR(update(record));
   tools_.transaction.finish();
   return {};
 }
 
-void TrainingStep::update(const CommitRecord& record) {
+Status TrainingStep::update(const CommitRecord& record) {
   const TrainingSection& training = tools_.config.training;
-  ShardedOptimizer& optimizer = tools_.engine.optimizer();
-  StepTransaction& transaction = tools_.transaction;
   const AdamWStep step{
       .learning_rate = record.learning_rate,
       .beta1 = training.adam_beta1,
@@ -239,20 +237,7 @@ void TrainingStep::update(const CommitRecord& record) {
       .weight_decay = training.weight_decay,
       .step = record.moment_updates,
       .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm)};
-  if constexpr (!kRecovery) return optimizer.update(step);
-  transaction.restore([&](std::int64_t chunk) {
-    const ChunkParts parts = optimizer.chunk_parts(chunk);
-    return std::vector<std::span<std::byte>>(parts.begin(), parts.end());
-  });
-  optimizer.update(step, [&](int slot, std::int64_t chunk, const ChunkParts& parts,
-                             const std::function<void()>& change) {
-    if (transaction.done(chunk)) return;
-    // One chunk of a tile is told, in its midst: telling takes a tenth of what an update does.
-    const bool told = chunk % kChunksPerTile == kChunksPerTile / 2;
-    transaction.run(slot, chunk, parts, change, [&](std::string_view moment) {
-      if (told) tools_.progress.chunk(static_cast<std::uint64_t>(chunk), moment);
-    });
-  });
+  return tools_.engine.optimizer().update(step, record.step);
 }
 
 Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {

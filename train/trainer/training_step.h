@@ -67,7 +67,7 @@ class TrainingStep {
   // PREPARED, everybody's word, COMMITTED.
   Status commit(const CommitRecord& record);
   Status hear_everybody(std::int64_t step);
-  void update(const CommitRecord& record);
+  Status update(const CommitRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.
   Result<std::string> find_non_finite(const StepPlan& plan);
   TokenBatch batch_of(const StepPlan& plan, std::int64_t turn) const;

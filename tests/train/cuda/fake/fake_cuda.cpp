@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "tests/train/cuda/fake/fake_state.h"
 
@@ -103,6 +104,7 @@ void State::reset(const FakeCudaOptions& options) {
   lost_.clear();
   calls_.clear();
   group_failures_.clear();
+  update_end_.reset();
 }
 
 void State::inject(FakeCudaFault fault) {
@@ -131,6 +133,26 @@ std::optional<std::pair<int, std::string>> State::group_failure(int rank) {
   const auto found = group_failures_.find(rank);
   if (found == group_failures_.end()) return std::nullopt;
   return found->second;
+}
+
+void State::end_update(const FakeUpdateEnd& end) {
+  std::lock_guard lock(mutex_);
+  update_end_ = end;
+}
+
+std::optional<FakeUpdateEnd> State::take_update_end() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(update_end_, std::nullopt);
+}
+
+void State::updated(std::int64_t moments) {
+  std::lock_guard lock(mutex_);
+  update_moments_ = moments;
+}
+
+std::int64_t State::update_moments() {
+  std::lock_guard lock(mutex_);
+  return update_moments_;
 }
 
 std::int64_t State::calls(const std::string& function) {
@@ -260,6 +282,8 @@ void fake_cuda_lose_device(int index) { fake::state().lose(index); }
 void fake_cuda_fail_groups(int rank, TroupeCudaCode code, const std::string& text) {
   fake::state().fail_groups(rank, code, text);
 }
+void fake_cuda_end_update(const FakeUpdateEnd& end) { fake::state().end_update(end); }
+std::int64_t fake_cuda_update_moments() { return fake::state().update_moments(); }
 std::int64_t fake_cuda_calls(const std::string& function) { return fake::state().calls(function); }
 std::int64_t fake_cuda_allocated_bytes(int index) { return fake::state().allocated(index); }
 std::vector<std::string> fake_cuda_left() { return fake::state().left(); }

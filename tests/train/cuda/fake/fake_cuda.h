@@ -44,6 +44,12 @@ struct FakeCudaFault {
   int device = -1;  // of calls that concern this one; −1: of all
 };
 
+// How an update under a log (adamw_transacted) ends: see ended_update.h.
+struct FakeUpdateEnd {
+  std::int64_t moment = 0;  // in which it ends, counted from 1; 0: in none
+  std::uint64_t seed = 1;   // of the blocks' order and of what has come to memory by then
+};
+
 const TroupeCudaTable& fake_cuda_table();
 
 // Ends streams and forgets allocations, faults and counts. No context may be in use.
@@ -53,6 +59,11 @@ void fake_cuda_inject(FakeCudaFault fault);
 void fake_cuda_lose_device(int index);
 // From now on group_state of this rank of every group answers so: what NCCL finds out by itself.
 void fake_cuda_fail_groups(int rank, TroupeCudaCode code, const std::string& text);
+// The next update under a log runs as blocks that chance gives a turn, and ends in a moment as if
+// the process were killed: nothing that it did not do is done, and the device is lost.
+void fake_cuda_end_update(const FakeUpdateEnd& end);
+// Moments that the last such update came to. The stream was waited for.
+std::int64_t fake_cuda_update_moments();
 // Calls of a function of the table since the reset.
 std::int64_t fake_cuda_calls(const std::string& function);
 // What is allocated on a device now.

@@ -47,9 +47,10 @@ void TroupeCudaStream::run() {
     work_.pop_front();
     running_ = true;
     lock.unlock();
-    troupe::tests::fake::state().begin_work();
-    work();
-    troupe::tests::fake::state().end_work();
+    {
+      const troupe::tests::fake::OpenMemory open;
+      work();
+    }
     lock.lock();
     running_ = false;
     if (work_.empty()) changed_.notify_all();
@@ -102,9 +103,10 @@ int stream_synchronize(TroupeCudaStream* stream) {
 }
 
 int stream_query(TroupeCudaStream* stream) {
+  // Asked first: work that loses the device is not done without having lost it.
+  const bool idle = stream->idle();
   if (const int code = state().enter("stream_query", stream->context->device)) return code;
-  return stream->idle() ? TROUPE_CUDA_OK
-                        : state().fail(TROUPE_CUDA_NOT_READY, "the stream has work");
+  return idle ? TROUPE_CUDA_OK : state().fail(TROUPE_CUDA_NOT_READY, "the stream has work");
 }
 
 int event_create(TroupeCudaContext* context, std::int32_t timed, TroupeCudaEvent** event) {
@@ -160,9 +162,10 @@ int event_record(TroupeCudaEvent* event, TroupeCudaStream* stream) {
 }
 
 int event_query(TroupeCudaEvent* event) {
+  // As CUDA has it: an event that was never recorded is done. Asked first, as for streams.
+  const bool done = !record_of(event) || time_of(event);
   if (const int code = state().enter("event_query", event->context->device)) return code;
-  // As CUDA has it: an event that was never recorded is done.
-  if (!record_of(event) || time_of(event)) return TROUPE_CUDA_OK;
+  if (done) return TROUPE_CUDA_OK;
   return state().fail(TROUPE_CUDA_NOT_READY, "the event's stream has not come to it");
 }
 
