@@ -81,7 +81,8 @@ TEST_CASE("logits are computed for tokens with a target alone") {
   for (const bool gradient : {false, true}) {
     CAPTURE(gradient);
     std::fill_n(activations.logits, activations.head_rows * config.vocab_size, kUntouched);
-    std::fill_n(activations.head_gradient, activations.head_rows * config.hidden_size, kUntouched);
+    std::fill_n(activations.head_gradient.fp32(), activations.head_rows * config.hidden_size,
+                kUntouched);
     const LossSum sum =
         gradient
             ? f.model
@@ -95,7 +96,7 @@ TEST_CASE("logits are computed for tokens with a target alone") {
     const std::int64_t masked = activations.head_rows - targets;
     CHECK(untouched(activations.logits, activations.head_rows * config.vocab_size) ==
           masked * config.vocab_size);
-    CHECK(untouched(activations.head_gradient, activations.head_rows * config.hidden_size) ==
+    CHECK(untouched(activations.head_gradient.fp32(), activations.head_rows * config.hidden_size) ==
           (gradient ? masked : activations.head_rows) * config.hidden_size);
   }
 }
