@@ -121,7 +121,7 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   if (options_.training) {
     head_gradient = cutter.elements(head_rows * hidden_size);
     if (options_.type == DType::kBF16) {
-      head_input_gradient = cutter.elements((head_rows + 1) * hidden_size) + hidden_size;
+      head_input_gradient = cutter.elements((head_rows + 1) * hidden_size);
       gradient_rows = cutter.integers(tokens);
     } else {
       head_input_gradient = cutter.elements(head_rows * hidden_size);

@@ -116,7 +116,7 @@ class Activations {
   Elements head_normed;              // (head_rows, C)
   float* head_statistics = nullptr;  // (head_rows·S)
   Elements head_gradient;            // (head_rows, C), training only
-  // (head_rows, C), training only. In bf16 one row of zeros lies before it.
+  // (head_rows, C), training only. In bf16 a row of zeros comes first, and is one more.
   Elements head_input_gradient;
   std::int64_t logit_rows = 0;               // of a chunk's rows, those whose logits are there
   float* logits = nullptr;                   // (logit_rows, vocabulary)

@@ -65,12 +65,11 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
   output_.backward_weight(operators_, pass.output().arithmetic(), dlogits, a.head_normed,
                           output_gradient, rows);
   output_.backward_input(operators_, pass.output(), dlogits, a.head_gradient, rows);
-  // In bf16 a row of zeros lies before the gradient's.
+  // The row of zeros that comes first in bf16.
   const std::int64_t before = a.gradient_rows ? 1 : 0;
-  const Elements zeros = a.head_input_gradient + -before * width;
-  operators_.zero(zeros, (before + rows) * width);
+  operators_.zero(a.head_input_gradient, (before + rows) * width);
   norm_.backward(operators_, pass.norm(), a.head_gradient, a.head_input, a.head_statistics,
-                 a.head_input_gradient, pass.norm_gradient, rows);
+                 a.head_input_gradient + before * width, pass.norm_gradient, rows);
   if (!a.gradient_rows) {
     operators_.embedding_backward(a.target_tokens + begin, a.head_input_gradient,
                                   a.stream_gradient.fp32(), rows, width);
@@ -79,8 +78,9 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
   // Rows are scattered into sums in fp32 alone. No token has two: each fetches its own, or zeros.
   const auto chunk = static_cast<std::size_t>(begin / a.head_rows);
   const std::int64_t first = a.chunk_tokens[chunk], end = a.chunk_tokens[chunk + 1];
-  operators_.embedding_forward(a.gradient_rows + first, zeros.data, zeros.type,
-                               a.stream_gradient + first * width, end - first, width);
+  operators_.embedding_forward(a.gradient_rows + first, a.head_input_gradient.data,
+                               a.head_input_gradient.type, a.stream_gradient + first * width,
+                               end - first, width);
 }
 
 Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows,
