@@ -14,18 +14,48 @@ constexpr std::int64_t kLogitsBytes = 64 << 20;
 constexpr std::int64_t kCachedLogitsBytes = 16 << 20;
 constexpr std::int64_t kHeadRowsMin = 64, kHeadRowsMax = 1024;
 constexpr std::int64_t kLogitRowsMin = 64;
+// A device that stores bf16 has no cache for logits and much memory. Each chunk of rows reads and
+// writes the gradient of the output's weights, each part of a chunk reads the weights.
+constexpr std::int64_t kDeviceLogitsBytes = 256 << 20;
+constexpr std::int64_t kDeviceLogitGradientBytes = 512 << 20;
+constexpr std::int64_t kDeviceHeadRowsMax = 2048;
 
-std::int64_t cached_logit_rows(std::int64_t vocab_size) {
-  const auto elements = kCachedLogitsBytes / static_cast<std::int64_t>(sizeof(float));
-  return std::max(elements / vocab_size / kLogitRowsMin * kLogitRowsMin, kLogitRowsMin);
+// Rows of `bytes` in all, in steps of 64.
+std::int64_t rows_within(std::int64_t bytes, DType type, std::int64_t vocab_size,
+                         std::int64_t rows_max) {
+  static_assert(kHeadRowsMin == kLogitRowsMin);
+  const auto elements = bytes / static_cast<std::int64_t>(dtype_size(type));
+  return std::clamp(elements / vocab_size / kHeadRowsMin * kHeadRowsMin, kHeadRowsMin, rows_max);
+}
+
+struct HeadRows {
+  std::int64_t chunk = 0;   // whose gradients are there at once
+  std::int64_t logits = 0;  // of those, whose logits are
+};
+
+HeadRows head_rows_of(std::int64_t vocab_size, const ActivationOptions& options) {
+  HeadRows rows;
+  if (options.type == DType::kBF16) {
+    rows.logits = rows_within(kDeviceLogitsBytes, DType::kF32, vocab_size, kDeviceHeadRowsMax);
+    rows.chunk = options.training ? rows_within(kDeviceLogitGradientBytes, DType::kBF16, vocab_size,
+                                                kDeviceHeadRowsMax)
+                                  : rows.logits;
+  } else if (options.training && options.compute == DType::kBF16) {
+    rows.chunk = head_chunk_rows(vocab_size, DType::kBF16);
+    rows.logits = rows_within(kCachedLogitsBytes, DType::kF32, vocab_size, rows.chunk);
+  } else {
+    rows.chunk = rows.logits = head_chunk_rows(vocab_size);
+  }
+  const std::int64_t tokens = options.rows_max * options.length_max;
+  rows.chunk = std::min(rows.chunk, tokens);
+  rows.logits = std::min(rows.logits, rows.chunk);
+  return rows;
 }
 
 }  // namespace
 
 std::int64_t head_chunk_rows(std::int64_t vocab_size, DType gradients) {
-  const auto elements = kLogitsBytes / static_cast<std::int64_t>(dtype_size(gradients));
-  return std::clamp(elements / vocab_size / kHeadRowsMin * kHeadRowsMin, kHeadRowsMin,
-                    kHeadRowsMax);
+  return rows_within(kLogitsBytes, gradients, vocab_size, kHeadRowsMax);
 }
 
 Status check_activation_type(const ActivationOptions& options, const Operators& operators) {
@@ -112,9 +142,8 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     qkv_gradient = cutter.elements(tokens * config.qkv_width());
   }
   const bool narrow = options_.training && options_.compute == DType::kBF16;
-  head_rows =
-      std::min(head_chunk_rows(config.vocab_size, narrow ? DType::kBF16 : DType::kF32), tokens);
-  logit_rows = narrow ? std::min(head_rows, cached_logit_rows(config.vocab_size)) : head_rows;
+  const HeadRows rows = head_rows_of(config.vocab_size, options_);
+  head_rows = rows.chunk, logit_rows = rows.logits;
   head_input = cutter.elements(head_rows * hidden_size);
   head_normed = cutter.elements(head_rows * hidden_size);
   head_statistics = cutter.floats(head_rows * config.norm_statistics());

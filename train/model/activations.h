@@ -153,7 +153,8 @@ class Activations {
   HugeBytes owned_;
 };
 
-// Rows of logits whose gradients are there at once: about 64 MiB of them, by the vocabulary alone.
+// Rows of logits whose gradients are there at once, with fp32 activations: about 64 MiB of them, by
+// the vocabulary alone.
 std::int64_t head_chunk_rows(std::int64_t vocab_size, DType gradients = DType::kF32);
 
 }  // namespace troupe::train

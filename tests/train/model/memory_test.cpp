@@ -69,7 +69,7 @@ TEST_CASE("activations in bf16 take half the memory, and a CPU refuses them") {
   const ModelConfig config = memory_config();
   for (const Recompute recompute :
        {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kBlocks}) {
-    ActivationOptions options{16, 1024, true, recompute, DType::kBF16, DType::kF32};
+    ActivationOptions options{64, 1024, true, recompute, DType::kBF16, DType::kF32};
     const auto wide = static_cast<double>(Activations::bytes_needed(config, options));
     options.type = DType::kBF16;
     const auto narrow = static_cast<double>(Activations::bytes_needed(config, options));
