@@ -1,6 +1,10 @@
 #pragma once
 // An operator table that tells each operator before it runs.
 
+#include <functional>
+#include <string_view>
+#include <utility>
+
 #include "train/progress/progress_recorder.h"
 #include "train/tensor/operators.h"
 
@@ -11,6 +15,9 @@ class ObservedOperators final : public Operators {
  public:
   ObservedOperators(Operators& inner, ProgressRecorder& recorder)
       : inner_(inner), recorder_(recorder) {}
+  // From now on `settle` runs before each operator is told: on a device that computes behind its
+  // callers, so that an operator's time ends where its work does.
+  void settle_by(std::function<void()> settle) { settle_ = std::move(settle); }
 
   bool fast_bf16() const override { return inner_.fast_bf16(); }
   bool stores_bf16() const override { return inner_.stores_bf16(); }
@@ -76,8 +83,14 @@ class ObservedOperators final : public Operators {
                           std::int64_t classes) override;
 
  private:
+  void tell(std::string_view name, std::string_view variant = {}) {
+    if (settle_) settle_();
+    recorder_.operation(name, variant);
+  }
+
   Operators& inner_;
   ProgressRecorder& recorder_;
+  std::function<void()> settle_;
 };
 
 }  // namespace troupe::train

@@ -17,6 +17,7 @@
 #include "train/cpu/cpu_operators.h"
 #include "train/model/initialize.h"
 #include "train/model/model.h"
+#include "train/sharding/cpu_engine_device.h"
 
 namespace troupe::train {
 namespace {
@@ -129,17 +130,19 @@ class Rank {
     options.compute = {
         .compute = setting_.compute, .limits = setting_.limits, .tied = setting_.tied};
     options.compute.limits.reshard_after_forward = layout_.row().reshards_after_forward;
-    auto engine =
-        Engine::make(layout_, options, world, *operators_, clock,
-                     [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
-                       arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
-                     },
-                     {.parameters = std::as_writable_bytes(parameters_),
-                      .gradients = gradients_,
-                      .exp_avg = std::as_writable_bytes(exp_avg_),
-                      .exp_avg_sq = std::as_writable_bytes(exp_avg_sq_),
-                      .segment = &segment_})
-            .value();
+    CpuEngineDevice device(world, *operators_);
+    const StateBuffers buffers{.parameters = std::as_writable_bytes(parameters_),
+                               .gradients = gradients_,
+                               .exp_avg = std::as_writable_bytes(exp_avg_),
+                               .exp_avg_sq = std::as_writable_bytes(exp_avg_sq_),
+                               .segment = &segment_};
+    const auto updates = make_cpu_optimizer_device(
+        OptimizerShard::of(layout_, buffers),
+        [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
+          arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
+        },
+        nullptr);
+    auto engine = Engine::make(layout_, options, device, clock, *updates, buffers).value();
     REQUIRE(engine->parameters_changed(false).ok());
     const CrossEntropyLoss loss;
     Outcome outcome;
@@ -168,7 +171,8 @@ class Rank {
       }
       REQUIRE(engine->finish_gradients().ok());
       outcome.norm = engine->optimizer().norm().value().norm;
-      engine->optimizer().update({.learning_rate = 1e-2, .weight_decay = 0.1, .step = step});
+      const AdamWStep update{.learning_rate = 1e-2, .weight_decay = 0.1, .step = step};
+      REQUIRE(engine->optimizer().update(update, step).ok());
       engine->units().take_communication_seconds();
       REQUIRE(engine->parameters_changed(true).ok());
       const double waited = engine->units().take_communication_seconds();

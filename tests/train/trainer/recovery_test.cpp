@@ -26,27 +26,32 @@ struct World {
   std::string strategy;
   int ranks = 2;
   std::int64_t replicate = 0, shard = 0;
+  int devices = 0;  // of the tests' GPU; 0: on the CPU
 };
 
 RunChange change_of(const World& world) {
-  return {
-      .world = world.ranks, .batch = 1, .accumulation = 2, .change = [world](RunBundle& bundle) {
-        bundle.config.sharding.strategy = world.strategy;
-        bundle.config.sharding.mesh_replicate = world.replicate;
-        bundle.config.sharding.mesh_shard = world.shard;
-        bundle.config.training.max_steps = 4;
-        bundle.config.training.logging_steps = 3;
-        bundle.config.training.save_steps = 2;
-        // A follow-up of collectives: an evaluation, then the start of a save.
-        TokenDataset held_out(TokenDataset::Kind::kPretrain, 0);
-        for (std::int64_t i = 0; i < 6; ++i)
-          held_out.append(
-              std::vector<TokenId>(bundle.dataset.ids(i).begin(), bundle.dataset.ids(i).end()));
-        bundle.eval = std::move(held_out);
-        bundle.config.evaluation.strategy = IntervalStrategy::kSteps;
-        bundle.config.evaluation.eval_steps = 2;
-        bundle.config.evaluation.load_best_model_at_end = world.strategy == "zero1";
-      }};
+  return {.world = world.ranks,
+          .batch = 1,
+          .accumulation = 2,
+          .change =
+              [world](RunBundle& bundle) {
+                bundle.config.sharding.strategy = world.strategy;
+                bundle.config.sharding.mesh_replicate = world.replicate;
+                bundle.config.sharding.mesh_shard = world.shard;
+                bundle.config.training.max_steps = 4;
+                bundle.config.training.logging_steps = 3;
+                bundle.config.training.save_steps = 2;
+                // A follow-up of collectives: an evaluation, then the start of a save.
+                TokenDataset held_out(TokenDataset::Kind::kPretrain, 0);
+                for (std::int64_t i = 0; i < 6; ++i)
+                  held_out.append(std::vector<TokenId>(bundle.dataset.ids(i).begin(),
+                                                       bundle.dataset.ids(i).end()));
+                bundle.eval = std::move(held_out);
+                bundle.config.evaluation.strategy = IntervalStrategy::kSteps;
+                bundle.config.evaluation.eval_steps = 2;
+                bundle.config.evaluation.load_best_model_at_end = world.strategy == "zero1";
+              },
+          .devices = world.devices};
 }
 
 // One generation, in which ranks may die; who died.
@@ -57,8 +62,7 @@ std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation, std::vector
         Status status;
         ranks.recorders[rank]->observe(&killers[rank]);
         try {
-          status =
-              ranks.runs[rank]->run_generation(communicator, generation, ranks.observers[rank]);
+          status = run_rank(ranks, rank, communicator, generation);
         } catch (const KilledHere&) {
           died[rank] = 1;
           status = error(Code::kUnavailable, "killed");

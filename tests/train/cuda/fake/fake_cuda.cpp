@@ -20,7 +20,8 @@ int versions(TroupeCudaVersions* to) {
   *to = {};
   to->runtime = 13000;
   to->cublaslt = state().options().cublaslt_version;
-  to->nccl = state().options().nccl_version;
+  static const char* const nccl = std::getenv("TROUPE_FAKE_CUDA_NCCL");
+  to->nccl = nccl ? std::atoi(nccl) : state().options().nccl_version;
   return TROUPE_CUDA_OK;
 }
 

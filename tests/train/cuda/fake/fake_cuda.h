@@ -7,7 +7,9 @@
 // what a GPU's arithmetic is worth is not tested here.
 //
 // One per process, as the table has no other place for it; reset() between tests. A program that
-// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names.
+// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names. Its
+// groups are threads of one process: ranks that are processes set TROUPE_FAKE_CUDA_NCCL=0, "not
+// there".
 
 #include <cstdint>
 #include <string>

@@ -243,6 +243,15 @@ int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, 
   return TROUPE_CUDA_OK;
 }
 
+int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int64_t count) {
+  if (const int code = state().enter("round_to_bf16", stream->context->device)) return code;
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(float));
+  if (!state().known(x, bytes) || !state().known(out, bytes))
+    return state().fail(TROUPE_CUDA_INVALID, "no memory of the device");
+  stream->enqueue([=] { train::round_to_bf16(x, out, count); });
+  return TROUPE_CUDA_OK;
+}
+
 }  // namespace
 
 void fill_streams(TroupeCudaTable& table) {
@@ -262,6 +271,7 @@ void fill_streams(TroupeCudaTable& table) {
   table.copy_rows = copy_rows;
   table.fill = fill;
   table.convert = convert;
+  table.round_to_bf16 = round_to_bf16;
 }
 
 }  // namespace troupe::tests::fake
