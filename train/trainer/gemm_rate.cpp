@@ -30,15 +30,16 @@ GemmProbe probe_of(const ModelConfig& config, std::int64_t rows, std::int64_t wi
   const auto width = [&](std::int64_t value) {
     return std::clamp<std::int64_t>(value, 1, width_max);
   };
-  return {rows, width(config.hidden_size), width(config.intermediate_size)};
+  return {
+      .rows = rows, .hidden = width(config.hidden_size), .inner = width(config.intermediate_size)};
 }
 
 std::int64_t widest(const GemmProbe& probe) { return std::max(probe.hidden, probe.inner); }
 
 struct Operands {
-  const float* a;
+  ConstElements a;
   const void* b;
-  float* c;
+  Elements c;
 };
 
 // Seconds of the fastest of a few runs, after one that warms caches and threads.
@@ -48,7 +49,8 @@ double best_seconds(Operators& operators, const Clock& clock, const Shape& shape
   const Gemm gemm{.m = shape.m,
                   .n = shape.n,
                   .k = shape.k,
-                  .a = operands.a,
+                  .a = operands.a.data,
+                  .a_type = operands.a.type,
                   .a_stride = shape.k,
                   .b = operands.b,
                   .b_type = arithmetic == Arithmetic::kBf16 ? DType::kBF16 : DType::kF32,
@@ -130,7 +132,8 @@ double measure_gemm_rate(Operators& operators, const Clock& clock, const GemmPro
   const std::int64_t width = widest(probe);
   auto* floats = reinterpret_cast<float*>(memory.data());
   fill(operators, memory);
-  const Operands operands{floats, floats + 2 * probe.rows * width, floats + probe.rows * width};
+  const Operands operands{ConstElements(floats, probe.activations), floats + 2 * probe.rows * width,
+                          Elements(floats + probe.rows * width, probe.activations)};
   return best_rate(operators, clock, probe, arithmetic, operands, settle);
 }
 

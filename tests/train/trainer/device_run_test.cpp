@@ -41,6 +41,16 @@ RunChange strategy(const std::string& name, int world, int devices, bool bf16 = 
           .devices = devices};
 }
 
+// Activations are bf16 there, which rounds more than the CPU does.
+void check_near(const std::string& output, const std::string& expected) {
+  const auto got = steps(output), wanted = steps(expected);
+  REQUIRE(got.size() == wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CHECK(got[i].loss == doctest::Approx(wanted[i].loss).epsilon(3e-3));
+    CHECK(got[i].grad_norm == doctest::Approx(wanted[i].grad_norm).epsilon(5e-2));
+  }
+}
+
 TEST_CASE("runs on GPUs give the bits of the CPU") {
   for (const auto& [name, world] :
        std::vector<std::pair<std::string, int>>{{"ddp", 1}, {"zero1", 2}, {"zero3", 2}}) {
@@ -53,18 +63,14 @@ TEST_CASE("runs on GPUs give the bits of the CPU") {
   }
 }
 
-TEST_CASE("in bf16 the strategies agree on GPUs, and the CPU but for attention's rounding") {
+TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("cpu"), strategy("zero3", 2, 0, true));
   const TestDevices devices(2);
   train(dir.file("ddp"), strategy("ddp", 2, 2, true));
   train(dir.file("zero3"), strategy("zero3", 2, 2, true));
   check_same(dir.file("zero3"), dir.file("ddp"));
-  const auto expected = steps(dir.file("cpu"));
-  const auto got = steps(dir.file("zero3"));
-  REQUIRE(got.size() == expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i)
-    CHECK(got[i].loss == doctest::Approx(expected[i].loss).epsilon(1e-3));
+  check_near(dir.file("zero3"), dir.file("cpu"));
 }
 
 TEST_CASE("ranks that share a GPU, whose collectives go over the host") {
