@@ -27,19 +27,21 @@ std::int64_t elements_of(std::int64_t rows, std::int64_t columns, bool transpose
   return transposed ? (columns - 1) * stride + rows : (rows - 1) * stride + columns;
 }
 
-TroupeCudaAttention attention_of(const AttentionShape& s) {
-  return {.batch = s.batch,
-          .query_length = s.query_length,
-          .key_length = s.key_length,
-          .query_heads = s.query_heads,
-          .key_heads = s.key_heads,
-          .head_dim = s.head_dim,
-          .query_stride = s.query_stride,
-          .key_stride = s.key_stride,
-          .key_batch_stride = s.key_batch_stride,
-          .scale = s.scale,
-          .type = TROUPE_CUDA_F32,
-          .first_key = s.first_key};
+AttentionCall attention_of(const AttentionShape& s) {
+  return {.shape = {.batch = s.batch,
+                    .query_length = s.query_length,
+                    .key_length = s.key_length,
+                    .query_heads = s.query_heads,
+                    .key_heads = s.key_heads,
+                    .head_dim = s.head_dim,
+                    .query_stride = s.query_stride,
+                    .key_stride = s.key_stride,
+                    .key_batch_stride = s.key_batch_stride,
+                    .scale = s.scale,
+                    .type = TROUPE_CUDA_F32,
+                    .first_key = s.first_key},
+          .arithmetic = s.arithmetic,
+          .window = s.window};
 }
 
 }  // namespace
@@ -74,8 +76,11 @@ class CudaOperators::Cut {
 };
 
 CudaOperators::CudaOperators(std::shared_ptr<const CudaLibrary> library,
-                             std::int64_t workspace_bytes)
-    : library_(std::move(library)), workspace_bytes_(workspace_bytes) {}
+                             std::int64_t workspace_bytes, const CudaOptions& options)
+    : library_(std::move(library)),
+      workspace_bytes_(workspace_bytes),
+      options_(options),
+      attention_(library_, options.attention) {}
 
 Result<std::unique_ptr<CudaOperators>> CudaOperators::create(CudaStream& stream,
                                                              GemmAlgorithms& algorithms,
@@ -83,18 +88,19 @@ Result<std::unique_ptr<CudaOperators>> CudaOperators::create(CudaStream& stream,
                                                              const CudaOptions& options) {
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignBytes == 0);
   std::unique_ptr<CudaOperators> made(
-      new CudaOperators(stream.device()->library(), algorithms.workspace_bytes()));
+      new CudaOperators(stream.device()->library(), algorithms.workspace_bytes(), options));
   made->transfer_ = std::make_unique<HostTransfer>(TROUPE_TRY(HostTransfer::create(stream)));
   made->stream_ = &stream;
   made->algorithms_ = &algorithms;
   made->scratch_ = scratch;
-  made->options_ = options;
   return made;
 }
 
 std::unique_ptr<CudaOperators> CudaOperators::meter(std::shared_ptr<const CudaLibrary> library,
-                                                    std::int64_t workspace_bytes) {
-  return std::unique_ptr<CudaOperators>(new CudaOperators(std::move(library), workspace_bytes));
+                                                    std::int64_t workspace_bytes,
+                                                    const CudaOptions& options) {
+  return std::unique_ptr<CudaOperators>(
+      new CudaOperators(std::move(library), workspace_bytes, options));
 }
 
 CudaOperators::~CudaOperators() {
@@ -327,21 +333,24 @@ void CudaOperators::rope(float* x, std::int64_t stride, const std::int32_t* posi
 
 void CudaOperators::attention_forward(const AttentionShape& shape, const float* q, const float* k,
                                       const float* v, float* out, float* log_sum_exp) {
-  const TroupeCudaAttention given = attention_of(shape);
+  const AttentionCall call = attention_of(shape);
+  Cut cut(*this, "attention_forward");
+  std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kForward));
   run("attention_forward", [&](TroupeCudaStream* stream) {
-    return table().attention_forward(stream, &given, q, k, v, out, log_sum_exp);
+    return attention_.forward(stream_->device()->context(), stream, call, q, k, v, out, log_sum_exp,
+                              scratch);
   });
 }
 
 void CudaOperators::attention_backward(const AttentionShape& shape, const float* q, const float* k,
                                        const float* v, const float* out, const float* log_sum_exp,
                                        const float* dout, float* dq, float* dk, float* dv) {
-  const TroupeCudaAttention given = attention_of(shape);
+  const AttentionCall call = attention_of(shape);
   Cut cut(*this, "attention_backward");
-  std::byte* scratch = cut.take(table().attention_scratch_bytes(&given));
+  std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kBackward));
   run("attention_backward", [&](TroupeCudaStream* stream) {
-    return table().attention_backward(stream, &given, q, k, v, out, log_sum_exp, dout, dq, dk, dv,
-                                      scratch);
+    return attention_.backward(stream_->device()->context(), stream, call, q, k, v, out,
+                               log_sum_exp, dout, dq, dk, dv, scratch);
   });
 }
 

@@ -20,6 +20,7 @@ int versions(TroupeCudaVersions* to) {
   *to = {};
   to->runtime = 13000;
   to->cublaslt = state().options().cublaslt_version;
+  to->cudnn = state().options().cudnn_version;
   to->nccl = state().options().nccl_version;
   return TROUPE_CUDA_OK;
 }
@@ -224,6 +225,7 @@ const TroupeCudaTable& fake_cuda_table() {
     fake::fill_products(made);
     fake::fill_optimizer(made);
     fake::fill_groups(made);
+    fake::fill_attention(made);
     return made;
   }();
   return table;

@@ -22,7 +22,9 @@ struct FakeCudaOptions {
   std::int64_t memory_bytes = std::int64_t{1} << 30;  // of each device
   std::int64_t granularity_bytes = 1 << 16;
   bool can_export_memory = true;
-  int cublaslt_version = 130100;  // what products' algorithms belong to
+  int cublaslt_version = 130100;            // what products' algorithms belong to
+  int cudnn_version = 0;                    // 0: not there; attention is then Troupe's own kernel's
+  std::int64_t cudnn_workspace_bytes = -1;  // of every plan; -1: what its sums take
 
   // Communicators.
   int nccl_version = 22809;           // 0: not there

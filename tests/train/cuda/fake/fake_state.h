@@ -121,5 +121,6 @@ void fill_operators(TroupeCudaTable& table);
 void fill_products(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
+void fill_attention(TroupeCudaTable& table);
 
 }  // namespace troupe::tests::fake
