@@ -84,7 +84,7 @@ struct DeviceAttention::Fused {
   std::int64_t sums = 0, mask = 0, workspace = 0;
   std::int64_t workspace_bytes = 0, bytes = 0;
 
-  // Half of a piece's query heads belong to half of its key heads.
+  // Whole groups: query heads and the key heads that they use.
   void cut_heads(const TroupeCudaAttention& s, std::int64_t key_heads) {
     head_pieces = s.key_heads / key_heads;
     piece.key_heads = key_heads;
@@ -94,8 +94,8 @@ struct DeviceAttention::Fused {
     return piece.batch * piece.query_length * piece.mask_stride * kBf16Bytes;
   }
   std::int64_t piece_bytes() const { return fused_attention_workspace_bound(piece) + mask_bytes(); }
-  void cut(const TroupeCudaAttention& s) {
-    const auto fits = [this] { return piece_bytes() <= kAttentionPieceBytes; };
+  void cut(const TroupeCudaAttention& s, std::int64_t bytes_max) {
+    const auto fits = [&] { return piece_bytes() <= bytes_max; };
     for_divisors_down(s.batch, [&](std::int64_t batch) {
       piece.batch = batch, batch_pieces = s.batch / batch;
       return fits();
@@ -227,8 +227,8 @@ std::optional<DeviceAttention::Fused> DeviceAttention::choose(const AttentionCal
                  .scale = s.scale,
                  .backward = pass == AttentionPass::kBackward,
                  .ordered = pass == AttentionPass::kBackward && options_.ordered};
-  fused.cut(s);
-  if (fused.piece_bytes() > kAttentionWorkspaceMaxBytes)
+  fused.cut(s, options_.piece_bytes);
+  if (fused.piece_bytes() > options_.workspace_max_bytes)
     return refuse(
         Reason::kWorkspace,
         fmt::format("a group of heads would need {} bytes of workspace{}", fused.piece_bytes(),
@@ -270,7 +270,7 @@ int DeviceAttention::plan_for(TroupeCudaContext* context, TroupeCudaStream* stre
     *plan = found->second.plan;
     return TROUPE_CUDA_OK;
   }
-  if (plans_.size() >= kAttentionPlansMax)
+  if (std::cmp_greater_equal(plans_.size(), options_.plans_max))
     if (const int code = drop_oldest(stream)) return code;
   Plan made{.last_used = ++uses_};
   const int code =

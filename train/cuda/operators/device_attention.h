@@ -24,9 +24,15 @@ struct AttentionOptions {
   // False: Troupe's own kernel for everything.
   bool fused = true;
   // The vendor's gradients are summed in a fixed order: the same bits every time, for a workspace
-  // of batch × heads × length² bf16 numbers, taken in pieces of at most kAttentionPieceBytes where
-  // rows or groups of heads can be computed apart.
+  // of batch × heads × length² bf16 numbers on some GPUs.
   bool ordered = true;
+  // Rows, and groups of heads, are computed one after the other where a workspace would else be
+  // larger than this.
+  std::int64_t piece_bytes = std::int64_t{1} << 30;
+  // What a single group of heads of a single row may take; beyond it the own kernel serves.
+  std::int64_t workspace_max_bytes = std::int64_t{4} << 30;
+  // Plans that are kept; the one that was not used for longest goes.
+  int plans_max = 128;
   std::function<void(const std::string&)> notice = [](const std::string&) {};
 };
 
@@ -40,13 +46,6 @@ struct AttentionCall {
 };
 
 enum class AttentionPass { kForward, kBackward };
-
-// Of one piece's workspace, about; a single group of heads of a long row may take up to
-// kAttentionWorkspaceMaxBytes, and what takes more is left to the own kernel.
-inline constexpr std::int64_t kAttentionPieceBytes = std::int64_t{512} << 20;
-inline constexpr std::int64_t kAttentionWorkspaceMaxBytes = std::int64_t{4} << 30;
-// Plans that are kept; the one that was not used for longest goes.
-inline constexpr int kAttentionPlansMax = 128;
 
 // What the vendor's library needs for a shape at most: a bound that needs no device. What wants
 // more when it is planned is not used.

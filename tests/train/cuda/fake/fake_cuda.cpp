@@ -70,6 +70,11 @@ int context_close(TroupeCudaContext* context) {
 
 }  // namespace
 
+State::State() {
+  if (const char* version = std::getenv("TROUPE_FAKE_CUDA_CUDNN"))
+    options_.cudnn_version = std::atoi(version);
+}
+
 State& state() {
   static State only;
   return only;

@@ -7,7 +7,8 @@
 // what a GPU's arithmetic is worth is not tested here.
 //
 // One per process, as the table has no other place for it; reset() between tests. A program that
-// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names.
+// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names, and
+// finds the version of cuDNN that TROUPE_FAKE_CUDA_CUDNN does.
 
 #include <cstdint>
 #include <string>

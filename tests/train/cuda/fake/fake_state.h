@@ -74,6 +74,7 @@ struct Range {
 
 class State {
  public:
+  State();
   // Notes the call. OK, or what a fault or a lost device makes of it.
   int enter(const char* function, int device = -1);
   int fail(int code, std::string text);
