@@ -48,10 +48,12 @@ void add_product_rate_checks(std::vector<Check>& checks);
 void add_operator_checks(std::vector<Check>& checks);
 void add_product_checks(std::vector<Check>& checks);
 void add_attention_checks(std::vector<Check>& checks);
+void add_fused_attention_checks(std::vector<Check>& checks);
 void add_optimizer_checks(std::vector<Check>& checks);
 void add_update_checks(std::vector<Check>& checks);
 void add_bandwidth_checks(std::vector<Check>& checks);
 void add_attention_rate_checks(std::vector<Check>& checks);
+void add_fused_attention_rate_checks(std::vector<Check>& checks);
 void add_model_checks(std::vector<Check>& checks);
 void add_training_checks(std::vector<Check>& checks);
 

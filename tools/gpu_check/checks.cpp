@@ -13,9 +13,11 @@ std::vector<Check> all_checks() {
   add_product_checks(checks);
   add_operator_checks(checks);
   add_attention_checks(checks);
+  add_fused_attention_checks(checks);
   add_optimizer_checks(checks);
   add_update_checks(checks);
   add_bandwidth_checks(checks);
+  add_fused_attention_rate_checks(checks);
   add_attention_rate_checks(checks);
   add_model_checks(checks);
   add_training_checks(checks);

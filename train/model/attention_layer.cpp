@@ -25,10 +25,12 @@ AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit, std::
   s.query_stride = s.key_stride = config_.qkv_width();
   s.key_batch_stride = s.key_length * s.key_stride;
   s.scale = static_cast<float>(config_.attention_scale(layer));
-  if (shape.windowed && config_.window(layer))
+  if (shape.windowed && config_.window(layer)) {
     s.first_key = scratch.window_first_key;
-  else if (shape.segments)
+    if (!shape.segments) s.window = *config_.window(layer);
+  } else if (shape.segments) {
     s.first_key = scratch.first_key;
+  }
   s.arithmetic = unit.arithmetic();
   return s;
 }

@@ -63,6 +63,9 @@ struct AttentionShape {
   // (batch, query_length), or null. Rows of one segment (or window) share or raise it: it must not
   // fall within a batch row.
   const std::int32_t* first_key = nullptr;
+  // Not 0: first_key is that of a window of so many keys and of nothing else, so that a device may
+  // leave it unread. 0 says nothing of it.
+  std::int64_t window = 0;
   // kBf16: the device may round what enters a product to bf16, where that is faster. The softmax
   // and all sums are fp32 in either case.
   Arithmetic arithmetic = Arithmetic::kFp32;

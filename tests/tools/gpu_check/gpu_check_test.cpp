@@ -52,7 +52,8 @@ TEST_CASE("every check runs once over the tests' GPU and passes") {
   CHECK(listed.out.find("memory/outlives its process") < listed.out.find("copy/device"));
   CHECK(listed.out.find("copy/device") < listed.out.find("training/steps"));
 
-  const CommandResult result = check.run({"--json", "--seconds", "600"});
+  const CommandResult result =
+      check.run({"--json", "--seconds", "600"}, true, {{"TROUPE_FAKE_CUDA_CUDNN", "91900"}});
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   const Result<json::Value> parsed = json::parse(result.out, "results");
@@ -62,6 +63,15 @@ TEST_CASE("every check runs once over the tests' GPU and passes") {
   CHECK(json::find_integer(*parsed, "skipped").value_or(1) == 0);
   CHECK(std::filesystem::exists(check.folder + "/results.json"));
   CHECK(std::filesystem::exists(check.folder + "/worker.log"));
+}
+
+TEST_CASE("without cuDNN its checks are skipped, with the reason") {
+  const GpuCheck check;
+  const CommandResult result = check.run({"--only", "attention/cudnn values,operators/add f32"});
+  CHECK(result.exit_code == 7);
+  CHECK(result.out.find("skipped attention/cudnn values") != std::string::npos);
+  CHECK(result.out.find("libcudnn.so.9 is not there") != std::string::npos);
+  CHECK(result.out.find("passed  operators/add f32") != std::string::npos);
 }
 
 TEST_CASE("what does not fit the time is skipped aloud, and that is no success") {

@@ -59,12 +59,12 @@ Result<std::shared_ptr<const CudaLibrary>> CudaLibrary::load(const Environment& 
   const std::string path = named && !named->empty() ? *named : beside_the_program();
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
-    return error(
-        Code::kUnavailable,
-        "no GPU can be used: {} ({}); build it with the CUDA toolkit installed (`tools/setup "
-        "--cuda`), name another one in {}, or use troupe.device=cpu",
-        last_dl_error(), named ? "named by " + std::string(kVariable) : "beside the program",
-        kVariable);
+    return error(Code::kUnavailable,
+                 "no GPU can be used: {} ({}); build it where the CUDA toolkit is (nvcc 13.0 or "
+                 "later), name "
+                 "another one in {}, or use troupe.device=cpu",
+                 last_dl_error(),
+                 named ? "named by " + std::string(kVariable) : "beside the program", kVariable);
   }
   std::shared_ptr<CudaLibrary> library(new CudaLibrary(handle, path, nullptr));
   const auto function =

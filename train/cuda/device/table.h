@@ -52,6 +52,7 @@ typedef struct TroupeCudaStream TroupeCudaStream;
 typedef struct TroupeCudaEvent TroupeCudaEvent;
 typedef struct TroupeCudaMemory TroupeCudaMemory;
 typedef struct TroupeCudaGroup TroupeCudaGroup;
+typedef struct TroupeCudaAttentionPlan TroupeCudaAttentionPlan;
 
 typedef struct TroupeCudaDevice {
   char name[96];
@@ -107,6 +108,23 @@ typedef struct TroupeCudaAttention {
   int32_t type;  // of q, k, v, out and their gradients: F32 or BF16
   const int32_t* first_key;
 } TroupeCudaAttention;
+
+// Attention as the vendor's library plans it: a key. q, k, v, out and their gradients are BF16, the
+// softmax and all sums fp32, log_sum_exp is fp32 (batch, query_heads, query_length). Query t sees
+// the keys up to key_length − query_length + t, of them the last `window` (0: all). Strides are
+// multiples of 8 elements, addresses of 16 bytes. Fields not used are 0.
+typedef struct TroupeCudaFusedAttention {
+  int64_t batch, query_length, key_length, query_heads, key_heads, head_dim;
+  // As TroupeCudaAttention's; out_stride: of out and of its gradient, from row to row.
+  int64_t query_stride, key_stride, key_batch_stride, out_stride;
+  int64_t window;
+  // 0: no mask. Else a mask (batch, query_length, key_length) of BF16 is added to the scores of all
+  // heads, with mask_stride elements from row to row: attention_mask() makes it.
+  int64_t mask_stride;
+  float scale;
+  int32_t backward;
+  int32_t ordered;  // backward: sums in a fixed order, the same bits every time
+} TroupeCudaFusedAttention;
 
 // See AdamWFactors of train/optimizer/adamw.h.
 typedef struct TroupeCudaAdamW {
@@ -293,6 +311,29 @@ typedef struct TroupeCudaTable {
                             const float* log_sum_exp, const void* dout, void* dq, void* dk,
                             void* dv, void* scratch);
   int64_t (*attention_scratch_bytes)(const TroupeCudaAttention* shape);
+
+  // --- attention by the vendor's library (cuDNN). UNAVAILABLE: it is not there, or this library
+  // was built without its headers; needs no device.
+  int (*fused_attention_available)(void);
+  // Some tenths of a second. UNSUPPORTED: it does not compute this. A plan belongs to the context,
+  // serves any stream of it, and is destroyed when the work that uses it is done.
+  int (*attention_plan_create)(TroupeCudaContext* context, const TroupeCudaFusedAttention* shape,
+                               TroupeCudaAttentionPlan** plan, int64_t* workspace_bytes);
+  int (*attention_plan_destroy)(TroupeCudaAttentionPlan* plan);
+  // `mask`: null where the shape has none.
+  int (*attention_plan_forward)(TroupeCudaStream* stream, TroupeCudaAttentionPlan* plan,
+                                const void* q, const void* k, const void* v, const void* mask,
+                                void* out, float* log_sum_exp, void* workspace,
+                                int64_t workspace_bytes);
+  int (*attention_plan_backward)(TroupeCudaStream* stream, TroupeCudaAttentionPlan* plan,
+                                 const void* q, const void* k, const void* v, const void* mask,
+                                 const void* out, const float* log_sum_exp, const void* dout,
+                                 void* dq, void* dk, void* dv, void* workspace,
+                                 int64_t workspace_bytes);
+  // mask (BF16; batch, query_length, key_length): 0 from shape->first_key on, before it a number so
+  // low that its exponential is 0.
+  int (*attention_mask)(TroupeCudaStream* stream, const TroupeCudaAttention* shape, void* mask,
+                        int64_t mask_stride);
   int (*swiglu_forward)(TroupeCudaStream* stream, int32_t type, const void* gate_up, void* act,
                         int64_t rows, int64_t width);
   int (*swiglu_backward)(TroupeCudaStream* stream, int32_t type, void* gate_up, const void* dact,

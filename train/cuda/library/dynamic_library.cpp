@@ -33,6 +33,8 @@ std::vector<std::string> folders() {
   }
   all.push_back("");  // the system's search, or what the process has loaded already
   all.push_back(own_folder());
+  // What `tools/setup --cuda` brings: build/cuda/lib, of a library in build/PRESET/bin.
+  all.push_back(own_folder() + "../../cuda/lib/");
   all.push_back(std::string(TROUPE_CUDA_TOOLKIT_LIBRARIES) + "/");
   return all;
 }

@@ -13,7 +13,8 @@ namespace troupe::train::cuda {
 class DynamicLibrary {
  public:
   // Tries, for each name in turn: the folders of TROUPE_CUDA_LIBRARY_PATH, the system's own search,
-  // the folder of libtroupe_cuda.so, the toolkit it was built with.
+  // the folder of libtroupe_cuda.so, what `tools/setup --cuda` brought, the toolkit it was built
+  // with.
   explicit DynamicLibrary(const std::vector<std::string>& names);
 
   bool loaded() const { return handle_ != nullptr; }

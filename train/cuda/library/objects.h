@@ -16,6 +16,11 @@ struct GemmLibrary;
 struct GemmLibraryDeleter {
   void operator()(GemmLibrary* library) const;
 };
+// cuDNN of one context; fused_attention.cpp.
+struct AttentionLibrary;
+struct AttentionLibraryDeleter {
+  void operator()(AttentionLibrary* library) const;
+};
 
 }  // namespace troupe::train::cuda
 
@@ -26,6 +31,9 @@ struct TroupeCudaContext {
   int shared_bytes_per_block = 0;
   std::mutex mutex;  // of what follows
   std::unique_ptr<troupe::train::cuda::GemmLibrary, troupe::train::cuda::GemmLibraryDeleter> gemm;
+  std::unique_ptr<troupe::train::cuda::AttentionLibrary,
+                  troupe::train::cuda::AttentionLibraryDeleter>
+      attention;
 };
 
 struct TroupeCudaStream {
@@ -62,6 +70,8 @@ void fill_elementwise(TroupeCudaTable& table);
 void fill_norms(TroupeCudaTable& table);
 void fill_losses(TroupeCudaTable& table);
 void fill_attention(TroupeCudaTable& table);
+void fill_attention_mask(TroupeCudaTable& table);
+void fill_fused_attention(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
 

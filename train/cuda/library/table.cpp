@@ -18,6 +18,8 @@ TroupeCudaTable make_table() {
   fill_norms(table);
   fill_losses(table);
   fill_attention(table);
+  fill_attention_mask(table);
+  fill_fused_attention(table);
   fill_optimizer(table);
   fill_groups(table);
   return table;

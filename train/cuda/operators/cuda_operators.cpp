@@ -35,19 +35,21 @@ std::int32_t type_of(ConstElements first, Others... others) {
   return type_of(first.type);
 }
 
-TroupeCudaAttention attention_of(const AttentionShape& s, std::int32_t type) {
-  return {.batch = s.batch,
-          .query_length = s.query_length,
-          .key_length = s.key_length,
-          .query_heads = s.query_heads,
-          .key_heads = s.key_heads,
-          .head_dim = s.head_dim,
-          .query_stride = s.query_stride,
-          .key_stride = s.key_stride,
-          .key_batch_stride = s.key_batch_stride,
-          .scale = s.scale,
-          .type = type,
-          .first_key = s.first_key};
+AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
+  return {.shape = {.batch = s.batch,
+                    .query_length = s.query_length,
+                    .key_length = s.key_length,
+                    .query_heads = s.query_heads,
+                    .key_heads = s.key_heads,
+                    .head_dim = s.head_dim,
+                    .query_stride = s.query_stride,
+                    .key_stride = s.key_stride,
+                    .key_batch_stride = s.key_batch_stride,
+                    .scale = s.scale,
+                    .type = type,
+                    .first_key = s.first_key},
+          .arithmetic = s.arithmetic,
+          .window = s.window};
 }
 
 }  // namespace
@@ -82,8 +84,11 @@ class CudaOperators::Cut {
 };
 
 CudaOperators::CudaOperators(std::shared_ptr<const CudaLibrary> library,
-                             std::int64_t workspace_bytes)
-    : library_(std::move(library)), workspace_bytes_(workspace_bytes) {}
+                             std::int64_t workspace_bytes, const CudaOptions& options)
+    : library_(std::move(library)),
+      workspace_bytes_(workspace_bytes),
+      options_(options),
+      attention_(library_, options.attention) {}
 
 Result<std::unique_ptr<CudaOperators>> CudaOperators::create(CudaStream& stream,
                                                              GemmAlgorithms& algorithms,
@@ -91,18 +96,19 @@ Result<std::unique_ptr<CudaOperators>> CudaOperators::create(CudaStream& stream,
                                                              const CudaOptions& options) {
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignBytes == 0);
   std::unique_ptr<CudaOperators> made(
-      new CudaOperators(stream.device()->library(), algorithms.workspace_bytes()));
+      new CudaOperators(stream.device()->library(), algorithms.workspace_bytes(), options));
   made->transfer_ = std::make_unique<HostTransfer>(TROUPE_TRY(HostTransfer::create(stream)));
   made->stream_ = &stream;
   made->algorithms_ = &algorithms;
   made->scratch_ = scratch;
-  made->options_ = options;
   return made;
 }
 
 std::unique_ptr<CudaOperators> CudaOperators::meter(std::shared_ptr<const CudaLibrary> library,
-                                                    std::int64_t workspace_bytes) {
-  return std::unique_ptr<CudaOperators>(new CudaOperators(std::move(library), workspace_bytes));
+                                                    std::int64_t workspace_bytes,
+                                                    const CudaOptions& options) {
+  return std::unique_ptr<CudaOperators>(
+      new CudaOperators(std::move(library), workspace_bytes, options));
 }
 
 CudaOperators::~CudaOperators() {
@@ -341,9 +347,12 @@ void CudaOperators::rope(Elements x, std::int64_t stride, const std::int32_t* po
 
 void CudaOperators::attention_forward(const AttentionShape& shape, ConstElements q, ConstElements k,
                                       ConstElements v, Elements out, float* log_sum_exp) {
-  const TroupeCudaAttention given = attention_of(shape, type_of(q, k, v, out));
+  const AttentionCall call = attention_of(shape, type_of(q, k, v, out));
+  Cut cut(*this, "attention_forward");
+  std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kForward));
   run("attention_forward", [&](TroupeCudaStream* stream) {
-    return table().attention_forward(stream, &given, q.data, k.data, v.data, out.data, log_sum_exp);
+    return attention_.forward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
+                              out.data, log_sum_exp, scratch);
   });
 }
 
@@ -351,12 +360,13 @@ void CudaOperators::attention_backward(const AttentionShape& shape, ConstElement
                                        ConstElements k, ConstElements v, ConstElements out,
                                        const float* log_sum_exp, ConstElements dout, Elements dq,
                                        Elements dk, Elements dv) {
-  const TroupeCudaAttention given = attention_of(shape, type_of(q, k, v, out, dout, dq, dk, dv));
+  const AttentionCall call = attention_of(shape, type_of(q, k, v, out, dout, dq, dk, dv));
   Cut cut(*this, "attention_backward");
-  std::byte* scratch = cut.take(table().attention_scratch_bytes(&given));
+  std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kBackward));
   run("attention_backward", [&](TroupeCudaStream* stream) {
-    return table().attention_backward(stream, &given, q.data, k.data, v.data, out.data, log_sum_exp,
-                                      dout.data, dq.data, dk.data, dv.data, scratch);
+    return attention_.backward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
+                               out.data, log_sum_exp, dout.data, dq.data, dk.data, dv.data,
+                               scratch);
   });
 }
 

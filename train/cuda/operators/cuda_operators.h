@@ -12,6 +12,7 @@
 #include "train/cuda/device/device.h"
 #include "train/cuda/device/host_transfer.h"
 #include "train/cuda/device/stream.h"
+#include "train/cuda/operators/device_attention.h"
 #include "train/cuda/operators/gemm_algorithms.h"
 #include "train/tensor/operators.h"
 
@@ -21,6 +22,7 @@ struct CudaOptions {
   // fp32 products with operands that the unit rounds to TF32 (10 bits of fraction): about 8 times
   // as fast on tensor cores, with errors of 1e-3 of the result.
   bool tf32 = false;
+  AttentionOptions attention;
 };
 
 // Enqueues on one stream and returns; downloads wait. Activations are fp32, or bf16 where the
@@ -39,14 +41,17 @@ class CudaOperators final : public Operators {
                                                        const CudaOptions& options = {});
   // Operators that compute nothing, touch no memory and note the scratch that they would take:
   // what a model needs is found by a pass over it. Downloads give zeros. `workspace_bytes`: of the
-  // algorithms.
+  // algorithms. `options`: those of the operators that will run.
   static std::unique_ptr<CudaOperators> meter(std::shared_ptr<const CudaLibrary> library,
-                                              std::int64_t workspace_bytes);
+                                              std::int64_t workspace_bytes,
+                                              const CudaOptions& options = {});
   // All enqueued work is waited for.
   ~CudaOperators() override;
 
   // Of any call so far, at most: bytes.
   std::int64_t scratch_needed() const { return scratch_needed_; }
+  // Who computed attention so far.
+  DeviceAttention::Passes attention_passes() const { return attention_.passes(); }
   // Waits for all that is enqueued; then what failure() says.
   Status synchronize();
   Status failure() const override { return failure_; }
@@ -115,7 +120,8 @@ class CudaOperators final : public Operators {
 
  private:
   class Cut;
-  CudaOperators(std::shared_ptr<const CudaLibrary> library, std::int64_t workspace_bytes);
+  CudaOperators(std::shared_ptr<const CudaLibrary> library, std::int64_t workspace_bytes,
+                const CudaOptions& options);
 
   const TroupeCudaTable& table() const { return library_->table(); }
   bool metering() const { return stream_ == nullptr; }
@@ -129,6 +135,7 @@ class CudaOperators final : public Operators {
   std::shared_ptr<const CudaLibrary> library_;
   std::int64_t workspace_bytes_;
   CudaOptions options_;
+  DeviceAttention attention_;
   CudaStream* stream_ = nullptr;
   GemmAlgorithms* algorithms_ = nullptr;
   std::unique_ptr<HostTransfer> transfer_;

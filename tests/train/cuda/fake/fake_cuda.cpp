@@ -22,6 +22,7 @@ int versions(TroupeCudaVersions* to) {
   *to = {};
   to->runtime = 13000;
   to->cublaslt = state().options().cublaslt_version;
+  to->cudnn = state().options().cudnn_version;
   static const char* const nccl = std::getenv("TROUPE_FAKE_CUDA_NCCL");
   to->nccl = nccl ? std::atoi(nccl) : state().options().nccl_version;
   return TROUPE_CUDA_OK;
@@ -71,6 +72,11 @@ int context_close(TroupeCudaContext* context) {
 }
 
 }  // namespace
+
+State::State() {
+  if (const char* version = std::getenv("TROUPE_FAKE_CUDA_CUDNN"))
+    options_.cudnn_version = std::atoi(version);
+}
 
 State& state() {
   static State only;
@@ -272,6 +278,7 @@ const TroupeCudaTable& fake_cuda_table() {
     fake::fill_products(made);
     fake::fill_optimizer(made);
     fake::fill_groups(made);
+    fake::fill_attention(made);
     return made;
   }();
   return table;

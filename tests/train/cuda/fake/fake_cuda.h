@@ -7,9 +7,9 @@
 // what a GPU's arithmetic is worth is not tested here.
 //
 // One per process, as the table has no other place for it; reset() between tests. A program that
-// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names. Its
-// groups are threads of one process: ranks that are processes set TROUPE_FAKE_CUDA_NCCL=0, "not
-// there".
+// loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names, and
+// finds the version of cuDNN that TROUPE_FAKE_CUDA_CUDNN does. Its groups are threads of one
+// process: ranks that are processes set TROUPE_FAKE_CUDA_NCCL=0, "not there".
 
 #include <cstdint>
 #include <string>
@@ -27,7 +27,9 @@ struct FakeCudaOptions {
   // The host cannot touch the device's memory while no stream works: it dies of SIGSEGV, as it
   // would with a real GPU. (Slow: not for every test.)
   bool guards_memory = false;
-  int cublaslt_version = 130100;  // what products' algorithms belong to
+  int cublaslt_version = 130100;            // what products' algorithms belong to
+  int cudnn_version = 0;                    // 0: not there; attention is then Troupe's own kernel's
+  std::int64_t cudnn_workspace_bytes = -1;  // of every plan; -1: what its sums take
 
   // Communicators.
   int nccl_version = 22809;           // 0: not there

@@ -74,6 +74,7 @@ struct Range {
 
 class State {
  public:
+  State();
   // Notes the call. OK, or what a fault or a lost device makes of it.
   int enter(const char* function, int device = -1);
   int fail(int code, std::string text);
@@ -148,5 +149,6 @@ void fill_operators(TroupeCudaTable& table);
 void fill_products(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
+void fill_attention(TroupeCudaTable& table);
 
 }  // namespace troupe::tests::fake

@@ -62,6 +62,26 @@ TEST_CASE("without a driver the built library says so") {
   CHECK(std::string(table.error_text()).find("stream_synchronize") != std::string::npos);
 }
 
+TEST_CASE("the built library says whether cuDNN computes attention, or what is missing for it") {
+  const auto library = built_library();
+  const TroupeCudaTable& table = library->table();
+  const int code = table.fused_attention_available();
+  if (code == TROUPE_CUDA_OK) {
+    TroupeCudaVersions versions{};
+    REQUIRE(table.versions(&versions) == TROUPE_CUDA_OK);
+    CHECK(versions.cudnn >= 90600);
+  } else {
+    CHECK(code == TROUPE_CUDA_UNAVAILABLE);
+    CHECK(std::string(table.error_text()).find("`tools/setup --cuda`") != std::string::npos);
+  }
+  // Nothing can be planned in no context.
+  TroupeCudaFusedAttention shape{};
+  TroupeCudaAttentionPlan* plan = nullptr;
+  std::int64_t workspace_bytes = 0;
+  CHECK(table.attention_plan_create(nullptr, &shape, &plan, &workspace_bytes) != TROUPE_CUDA_OK);
+  CHECK(plan == nullptr);
+}
+
 TEST_CASE("scratch sizes of the built library grow with what is summed") {
   const auto library = built_library();
   const TroupeCudaTable& table = library->table();

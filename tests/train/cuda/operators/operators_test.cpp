@@ -12,8 +12,9 @@ namespace {
 
 using namespace troupe::tools;
 
-void all_pass(const std::string& group, std::size_t at_least) {
-  troupe::tests::fake_cuda_reset();
+void all_pass(const std::string& group, std::size_t at_least,
+              const troupe::tests::FakeCudaOptions& options = {}) {
+  troupe::tests::fake_cuda_reset(options);
   {
     gpu::Bench bench(CudaLibrary::over(troupe::tests::fake_cuda_table()), {.rehearsal = true});
     const std::vector<gpu::Check> checks = gpu::selected_checks({group});
@@ -32,6 +33,9 @@ void all_pass(const std::string& group, std::size_t at_least) {
 TEST_CASE("operators in fp32 and bf16 are the CPU's") { all_pass("operators/", 37); }
 TEST_CASE("products of every type are the CPU's") { all_pass("products/values", 4); }
 TEST_CASE("attention is the CPU's") { all_pass("attention/values", 2); }
+TEST_CASE("attention by the tests' cuDNN is the CPU's") {
+  all_pass("attention/cudnn", 4, {.cudnn_version = 91900});
+}
 TEST_CASE("the optimizer is the CPU's") { all_pass("optimizer/", 5); }
 TEST_CASE("models' losses and gradients are the CPU's") { all_pass("model/", 3); }
 TEST_CASE("training goes as on the CPU") { all_pass("training/steps", 3); }
