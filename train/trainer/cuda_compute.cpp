@@ -7,8 +7,8 @@
 #include "train/cuda/communicator/communicator_choice.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
+#include "train/sharding/device_scratch.h"
 #include "train/trainer/gemm_rate.h"
-#include "train/trainer/model_scratch.h"
 
 namespace troupe::train {
 namespace {
@@ -38,7 +38,7 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
   const auto activation_bytes =
       static_cast<std::int64_t>(Activations::bytes_needed(task.model, task.activations));
-  const std::int64_t scratch_bytes = TROUPE_TRY(model_scratch_bytes(
+  const std::int64_t scratch_bytes = TROUPE_TRY(device_scratch_bytes(
       device_->library(), task.model, task.activations, algorithms_->workspace_bytes()));
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);

@@ -72,6 +72,8 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.save_buffer_bytes = kWriteBufferBytes;
   request.ranks_on_node = ranks;
   request.dataset_bytes = facts.dataset_bytes;
+  request.on_gpu = facts.on_gpus;
+  request.saves_moments = !config.training.save_only_model;
   return request;
 }
 
@@ -122,8 +124,9 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 }
 
 Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
-                      std::int64_t cores, const NodeMemory& memory) {
-  const PlanFacts facts = facts_of(bundle, loaded, machines, cores);
+                      std::int64_t cores, const NodeMemory& memory, bool on_gpus) {
+  PlanFacts facts = facts_of(bundle, loaded, machines, cores);
+  facts.on_gpus = on_gpus;
   return check_fits(TROUPE_TRY(plan_request(loaded.config, bundle.model, facts)), memory);
 }
 
