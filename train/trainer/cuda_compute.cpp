@@ -159,8 +159,12 @@ double CudaCompute::gemm_rate(const Clock& clock, const ModelConfig& model, Arit
 }
 
 Status CudaCompute::alive() {
+  // Too little memory is no fault of the device's, nor what it cannot do: another process would
+  // fail as well, and the run is told why.
   const Status failure = operators_->failure();
-  if (failure.code() == Code::kUnavailable || failure.code() == Code::kInternal) return failure;
+  const bool of_device =
+      failure.code() != Code::kOutOfMemory && failure.code() != Code::kUnsupported;
+  if (!failure.ok() && of_device) return failure;
   // A context that a fault has ended answers nothing any more.
   return device_->memory_use().status();
 }

@@ -57,7 +57,8 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   const auto ranks_per_node = static_cast<std::int32_t>(
       (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count));
   spec.ranks_per_node = ranks_per_node;
-  spec.overlaps = ranks_per_node * (threads + 1) <= cluster.cores_per_node;
+  // A GPU communicates on a stream of its own, a CPU where there is a core for it.
+  spec.overlaps = on_gpus || ranks_per_node * (threads + 1) <= cluster.cores_per_node;
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;

@@ -51,7 +51,7 @@ std::int64_t staging_bytes(const ComputeOptions& compute, int threads) {
 PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, const PlanFacts& facts,
                        Strategy strategy, const Mesh& mesh) {
   const int ranks = std::min(facts.ranks_on_machine(), mesh.size());
-  const bool overlaps = ranks * (facts.threads + 1) <= facts.cores;
+  const bool overlaps = facts.on_gpus || ranks * (facts.threads + 1) <= facts.cores;
   const EngineOptions engine = engine_options(config, model, strategy, overlaps);
   PlanRequest request;
   request.model = model;

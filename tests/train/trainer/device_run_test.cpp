@@ -33,6 +33,7 @@ RunChange strategy(const std::string& name, int world, int devices, bool bf16 = 
   return {.world = world,
           .batch = 1,
           .accumulation = 2,
+          .overlaps = devices > 0,
           .change =
               [name, bf16](RunBundle& bundle) {
                 bundle.config.sharding.strategy = name;
@@ -204,7 +205,7 @@ TEST_CASE("a plan of a GPU's memory is what a trainer takes of it") {
     LoadedConfig loaded;
     loaded.config = bundle.config;
     PlanFacts facts = facts_of(bundle, loaded, 1, 4);
-    facts.on_gpus = true;
+    facts.on_gpus = true;  // communication overlaps there
     const auto request = plan_request(loaded.config, bundle.model, facts).value();
     const std::int64_t planned = plan_device_memory(request).total();
     const std::int64_t taken = troupe::tests::fake_cuda_allocated_bytes(0);
