@@ -32,31 +32,60 @@ struct Types {
   DType state, compute, reduce;
 };
 
-// Each strategy with each order once, with types and a way between the ranks that go round.
+// Each strategy at each world size twice; orders, types and the way between the ranks go round.
 TEST_CASE("an engine on GPUs gives the CPU's bits under every strategy") {
   constexpr Types kTypes[] = {{DType::kF32, DType::kF32, DType::kF32},
                               {DType::kF32, DType::kBF16, DType::kBF16},
                               {DType::kBF16, DType::kBF16, DType::kF32},
                               {DType::kF32, DType::kBF16, DType::kF32},
                               {DType::kBF16, DType::kBF16, DType::kBF16}};
+  constexpr ReductionOrder kOrders[] = {ReductionOrder::kStrategy,
+                                        ReductionOrder::kAcrossWorldSizes, ReductionOrder::kOff};
   std::size_t round = 0;
   for (const int world : {1, 2, 4}) {
     for (const auto& [strategy, mesh] : strategies(world)) {
-      for (const ReductionOrder order :
-           {ReductionOrder::kStrategy, ReductionOrder::kAcrossWorldSizes, ReductionOrder::kOff}) {
+      for (int again = 0; again < 2; ++again) {
         const Types types = kTypes[round % std::size(kTypes)];
         check_like_the_cpu({.strategy = strategy,
                             .mesh = mesh,
                             .micro_batches = 2 * world,
-                            .order = order,
+                            .order = kOrders[round % std::size(kOrders)],
                             .state = types.state,
                             .compute = types.compute,
                             .reduce = types.reduce,
                             .overlaps = true,
-                            .steps = 2},
-                           std::span(kPlaces).subspan(round % 2, 1));
+                            .steps = again == 0 ? 2 : 1},
+                           std::span(kPlaces).subspan(round / 2 % 2, 1));
         ++round;
       }
+    }
+  }
+}
+
+TEST_CASE("replicated shard groups on GPUs sum bf16 gradients as on the CPU") {
+  for (const ReductionOrder order : {ReductionOrder::kStrategy, ReductionOrder::kOff})
+    check_like_the_cpu({.strategy = Strategy::kHybridShardZero2,
+                        .mesh = {.dp_replicate = 2, .dp_shard = 2},
+                        .micro_batches = 4,
+                        .order = order,
+                        .reduce = DType::kBF16,
+                        .steps = 1},
+                       kPlaces);
+}
+
+TEST_CASE("the host never touches an engine's memory on a GPU") {
+  for (const int world : {1, 2}) {
+    for (const ReductionOrder order :
+         {ReductionOrder::kStrategy, ReductionOrder::kAcrossWorldSizes}) {
+      check_like_the_cpu({.strategy = Strategy::kZero2,
+                          .mesh = Mesh{.dp_shard = world},
+                          .micro_batches = 2 * world,
+                          .order = order,
+                          .compute = DType::kBF16,
+                          .reduce = DType::kBF16,
+                          .steps = 1,
+                          .guarded = true},
+                         std::span(kPlaces).first(1));
     }
   }
 }
@@ -64,7 +93,7 @@ TEST_CASE("an engine on GPUs gives the CPU's bits under every strategy") {
 TEST_CASE("on GPUs gathers come after what reads their places, and before what reads them") {
   for (const Strategy strategy : {Strategy::kZero3, Strategy::kShardGradOp, Strategy::kZero1}) {
     for (const GatherLimits& limits :
-         {GatherLimits{}, GatherLimits{.max_live = 1, .prefetch = 0},
+         {GatherLimits{.max_live = 1, .prefetch = 0},
           GatherLimits{.max_live = 200'000, .prefetch = 100'000},
           GatherLimits{.max_reuse_distance = 100'000, .persistence_threshold = 40'000}}) {
       check_like_the_cpu({.strategy = strategy,
@@ -149,6 +178,37 @@ TEST_CASE("what fails on a GPU between collectives ends the step on all ranks") 
     CHECK(says(outcomes[1].status, "GPU 1"));
     CHECK(outcomes[1].afterwards.message() == outcomes[1].status.message());
   }
+}
+
+TEST_CASE("an engine's memory on a GPU that is too small is refused, and none is needed beyond") {
+  troupe::tests::fake_cuda_reset();
+  {
+    const auto gpu =
+        CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), 0, MapEnvironment())
+            .value();
+    CudaStream compute = CudaStream::create(gpu).value();
+    const auto host = collective::make_cpu_communicator({.rank = 0, .world_size = 1}, {}).value();
+    const auto communicator =
+        make_staged_communicator(
+            {.library = gpu->library(), .context = gpu->context(), .host = host.get()})
+            .value();
+    const DeviceMemory memory =
+        DeviceMemory::allocate(gpu, 1 << 16, "a stretch", MemoryPurpose::kOther).value();
+    CudaEngineDevice device({.device = gpu,
+                             .communicator = communicator.get(),
+                             .compute = &compute,
+                             .memory = memory.bytes()});
+    const WorkingBytes fits{.sent = 1 << 15, .own = 1 << 15};
+    WorkingMemory made = device.make_memory(fits, false).value();
+    CHECK(made.take_sent(1 << 15).data() == memory.data());
+    CHECK(made.take_own(1 << 15).data() == memory.data() + (1 << 15));
+    CHECK_FALSE(made.segment().valid());
+    const auto refused = device.make_memory({.sent = 1 << 15, .own = (1 << 15) + 64}, false);
+    CHECK(refused.status().code() == Code::kFailedPrecondition);
+    CHECK(says(refused.status(), "65536 bytes are given"));
+    CHECK(says(refused.status(), "need 65600 (engine_bytes)"));
+  }
+  CHECK(troupe::tests::fake_cuda_left().empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -35,6 +36,7 @@
 #include "train/model/model.h"
 #include "train/sharding/cpu_engine_device.h"
 #include "train/sharding/cuda_engine_device.h"
+#include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/engine.h"
 #include "train/tensor/convert.h"
 
@@ -48,6 +50,22 @@ inline ModelConfig small_model(bool tied) {
       "vocab_size": 512, "tie_word_embeddings": )" +
                            std::string(tied ? "true}" : "false}");
   return ModelConfig::parse(text, "config.json").value();
+}
+
+// By unit; made once, as every rank of every training begins with them.
+inline const std::vector<std::vector<float>>& initial_units(bool tied) {
+  const auto make = [](bool is_tied) {
+    const ParameterLayout layout(small_model(is_tied));
+    std::vector<std::vector<float>> units;
+    for (const UnitInfo& info : layout.units()) {
+      const int unit = static_cast<int>(units.size());
+      initialize_unit(layout, unit, 0.1, 5,
+                      units.emplace_back(static_cast<std::size_t>(info.elements)));
+    }
+    return units;
+  };
+  static const auto with_ties = make(true), without = make(false);
+  return tied ? with_ties : without;
 }
 
 // Where ranks compute, and how they talk to each other.
@@ -73,6 +91,7 @@ struct Setting {
   bool spoilt = false;  // places of gradients hold NaN before a micro-batch begins them
   bool late = false;    // a GPU's arithmetic comes long after it was enqueued
   Place place = Place::kCpu;
+  bool guarded = false;  // a GPU's memory is none of the host's
   // Called by a rank when it has the gradient of a unit in the last turn of the first step.
   std::function<void(int rank, int unit, EngineDevice& device)> strike;
   // Where ranks that fail wait for each other before they go: what one of them hears of another's
@@ -99,6 +118,8 @@ class RankSide {
   virtual std::span<std::byte> make_state(std::size_t bytes) = 0;
   virtual const memory::Segment* segment() const { return nullptr; }
   virtual std::span<std::byte> make_activations(std::size_t bytes) = 0;
+  virtual std::unique_ptr<OptimizerDevice> make_updates(const RankLayout& layout,
+                                                        const StateBuffers& buffers) = 0;
   // Collective. bytes: engine_bytes().
   virtual EngineDevice& form(collective::Communicator& host, std::int64_t bytes) = 0;
   // The good end. Collective.
@@ -120,6 +141,15 @@ class CpuSide final : public RankSide {
   std::span<std::byte> make_activations(std::size_t bytes) override {
     activations_.reset(allocate_huge(bytes));
     return {activations_.get(), bytes};
+  }
+  std::unique_ptr<OptimizerDevice> make_updates(const RankLayout& layout,
+                                                const StateBuffers& buffers) override {
+    return make_cpu_optimizer_device(
+        OptimizerShard::of(layout, buffers),
+        [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
+          arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
+        },
+        nullptr);
   }
   EngineDevice& form(collective::Communicator& host, std::int64_t) override {
     return device_.emplace(host, *operators_);
@@ -152,12 +182,26 @@ class FakeGpuSide final : public RankSide {
   }
   Operators& operators() override { return *operators_; }
   std::span<std::byte> make_state(std::size_t bytes) override {
-    const auto state = take(bytes);
+    const auto state = take(static_cast<std::int64_t>(bytes));
     operators_->zero(reinterpret_cast<float*>(state.data()),
                      static_cast<std::int64_t>(bytes / sizeof(float)));
     return state;
   }
-  std::span<std::byte> make_activations(std::size_t bytes) override { return take(bytes); }
+  std::span<std::byte> make_activations(std::size_t bytes) override {
+    return take(static_cast<std::int64_t>(bytes));
+  }
+  // Under a log over NCCL, without one over the host.
+  std::unique_ptr<OptimizerDevice> make_updates(const RankLayout& layout,
+                                                const StateBuffers& buffers) override {
+    const std::int64_t log =
+        place_ == Place::kNccl ? CudaOptimizerDevice::log_bytes(layout, buffers.state) : 0;
+    auto updates =
+        CudaOptimizerDevice::create(stream_, OptimizerShard::of(layout, buffers), take(log),
+                                    take(CudaOptimizerDevice::scratch_bytes(layout)))
+            .value();
+    REQUIRE(updates->forget_updates().ok());
+    return updates;
+  }
   EngineDevice& form(collective::Communicator& host, std::int64_t bytes) override {
     const auto library = device_->library();
     // Small buffers: everything goes in several pieces.
@@ -180,13 +224,12 @@ class FakeGpuSide final : public RankSide {
                           .value();
     }
     // The NCCL ranks give their engines memory, the others let them allocate it.
-    return engine_device_.emplace(CudaEngineDeviceOptions{
-        .device = device_,
-        .communicator = communicator_.get(),
-        .compute = &stream_,
-        .memory = place_ == Place::kNccl && bytes > 0 ? take(static_cast<std::size_t>(bytes))
-                                                      : std::span<std::byte>(),
-        .limit = std::chrono::seconds(30)});
+    return engine_device_.emplace(
+        CudaEngineDeviceOptions{.device = device_,
+                                .communicator = communicator_.get(),
+                                .compute = &stream_,
+                                .memory = take(place_ == Place::kNccl ? bytes : 0),
+                                .limit = std::chrono::seconds(30)});
   }
   Status end() override { return communicator_->end(Deadline::after(std::chrono::seconds(30))); }
   void spoil(std::span<float> values) override {
@@ -202,11 +245,11 @@ class FakeGpuSide final : public RankSide {
   }
 
  private:
-  std::span<std::byte> take(std::size_t bytes) {
-    memory_.push_back(DeviceMemory::allocate(device_, static_cast<std::int64_t>(bytes),
-                                             "a rank's memory", MemoryPurpose::kOther)
-                          .value());
-    return memory_.back().bytes().first(bytes);
+  std::span<std::byte> take(std::int64_t bytes) {
+    if (bytes == 0) return {};
+    memory_.push_back(
+        DeviceMemory::allocate(device_, bytes, "a rank's memory", MemoryPurpose::kOther).value());
+    return memory_.back().bytes().first(static_cast<std::size_t>(bytes));
   }
 
   const Place place_;
@@ -299,8 +342,8 @@ class Rank {
       SystemClock clock;
       const EngineOptions options = engine_options();
       EngineDevice& device = side_->form(host, engine_bytes(layout_, options));
-      const StateBuffers buffers = buffers_over(regions_, side_->segment());
-      const auto updates = updates_of(buffers);
+      const StateBuffers buffers = state_buffers();
+      const auto updates = side_->make_updates(layout_, buffers);
       auto engine = Engine::make(layout_, options, device, clock, *updates, buffers).value();
       outcome.status = run(*engine, device, outcome);
       if (!outcome.status.ok()) {
@@ -325,8 +368,7 @@ class Rank {
     return static_cast<std::size_t>(layout_.elements(region));
   }
   void initialize(int unit) {
-    std::vector<float> whole(static_cast<std::size_t>(layout_.unit_elements(unit)));
-    initialize_unit(model_->layout(), unit, 0.1, 5, whole);
+    const std::vector<float>& whole = initial_units(setting_.tied)[static_cast<std::size_t>(unit)];
     const ElementRange held = layout_.sharded(Region::kParameters)
                                   ? layout_.owned(unit)
                                   : ElementRange{0, layout_.unit_elements(unit)};
@@ -357,24 +399,14 @@ class Rank {
     options.compute.limits.reshard_after_forward = layout_.row().reshards_after_forward;
     return options;
   }
-  using Regions = std::array<std::span<std::byte>, 4>;
-  StateBuffers buffers_over(const Regions& regions, const memory::Segment* segment) const {
+  StateBuffers state_buffers() const {
     return {.state = setting_.state,
-            .parameters = regions[0],
-            .gradients = {reinterpret_cast<float*>(regions[1].data()),
-                          regions[1].size() / sizeof(float)},
-            .exp_avg = regions[2],
-            .exp_avg_sq = regions[3],
-            .segment = segment};
-  }
-  // By the host, over its own memory: on a GPU the engine's is not asked.
-  std::unique_ptr<OptimizerDevice> updates_of(const StateBuffers& buffers) const {
-    return make_cpu_optimizer_device(
-        OptimizerShard::of(layout_, buffers),
-        [](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
-          for (std::int64_t i = 0; i < count; ++i) fn(i, 0);
-        },
-        nullptr);
+            .parameters = regions_[0],
+            .gradients = {reinterpret_cast<float*>(regions_[1].data()),
+                          regions_[1].size() / sizeof(float)},
+            .exp_avg = regions_[2],
+            .exp_avg_sq = regions_[3],
+            .segment = side_->segment()};
   }
 
   Status run(Engine& engine, EngineDevice& device, Outcome& outcome) {
@@ -385,7 +417,9 @@ class Rank {
       for (std::int64_t turn = 0; turn < engine.reducer().turns(); ++turn)
         TROUPE_RETURN_IF_ERROR(one_turn(engine, device, step, turn));
       TROUPE_RETURN_IF_ERROR(engine.finish_gradients());
-      TROUPE_RETURN_IF_ERROR(update(engine, step, outcome));
+      outcome.norm = TROUPE_TRY(engine.optimizer().norm()).norm;
+      const AdamWStep adamw{.learning_rate = 1e-2, .weight_decay = 0.1, .step = step};
+      TROUPE_RETURN_IF_ERROR(engine.optimizer().update(adamw, step));
       engine.units().take_communication_seconds();
       TROUPE_RETURN_IF_ERROR(engine.parameters_changed(true));
       check_waited(engine.units().take_communication_seconds());
@@ -420,30 +454,6 @@ class Rank {
     CHECK(seconds.forward >= 0);
     CHECK(seconds.backward >= 0);
     return {};
-  }
-
-  // The engine's optimizer works on memory of the host: on a GPU, one over copies does.
-  Status update(Engine& engine, std::int64_t step, Outcome& outcome) {
-    const AdamWStep adamw{.learning_rate = 1e-2, .weight_decay = 0.1, .step = step};
-    if (setting_.place == Place::kCpu) {
-      outcome.norm = TROUPE_TRY(engine.optimizer().norm()).norm;
-      return engine.optimizer().update(adamw, step);
-    }
-    std::array<std::vector<std::byte>, 4> copies;
-    Regions regions;
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      copies[i].resize(regions_[i].size());
-      regions[i] = copies[i];
-      side_->operators().download(regions_[i].data(), copies[i].data(), copies[i].size());
-    }
-    TROUPE_RETURN_IF_ERROR(side_->operators().failure());
-    const auto updates = updates_of(buffers_over(regions, nullptr));
-    ShardedOptimizer optimizer(layout_, engine.communicators(), *updates);
-    outcome.norm = TROUPE_TRY(optimizer.norm()).norm;
-    TROUPE_RETURN_IF_ERROR(optimizer.update(adamw, step));
-    for (const std::size_t i : {0, 2, 3})
-      side_->operators().upload(copies[i].data(), regions_[i].data(), copies[i].size());
-    return side_->operators().failure();
   }
 
   void check_waited(double seconds) const {
@@ -488,7 +498,7 @@ class Rank {
   std::unique_ptr<Model> model_;
   RankLayout layout_;
   std::unique_ptr<Activations> activations_;
-  Regions regions_;  // parameters, gradients, the two moments
+  std::array<std::span<std::byte>, 4> regions_;  // parameters, gradients, the two moments
 };
 
 // Of all ranks.
@@ -497,7 +507,8 @@ inline std::vector<Outcome> train_ranks(const Setting& setting) {
   std::vector<int> nodes(world, 0);
   if (setting.apart) std::iota(nodes.begin(), nodes.end(), 0);
   if (setting.place != Place::kCpu)
-    troupe::tests::fake_cuda_reset({.devices = setting.mesh.size()});
+    troupe::tests::fake_cuda_reset(
+        {.devices = setting.mesh.size(), .guards_memory = setting.guarded});
   auto links = collective::make_local_links(nodes).value();
   std::vector<Outcome> outcomes(world);
   std::vector<std::thread> threads;

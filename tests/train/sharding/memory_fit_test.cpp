@@ -73,6 +73,7 @@ TEST_CASE("a GPU's memory is asked for where it is known, the host's for what st
   CHECK(check_fits(run, memory).ok());
   memory.device_bytes = device.total();
   CHECK(check_fits(run, memory).ok());
+  memory = memory_of(2 * node_bytes(run));
   memory.device_bytes = device.total() - 1;
   const Status refused = check_fits(run, memory);
   CHECK(refused.code() == Code::kOutOfMemory);

@@ -1,6 +1,7 @@
 #include "tests/train/cuda/fake/fake_cuda.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -193,9 +194,27 @@ std::int64_t State::allocated(int device) {
   return found == allocated_.end() ? 0 : *found->second;
 }
 
+void State::protect(bool open) {
+  for (const auto& [begin, range] : ranges_)
+    if (!range.pinned)
+      ::mprotect(reinterpret_cast<void*>(begin), static_cast<std::size_t>(range.bytes),
+                 open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void State::begin_work() {
+  std::lock_guard lock(mutex_);
+  if (options_.guards_memory && working_++ == 0) protect(true);
+}
+
+void State::end_work() {
+  std::lock_guard lock(mutex_);
+  if (options_.guards_memory && --working_ == 0) protect(false);
+}
+
 void State::add_range(void* begin, Range range) {
   std::lock_guard lock(mutex_);
   ranges_[reinterpret_cast<std::uintptr_t>(begin)] = std::move(range);
+  if (options_.guards_memory && working_ == 0) protect(false);
 }
 
 bool State::remove_range(void* begin) {

@@ -24,6 +24,9 @@ struct FakeCudaOptions {
   std::int64_t memory_bytes = std::int64_t{1} << 30;  // of each device
   std::int64_t granularity_bytes = 1 << 16;
   bool can_export_memory = true;
+  // The host cannot touch the device's memory while no stream works: it dies of SIGSEGV, as it
+  // would with a real GPU. (Slow: not for every test.)
+  bool guards_memory = false;
   int cublaslt_version = 130100;  // what products' algorithms belong to
 
   // Communicators.

@@ -159,6 +159,7 @@ int adamw_transacted(TroupeCudaStream* stream, const TroupeCudaUpdate* given) {
       .needs(u.marks, u.chunks, TROUPE_CUDA_I64, "marks")
       .needs(u.undo, slots * slot_bytes, TROUPE_CUDA_U8, "undo");
   // Tables come to the device before an update is enqueued.
+  const OpenMemory open;
   for (std::int64_t i = 0; launch.ok() && i < u.range_count; ++i) {
     const TroupeCudaUpdateRange& range = u.ranges[i];
     const std::int64_t end = i + 1 < u.range_count ? u.ranges[i + 1].first_chunk : u.chunks;

@@ -97,6 +97,9 @@ class State {
   // Null where the device has no more room.
   std::shared_ptr<void> charge(int device, std::int64_t bytes);
   std::int64_t allocated(int device);
+  // See OpenMemory: opens what guards_memory keeps shut.
+  void begin_work();
+  void end_work();
   void add_range(void* begin, Range range);
   bool remove_range(void* begin);
   // Whether [at, at + bytes) lies within memory of the device or pinned memory.
@@ -107,6 +110,8 @@ class State {
 
  private:
   const Range* find(const void* at, std::int64_t bytes);
+  // Under the lock: of all ranges of the device's.
+  void protect(bool open);
 
   std::mutex mutex_;
   FakeCudaOptions options_;
@@ -118,9 +123,20 @@ class State {
   std::int64_t update_moments_ = 0;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
+  int working_ = 0;  // streams, where memory is guarded
 };
 
 State& state();
+
+// As long as it lives, guarded memory is open: around a stream's work, or what the fake itself
+// reads.
+class OpenMemory {
+ public:
+  OpenMemory() { state().begin_work(); }
+  ~OpenMemory() { state().end_work(); }
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+};
 
 // Until all streams of the context are idle.
 void wait_for_streams(TroupeCudaContext* context);

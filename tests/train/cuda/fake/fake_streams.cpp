@@ -47,7 +47,10 @@ void TroupeCudaStream::run() {
     work_.pop_front();
     running_ = true;
     lock.unlock();
-    work();
+    {
+      const troupe::tests::fake::OpenMemory open;
+      work();
+    }
     lock.lock();
     running_ = false;
     if (work_.empty()) changed_.notify_all();
