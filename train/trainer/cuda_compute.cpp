@@ -36,10 +36,13 @@ Result<std::unique_ptr<ComputeDevice>> CudaCompute::open(const ComputeChoice& ch
 Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task) {
   stream_ = TROUPE_TRY(CudaStream::create(device_));
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
+  ActivationOptions activations = task.activations;
+  if (activations.compute == DType::kBF16 && device_->info().has_bf16 != 0)
+    activations.type = DType::kBF16;
   const auto activation_bytes =
-      static_cast<std::int64_t>(Activations::bytes_needed(task.model, task.activations));
+      static_cast<std::int64_t>(Activations::bytes_needed(task.model, activations));
   const std::int64_t scratch_bytes = TROUPE_TRY(device_scratch_bytes(
-      device_->library(), task.model, task.activations, algorithms_->workspace_bytes()));
+      device_->library(), task.model, activations, algorithms_->workspace_bytes()));
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
   plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes);
@@ -47,7 +50,7 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, memory_->part(kScratch),
                                                 {.tf32 = choice.tf32}));
   access_.emplace(*operators_);
-  activations_ = std::make_unique<Activations>(task.model, task.activations, *operators_,
+  activations_ = std::make_unique<Activations>(task.model, activations, *operators_,
                                                memory_->part(kActivations));
   return operators_->failure();
 }

@@ -36,9 +36,9 @@ GemmProbe probe_of(const ModelConfig& config, std::int64_t rows, std::int64_t wi
 std::int64_t widest(const GemmProbe& probe) { return std::max(probe.hidden, probe.inner); }
 
 struct Operands {
-  const float* a;
+  ConstElements a;
   const void* b;
-  float* c;
+  Elements c;
 };
 
 // Seconds of the fastest of a few runs, after one that warms caches and threads.
@@ -48,7 +48,8 @@ double best_seconds(Operators& operators, const Clock& clock, const Shape& shape
   const Gemm gemm{.m = shape.m,
                   .n = shape.n,
                   .k = shape.k,
-                  .a = operands.a,
+                  .a = operands.a.data,
+                  .a_type = operands.a.type,
                   .a_stride = shape.k,
                   .b = operands.b,
                   .b_type = arithmetic == Arithmetic::kBf16 ? DType::kBF16 : DType::kF32,
@@ -130,7 +131,10 @@ double measure_gemm_rate(Operators& operators, const Clock& clock, const GemmPro
   const std::int64_t width = widest(probe);
   auto* floats = reinterpret_cast<float*>(memory.data());
   fill(operators, memory);
-  const Operands operands{floats, floats + 2 * probe.rows * width, floats + probe.rows * width};
+  const bool narrow = arithmetic == Arithmetic::kBf16 && operators.stores_bf16();
+  const DType type = narrow ? DType::kBF16 : DType::kF32;  // of activations
+  const Operands operands{
+      {floats, type}, floats + 2 * probe.rows * width, {floats + probe.rows * width, type}};
   return best_rate(operators, clock, probe, arithmetic, operands, settle);
 }
 

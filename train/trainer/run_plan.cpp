@@ -64,6 +64,9 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
                          .training = true,
                          .recompute = recompute_of(config),
                          .compute = engine.compute.compute};
+  // As CudaCompute keeps them.
+  if (facts.on_gpus && engine.compute.compute == DType::kBF16)
+    request.activations.type = DType::kBF16;
   if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
   request.ragged = facts.ragged;
   request.threads = facts.threads;

@@ -55,7 +55,7 @@ TEST_CASE("runs on GPUs give the bits of the CPU") {
   }
 }
 
-TEST_CASE("in bf16 the strategies agree on GPUs, and the CPU but for attention's rounding") {
+TEST_CASE("in bf16 the strategies agree on GPUs, and the CPU but for activations' rounding") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("cpu"), strategy("zero3", 2, 0, true));
   const TestDevices devices(2);
@@ -66,7 +66,7 @@ TEST_CASE("in bf16 the strategies agree on GPUs, and the CPU but for attention's
   const auto got = steps(dir.file("zero3"));
   REQUIRE(got.size() == expected.size());
   for (std::size_t i = 0; i < got.size(); ++i)
-    CHECK(got[i].loss == doctest::Approx(expected[i].loss).epsilon(1e-3));
+    CHECK(got[i].loss == doctest::Approx(expected[i].loss).epsilon(1e-2));
 }
 
 TEST_CASE("ranks that share a GPU, whose collectives go over the host") {

@@ -36,6 +36,10 @@ TEST_CASE("kernels add, convert, and gather rows") {
     for (std::size_t row = 0; row < ids.size(); ++row)
       for (std::size_t c = 0; c < kWidth; ++c)
         CHECK(rows[row * kWidth + c] == a[static_cast<std::size_t>(ids[row]) * kWidth + c]);
+    std::vector<T> same(rows.size());
+    run_each(cuda::EmbeddingForward<T, T, N>{ids.data(), x.data(), same.data(), kWidth},
+             4 * kWidth / N);
+    CHECK(widened(same) == rows);
   });
 }
 
