@@ -8,6 +8,8 @@ std::vector<Check> all_checks() {
   // Before anything opens a context: it must show that none is needed to hold memory.
   add_export_check(checks);
   add_copy_checks(checks);
+  add_program_checks(checks);
+  add_program_rate_checks(checks);
   add_product_rate_checks(checks);
   add_product_checks(checks);
   add_operator_checks(checks);
