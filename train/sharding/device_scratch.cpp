@@ -43,7 +43,12 @@ std::shared_ptr<const CudaLibrary> sizes_alone() {
   static const TroupeCudaTable table = [] {
     TroupeCudaTable made{};
     made.row_sum_scratch_bytes = cuda::row_sum_scratch_size;
-    made.attention_scratch_bytes = cuda::attention_scratch_size;
+    made.attention_scratch_bytes = [](const TroupeCudaAttention* s) {
+      return cuda::attention_scratch_size(s->batch * s->query_heads * s->query_length);
+    };
+    // Where cuDNN is missing, less is taken than its attention wants.
+    made.fused_attention_available = [] { return static_cast<int>(TROUPE_CUDA_OK); };
+    made.error_text = [] { return ""; };
     made.embedding_scratch_bytes = cuda::embedding_scratch_size;
     return made;
   }();

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "train/cuda/device/table.h"
 #include "train/cuda/kernels/column_sums.h"
 #include "train/cuda/kernels/embedding_backward.h"
 
@@ -14,9 +13,9 @@ inline std::int64_t row_sum_scratch_size(std::int64_t rows, std::int64_t width) 
   return row_parts(rows, width).count * width * static_cast<std::int64_t>(sizeof(float));
 }
 
-inline std::int64_t attention_scratch_size(const TroupeCudaAttention* shape) {
-  return shape->batch * shape->query_heads * shape->query_length *
-         static_cast<std::int64_t>(sizeof(float));
+// rows: of the queries, all heads'.
+inline std::int64_t attention_scratch_size(std::int64_t rows) {
+  return rows * static_cast<std::int64_t>(sizeof(float));
 }
 
 inline std::int64_t embedding_scratch_size(std::int64_t rows) {
