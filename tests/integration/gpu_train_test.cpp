@@ -25,10 +25,11 @@ std::map<std::string, std::string> gpu_environment() {
 // A head that is a node with GPUs, too.
 class GpuCluster {
  public:
-  GpuCluster(const TinyRun& tiny, int gpus)
+  GpuCluster(const TinyRun& tiny, int gpus,
+             const std::map<std::string, std::string>& environment = gpu_environment())
       : head_({troupe_program(), "head", "--with-worker", "--num-gpus", std::to_string(gpus),
                "--num-cpus", "4", "--address", "127.0.0.1", "--json", "--no-metrics"},
-              tiny.options(gpu_environment())) {
+              tiny.options(environment)) {
     REQUIRE(head_.wait_for_output("\"port\":", seconds(20)));
     const std::string& text = head_.output();
     port_ = std::atoi(text.c_str() + text.find("\"port\":") + 7);
@@ -81,6 +82,28 @@ TEST_CASE("auto takes GPUs that are there; a trainer killed from outside goes on
   CHECK_MESSAGE(run.wait(seconds(60)) == 0, run.output());
   CHECK(run.output().find("a GPU and 1 thread each") != std::string::npos);
   CHECK(event_names(tiny.file("gpu")).back() == "recovered");
+}
+
+TEST_CASE("a trainer that loses its GPU says so and ends; the next one loses no step") {
+  const TinyRun tiny;
+  const std::string losing = tiny.file("lose-a-gpu");
+  auto environment = gpu_environment();
+  environment["TROUPE_FAKE_CUDA_LOSE"] = losing;
+  const GpuCluster cluster(tiny, 2, environment);
+  auto arguments = tiny.train_arguments("gpu", {{"max_steps", "60"}, {"troupe.device", "cuda"}});
+  arguments.insert(arguments.end(), {"--address", cluster.address()});
+  BackgroundCommand run(arguments, tiny.options(gpu_environment()));
+  REQUIRE_MESSAGE(run.wait_for_output("step 3/60 ", seconds(30)), run.output());
+  write(losing, "");
+  CHECK_MESSAGE(run.wait(seconds(60)) == 0, run.output());
+  CHECK_FALSE(exists(losing));
+  CHECK_MESSAGE(
+      run.output().find("its device is lost: GPU 0 (Fake GPU of tests)") != std::string::npos,
+      run.output());
+  const auto lines = events(tiny.file("gpu"));
+  REQUIRE_FALSE(lines.empty());
+  CHECK(event_names(tiny.file("gpu")).back() == "recovered");
+  CHECK(json::find_number(lines.back(), "lost_steps") == 0);
 }
 
 TEST_CASE("GPUs that are not there, or too few: one sentence with the way out, or the CPU") {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -86,7 +88,12 @@ State& state() {
 int State::enter(const char* function, int device) {
   static const char* const aborting = std::getenv("TROUPE_FAKE_CUDA_ABORT");
   if (aborting && std::strcmp(aborting, function) == 0) std::abort();
+  // Who takes the file away loses all of its devices.
+  static const char* const losing = std::getenv("TROUPE_FAKE_CUDA_LOSE");
   std::lock_guard lock(mutex_);
+  if (losing && ::unlink(losing) == 0) {
+    for (int lost = 0; lost < options_.devices; ++lost) lost_.insert(lost);
+  }
   const std::int64_t before = calls_[function]++;
   if (lost_.contains(device)) return fail(TROUPE_CUDA_DEVICE_LOST, "the device was lost");
   for (const FakeCudaFault& fault : faults_) {
