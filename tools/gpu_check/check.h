@@ -51,6 +51,7 @@ void add_optimizer_checks(std::vector<Check>& checks);
 void add_bandwidth_checks(std::vector<Check>& checks);
 void add_attention_rate_checks(std::vector<Check>& checks);
 void add_model_checks(std::vector<Check>& checks);
+void add_sharding_checks(std::vector<Check>& checks);
 void add_training_checks(std::vector<Check>& checks);
 
 }  // namespace troupe::tools::gpu
