@@ -42,12 +42,14 @@ std::vector<Check> all_checks();
 // The groups, each appended in its own order.
 void add_device_checks(std::vector<Check>& checks);
 void add_export_check(std::vector<Check>& checks);
+void add_killed_update_check(std::vector<Check>& checks);
 void add_copy_checks(std::vector<Check>& checks);
 void add_product_rate_checks(std::vector<Check>& checks);
 void add_operator_checks(std::vector<Check>& checks);
 void add_product_checks(std::vector<Check>& checks);
 void add_attention_checks(std::vector<Check>& checks);
 void add_optimizer_checks(std::vector<Check>& checks);
+void add_update_checks(std::vector<Check>& checks);
 void add_bandwidth_checks(std::vector<Check>& checks);
 void add_attention_rate_checks(std::vector<Check>& checks);
 void add_model_checks(std::vector<Check>& checks);

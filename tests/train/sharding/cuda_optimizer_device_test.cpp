@@ -7,8 +7,9 @@
 #include <cstring>
 #include <optional>
 
+#include "runtime/base/environment.h"
 #include "runtime/base/random.h"
-#include "tests/train/cuda/device/device_fixture.h"
+#include "tests/train/cuda/fake/fake_cuda.h"
 #include "train/cuda/device/device_arena.h"
 #include "train/cuda/device/host_transfer.h"
 #include "train/sharding/sharded_optimizer.h"
@@ -82,6 +83,10 @@ struct HostState {
   }
 };
 
+bool says(const Status& status, std::string_view words) {
+  return status.message().find(words) != std::string::npos;
+}
+
 // A process of the rank: the device, the rank's memory of it, the optimizer.
 class GpuProcess {
  public:
@@ -97,16 +102,18 @@ class GpuProcess {
 
   // New memory with the host's contents, or what another process left behind a descriptor.
   explicit GpuProcess(const HostState& host, std::optional<int> descriptor = {},
-                      std::int64_t bytes = 0, bool logged = true)
-      : host_(host), stream_(CudaStream::create(fixture_.device).value()) {
-    const auto outlives = DeviceArena::Outlives::kProcess;
-    arena_ = descriptor
-                 ? DeviceArena::import(fixture_.device, plan(host), *descriptor, bytes).value()
-                 : DeviceArena::allocate(fixture_.device, plan(host), outlives).value();
-    scratch_ =
-        DeviceMemory::allocate(fixture_.device, CudaOptimizerDevice::scratch_bytes(host.layout),
-                               "scratch", MemoryPurpose::kWorkspace)
+                      std::int64_t bytes = 0, bool logged = true) {
+    troupe::tests::fake_cuda_reset();
+    device_ =
+        CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), 0, MapEnvironment())
             .value();
+    stream_ = CudaStream::create(device_).value();
+    const auto outlives = DeviceArena::Outlives::kProcess;
+    arena_ = descriptor ? DeviceArena::import(device_, plan(host), *descriptor, bytes).value()
+                        : DeviceArena::allocate(device_, plan(host), outlives).value();
+    scratch_ = DeviceMemory::allocate(device_, CudaOptimizerDevice::scratch_bytes(host.layout),
+                                      "scratch", MemoryPurpose::kWorkspace)
+                   .value();
     const auto gradients = arena_->part_of<float>("gradients").first(host.gradients.size());
     const auto part = [&](int i) { return arena_->part(kNames[i]).first(host.parts[i].size()); };
     transfer_ = std::make_unique<HostTransfer>(HostTransfer::create(*stream_).value());
@@ -138,6 +145,9 @@ class GpuProcess {
   }
   ~GpuProcess() {
     optimizer_.reset(), transfer_.reset(), scratch_.reset(), arena_.reset(), stream_.reset();
+    CHECK(device_.use_count() == 1);
+    device_.reset();
+    CHECK(troupe::tests::fake_cuda_left().empty());
   }
 
   OptimizerDevice& optimizer() { return *optimizer_; }
@@ -156,8 +166,7 @@ class GpuProcess {
 
  private:
   static constexpr const char* kNames[] = {"parameters", "exp_avg", "exp_avg_sq"};
-  const HostState& host_;
-  tests::DeviceFixture fixture_;
+  std::shared_ptr<CudaDevice> device_;
   std::optional<CudaStream> stream_;
   std::optional<DeviceArena> arena_;
   std::optional<DeviceMemory> scratch_;
@@ -237,7 +246,7 @@ TEST_CASE("an update that a killed process left on the GPU is finished by those 
             {.moment = moments * life / 6, .seed = static_cast<std::uint64_t>(life)});
         const Status ended = gpu.optimizer().update(kThird, 9);
         CHECK(ended.code() == Code::kUnavailable);
-        CHECK(tests::says(ended, "the optimizer's update"));
+        CHECK(says(ended, "the optimizer's update"));
         CHECK(gpu.moments.back() == "launched");
       }
       {  // It finishes some of it, and is killed too.
@@ -290,8 +299,8 @@ TEST_CASE("a GPU that fails in an update is told by name") {
   GpuProcess gpu(before);
   troupe::tests::fake_cuda_inject({.function = "adamw_transacted", .text = "no more of it"});
   const Status refused = gpu.optimizer().update(kThird, 9);
-  CHECK(tests::says(refused, "GPU 0"));
-  CHECK(tests::says(refused, "no more of it"));
+  CHECK(says(refused, "GPU 0"));
+  CHECK(says(refused, "no more of it"));
   troupe::tests::fake_cuda_lose_device(0);
   CHECK_FALSE(gpu.optimizer().tile_sums().ok());
   CHECK_FALSE(gpu.optimizer().forget_updates().ok());

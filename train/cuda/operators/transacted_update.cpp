@@ -11,15 +11,16 @@ constexpr std::int64_t kLogAlignBytes = 256;
 
 // Blocks that update at a time. Each has two slots, which it uses in turns: while it changes one
 // chunk it saves the next. They are there to stay in the L2 cache, so that the log costs little of
-// the memory's rate. What an H200 (132 multiprocessors, 50 MB of L2) runs of fp32 states, four
-// blocks a multiprocessor, 528 blocks, has 528 · 2 · 12 KiB = 12.4 MiB of slots. Until a line of
-// them is written again, two chunks of every block have passed: 28 bytes an element and chunk (12
-// of a slot, 12 of the state, 4 of the gradient), 30 MB in all. The 17 MB of state and gradients
-// are loaded and stored as what is to be evicted first; what is left fits even the half of the
-// cache that is near a multiprocessor. bf16 states have half of the bytes and more blocks. The
-// numbers here are for the widest GPUs that there are (160 multiprocessors), and constant, so that
-// a plan knows them without a device: 15 MiB either way.
-std::int64_t writers_of(DType state) { return state == DType::kBF16 ? 1280 : 640; }
+// the memory's rate. An H200 (132 multiprocessors, 50 MB of L2) runs four blocks a multiprocessor
+// over fp32 states (kUpdateBlocks of ../library/optimizer.cu): 528 blocks, 528 · 2 · 12 KiB = 12.4
+// MiB of slots. Until a line of them is written again, two chunks of every block have passed: 28
+// bytes an element (12 of a slot, 12 of the state, 4 of the gradient), 30 MB in all. The 17 MB of
+// state and gradients are loaded and stored as what is to be evicted first; what is left fits even
+// the half of the cache that is near a multiprocessor. bf16 states have half of the bytes and five
+// blocks: 7.7 MiB. The numbers here are constant, so that a plan knows them without a device: for
+// 160 multiprocessors, which is more than any GPU has now; on a wider one fewer blocks run than
+// could. 15 MiB for fp32, 9.4 for bf16.
+std::int64_t writers_of(DType state) { return state == DType::kBF16 ? 800 : 640; }
 
 std::int64_t slots_of(DType state) { return writers_of(state) * TROUPE_CUDA_UNDO_SLOTS_PER_WRITER; }
 

@@ -51,8 +51,6 @@ class Launch {
   Launch& scratch(void* at, std::int64_t bytes);
   // What must be said of the arguments.
   Launch& requires_that(bool condition, const char* what);
-  // Whether nothing was found wrong so far.
-  bool ok() const { return code_ == 0; }
   int run(std::function<void(train::Operators&)> work);
 
  private:

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "runtime/base/check.h"
 #include "runtime/collective/reduce_tree.h"
 #include "tests/train/cuda/fake/ended_update.h"
 #include "tests/train/cuda/fake/fake_launch.h"
@@ -133,6 +134,25 @@ void run_transacted(const TroupeCudaUpdate& update, int device,
   }
 }
 
+// What only the device may read: an address that is not its own ends the program, as it would end a
+// GPU's context.
+void check_ranges(const TroupeCudaUpdate& u) {
+  const std::int64_t element = type_bytes(u.adamw.state_type);
+  for (std::int64_t i = 0; i < u.range_count; ++i) {
+    const TroupeCudaUpdateRange& range = u.ranges[i];
+    const std::int64_t end = i + 1 < u.range_count ? u.ranges[i + 1].first_chunk : u.chunks;
+    const std::int64_t count = (end - range.first_chunk) * TROUPE_CUDA_CHUNK_ELEMENTS;
+    const auto there = [&](const void* base, std::int64_t offset, std::int64_t bytes) {
+      return state().known(static_cast<const std::byte*>(base) + offset * bytes, count * bytes);
+    };
+    TROUPE_CHECK(count > 0 && there(u.parameters, range.parameters, element) &&
+                     there(u.gradients, range.gradients, 4) &&
+                     there(u.first_moments, range.moments, element) &&
+                     there(u.second_moments, range.moments, element),
+                 "adamw_transacted: range {} is no memory of the device", i);
+  }
+}
+
 int adamw_transacted(TroupeCudaStream* stream, const TroupeCudaUpdate* given) {
   const TroupeCudaUpdate u = *given;
   const int type = u.adamw.state_type;
@@ -158,23 +178,9 @@ int adamw_transacted(TroupeCudaStream* stream, const TroupeCudaUpdate* given) {
              "decays")
       .needs(u.marks, u.chunks, TROUPE_CUDA_I64, "marks")
       .needs(u.undo, slots * slot_bytes, TROUPE_CUDA_U8, "undo");
-  // Tables come to the device before an update is enqueued.
-  const OpenMemory open;
-  for (std::int64_t i = 0; launch.ok() && i < u.range_count; ++i) {
-    const TroupeCudaUpdateRange& range = u.ranges[i];
-    const std::int64_t end = i + 1 < u.range_count ? u.ranges[i + 1].first_chunk : u.chunks;
-    const std::int64_t count = (end - range.first_chunk) * TROUPE_CUDA_CHUNK_ELEMENTS;
-    const auto part = [&](void* base, std::int64_t offset) {
-      return static_cast<std::byte*>(base) + offset * type_bytes(type);
-    };
-    launch.requires_that(count > 0, "ranges that are not in the chunks' order")
-        .needs(part(u.parameters, range.parameters), count, type, "parameters")
-        .floats(u.gradients + range.gradients, count, "gradients")
-        .needs(part(u.first_moments, range.moments), count, type, "first moments")
-        .needs(part(u.second_moments, range.moments), count, type, "second moments");
-  }
   return launch.run(
       [u, type, device = stream->context->device, end = state().take_update_end()](Operators&) {
+        check_ranges(u);
         if (type == TROUPE_CUDA_BF16)
           run_transacted<cuda::Bf16>(u, device, end);
         else
