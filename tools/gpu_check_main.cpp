@@ -15,6 +15,7 @@
 #include "runtime/base/environment.h"
 #include "tools/gpu_check/export_check.h"
 #include "tools/gpu_check/runner.h"
+#include "tools/gpu_check/update_check.h"
 #include "train/cuda/device/cuda_library.h"
 #include "train/cuda/device/device.h"
 
@@ -79,8 +80,8 @@ int main(int argc, char** argv) {
   RunOptions options;
   options.log_folder = "gpu-check-logs";
   bool listing = false, as_json = false, worker = false;
-  int export_socket = -1;
-  std::int64_t export_bytes = 0;
+  int export_socket = -1, update_socket = -1;
+  std::int64_t child_bytes = 0;
   app.add_flag("--list", listing, "print what would run, and run nothing");
   app.add_option("--only", options.only, "run the checks whose names contain one of these")
       ->delimiter(',');
@@ -101,7 +102,8 @@ int main(int argc, char** argv) {
   // Parts of a run, in processes of their own.
   app.add_flag("--worker", worker)->group("");
   app.add_option("--export-child", export_socket)->group("");
-  app.add_option("--bytes", export_bytes)->group("");
+  app.add_option("--update-child", update_socket)->group("");
+  app.add_option("--bytes", child_bytes)->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
@@ -109,16 +111,17 @@ int main(int argc, char** argv) {
   }
   options.bench.program = this_program();
   if (listing) return list(options.only);
-  if (!worker && export_socket < 0) return run(options, as_json);
+  if (!worker && export_socket < 0 && update_socket < 0) return run(options, as_json);
   auto library = load(options.bench.library_path);
   if (!library.ok()) return fail(library.status());
   // The same library in the processes that it starts.
   if (options.bench.library_path.empty()) options.bench.library_path = (*library)->path();
-  const Status status =
-      worker ? [&] {
-        Bench bench(*library, options.bench);
-        return serve_checks(bench);
-      }()
-             : run_export_child(*library, options.bench.device, export_bytes, export_socket);
+  const int device = options.bench.device;
+  const Status status = [&] {
+    if (export_socket >= 0) return run_export_child(*library, device, child_bytes, export_socket);
+    if (update_socket >= 0) return run_update_child(*library, device, child_bytes, update_socket);
+    Bench bench(*library, options.bench);
+    return serve_checks(bench);
+  }();
   return status.ok() ? 0 : fail(status);
 }

@@ -221,10 +221,11 @@ DetectedGpus detect_gpus(FileSystem& files, const Environment& environment,
                          const Machine& machine) {
   DetectedGpus detected;
   auto by_file = devices_by_file(files);
-  if (!by_file) return detected;
   std::vector<wire::GpuDevice>& devices = detected.gpus.devices;
   const auto use_files = [&](const Status& why) {
     detected.nvml.reset();
+    // NVML's library without a driver: an image that is meant for machines with GPUs.
+    if (!by_file) return;
     devices = std::move(*by_file);
     detected.problems.push_back(
         fmt::format("the GPUs are counted by their device files, and nobody watches their memory "

@@ -50,9 +50,9 @@ struct DetectedGpus {
   std::shared_ptr<Nvml> nvml;         // null: nobody can read them
   std::vector<std::string> problems;  // for people, a sentence each
 };
-// None without /dev/nvidia*; those that NVML lists, or where that does not answer those that have a
-// device file, of which only the number is known. CUDA_VISIBLE_DEVICES limits and orders them
-// (cuda_visible.h).
+// Those that NVML lists, or where that does not answer those that have a device file /dev/nvidiaN
+// (under WSL they have none), of which only the number is known. CUDA_VISIBLE_DEVICES limits and
+// orders them (cuda_visible.h).
 DetectedGpus detect_gpus(FileSystem& files, const Environment& environment, const Machine& machine);
 
 // "CPU", "memory", and "GPU" where there are any.

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kCheckpointEvery = 6;
 constexpr std::uint64_t kGarbage = 0xDEADDEADDEADDEAD;
 
-StepTransaction::Layout layout() {
+UpdateLog::Layout log_layout() {
   return {.chunks = kChunks, .chunk_bytes_max = sizeof(std::uint64_t), .undo_slots = 2};
 }
 
@@ -29,15 +29,15 @@ std::span<std::byte> aligned(std::vector<std::uint64_t>& words) {
 }  // namespace
 
 RankMemory::RankMemory(int ranks)
-    : marks(words_for(layout().marks_bytes())),
-      undo(words_for(layout().undo_bytes())),
+    : marks(words_for(log_layout().marks_bytes())),
+      undo(words_for(log_layout().undo_bytes())),
       chunks(kChunks, kGarbage),
       reduced(kChunks, kGarbage),
       everybody(static_cast<std::size_t>(ranks * kChunks), kGarbage) {}
 
-StepTransaction RankMemory::transaction() {
-  return {state, layout(), aligned(marks), aligned(undo)};
-}
+StepTransaction RankMemory::transaction() { return StepTransaction(state); }
+
+UpdateLog RankMemory::update_log() { return {log_layout(), aligned(marks), aligned(undo)}; }
 
 // --- the actor -----------------------------------------------------------------------------------
 
@@ -58,6 +58,7 @@ void Trainer::on_death() {
   suspended_ = {};
   task_ = {};
   transaction_.reset();
+  update_log_.reset();
   memory_.reset();
 }
 
@@ -260,6 +261,7 @@ Task<bool> Trainer::take_rank() {
   }
   memory_->owner = place().pid;
   transaction_.emplace(memory_->transaction());
+  update_log_.emplace(memory_->update_log());
   co_return true;
 }
 
@@ -360,6 +362,7 @@ Task<bool> Trainer::load() {
   }
   co_await pause(world_.between(0, 2));
   run_.loaded(rank_, step);
+  update_log_->forget();
   transaction_->load(run_.oracle.record(step));
   co_return true;
 }
@@ -447,8 +450,8 @@ void Trainer::moment() {
 void Trainer::update(int slot, int chunk, int other) {
   std::uint64_t& value = memory_->chunks[static_cast<std::size_t>(chunk)];
   const std::span<std::byte> part = std::as_writable_bytes(std::span(&value, 1));
-  transaction_->run(
-      slot, chunk, std::span(&part, 1),
+  update_log_->run(
+      transaction_->committed().step, slot, chunk, std::span(&part, 1),
       [&] {
         const std::uint64_t after =
             updated(value, memory_->reduced[static_cast<std::size_t>(chunk)],
@@ -464,7 +467,7 @@ void Trainer::update(int slot, int chunk, int other) {
 Task<Trainer::Nothing> Trainer::optimizer_phase() {
   doing_ = "updates parameters";
   if (run_.options.mistake != Mistake::kRedoWithoutUndo) {
-    transaction_->restore([this](std::int64_t chunk) {
+    update_log_->restore(transaction_->committed().step, [this](std::int64_t chunk) {
       return std::vector<std::span<std::byte>>{
           std::as_writable_bytes(std::span(&memory_->chunks[static_cast<std::size_t>(chunk)], 1))};
     });
@@ -474,7 +477,7 @@ Task<Trainer::Nothing> Trainer::optimizer_phase() {
   for (;;) {
     std::vector<int> left;
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      if (!transaction_->done(chunk)) left.push_back(chunk);
+      if (!update_log_->done(transaction_->committed().step, chunk)) left.push_back(chunk);
     }
     if (left.empty()) break;
     const int slot = static_cast<int>(world_.random.below(2));

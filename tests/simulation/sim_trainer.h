@@ -7,6 +7,7 @@
 #include "cluster.h"
 #include "run.h"
 #include "task.h"
+#include "train/optimizer/update_log.h"
 #include "train/trainer/run_inputs.h"
 #include "train/transaction/recovery.h"
 
@@ -16,6 +17,7 @@ namespace troupe::simulation {
 struct RankMemory final : Memory {
   explicit RankMemory(int ranks);
   train::StepTransaction transaction();
+  train::UpdateLog update_log();
 
   train::TransactionMemory state{};
   std::vector<std::uint64_t> marks;  // whole lines
@@ -108,6 +110,7 @@ class Trainer final : public Process {
 
   std::shared_ptr<RankMemory> memory_;
   std::optional<train::StepTransaction> transaction_;
+  std::optional<train::UpdateLog> update_log_;
   std::optional<Status> attach_answer_;
   MemoryPtr attached_memory_;
 };

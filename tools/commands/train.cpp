@@ -15,6 +15,7 @@
 #include "tools/commands/train_cluster.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
+#include "train/cuda/device/device.h"
 #include "train/trainer/driver.h"
 
 namespace troupe::tools {
@@ -121,6 +122,12 @@ Status detach(const train::LoadedConfig& loaded, const std::vector<std::string>&
   return {};
 }
 
+// Asks the library that trainers would load.
+Status gpus_usable(const Environment& environment) {
+  const auto library = TROUPE_TRY(train::CudaLibrary::load(environment));
+  return train::list_devices(*library, environment).status();
+}
+
 // Faults that strike from outside, in a thread beside the driver. Null: there are none.
 Result<std::unique_ptr<StrikesBeside>> strikes_of(const train::LoadedConfig& loaded,
                                                   bool embedded) {
@@ -171,6 +178,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   // On a cluster that runs already, trainers are elsewhere.
   if (embedded) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
+    environment.gpus_usable = [&context] { return gpus_usable(context.environment); };
   }
   environment.note = note_of_this_process(context, arguments);
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));

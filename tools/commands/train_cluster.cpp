@@ -33,6 +33,7 @@ Status measure(train::TrainingCluster& cluster) {
   const auto nodes = TROUPE_TRY(cluster.cluster.nodes());
   cluster.node_count = 0;
   cluster.cores_per_node = 0;
+  cluster.gpus = 0;
   cluster.memory.reset();
   // With NNODES each machine gets its share of the ranks, as torchrun deals them out.
   const bool deal_out = !cluster.nodes.empty();
@@ -44,6 +45,7 @@ Status measure(train::TrainingCluster& cluster) {
     const std::int64_t cpus = whole_cpus(node.total);
     cluster.cores_per_node =
         cluster.cores_per_node == 0 ? cpus : std::min(cluster.cores_per_node, cpus);
+    cluster.gpus += scheduler::amount_of(node.total, scheduler::kGpu) / wire::kResourceUnit;
     const std::int64_t memory =
         scheduler::amount_of(node.total, scheduler::kMemory) / wire::kResourceUnit;
     if (memory > 0 && (!cluster.memory || memory < cluster.memory->available_bytes)) {
@@ -113,9 +115,13 @@ Result<train::TrainingCluster> alone(CommandContext& context, const train::Loade
   EmbeddedOptions options = embedded_options(output);
   // More trainers than cores are allowed here, and said.
   options.num_cpus = static_cast<double>(std::max<std::int64_t>(cores, trainers * threads));
-  auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
-  return train::TrainingCluster{
-      .cluster = std::move(cluster), .embedded = true, .node_count = 1, .cores_per_node = cores};
+  train::TrainingCluster result{.cluster = TROUPE_TRY(Cluster::start_embedded(options)),
+                                .embedded = true};
+  TROUPE_RETURN_IF_ERROR(measure(result));
+  result.cores_per_node = cores;
+  // What is available here is checked beforehand.
+  result.memory.reset();
+  return result;
 }
 
 // Node 0 of several: head, worker and driver in one, where the others find it.

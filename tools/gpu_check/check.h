@@ -42,6 +42,7 @@ std::vector<Check> all_checks();
 // The groups, each appended in its own order.
 void add_device_checks(std::vector<Check>& checks);
 void add_export_check(std::vector<Check>& checks);
+void add_killed_update_check(std::vector<Check>& checks);
 void add_copy_checks(std::vector<Check>& checks);
 void add_product_rate_checks(std::vector<Check>& checks);
 void add_operator_checks(std::vector<Check>& checks);
@@ -49,6 +50,7 @@ void add_product_checks(std::vector<Check>& checks);
 void add_attention_checks(std::vector<Check>& checks);
 void add_fused_attention_checks(std::vector<Check>& checks);
 void add_optimizer_checks(std::vector<Check>& checks);
+void add_update_checks(std::vector<Check>& checks);
 void add_bandwidth_checks(std::vector<Check>& checks);
 void add_attention_rate_checks(std::vector<Check>& checks);
 void add_fused_attention_rate_checks(std::vector<Check>& checks);

@@ -7,6 +7,7 @@ std::vector<Check> all_checks() {
   add_device_checks(checks);
   // Before anything opens a context: it must show that none is needed to hold memory.
   add_export_check(checks);
+  add_killed_update_check(checks);
   add_copy_checks(checks);
   add_product_rate_checks(checks);
   add_product_checks(checks);
@@ -14,6 +15,7 @@ std::vector<Check> all_checks() {
   add_attention_checks(checks);
   add_fused_attention_checks(checks);
   add_optimizer_checks(checks);
+  add_update_checks(checks);
   add_bandwidth_checks(checks);
   add_fused_attention_rate_checks(checks);
   add_attention_rate_checks(checks);

@@ -26,11 +26,12 @@ train::ModelConfig parsed(const std::string& text) {
   return *config;
 }
 
-train::ActivationOptions activation_options(const TrainOptions& options) {
+train::ActivationOptions activation_options(const TrainOptions& options, DType type) {
   return {.rows_max = options.rows,
           .length_max = options.length,
           .recompute = options.recompute,
-          .compute = options.compute};
+          .compute = options.compute,
+          .type = type};
 }
 
 // Where the 1-D parameters of a unit begin among those of all units.
@@ -87,7 +88,7 @@ class HostModel final : public TrainedModel {
             train::Operators& operators)
       : options_(options),
         model_(train::make_model(config, operators)),
-        activations_(model_->config(), activation_options(options), operators),
+        activations_(model_->config(), activation_options(options, DType::kF32), operators),
         parameters_(static_cast<std::size_t>(layout().total_elements())),
         gradients_(parameters_.size()),
         first_(parameters_.size()),
@@ -179,7 +180,7 @@ class GpuModel final : public TrainedModel {
       vectors_ = TROUPE_TRY(floats(std::max<std::int64_t>(1, vector_offsets(layout()).back())));
       gpu_.operators->zero(vectors_, vector_offsets(layout()).back());
     }
-    const train::ActivationOptions wanted = activation_options(options_);
+    const train::ActivationOptions wanted = activation_options(options_, options_.activations);
     const auto bytes =
         static_cast<std::int64_t>(Activations::bytes_needed(model_->config(), wanted));
     std::byte* memory = TROUPE_TRY(gpu_.take(bytes));

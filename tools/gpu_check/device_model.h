@@ -26,9 +26,11 @@ std::vector<NamedConfig> small_models(bool rehearsal);
 // Qwen2.5-0.5B's shape; a very small one in a rehearsal.
 train::ModelConfig rate_model(bool rehearsal);
 
-// What a model trains with: products in `compute` (kBf16 keeps fp32 parameters beside bf16 ones).
+// What a model trains with: products in `compute` (kBf16 keeps fp32 parameters beside bf16 ones),
+// on a GPU activations in `activations`. The host's are fp32.
 struct TrainOptions {
   train::DType compute = train::DType::kF32;
+  train::DType activations = train::DType::kF32;
   std::int64_t rows = 2, length = 40;
   train::Recompute recompute = train::Recompute::kBlocks;
 };

@@ -14,7 +14,16 @@ namespace {
 
 using train::DType;
 
-const char* type_name(DType compute) { return compute == DType::kBF16 ? "bf16" : "f32"; }
+// Types of products and of a GPU's activations.
+struct Types {
+  DType compute = DType::kF32, activations = DType::kF32;
+  bool bf16() const { return compute == DType::kBF16; }
+  std::string name() const {
+    return !bf16() ? "f32" : activations == DType::kBF16 ? "bf16" : "bf16 products";
+  }
+};
+constexpr Types kAllTypes[] = {
+    {}, {.compute = DType::kBF16}, {.compute = DType::kBF16, .activations = DType::kBF16}};
 
 double relative(double a, double b) {
   const double d = std::abs(a - b) / std::max(std::abs(b), 1e-30);
@@ -53,15 +62,15 @@ void compare_gradients(const train::ParameterLayout& layout, const std::vector<f
   }
 }
 
-Check gradient_check(DType compute) {
+Check gradient_check(Types types) {
   return {
-      .name = fmt::format("model/gradients {}", type_name(compute)),
+      .name = fmt::format("model/gradients {}", types.name()),
       .what =
           "loss and gradients of Llama, Qwen2.5, GPT-2 and Qwen3, packed rows too, against the "
           "CPU's",
       .seconds = 15,
-      .run = [compute](Bench& bench) -> Result<Figure> {
-        const bool bf16 = compute == DType::kBF16;
+      .run = [types](Bench& bench) -> Result<Figure> {
+        const bool bf16 = types.bf16();
         // The CPU may round in bf16 what the device keeps.
         const bool exact = bench.rehearsal() && !bf16;
         Difference worst;
@@ -73,8 +82,11 @@ Check gradient_check(DType compute) {
             const train::Recompute recomputes[] = {train::Recompute::kBlocks,
                                                    train::Recompute::kNothing,
                                                    train::Recompute::kCheapOperators};
-            const TrainOptions options{
-                .compute = compute, .rows = 2, .length = 40, .recompute = recomputes[turn++ % 3]};
+            const TrainOptions options{.compute = types.compute,
+                                       .activations = types.activations,
+                                       .rows = 2,
+                                       .length = 40,
+                                       .recompute = recomputes[turn++ % 3]};
             const auto on_gpu = TROUPE_TRY(gpu_model(named.config, options, *gpu));
             const auto on_host = TROUPE_TRY(host_model(named.config, options, *gpu->host));
             const std::vector<float> start = initial_parameters(named.config, on_host->layout(), 3);
@@ -109,52 +121,54 @@ Check gradient_check(DType compute) {
       }};
 }
 
-Check training_check(DType compute) {
-  return {.name = fmt::format("training/steps {}", type_name(compute)),
-          .what =
-              "steps of AdamW with clipping of a small Llama on one GPU: its losses fall as the "
-              "CPU's do",
-          .seconds = 5,
-          .run = [compute](Bench& bench) -> Result<Figure> {
-            const bool bf16 = compute == DType::kBF16, exact = bench.rehearsal() && !bf16;
-            const int steps = bench.rehearsal() ? 8 : 30;
-            const NamedConfig named = small_models(true).front();
-            Gpu* gpu = TROUPE_TRY(bench.gpu());
-            const TrainOptions options{.compute = compute, .rows = 2, .length = 40};
-            const auto on_gpu = TROUPE_TRY(gpu_model(named.config, options, *gpu));
-            const auto on_host = TROUPE_TRY(host_model(named.config, options, *gpu->host));
-            const std::vector<float> start = initial_parameters(named.config, on_host->layout(), 3);
-            Difference worst;
-            double first = 0, last = 0;
-            for (TrainedModel* model : {on_gpu.get(), on_host.get()})
-              TROUPE_RETURN_IF_ERROR(model->set_parameters(start, 0));
-            for (int step = 1; step <= steps; ++step) {
-              const CountingBatch batch(options.rows, options.length, named.config.vocab_size, step,
-                                        false);
-              double losses[2] = {};
-              for (int side = 0; side < 2; ++side) {
-                TrainedModel& model = side == 0 ? *on_gpu : *on_host;
-                TROUPE_RETURN_IF_ERROR(model.zero_gradients());
-                const train::LossSum sum = TROUPE_TRY(model.forward_backward(
-                    batch.micro(), 1.0f / static_cast<float>(options.rows * (options.length - 1))));
-                losses[side] = sum.loss_sum / static_cast<double>(sum.target_count);
-                [[maybe_unused]] const double norm = TROUPE_TRY(
-                    model.update({.learning_rate = 3e-3, .weight_decay = 0.01, .step = step}));
-              }
-              worst.add(relative(losses[0], losses[1]),
-                        exact  ? 0
-                        : bf16 ? 3e-2
-                               : 2e-3,
-                        fmt::format("loss of step {}", step));
-              (step == 1 ? first : last) = losses[0];
-            }
-            if (!(last < 0.97 * first))
-              return error(Code::kInternal, "the loss does not fall: {} and, {} steps later, {}",
-                           first, steps - 1, last);
-            if (exact && TROUPE_TRY(on_gpu->parameters()) != TROUPE_TRY(on_host->parameters()))
-              return error(Code::kInternal, "the parameters differ after {} steps", steps);
-            return worst.figure(fmt::format("{:.4f} to {:.4f} in {} steps; ", first, last, steps));
-          }};
+Check training_check(Types types) {
+  return {
+      .name = fmt::format("training/steps {}", types.name()),
+      .what =
+          "steps of AdamW with clipping of a small Llama on one GPU: its losses fall as the "
+          "CPU's do",
+      .seconds = 5,
+      .run = [types](Bench& bench) -> Result<Figure> {
+        const bool bf16 = types.bf16(), exact = bench.rehearsal() && !bf16;
+        const int steps = bench.rehearsal() ? 8 : 30;
+        const NamedConfig named = small_models(true).front();
+        Gpu* gpu = TROUPE_TRY(bench.gpu());
+        const TrainOptions options{
+            .compute = types.compute, .activations = types.activations, .rows = 2, .length = 40};
+        const auto on_gpu = TROUPE_TRY(gpu_model(named.config, options, *gpu));
+        const auto on_host = TROUPE_TRY(host_model(named.config, options, *gpu->host));
+        const std::vector<float> start = initial_parameters(named.config, on_host->layout(), 3);
+        Difference worst;
+        double first = 0, last = 0;
+        for (TrainedModel* model : {on_gpu.get(), on_host.get()})
+          TROUPE_RETURN_IF_ERROR(model->set_parameters(start, 0));
+        for (int step = 1; step <= steps; ++step) {
+          const CountingBatch batch(options.rows, options.length, named.config.vocab_size, step,
+                                    false);
+          double losses[2] = {};
+          for (int side = 0; side < 2; ++side) {
+            TrainedModel& model = side == 0 ? *on_gpu : *on_host;
+            TROUPE_RETURN_IF_ERROR(model.zero_gradients());
+            const train::LossSum sum = TROUPE_TRY(model.forward_backward(
+                batch.micro(), 1.0f / static_cast<float>(options.rows * (options.length - 1))));
+            losses[side] = sum.loss_sum / static_cast<double>(sum.target_count);
+            [[maybe_unused]] const double norm = TROUPE_TRY(
+                model.update({.learning_rate = 3e-3, .weight_decay = 0.01, .step = step}));
+          }
+          worst.add(relative(losses[0], losses[1]),
+                    exact  ? 0
+                    : bf16 ? 3e-2
+                           : 2e-3,
+                    fmt::format("loss of step {}", step));
+          (step == 1 ? first : last) = losses[0];
+        }
+        if (!(last < 0.97 * first))
+          return error(Code::kInternal, "the loss does not fall: {} and, {} steps later, {}", first,
+                       steps - 1, last);
+        if (exact && TROUPE_TRY(on_gpu->parameters()) != TROUPE_TRY(on_host->parameters()))
+          return error(Code::kInternal, "the parameters differ after {} steps", steps);
+        return worst.figure(fmt::format("{:.4f} to {:.4f} in {} steps; ", first, last, steps));
+      }};
 }
 
 // The best published for one H100 is 149,000 tokens/s; the first bar is 60 % of it.
@@ -164,6 +178,7 @@ Result<Figure> check_rate(Bench& bench) {
   const train::ModelConfig config = rate_model(bench.rehearsal());
   Gpu* gpu = TROUPE_TRY(bench.gpu());
   const TrainOptions options{.compute = DType::kBF16,
+                             .activations = DType::kBF16,
                              .rows = bench.rehearsal() ? 1 : 8,
                              .length = bench.rehearsal() ? 16 : 1024,
                              .recompute = train::Recompute::kCheapOperators};
@@ -206,7 +221,7 @@ Result<Figure> check_rate(Bench& bench) {
                 .unit = "tokens/s",
                 .bar = bench.rehearsal() ? Figure::Bar::kNone : Figure::Bar::kAtLeast,
                 .bar_value = kTokensPerSecondBar,
-                .text = fmt::format("{} rows of {} tokens, {} parameters, bf16 products, fp32 "
+                .text = fmt::format("{} rows of {} tokens, {} parameters, bf16 products and "
                                     "activations, cheap operators recomputed: {:.4f} s a step",
                                     options.rows, options.length,
                                     model->layout().parameter_elements(), median)};
@@ -215,11 +230,11 @@ Result<Figure> check_rate(Bench& bench) {
 }  // namespace
 
 void add_model_checks(std::vector<Check>& checks) {
-  for (const DType compute : {DType::kF32, DType::kBF16}) checks.push_back(gradient_check(compute));
+  for (const Types& types : kAllTypes) checks.push_back(gradient_check(types));
 }
 
 void add_training_checks(std::vector<Check>& checks) {
-  for (const DType compute : {DType::kF32, DType::kBF16}) checks.push_back(training_check(compute));
+  for (const Types& types : kAllTypes) checks.push_back(training_check(types));
   checks.push_back(
       {"training/rate qwen2.5-0.5b", "tokens a second of one GPU, random weights", 25, check_rate});
 }

@@ -38,8 +38,8 @@ void add_troupe_keys(KeyTable& t) {
       .at_least(1)
       .at_most(4096);
   t.choice("troupe.device", "auto", "auto|cpu|cuda")
-      .implemented("where trainers compute", TROUPE_FIELD(troupe.device))
-      .refuses("cuda", "training runs on the CPU for now", "use troupe.device=auto");
+      .implemented("where trainers compute; auto: on GPUs where the nodes have one for each",
+                   TROUPE_FIELD(troupe.device));
   t.optional("troupe.chaos", ValueType::kText)
       .implemented("faults to inject: kill@step=40,rank=1;…", TROUPE_FIELD(troupe.chaos));
   t.optional("troupe.max_restarts", ValueType::kInteger)
@@ -54,9 +54,11 @@ void add_troupe_keys(KeyTable& t) {
                    TROUPE_FIELD(troupe.spares))
       .at_least(0)
       .at_most(64);
-  t.integer("troupe.hang_timeout_ms", 3000)
-      .implemented("a trainer that does not move for so long is replaced; 0: never",
-                   TROUPE_FIELD(troupe.hang_timeout_ms))
+  t.optional("troupe.hang_timeout_ms", ValueType::kInteger)
+      .implemented(
+          "a trainer that does not move for so long is replaced; 0: never (default: 3000, "
+          "with GPUs, which are waited for, 30000)",
+          TROUPE_FIELD(troupe.hang_timeout_ms))
       .at_least(0)
       .at_most(86'400'000);
   t.optional("troupe.address", ValueType::kText)

@@ -170,8 +170,10 @@ void add_precision_keys(KeyTable& t) {
                TROUPE_FIELD(model.state));
   t.boolean("fp16", false).refused("compute in fp16", no_fp16, "use bf16: true");
   t.optional("tf32", ValueType::kBool)
-      .inert("TensorFloat-32 on NVIDIA GPUs", "no such device is used")
-      .refuses("true", "no such device is used", "use tf32: false");
+      .implemented(
+          "fp32 products on NVIDIA GPUs with operands rounded to TensorFloat-32; refused "
+          "where the run is on CPUs",
+          TROUPE_FIELD(model.tf32));
   t.text("half_precision_backend", "auto")
       .inert("library of half precision", "there is one implementation");
   t.text("fp16_opt_level", "O1").inert("Apex level", "no effect without fp16");

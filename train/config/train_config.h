@@ -61,6 +61,7 @@ struct ModelSection {
   // What gradients are reduced in over the ranks (troupe.reduce_dtype, DeepSpeed's
   // communication_data_type). Sums are in fp32 in either case.
   Precision reduce = Precision::kFloat32;
+  bool tf32 = false;  // fp32 products on GPUs with operands rounded to TensorFloat-32
 };
 
 // What equal bits are promised across.
@@ -183,12 +184,13 @@ struct EvaluationSection {
 struct TroupeSection {
   std::optional<std::int64_t> workers;             // world size; see resolve_world_size
   std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
-  std::string device = "auto";                     // auto, cpu
+  std::string device = "auto";                     // auto, cpu, cuda
   std::vector<Fault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
   std::int64_t spares = 0;                   // per node that runs trainers
-  std::int64_t hang_timeout_ms = 3000;       // without any progress of a rank; 0: not watched
-  std::optional<std::string> address;        // HOST:PORT of a running head
+  // Without any progress of a rank; 0: not watched. Default: 3000, with GPUs 30000.
+  std::optional<std::int64_t> hang_timeout_ms;
+  std::optional<std::string> address;  // HOST:PORT of a running head
   // Where the model's folder has no tokenizer: the size of the vocabulary of one to train.
   std::optional<std::int64_t> train_tokenizer;
   double held_out = 0;  // share of the documents kept for the report of bits per byte

@@ -88,6 +88,7 @@ std::uint16_t* Bf16Gemms::row_block(int slot, std::int64_t elements) {
 void Bf16Gemms::run(Arena& arena, const Gemm& g) {
   const Roles of = roles_of(g);
   const Cut cut(of.m, of.n, g.k, arena.threads());
+  auto* const c = static_cast<float*>(g.c.data);
   for (std::int64_t n0 = 0; n0 < of.n; n0 += cut.columns) {
     const std::int64_t columns = std::min(cut.columns, of.n - n0);
     const std::int64_t panels = ceil_div(columns, bf16::kPanelOfB);
@@ -123,8 +124,8 @@ void Bf16Gemms::run(Arena& arena, const Gemm& g) {
           for (std::int64_t row = 0; row < rows; row += bf16::kPanelOfA) {
             const std::int64_t at_row = m0 + row, at_column = n0 + column;
             bf16::multiply(a.from(row, pairs), packed_b + panel * panel_elements, pairs,
-                           {.c = g.c + (of.transposed ? at_column * g.c_stride + at_row
-                                                      : at_row * g.c_stride + at_column),
+                           {.c = c + (of.transposed ? at_column * g.c_stride + at_row
+                                                    : at_row * g.c_stride + at_column),
                             .stride = g.c_stride,
                             .rows = std::min(bf16::kPanelOfA, rows - row),
                             .columns = std::min(bf16::kPanelOfB, columns - column),

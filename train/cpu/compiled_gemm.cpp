@@ -110,7 +110,7 @@ void execute(const dnnl::engine& engine, const CompiledGemm& compiled, const Gem
              SlotState& slot) {
   const dnnl::memory a(compiled.a, engine, const_cast<void*>(g.a));
   const dnnl::memory b(compiled.b, engine, const_cast<void*>(g.b));
-  const dnnl::memory c(compiled.c, engine, g.c);
+  const dnnl::memory c(compiled.c, engine, g.c.data);
   const dnnl::memory scratch(compiled.scratchpad, engine,
                              slot.scratch_of(compiled.scratchpad.get_size()));
   const std::array<dnnl_exec_arg_t, 4> arguments = {{{DNNL_ARG_SRC, a.get()},

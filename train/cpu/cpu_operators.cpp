@@ -27,6 +27,7 @@ class CpuOperators final : public Operators {
       : arena_(arena), gemms_(arena.threads(), options), workspaces_(arena.threads()) {}
 
   bool fast_bf16() const override { return gemms_.native_bf16(); }
+  bool stores_bf16() const override { return false; }
 
   void upload(const void* host, void* device, std::size_t bytes) override {
     std::memcpy(device, host, bytes);
@@ -34,145 +35,155 @@ class CpuOperators final : public Operators {
   void download(const void* device, void* host, std::size_t bytes) override {
     std::memcpy(host, device, bytes);
   }
-  void copy_rows(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+  void copy_rows(ConstElements from, std::int64_t from_stride, Elements to, std::int64_t to_stride,
                  std::int64_t rows, std::int64_t width) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
-      for (std::int64_t row = begin; row < begin + n; ++row)
-        std::memcpy(to + row * to_stride, from + row * from_stride,
-                    static_cast<std::size_t>(width) * sizeof(float));
-    });
+    for_rows(rows, width,
+             [&, from = from.fp32(), to = to.fp32()](std::int64_t begin, std::int64_t n) {
+               for (std::int64_t row = begin; row < begin + n; ++row)
+                 std::memcpy(to + row * to_stride, from + row * from_stride,
+                             static_cast<std::size_t>(width) * sizeof(float));
+             });
   }
 
   void gemm(const Gemm& gemm) override { gemms_.run(arena_, gemm); }
 
-  void zero(float* x, std::int64_t count) override {
+  void zero(Elements x, std::int64_t count) override {
     // Ranges that no cache holds are cleared past it, without being read.
     const std::int64_t per_thread = ceil_div(count, arena_.threads());
     for_ranges(count, std::max(kElementsPerTile, per_thread),
-               [&](std::int64_t begin, std::int64_t n) {
+               [&, x = x.fp32()](std::int64_t begin, std::int64_t n) {
                  std::memset(x + begin, 0, static_cast<std::size_t>(n) * sizeof(float));
                });
   }
 
-  void add(const float* a, const float* b, float* out, std::int64_t count) override {
-    for_elements(count, [&](std::int64_t begin, std::int64_t n) {
+  void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) override {
+    for_elements(count, [&, a = a.fp32(), b = b.fp32(), out = out.fp32()](std::int64_t begin,
+                                                                          std::int64_t n) {
       kernels::add(a + begin, b + begin, out + begin, n);
     });
   }
 
-  void rms_norm_forward(const float* x, const float* weight, float* y, float* rstd,
+  void rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                         std::int64_t rows, std::int64_t width, float eps) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+    for_rows(rows, width, [&, x = x.fp32(), y = y.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::rms_norm_rows(x + begin * width, weight, y + begin * width, rstd + begin, n, width,
                              eps);
     });
   }
 
-  void residual_rms_norm_forward(const float* x, const float* delta, const float* weight,
-                                 float* sum, float* y, float* rstd, std::int64_t rows,
+  void residual_rms_norm_forward(ConstElements x, ConstElements delta, const float* weight,
+                                 Elements sum, Elements y, float* rstd, std::int64_t rows,
                                  std::int64_t width, float eps) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
-      const std::int64_t at = begin * width;
-      kernels::residual_rms_norm_rows(x + at, delta + at, weight, sum + at, y + at, rstd + begin, n,
-                                      width, eps);
-    });
+    for_rows(rows, width,
+             [&, x = x.fp32(), delta = delta.fp32(), sum = sum.fp32(), y = y.fp32()](
+                 std::int64_t begin, std::int64_t n) {
+               const std::int64_t at = begin * width;
+               kernels::residual_rms_norm_rows(x + at, delta + at, weight, sum + at, y + at,
+                                               rstd + begin, n, width, eps);
+             });
   }
 
-  void rms_norm_apply(const float* x, const float* weight, const float* rstd, float* y,
+  void rms_norm_apply(ConstElements x, const float* weight, const float* rstd, Elements y,
                       std::int64_t rows, std::int64_t width) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+    for_rows(rows, width, [&, x = x.fp32(), y = y.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::rms_norm_apply_rows(x + begin * width, weight, rstd + begin, y + begin * width, n,
                                    width);
     });
   }
 
-  void rms_norm_backward(const float* dy, const float* x, const float* weight, const float* rstd,
-                         float* dx, float* dweight, std::int64_t rows,
+  void rms_norm_backward(ConstElements dy, ConstElements x, const float* weight, const float* rstd,
+                         Elements dx, float* dweight, std::int64_t rows,
                          std::int64_t width) override {
-    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+    for_columns(width, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::rms_norm_backward_columns(dy + begin, x + begin, rstd, dweight + begin, rows, width,
                                          n);
     });
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
-      const std::int64_t at = begin * width;
-      kernels::rms_norm_backward_rows(dy + at, x + at, weight, rstd + begin, dx + at, n, width);
-    });
+    for_rows(rows, width,
+             [&, dy = dy.fp32(), x = x.fp32(), dx = dx.fp32()](std::int64_t begin, std::int64_t n) {
+               const std::int64_t at = begin * width;
+               kernels::rms_norm_backward_rows(dy + at, x + at, weight, rstd + begin, dx + at, n,
+                                               width);
+             });
   }
 
-  void layer_norm_forward(const float* x, const float* weight, const float* bias, float* y,
+  void layer_norm_forward(ConstElements x, const float* weight, const float* bias, Elements y,
                           float* mean, float* rstd, std::int64_t rows, std::int64_t width,
                           float eps) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+    for_rows(rows, width, [&, x = x.fp32(), y = y.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::layer_norm_rows(x + begin * width, weight, bias, y + begin * width, mean + begin,
                                rstd + begin, n, width, eps);
     });
   }
 
-  void layer_norm_apply(const float* x, const float* weight, const float* bias, const float* mean,
-                        const float* rstd, float* y, std::int64_t rows,
+  void layer_norm_apply(ConstElements x, const float* weight, const float* bias, const float* mean,
+                        const float* rstd, Elements y, std::int64_t rows,
                         std::int64_t width) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+    for_rows(rows, width, [&, x = x.fp32(), y = y.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::layer_norm_apply_rows(x + begin * width, weight, bias, mean + begin, rstd + begin,
                                      y + begin * width, n, width);
     });
   }
 
-  void layer_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
-                           const float* rstd, float* dx, float* dweight, float* dbias,
-                           std::int64_t rows, std::int64_t width) override {
-    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+  void layer_norm_backward(ConstElements dy, ConstElements x, const float* weight,
+                           const float* mean, const float* rstd, Elements dx, float* dweight,
+                           float* dbias, std::int64_t rows, std::int64_t width) override {
+    for_columns(width, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::layer_norm_backward_columns(dy + begin, x + begin, mean, rstd, dweight + begin,
                                            dbias + begin, rows, width, n);
     });
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
-      const std::int64_t at = begin * width;
-      kernels::layer_norm_backward_rows(dy + at, x + at, weight, mean + begin, rstd + begin,
-                                        dx + at, n, width);
-    });
+    for_rows(rows, width,
+             [&, dy = dy.fp32(), x = x.fp32(), dx = dx.fp32()](std::int64_t begin, std::int64_t n) {
+               const std::int64_t at = begin * width;
+               kernels::layer_norm_backward_rows(dy + at, x + at, weight, mean + begin,
+                                                 rstd + begin, dx + at, n, width);
+             });
   }
 
-  void head_norm_forward(const float* x, std::int64_t x_stride, const float* weight, float* y,
+  void head_norm_forward(ConstElements x, std::int64_t x_stride, const float* weight, Elements y,
                          std::int64_t y_stride, float* rstd, std::int64_t rows, std::int64_t heads,
                          std::int64_t head_dim, float eps) override {
-    for_rows(rows, heads * head_dim, [&](std::int64_t begin, std::int64_t n) {
-      kernels::head_norm_rows(x + begin * x_stride, x_stride, weight, y + begin * y_stride,
-                              y_stride, rstd + begin * heads, n, heads, head_dim, eps);
-    });
+    for_rows(rows, heads * head_dim,
+             [&, x = x.fp32(), y = y.fp32()](std::int64_t begin, std::int64_t n) {
+               kernels::head_norm_rows(x + begin * x_stride, x_stride, weight, y + begin * y_stride,
+                                       y_stride, rstd + begin * heads, n, heads, head_dim, eps);
+             });
   }
 
-  void head_norm_backward(float* dy, std::int64_t stride, const float* x, std::int64_t x_stride,
+  void head_norm_backward(Elements dy, std::int64_t stride, ConstElements x, std::int64_t x_stride,
                           const float* weight, const float* rstd, float* dweight, std::int64_t rows,
                           std::int64_t heads, std::int64_t head_dim) override {
-    for_columns(head_dim, [&](std::int64_t begin, std::int64_t n) {
+    for_columns(head_dim, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::head_norm_backward_columns(dy + begin, stride, x + begin, x_stride, rstd,
                                           dweight + begin, rows, heads, head_dim, n);
     });
-    for_rows(rows, heads * head_dim, [&](std::int64_t begin, std::int64_t n) {
-      kernels::head_norm_backward_rows(dy + begin * stride, stride, x + begin * x_stride, x_stride,
-                                       weight, rstd + begin * heads, n, heads, head_dim);
-    });
+    for_rows(rows, heads * head_dim,
+             [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
+               kernels::head_norm_backward_rows(dy + begin * stride, stride, x + begin * x_stride,
+                                                x_stride, weight, rstd + begin * heads, n, heads,
+                                                head_dim);
+             });
   }
 
-  void add_bias(float* y, std::int64_t stride, const float* bias, std::int64_t rows,
+  void add_bias(Elements y, std::int64_t stride, const float* bias, std::int64_t rows,
                 std::int64_t width) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+    for_rows(rows, width, [&, y = y.fp32()](std::int64_t begin, std::int64_t n) {
       for (std::int64_t row = begin; row < begin + n; ++row)
         kernels::add(y + row * stride, bias, y + row * stride, width);
     });
   }
 
-  void bias_backward(const float* dy, std::int64_t stride, float* dbias, std::int64_t rows,
+  void bias_backward(ConstElements dy, std::int64_t stride, float* dbias, std::int64_t rows,
                      std::int64_t width) override {
-    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+    for_columns(width, [&, dy = dy.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::add_column_sums(dy + begin, stride, dbias + begin, rows, n);
     });
   }
 
-  void rope(float* x, std::int64_t stride, const std::int32_t* positions, const float* cosine,
+  void rope(Elements x, std::int64_t stride, const std::int32_t* positions, const float* cosine,
             const float* sine, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
             RopeDirection direction) override {
     const float sign = direction == RopeDirection::kForward ? 1.0f : -1.0f;
-    for_rows(rows, heads * head_dim, [&](std::int64_t begin, std::int64_t n) {
+    for_rows(rows, heads * head_dim, [&, x = x.fp32()](std::int64_t begin, std::int64_t n) {
       for (std::int64_t row = begin; row < begin + n; ++row) {
         // A row's values lie between: the processor does not see the next row coming.
         for (std::int64_t i = 0; i < heads * head_dim; i += kLineElements)
@@ -183,54 +194,61 @@ class CpuOperators final : public Operators {
     });
   }
 
-  void attention_forward(const AttentionShape& shape, const float* q, const float* k,
-                         const float* v, float* out, float* log_sum_exp) override {
+  void attention_forward(const AttentionShape& shape, ConstElements q, ConstElements k,
+                         ConstElements v, Elements out, float* log_sum_exp) override {
     if (gemms_.packs_bf16() && attends_in_bf16(shape))
-      return bf16_attention_forward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp);
-    train::attention_forward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp);
+      return bf16_attention_forward(arena_, workspaces_, shape, q.fp32(), k.fp32(), v.fp32(),
+                                    out.fp32(), log_sum_exp);
+    train::attention_forward(arena_, workspaces_, shape, q.fp32(), k.fp32(), v.fp32(), out.fp32(),
+                             log_sum_exp);
   }
 
-  void attention_backward(const AttentionShape& shape, const float* q, const float* k,
-                          const float* v, const float* out, const float* log_sum_exp,
-                          const float* dout, float* dq, float* dk, float* dv) override {
+  void attention_backward(const AttentionShape& shape, ConstElements q, ConstElements k,
+                          ConstElements v, ConstElements out, const float* log_sum_exp,
+                          ConstElements dout, Elements dq, Elements dk, Elements dv) override {
     if (gemms_.packs_bf16() && attends_in_bf16(shape))
-      return bf16_attention_backward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp, dout,
-                                     dq, dk, dv);
-    train::attention_backward(arena_, workspaces_, shape, q, k, v, out, log_sum_exp, dout, dq, dk,
-                              dv);
+      return bf16_attention_backward(arena_, workspaces_, shape, q.fp32(), k.fp32(), v.fp32(),
+                                     out.fp32(), log_sum_exp, dout.fp32(), dq.fp32(), dk.fp32(),
+                                     dv.fp32());
+    train::attention_backward(arena_, workspaces_, shape, q.fp32(), k.fp32(), v.fp32(), out.fp32(),
+                              log_sum_exp, dout.fp32(), dq.fp32(), dk.fp32(), dv.fp32());
   }
 
-  void swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
+  void swiglu_forward(ConstElements gate_up, Elements act, std::int64_t rows,
                       std::int64_t width) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
-      kernels::swiglu_rows(gate_up + begin * 2 * width, act + begin * width, n, width);
-    });
+    for_rows(rows, width,
+             [&, gate_up = gate_up.fp32(), act = act.fp32()](std::int64_t begin, std::int64_t n) {
+               kernels::swiglu_rows(gate_up + begin * 2 * width, act + begin * width, n, width);
+             });
   }
 
-  void swiglu_backward(float* gate_up, const float* dact, float* act, std::int64_t rows,
+  void swiglu_backward(Elements gate_up, ConstElements dact, Elements act, std::int64_t rows,
                        std::int64_t width) override {
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
-      kernels::swiglu_backward_rows(gate_up + begin * 2 * width, dact + begin * width,
-                                    act ? act + begin * width : nullptr, n, width);
-    });
+    for_rows(rows, width,
+             [&, gate_up = gate_up.fp32(), dact = dact.fp32(), act = act.fp32()](std::int64_t begin,
+                                                                                 std::int64_t n) {
+               kernels::swiglu_backward_rows(gate_up + begin * 2 * width, dact + begin * width,
+                                             act ? act + begin * width : nullptr, n, width);
+             });
   }
 
-  void gelu_forward(const float* x, float* act, std::int64_t count) override {
-    for_elements(count, [&](std::int64_t begin, std::int64_t n) {
+  void gelu_forward(ConstElements x, Elements act, std::int64_t count) override {
+    for_elements(count, [&, x = x.fp32(), act = act.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::gelu(x + begin, act + begin, n);
     });
   }
 
-  void gelu_backward(float* x, const float* dact, float* act, std::int64_t count) override {
-    for_elements(count, [&](std::int64_t begin, std::int64_t n) {
+  void gelu_backward(Elements x, ConstElements dact, Elements act, std::int64_t count) override {
+    for_elements(count, [&, x = x.fp32(), dact = dact.fp32(), act = act.fp32()](std::int64_t begin,
+                                                                                std::int64_t n) {
       kernels::gelu_backward(x + begin, dact + begin, act ? act + begin : nullptr, n);
     });
   }
 
-  void embedding_forward(const std::int32_t* ids, const void* table, DType table_type, float* out,
+  void embedding_forward(const std::int32_t* ids, const void* table, DType table_type, Elements out,
                          std::int64_t rows, std::int64_t width) override {
     TROUPE_CHECK(table_type == DType::kF32 || table_type == DType::kBF16);
-    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+    for_rows(rows, width, [&, out = out.fp32()](std::int64_t begin, std::int64_t n) {
       for (std::int64_t row = begin; row < begin + n; ++row) {
         const std::int64_t from = ids[row] * width, to = row * width;
         if (table_type == DType::kBF16)
@@ -242,9 +260,9 @@ class CpuOperators final : public Operators {
     });
   }
 
-  void embedding_backward(const std::int32_t* ids, const float* dout, float* dweight,
+  void embedding_backward(const std::int32_t* ids, ConstElements dout, float* dweight,
                           std::int64_t rows, std::int64_t width) override {
-    for_columns(width, [&](std::int64_t begin, std::int64_t n) {
+    for_columns(width, [&, dout = dout.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::add_rows_by_id(ids, dout + begin, dweight + begin, rows, width, n);
     });
   }

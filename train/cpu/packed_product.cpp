@@ -231,13 +231,14 @@ TROUPE_INLINE void multiply_rows(const Gemm& g, const PartOfB& part, std::int64_
                  .b_stride = kPanel,
                  .c_stride = g.c_stride,
                  .accumulate = g.accumulate || part.k0 > 0};
+  float* const rows_of_c = static_cast<float*>(g.c.data) + row * g.c_stride + part.column;
   BlockAhead next_a = kTransposedA ? lines_of_rows(g, part, row + rows, kRowsOfA) : BlockAhead();
   for (std::int64_t i = 0; i < rows; i += Rows) {
     p.m = std::min<std::int64_t>(Rows, rows - i);
     p.a = kTransposedA ? packed_a + i * part.depth
                        : static_cast<const float*>(g.a) + (row + i) * g.a_stride + part.k0;
     if (!kTransposedA) next_a = lines_of_rows(g, part, row + i + p.m, Rows);
-    float* const c = g.c + (row + i) * g.c_stride + part.column;
+    float* const c = rows_of_c + i * g.c_stride;
     for (std::int64_t j = 0; j < part.columns; j += kPanel) {
       p.n = std::min(kPanel, part.columns - j);
       p.b = packed_b + j * part.depth;

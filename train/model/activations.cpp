@@ -14,24 +14,74 @@ constexpr std::int64_t kLogitsBytes = 64 << 20;
 constexpr std::int64_t kCachedLogitsBytes = 16 << 20;
 constexpr std::int64_t kHeadRowsMin = 64, kHeadRowsMax = 1024;
 constexpr std::int64_t kLogitRowsMin = 64;
+// A device that stores bf16 has no cache for logits and much memory. Each chunk of rows reads and
+// writes the gradient of the output's weights, each part of a chunk reads the weights.
+constexpr std::int64_t kDeviceLogitsBytes = 256 << 20;
+constexpr std::int64_t kDeviceLogitGradientBytes = 512 << 20;
+constexpr std::int64_t kDeviceHeadRowsMax = 2048;
 
-std::int64_t cached_logit_rows(std::int64_t vocab_size) {
-  const auto elements = kCachedLogitsBytes / static_cast<std::int64_t>(sizeof(float));
-  return std::max(elements / vocab_size / kLogitRowsMin * kLogitRowsMin, kLogitRowsMin);
+// Rows of `bytes` in all, in steps of 64.
+std::int64_t rows_within(std::int64_t bytes, DType type, std::int64_t vocab_size,
+                         std::int64_t rows_max) {
+  static_assert(kHeadRowsMin == kLogitRowsMin);
+  const auto elements = bytes / static_cast<std::int64_t>(dtype_size(type));
+  return std::clamp(elements / vocab_size / kHeadRowsMin * kHeadRowsMin, kHeadRowsMin, rows_max);
+}
+
+struct HeadRows {
+  std::int64_t chunk = 0;   // whose gradients are there at once
+  std::int64_t logits = 0;  // of those, whose logits are
+};
+
+HeadRows head_rows_of(std::int64_t vocab_size, const ActivationOptions& options) {
+  HeadRows rows;
+  if (options.type == DType::kBF16) {
+    rows.logits = rows_within(kDeviceLogitsBytes, DType::kF32, vocab_size, kDeviceHeadRowsMax);
+    rows.chunk = options.training ? rows_within(kDeviceLogitGradientBytes, DType::kBF16, vocab_size,
+                                                kDeviceHeadRowsMax)
+                                  : rows.logits;
+  } else if (options.training && options.compute == DType::kBF16) {
+    rows.chunk = head_chunk_rows(vocab_size, DType::kBF16);
+    rows.logits = rows_within(kCachedLogitsBytes, DType::kF32, vocab_size, rows.chunk);
+  } else {
+    rows.chunk = rows.logits = head_chunk_rows(vocab_size);
+  }
+  const std::int64_t tokens = options.rows_max * options.length_max;
+  rows.chunk = std::min(rows.chunk, tokens);
+  rows.logits = std::min(rows.logits, rows.chunk);
+  return rows;
 }
 
 }  // namespace
 
 std::int64_t head_chunk_rows(std::int64_t vocab_size, DType gradients) {
-  const auto elements = kLogitsBytes / static_cast<std::int64_t>(dtype_size(gradients));
-  return std::clamp(elements / vocab_size / kHeadRowsMin * kHeadRowsMin, kHeadRowsMin,
-                    kHeadRowsMax);
+  return rows_within(kLogitsBytes, gradients, vocab_size, kHeadRowsMax);
+}
+
+Status check_activation_type(const ActivationOptions& options, const Operators& operators) {
+  if (options.type == DType::kF32) return {};
+  if (options.type != DType::kBF16)
+    return error(Code::kInvalidArgument, "activations are F32 or BF16, not {}",
+                 dtype_name(options.type));
+  if (!operators.stores_bf16())
+    return error(Code::kInvalidArgument,
+                 "this device computes with fp32 activations (a CPU, or a GPU without bf16): keep "
+                 "their type at F32; products may be in bf16 all the same");
+  if (options.compute != DType::kBF16)
+    return error(Code::kInvalidArgument,
+                 "activations in bf16 want products in bf16, not {}: keep their type at F32",
+                 dtype_name(options.compute));
+  return {};
 }
 
 // Hands out consecutive buffers of an arena; over a null base it only counts.
 class Activations::Cutter {
  public:
-  explicit Cutter(std::byte* base) : base_(base) {}
+  // `type`: of activations.
+  Cutter(std::byte* base, DType type) : base_(base), type_(type) {}
+  Elements elements(std::int64_t count) {
+    return type_ == DType::kBF16 ? Elements(words(count)) : Elements(floats(count));
+  }
   float* floats(std::int64_t count) { return take<float>(count); }
   std::uint16_t* words(std::int64_t count) { return take<std::uint16_t>(count); }
   std::int32_t* integers(std::int64_t count) { return take<std::int32_t>(count); }
@@ -46,6 +96,7 @@ class Activations::Cutter {
     return reinterpret_cast<T*>(at);
   }
   std::byte* base_;
+  DType type_;
   std::size_t used_ = 0;
 };
 
@@ -57,49 +108,53 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   blocks_.resize(static_cast<std::size_t>(by_block ? layers : 1));
   for (BlockActivations& block : blocks_) {
     block.attention_statistics = cutter.floats(tokens * config.norm_statistics());
-    block.qkv = block.attention_qkv = cutter.floats(tokens * config.qkv_width());
+    block.qkv = block.attention_qkv = cutter.elements(tokens * config.qkv_width());
     if (config.qk_norm)
       block.head_rstd =
           cutter.floats(tokens * (config.num_attention_heads + config.num_key_value_heads));
-    block.attention = cutter.floats(tokens * config.query_width());
+    block.attention = cutter.elements(tokens * config.query_width());
     block.log_sum_exp = cutter.floats(tokens * config.num_attention_heads);
-    block.middle = cutter.floats(tokens * hidden_size);
+    block.middle = cutter.elements(tokens * hidden_size);
     block.mlp_statistics = cutter.floats(tokens * config.norm_statistics());
-    block.mlp_product = cutter.floats(tokens * config.mlp_input_width());
+    block.mlp_product = cutter.elements(tokens * config.mlp_input_width());
     if (!keeps_everything()) continue;
-    block.attention_input = cutter.floats(tokens * hidden_size);
-    block.mlp_input = cutter.floats(tokens * hidden_size);
-    block.mlp_hidden = cutter.floats(tokens * config.intermediate_size);
-    if (config.qk_norm) block.attention_qkv = cutter.floats(tokens * config.qkv_width());
+    block.attention_input = cutter.elements(tokens * hidden_size);
+    block.mlp_input = cutter.elements(tokens * hidden_size);
+    block.mlp_hidden = cutter.elements(tokens * config.intermediate_size);
+    if (config.qk_norm) block.attention_qkv = cutter.elements(tokens * config.qkv_width());
   }
   streams_.resize(static_cast<std::size_t>(options_.training ? layers + 1 : 2));
-  for (float*& stream : streams_) stream = cutter.floats(tokens * hidden_size);
-  delta = cutter.floats(tokens * hidden_size);
-  hidden = cutter.floats(tokens * config.intermediate_size);
+  for (Elements& stream : streams_) stream = cutter.elements(tokens * hidden_size);
+  delta = cutter.elements(tokens * hidden_size);
+  hidden = cutter.elements(tokens * config.intermediate_size);
   if (!keeps_everything()) {
-    float* normed = cutter.floats(tokens * hidden_size);
+    const Elements normed = cutter.elements(tokens * hidden_size);
     for (BlockActivations& block : blocks_)
       block.attention_input = block.mlp_input = normed, block.mlp_hidden = hidden;
     if (config.qk_norm) {
-      float* placed = cutter.floats(tokens * config.qkv_width());
+      const Elements placed = cutter.elements(tokens * config.qkv_width());
       for (BlockActivations& block : blocks_) block.attention_qkv = placed;
     }
   }
   if (options_.training) {
-    stream_gradient = cutter.floats(tokens * hidden_size);
-    attention_gradient = cutter.floats(tokens * config.query_width());
-    qkv_gradient = cutter.floats(tokens * config.qkv_width());
+    stream_gradient = cutter.elements(tokens * hidden_size);
+    attention_gradient = cutter.elements(tokens * config.query_width());
+    qkv_gradient = cutter.elements(tokens * config.qkv_width());
   }
   const bool narrow = options_.training && options_.compute == DType::kBF16;
-  head_rows =
-      std::min(head_chunk_rows(config.vocab_size, narrow ? DType::kBF16 : DType::kF32), tokens);
-  logit_rows = narrow ? std::min(head_rows, cached_logit_rows(config.vocab_size)) : head_rows;
-  head_input = cutter.floats(head_rows * hidden_size);
-  head_normed = cutter.floats(head_rows * hidden_size);
+  const HeadRows rows = head_rows_of(config.vocab_size, options_);
+  head_rows = rows.chunk, logit_rows = rows.logits;
+  head_input = cutter.elements(head_rows * hidden_size);
+  head_normed = cutter.elements(head_rows * hidden_size);
   head_statistics = cutter.floats(head_rows * config.norm_statistics());
   if (options_.training) {
-    head_gradient = cutter.floats(head_rows * hidden_size);
-    head_input_gradient = cutter.floats(head_rows * hidden_size);
+    head_gradient = cutter.elements(head_rows * hidden_size);
+    if (options_.type == DType::kBF16) {
+      head_input_gradient = cutter.elements((head_rows + 1) * hidden_size);
+      gradient_rows = cutter.integers(tokens);
+    } else {
+      head_input_gradient = cutter.elements(head_rows * hidden_size);
+    }
   }
   logits = cutter.floats(logit_rows * config.vocab_size);
   if (narrow) logit_gradients = cutter.words(head_rows * config.vocab_size);
@@ -120,15 +175,17 @@ std::size_t Activations::bytes_needed(const ModelConfig& config, const Activatio
   TROUPE_CHECK(options.rows_max > 0 && options.length_max > 0, "{} rows of {} tokens",
                options.rows_max, options.length_max);
   Activations counted(options);
-  Cutter cutter(nullptr);
+  Cutter cutter(nullptr, options.type);
   counted.cut(config, cutter);
   return cutter.used();
 }
 
 void Activations::attach(const ModelConfig& config, Operators& operators,
                          std::span<std::byte> memory) {
+  const Status type = check_activation_type(options_, operators);
+  TROUPE_CHECK(type.ok(), "{}", type.message());
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % kAlignBytes == 0);
-  Cutter cutter(memory.data());
+  Cutter cutter(memory.data(), options_.type);
   cut(config, cutter);
   TROUPE_CHECK(cutter.used() <= memory.size(), "{} of {} bytes", memory.size(), cutter.used());
   if (config.positions == PositionKind::kRotary) {
@@ -160,6 +217,7 @@ Activations::Activations(const ModelConfig& config, const ActivationOptions& opt
 Result<std::unique_ptr<Activations>> Activations::allocate(const ModelConfig& config,
                                                            const ActivationOptions& options,
                                                            Operators& operators) {
+  TROUPE_RETURN_IF_ERROR(check_activation_type(options, operators));
   const std::size_t bytes = bytes_needed(config, options);
   std::unique_ptr<Activations> made(new Activations(options));
   made->owned_.reset(allocate_huge(bytes));

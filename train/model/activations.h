@@ -32,27 +32,35 @@ struct ActivationOptions {
   // bf16, which is what products round it to; logits are then worked on a few at a time, in a
   // cache.
   DType compute = DType::kF32;
+  // What activations and their gradients are stored in. kBF16 (with bf16 products, on a device
+  // whose operators store them) takes half the memory and half the traffic; fp32 stay statistics,
+  // losses, logits, tables of positions and the gradients of parameters.
+  DType type = DType::kF32;
 };
+
+// Ok if activations of this type may be kept for these operators, else kInvalidArgument: which of
+// the two cannot, and what can.
+Status check_activation_type(const ActivationOptions& options, const Operators& operators);
 
 // What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size,
 // S what a norm keeps of a row (ModelConfig::norm_statistics).
 struct BlockActivations {
   float* attention_statistics = nullptr;  // (N·S)
-  float* qkv = nullptr;                   // (N, queries | keys | values) as the products give them
+  Elements qkv;                           // (N, queries | keys | values) as the products give them
   float* head_rstd = nullptr;             // (N, query heads), (N, key heads); null without QK norms
-  float* attention = nullptr;             // (N, query width)
+  Elements attention;                     // (N, query width)
   float* log_sum_exp = nullptr;           // (rows, heads, length)
-  float* middle = nullptr;                // (N, C): after the attention's residual
+  Elements middle;                        // (N, C): after the attention's residual
   float* mlp_statistics = nullptr;        // (N·S)
-  float* mlp_product = nullptr;           // (N, ModelConfig::mlp_input_width())
+  Elements mlp_product;                   // (N, ModelConfig::mlp_input_width())
   // (N, queries | keys | values) as attention reads them, normed and rotated: `qkv` itself where
   // there are no QK norms, else as the buffers below.
-  float* attention_qkv = nullptr;
+  Elements attention_qkv;
   // Buffers that all blocks share, with any content by the time of the backward pass, unless
   // nothing is recomputed.
-  float* attention_input = nullptr;  // (N, C): output of the first norm
-  float* mlp_input = nullptr;        // (N, C): output of the second norm
-  float* mlp_hidden = nullptr;       // (N, intermediate): input of the last product
+  Elements attention_input;  // (N, C): output of the first norm
+  Elements mlp_input;        // (N, C): output of the second norm
+  Elements mlp_hidden;       // (N, intermediate): input of the last product
 };
 
 // The arena cut into buffers. Pointers are memory of the operators' device. Not for use by two
@@ -80,7 +88,7 @@ class Activations {
   }
   // (N, C): input of a block; index num_hidden_layers is the last block's output. In forward-only
   // passes two buffers alternate.
-  float* stream(std::int64_t layer) const {
+  Elements stream(std::int64_t layer) const {
     return streams_[static_cast<std::size_t>(layer) % streams_.size()];
   }
   // Whether blocks must be run again before their backward pass.
@@ -96,19 +104,20 @@ class Activations {
     return options_.training && options_.recompute == Recompute::kNothing;
   }
 
-  float* delta = nullptr;               // (N, C): what a sub-layer adds to the stream
-  float* hidden = nullptr;              // (N, intermediate): gradient of mlp_hidden
-  float* stream_gradient = nullptr;     // (N, C), training only, as the two below
-  float* attention_gradient = nullptr;  // (N, query width)
-  float* qkv_gradient = nullptr;        // (N, qkv width)
+  Elements delta;               // (N, C): what a sub-layer adds to the stream
+  Elements hidden;              // (N, intermediate): gradient of mlp_hidden
+  Elements stream_gradient;     // (N, C), training only, as the two below
+  Elements attention_gradient;  // (N, query width)
+  Elements qkv_gradient;        // (N, qkv width)
 
   // The head works on chunks of rows that have targets.
   std::int64_t head_rows = 0;
-  float* head_input = nullptr;               // (head_rows, C)
-  float* head_normed = nullptr;              // (head_rows, C)
-  float* head_statistics = nullptr;          // (head_rows·S)
-  float* head_gradient = nullptr;            // (head_rows, C), training only
-  float* head_input_gradient = nullptr;      // (head_rows, C), training only
+  Elements head_input;               // (head_rows, C)
+  Elements head_normed;              // (head_rows, C)
+  float* head_statistics = nullptr;  // (head_rows·S)
+  Elements head_gradient;            // (head_rows, C), training only
+  // (head_rows, C), training only. In bf16 a row of zeros comes first, and is one more.
+  Elements head_input_gradient;
   std::int64_t logit_rows = 0;               // of a chunk's rows, those whose logits are there
   float* logits = nullptr;                   // (logit_rows, vocabulary)
   std::uint16_t* logit_gradients = nullptr;  // (head_rows, vocabulary); null: they replace logits
@@ -122,6 +131,11 @@ class Activations {
   std::int32_t* window_first_key = nullptr;  // (N): of segment and window; null without windows
   std::int32_t* target_tokens = nullptr;     // (N): indices of tokens that have a target
   std::int32_t* targets = nullptr;           // (N): their targets
+  // Where the gradient of the last block's output comes from, in bf16: (N), of each token the row
+  // of its chunk's head_input_gradient, 1 and up, or 0, the row of zeros. Chunk i of the head is
+  // about tokens [chunk_tokens[i], chunk_tokens[i + 1]).
+  std::int32_t* gradient_rows = nullptr;
+  std::vector<std::int64_t> chunk_tokens;
 
   // Host memory in which the integers above are put together, (N), and losses arrive, (head_rows).
   std::vector<std::int32_t> host_integers;
@@ -135,11 +149,12 @@ class Activations {
 
   ActivationOptions options_;
   std::vector<BlockActivations> blocks_;
-  std::vector<float*> streams_;
+  std::vector<Elements> streams_;
   HugeBytes owned_;
 };
 
-// Rows of logits whose gradients are there at once: about 64 MiB of them, by the vocabulary alone.
+// Rows of logits whose gradients are there at once, with fp32 activations: about 64 MiB of them, by
+// the vocabulary alone.
 std::int64_t head_chunk_rows(std::int64_t vocab_size, DType gradients = DType::kF32);
 
 }  // namespace troupe::train

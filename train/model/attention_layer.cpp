@@ -35,7 +35,7 @@ AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit, std::
   return s;
 }
 
-void AttentionLayer::rotate(float* qkv, const Activations& scratch, std::int64_t tokens,
+void AttentionLayer::rotate(Elements qkv, const Activations& scratch, std::int64_t tokens,
                             RopeDirection direction) const {
   if (config_.positions != PositionKind::kRotary) return;
   // Queries and keys stand side by side: one call rotates both.
@@ -70,8 +70,8 @@ void AttentionLayer::attend(const UnitParameters& unit, std::int64_t layer, cons
   qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens());
   place(unit, kept, scratch, shape.tokens());
   AttentionShape s = attention_shape(unit, layer, shape, scratch);
-  float* keys = kept.attention_qkv + config_.query_width();
-  float* values = keys + config_.key_width();
+  Elements keys = kept.attention_qkv + config_.query_width();
+  Elements values = keys + config_.key_width();
   if (cache) {
     const std::int64_t width = config_.key_width(), at = cache->length() * width;
     operators_.copy_rows(keys, s.key_stride, cache->keys(layer) + at, width, shape.tokens(), width);
@@ -86,7 +86,7 @@ void AttentionLayer::attend(const UnitParameters& unit, std::int64_t layer, cons
                                kept.log_sum_exp);
 }
 
-void AttentionLayer::project(const UnitParameters& unit, const BlockActivations& kept, float* y,
+void AttentionLayer::project(const UnitParameters& unit, const BlockActivations& kept, Elements y,
                              std::int64_t tokens) const {
   output_.forward(operators_, unit, kept.attention, y, tokens);
 }
@@ -94,14 +94,14 @@ void AttentionLayer::project(const UnitParameters& unit, const BlockActivations&
 void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
                                         std::int64_t layer, const BatchShape& shape,
                                         const BlockActivations& kept, const Activations& scratch,
-                                        const float* dy) const {
+                                        ConstElements dy) const {
   const std::int64_t tokens = shape.tokens(), stride = config_.qkv_width();
   output_.backward_weight(operators_, unit.arithmetic(), dy, kept.attention, gradient, tokens);
   output_.backward_input(operators_, unit, dy, scratch.attention_gradient, tokens);
   if (config_.qk_norm && scratch.recomputes_cheap_operators()) place(unit, kept, scratch, tokens);
   const std::int64_t keys = config_.query_width(), values = keys + config_.key_width();
-  const float* qkv = kept.attention_qkv;
-  float* dqkv = scratch.qkv_gradient;
+  const ConstElements qkv = kept.attention_qkv;
+  const Elements dqkv = scratch.qkv_gradient;
   operators_.attention_backward(attention_shape(unit, layer, shape, scratch), qkv, qkv + keys,
                                 qkv + values, kept.attention, kept.log_sum_exp,
                                 scratch.attention_gradient, dqkv, dqkv + keys, dqkv + values);
@@ -119,7 +119,7 @@ void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGr
 
 void AttentionLayer::backward_input(const UnitParameters& unit, const UnitGradient& gradient,
                                     const BlockActivations& kept, const Activations& scratch,
-                                    float* dx, std::int64_t tokens) const {
+                                    Elements dx, std::int64_t tokens) const {
   qkv_.backward_weight(operators_, unit.arithmetic(), scratch.qkv_gradient, kept.attention_input,
                        gradient, tokens);
   qkv_.backward_input(operators_, unit, scratch.qkv_gradient, dx, tokens);

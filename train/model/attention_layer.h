@@ -25,17 +25,17 @@ class AttentionLayer {
   void attend(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
               const BlockActivations& kept, const Activations& scratch, KvCache* cache) const;
   // kept.attention → y (N, C).
-  void project(const UnitParameters& unit, const BlockActivations& kept, float* y,
+  void project(const UnitParameters& unit, const BlockActivations& kept, Elements y,
                std::int64_t tokens) const;
 
   // From dy, the gradient of project's result, to scratch.qkv_gradient; adds what dy says of the
   // output's weights.
   void backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
                           std::int64_t layer, const BatchShape& shape, const BlockActivations& kept,
-                          const Activations& scratch, const float* dy) const;
+                          const Activations& scratch, ConstElements dy) const;
   // From scratch.qkv_gradient to dx, the gradient of kept.attention_input, which must be there.
   void backward_input(const UnitParameters& unit, const UnitGradient& gradient,
-                      const BlockActivations& kept, const Activations& scratch, float* dx,
+                      const BlockActivations& kept, const Activations& scratch, Elements dx,
                       std::int64_t tokens) const;
   // What the two write in a fresh gradient.
   void append_written(std::vector<GradientRange>& ranges) const {
@@ -49,7 +49,7 @@ class AttentionLayer {
   // kept.qkv → kept.attention_qkv: norms and rotation.
   void place(const UnitParameters& unit, const BlockActivations& kept, const Activations& scratch,
              std::int64_t tokens) const;
-  void rotate(float* qkv, const Activations& scratch, std::int64_t tokens,
+  void rotate(Elements qkv, const Activations& scratch, std::int64_t tokens,
               RopeDirection direction) const;
 
   const ModelConfig& config_;

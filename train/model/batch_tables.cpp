@@ -79,6 +79,21 @@ std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,
     operators.upload(host.data(), device, static_cast<std::size_t>(count) * sizeof(std::int32_t));
     return count;
   };
+  if (activations.gradient_rows) {
+    std::vector<std::int64_t>& chunks = activations.chunk_tokens;
+    chunks.clear();
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < batch.tokens(); ++i) {
+      const bool has_target = (i + 1) % batch.length != 0 &&
+                              batch.labels[static_cast<std::size_t>(i) + 1] != kIgnoreLabel;
+      const std::int64_t row = has_target ? count++ % activations.head_rows : -1;
+      if (row == 0) chunks.push_back(i);
+      host[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(row + 1);
+    }
+    chunks.push_back(batch.tokens());
+    operators.upload(host.data(), activations.gradient_rows,
+                     static_cast<std::size_t>(batch.tokens()) * sizeof(std::int32_t));
+  }
   collect([](std::int64_t, std::int32_t target) { return target; }, activations.targets);
   return collect([](std::int64_t i, std::int32_t) { return static_cast<std::int32_t>(i); },
                  activations.target_tokens);

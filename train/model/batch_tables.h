@@ -15,7 +15,8 @@ namespace troupe::train {
 Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& batch,
                                  std::int64_t past, Operators& operators, Activations& activations);
 
-// Compacts the tokens that have a target into target_tokens and targets; returns how many.
+// Compacts the tokens that have a target into target_tokens and targets; returns how many. For
+// activations in bf16, gradient_rows and chunk_tokens, too.
 std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,
                              Activations& activations);
 

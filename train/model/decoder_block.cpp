@@ -21,7 +21,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& lay
 }
 
 void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
-                           const float* x, float* y, const BlockActivations& kept,
+                           ConstElements x, Elements y, const BlockActivations& kept,
                            const Activations& scratch, KvCache* cache) const {
   const std::int64_t tokens = shape.tokens();
   attention_norm_.forward(operators_, unit, x, kept.attention_input, kept.attention_statistics,
@@ -37,10 +37,10 @@ void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const
 }
 
 void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& gradient,
-                            std::int64_t layer, const BatchShape& shape, const float* x,
+                            std::int64_t layer, const BatchShape& shape, ConstElements x,
                             const BlockActivations& kept, const Activations& scratch) const {
   const std::int64_t tokens = shape.tokens();
-  float* dy = scratch.stream_gradient;
+  const Elements dy = scratch.stream_gradient;
   rest_.zero(operators_, gradient);
   mlp_.backward_contract(unit, gradient, kept, scratch, dy, tokens);
   if (!scratch.keeps_everything())

@@ -23,12 +23,12 @@ class DecoderBlock {
   // pass has all it needs (recomputation). With a cache, tokens are appended to it (the caller
   // advances it) and attend to all that it holds.
   void forward(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
-               const float* x, float* y, const BlockActivations& kept, const Activations& scratch,
-               KvCache* cache) const;
+               ConstElements x, Elements y, const BlockActivations& kept,
+               const Activations& scratch, KvCache* cache) const;
 
   // scratch.stream_gradient: gradient of y in, of x out. Destroys kept.mlp_product.
   void backward(const UnitParameters& unit, const UnitGradient& gradient, std::int64_t layer,
-                const BatchShape& shape, const float* x, const BlockActivations& kept,
+                const BatchShape& shape, ConstElements x, const BlockActivations& kept,
                 const Activations& scratch) const;
 
  private:

@@ -36,7 +36,7 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operator
 void DecoderModel::embed(const BatchShape& shape, const UnitParameters& unit,
                          Activations& activations) const {
   const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
-  float* stream = activations.stream(0);
+  const Elements stream = activations.stream(0);
   operators_.embedding_forward(activations.ids, unit.matrix(token_embedding_), unit.dtype, stream,
                                tokens, width);
   if (config_.positions != PositionKind::kLearned) return;
@@ -49,6 +49,9 @@ Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
                                     Activations& activations, KvCache* cache) {
   {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward));
+    TROUPE_CHECK(
+        activations.options().type == DType::kF32 || unit.parameters().dtype == DType::kBF16,
+        "activations in bf16 with parameters in fp32");
     embed(shape, unit.parameters(), activations);
   }
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
@@ -130,6 +133,10 @@ Status DecoderModel::decode(std::span<const std::int32_t> ids, KvCache& cache, U
   if (cache.length() + count > cache.capacity())
     return error(Code::kInvalidArgument, "{} tokens do not fit a context of {} that holds {}",
                  count, cache.capacity(), cache.length());
+  if (activations.options().type != DType::kF32)
+    return error(Code::kInvalidArgument,
+                 "keys and values are cached in fp32: text wants activations of type F32, not {}",
+                 dtype_name(activations.options().type));
   if (static_cast<std::int64_t>(logits.size()) != config_.vocab_size)
     return error(Code::kInvalidArgument, "{} elements for {} logits", logits.size(),
                  config_.vocab_size);

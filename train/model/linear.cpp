@@ -27,13 +27,14 @@ Linear::Linear(const ParameterLayout& layout, const std::vector<std::string>& mo
   }
 }
 
-void Linear::forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
+void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                      std::int64_t rows) const {
   for (const Part& part : weights_)
     operators.gemm({.m = rows,
                     .n = part.outputs,
                     .k = inputs_,
-                    .a = x,
+                    .a = x.data,
+                    .a_type = x.type,
                     .a_stride = inputs_,
                     .b = unit.matrix(part.parameter),
                     .b_type = unit.dtype,
@@ -46,14 +47,14 @@ void Linear::forward(Operators& operators, const UnitParameters& unit, const flo
     operators.add_bias(y + part.column, outputs_, unit.vector(part.parameter), rows, part.outputs);
 }
 
-void Linear::backward_input(Operators& operators, const UnitParameters& unit, OutputGradient dy,
-                            float* dx, std::int64_t rows) const {
+void Linear::backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
+                            Elements dx, std::int64_t rows) const {
   bool accumulate = false;
   for (const Part& part : weights_) {
     operators.gemm({.m = rows,
                     .n = inputs_,
                     .k = part.outputs,
-                    .a = dy.from(part.column),
+                    .a = (dy + part.column).data,
                     .a_type = dy.type,
                     .a_stride = outputs_,
                     .b = unit.matrix(part.parameter),
@@ -68,18 +69,19 @@ void Linear::backward_input(Operators& operators, const UnitParameters& unit, Ou
   }
 }
 
-void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, OutputGradient dy,
-                             const float* x, const UnitGradient& gradient,
+void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, ConstElements dy,
+                             ConstElements x, const UnitGradient& gradient,
                              std::int64_t rows) const {
   for (const Part& part : weights_) {
     Gemm gemm{.m = part.outputs,
               .n = inputs_,
               .k = rows,
-              .a = dy.from(part.column),
+              .a = (dy + part.column).data,
               .a_type = dy.type,
               .a_stride = outputs_,
               .transpose_a = true,
-              .b = x,
+              .b = x.data,
+              .b_type = x.type,
               .b_stride = inputs_,
               .c = gradient.at(part.parameter),
               .c_stride = weight_stride(part),
@@ -93,10 +95,9 @@ void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, Output
     }
     operators.gemm(gemm);
   }
-  TROUPE_CHECK(biases_.empty() || dy.type == DType::kF32);
   for (const Part& part : biases_)
-    operators.bias_backward(static_cast<const float*>(dy.from(part.column)), outputs_,
-                            gradient.at(part.parameter), rows, part.outputs);
+    operators.bias_backward(dy + part.column, outputs_, gradient.at(part.parameter), rows,
+                            part.outputs);
 }
 
 void Linear::append_written(std::vector<GradientRange>& ranges) const {

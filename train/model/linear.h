@@ -1,7 +1,6 @@
 #pragma once
 // One or several linear layers over the same input.
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,23 +8,9 @@
 #include "train/model/gradient_rest.h"
 #include "train/model/parameter_layout.h"
 #include "train/model/unit_access.h"
-#include "train/tensor/dtype.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
-
-// A gradient that products read: fp32, or bf16 already where they are computed in bf16.
-struct OutputGradient {
-  OutputGradient(const float* fp32) : data(fp32) {}
-  OutputGradient(const std::uint16_t* bf16) : data(bf16), type(DType::kBF16) {}
-  // From a column on.
-  const void* from(std::int64_t column) const {
-    return static_cast<const std::byte*>(data) +
-           static_cast<std::size_t>(column) * dtype_size(type);
-  }
-  const void* data;
-  DType type = DType::kF32;
-};
 
 // Outputs of all layers stand side by side in a row. Layers whose weights are neighbours in memory
 // become one product. A layer has a bias where the layout has one.
@@ -36,19 +21,18 @@ class Linear {
   // [in, out] when `transposed`.
   Linear(const ParameterLayout& layout, const std::vector<std::string>& modules, bool transposed);
 
-  // y = x·Wᵀ + b. x: (rows, in) dense, y: (rows, out) dense, both fp32. `unit` holds the weights:
-  // what type they are of says what is computed in.
-  void forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
+  // y = x·Wᵀ + b. x: (rows, in) dense, y: (rows, out) dense. `unit` holds the weights: what type
+  // they are of says what is computed in. bf16 activations want it to be bf16.
+  void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                std::int64_t rows) const;
   // dx = dy·W.
-  void backward_input(Operators& operators, const UnitParameters& unit, OutputGradient dy,
-                      float* dx, std::int64_t rows) const;
+  void backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
+                      Elements dx, std::int64_t rows) const;
   // dW += dyᵀ·x and db += Σ dy in the unit's gradient, products in the arithmetic of the forward
   // pass. In a fresh gradient dW is written, db still added to: the values of adding to zeros, and
-  // its bits but for a sum that is −0 (it underflowed), which norms and AdamW take for 0. Layers
-  // with biases take an fp32 dy.
-  void backward_weight(Operators& operators, Arithmetic arithmetic, OutputGradient dy,
-                       const float* x, const UnitGradient& gradient, std::int64_t rows) const;
+  // its bits but for a sum that is −0 (it underflowed), which norms and AdamW take for 0.
+  void backward_weight(Operators& operators, Arithmetic arithmetic, ConstElements dy,
+                       ConstElements x, const UnitGradient& gradient, std::int64_t rows) const;
   // What backward_weight writes in a fresh gradient: all weights.
   void append_written(std::vector<GradientRange>& ranges) const;
 

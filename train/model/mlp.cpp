@@ -14,7 +14,7 @@ void Mlp::expand(const UnitParameters& unit, const BlockActivations& kept,
   inputs_.forward(operators_, unit, kept.mlp_input, kept.mlp_product, tokens);
 }
 
-void Mlp::contract(const UnitParameters& unit, const BlockActivations& kept, float* y,
+void Mlp::contract(const UnitParameters& unit, const BlockActivations& kept, Elements y,
                    std::int64_t tokens) const {
   const std::int64_t width = config_.intermediate_size;
   if (config_.mlp == MlpKind::kSwiGlu)
@@ -26,10 +26,10 @@ void Mlp::contract(const UnitParameters& unit, const BlockActivations& kept, flo
 
 void Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
                             const BlockActivations& kept, const Activations& scratch,
-                            const float* dy, std::int64_t tokens) const {
+                            ConstElements dy, std::int64_t tokens) const {
   const std::int64_t width = config_.intermediate_size;
   output_.backward_input(operators_, unit, dy, scratch.hidden, tokens);
-  float* again = scratch.keeps_everything() ? nullptr : kept.mlp_hidden;
+  const Elements again = scratch.keeps_everything() ? Elements() : kept.mlp_hidden;
   if (config_.mlp == MlpKind::kSwiGlu)
     operators_.swiglu_backward(kept.mlp_product, scratch.hidden, again, tokens, width);
   else
@@ -38,7 +38,7 @@ void Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& grad
 }
 
 void Mlp::backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
-                          const BlockActivations& kept, float* dx, std::int64_t tokens) const {
+                          const BlockActivations& kept, Elements dx, std::int64_t tokens) const {
   inputs_.backward_weight(operators_, unit.arithmetic(), kept.mlp_product, kept.mlp_input, gradient,
                           tokens);
   inputs_.backward_input(operators_, unit, kept.mlp_product, dx, tokens);

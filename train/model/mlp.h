@@ -20,16 +20,16 @@ class Mlp {
   // kept.mlp_input → kept.mlp_product.
   void expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens) const;
   // kept.mlp_product → kept.mlp_hidden → y (N, C).
-  void contract(const UnitParameters& unit, const BlockActivations& kept, float* y,
+  void contract(const UnitParameters& unit, const BlockActivations& kept, Elements y,
                 std::int64_t tokens) const;
 
   // From dy, the gradient of y, to that of mlp_product, which replaces it.
   void backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
-                         const BlockActivations& kept, const Activations& scratch, const float* dy,
+                         const BlockActivations& kept, const Activations& scratch, ConstElements dy,
                          std::int64_t tokens) const;
   // From there to dx, the gradient of kept.mlp_input, which must be there.
   void backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
-                       const BlockActivations& kept, float* dx, std::int64_t tokens) const;
+                       const BlockActivations& kept, Elements dx, std::int64_t tokens) const;
   // What the two write in a fresh gradient.
   void append_written(std::vector<GradientRange>& ranges) const {
     inputs_.append_written(ranges);

@@ -10,7 +10,7 @@ Norm::Norm(const ModelConfig& config, const ParameterLayout& layout, const std::
   if (kind_ == NormKind::kLayer) bias_ = parameter_ref(layout, module + ".bias");
 }
 
-void Norm::forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
+void Norm::forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                    float* statistics, std::int64_t rows) const {
   if (kind_ == NormKind::kRms)
     operators.rms_norm_forward(x, unit.vector(weight_), y, statistics, rows, width_, eps_);
@@ -19,8 +19,8 @@ void Norm::forward(Operators& operators, const UnitParameters& unit, const float
                                  statistics, rows, width_, eps_);
 }
 
-void Norm::residual_forward(Operators& operators, const UnitParameters& unit, const float* x,
-                            const float* delta, float* sum, float* y, float* statistics,
+void Norm::residual_forward(Operators& operators, const UnitParameters& unit, ConstElements x,
+                            ConstElements delta, Elements sum, Elements y, float* statistics,
                             std::int64_t rows) const {
   if (kind_ == NormKind::kRms)
     return operators.residual_rms_norm_forward(x, delta, unit.vector(weight_), sum, y, statistics,
@@ -29,8 +29,8 @@ void Norm::residual_forward(Operators& operators, const UnitParameters& unit, co
   forward(operators, unit, sum, y, statistics, rows);
 }
 
-void Norm::apply(Operators& operators, const UnitParameters& unit, const float* x,
-                 const float* statistics, float* y, std::int64_t rows) const {
+void Norm::apply(Operators& operators, const UnitParameters& unit, ConstElements x,
+                 const float* statistics, Elements y, std::int64_t rows) const {
   if (kind_ == NormKind::kRms)
     operators.rms_norm_apply(x, unit.vector(weight_), statistics, y, rows, width_);
   else
@@ -38,8 +38,8 @@ void Norm::apply(Operators& operators, const UnitParameters& unit, const float* 
                                statistics, y, rows, width_);
 }
 
-void Norm::backward(Operators& operators, const UnitParameters& unit, const float* dy,
-                    const float* x, const float* statistics, float* dx,
+void Norm::backward(Operators& operators, const UnitParameters& unit, ConstElements dy,
+                    ConstElements x, const float* statistics, Elements dx,
                     const UnitGradient& gradient, std::int64_t rows) const {
   float* dweight = gradient.at(weight_);
   if (kind_ == NormKind::kRms)

@@ -1,6 +1,5 @@
 #pragma once
-// The norms of the decoder's stream: RMS or layer norm, as the configuration says. All buffers are
-// fp32.
+// The norms of the decoder's stream: RMS or layer norm, as the configuration says.
 
 #include <cstdint>
 #include <string>
@@ -20,18 +19,18 @@ class Norm {
 
   // x, y: (rows, hidden size). statistics: (rows, ModelConfig::norm_statistics()), kept for
   // backward; one pass must give the same `rows` in all calls.
-  void forward(Operators& operators, const UnitParameters& unit, const float* x, float* y,
+  void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                float* statistics, std::int64_t rows) const;
   // sum = x + delta, y = norm(sum).
-  void residual_forward(Operators& operators, const UnitParameters& unit, const float* x,
-                        const float* delta, float* sum, float* y, float* statistics,
+  void residual_forward(Operators& operators, const UnitParameters& unit, ConstElements x,
+                        ConstElements delta, Elements sum, Elements y, float* statistics,
                         std::int64_t rows) const;
   // y again, the same bits.
-  void apply(Operators& operators, const UnitParameters& unit, const float* x,
-             const float* statistics, float* y, std::int64_t rows) const;
+  void apply(Operators& operators, const UnitParameters& unit, ConstElements x,
+             const float* statistics, Elements y, std::int64_t rows) const;
   // Adds to dx and to the unit's gradient, whose norm must hold something even if it is fresh.
-  void backward(Operators& operators, const UnitParameters& unit, const float* dy, const float* x,
-                const float* statistics, float* dx, const UnitGradient& gradient,
+  void backward(Operators& operators, const UnitParameters& unit, ConstElements dy, ConstElements x,
+                const float* statistics, Elements dx, const UnitGradient& gradient,
                 std::int64_t rows) const;
 
  private:

@@ -42,8 +42,9 @@ Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) con
 
 void OutputHead::chunk_inputs(const Pass& pass, std::int64_t begin, std::int64_t rows,
                               Activations& a) const {
-  operators_.embedding_forward(a.target_tokens + begin, a.stream(config_.num_hidden_layers),
-                               DType::kF32, a.head_input, rows, config_.hidden_size);
+  const Elements stream = a.stream(config_.num_hidden_layers);
+  operators_.embedding_forward(a.target_tokens + begin, stream.data, stream.type, a.head_input,
+                               rows, config_.hidden_size);
   norm_.forward(operators_, pass.norm(), a.head_input, a.head_normed, a.head_statistics, rows);
 }
 
@@ -56,18 +57,30 @@ void OutputHead::some_logits(const Pass& pass, std::int64_t first, std::int64_t 
 void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
                                 Activations& a) const {
   const std::int64_t width = config_.hidden_size;
-  const OutputGradient dlogits = a.logit_gradients ? OutputGradient(a.logit_gradients) : a.logits;
+  const ConstElements dlogits =
+      a.logit_gradients ? ConstElements(a.logit_gradients) : ConstElements(a.logits);
   UnitGradient output_gradient = pass.output_gradient;
   // The first chunk writes, the others add.
   if (begin > 0) output_gradient.fresh = false;
   output_.backward_weight(operators_, pass.output().arithmetic(), dlogits, a.head_normed,
                           output_gradient, rows);
   output_.backward_input(operators_, pass.output(), dlogits, a.head_gradient, rows);
-  operators_.zero(a.head_input_gradient, rows * width);
+  // The row of zeros that comes first in bf16.
+  const std::int64_t before = a.gradient_rows ? 1 : 0;
+  operators_.zero(a.head_input_gradient, (before + rows) * width);
   norm_.backward(operators_, pass.norm(), a.head_gradient, a.head_input, a.head_statistics,
-                 a.head_input_gradient, pass.norm_gradient, rows);
-  operators_.embedding_backward(a.target_tokens + begin, a.head_input_gradient, a.stream_gradient,
-                                rows, width);
+                 a.head_input_gradient + before * width, pass.norm_gradient, rows);
+  if (!a.gradient_rows) {
+    operators_.embedding_backward(a.target_tokens + begin, a.head_input_gradient,
+                                  a.stream_gradient.fp32(), rows, width);
+    return;
+  }
+  // Rows are scattered into sums in fp32 alone. No token has two: each fetches its own, or zeros.
+  const auto chunk = static_cast<std::size_t>(begin / a.head_rows);
+  const std::int64_t first = a.chunk_tokens[chunk], end = a.chunk_tokens[chunk + 1];
+  operators_.embedding_forward(a.gradient_rows + first, a.head_input_gradient.data,
+                               a.head_input_gradient.type, a.stream_gradient + first * width,
+                               end - first, width);
 }
 
 Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows,

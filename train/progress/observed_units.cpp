@@ -24,7 +24,14 @@ Result<UnitGradient> ObservedUnits::gradient(int unit) {
 }
 
 Status ObservedUnits::gradient_done(int unit) {
-  recorder_.gradient(unit, TROUPE_TRY(inner_.gradient(unit)).values);
+  const std::span<float> values = TROUPE_TRY(inner_.gradient(unit)).values;
+  if (device_) {
+    float first = 0;
+    recorder_.gradient(unit, {&first, 1});
+    if (!(first == 0)) device_->upload(&first, values.data(), sizeof first);
+  } else {
+    recorder_.gradient(unit, values);
+  }
   recorder_.enter("gradient_done");
   const Status done = inner_.gradient_done(unit);
   recorder_.leave();

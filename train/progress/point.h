@@ -40,8 +40,10 @@ enum class PointKind : std::uint8_t {
   kOperator,    // an operator begins
   kCollective,  // a collective begins; `number` is its sequence number
   kCollectiveEnd,
-  kChunk,  // the optimizer is inside chunk `number`, one in each tile: saved, half written, or done
-  kFile,   // an operation on a file begins
+  // The optimizer is inside chunk `number`, one in each tile: saved, half written, or done. On a
+  // GPU chunk 0 stands for the whole update: before it, launched, after it.
+  kChunk,
+  kFile,  // an operation on a file begins
   kFileEnd,
 };
 inline constexpr int kPointKindCount = 9;
@@ -54,7 +56,8 @@ struct Point {
   std::int64_t step = 0;  // the one under way, from 1
   Stage stage = Stage::kIdle;
   int unit = -1;
-  // Of operators, collectives, file operations and chunk moments ("saved", "written", "done").
+  // Of operators, collectives, file operations and chunk moments ("saved", "written", "done"; on a
+  // GPU "before", "launched", "after").
   // Valid during the call.
   std::string_view operation;
   std::uint64_t number = 0;

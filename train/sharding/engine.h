@@ -1,5 +1,6 @@
 #pragma once
-// The sharding engine of one rank in one generation: everything between a communicator and a model.
+// The sharding engine of one rank in one generation: everything between a communicator and a model,
+// on whatever device the buffers lie.
 //
 //   engine.begin_step(micro_batches);
 //   for each turn: engine.begin_turn(turn); model.forward_backward(…, engine.units(), …);
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "train/sharding/communication_queue.h"
+#include "train/sharding/engine_device.h"
 #include "train/sharding/gradient_reducer.h"
 #include "train/sharding/mesh_communicators.h"
 #include "train/sharding/rank_layout.h"
@@ -25,21 +27,25 @@ struct EngineOptions {
   ComputeOptions compute;
 };
 
-// Bytes of working memory that an engine allocates.
+// The working memory of an engine, on its device.
+WorkingBytes working_bytes(const RankLayout& layout, const EngineOptions& options);
+// All of it.
 std::int64_t engine_bytes(const RankLayout& layout, const EngineOptions& options);
 
-// One thread uses it. Everything passed in outlives it. Failures are the communicator's.
+// One thread uses it. Everything passed in outlives it. Failures are the communicator's and the
+// device's: after the first one nothing runs, and what was computed since the last drain
+// (finish_gradients, parameters_changed) must not be believed.
 class Engine {
  public:
-  // Ends the queue's thread first: its work uses the rest. The communicator must know no more of
-  // memory that goes.
+  // Ends the queue first: its work uses the rest. The communicator must know no more of memory that
+  // goes.
   ~Engine();
-  // Collective. options.reduction.overlaps: communication gets a thread of its own, and
-  // options.compute.limits.prefetch means something.
+  // Collective. options.reduction.overlaps: communication runs beside arithmetic, and
+  // options.compute.limits.prefetch means something. `buffers` are the device's. kUnsupported: a
+  // sum that the device cannot form, with the way out.
   static Result<std::unique_ptr<Engine>> make(const RankLayout& layout,
-                                              const EngineOptions& options,
-                                              collective::Communicator& world, Operators& operators,
-                                              const Clock& clock, ParallelFor parallel_for,
+                                              const EngineOptions& options, EngineDevice& device,
+                                              const Clock& clock, OptimizerDevice& updates,
                                               const StateBuffers& buffers);
 
   GradientReducer& reducer() { return *reducer_; }
@@ -49,9 +55,10 @@ class Engine {
 
   void begin_step(std::int64_t micro_batches) { reducer_->begin_step(micro_batches); }
   void begin_turn(std::int64_t turn);
-  // All gradients of the step are where their owners want them.
+  // All gradients of the step are where their owners want them, on the device too.
   Status finish_gradients() { return reducer_->finish_step(); }
-  // After the parameters' region was loaded or updated: makes it known to all. Collective.
+  // After the parameters' region was loaded or updated (on a GPU: on the compute stream, or waited
+  // for): makes it known to all. Collective.
   Status parameters_changed(bool updated_by_owners);
 
  private:
@@ -59,11 +66,11 @@ class Engine {
 
   Status register_segment(const memory::Segment& segment);
 
-  collective::Communicator* world_ = nullptr;
   std::vector<const memory::Segment*> registered_;
   WorkingMemory memory_;
   std::unique_ptr<MeshCommunicators> communicators_;
   std::unique_ptr<CommunicationQueue> queue_;
+  std::unique_ptr<ShardOperations> operations_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<ShardedUnits> units_;
   std::unique_ptr<ShardedOptimizer> optimizer_;

@@ -1,22 +1,15 @@
 #include "train/sharding/gradient_reducer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/base/check.h"
-#include "runtime/collective/reduce_tree.h"
 #include "train/sharding/index.h"
-#include "train/tensor/convert.h"
-#include "train/tensor/vectorize.h"
 
 namespace troupe::train {
 namespace {
 
 using collective::Bfloat16;
 static_assert(sizeof(Bfloat16) == sizeof(std::uint16_t));
-
-// Elements of bf16 parts that are widened and summed at once: in the nearest cache.
-constexpr std::size_t kSumElements = 1024;
 
 // A shard group of one member holds everything, too.
 bool holds_whole_gradients(const RankLayout& layout) {
@@ -33,33 +26,15 @@ std::int64_t reduced_elements(const RankLayout& layout, std::vector<std::int64_t
   return sum;
 }
 
-TROUPE_VECTORIZED
-void add_elements(float* __restrict sum, const float* __restrict x, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) sum[i] += x[i];
-}
-
 std::span<Bfloat16> as_bfloat16(std::span<std::uint16_t> values) {
   return {reinterpret_cast<Bfloat16*>(values.data()), values.size()};
 }
 
-void widen(std::span<const std::uint16_t> source, std::span<float> target) {
-  float_from_bf16(source.data(), target.data(), static_cast<std::int64_t>(source.size()));
-}
-
-// The sum of `parts` (members, sum.size()) by the communicators' tree, in fp32 and left so.
-void sum_parts(std::span<const std::uint16_t> parts, std::size_t members, std::span<float> sum) {
-  std::vector<float> wide(members * kSumElements);
-  std::vector<const std::byte*> inputs;
-  for (std::size_t member = 0; member < members; ++member)
-    inputs.push_back(reinterpret_cast<const std::byte*>(&wide[member * kSumElements]));
-  for (std::size_t begin = 0; begin < sum.size(); begin += kSumElements) {
-    const std::size_t count = std::min(kSumElements, sum.size() - begin);
-    for (std::size_t member = 0; member < members; ++member)
-      widen(parts.subspan(member * sum.size() + begin, count),
-            std::span(wide).subspan(member * kSumElements, count));
-    collective::tree_reduce(inputs, reinterpret_cast<std::byte*>(&sum[begin]), count,
-                            collective::DataType::kFloat32, collective::ReduceOp::kSum);
-  }
+// Whether sums of a shard group are formed here, of parts in bf16.
+bool sums_parts(const RankLayout& layout, const ReductionOptions& options) {
+  const Mesh& mesh = layout.mesh();
+  return options.order != ReductionOrder::kAcrossWorldSizes && options.reduce == DType::kBF16 &&
+         mesh.dp_shard > 1 && mesh.dp_replicate > 1;
 }
 
 }  // namespace
@@ -90,7 +65,7 @@ ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const Reductio
     from_all = std::max(from_all, layout.reduced(unit).size() * mesh.size());
   }
   if (!across) {
-    if (narrow && mesh.dp_shard > 1 && mesh.dp_replicate > 1) buffers.received = from_group;
+    if (sums_parts(layout, options)) buffers.received = from_group;
     return buffers;
   }
   if (mesh.size() > 1) (narrow ? buffers.received : buffers.exchange) = from_all;
@@ -100,15 +75,26 @@ ReductionBuffers ReductionBuffers::plan(const RankLayout& layout, const Reductio
   return buffers;
 }
 
+Status GradientReducer::check(const RankLayout& layout, const ReductionOptions& options,
+                              const ShardOperations& operations) {
+  const int members = layout.mesh().dp_shard;
+  if (!sums_parts(layout, options) || members <= operations.summed_parts_max()) return {};
+  return error(Code::kUnsupported,
+               "gradients are reduced in bf16 over replicated shard groups of {} ranks, and this "
+               "device sums at most {} parts: reduce in fp32, or make the shard groups smaller "
+               "(troupe.mesh)",
+               members, operations.summed_parts_max());
+}
+
 GradientReducer::GradientReducer(const RankLayout& layout, const ReductionOptions& options,
                                  const MeshCommunicators& communicators, CommunicationQueue& queue,
-                                 Operators& operators, std::span<float> gradients,
+                                 ShardOperations& operations, std::span<float> gradients,
                                  WorkingMemory& memory)
     : layout_(layout),
       options_(options),
       communicators_(communicators),
       queue_(queue),
-      operators_(operators),
+      operations_(operations),
       gradients_(gradients),
       world_size_(layout.mesh().size()),
       begun_(index(layout.units()), false),
@@ -117,18 +103,15 @@ GradientReducer::GradientReducer(const RankLayout& layout, const ReductionOption
   TROUPE_CHECK(static_cast<std::int64_t>(gradients.size()) == layout.elements(Region::kGradients));
   TROUPE_CHECK(options.reduce == DType::kF32 || options.reduce == DType::kBF16);
   const ReductionBuffers buffers = ReductionBuffers::plan(layout, options);
-  first_scratch_.values = memory.take_elements<float>(buffers.first_unit);
+  first_scratch_.values = memory.take_sent_elements<float>(buffers.first_unit);
   other_scratch_.resize(index(buffers.other_count));
   for (Scratch& scratch : other_scratch_)
-    scratch.values = memory.take_elements<float>(buffers.other_units);
-  narrow_ = memory.take_elements<std::uint16_t>(buffers.narrow);
-  received_.resize(index(buffers.received));
-  exchange_.resize(index(buffers.exchange));
-  const std::int64_t level_elements = reduced_elements(layout, &stack_offsets_);
-  if (level_elements > 0) {
-    stack_.resize(index(buffers.stack / level_elements));
-    for (auto& level : stack_) level.resize(index(level_elements));
-  }
+    scratch.values = memory.take_sent_elements<float>(buffers.other_units);
+  narrow_ = memory.take_sent_elements<std::uint16_t>(buffers.narrow);
+  received_ = memory.take_own_elements<std::uint16_t>(buffers.received);
+  exchange_ = memory.take_own_elements<float>(buffers.exchange);
+  stack_ = memory.take_own_elements<float>(buffers.stack);
+  level_elements_ = reduced_elements(layout, &stack_offsets_);
 }
 
 void GradientReducer::begin_step(std::int64_t leaves) {
@@ -219,11 +202,9 @@ Status GradientReducer::sum_over_ranks(int unit, std::span<float> local, bool in
     TROUPE_RETURN_IF_ERROR(reduce_scatter(unit, local));
   }
   if (!in_place && !stored.empty()) {
-    if (first) {
-      std::memcpy(stored.data(), sum.data(), stored.size_bytes());
-    } else {
-      add(stored, sum);
-    }
+    TROUPE_RETURN_IF_ERROR(
+        first ? operations_.copy(std::as_bytes(sum), std::as_writable_bytes(stored))
+              : operations_.add(stored, sum));
   }
   return last ? share_with_replicas(unit) : Status();
 }
@@ -245,14 +226,15 @@ Status GradientReducer::reduce_scatter(int unit, std::span<float> local) {
 }
 
 // The gradient as it travels.
-std::span<Bfloat16> GradientReducer::narrowed(std::span<const float> local) {
-  bf16_from_float(local.data(), narrow_.data(), static_cast<std::int64_t>(local.size()));
-  return as_bfloat16(narrow_.first(local.size()));
+Result<std::span<Bfloat16>> GradientReducer::narrowed(std::span<const float> local) {
+  const std::span<std::uint16_t> narrow = narrow_.first(local.size());
+  TROUPE_RETURN_IF_ERROR(operations_.narrow(local, narrow));
+  return as_bfloat16(narrow);
 }
 
 Status GradientReducer::reduce_scatter_narrow(int unit, std::span<float> local) {
   if (communicators_.shard() && communicators_.replicate()) return reduce_group_narrow(unit, local);
-  const std::span<Bfloat16> all = narrowed(local);
+  const std::span<Bfloat16> all = TROUPE_TRY(narrowed(local));
   const ElementRange reduced = layout_.reduced(unit);
   const auto sum = all.subspan(index(reduced.begin), index(reduced.size()));
   if (communicators_.shard()) {
@@ -262,37 +244,25 @@ Status GradientReducer::reduce_scatter_narrow(int unit, std::span<float> local) 
     TROUPE_RETURN_IF_ERROR(communicators_.replicate()->reduce_scatter(
         std::span<const Bfloat16>(all), sum, layout_.reduced_counts(unit)));
   }
-  widen(narrow_.subspan(index(reduced.begin), sum.size()),
-        local.subspan(index(reduced.begin), sum.size()));
-  return {};
+  return operations_.widen(narrow_.subspan(index(reduced.begin), sum.size()),
+                           local.subspan(index(reduced.begin), sum.size()));
 }
 
 // Rounded where it leaves a rank and once it is complete, not between group and replicas: a
 // communicator would round the group's sum.
 Status GradientReducer::reduce_group_narrow(int unit, std::span<float> local) {
   const ElementRange own = layout_.owned(unit), reduced = layout_.reduced(unit);
-  const auto members = index(layout_.mesh().dp_shard);
-  const auto received = std::span(received_).first(index(own.size()) * members);
-  TROUPE_RETURN_IF_ERROR(
-      communicators_.shard()->all_to_all(std::span<const Bfloat16>(narrowed(local)),
-                                         as_bfloat16(received), layout_.owned_counts(unit)));
+  const int members = layout_.mesh().dp_shard;
+  const auto received = received_.first(index(own.size() * members));
+  const std::span<Bfloat16> sent = TROUPE_TRY(narrowed(local));
+  TROUPE_RETURN_IF_ERROR(communicators_.shard()->all_to_all(
+      std::span<const Bfloat16>(sent), as_bfloat16(received), layout_.owned_counts(unit)));
   const auto owned = local.subspan(index(own.begin), index(own.size()));
-  sum_parts(received, members, owned);
+  TROUPE_RETURN_IF_ERROR(operations_.sum_parts(received, members, owned));
   const auto sum = local.subspan(index(reduced.begin), index(reduced.size()));
   TROUPE_RETURN_IF_ERROR(communicators_.replicate()->reduce_scatter(
       std::span<const float>(owned), sum, layout_.reduced_counts(unit)));
-  round_to_bf16(sum.data(), sum.data(), reduced.size());
-  return {};
-}
-
-void GradientReducer::add(std::span<float> sum, std::span<const float> x) {
-  const auto count = static_cast<std::int64_t>(sum.size());
-  if (queue_.overlaps()) {
-    // The operators' threads are the backward pass's.
-    add_elements(sum.data(), x.data(), count);
-  } else {
-    operators_.add(sum.data(), x.data(), sum.data(), count);
-  }
+  return operations_.round(sum);
 }
 
 Status GradientReducer::share_with_replicas(int unit) {
@@ -308,9 +278,10 @@ Status GradientReducer::exchange_leaves(int unit, std::span<const float> local) 
   collective::Communicator& all = *communicators_.by_data_rank();
   const std::size_t size = index(layout_.reduced(unit).size() * world_size_);
   const std::vector<std::size_t> counts = layout_.reduced_counts_by_data_rank(unit);
-  if (narrow_.empty()) return all.all_to_all(local, std::span(exchange_).first(size), counts);
-  return all.all_to_all(std::span<const Bfloat16>(narrowed(local)),
-                        as_bfloat16(std::span(received_).first(size)), counts);
+  if (narrow_.empty()) return all.all_to_all(local, exchange_.first(size), counts);
+  const std::span<Bfloat16> sent = TROUPE_TRY(narrowed(local));
+  return all.all_to_all(std::span<const Bfloat16>(sent), as_bfloat16(received_.first(size)),
+                        counts);
 }
 
 Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::int64_t turn) {
@@ -320,7 +291,7 @@ Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::in
   if (!alone) {
     TROUPE_RETURN_IF_ERROR(exchange_leaves(unit, local));
   } else if (narrow) {
-    round_to_bf16(local.data(), local.data(), static_cast<std::int64_t>(local.size()));
+    TROUPE_RETURN_IF_ERROR(operations_.round(local));
   }
   for (int sender = 0; sender < world_size_; ++sender) {
     const std::int64_t position = turn * world_size_ + sender;
@@ -329,12 +300,12 @@ Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::in
     std::span<const float> leaf = local;
     if (!alone && narrow) {
       // The local gradient has been sent: its place is free.
-      widen(std::span(received_).subspan(begin, part), local.first(part));
+      TROUPE_RETURN_IF_ERROR(operations_.widen(received_.subspan(begin, part), local.first(part)));
       leaf = local.first(part);
     } else if (!alone) {
-      leaf = std::span(exchange_).subspan(begin, part);
+      leaf = exchange_.subspan(begin, part);
     }
-    push_leaf(unit, leaf, position);
+    TROUPE_RETURN_IF_ERROR(push_leaf(unit, leaf, position));
   }
   return {};
 }
@@ -342,22 +313,20 @@ Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::in
 std::span<float> GradientReducer::level(int unit, int level) {
   const ElementRange reduced = layout_.reduced(unit);
   if (level == 0) return region(unit, reduced);
-  return std::span(stack_[index(level - 1)])
-      .subspan(index(stack_offsets_[index(unit)]), index(reduced.size()));
+  return stack_.subspan(index((level - 1) * level_elements_ + stack_offsets_[index(unit)]),
+                        index(reduced.size()));
 }
 
-void GradientReducer::push_leaf(int unit, std::span<const float> leaf, std::int64_t position) {
+Status GradientReducer::push_leaf(int unit, std::span<const float> leaf, std::int64_t position) {
   int& height = heights_[index(unit)];
   int merges = tree_->merges_at(position);
-  if (leaf.empty()) return;
-  if (merges == 0) {
-    const auto target = level(unit, height++);
-    std::memcpy(target.data(), leaf.data(), leaf.size_bytes());
-    return;
-  }
-  add(level(unit, height - 1), leaf);
+  if (leaf.empty()) return {};
+  if (merges == 0)
+    return operations_.copy(std::as_bytes(leaf), std::as_writable_bytes(level(unit, height++)));
+  TROUPE_RETURN_IF_ERROR(operations_.add(level(unit, height - 1), leaf));
   for (--merges; merges > 0; --merges, --height)
-    add(level(unit, height - 2), level(unit, height - 1));
+    TROUPE_RETURN_IF_ERROR(operations_.add(level(unit, height - 2), level(unit, height - 1)));
+  return {};
 }
 
 }  // namespace troupe::train

@@ -21,15 +21,14 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/huge_pages.h"
 #include "train/model/unit_access.h"
 #include "train/sharding/communication_queue.h"
 #include "train/sharding/gradient_tree.h"
 #include "train/sharding/mesh_communicators.h"
 #include "train/sharding/rank_layout.h"
+#include "train/sharding/shard_operations.h"
 #include "train/sharding/working_memory.h"
 #include "train/tensor/dtype.h"
-#include "train/tensor/operators.h"
 
 namespace troupe::train {
 
@@ -68,16 +67,24 @@ struct ReductionBuffers {
            other_count * WorkingMemory::rounded(4 * other_units) +
            WorkingMemory::rounded(2 * narrow);
   }
+  std::int64_t own_bytes() const {
+    return WorkingMemory::rounded(2 * received) + WorkingMemory::rounded(4 * exchange) +
+           WorkingMemory::rounded(4 * stack);
+  }
 };
 
 // One thread uses it; the queue carries out what it submits. Everything passed in outlives it.
 class GradientReducer {
  public:
+  // kUnsupported where the operations cannot form the sums that this takes.
+  static Status check(const RankLayout& layout, const ReductionOptions& options,
+                      const ShardOperations& operations);
+
   // gradients: the region's buffer, (layout.elements(Region::kGradients)). `memory` has room for
-  // ReductionBuffers::sent_bytes().
+  // ReductionBuffers::sent_bytes() and own_bytes().
   GradientReducer(const RankLayout& layout, const ReductionOptions& options,
                   const MeshCommunicators& communicators, CommunicationQueue& queue,
-                  Operators& operators, std::span<float> gradients, WorkingMemory& memory);
+                  ShardOperations& operations, std::span<float> gradients, WorkingMemory& memory);
 
   // The step's micro-batches over all ranks; each rank computes turns() of them, in across-world
   // order possibly an empty one in the last turn.
@@ -113,19 +120,18 @@ class GradientReducer {
   Status reduce_scatter(int unit, std::span<float> local);
   Status reduce_scatter_narrow(int unit, std::span<float> local);
   Status reduce_group_narrow(int unit, std::span<float> local);
-  std::span<collective::Bfloat16> narrowed(std::span<const float> local);
+  Result<std::span<collective::Bfloat16>> narrowed(std::span<const float> local);
   Status combine_leaves(int unit, std::span<float> local, std::int64_t turn);
   Status exchange_leaves(int unit, std::span<const float> local);
   Status share_with_replicas(int unit);
-  void add(std::span<float> sum, std::span<const float> x);
-  void push_leaf(int unit, std::span<const float> leaf, std::int64_t position);
+  Status push_leaf(int unit, std::span<const float> leaf, std::int64_t position);
   std::span<float> level(int unit, int level);
 
   const RankLayout& layout_;
   const ReductionOptions options_;
   const MeshCommunicators& communicators_;
   CommunicationQueue& queue_;
-  Operators& operators_;
+  ShardOperations& operations_;
   std::span<float> gradients_;
   const int world_size_;
 
@@ -139,11 +145,12 @@ class GradientReducer {
   std::vector<int> scratch_in_use_;  // by unit: index into other_scratch_
   std::size_t next_scratch_ = 0;
 
-  // Used by the queue's thread alone.
+  // Used by pieces of the queue alone.
   std::span<std::uint16_t> narrow_;
-  HugeVector<std::uint16_t> received_;
-  HugeVector<float> exchange_;
-  std::vector<HugeVector<float>> stack_;     // levels above the region itself
+  std::span<std::uint16_t> received_;
+  std::span<float> exchange_;
+  std::span<float> stack_;  // levels above the region itself, of level_elements_ each
+  std::int64_t level_elements_ = 0;
   std::vector<std::int64_t> stack_offsets_;  // by unit, in a level
   std::vector<int> heights_;                 // by unit
 };

@@ -13,18 +13,21 @@ std::uint64_t bytes_sent(const collective::Communicator& communicator) {
 
 }  // namespace
 
-Result<MeshCommunicators> MeshCommunicators::make(collective::Communicator& world,
-                                                  const Mesh& mesh) {
+Result<MeshCommunicators> MeshCommunicators::make(EngineDevice& device, const Mesh& mesh) {
+  MeshCommunicators made;
+  made.world_ = device.world();
+  const collective::Communicator& world = *made.world_.device;
   TROUPE_CHECK(mesh.size() == world.world_size(), "a mesh of {} for {} ranks", mesh.size(),
                world.world_size());
-  MeshCommunicators made(world);
   if (mesh.size() == 1) return made;
   if (mesh.dp_shard == mesh.size()) {
-    made.shard_ = made.by_data_rank_ = &world;
+    made.shard_ = view(made.world_);
+    made.by_data_rank_ = view(made.world_);
     return made;
   }
   if (mesh.dp_replicate == mesh.size()) {
-    made.replicate_ = made.by_data_rank_ = &world;
+    made.replicate_ = view(made.world_);
+    made.by_data_rank_ = view(made.world_);
     return made;
   }
   const int replica = mesh.replica_of(world.rank()), shard = mesh.shard_of(world.rank());
@@ -36,18 +39,21 @@ Result<MeshCommunicators> MeshCommunicators::make(collective::Communicator& worl
     peers.push_back(mesh.rank_at(other, shard));
   for (int rank = 0; rank < mesh.size(); ++rank)
     by_data_rank[static_cast<std::size_t>(mesh.data_rank_of(rank))] = rank;
-  made.owned_.push_back(TROUPE_TRY(world.subgroup(group, "shard")));
-  made.shard_ = made.owned_.back().get();
-  made.owned_.push_back(TROUPE_TRY(world.subgroup(peers, "replicate")));
-  made.replicate_ = made.owned_.back().get();
-  made.owned_.push_back(TROUPE_TRY(world.subgroup(by_data_rank, "data")));
-  made.by_data_rank_ = made.owned_.back().get();
+  const auto make = [&](EngineGroup& axis, const std::vector<int>& ranks,
+                        std::string_view name) -> Status {
+    made.owned_.push_back(TROUPE_TRY(device.subgroup(ranks, name)));
+    axis = view(made.owned_.back());
+    return {};
+  };
+  TROUPE_RETURN_IF_ERROR(make(made.shard_, group, "shard"));
+  TROUPE_RETURN_IF_ERROR(make(made.replicate_, peers, "replicate"));
+  TROUPE_RETURN_IF_ERROR(make(made.by_data_rank_, by_data_rank, "data"));
   return made;
 }
 
 std::uint64_t MeshCommunicators::algorithm_bytes_sent() const {
-  std::uint64_t sum = bytes_sent(*world_);
-  for (const auto& communicator : owned_) sum += bytes_sent(*communicator);
+  std::uint64_t sum = bytes_sent(world());
+  for (const EngineGroup& group : owned_) sum += bytes_sent(*group.device);
   return sum;
 }
 

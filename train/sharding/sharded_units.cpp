@@ -1,17 +1,13 @@
 #include "train/sharding/sharded_units.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "runtime/base/check.h"
 #include "train/sharding/index.h"
-#include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
-
-using collective::Bfloat16;
 
 std::vector<std::int64_t> unit_sizes(const RankLayout& layout) {
   std::vector<std::int64_t> sizes;
@@ -64,12 +60,14 @@ GatherBuffers GatherBuffers::plan(const RankLayout& layout, const ComputeOptions
 
 ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& options,
                            const MeshCommunicators& communicators, CommunicationQueue& queue,
-                           GradientReducer& reducer, const Clock& clock,
-                           std::span<std::byte> parameters, WorkingMemory& memory)
+                           ShardOperations& operations, GradientReducer& reducer,
+                           const Clock& clock, std::span<std::byte> parameters,
+                           WorkingMemory& memory)
     : layout_(layout),
       options_(options),
       communicators_(communicators),
       queue_(queue),
+      operations_(operations),
       reducer_(reducer),
       clock_(clock),
       parameters_(parameters),
@@ -80,8 +78,9 @@ ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& optio
   TROUPE_CHECK(parameters.size() ==
                index(layout.elements(Region::kParameters)) * dtype_size(options.state));
   const GatherBuffers buffers = GatherBuffers::plan(layout, options);
-  arena_ = memory.take(buffers.arena_bytes);
-  vectors_.resize(index(buffers.vector_bytes) / sizeof(float));
+  arena_ = memory.take_sent(buffers.arena_bytes);
+  vectors_ = memory.take_own_elements<float>(buffers.vector_bytes /
+                                             static_cast<std::int64_t>(sizeof(float)));
   std::size_t offset = 0;
   for (const UnitInfo& unit : layout.layout().units()) {
     vector_offsets_.push_back(offset);
@@ -102,13 +101,13 @@ std::span<std::byte> ShardedUnits::arena_at(std::int64_t offset, int unit) {
 }
 
 std::span<float> ShardedUnits::vectors_of(int unit) {
-  return std::span(vectors_).subspan(vector_offsets_[index(unit)],
-                                     index(layout_.layout().units()[index(unit)].vector_elements));
+  return vectors_.subspan(vector_offsets_[index(unit)],
+                          index(layout_.layout().units()[index(unit)].vector_elements));
 }
 
-void ShardedUnits::expand(int unit, const std::byte* parameters) {
-  if (options_.compute != DType::kBF16) return;
-  expand_vectors(
+Status ShardedUnits::expand(int unit, const std::byte* parameters) {
+  if (options_.compute != DType::kBF16) return {};
+  return operations_.expand(
       layout_.layout(), unit,
       {reinterpret_cast<const std::uint16_t*>(parameters), index(layout_.unit_elements(unit))},
       vectors_of(unit));
@@ -124,19 +123,17 @@ Status ShardedUnits::materialise(int unit, std::span<std::byte> target) {
         parameters_.subspan(index(layout_.offset(Region::kParameters, unit, own.begin)) * from_size,
                             index(own.size()) * from_size);
     const auto to = target.subspan(index(own.begin) * to_size, index(own.size()) * to_size);
-    if (options_.state == options_.compute) {
-      std::memcpy(to.data(), from.data(), from.size());
-    } else {
-      bf16_from_float(reinterpret_cast<const float*>(from.data()),
-                      reinterpret_cast<std::uint16_t*>(to.data()), own.size());
-    }
+    TROUPE_RETURN_IF_ERROR(
+        options_.state == options_.compute
+            ? operations_.copy(from, to)
+            : operations_.narrow({reinterpret_cast<const float*>(from.data()), index(own.size())},
+                                 {reinterpret_cast<std::uint16_t*>(to.data()), index(own.size())}));
   }
   if (sharded && communicators_.shard()) {
     TROUPE_RETURN_IF_ERROR(all_gather_units(*communicators_.shard(), target, options_.compute, own,
                                             layout_.owned_counts(unit)));
   }
-  expand(unit, target.data());
-  return {};
+  return expand(unit, target.data());
 }
 
 CommunicationQueue::Ticket ShardedUnits::submit_gather(int unit, std::int64_t offset) {
@@ -164,8 +161,10 @@ Status ShardedUnits::between_passes(Work&& work) {
 
 Status ShardedUnits::refresh() {
   if (resident()) {
-    for (int unit = 0; unit < layout_.units(); ++unit) expand(unit, resident_at(unit));
-    return {};
+    if (options_.compute != DType::kBF16) return {};
+    for (int unit = 0; unit < layout_.units(); ++unit)
+      queue_.submit([this, unit] { return expand(unit, resident_at(unit)); });
+    return queue_.drain();
   }
   const auto gather = [&] {
     for (const int unit : training_.persistent())

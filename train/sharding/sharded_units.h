@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/huge_pages.h"
 #include "train/model/unit_access.h"
 #include "train/sharding/communication_queue.h"
 #include "train/sharding/gather_schedule.h"
 #include "train/sharding/gradient_reducer.h"
 #include "train/sharding/mesh_communicators.h"
 #include "train/sharding/rank_layout.h"
+#include "train/sharding/shard_operations.h"
+#include "train/sharding/working_memory.h"
 
 namespace troupe::train {
 
@@ -32,9 +33,13 @@ struct GatherBuffers {
   std::int64_t arena_bytes = 0;   // materialised units
   std::int64_t vector_bytes = 0;  // fp32 copies of 1-D parameters, for bf16
   static GatherBuffers plan(const RankLayout& layout, const ComputeOptions& options);
+  // As WorkingMemory counts; other ranks read the arena.
+  std::int64_t sent_bytes() const { return WorkingMemory::rounded(arena_bytes); }
+  std::int64_t own_bytes() const { return WorkingMemory::rounded(vector_bytes); }
 };
 
-// Times of one pass, in seconds.
+// Times of one pass, in seconds of the calling thread: where work is enqueued on a device, what
+// enqueueing took.
 struct PassSeconds {
   double communication_forward = 0;   // waited for gathers before the backward pass
   double communication_backward = 0;  // for gathers and reductions since
@@ -46,11 +51,11 @@ struct PassSeconds {
 class ShardedUnits final : public UnitAccess {
  public:
   // parameters: the region's buffer, layout.elements(Region::kParameters) of options.state.
-  // `memory` has room for GatherBuffers::arena_bytes.
+  // `memory` has room for GatherBuffers::sent_bytes() and own_bytes().
   ShardedUnits(const RankLayout& layout, const ComputeOptions& options,
                const MeshCommunicators& communicators, CommunicationQueue& queue,
-               GradientReducer& reducer, const Clock& clock, std::span<std::byte> parameters,
-               WorkingMemory& memory);
+               ShardOperations& operations, GradientReducer& reducer, const Clock& clock,
+               std::span<std::byte> parameters, WorkingMemory& memory);
 
   // The parameters' region has changed (loaded, or updated by the optimizer): what stays
   // materialised is made again. Collective.
@@ -81,7 +86,7 @@ class ShardedUnits final : public UnitAccess {
   Status enter(UnitEvent event);
   CommunicationQueue::Ticket submit_gather(int unit, std::int64_t offset);
   Status materialise(int unit, std::span<std::byte> target);
-  void expand(int unit, const std::byte* parameters);
+  Status expand(int unit, const std::byte* parameters);
   std::span<std::byte> arena_at(std::int64_t offset, int unit);
   std::span<float> vectors_of(int unit);
   template <typename Work>
@@ -95,6 +100,7 @@ class ShardedUnits final : public UnitAccess {
   const ComputeOptions options_;
   const MeshCommunicators& communicators_;
   CommunicationQueue& queue_;
+  ShardOperations& operations_;
   GradientReducer& reducer_;
   const Clock& clock_;
   std::span<std::byte> parameters_;
@@ -105,7 +111,7 @@ class ShardedUnits final : public UnitAccess {
   std::vector<CommunicationQueue::Ticket> tickets_;  // by unit, of its last gather
   std::span<std::byte> arena_;
   std::int64_t arena_elements_ = 0;
-  std::vector<float> vectors_;
+  std::span<float> vectors_;
   std::vector<std::size_t> vector_offsets_;  // by unit
 
   PassSeconds seconds_;

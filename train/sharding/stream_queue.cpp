@@ -1,9 +1,11 @@
 #include "train/sharding/stream_queue.h"
 
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "train/cuda/device/waiting.h"
 
 namespace troupe::train {
 namespace {
@@ -22,7 +24,7 @@ class StreamQueue final : public CommunicationQueue {
 
   Ticket submit(std::function<Status()> work) override {
     ++submitted_;
-    if (failure_.ok()) failure_ = run(work);
+    if (failure_.ok()) keep(run(work));
     return submitted_;
   }
 
@@ -32,12 +34,13 @@ class StreamQueue final : public CommunicationQueue {
     while (!pieces_.empty() && pieces_.front().ticket < ticket) pop();
     if (pieces_.empty() || waited_ >= ticket) return {};
     waited_ = pieces_.front().ticket;
-    return failure_ = check(table().stream_wait(options_.compute, pieces_.front().done));
+    keep(check(table().stream_wait(options_.compute, pieces_.front().done)));
+    return failure_;
   }
 
   Status drain() override {
     if (failure_.ok()) failure_ = wait(submitted_);
-    if (failure_.ok()) failure_ = options_.communicator->settle(Deadline::after(options_.limit));
+    if (failure_.ok()) keep(settle());
     return failure_;
   }
 
@@ -49,6 +52,22 @@ class StreamQueue final : public CommunicationQueue {
     TroupeCudaEvent* done;
   };
 
+  // The others must not wait for what this rank does not send any more.
+  void keep(Status status) {
+    failure_ = std::move(status);
+    if (failure_.ok()) return;
+    if (!options_.device.empty()) failure_.with("device", options_.device);
+    options_.communicator->abort(failure_);
+  }
+  Status settle() {
+    const Deadline deadline = Deadline::after(options_.limit);
+    TROUPE_RETURN_IF_ERROR(options_.communicator->settle(deadline));
+    // It knows of its collectives alone, which end by their own deadlines: what followed the last
+    // one is waited for here.
+    if (pieces_.empty()) return {};
+    return wait_for_event(table(), pieces_.back().done, deadline,
+                          "what was enqueued behind a collective");
+  }
   Status run(const std::function<Status()>& work) {
     TROUPE_RETURN_IF_ERROR(options_.communicator->follow(options_.compute));
     TROUPE_RETURN_IF_ERROR(work());

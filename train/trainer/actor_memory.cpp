@@ -9,14 +9,24 @@ constexpr auto kTakeTimeout = std::chrono::seconds(10);
 }  // namespace
 
 Result<std::optional<memory::Segment>> ActorMemory::take(const std::string& name) {
-  auto fd = context_.attach_segment(prefix_ + "/" + name, Deadline::after(kTakeTimeout));
-  if (fd.status().code() == Code::kNotFound) return std::optional<memory::Segment>();
-  if (!fd.ok()) return fd.status();
+  auto fd = TROUPE_TRY(take_descriptor(name));
+  if (!fd) return std::optional<memory::Segment>();
   return std::optional<memory::Segment>(TROUPE_TRY(map_found(std::move(*fd))));
 }
 
 Status ActorMemory::keep(const std::string& name, const memory::Segment& segment) {
-  return context_.keep_segment(prefix_ + "/" + name, segment.fd());
+  return keep_descriptor(name, segment.fd());
+}
+
+Result<std::optional<UniqueFd>> ActorMemory::take_descriptor(const std::string& name) {
+  auto fd = context_.attach_segment(prefix_ + "/" + name, Deadline::after(kTakeTimeout));
+  if (fd.status().code() == Code::kNotFound) return std::optional<UniqueFd>();
+  if (!fd.ok()) return fd.status();
+  return std::optional<UniqueFd>(std::move(*fd));
+}
+
+Status ActorMemory::keep_descriptor(const std::string& name, int descriptor) {
+  return context_.keep_segment(prefix_ + "/" + name, descriptor);
 }
 
 }  // namespace troupe::train

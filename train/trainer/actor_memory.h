@@ -17,6 +17,8 @@ class ActorMemory final : public SurvivingMemory {
   // Waits for the end of the process that had it before.
   Result<std::optional<memory::Segment>> take(const std::string& name) override;
   Status keep(const std::string& name, const memory::Segment& segment) override;
+  Result<std::optional<UniqueFd>> take_descriptor(const std::string& name) override;
+  Status keep_descriptor(const std::string& name, int descriptor) override;
 
  private:
   ActorContext& context_;

@@ -10,6 +10,7 @@
 #include "train/report/story.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
+#include "train/trainer/device_choice.h"
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prepare.h"
 #include "train/trainer/run_plan.h"
@@ -21,10 +22,29 @@ namespace {
 
 constexpr auto kControllerTimeout = std::chrono::seconds(30);
 constexpr std::int64_t kSampleTokens = 80;
+// Whoever waits for a GPU reaches no point: a pass may take seconds.
+constexpr std::int64_t kHangTimeoutMs = 3'000, kGpuHangTimeoutMs = 30'000;
+
+// What is wanted of GPUs that this machine cannot do, before anything is prepared.
+Status check_device_here(const LoadedConfig& loaded, const DriverEnvironment& environment) {
+  if (loaded.config.troupe.device != "cuda" || !environment.gpus_usable) return {};
+  const Status usable = environment.gpus_usable();
+  return usable.ok() ? usable : usable.prefixed("troupe.device=cuda");
+}
+
+Result<bool> choose_device(const LoadedConfig& loaded, const TrainingCluster& cluster,
+                           DriverEnvironment& environment, int world_size) {
+  DeviceOffer offer{.nodes = cluster.node_count, .gpus = cluster.gpus, .usable = {}};
+  if (environment.gpus_usable && loaded.config.troupe.device != "cpu" && offer.gpus > 0)
+    offer.usable = environment.gpus_usable();
+  const DeviceDecision decision = TROUPE_TRY(decide_device(loaded.config, world_size, offer));
+  if (!decision.notice.empty()) environment.output.write(decision.notice + "\n");
+  return decision.on_gpus;
+}
 
 RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
                  const TrainingCluster& cluster, DriverEnvironment& environment, int world_size,
-                 int threads) {
+                 int threads, bool on_gpus) {
   const TrainConfig& config = loaded.config;
   RunSpec spec;
   spec.run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
@@ -50,7 +70,9 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   }
   spec.faults = config.troupe.chaos;
   spec.spares = static_cast<std::int32_t>(config.troupe.spares);
-  spec.hang_timeout_ms = config.troupe.hang_timeout_ms;
+  spec.hang_timeout_ms =
+      config.troupe.hang_timeout_ms.value_or(on_gpus ? kGpuHangTimeoutMs : kHangTimeoutMs);
+  spec.on_gpus = on_gpus;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.nodes = cluster.nodes;
   return spec;
@@ -258,6 +280,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   const TrainConfig& config = loaded.config;
   const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
   for (const auto& warning : loaded.warnings) say("warning: " + warning);
+  TROUPE_RETURN_IF_ERROR(check_device_here(loaded, environment));
   const TimePoint started = environment.clock.now();
   auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
@@ -272,6 +295,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, cluster.node_count,
                                           cluster.cores_per_node, *cluster.memory));
   }
+  const bool on_gpus = TROUPE_TRY(choose_device(loaded, cluster, environment, world_size));
   const std::int64_t local_workers =
       (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count);
   const int threads =
@@ -280,12 +304,13 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     say(fmt::format("notice: {} trainers × {} threads share {} cores", world_size, threads,
                     environment.cores));
   }
-  const RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads);
+  const RunSpec spec =
+      run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const Mesh mesh = TROUPE_TRY(mesh_of(config, world_size, spec.ranks_per_node));
-  say(fmt::format("{}: {} trainers ({}), {} thread{} each, {} in {}", spec.run, world_size,
-                  loaded.world_size.from, threads, threads == 1 ? "" : "s",
-                  describe(strategy, mesh), precision_text(config)));
+  say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, world_size,
+                  loaded.world_size.from, on_gpus ? "a GPU and " : "", threads,
+                  threads == 1 ? "" : "s", describe(strategy, mesh), precision_text(config)));
 
   RunNote note(environment, spec);
   note.begin();

@@ -34,6 +34,7 @@ struct TrainingCluster {
   std::vector<NodeId> nodes;
   std::int64_t node_count = 1;
   std::int64_t cores_per_node = 1;  // of the smallest
+  std::int64_t gpus = 0;            // whole ones of all nodes
   // What the smallest of other machines' nodes offers, where it is known: a run that does not fit
   // is refused.
   std::optional<NodeMemory> memory;
@@ -48,6 +49,8 @@ struct DriverEnvironment {
   // Of this machine, where trainers run on it: a run that does not fit is refused. Nothing: not
   // checked.
   std::optional<NodeMemory> memory;
+  // Whether trainers on this machine can use its GPUs (DeviceOffer::usable). Nothing: not known.
+  std::function<Status()> gpus_usable;
   // A descriptor that becomes readable when the user wants something of the run; -1: none.
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.

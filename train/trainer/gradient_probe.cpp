@@ -13,7 +13,15 @@ Status GradientProbe::gradient_done(int unit) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto values = gradient.subspan(static_cast<std::size_t>(parameters[i].offset_elements),
                                          static_cast<std::size_t>(parameters[i].elements));
-    if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
+    bool finite = true;
+    TROUPE_RETURN_IF_ERROR(
+        access_.read(std::as_bytes(values), [&](std::size_t, std::span<const std::byte> piece) {
+          const auto* begin = reinterpret_cast<const float*>(piece.data());
+          finite = finite && std::all_of(begin, begin + piece.size() / sizeof(float),
+                                         [](float x) { return std::isfinite(x); });
+          return Status();
+        }));
+    if (!finite) {
       found_ = first + static_cast<std::int64_t>(i);
       return {};
     }

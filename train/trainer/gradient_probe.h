@@ -5,6 +5,7 @@
 
 #include "train/model/unit_access.h"
 #include "train/sharding/engine.h"
+#include "train/trainer/host_access.h"
 
 namespace troupe::train {
 
@@ -12,7 +13,9 @@ namespace troupe::train {
 // not finite.
 class GradientProbe final : public UnitAccess {
  public:
-  GradientProbe(Engine& engine, const ParameterLayout& layout) : engine_(engine), layout_(layout) {}
+  // `access`: to the gradients' memory. All of them outlive it.
+  GradientProbe(Engine& engine, const ParameterLayout& layout, HostAccess& access)
+      : engine_(engine), layout_(layout), access_(access) {}
 
   // Index into ParameterLayout::parameters(); nothing: all are finite.
   std::optional<std::int64_t> found() const { return found_; }
@@ -27,6 +30,7 @@ class GradientProbe final : public UnitAccess {
  private:
   Engine& engine_;
   const ParameterLayout& layout_;
+  HostAccess& access_;
   std::optional<std::int64_t> found_;
 };
 

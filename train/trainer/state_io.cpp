@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
@@ -92,25 +91,31 @@ class StateReader {
   TensorReader tensors_;
 };
 
+// Of a part's buffer.
+std::span<std::byte> place_of(const Part& part, const TensorRange& range, std::size_t size) {
+  return part.buffer.subspan(static_cast<std::size_t>(range.offset) * size,
+                             static_cast<std::size_t>(range.end - range.begin) * size);
+}
+
 Status read_ranges(const StateReader& reader, const Part& part, const RankLayout& layout,
-                   DType dtype) {
+                   DType dtype, HostAccess& access) {
   const std::size_t size = dtype_size(dtype);
-  std::memset(part.buffer.data(), 0, part.buffer.size());
+  TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
   for (const TensorRange& range : held_ranges(layout, part.region)) {
     TROUPE_RETURN_IF_ERROR(
-        reader.read(part.prefix, range.parameter->name, range.begin,
-                    part.buffer.subspan(static_cast<std::size_t>(range.offset) * size,
-                                        static_cast<std::size_t>(range.end - range.begin) * size),
-                    dtype));
+        access.write(place_of(part, range, size), [&](std::size_t at, std::span<std::byte> out) {
+          return reader.read(part.prefix, range.parameter->name,
+                             range.begin + static_cast<std::int64_t>(at / size), out, dtype);
+        }));
   }
   return {};
 }
 
 // Rank 0 reads tensor by tensor, everybody takes what it holds.
 Status read_for_all(const StateReader* reader, const Part& part, const RankLayout& layout,
-                    DType dtype, collective::Communicator& world) {
+                    DType dtype, HostAccess& access, collective::Communicator& world) {
   const std::size_t size = dtype_size(dtype);
-  std::memset(part.buffer.data(), 0, part.buffer.size());
+  TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
   const auto held = held_ranges(layout, part.region);
   auto mine = held.begin();
   std::vector<std::byte> whole;
@@ -121,9 +126,10 @@ Status read_for_all(const StateReader* reader, const Part& part, const RankLayou
     }
     TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(whole), 0));
     for (; mine != held.end() && mine->parameter == &parameter; ++mine) {
-      std::memcpy(part.buffer.data() + static_cast<std::size_t>(mine->offset) * size,
-                  whole.data() + static_cast<std::size_t>(mine->begin) * size,
-                  static_cast<std::size_t>(mine->end - mine->begin) * size);
+      const auto place = place_of(part, *mine, size);
+      TROUPE_RETURN_IF_ERROR(
+          access.write(place, std::span<const std::byte>(whole).subspan(
+                                  static_cast<std::size_t>(mine->begin) * size, place.size())));
     }
   }
   return {};
@@ -180,14 +186,12 @@ std::vector<TensorPiece> pieces_of(const RankLayout& layout, const Part& part, D
   const std::size_t size = dtype_size(dtype);
   std::vector<TensorPiece> pieces;
   for (const TensorRange& range : saved_ranges(layout, part.region)) {
-    pieces.push_back(
-        {.name = part.prefix + range.parameter->name,
-         .dtype = dtype,
-         .shape = range.parameter->shape,
-         .begin = range.begin,
-         .end = range.end,
-         .data = part.buffer.subspan(static_cast<std::size_t>(range.offset) * size,
-                                     static_cast<std::size_t>(range.end - range.begin) * size)});
+    pieces.push_back({.name = part.prefix + range.parameter->name,
+                      .dtype = dtype,
+                      .shape = range.parameter->shape,
+                      .begin = range.begin,
+                      .end = range.end,
+                      .data = place_of(part, range, size)});
   }
   return pieces;
 }
@@ -203,21 +207,21 @@ Status broadcast_text(collective::Communicator& world, std::string& text) {
 }
 
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                  const RankLayout& layout, const StateBuffers& buffers, bool zeroed,
-                  collective::Communicator& world) {
+                  const RankLayout& layout, const StateBuffers& buffers, HostAccess& access,
+                  bool zeroed, collective::Communicator& world) {
   auto reader = StateReader::open(files, source, config, layout.layout());
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
   const bool everybody_sees = TROUPE_TRY(all_see(files, source.path, reader.ok(), world));
   if (!source.moments && !zeroed) {
-    std::memset(buffers.exp_avg.data(), 0, buffers.exp_avg.size());
-    std::memset(buffers.exp_avg_sq.data(), 0, buffers.exp_avg_sq.size());
+    TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg));
+    TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg_sq));
   }
   for (const Part& part : parts_of(buffers, source.moments)) {
     if (everybody_sees) {
-      TROUPE_RETURN_IF_ERROR(read_ranges(*reader, part, layout, buffers.state));
+      TROUPE_RETURN_IF_ERROR(read_ranges(*reader, part, layout, buffers.state, access));
     } else {
-      TROUPE_RETURN_IF_ERROR(
-          read_for_all(world.rank() == 0 ? &*reader : nullptr, part, layout, buffers.state, world));
+      TROUPE_RETURN_IF_ERROR(read_for_all(world.rank() == 0 ? &*reader : nullptr, part, layout,
+                                          buffers.state, access, world));
     }
   }
   return {};
@@ -236,40 +240,64 @@ Status read_model(FileSystem& files, const std::string& folder, const ModelConfi
   return {};
 }
 
-void initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                      const StateBuffers& buffers, bool zeroed, Arena& arena) {
-  struct Piece {
-    const ParameterInfo* parameter;
-    std::int64_t begin, count, offset;
-  };
+Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
+                        const StateBuffers& buffers, HostAccess& access, bool zeroed,
+                        Arena& arena) {
   // Equal shares of work: an element's value depends on its index alone.
-  constexpr std::int64_t kPieceElements = 1 << 16;
-  std::vector<Piece> pieces;
-  for (const TensorRange& range : held_ranges(layout, Region::kParameters)) {
-    for (std::int64_t at = range.begin; at < range.end; at += kPieceElements)
-      pieces.push_back({range.parameter, at, std::min(kPieceElements, range.end - at),
-                        range.offset + at - range.begin});
-  }
+  constexpr std::int64_t kShareElements = 1 << 16;
   if (!zeroed) {
     for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
-      std::memset(buffer.data(), 0, buffer.size());
+      TROUPE_RETURN_IF_ERROR(access.zero(buffer));
   }
   const std::size_t size = dtype_size(buffers.state);
-  arena.parallel_for(std::ssize(pieces), [&](std::int64_t number, int) {
-    const Piece& piece = pieces[static_cast<std::size_t>(number)];
-    const auto count = static_cast<std::size_t>(piece.count);
-    const auto target =
-        buffers.parameters.subspan(static_cast<std::size_t>(piece.offset) * size, count * size);
+  // `count` elements of the parameter from `begin` on, in the state's type.
+  const auto make = [&](const ParameterInfo& parameter, std::int64_t begin, std::size_t count,
+                        std::span<std::byte> target) {
     if (buffers.state == DType::kF32) {
-      initialize_parameter(*piece.parameter, config.initializer_range, seed, piece.begin,
+      initialize_parameter(parameter, config.initializer_range, seed, begin,
                            {reinterpret_cast<float*>(target.data()), count});
       return;
     }
     std::vector<float> values(count);
-    initialize_parameter(*piece.parameter, config.initializer_range, seed, piece.begin, values);
+    initialize_parameter(parameter, config.initializer_range, seed, begin, values);
     const Status converted = convert_from_float(values, buffers.state, target);
     TROUPE_CHECK(converted.ok(), "{}", converted.to_string());
-  });
+  };
+  struct Share {
+    const ParameterInfo* parameter;
+    std::int64_t begin;
+    std::span<std::byte> target;
+  };
+  std::vector<Share> shares;
+  const auto add_shares = [&](const TensorRange& range, std::int64_t first,
+                              std::span<std::byte> target) {
+    const std::size_t share_bytes = kShareElements * size;
+    for (std::size_t at = 0; at < target.size(); at += share_bytes)
+      shares.push_back({range.parameter, first + static_cast<std::int64_t>(at / size),
+                        target.subspan(at, std::min(share_bytes, target.size() - at))});
+  };
+  const auto make_shares = [&] {
+    arena.parallel_for(std::ssize(shares), [&](std::int64_t number, int) {
+      const Share& share = shares[static_cast<std::size_t>(number)];
+      make(*share.parameter, share.begin, share.target.size() / size, share.target);
+    });
+    shares.clear();
+  };
+  const Part parameters{Region::kParameters, buffers.parameters, ""};
+  for (const TensorRange& range : held_ranges(layout, Region::kParameters)) {
+    const auto place = place_of(parameters, range, size);
+    if (access.in_place()) {
+      add_shares(range, range.begin, place);
+      continue;
+    }
+    TROUPE_RETURN_IF_ERROR(access.write(place, [&](std::size_t at, std::span<std::byte> out) {
+      add_shares(range, range.begin + static_cast<std::int64_t>(at / size), out);
+      make_shares();
+      return Status();
+    }));
+  }
+  make_shares();
+  return {};
 }
 
 std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers) {

@@ -12,6 +12,7 @@
 #include "train/model/model_config.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
+#include "train/trainer/host_access.h"
 
 namespace troupe::train {
 
@@ -28,10 +29,10 @@ Status broadcast_text(collective::Communicator& world, std::string& text);
 // Fills this rank's parameters (and moments; zeroed where there are none). Collective: every rank
 // reads its own ranges; where some rank does not see the files that rank 0 sees, rank 0 reads for
 // all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
-// than the model's.
+// than the model's. `access`: to the buffers' memory.
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                  const RankLayout& layout, const StateBuffers& buffers, bool zeroed,
-                  collective::Communicator& world);
+                  const RankLayout& layout, const StateBuffers& buffers, HostAccess& access,
+                  bool zeroed, collective::Communicator& world);
 
 // The weights of a model's folder, whole and in fp32: (layout.total_elements()).
 Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
@@ -39,10 +40,10 @@ Status read_model(FileSystem& files, const std::string& folder, const ModelConfi
 
 // Initial weights by the model's rule, seeded. Local: every rank makes its own, on all threads of
 // `arena`. Here and above `zeroed` says that the buffers are new memory, which nobody has written.
-void initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                      const StateBuffers& buffers, bool zeroed, Arena& arena);
+Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
+                        const StateBuffers& buffers, HostAccess& access, bool zeroed, Arena& arena);
 
-// What this rank adds to a checkpoint: views of the buffers.
+// What this rank adds to a checkpoint: views of the buffers, in whatever memory.
 std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers);
 std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers);
 

@@ -15,19 +15,27 @@ Result<memory::Segment> map_found(UniqueFd fd) {
 }
 
 Result<std::optional<memory::Segment>> ProcessMemory::take(const std::string& name) {
-  UniqueFd fd;
-  {
-    MutexLock lock(mutex_);
-    const auto found = kept_.find(name);
-    if (found == kept_.end()) return std::optional<memory::Segment>();
-    fd = UniqueFd(::fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
-  }
-  if (!fd.valid()) return errno_status(errno, "duplicate", name);
-  return std::optional<memory::Segment>(TROUPE_TRY(map_found(std::move(fd))));
+  auto fd = TROUPE_TRY(take_descriptor(name));
+  if (!fd) return std::optional<memory::Segment>();
+  return std::optional<memory::Segment>(TROUPE_TRY(map_found(std::move(*fd))));
 }
 
 Status ProcessMemory::keep(const std::string& name, const memory::Segment& segment) {
-  auto fd = TROUPE_TRY(segment.duplicate_fd());
+  return keep_descriptor(name, segment.fd());
+}
+
+Result<std::optional<UniqueFd>> ProcessMemory::take_descriptor(const std::string& name) {
+  MutexLock lock(mutex_);
+  const auto found = kept_.find(name);
+  if (found == kept_.end()) return std::optional<UniqueFd>();
+  UniqueFd fd(::fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return errno_status(errno, "duplicate", name);
+  return std::optional<UniqueFd>(std::move(fd));
+}
+
+Status ProcessMemory::keep_descriptor(const std::string& name, int descriptor) {
+  UniqueFd fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return errno_status(errno, "duplicate", name);
   MutexLock lock(mutex_);
   kept_.insert_or_assign(name, std::move(fd));
   return {};

@@ -20,6 +20,10 @@ class SurvivingMemory {
   virtual Result<std::optional<memory::Segment>> take(const std::string& name) = 0;
   // Keeps a segment beyond this process, instead of an earlier one of the name.
   virtual Status keep(const std::string& name, const memory::Segment& segment) = 0;
+  // The same for memory that only a device can map: a descriptor of an allocation, whose size
+  // whoever takes it must know. Names are those of segments.
+  virtual Result<std::optional<UniqueFd>> take_descriptor(const std::string& name) = 0;
+  virtual Status keep_descriptor(const std::string& name, int descriptor) = 0;
 };
 
 // For processes whose end ends the run, and for tests: survives as long as the object.
@@ -27,6 +31,8 @@ class ProcessMemory final : public SurvivingMemory {
  public:
   Result<std::optional<memory::Segment>> take(const std::string& name) override;
   Status keep(const std::string& name, const memory::Segment& segment) override;
+  Result<std::optional<UniqueFd>> take_descriptor(const std::string& name) override;
+  Status keep_descriptor(const std::string& name, int descriptor) override;
   // As when the memory was lost.
   void forget(const std::string& name);
 

@@ -23,6 +23,18 @@ constexpr auto kCauseToldTimeout = std::chrono::seconds(5);
 constexpr auto kFaultToldTimeout = std::chrono::seconds(10);
 // Of a process whose loop threw: EX_SOFTWARE.
 constexpr int kExceptionExitCode = 70;
+// Of one whose device was lost: EX_OSERR.
+constexpr int kDeviceLostExitCode = 71;
+// How long the ranks may take to end their communicators in the good case.
+constexpr auto kEndTimeout = std::chrono::seconds(30);
+constexpr const char* kBootIdFile = "/proc/sys/kernel/random/boot_id";
+
+// Equal for all processes that may share a GPU, whatever nodes they belong to: the machine as it
+// was started; the node where that is not known.
+std::string machine_name(FileSystem& files, const NodeId& node) {
+  const auto boot = files.read(kBootIdFile, 256);
+  return boot.ok() && !boot->empty() ? boot->substr(0, boot->find('\n')) : node.to_string();
+}
 
 // Ends of a generation after which another one may succeed: a peer or the way to it was lost.
 bool others_fault(const Status& status) {
@@ -118,7 +130,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
       changed_.notify_all();
     });
   });
-  warmth_ = std::thread(warm_up_products);
+  if (!setup_.on_gpu) warmth_ = std::thread(warm_up_products);
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -130,7 +142,7 @@ TrainerActor::~TrainerActor() {
     changed_.notify_all();
   }
   thread_.join();
-  warmth_.join();
+  if (warmth_.joinable()) warmth_.join();
 }
 
 void TrainerActor::begin(GenerationPlan plan) {
@@ -259,6 +271,7 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     ::_exit(kExceptionExitCode);
   }
   if (status.ok()) return TrainerFinished{rank(), plan.generation};
+  leave_dead_device(status);
   if (const auto step = saved_step_of(status)) return TrainerSaved{rank(), plan.generation, *step};
   status.with("rank", rank());
   if (run_ && (cancelled_ || others_fault(status)))
@@ -283,6 +296,8 @@ Status TrainerActor::prepare(collective::Communicator& communicator) {
 
 Status TrainerActor::prepare_run() {
   RunBundle bundle = TROUPE_TRY(take_bundle());
+  ComputeChoice compute;
+  if (setup_.on_gpu) compute = {.kind = ComputeKind::kCuda, .tf32 = bundle.config.model.tf32};
   run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(bundle),
                                         {.run = setup_.run,
                                          .world_size = setup_.world_size,
@@ -290,7 +305,8 @@ Status TrainerActor::prepare_run() {
                                          .threads = setup_.threads,
                                          .overlaps = setup_.overlaps,
                                          .resume_path = setup_.resume_path,
-                                         .started_unix_us = setup_.started_unix_us},
+                                         .started_unix_us = setup_.started_unix_us,
+                                         .compute = compute},
                                         recorder_));
   return {};
 }
@@ -314,9 +330,24 @@ Result<RunBundle> TrainerActor::take_bundle() {
   return decode_bundle({segment->data(), segment->size()});
 }
 
-Status TrainerActor::train_generation(const GenerationPlan& plan) {
-  recorder_.stage(step_, Stage::kForm);
-  if (!memory_) TROUPE_RETURN_IF_ERROR(keep_progress());
+void TrainerActor::leave_dead_device(const Status& cause) {
+  const Status alive = run_ ? run_->alive() : Status();
+  if (alive.ok()) return;
+  // Nothing can be computed in this process any more. Another one gets a device that works.
+  context_.log().error("rank {} ends: its device is lost: {} (the generation ended with: {})",
+                       rank(), alive.to_string(), cause.to_string());
+  ::_exit(kDeviceLostExitCode);
+}
+
+Status TrainerActor::take_over(const GenerationPlan& plan,
+                               const std::shared_ptr<collective::Communicator>& communicator) {
+  MutexLock lock(mutex_);
+  if (plan.generation <= aborted_) return abort_reason_;
+  communicator_ = communicator;
+  return {};
+}
+
+Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const GenerationPlan& plan) {
   auto links = TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout)));
   {
     MutexLock lock(mutex_);
@@ -332,18 +363,47 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
        .spin = setup_.own_core ? Duration(kSpin) : Duration(0),
        .default_timeout = std::chrono::milliseconds(setup_.wait_timeout_ms)},
       std::move(links));
-  std::shared_ptr<collective::Communicator> communicator;
   {
     MutexLock lock(mutex_);
     forming_.clear();
     if (plan.generation <= aborted_) return abort_reason_;
-    communicator = TROUPE_TRY(std::move(made));
-    communicator_ = communicator;
   }
+  return std::shared_ptr<collective::Communicator>(TROUPE_TRY(std::move(made)));
+}
+
+Result<std::shared_ptr<DeviceCommunicator>> TrainerActor::connect_device(
+    const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world) {
+  // All ranks go the same way: one of them says which, once.
+  const bool tells = rank() == 0 && !told_transport_;
+  auto made = TROUPE_TRY(run_->connect(*world, {.node = machine_name(files_, context_.node_id()),
+                                                .notice = [&](const std::string& text) {
+                                                  if (tells) context_.log().info("{}", text);
+                                                }}));
+  if (!made) return std::shared_ptr<DeviceCommunicator>();
+  // It lives on the other one, whoever still ends it.
+  std::shared_ptr<DeviceCommunicator> device(
+      made.release(), [world](DeviceCommunicator* communicator) { delete communicator; });
+  if (tells) context_.log().info("collectives of GPUs: {}", device->transport());
+  told_transport_ = true;
+  TROUPE_RETURN_IF_ERROR(take_over(plan, device));
+  return device;
+}
+
+Status TrainerActor::train_generation(const GenerationPlan& plan) {
+  recorder_.stage(step_, Stage::kForm);
+  if (!memory_) TROUPE_RETURN_IF_ERROR(keep_progress());
+  const auto world = TROUPE_TRY(meet(plan));
+  TROUPE_RETURN_IF_ERROR(take_over(plan, world));
   tell(TrainerFormed{rank(), plan.generation});
   Observer observer(*this, plan);
-  Status status = prepare(*communicator);
-  if (status.ok()) status = run_->run_generation(*communicator, plan.generation, observer);
+  TROUPE_RETURN_IF_ERROR(prepare(*world));
+  const auto device = TROUPE_TRY(connect_device(plan, world));
+  Status status = run_->run_generation(*world, plan.generation, observer, device.get());
+  if (status.ok() && device) {
+    // The run is complete, whatever becomes of the library's objects.
+    if (const Status ended = device->end(Deadline::after(kEndTimeout)); !ended.ok())
+      context_.log().warning("ending the collectives: {}", ended.to_string());
+  }
   return status;
 }
 

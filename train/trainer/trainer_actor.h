@@ -80,9 +80,18 @@ class TrainerActor {
   // Before the ranks meet: a rank that hangs there is to be found, too.
   Status keep_progress();
   Result<RunBundle> take_bundle();
+  // Ends the process where nothing can be computed in it any more.
+  void leave_dead_device(const Status& cause);
   // The end of the generation in work: tells how it ended, and lets the peers notice a failure.
   void leave(TrainerMessage outcome);
   Status train_generation(const GenerationPlan& plan);
+  Result<std::shared_ptr<collective::Communicator>> meet(const GenerationPlan& plan);
+  // What carries a GPU's buffers beside it; null on a CPU.
+  Result<std::shared_ptr<DeviceCommunicator>> connect_device(
+      const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world);
+  // The communicator that abort() is to end from now on, unless it was asked to before.
+  Status take_over(const GenerationPlan& plan,
+                   const std::shared_ptr<collective::Communicator>& communicator);
   void tell(TrainerMessage message);
   std::int32_t rank() const { return rank_.load(std::memory_order_relaxed); }
 
@@ -107,6 +116,7 @@ class TrainerActor {
   CondVar changed_;
   std::deque<GenerationPlan> plans_ TROUPE_GUARDED_BY(mutex_);
   std::optional<memory::Segment> bundle_ TROUPE_GUARDED_BY(mutex_);
+  // Of the generation in work: abort it, and all ends that hangs on it.
   std::shared_ptr<collective::Communicator> communicator_ TROUPE_GUARDED_BY(mutex_);
   // Links of the communicator that is being formed.
   std::vector<UniqueFd> forming_ TROUPE_GUARDED_BY(mutex_);
@@ -122,6 +132,7 @@ class TrainerActor {
   // The loop's.
   std::unique_ptr<TrainingRun> run_;
   Status early_failure_;
+  bool told_transport_ = false;
   std::atomic<std::int64_t> step_{0};  // steps done
   std::thread thread_;
   std::thread warmth_;  // prepares the first pass while the trainer gets its data and its rank

@@ -28,6 +28,8 @@ struct TrainerSetup {
   std::string resume_path;
   std::int64_t started_unix_us = 0;
   std::int64_t wait_timeout_ms = 1'800'000;  // of one wait in a collective
+  // Computes on the GPU that its process sees, else on the CPU.
+  bool on_gpu = false;
 };
 
 // A generation that begins.

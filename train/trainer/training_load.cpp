@@ -7,7 +7,6 @@
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_names.h"
 #include "train/report/format.h"
-#include "train/trainer/gemm_rate.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
 
@@ -181,11 +180,13 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
   const bool zeroed = f.state->take_zeroed();
   if (source.path.empty()) {
-    initialize_state(f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed),
-                     *f.layout, f.state->buffers(), zeroed, *f.arena);
+    TROUPE_RETURN_IF_ERROR(initialize_state(
+        f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed), *f.layout,
+        f.state->buffers(), f.compute->access(), zeroed, f.compute->threads()));
   } else {
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout,
-                                      f.state->buffers(), zeroed, generation.world));
+                                      f.state->buffers(), f.compute->access(), zeroed,
+                                      generation.world));
   }
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));
   // What the initial parameters are evaluated to is still to be written.
@@ -193,6 +194,7 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   finished_step_ = unevaluated ? -1 : record.step;
   before_ = follow_up_now();
   note();
+  TROUPE_RETURN_IF_ERROR(f.updates->forget_updates());
   f.transaction().load(record);
   loaded.how = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
   loaded.step = record.step;
@@ -272,9 +274,8 @@ void TrainingRun::measure_gemms() {
   // Once a rank: the machine does not change.
   if (gemm_flops_per_s_here_ != 0) return;
   const bool bf16 = compute_dtype(fixed_->config()) == DType::kBF16;
-  gemm_flops_per_s_here_ =
-      measure_gemm_rate(*fixed_->operators, fixed_->clock, fixed_->bundle.model,
-                        bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
+  gemm_flops_per_s_here_ = fixed_->compute->gemm_rate(fixed_->clock, fixed_->bundle.model,
+                                                      bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
 }
 
 // --- rank 0's reports

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/cpu/cpu_operators.h"
 #include "train/model/flops.h"
 #include "train/progress/abandon.h"
 #include "train/trainer/saved_stop.h"
@@ -19,17 +19,22 @@ constexpr auto kCommitTimeout = std::chrono::minutes(10);
 // How long a generation that is lost waits for a commit under way.
 constexpr auto kLastCommit = std::chrono::seconds(2);
 
-// What the forward pass keeps for the backward pass, or a refusal that says what to make smaller.
-Result<std::unique_ptr<Activations>> make_activations(const RunBundle& bundle,
-                                                      Operators& operators) {
-  const ActivationOptions options =
+// The device with the memory of a pass, or a refusal that says what to make smaller.
+Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
+                                                    const TrainingRunOptions& options,
+                                                    const Logger& log) {
+  static const SystemEnvironment environment;
+  const ActivationOptions activations =
       activation_options(bundle.config, bundle.dataset, bundle.eval ? &*bundle.eval : nullptr);
-  auto made = Activations::allocate(bundle.model, options, operators);
-  if (made.ok()) return made;
-  return made.status().prefixed(
+  auto opened = ComputeDevice::open(
+      options.compute,
+      {.model = bundle.model, .activations = activations, .threads = options.threads}, environment,
+      log);
+  if (opened.status().code() != Code::kOutOfMemory) return opened;
+  return opened.status().prefixed(
       fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "
                   "gradient_accumulation_steps the step keeps its size) or cutoff_len",
-                  options.rows_max, options.length_max));
+                  activations.rows_max, activations.length_max));
 }
 
 // Across world sizes an epoch's steps are those that one rank would make.
@@ -73,11 +78,9 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                          ProgressRecorder& progress) {
   const TrainConfig& config = bundle.config;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
-  auto arena = std::make_unique<Arena>(options.threads);
-  auto operators = make_cpu_operators(*arena);
-  auto observed = std::make_unique<ObservedOperators>(*operators, progress);
+  auto compute = TROUPE_TRY(open_compute(bundle, options, log));
+  auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
   auto model = make_model(bundle.model, *observed);
-  auto activations = TROUPE_TRY(make_activations(bundle, *operators));
   const std::int64_t samples = bundle.dataset.size();
   auto sampler = TROUPE_TRY(Sampler::make(sampler_options(config, samples, options.world_size)));
   const auto facts = TROUPE_TRY(plan_run(config, samples, options.world_size));
@@ -93,11 +96,9 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .log = std::move(log),
                                          .bundle = std::move(bundle),
                                          .options = options,
-                                         .arena = std::move(arena),
-                                         .operators = std::move(operators),
+                                         .compute = std::move(compute),
                                          .observed = std::move(observed),
                                          .model = std::move(model),
-                                         .activations = std::move(activations),
                                          .progress = progress,
                                          .operator_times = nullptr,
                                          .collectives = ObservedCollectives(progress),
@@ -109,8 +110,12 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .evaluator = std::nullopt,
                                          .engine_options = engine,
                                          .layout = nullptr,
-                                         .state = std::nullopt});
+                                         .state = std::nullopt,
+                                         .updates = nullptr});
   if (fixed->config().troupe.operator_times) {
+    // An operator's time ends where its work does.
+    if (!fixed->compute->access().in_place())
+      fixed->observed->settle_by([device = fixed->compute.get()] { (void)device->settle(); });
     fixed->operator_times =
         std::make_unique<OperatorTimes>(static_cast<int>(fixed->model->layout().units().size()));
   }
@@ -129,28 +134,51 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
   f.layout = std::make_unique<RankLayout>(f.model->layout(), strategy, mesh, rank);
-  f.state = TROUPE_TRY(TrainingState::open(*f.layout, state_dtype(f.config()), f.options.threads,
-                                           memory, "state",
-                                           fmt::format("troupe-{}-rank{}", f.options.run, rank)));
+  f.state = TROUPE_TRY(f.compute->open_state(*f.layout, state_dtype(f.config()), memory, "state",
+                                             fmt::format("troupe-{}-rank{}", f.options.run, rank)));
+  TROUPE_RETURN_IF_ERROR(f.compute->reserve(*f.layout, f.engine_options));
+  f.updates = TROUPE_TRY(f.compute->optimizer_device(
+      *f.layout, *f.state,
+      [&f](std::uint64_t chunk, std::string_view moment) { f.progress.chunk(chunk, moment); }));
   f.memory = &memory;
   f.rank = rank;
+  if (const std::string text = f.compute->memory_text(); f.leads() && !text.empty())
+    f.log.info("{}", text);
   return {};
 }
 
+Result<std::unique_ptr<DeviceCommunicator>> TrainingRun::connect(
+    collective::Communicator& communicator, DeviceLinks links) {
+  const TrainConfig& config = fixed_->config();
+  links.deterministic = config.sharding.deterministic != Deterministic::kOff;
+  // The default is nobody's word: the environment's counts then.
+  if (const auto seconds = config.training.ddp_timeout_s;
+      seconds != TrainingSection().ddp_timeout_s)
+    links.timeout = std::chrono::seconds(seconds);
+  return fixed_->compute->connect(communicator, links);
+}
+
+Status TrainingRun::alive() { return fixed_->compute->alive(); }
+
 Status TrainingRun::run_generation(collective::Communicator& communicator, std::uint64_t number,
-                                   TrainingObserver& observer) {
+                                   TrainingObserver& observer, DeviceCommunicator* device) {
   Fixed& f = *fixed_;
   TROUPE_CHECK(f.rank >= 0, "a generation without a rank");
   Generation generation{.world = communicator,
+                        .device = device,
                         .number = number,
                         .observer = observer,
+                        .engine_device = nullptr,
                         .engine = nullptr,
                         .saver = nullptr};
   f.progress.stage(step(), Stage::kLoad);
   communicator.observe(&f.collectives);
+  if (device) device->observe(&f.collectives);
   const Status ended = run_observed(generation);
   generation.saver.reset();
   generation.engine.reset();
+  generation.engine_device.reset();
+  if (device) device->observe(nullptr);
   communicator.observe(nullptr);
   return ended;
 }
@@ -159,12 +187,10 @@ Status TrainingRun::run_observed(Generation& generation) {
   Fixed& f = *fixed_;
   collective::Communicator& communicator = generation.world;
   TrainingObserver& observer = generation.observer;
-  generation.engine = TROUPE_TRY(Engine::make(
-      *f.layout, f.engine_options, communicator, *f.operators, f.clock,
-      [&f](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
-        f.arena->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
-      },
-      f.state->buffers()));
+  generation.engine_device = f.compute->engine_device(communicator, generation.device);
+  generation.engine =
+      TROUPE_TRY(Engine::make(*f.layout, f.engine_options, *generation.engine_device, f.clock,
+                              *f.updates, f.state->buffers()));
   TrainerLoaded loaded{.rank = f.rank, .generation = generation.number};
   TROUPE_RETURN_IF_ERROR(begin(generation, loaded));
   SaverOptions saver{.output_dir = f.output_dir(),
@@ -174,7 +200,8 @@ Status TrainingRun::run_observed(Generation& generation) {
     saver.save_total_limit = static_cast<int>(*limit);
   generation.saver =
       std::make_unique<CheckpointSaver>(f.files, communicator, f.clock, saver, f.log);
-  if (f.leads() && compute_dtype(f.config()) == DType::kBF16 && !f.operators->fast_bf16()) {
+  if (f.leads() && compute_dtype(f.config()) == DType::kBF16 &&
+      !f.compute->operators().fast_bf16()) {
     observer.warning(
         "this processor has no bf16 arithmetic: bf16 is computed with rounded fp32 operands and is "
         "slower than fp32 (bf16: false)");
@@ -202,11 +229,12 @@ TrainingStep TrainingRun::step_of(Generation& generation) {
   return TrainingStep({.config = f.config(),
                        .dataset = f.bundle.dataset,
                        .model = *f.model,
-                       .activations = *f.activations,
+                       .activations = f.compute->activations(),
                        .layout = *f.layout,
                        .schedule = f.schedule,
                        .clock = f.clock,
                        .engine = *generation.engine,
+                       .compute = *f.compute,
                        .transaction = f.transaction(),
                        .progress = f.progress,
                        .observer = generation.observer,
@@ -319,8 +347,8 @@ Status TrainingRun::evaluate(Generation& generation) {
   f.progress.stage(step(), Stage::kEvaluate);
   generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
-    return f.evaluator->run(*f.model, generation.engine->units(), *f.activations, generation.world,
-                            f.clock, [&](std::int64_t, std::int64_t) -> Status {
+    return f.evaluator->run(*f.model, generation.engine->units(), f.compute->activations(),
+                            generation.world, f.clock, [&](std::int64_t, std::int64_t) -> Status {
                               if (!generation.observer.stop_requested()) return {};
                               return error(Code::kCancelled, "the run was told to stop");
                             });
@@ -347,7 +375,7 @@ Status TrainingRun::finish(Generation& generation) {
   if (f.evaluation.due_at_end(final_step, evaluated_step_))
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
   note();
-  TROUPE_RETURN_IF_ERROR(generation.saver->save_model(save_contents(true)));
+  TROUPE_RETURN_IF_ERROR(generation.saver->save_model(TROUPE_TRY(held_contents(true))));
   return f.leads() ? recorder_->finish(final_step) : Status();
 }
 
@@ -379,7 +407,7 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   final_model_ = true;
   note();
   TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(),
-                                    false, generation.world));
+                                    f.compute->access(), false, generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
   return generation.engine->parameters_changed(false);
@@ -425,6 +453,12 @@ SaveContents TrainingRun::save_contents(bool final_model) {
   return contents;
 }
 
+Result<SaveContents> TrainingRun::held_contents(bool final_model) {
+  SaveContents contents = save_contents(final_model);
+  TROUPE_RETURN_IF_ERROR(fixed_->compute->hold_for_save(contents.weights, contents.optimizer));
+  return contents;
+}
+
 Status TrainingRun::start_save(Generation& generation) {
   const TimePoint began = fixed_->clock.now();
   best_.saving(step());
@@ -434,7 +468,7 @@ Status TrainingRun::start_save(Generation& generation) {
     if (const Status synced = recorder_->sync(); !synced.ok())
       generation.observer.warning(synced.to_string());
   }
-  TROUPE_RETURN_IF_ERROR(generation.saver->start(save_contents(false)));
+  TROUPE_RETURN_IF_ERROR(generation.saver->start(TROUPE_TRY(held_contents(false))));
   generation.save_start_seconds =
       std::chrono::duration<double>(fixed_->clock.now() - began).count();
   return {};

@@ -19,13 +19,13 @@
 #include "train/checkpoint/checkpoint_saver.h"
 #include "train/config/derived.h"
 #include "train/config/train_config.h"
-#include "train/cpu/arena.h"
 #include "train/data/sampler.h"
 #include "train/model/model.h"
 #include "train/optimizer/schedule.h"
 #include "train/progress/progress_recorder.h"
 #include "train/sharding/engine.h"
 #include "train/trainer/best_model.h"
+#include "train/trainer/compute_device.h"
 #include "train/trainer/evaluator.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/run_recorder.h"
@@ -49,6 +49,7 @@ struct TrainingRunOptions {
   // Where generation 1 starts from; empty: from the model's weights, or from scratch.
   std::string resume_path;
   std::int64_t started_unix_us = 0;
+  ComputeChoice compute;
 };
 
 class TrainingRun {
@@ -69,8 +70,16 @@ class TrainingRun {
   // to the end of the run. Returns ok when the run is complete; kAborted and its like when the
   // communicator ended; kCancelled when it was told to stop; kDataLoss, kInvalidArgument, … when
   // nobody could go on.
+  // `device`: what connect() gave for that communicator.
   Status run_generation(collective::Communicator& communicator, std::uint64_t generation,
-                        TrainingObserver& observer);
+                        TrainingObserver& observer, DeviceCommunicator* device = nullptr);
+  // Before a generation: what carries the device's buffers between the ranks of `communicator`,
+  // which outlives it; null where there is no other device than the host. Collective. The
+  // configuration's part of `links` is filled in.
+  Result<std::unique_ptr<DeviceCommunicator>> connect(collective::Communicator& communicator,
+                                                      DeviceLinks links);
+  // After a failure: ok, or why this process can compute nothing any more.
+  Status alive();
 
   std::int64_t total_steps() const;
   // Steps done; 0 before anything is loaded. Any thread.
@@ -123,6 +132,8 @@ class TrainingRun {
   // --- saving
   bool checkpoint_due(const CommitRecord& record, bool last) const;
   Status start_save(Generation& generation);
+  // What is saved, where the saver's thread can read it.
+  Result<SaveContents> held_contents(bool final_model);
   Status seal_save(Generation& generation);
   void report_saves(Generation& generation);
   Status settle_saves(Generation& generation);

@@ -14,11 +14,9 @@ struct TrainingRun::Fixed {
   Logger log;
   RunBundle bundle;
   TrainingRunOptions options;
-  std::unique_ptr<Arena> arena;
-  std::unique_ptr<Operators> operators;
+  std::unique_ptr<ComputeDevice> compute;
   std::unique_ptr<ObservedOperators> observed;  // the model's
   std::unique_ptr<Model> model;
-  std::unique_ptr<Activations> activations;
   ProgressRecorder& progress;
   std::unique_ptr<OperatorTimes> operator_times;  // null where they are not asked for
   ObservedCollectives collectives;
@@ -34,6 +32,7 @@ struct TrainingRun::Fixed {
   SurvivingMemory* memory = nullptr;
   std::unique_ptr<RankLayout> layout;
   std::optional<TrainingState> state;
+  std::unique_ptr<OptimizerDevice> updates;  // of the state's tensors
 
   StepTransaction& transaction() { return state->transaction(); }
   const TrainConfig& config() const { return bundle.config; }
@@ -43,9 +42,11 @@ struct TrainingRun::Fixed {
 
 // What lives as long as a generation.
 struct TrainingRun::Generation {
-  collective::Communicator& world;
+  collective::Communicator& world;  // over memory of the host
+  DeviceCommunicator* device;       // over the device's; null: `world` carries it
   std::uint64_t number;
   TrainingObserver& observer;
+  std::unique_ptr<EngineDevice> engine_device;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CheckpointSaver> saver;
   std::uint64_t saver_bytes = 0;  // sent for saves in the midst of a step

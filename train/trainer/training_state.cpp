@@ -1,70 +1,208 @@
 #include "train/trainer/training_state.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "runtime/base/check.h"
+#include "runtime/base/hash.h"
+#include "train/sharding/cuda_optimizer_device.h"
+
 namespace troupe::train {
 namespace {
 
 constexpr std::uint32_t kStateVersion = 4;
+constexpr std::uint32_t kDeviceStateVersion = 1;
 constexpr std::size_t kPageBytes = 4096;
 
+std::size_t region_bytes(const RankLayout& layout, Region region, DType type) {
+  return static_cast<std::size_t>(layout.elements(region)) * dtype_size(type);
+}
+
 memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,
-                                     const StepTransaction::Layout& chunks) {
-  const auto bytes = [&](Region region, std::size_t size) {
-    return static_cast<std::size_t>(layout.elements(region)) * size;
-  };
+                                     const UpdateLog::Layout& chunks) {
   memory::SegmentLayout result("trainer state", kStateVersion);
   result.add("transaction", sizeof(TransactionMemory))
       .add("marks", chunks.marks_bytes())
       .add("undo", chunks.undo_bytes(), kPageBytes)
-      .add("parameters", bytes(Region::kParameters, dtype_size(state)), kPageBytes)
-      .add("gradients", bytes(Region::kGradients, sizeof(float)), kPageBytes)
-      .add("exp_avg", bytes(Region::kOptimizer, dtype_size(state)), kPageBytes)
-      .add("exp_avg_sq", bytes(Region::kOptimizer, dtype_size(state)), kPageBytes);
+      .add("parameters", region_bytes(layout, Region::kParameters, state), kPageBytes)
+      .add("gradients", region_bytes(layout, Region::kGradients, DType::kF32), kPageBytes)
+      .add("exp_avg", region_bytes(layout, Region::kOptimizer, state), kPageBytes)
+      .add("exp_avg_sq", region_bytes(layout, Region::kOptimizer, state), kPageBytes);
   return result;
+}
+
+TransactionMemory& transaction_in(const memory::SegmentLayout& layout, memory::Segment& segment) {
+  return *reinterpret_cast<TransactionMemory*>(layout.region(segment, "transaction").data());
+}
+
+// --- on a GPU
+
+// Which allocation the segment's transaction is about.
+struct DeviceRecord {
+  std::uint64_t arena_bytes;
+  std::uint64_t plan_hash;
+  std::array<char, 48> device;  // its UUID
+};
+
+memory::SegmentLayout device_segment_layout() {
+  memory::SegmentLayout result("trainer state beside a GPU's", kDeviceStateVersion);
+  result.add("transaction", sizeof(TransactionMemory)).add("record", sizeof(DeviceRecord));
+  return result;
+}
+
+DeviceRecord& record_in(const memory::SegmentLayout& layout, memory::Segment& segment) {
+  return *reinterpret_cast<DeviceRecord*>(layout.region(segment, "record").data());
+}
+
+DeviceRecord record_of(const ArenaPlan& plan, const CudaDevice& device) {
+  DeviceRecord record{};
+  std::string text;
+  for (const ArenaPlan::Part& part : plan.parts())
+    text += fmt::format("{} {} {}\n", part.name, part.offset, part.bytes);
+  record.plan_hash = xxh3_64(std::as_bytes(std::span(text)));
+  const std::string uuid = device.info().uuid;
+  std::copy_n(uuid.begin(), std::min(uuid.size(), record.device.size() - 1), record.device.begin());
+  return record;
+}
+
+std::string tensors_name(const std::string& name) { return name + "-tensors"; }
+
+// What an earlier process left; nothing where there is none or where it is not this device's.
+Result<std::optional<DeviceArena>> find_arena(const std::shared_ptr<CudaDevice>& device,
+                                              const ArenaPlan& plan, const DeviceRecord& left,
+                                              SurvivingMemory& memory, const std::string& name,
+                                              const Logger& log) {
+  const DeviceRecord wanted = record_of(plan, *device);
+  if (left.plan_hash != wanted.plan_hash) return std::optional<DeviceArena>();
+  if (left.device != wanted.device) {
+    log.warning("the state of the process before lies on GPU {}, this process has {}",
+                left.device.data(), wanted.device.data());
+    return std::optional<DeviceArena>();
+  }
+  const auto descriptor = TROUPE_TRY(memory.take_descriptor(tensors_name(name)));
+  if (!descriptor) return std::optional<DeviceArena>();
+  auto arena = DeviceArena::import(device, plan, descriptor->get(),
+                                   static_cast<std::int64_t>(left.arena_bytes));
+  if (!arena.ok()) {
+    log.warning("the state of the process before cannot be taken over: {}",
+                arena.status().to_string());
+    return std::optional<DeviceArena>();
+  }
+  return std::optional<DeviceArena>(std::move(*arena));
 }
 
 }  // namespace
 
-TrainingState::TrainingState(DType state, memory::SegmentLayout layout,
-                             StepTransaction::Layout chunks, memory::Segment segment, bool attached)
+TrainingState::TrainingState(DType state, memory::SegmentLayout layout, memory::Segment segment,
+                             bool attached)
     : state_(state),
       layout_(std::move(layout)),
       segment_(std::move(segment)),
       attached_(attached),
       zeroed_(!attached) {
-  auto& memory =
-      *reinterpret_cast<TransactionMemory*>(layout_.region(segment_, "transaction").data());
-  transaction_ = std::make_unique<StepTransaction>(
-      memory, chunks, layout_.region(segment_, "marks"), layout_.region(segment_, "undo"));
+  transaction_ = std::make_unique<StepTransaction>(transaction_in(layout_, segment_));
 }
 
 Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state, int threads,
                                           SurvivingMemory& memory, const std::string& name,
                                           const std::string& label) {
-  const StepTransaction::Layout chunks{.chunks = ShardedOptimizer::chunk_count(layout),
-                                       .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
-                                       .undo_slots = threads};
+  const UpdateLog::Layout chunks{.chunks = ShardedOptimizer::chunk_count(layout),
+                                 .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
+                                 .undo_slots = threads};
   memory::SegmentLayout regions = segment_layout(layout, state, chunks);
+  const auto made = [&](memory::Segment segment, bool attached) {
+    TrainingState opened(state, regions, std::move(segment), attached);
+    opened.update_log_ = std::make_unique<UpdateLog>(
+        chunks, regions.region(opened.segment_, "marks"), regions.region(opened.segment_, "undo"));
+    return opened;
+  };
   if (auto found = TROUPE_TRY(memory.take(name))) {
     // Of another layout: of a run that was something else.
-    if (regions.verify(*found).ok())
-      return TrainingState(state, std::move(regions), chunks, std::move(*found), true);
+    if (regions.verify(*found).ok()) return made(std::move(*found), true);
   }
   auto segment =
       TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
   regions.write_header(segment);
   TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
-  return TrainingState(state, std::move(regions), chunks, std::move(segment), false);
+  return made(std::move(segment), false);
+}
+
+ArenaPlan TrainingState::device_plan(const RankLayout& layout, DType state) {
+  ArenaPlan plan;
+  const auto add = [&](const char* part, MemoryPurpose purpose, std::size_t bytes) {
+    plan.add(part, purpose, static_cast<std::int64_t>(bytes));
+  };
+  add("parameters", MemoryPurpose::kParameters, region_bytes(layout, Region::kParameters, state));
+  add("gradients", MemoryPurpose::kGradients,
+      region_bytes(layout, Region::kGradients, DType::kF32));
+  add("exp_avg", MemoryPurpose::kOptimizerState, region_bytes(layout, Region::kOptimizer, state));
+  add("exp_avg_sq", MemoryPurpose::kOptimizerState,
+      region_bytes(layout, Region::kOptimizer, state));
+  add("updates", MemoryPurpose::kOptimizerState,
+      static_cast<std::size_t>(CudaOptimizerDevice::log_bytes(layout, state)));
+  return plan;
+}
+
+Result<TrainingState> TrainingState::open_on_device(const RankLayout& layout, DType state,
+                                                    std::shared_ptr<CudaDevice> device,
+                                                    SurvivingMemory& memory,
+                                                    const std::string& name,
+                                                    const std::string& label, const Logger& log) {
+  const ArenaPlan plan = device_plan(layout, state);
+  const memory::SegmentLayout regions = device_segment_layout();
+  if (auto found = TROUPE_TRY(memory.take(name)); found && regions.verify(*found).ok()) {
+    if (auto arena =
+            TROUPE_TRY(find_arena(device, plan, record_in(regions, *found), memory, name, log))) {
+      TrainingState opened(state, regions, std::move(*found), true);
+      opened.arena_ = std::move(*arena);
+      return opened;
+    }
+    // What it says is of tensors that are not there: nobody must find it beside others.
+    transaction_in(regions, *found).state.store(0);
+  }
+  const bool outlives = device->info().can_export_memory != 0;
+  if (!outlives) {
+    log.warning(
+        "{} cannot export memory: what it holds ends with this process, and after a death the run "
+        "goes on from its last checkpoint",
+        device->name());
+  }
+  auto arena = TROUPE_TRY(DeviceArena::allocate(
+      device, plan, outlives ? DeviceArena::Outlives::kProcess : DeviceArena::Outlives::kNothing));
+  auto segment =
+      TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
+  regions.write_header(segment);
+  DeviceRecord& record = record_in(regions, segment) = record_of(plan, *device);
+  record.arena_bytes = static_cast<std::uint64_t>(arena.bytes());
+  if (outlives) {
+    const UniqueFd descriptor = TROUPE_TRY(arena.export_descriptor());
+    TROUPE_RETURN_IF_ERROR(memory.keep_descriptor(tensors_name(name), descriptor.get()));
+    TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
+  }
+  TrainingState opened(state, regions, std::move(segment), false);
+  opened.arena_ = std::move(arena);
+  opened.outlives_ = outlives;
+  opened.zeroed_ = false;
+  return opened;
+}
+
+std::span<std::byte> TrainingState::device_log() const {
+  return arena_ && outlives_ ? arena_->part("updates") : std::span<std::byte>();
 }
 
 StateBuffers TrainingState::buffers() {
-  const auto gradients = layout_.region(segment_, "gradients");
+  const auto region = [&](const char* name) {
+    return arena_ ? arena_->part(name) : layout_.region(segment_, name);
+  };
+  const auto gradients = region("gradients");
   return {
       .state = state_,
-      .parameters = layout_.region(segment_, "parameters"),
+      .parameters = region("parameters"),
       .gradients = {reinterpret_cast<float*>(gradients.data()), gradients.size() / sizeof(float)},
-      .exp_avg = layout_.region(segment_, "exp_avg"),
-      .exp_avg_sq = layout_.region(segment_, "exp_avg_sq"),
-      .segment = &segment_};
+      .exp_avg = region("exp_avg"),
+      .exp_avg_sq = region("exp_avg_sq"),
+      .segment = arena_ ? nullptr : &segment_};
 }
 
 }  // namespace troupe::train

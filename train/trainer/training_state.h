@@ -1,18 +1,26 @@
 #pragma once
-// What a trainer must not lose, in one sealed shared-memory segment that outlives the process.
+// What a trainer must not lose, in memory that outlives the process.
 //
-// Regions, each whole or this rank's shard by RankLayout: parameters, exp_avg, exp_avg_sq of the
-// state's type, gradients fp32; transaction, marks and undo: train/transaction's.
+// On a CPU: one sealed shared-memory segment. Regions, each whole or this rank's shard by
+// RankLayout: parameters, exp_avg, exp_avg_sq of the state's type, gradients fp32; transaction:
+// train/transaction's; marks and undo: UpdateLog's.
+//
+// On a GPU: a segment with the transaction, and one allocation of the device with the rest, whose
+// descriptor is kept beside the segment under "NAME-tensors".
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/segment_layout.h"
+#include "train/cuda/device/device_arena.h"
+#include "train/optimizer/update_log.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
 #include "train/trainer/surviving_memory.h"
@@ -28,25 +36,40 @@ class TrainingState {
   static Result<TrainingState> open(const RankLayout& layout, DType state, int threads,
                                     SurvivingMemory& memory, const std::string& name,
                                     const std::string& label);
+  // The same on a GPU; new memory of it has any content. What an earlier process left on another
+  // GPU is not taken. A device that cannot export its memory keeps nothing: `log` is told what that
+  // means. kOutOfMemory by purpose.
+  static Result<TrainingState> open_on_device(const RankLayout& layout, DType state,
+                                              std::shared_ptr<CudaDevice> device,
+                                              SurvivingMemory& memory, const std::string& name,
+                                              const std::string& label, const Logger& log);
+  // What that takes of the device's memory.
+  static ArenaPlan device_plan(const RankLayout& layout, DType state);
 
   StateBuffers buffers();
   StepTransaction& transaction() { return *transaction_; }
+  // On a CPU.
+  UpdateLog& update_log() { return *update_log_; }
+  // On a GPU: CudaOptimizerDevice's log; empty where nothing outlives the process.
+  std::span<std::byte> device_log() const;
   // What it attached to was another process's.
   bool attached() const { return attached_; }
-  // Whether the buffers are new memory that nobody has written. Asked by who is about to write
-  // them: true once.
+  // Whether the buffers are new memory, zeroed, that nobody has written. Asked by who is about to
+  // write them: true once.
   bool take_zeroed() { return std::exchange(zeroed_, false); }
 
  private:
-  TrainingState(DType state, memory::SegmentLayout layout, StepTransaction::Layout chunks,
-                memory::Segment segment, bool attached);
+  TrainingState(DType state, memory::SegmentLayout layout, memory::Segment segment, bool attached);
 
   DType state_;
   memory::SegmentLayout layout_;
   memory::Segment segment_;
+  std::optional<DeviceArena> arena_;  // a GPU's
+  bool outlives_ = true;
   bool attached_;
   bool zeroed_;
   std::unique_ptr<StepTransaction> transaction_;
+  std::unique_ptr<UpdateLog> update_log_;
 };
 
 }  // namespace troupe::train

@@ -7,6 +7,7 @@
 #include "runtime/base/build_options.h"
 #include "train/progress/abandon.h"
 #include "train/progress/observed_units.h"
+#include "train/trainer/computed_units.h"
 #include "train/trainer/gradient_probe.h"
 
 namespace troupe::train {
@@ -61,6 +62,8 @@ Result<double> TrainingStep::one_pass(const TokenBatch& batch, UnitAccess& units
     return tools_.model.forward_backward(view(batch), units, cross_entropy, scale,
                                          tools_.activations);
   }));
+  // Times are of what was computed, not of asking for it.
+  TROUPE_RETURN_IF_ERROR(tools_.compute.settle());
   const PassSeconds pass = tools_.engine.units().end_pass();
   seconds.forward += pass.forward;
   seconds.backward += pass.backward;
@@ -77,7 +80,8 @@ Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
     const TokenBatch batch = timed(record.seconds.data, [&] { return batch_of(plan, turn); });
     tools_.progress.stage(record.step, Stage::kForward);
     tools_.engine.begin_turn(turn);
-    ObservedUnits units(tools_.engine.units(), tools_.progress);
+    ComputedUnits computed(tools_.engine.units(), tools_.compute);
+    ObservedUnits units(computed, tools_.progress, device_operators());
     losses.push_back(TROUPE_TRY(one_pass(batch, units, scale_, record.seconds)));
   }
   return {};
@@ -102,6 +106,8 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   tools_.progress.stage(record.step, Stage::kCommunication);
   TROUPE_RETURN_IF_ERROR(
       timed(record.seconds.communication, [&] { return tools_.engine.finish_gradients(); }));
+  // What a device has not done is not believed.
+  TROUPE_RETURN_IF_ERROR(tools_.compute.settle());
   StepOutcome outcome = TROUPE_TRY(sum_up(plan, std::move(record), losses));
   StepRecord& done = outcome.record;
   done.loss /= static_cast<double>(targets);
@@ -167,7 +173,7 @@ Status TrainingStep::commit(const CommitRecord& record) {
 
 Status TrainingStep::hear_everybody(std::int64_t step) {
   if constexpr (!kRecovery) return {};
-  collective::Communicator& world = tools_.engine.communicators().world();
+  collective::Communicator& world = tools_.engine.communicators().host_world();
   struct Word {
     std::uint64_t generation;
     std::int64_t step;
@@ -196,7 +202,7 @@ Status TrainingStep::hear_everybody(std::int64_t step) {
 // strategy and, with equal micro-batches, at every world size.
 Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record,
                                          const std::vector<double>& losses) {
-  collective::Communicator& world = tools_.engine.communicators().world();
+  collective::Communicator& world = tools_.engine.communicators().host_world();
   const auto ranks = static_cast<std::size_t>(world.world_size());
   const std::size_t width = losses.size() + 1;
   std::vector<double> mine = losses;
@@ -222,15 +228,13 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
 Status TrainingStep::finish_committed() {
   const CommitRecord& record = tools_.transaction.committed();
   tools_.progress.stage(record.step, Stage::kOptimizer);
-  if (!record.skips()) update(record);
+  if (!record.skips()) TROUPE_RETURN_IF_ERROR(update(record));
   tools_.transaction.finish();
   return {};
 }
 
-void TrainingStep::update(const CommitRecord& record) {
+Status TrainingStep::update(const CommitRecord& record) {
   const TrainingSection& training = tools_.config.training;
-  ShardedOptimizer& optimizer = tools_.engine.optimizer();
-  StepTransaction& transaction = tools_.transaction;
   const AdamWStep step{
       .learning_rate = record.learning_rate,
       .beta1 = training.adam_beta1,
@@ -239,31 +243,18 @@ void TrainingStep::update(const CommitRecord& record) {
       .weight_decay = training.weight_decay,
       .step = record.moment_updates,
       .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm)};
-  if constexpr (!kRecovery) return optimizer.update(step);
-  transaction.restore([&](std::int64_t chunk) {
-    const ChunkParts parts = optimizer.chunk_parts(chunk);
-    return std::vector<std::span<std::byte>>(parts.begin(), parts.end());
-  });
-  optimizer.update(step, [&](int slot, std::int64_t chunk, const ChunkParts& parts,
-                             const std::function<void()>& change) {
-    if (transaction.done(chunk)) return;
-    // One chunk of a tile is told, in its midst: telling takes a tenth of what an update does.
-    const bool told = chunk % kChunksPerTile == kChunksPerTile / 2;
-    transaction.run(slot, chunk, parts, change, [&](std::string_view moment) {
-      if (told) tools_.progress.chunk(static_cast<std::uint64_t>(chunk), moment);
-    });
-  });
+  return tools_.engine.optimizer().update(step, record.step);
 }
 
 Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
   const ParameterLayout& layout = tools_.model.layout();
-  collective::Communicator& world = tools_.engine.communicators().world();
+  collective::Communicator& world = tools_.engine.communicators().host_world();
   // What this rank found first: micro-batch, whether its loss is finite, and a parameter or −1.
   std::int64_t finding[3] = {-1, 1, -1};
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
   for (std::int64_t turn = 0; turn < tools_.engine.reducer().turns(); ++turn) {
     tools_.engine.begin_turn(turn);
-    GradientProbe probe(tools_.engine, layout);
+    GradientProbe probe(tools_.engine, layout, tools_.compute.access());
     StepSeconds ignored;
     const double loss = TROUPE_TRY(one_pass(batch_of(plan, turn), probe, scale_, ignored));
     const std::int64_t leaf = tools_.engine.reducer().leaf(turn, data_rank());

@@ -16,6 +16,7 @@
 #include "train/progress/progress_recorder.h"
 #include "train/report/step_log.h"
 #include "train/sharding/engine.h"
+#include "train/trainer/compute_device.h"
 #include "train/trainer/training_observer.h"
 #include "train/transaction/step_transaction.h"
 
@@ -37,6 +38,7 @@ struct StepTools {
   const Schedule& schedule;
   const Clock& clock;
   Engine& engine;
+  ComputeDevice& compute;
   StepTransaction& transaction;
   ProgressRecorder& progress;
   TrainingObserver& observer;
@@ -67,10 +69,14 @@ class TrainingStep {
   // PREPARED, everybody's word, COMMITTED.
   Status commit(const CommitRecord& record);
   Status hear_everybody(std::int64_t step);
-  void update(const CommitRecord& record);
+  Status update(const CommitRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.
   Result<std::string> find_non_finite(const StepPlan& plan);
   TokenBatch batch_of(const StepPlan& plan, std::int64_t turn) const;
+  // Null where gradients are memory of the host.
+  Operators* device_operators() const {
+    return tools_.compute.access().in_place() ? nullptr : &tools_.compute.operators();
+  }
   int data_rank() const { return tools_.layout.mesh().data_rank_of(tools_.layout.rank()); }
   template <typename Work>
   auto timed(double& seconds, Work&& work);

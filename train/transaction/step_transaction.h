@@ -1,27 +1,23 @@
 #pragma once
-// A step as a transaction: the step record of one rank in memory that survives its process, and the
-// undo log of the optimizer phase.
+// A step as a transaction: the step record of one rank in memory that survives its process.
 //
 // A rank's record goes COMPUTING(k) → PREPARED(k) → COMMITTED(k) → COMPUTING(k + 1). Parameters and
-// moments change only between COMMITTED and the next COMPUTING, chunk by chunk: a chunk's old bytes
-// are saved, the chunk is updated, the chunk is marked done. A process that attaches to the memory
-// after a kill at any instant can finish the phase: chunks that were half written are restored,
-// those that are not done are updated, and the update is a pure function of what the chunk held,
-// the reduced gradients and the record. tests/models/step_commit.pml checks the protocol.
+// moments change only between COMMITTED and the next COMPUTING, under a log that lies where they do
+// (train/optimizer/update_log.h, train/cuda/operators/transacted_update.h): a process that attaches
+// to the memory after a kill at any instant can finish the phase, since the update is a pure
+// function of what a chunk held, the reduced gradient and the record.
+// tests/models/step_commit.pml checks the protocol.
 //
-// Knows no tensors, no communicators, no actors: memory comes in as bytes, so that the simulator
-// runs it as it is. A process that is killed has executed a prefix of each thread's program:
-// release stores keep the compiler to it, and whoever reads has seen the process's exit.
+// Knows no tensors, no communicators, no actors, so that the simulator runs it as it is. A process
+// that is killed has executed a prefix of each thread's program: release stores keep the compiler
+// to it, and whoever reads has seen the process's exit.
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 #include "train/data/sampler.h"
 #include "train/report/best_model_state.h"
@@ -97,18 +93,8 @@ struct TransactionMemory {
 
 class StepTransaction {
  public:
-  struct Layout {
-    std::int64_t chunks = 0;
-    std::size_t chunk_bytes_max = 0;  // of all that the update of a chunk changes
-    int undo_slots = 1;               // chunks that are updated at once
-    std::size_t marks_bytes() const;
-    std::size_t slot_bytes() const;
-    std::size_t undo_bytes() const;
-  };
-  // `memory`, `marks` and `undo` lie in surviving memory, aligned to 64 bytes, zeroed when new, and
-  // outlive the object.
-  StepTransaction(TransactionMemory& memory, const Layout& layout, std::span<std::byte> marks,
-                  std::span<std::byte> undo);
+  // `memory` lies in surviving memory, zeroed when new, and outlives the object.
+  explicit StepTransaction(TransactionMemory& memory) : memory_(memory) {}
 
   RankPosition position() const;
   // Of the last finished step.
@@ -127,7 +113,8 @@ class StepTransaction {
   void begin_generation(std::uint64_t generation);
   // Before the tensors are overwritten with those of another step.
   void unload();
-  // The tensors are those of record.step now.
+  // The tensors are those of record.step now. Steps may be done again after this: the update's log
+  // has forgotten what was done of them before.
   void load(const CommitRecord& record);
   // The passes of the next step begin: tells what a discarded step cost, nothing else.
   void begin_step();
@@ -137,42 +124,13 @@ class StepTransaction {
   void commit(const CommitRecord& record);
   // Back to COMPUTING; not from COMMITTED.
   void discard();
-  // All chunks are done: the step stands.
+  // The update is done and lies in surviving memory: the step stands.
   void finish();
 
-  // --- the optimizer phase
-  // What the update of a chunk changes.
-  using Parts = std::span<const std::span<std::byte>>;
-  // Restores what a killed process left half written.
-  void restore(
-      const std::function<std::vector<std::span<std::byte>>(std::int64_t chunk)>& parts_of);
-  bool done(std::int64_t chunk) const;
-  // Saves the parts, runs `update`, marks the chunk done. A slot is used by one thread at a time.
-  // `moment` is told "saved", "written", "done".
-  template <typename Update, typename Moment>
-  void run(int slot, std::int64_t chunk, Parts parts, Update&& update, Moment&& moment) {
-    save(slot, chunk, parts);
-    moment(std::string_view("saved"));
-    update();
-    moment(std::string_view("written"));
-    mark_done(chunk);
-    moment(std::string_view("done"));
-  }
-
  private:
-  struct SlotHeader;
-  std::uint64_t under_way() const { return static_cast<std::uint64_t>(position().step) + 1; }
   void set(std::int64_t step, CommitPhase phase);
-  SlotHeader& header(int slot) const;
-  std::byte* saved(int slot) const;
-  void save(int slot, std::int64_t chunk, Parts parts);
-  void mark_done(std::int64_t chunk);
-  std::atomic<std::uint64_t>& mark(std::int64_t chunk) const;
 
   TransactionMemory& memory_;
-  const Layout layout_;
-  std::span<std::byte> marks_;
-  std::span<std::byte> undo_;
 };
 
 }  // namespace troupe::train

@@ -89,18 +89,28 @@ TEST_CASE("available memory: the machine's, or what the nearest limit leaves") {
   CHECK(detect_available_memory(files).value().available_bytes == 96);
 }
 
-TEST_CASE("GPUs: none without device files, NVML's, or one a device file") {
+TEST_CASE("GPUs: NVML's, or one a device file") {
   tests::FakeSysfs files;
   FakeMachine machine;
   tests::FakeNvml nvml;
   nvml.gpus = {tests::FakeNvml::gpu(0), tests::FakeNvml::gpu(1), tests::FakeNvml::gpu(2)};
-  machine.nvml_here = &nvml;
   const auto detect = [&](std::map<std::string, std::string, std::less<>> environment = {}) {
     return detect_gpus(files, MapEnvironment(std::move(environment)), machine);
   };
-  CHECK(detect().gpus.devices.empty());
-  CHECK(detect().problems.empty());
-  CHECK_FALSE(detect().nvml);
+  const auto has_none = [&] {
+    const auto found = detect();
+    CHECK(found.gpus.devices.empty());
+    CHECK(found.problems.empty());
+    CHECK_FALSE(found.nvml);
+  };
+  has_none();
+  machine.nvml_here = &nvml;
+  // Under WSL there are no device files.
+  CHECK(detect().gpus.devices.size() == 3);
+  // The library alone, without a driver, is nothing to speak of.
+  nvml.init_answer = nvml::kDriverNotLoaded;
+  has_none();
+  nvml.init_answer = nvml::kSuccess;
   files.devices = {"null", "nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"};
   auto found = detect();
   CHECK(found.gpus.devices.size() == 3);

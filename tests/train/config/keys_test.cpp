@@ -115,7 +115,7 @@ TEST_CASE("verdicts depend on the value") {
   CHECK(verdict("report_to", json::Array({"none", "wandb"})).treatment == Treatment::kRefused);
   CHECK(verdict("fsdp", "full_shard auto_wrap").treatment == Treatment::kImplemented);
   CHECK(verdict("tp_size", 2).treatment == Treatment::kRefused);
-  CHECK(verdict("tf32", true).treatment == Treatment::kRefused);
+  CHECK(verdict("tf32", true).treatment == Treatment::kImplemented);
   CHECK(verdict("optim", "adamw_torch_fused").treatment == Treatment::kImplemented);
   CHECK(verdict("optim", "adafactor").treatment == Treatment::kRefused);
   CHECK(verdict("lr_scheduler_type", "reduce_lr_on_plateau").treatment == Treatment::kRefused);

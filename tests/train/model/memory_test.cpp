@@ -65,6 +65,26 @@ TEST_CASE("after the first step a pass allocates nothing that grows with the mod
   CHECK(now.uordblks + now.hblkhd == held.uordblks + held.hblkhd);
 }
 
+TEST_CASE("activations in bf16 take half the memory, and a CPU refuses them") {
+  const ModelConfig config = memory_config();
+  for (const Recompute recompute :
+       {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kBlocks}) {
+    ActivationOptions options{64, 1024, true, recompute, DType::kBF16, DType::kF32};
+    const auto wide = static_cast<double>(Activations::bytes_needed(config, options));
+    options.type = DType::kBF16;
+    const auto narrow = static_cast<double>(Activations::bytes_needed(config, options));
+    // Logits, statistics and tokens stay as they are.
+    CHECK(narrow < 0.56 * wide);
+    CHECK(narrow > 0.50 * wide);
+    ModelFixture f(config);
+    const auto refused = Activations::allocate(config, options, *f.operators);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.status().code() == Code::kInvalidArgument);
+    CHECK(refused.status().message().find("computes with fp32 activations (a CPU") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("logits are computed for tokens with a target alone") {
   const ModelConfig config = memory_config();
   Batch batch(2, 150, 900);
@@ -81,7 +101,8 @@ TEST_CASE("logits are computed for tokens with a target alone") {
   for (const bool gradient : {false, true}) {
     CAPTURE(gradient);
     std::fill_n(activations.logits, activations.head_rows * config.vocab_size, kUntouched);
-    std::fill_n(activations.head_gradient, activations.head_rows * config.hidden_size, kUntouched);
+    std::fill_n(activations.head_gradient.fp32(), activations.head_rows * config.hidden_size,
+                kUntouched);
     const LossSum sum =
         gradient
             ? f.model
@@ -95,7 +116,7 @@ TEST_CASE("logits are computed for tokens with a target alone") {
     const std::int64_t masked = activations.head_rows - targets;
     CHECK(untouched(activations.logits, activations.head_rows * config.vocab_size) ==
           masked * config.vocab_size);
-    CHECK(untouched(activations.head_gradient, activations.head_rows * config.hidden_size) ==
+    CHECK(untouched(activations.head_gradient.fp32(), activations.head_rows * config.hidden_size) ==
           (gradient ? masked : activations.head_rows) * config.hidden_size);
   }
 }

@@ -78,6 +78,21 @@ TEST_CASE("a piece comes after the arithmetic before it and before what waits fo
   CHECK(device.queue->drain().ok());
 }
 
+TEST_CASE("draining waits for what was enqueued without a collective") {
+  QueueDevice device;
+  for (int round = 1; round <= 5; ++round) {
+    REQUIRE(device.table.fill(device.compute, device.room(0), round, kBytes) == TROUPE_CUDA_OK);
+    device.queue->submit([&] {
+      device.copy(device.communicator->stream(), 0, 1);
+      device.copy(device.communicator->stream(), 1, 2);
+      return Status();
+    });
+    CHECK(device.queue->drain().ok());
+    CHECK(device.room(2)[kBytes - 1] == std::byte(round));
+    CHECK(device.queue->drain().ok());  // again: nothing is left to wait for
+  }
+}
+
 TEST_CASE("after a failure nothing runs, and every wait returns it") {
   QueueDevice device;
   const auto good = device.queue->submit([] { return Status(); });
@@ -91,6 +106,8 @@ TEST_CASE("after a failure nothing runs, and every wait returns it") {
   for (const auto ticket : {good, bad})
     CHECK(device.queue->wait(ticket).message() == "the ranks parted");
   CHECK(device.queue->drain().message() == "the ranks parted");
+  // The other ranks are not left waiting.
+  CHECK(device.communicator->barrier().message().find("the ranks parted") != std::string::npos);
 }
 
 TEST_CASE("what the device finds is told by draining") {

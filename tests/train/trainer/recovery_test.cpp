@@ -26,27 +26,32 @@ struct World {
   std::string strategy;
   int ranks = 2;
   std::int64_t replicate = 0, shard = 0;
+  int devices = 0;  // of the tests' GPU; 0: on the CPU
 };
 
 RunChange change_of(const World& world) {
-  return {
-      .world = world.ranks, .batch = 1, .accumulation = 2, .change = [world](RunBundle& bundle) {
-        bundle.config.sharding.strategy = world.strategy;
-        bundle.config.sharding.mesh_replicate = world.replicate;
-        bundle.config.sharding.mesh_shard = world.shard;
-        bundle.config.training.max_steps = 4;
-        bundle.config.training.logging_steps = 3;
-        bundle.config.training.save_steps = 2;
-        // A follow-up of collectives: an evaluation, then the start of a save.
-        TokenDataset held_out(TokenDataset::Kind::kPretrain, 0);
-        for (std::int64_t i = 0; i < 6; ++i)
-          held_out.append(
-              std::vector<TokenId>(bundle.dataset.ids(i).begin(), bundle.dataset.ids(i).end()));
-        bundle.eval = std::move(held_out);
-        bundle.config.evaluation.strategy = IntervalStrategy::kSteps;
-        bundle.config.evaluation.eval_steps = 2;
-        bundle.config.evaluation.load_best_model_at_end = world.strategy == "zero1";
-      }};
+  return {.world = world.ranks,
+          .batch = 1,
+          .accumulation = 2,
+          .change =
+              [world](RunBundle& bundle) {
+                bundle.config.sharding.strategy = world.strategy;
+                bundle.config.sharding.mesh_replicate = world.replicate;
+                bundle.config.sharding.mesh_shard = world.shard;
+                bundle.config.training.max_steps = 4;
+                bundle.config.training.logging_steps = 3;
+                bundle.config.training.save_steps = 2;
+                // A follow-up of collectives: an evaluation, then the start of a save.
+                TokenDataset held_out(TokenDataset::Kind::kPretrain, 0);
+                for (std::int64_t i = 0; i < 6; ++i)
+                  held_out.append(std::vector<TokenId>(bundle.dataset.ids(i).begin(),
+                                                       bundle.dataset.ids(i).end()));
+                bundle.eval = std::move(held_out);
+                bundle.config.evaluation.strategy = IntervalStrategy::kSteps;
+                bundle.config.evaluation.eval_steps = 2;
+                bundle.config.evaluation.load_best_model_at_end = world.strategy == "zero1";
+              },
+          .devices = world.devices};
 }
 
 // One generation, in which ranks may die; who died.
@@ -57,8 +62,7 @@ std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation, std::vector
         Status status;
         ranks.recorders[rank]->observe(&killers[rank]);
         try {
-          status =
-              ranks.runs[rank]->run_generation(communicator, generation, ranks.observers[rank]);
+          status = run_rank(ranks, rank, communicator, generation);
         } catch (const KilledHere&) {
           died[rank] = 1;
           status = error(Code::kUnavailable, "killed");
@@ -161,6 +165,30 @@ TEST_CASE("a rank killed at any point: no step is lost, and the bits are the sam
       check_kill(world, oracle, at);
     }
   }
+}
+
+TEST_CASE("on GPUs, too, whose memory outlives the process, and the bits are the CPU's") {
+  troupe::tests::TemporaryDirectory dir;
+  const Oracle oracle = undisturbed(dir.file("oracle"), {"zero3"});
+  const World world{.strategy = "zero3", .devices = 2};
+  troupe::tests::fake_cuda_reset({.devices = world.devices});
+  // The points are not the CPU's: what is told within the optimizer is told of its launch.
+  auto ranks = make_ranks(dir.file("points"), change_of(world));
+  std::vector<Killer> killers(2);
+  for (const bool died : run_killed(*ranks, 1, killers)) REQUIRE_FALSE(died);
+  CHECK(file(dir.file("points/model.safetensors")) == oracle.model);
+  ranks.reset();
+  int turn = 0;
+  for (std::int64_t point = killers[0].count / 8; point < killers[0].count;
+       point += killers[0].count / 4, ++turn) {
+    CAPTURE(point);
+    std::vector<std::int64_t> at(2, -1);
+    if (turn % 3 != 1) at[0] = point;
+    if (turn % 3 != 0) at[1] = point;
+    check_kill(world, oracle, at);
+  }
+  CHECK(troupe::tests::fake_cuda_left().empty());
+  troupe::tests::fake_cuda_reset();
 }
 
 TEST_CASE("memory that is lost is said to be, and the last checkpoint loaded") {

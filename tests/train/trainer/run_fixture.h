@@ -13,6 +13,7 @@
 #include "runtime/base/random.h"
 #include "runtime/collective/cpu_communicator.h"
 #include "tests/support/test_data.h"
+#include "tests/train/cuda/fake/fake_cuda.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/report/step_log.h"
 #include "train/trainer/progress_memory.h"
@@ -113,7 +114,16 @@ struct RunChange {
   std::string resume = "";
   bool overlaps = false;
   std::function<void(RunBundle&)> change = {};
+  // On so many devices of the tests' GPU, which ranks take in turns; 0: on the CPU.
+  int devices = 0;
 };
+
+inline ComputeChoice compute_of(const RunChange& change, int rank) {
+  if (change.devices == 0) return {};
+  return {.kind = ComputeKind::kCuda,
+          .index = rank % change.devices,
+          .library = CudaLibrary::over(troupe::tests::fake_cuda_table())};
+}
 
 // The process of a rank: what was one before is gone, its memory stays.
 inline void start_rank(Ranks& ranks, int rank, const std::string& output_dir,
@@ -127,7 +137,8 @@ inline void start_rank(Ranks& ranks, int rank, const std::string& output_dir,
                                   .world_size = change.world,
                                   .threads = change.threads,
                                   .overlaps = change.overlaps,
-                                  .resume_path = change.resume},
+                                  .resume_path = change.resume,
+                                  .compute = compute_of(change, rank)},
                                  *ranks.recorders[at]);
   REQUIRE_MESSAGE(run.ok(), run.status().to_string());
   ranks.runs[at] = std::move(*run);
@@ -175,11 +186,21 @@ std::vector<Status> run_ranks(Ranks& ranks, std::uint64_t generation, Body body)
   return results;
 }
 
+// As a trainer does it.
+inline Status run_rank(Ranks& ranks, std::size_t rank, collective::Communicator& communicator,
+                       std::uint64_t generation) {
+  TrainingRun& run = *ranks.runs[rank];
+  const auto device = TROUPE_TRY(run.connect(communicator, {.node = "here"}));
+  TROUPE_RETURN_IF_ERROR(
+      run.run_generation(communicator, generation, ranks.observers[rank], device.get()));
+  return device ? device->end(Deadline::after(std::chrono::seconds(30))) : Status();
+}
+
 inline std::vector<Status> run_generation(Ranks& ranks, std::uint64_t generation) {
-  return run_ranks(
-      ranks, generation, [&](std::size_t rank, collective::Communicator& communicator) {
-        return ranks.runs[rank]->run_generation(communicator, generation, ranks.observers[rank]);
-      });
+  return run_ranks(ranks, generation,
+                   [&](std::size_t rank, collective::Communicator& communicator) {
+                     return run_rank(ranks, rank, communicator, generation);
+                   });
 }
 
 inline std::string file(const std::string& path) {

@@ -61,8 +61,9 @@ std::vector<float> load(FaultyFileSystem& first, FaultyFileSystem& second, Strat
                                  .gradients = {},
                                  .exp_avg = std::as_writable_bytes(std::span(moments)),
                                  .exp_avg_sq = std::as_writable_bytes(std::span(second_moments))};
-      const Status loaded =
-          load_state(*disks[rank], {.path = "model"}, config, layout, buffers, false, *world);
+      HostAccess access;
+      const Status loaded = load_state(*disks[rank], {.path = "model"}, config, layout, buffers,
+                                       access, false, *world);
       REQUIRE_MESSAGE(loaded.ok(), loaded.to_string());
       std::vector<float> all(static_cast<std::size_t>(model->layout().total_elements()));
       for (int unit = 0; unit < layout.units(); ++unit) {

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "train/optimizer/update_log.h"
+
 using namespace troupe;
 using namespace troupe::train;
 
@@ -19,7 +21,7 @@ struct Killed {};
 // Surviving memory of one rank and the tensors in it.
 struct Memory {
   TransactionMemory shared{};
-  StepTransaction::Layout layout{
+  UpdateLog::Layout layout{
       .chunks = kChunks, .chunk_bytes_max = 2 * kWords * sizeof(std::uint64_t), .undo_slots = 2};
   std::vector<std::uint64_t> marks = std::vector<std::uint64_t>(layout.marks_bytes() / 8);
   std::vector<std::uint64_t> undo = std::vector<std::uint64_t>(layout.undo_bytes() / 8);
@@ -30,9 +32,10 @@ struct Memory {
     std::iota(first.begin(), first.end(), 1);
     std::iota(second.begin(), second.end(), 1000);
   }
-  StepTransaction attach() {
-    return StepTransaction(shared, layout, std::as_writable_bytes(std::span(marks)),
-                           std::as_writable_bytes(std::span(undo)));
+  StepTransaction attach() { return StepTransaction(shared); }
+  UpdateLog log() {
+    return {layout, std::as_writable_bytes(std::span(marks)),
+            std::as_writable_bytes(std::span(undo))};
   }
   std::vector<std::span<std::byte>> parts(std::int64_t chunk) {
     const auto at = static_cast<std::size_t>(chunk) * kWords;
@@ -49,7 +52,8 @@ class Life {
   void run(std::int64_t steps) {
     StepTransaction transaction = memory_.attach();
     if (transaction.position().phase == CommitPhase::kCommitted) {
-      transaction.restore([&](std::int64_t chunk) { return memory_.parts(chunk); });
+      memory_.log().restore(transaction.committed().step,
+                            [&](std::int64_t chunk) { return memory_.parts(chunk); });
       optimize(transaction);
     } else if (transaction.position().phase == CommitPhase::kPrepared) {
       transaction.discard();
@@ -73,8 +77,10 @@ class Life {
     if (--left_ == 0) throw Killed{};
   }
   void optimize(StepTransaction& transaction) {
+    UpdateLog log = memory_.log();
+    const std::int64_t step = transaction.committed().step;
     for (std::int64_t chunk = 0; chunk < kChunks; ++chunk) {
-      if (transaction.done(chunk)) continue;
+      if (log.done(step, chunk)) continue;
       const auto parts = memory_.parts(chunk);
       const auto add = static_cast<std::uint64_t>(transaction.committed().grad_norm * 8);
       const auto update = [&] {
@@ -86,8 +92,8 @@ class Life {
           memory_.second[at] = memory_.second[at] * 5 + memory_.first[at];
         }
       };
-      transaction.run(static_cast<int>(chunk % 2), chunk, parts, update,
-                      [&](std::string_view) { moment(); });
+      log.run(step, static_cast<int>(chunk % 2), chunk, parts, update,
+              [&](std::string_view) { moment(); });
     }
     transaction.finish();
     moment();
@@ -97,7 +103,11 @@ class Life {
   std::int64_t left_;
 };
 
-void begin(Memory& memory) { memory.attach().load(CommitRecord{}); }
+void load(Memory& memory, const CommitRecord& record) {
+  memory.log().forget();
+  memory.attach().load(record);
+}
+void begin(Memory& memory) { load(memory, CommitRecord{}); }
 
 }  // namespace
 
@@ -139,13 +149,14 @@ TEST_CASE("after a load nothing counts as done, and nothing is restored") {
   CHECK_FALSE(transaction.position().loaded);
   CommitRecord record;
   record.step = 4;
-  transaction.load(record);
+  load(memory, record);
   transaction.prepare();
   record.step = 5;
   transaction.commit(record);
-  for (std::int64_t chunk = 0; chunk < kChunks; ++chunk) CHECK_FALSE(transaction.done(chunk));
+  UpdateLog log = memory.log();
+  for (std::int64_t chunk = 0; chunk < kChunks; ++chunk) CHECK_FALSE(log.done(5, chunk));
   const auto before = memory.first;
-  transaction.restore([&](std::int64_t chunk) { return memory.parts(chunk); });
+  log.restore(5, [&](std::int64_t chunk) { return memory.parts(chunk); });
   CHECK(memory.first == before);
 }
 

@@ -12,7 +12,7 @@ constexpr std::string_view kArenaName = "this rank's arena";
 }  // namespace
 
 void ArenaPlan::add(std::string name, MemoryPurpose purpose, std::int64_t bytes) {
-  TROUPE_CHECK(bytes > 0, "{}", name);
+  TROUPE_CHECK(bytes >= 0, "{}", name);
   TROUPE_CHECK(std::none_of(parts_.begin(), parts_.end(),
                             [&](const Part& part) { return part.name == name; }),
                "{}", name);

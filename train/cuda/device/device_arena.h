@@ -26,7 +26,7 @@ class ArenaPlan {
   // Parts begin at multiples of it: enough for any kernel's vectors.
   static constexpr std::int64_t kAlignBytes = 256;
 
-  // Names are different; bytes > 0.
+  // Names are different; a part may have no bytes.
   void add(std::string name, MemoryPurpose purpose, std::int64_t bytes);
   // Of the arena.
   std::int64_t bytes() const { return bytes_; }

@@ -136,6 +136,48 @@ typedef struct TroupeCudaAdamW {
   int64_t first_element;   // the flat position of element 0: what counts for rounding
 } TroupeCudaAdamW;
 
+// A stretch of what adamw_transacted updates: see UpdateRange of train/optimizer/update_range.h.
+// Elements; whole chunks.
+typedef struct TroupeCudaUpdateRange {
+  int64_t first_chunk;  // ranges are in the chunks' order, the first begins with chunk 0
+  int64_t flat;         // what counts for decay and rounding
+  int64_t parameters, gradients, moments;
+} TroupeCudaUpdateRange;
+
+// Where a stretch of flat positions ends in which weight decay is on throughout, or off.
+typedef struct TroupeCudaDecayEnd {
+  int64_t end;
+  int64_t decays;
+} TroupeCudaDecayEnd;
+
+enum {
+  TROUPE_CUDA_CHUNK_ELEMENTS = 1024,
+  TROUPE_CUDA_UNDO_HEADER_BYTES = 64,
+  TROUPE_CUDA_UNDO_SLOTS_PER_WRITER = 2
+};
+
+// All that one rank updates, and the log that lets another process finish it. Everything but
+// numbers is memory of the device; marks and undo outlive the process and begin as zeros.
+typedef struct TroupeCudaUpdate {
+  TroupeCudaAdamW adamw;  // keep: of what decays; first_element: not used
+  float gradient_scale;
+  void* parameters;  // what ranges' offsets count from, as for the next three
+  const float* gradients;
+  void* first_moments;
+  void* second_moments;
+  const TroupeCudaUpdateRange* ranges;
+  int64_t range_count;
+  const TroupeCudaDecayEnd* decays;  // in order, up to the last flat position
+  int64_t decay_count;
+  int64_t chunks;   // of TROUPE_CUDA_CHUNK_ELEMENTS, of all ranges
+  uint64_t step;    // ≥ 1
+  uint64_t* marks;  // a chunk's: the step that it was updated in last
+  // Slots: their headers, one behind another, then what they saved: a chunk's parameters, first and
+  // second moments.
+  void* undo;
+  int64_t writers;  // blocks that update at a time, at most; each has its slots
+} TroupeCudaUpdate;
+
 enum { TROUPE_CUDA_GROUP_ID_BYTES = 128 };
 typedef enum TroupeCudaReduce {
   TROUPE_CUDA_SUM = 0,
@@ -200,6 +242,8 @@ typedef struct TroupeCudaTable {
   // Elements F32 ↔ BF16, to nearest, ties to even.
   int (*convert)(TroupeCudaStream* stream, const void* from, int32_t from_type, void* to,
                  int32_t to_type, int64_t count);
+  // out[i] = x[i], rounded to a value that bf16 holds. out may be x.
+  int (*round_to_bf16)(TroupeCudaStream* stream, const float* x, float* out, int64_t count);
 
   // --- products. The algorithms that the vendor's library holds likely, best first, that need at
   // most workspace_bytes; none: it has no way to compute this.
@@ -318,6 +362,10 @@ typedef struct TroupeCudaTable {
   int (*adamw)(TroupeCudaStream* stream, const TroupeCudaAdamW* step, void* parameters,
                const float* gradients, void* first_moments, void* second_moments, int64_t count,
                const float* gradient_scale);
+  // The same over ranges under a log: what a launch for the same step that did not come to its end
+  // left half written is restored, and what it did not do is done. The bits are those of an
+  // undisturbed one whenever it was ended, and however often.
+  int (*adamw_transacted)(TroupeCudaStream* stream, const TroupeCudaUpdate* update);
   // sums[i] = Σ x² of tile i, in double, the last tile possibly shorter. Not finite exactly when an
   // element is not.
   int (*tile_sums_of_squares)(TroupeCudaStream* stream, const float* x, int64_t count,

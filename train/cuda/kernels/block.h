@@ -26,6 +26,16 @@ struct Block {
     for (int thread = 0; thread < kThreads; ++thread) part(thread);
 #endif
   }
+
+  // Without the barrier behind it: what follows needs of each thread's part only its own.
+  template <class F>
+  TROUPE_HOST_DEVICE void each(F&& part) const {
+#if defined(__CUDA_ARCH__)
+    part(static_cast<int>(threadIdx.x));
+#else
+    for (int thread = 0; thread < kThreads; ++thread) part(thread);
+#endif
+  }
 };
 
 template <class T, int kThreads>

@@ -20,6 +20,20 @@ struct Convert {
   }
 };
 
+// `to` may be `from`.
+template <int N>
+struct RoundToBf16 {
+  const float* from;
+  float* to;
+  TROUPE_HOST_DEVICE void operator()(std::int64_t i) const {
+    float x[N];
+    load_pack<N>(from + i * N, x);
+    TROUPE_UNROLL
+    for (int k = 0; k < N; ++k) x[k] = widen(nearest_bf16(x[k]));
+    store_pack<N>(x, to + i * N);
+  }
+};
+
 template <class T, int N>
 struct Add {
   const T* a;
@@ -211,6 +225,28 @@ struct EmbeddingForward {
   }
 };
 
+// States of neighbouring elements as bf16 holds them, rounded randomly by (seed, flat element).
+template <int N>
+TROUPE_HOST_DEVICE void round_states(std::uint64_t seed, std::int64_t first, float (&p)[N],
+                                     float (&m)[N], float (&v)[N]) {
+  const auto round_one = [&](int k, const RoundingBits& random) {
+    p[k] = widen(random_bf16(p[k], random.parameter));
+    m[k] = widen(random_bf16(m[k], random.first));
+    v[k] = widen(random_bf16(v[k], random.second));
+  };
+  if (N > 1 && (first & 1) == 0) {  // a pair has its words made once
+    TROUPE_UNROLL
+    for (int k = 0; k + 1 < N; k += 2) {
+      const RandomWords words = philox(seed, static_cast<std::uint64_t>(first + k) >> 1);
+      round_one(k, rounding_bits(words, false));
+      round_one(k + 1, rounding_bits(words, true));
+    }
+  } else {
+    TROUPE_UNROLL
+    for (int k = 0; k < N; ++k) round_one(k, rounding_bits(seed, first + k));
+  }
+}
+
 // The state is float or Bf16; see adamw_update of train/optimizer/adamw.h for what is rounded when.
 template <class State, int N>
 struct AdamW {
@@ -238,32 +274,11 @@ struct AdamW {
     }
     if constexpr (sizeof(State) == sizeof(Bf16)) {
       // Afterwards all values are bf16's: storing them rounds nothing.
-      if (round_randomly) round(i, p, m, v);
+      if (round_randomly) round_states(seed, first_element + i * N, p, m, v);
     }
     store_pack<N>(p, parameters + i * N);
     store_pack<N>(m, first_moments + i * N);
     store_pack<N>(v, second_moments + i * N);
-  }
-
- private:
-  TROUPE_HOST_DEVICE void round(std::int64_t i, float (&p)[N], float (&m)[N], float (&v)[N]) const {
-    const std::int64_t first = first_element + i * N;
-    const auto round_one = [&](int k, const RoundingBits& random) {
-      p[k] = widen(random_bf16(p[k], random.parameter));
-      m[k] = widen(random_bf16(m[k], random.first));
-      v[k] = widen(random_bf16(v[k], random.second));
-    };
-    if (N > 1 && (first & 1) == 0) {  // a pair has its words made once
-      TROUPE_UNROLL
-      for (int k = 0; k + 1 < N; k += 2) {
-        const RandomWords words = philox(seed, static_cast<std::uint64_t>(first + k) >> 1);
-        round_one(k, rounding_bits(words, false));
-        round_one(k + 1, rounding_bits(words, true));
-      }
-    } else {
-      TROUPE_UNROLL
-      for (int k = 0; k < N; ++k) round_one(k, rounding_bits(seed, first + k));
-    }
   }
 };
 

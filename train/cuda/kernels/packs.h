@@ -15,11 +15,44 @@ struct alignas(16) PackWords {
   std::uint32_t word[4];
 };
 
+// Words that N elements of T take.
+template <int N, class T>
+inline constexpr int kPackWords = static_cast<int>(N * sizeof(T) / sizeof(PackWords));
+
+// values[0 … N) of words as memory holds them.
+template <class T, int N>
+TROUPE_HOST_DEVICE void unpack(const PackWords (&words)[kPackWords<N, T>], float (&values)[N]) {
+  TROUPE_UNROLL
+  for (int i = 0; i < N; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      values[i] = float_of(words[i / 4].word[i % 4]);
+    } else {
+      const std::uint32_t pair = words[i / 8].word[i % 8 / 2];
+      values[i] = float_of(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+    }
+  }
+}
+
+// The inverse; what T does not hold is rounded to nearest.
+template <class T, int N>
+TROUPE_HOST_DEVICE void pack(const float (&values)[N], PackWords (&words)[kPackWords<N, T>]) {
+  TROUPE_UNROLL
+  for (int i = 0; i < N; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      words[i / 4].word[i % 4] = bits_of(values[i]);
+    } else if (i % 2 == 0) {
+      const std::uint32_t low = nearest_bf16(values[i]).bits;
+      const std::uint32_t high = nearest_bf16(values[i + 1]).bits;
+      words[i / 8].word[i % 8 / 2] = low | high << 16;
+    }
+  }
+}
+
 // values[0 … N) from memory, which is aligned to 16 bytes for N = kPack.
 template <int N, class T>
 TROUPE_HOST_DEVICE void load_pack(const T* from, float (&values)[N]) {
   if constexpr (N * sizeof(T) % sizeof(PackWords) == 0) {
-    constexpr int kWords = static_cast<int>(N * sizeof(T) / sizeof(PackWords));
+    constexpr int kWords = kPackWords<N, T>;
     PackWords words[kWords];
 #if defined(__CUDA_ARCH__)
     TROUPE_UNROLL
@@ -27,37 +60,20 @@ TROUPE_HOST_DEVICE void load_pack(const T* from, float (&values)[N]) {
 #else
     std::memcpy(words, from, sizeof words);
 #endif
-    TROUPE_UNROLL
-    for (int i = 0; i < N; ++i) {
-      if constexpr (sizeof(T) == 4) {
-        values[i] = float_of(words[i / 4].word[i % 4]);
-      } else {
-        const std::uint32_t pair = words[i / 8].word[i % 8 / 2];
-        values[i] = float_of(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
-      }
-    }
+    unpack<T>(words, values);
   } else {
     TROUPE_UNROLL
     for (int i = 0; i < N; ++i) values[i] = widen(from[i]);
   }
 }
 
-// The inverse; what T does not hold is rounded to nearest.
+// The inverse.
 template <int N, class T>
 TROUPE_HOST_DEVICE void store_pack(const float (&values)[N], T* to) {
   if constexpr (N * sizeof(T) % sizeof(PackWords) == 0) {
-    constexpr int kWords = static_cast<int>(N * sizeof(T) / sizeof(PackWords));
+    constexpr int kWords = kPackWords<N, T>;
     PackWords words[kWords];
-    TROUPE_UNROLL
-    for (int i = 0; i < N; ++i) {
-      if constexpr (sizeof(T) == 4) {
-        words[i / 4].word[i % 4] = bits_of(values[i]);
-      } else if (i % 2 == 0) {
-        const std::uint32_t low = nearest_bf16(values[i]).bits;
-        const std::uint32_t high = nearest_bf16(values[i + 1]).bits;
-        words[i / 8].word[i % 8 / 2] = low | high << 16;
-      }
-    }
+    pack<T>(values, words);
 #if defined(__CUDA_ARCH__)
     TROUPE_UNROLL
     for (int i = 0; i < kWords; ++i) reinterpret_cast<PackWords*>(to)[i] = words[i];

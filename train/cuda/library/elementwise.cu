@@ -39,6 +39,20 @@ int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, 
   });
 }
 
+int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int64_t count) {
+  constexpr const char* kWhat = "round_to_bf16";
+  TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
+  TROUPE_CUDA_RETURN_IF_FAILED(need_positive(kWhat, "count", count));
+  return flat(
+      stream->stream, kWhat, packs_fit(0, x, out), count,
+      [&] {
+        return RoundToBf16<kPack>{x, out};
+      },
+      [&](std::int64_t at) {
+        return RoundToBf16<1>{x + at, out + at};
+      });
+}
+
 int add(TroupeCudaStream* stream, std::int32_t type, const void* a, const void* b, void* out,
         std::int64_t count) {
   constexpr const char* kWhat = "add";
@@ -223,6 +237,7 @@ int embedding_forward(TroupeCudaStream* stream, const std::int32_t* ids, const v
 
 void fill_elementwise(TroupeCudaTable& table) {
   table.convert = convert;
+  table.round_to_bf16 = round_to_bf16;
   table.add = add;
   table.add_bias = add_bias;
   table.rms_norm_apply = rms_norm_apply;

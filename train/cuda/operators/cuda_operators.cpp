@@ -27,7 +27,15 @@ std::int64_t elements_of(std::int64_t rows, std::int64_t columns, bool transpose
   return transposed ? (columns - 1) * stride + rows : (rows - 1) * stride + columns;
 }
 
-AttentionCall attention_of(const AttentionShape& s) {
+// Of a call's activations, which have one type.
+template <typename... Others>
+std::int32_t type_of(ConstElements first, Others... others) {
+  TROUPE_CHECK(((ConstElements(others).type == first.type) && ...),
+               "activations of different types in one call");
+  return type_of(first.type);
+}
+
+AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
   return {.shape = {.batch = s.batch,
                     .query_length = s.query_length,
                     .key_length = s.key_length,
@@ -38,7 +46,7 @@ AttentionCall attention_of(const AttentionShape& s) {
                     .key_stride = s.key_stride,
                     .key_batch_stride = s.key_batch_stride,
                     .scale = s.scale,
-                    .type = TROUPE_CUDA_F32,
+                    .type = type,
                     .first_key = s.first_key},
           .arithmetic = s.arithmetic,
           .window = s.window};
@@ -143,12 +151,14 @@ void CudaOperators::download(const void* device, void* host, std::size_t bytes) 
   if (!failure_.ok()) std::memset(host, 0xff, bytes);
 }
 
-void CudaOperators::copy_rows(const float* from, std::int64_t from_stride, float* to,
+void CudaOperators::copy_rows(ConstElements from, std::int64_t from_stride, Elements to,
                               std::int64_t to_stride, std::int64_t rows, std::int64_t width) {
-  constexpr std::int64_t kBytes = sizeof(float);
+  TROUPE_CHECK(from.type == to.type, "rows of {} to {}", dtype_name(from.type),
+               dtype_name(to.type));
+  const std::int64_t bytes = from.element_bytes();
   run("copy_rows", [&](TroupeCudaStream* stream) {
-    return table().copy_rows(stream, from, from_stride * kBytes, to, to_stride * kBytes, rows,
-                             width * kBytes);
+    return table().copy_rows(stream, from.data, from_stride * bytes, to.data, to_stride * bytes,
+                             rows, width * bytes);
   });
 }
 
@@ -164,7 +174,9 @@ const void* CudaOperators::bf16_operand(const void* data, DType type, std::int64
 
 void CudaOperators::gemm(const Gemm& gemm) {
   const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
-  TROUPE_CHECK(bf16 || (gemm.a_type == DType::kF32 && gemm.b_type == DType::kF32));
+  TROUPE_CHECK(bf16 || (gemm.a_type == DType::kF32 && gemm.b_type == DType::kF32 &&
+                        gemm.c.type == DType::kF32),
+               "bf16 in a product that is computed in fp32");
   Cut cut(*this, "gemm");
   const void *a = gemm.a, *b = gemm.b;
   if (bf16) {
@@ -189,212 +201,220 @@ void CudaOperators::gemm(const Gemm& gemm) {
       .c_stride = gemm.c_stride,
       .a_type = type_of(operands),
       .b_type = type_of(operands),
-      .c_type = TROUPE_CUDA_F32,
+      .c_type = type_of(gemm.c.type),
       .transpose_a = gemm.transpose_a,
       .transpose_b = gemm.transpose_b,
       .accumulate = gemm.accumulate,
       .arithmetic = bf16            ? TROUPE_CUDA_COMPUTE_BF16
                     : options_.tf32 ? TROUPE_CUDA_COMPUTE_TF32
                                     : TROUPE_CUDA_COMPUTE_F32,
-      .alignment_bytes = static_cast<std::int32_t>(
-          whole_vectors(a) && whole_vectors(b) && whole_vectors(gemm.c) ? kVectorBytes
-                                                                        : element_bytes(operands)),
+      .alignment_bytes = static_cast<std::int32_t>(whole_vectors(a) && whole_vectors(b) &&
+                                                           whole_vectors(gemm.c.data)
+                                                       ? kVectorBytes
+                                                       : element_bytes(operands)),
   };
   const Result<TroupeCudaAlgorithm> algorithm = algorithms_->choose(key);
   if (!algorithm.ok()) return keep(algorithm.status());
   run("gemm", [&](TroupeCudaStream* stream) {
-    return table().gemm(stream, &key, &*algorithm, a, b, gemm.c, workspace, workspace_bytes_);
+    return table().gemm(stream, &key, &*algorithm, a, b, gemm.c.data, workspace, workspace_bytes_);
   });
 }
 
-void CudaOperators::zero(float* x, std::int64_t count) {
+void CudaOperators::zero(Elements x, std::int64_t count) {
   run("zero", [&](TroupeCudaStream* stream) {
-    return table().fill(stream, x, 0, count * static_cast<std::int64_t>(sizeof(float)));
+    return table().fill(stream, x.data, 0, count * x.element_bytes());
   });
 }
 
-void CudaOperators::add(const float* a, const float* b, float* out, std::int64_t count) {
+void CudaOperators::add(ConstElements a, ConstElements b, Elements out, std::int64_t count) {
   run("add", [&](TroupeCudaStream* stream) {
-    return table().add(stream, TROUPE_CUDA_F32, a, b, out, count);
+    return table().add(stream, type_of(a, b, out), a.data, b.data, out.data, count);
   });
 }
 
-void CudaOperators::rms_norm_forward(const float* x, const float* weight, float* y, float* rstd,
+void CudaOperators::rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                                      std::int64_t rows, std::int64_t width, float eps) {
   run("rms_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().rms_norm_forward(stream, TROUPE_CUDA_F32, x, weight, y, rstd, rows, width, eps);
+    return table().rms_norm_forward(stream, type_of(x, y), x.data, weight, y.data, rstd, rows,
+                                    width, eps);
   });
 }
 
-void CudaOperators::residual_rms_norm_forward(const float* x, const float* delta,
-                                              const float* weight, float* sum, float* y,
+void CudaOperators::residual_rms_norm_forward(ConstElements x, ConstElements delta,
+                                              const float* weight, Elements sum, Elements y,
                                               float* rstd, std::int64_t rows, std::int64_t width,
                                               float eps) {
   run("residual_rms_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().residual_rms_norm_forward(stream, TROUPE_CUDA_F32, x, delta, weight, sum, y,
-                                             rstd, rows, width, eps);
+    return table().residual_rms_norm_forward(stream, type_of(x, delta, sum, y), x.data, delta.data,
+                                             weight, sum.data, y.data, rstd, rows, width, eps);
   });
 }
 
-void CudaOperators::rms_norm_apply(const float* x, const float* weight, const float* rstd, float* y,
-                                   std::int64_t rows, std::int64_t width) {
+void CudaOperators::rms_norm_apply(ConstElements x, const float* weight, const float* rstd,
+                                   Elements y, std::int64_t rows, std::int64_t width) {
   run("rms_norm_apply", [&](TroupeCudaStream* stream) {
-    return table().rms_norm_apply(stream, TROUPE_CUDA_F32, x, weight, rstd, y, rows, width);
+    return table().rms_norm_apply(stream, type_of(x, y), x.data, weight, rstd, y.data, rows, width);
   });
 }
 
-void CudaOperators::rms_norm_backward(const float* dy, const float* x, const float* weight,
-                                      const float* rstd, float* dx, float* dweight,
+void CudaOperators::rms_norm_backward(ConstElements dy, ConstElements x, const float* weight,
+                                      const float* rstd, Elements dx, float* dweight,
                                       std::int64_t rows, std::int64_t width) {
   Cut cut(*this, "rms_norm_backward");
   std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows, width));
   run("rms_norm_backward", [&](TroupeCudaStream* stream) {
-    return table().rms_norm_backward(stream, TROUPE_CUDA_F32, dy, x, weight, rstd, dx, dweight,
-                                     rows, width, scratch);
+    return table().rms_norm_backward(stream, type_of(dy, x, dx), dy.data, x.data, weight, rstd,
+                                     dx.data, dweight, rows, width, scratch);
   });
 }
 
-void CudaOperators::layer_norm_forward(const float* x, const float* weight, const float* bias,
-                                       float* y, float* mean, float* rstd, std::int64_t rows,
+void CudaOperators::layer_norm_forward(ConstElements x, const float* weight, const float* bias,
+                                       Elements y, float* mean, float* rstd, std::int64_t rows,
                                        std::int64_t width, float eps) {
   run("layer_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().layer_norm_forward(stream, TROUPE_CUDA_F32, x, weight, bias, y, mean, rstd, rows,
-                                      width, eps);
+    return table().layer_norm_forward(stream, type_of(x, y), x.data, weight, bias, y.data, mean,
+                                      rstd, rows, width, eps);
   });
 }
 
-void CudaOperators::layer_norm_apply(const float* x, const float* weight, const float* bias,
-                                     const float* mean, const float* rstd, float* y,
+void CudaOperators::layer_norm_apply(ConstElements x, const float* weight, const float* bias,
+                                     const float* mean, const float* rstd, Elements y,
                                      std::int64_t rows, std::int64_t width) {
   run("layer_norm_apply", [&](TroupeCudaStream* stream) {
-    return table().layer_norm_apply(stream, TROUPE_CUDA_F32, x, weight, bias, mean, rstd, y, rows,
-                                    width);
+    return table().layer_norm_apply(stream, type_of(x, y), x.data, weight, bias, mean, rstd, y.data,
+                                    rows, width);
   });
 }
 
-void CudaOperators::layer_norm_backward(const float* dy, const float* x, const float* weight,
-                                        const float* mean, const float* rstd, float* dx,
+void CudaOperators::layer_norm_backward(ConstElements dy, ConstElements x, const float* weight,
+                                        const float* mean, const float* rstd, Elements dx,
                                         float* dweight, float* dbias, std::int64_t rows,
                                         std::int64_t width) {
   Cut cut(*this, "layer_norm_backward");
   std::byte* scratch = cut.take(2 * table().row_sum_scratch_bytes(rows, width));
   run("layer_norm_backward", [&](TroupeCudaStream* stream) {
-    return table().layer_norm_backward(stream, TROUPE_CUDA_F32, dy, x, weight, mean, rstd, dx,
-                                       dweight, dbias, rows, width, scratch);
+    return table().layer_norm_backward(stream, type_of(dy, x, dx), dy.data, x.data, weight, mean,
+                                       rstd, dx.data, dweight, dbias, rows, width, scratch);
   });
 }
 
-void CudaOperators::head_norm_forward(const float* x, std::int64_t x_stride, const float* weight,
-                                      float* y, std::int64_t y_stride, float* rstd,
+void CudaOperators::head_norm_forward(ConstElements x, std::int64_t x_stride, const float* weight,
+                                      Elements y, std::int64_t y_stride, float* rstd,
                                       std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
                                       float eps) {
   run("head_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().head_norm_forward(stream, TROUPE_CUDA_F32, x, x_stride, weight, y, y_stride,
-                                     rstd, rows, heads, head_dim, eps);
+    return table().head_norm_forward(stream, type_of(x, y), x.data, x_stride, weight, y.data,
+                                     y_stride, rstd, rows, heads, head_dim, eps);
   });
 }
 
-void CudaOperators::head_norm_backward(float* dy, std::int64_t stride, const float* x,
+void CudaOperators::head_norm_backward(Elements dy, std::int64_t stride, ConstElements x,
                                        std::int64_t x_stride, const float* weight,
                                        const float* rstd, float* dweight, std::int64_t rows,
                                        std::int64_t heads, std::int64_t head_dim) {
   Cut cut(*this, "head_norm_backward");
   std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows * heads, head_dim));
   run("head_norm_backward", [&](TroupeCudaStream* on) {
-    return table().head_norm_backward(on, TROUPE_CUDA_F32, dy, stride, x, x_stride, weight, rstd,
-                                      dweight, rows, heads, head_dim, scratch);
+    return table().head_norm_backward(on, type_of(dy, x), dy.data, stride, x.data, x_stride, weight,
+                                      rstd, dweight, rows, heads, head_dim, scratch);
   });
 }
 
-void CudaOperators::add_bias(float* y, std::int64_t stride, const float* bias, std::int64_t rows,
+void CudaOperators::add_bias(Elements y, std::int64_t stride, const float* bias, std::int64_t rows,
                              std::int64_t width) {
   run("add_bias", [&](TroupeCudaStream* on) {
-    return table().add_bias(on, TROUPE_CUDA_F32, y, stride, bias, rows, width);
+    return table().add_bias(on, type_of(y), y.data, stride, bias, rows, width);
   });
 }
 
-void CudaOperators::bias_backward(const float* dy, std::int64_t stride, float* dbias,
+void CudaOperators::bias_backward(ConstElements dy, std::int64_t stride, float* dbias,
                                   std::int64_t rows, std::int64_t width) {
   Cut cut(*this, "bias_backward");
   std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows, width));
   run("bias_backward", [&](TroupeCudaStream* on) {
-    return table().bias_backward(on, TROUPE_CUDA_F32, dy, stride, dbias, rows, width, scratch);
+    return table().bias_backward(on, type_of(dy), dy.data, stride, dbias, rows, width, scratch);
   });
 }
 
-void CudaOperators::rope(float* x, std::int64_t stride, const std::int32_t* positions,
+void CudaOperators::rope(Elements x, std::int64_t stride, const std::int32_t* positions,
                          const float* cosine, const float* sine, std::int64_t rows,
                          std::int64_t heads, std::int64_t head_dim, RopeDirection direction) {
   run("rope", [&](TroupeCudaStream* on) {
-    return table().rope(on, TROUPE_CUDA_F32, x, stride, positions, cosine, sine, rows, heads,
+    return table().rope(on, type_of(x), x.data, stride, positions, cosine, sine, rows, heads,
                         head_dim, direction == RopeDirection::kBackward);
   });
 }
 
-void CudaOperators::attention_forward(const AttentionShape& shape, const float* q, const float* k,
-                                      const float* v, float* out, float* log_sum_exp) {
-  const AttentionCall call = attention_of(shape);
+void CudaOperators::attention_forward(const AttentionShape& shape, ConstElements q, ConstElements k,
+                                      ConstElements v, Elements out, float* log_sum_exp) {
+  const AttentionCall call = attention_of(shape, type_of(q, k, v, out));
   Cut cut(*this, "attention_forward");
   std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kForward));
   run("attention_forward", [&](TroupeCudaStream* stream) {
-    return attention_.forward(stream_->device()->context(), stream, call, q, k, v, out, log_sum_exp,
-                              scratch);
+    return attention_.forward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
+                              out.data, log_sum_exp, scratch);
   });
 }
 
-void CudaOperators::attention_backward(const AttentionShape& shape, const float* q, const float* k,
-                                       const float* v, const float* out, const float* log_sum_exp,
-                                       const float* dout, float* dq, float* dk, float* dv) {
-  const AttentionCall call = attention_of(shape);
+void CudaOperators::attention_backward(const AttentionShape& shape, ConstElements q,
+                                       ConstElements k, ConstElements v, ConstElements out,
+                                       const float* log_sum_exp, ConstElements dout, Elements dq,
+                                       Elements dk, Elements dv) {
+  const AttentionCall call = attention_of(shape, type_of(q, k, v, out, dout, dq, dk, dv));
   Cut cut(*this, "attention_backward");
   std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kBackward));
   run("attention_backward", [&](TroupeCudaStream* stream) {
-    return attention_.backward(stream_->device()->context(), stream, call, q, k, v, out,
-                               log_sum_exp, dout, dq, dk, dv, scratch);
+    return attention_.backward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
+                               out.data, log_sum_exp, dout.data, dq.data, dk.data, dv.data,
+                               scratch);
   });
 }
 
-void CudaOperators::swiglu_forward(const float* gate_up, float* act, std::int64_t rows,
+void CudaOperators::swiglu_forward(ConstElements gate_up, Elements act, std::int64_t rows,
                                    std::int64_t width) {
   run("swiglu_forward", [&](TroupeCudaStream* stream) {
-    return table().swiglu_forward(stream, TROUPE_CUDA_F32, gate_up, act, rows, width);
+    return table().swiglu_forward(stream, type_of(gate_up, act), gate_up.data, act.data, rows,
+                                  width);
   });
 }
 
-void CudaOperators::swiglu_backward(float* gate_up, const float* dact, float* act,
+void CudaOperators::swiglu_backward(Elements gate_up, ConstElements dact, Elements act,
                                     std::int64_t rows, std::int64_t width) {
   run("swiglu_backward", [&](TroupeCudaStream* stream) {
-    return table().swiglu_backward(stream, TROUPE_CUDA_F32, gate_up, dact, act, rows, width);
+    return table().swiglu_backward(stream, type_of(gate_up, dact, act ? act : gate_up),
+                                   gate_up.data, dact.data, act.data, rows, width);
   });
 }
 
-void CudaOperators::gelu_forward(const float* x, float* act, std::int64_t count) {
+void CudaOperators::gelu_forward(ConstElements x, Elements act, std::int64_t count) {
   run("gelu_forward", [&](TroupeCudaStream* stream) {
-    return table().gelu_forward(stream, TROUPE_CUDA_F32, x, act, count);
+    return table().gelu_forward(stream, type_of(x, act), x.data, act.data, count);
   });
 }
 
-void CudaOperators::gelu_backward(float* x, const float* dact, float* act, std::int64_t count) {
+void CudaOperators::gelu_backward(Elements x, ConstElements dact, Elements act,
+                                  std::int64_t count) {
   run("gelu_backward", [&](TroupeCudaStream* stream) {
-    return table().gelu_backward(stream, TROUPE_CUDA_F32, x, dact, act, count);
+    return table().gelu_backward(stream, type_of(x, dact, act ? act : x), x.data, dact.data,
+                                 act.data, count);
   });
 }
 
 void CudaOperators::embedding_forward(const std::int32_t* ids, const void* rows_of,
-                                      DType table_type, float* out, std::int64_t rows,
+                                      DType table_type, Elements out, std::int64_t rows,
                                       std::int64_t width) {
   run("embedding_forward", [&](TroupeCudaStream* stream) {
-    return table().embedding_forward(stream, ids, rows_of, type_of(table_type), out,
-                                     TROUPE_CUDA_F32, rows, width);
+    return table().embedding_forward(stream, ids, rows_of, type_of(table_type), out.data,
+                                     type_of(out), rows, width);
   });
 }
 
-void CudaOperators::embedding_backward(const std::int32_t* ids, const float* dout, float* dweight,
+void CudaOperators::embedding_backward(const std::int32_t* ids, ConstElements dout, float* dweight,
                                        std::int64_t rows, std::int64_t width) {
   Cut cut(*this, "embedding_backward");
   std::byte* scratch = cut.take(table().embedding_scratch_bytes(rows));
   run("embedding_backward", [&](TroupeCudaStream* stream) {
-    return table().embedding_backward(stream, TROUPE_CUDA_F32, ids, dout, dweight, rows, width,
+    return table().embedding_backward(stream, type_of(dout), ids, dout.data, dweight, rows, width,
                                       scratch);
   });
 }

@@ -23,17 +23,49 @@ Result<CudaOptimizer> CudaOptimizer::create(CudaStream& stream, std::span<std::b
 
 Result<std::vector<double>> CudaOptimizer::tile_sums(const float* x, std::int64_t count,
                                                      std::int64_t tile_elements) {
-  const std::int64_t tiles = (count + tile_elements - 1) / tile_elements;
+  TROUPE_RETURN_IF_ERROR(enqueue_sums(x, count, tile_elements, 0));
+  return download_sums((count + tile_elements - 1) / tile_elements);
+}
+
+Result<std::vector<double>> CudaOptimizer::tile_sums(const float* gradients,
+                                                     std::span<const UpdateRange> ranges,
+                                                     std::int64_t tile_elements) {
+  std::int64_t tiles = 0;
+  for (std::size_t i = 0; i < ranges.size();) {
+    // Neighbours of which one begins where the other ends are summed together.
+    const std::int64_t begin = ranges[i].gradients;
+    std::int64_t end = begin;
+    for (; i < ranges.size() && ranges[i].gradients == end; ++i) {
+      TROUPE_CHECK(ranges[i].elements % tile_elements == 0, "{} elements", ranges[i].elements);
+      end += ranges[i].elements;
+    }
+    TROUPE_RETURN_IF_ERROR(enqueue_sums(gradients + begin, end - begin, tile_elements, tiles));
+    tiles += (end - begin) / tile_elements;
+  }
+  return download_sums(tiles);
+}
+
+double* CudaOptimizer::sums() const {
+  return reinterpret_cast<double*>(scratch_.data() + kFactorBytes);
+}
+
+Status CudaOptimizer::enqueue_sums(const float* x, std::int64_t count, std::int64_t tile_elements,
+                                   std::int64_t first_tile) {
+  const std::int64_t tiles = first_tile + (count + tile_elements - 1) / tile_elements;
   TROUPE_CHECK(scratch_bytes(tiles) <= static_cast<std::int64_t>(scratch_.size()), "{} tiles",
                tiles);
-  auto* sums = reinterpret_cast<double*>(scratch_.data() + kFactorBytes);
   const CudaDevice& device = *stream_->device();
-  TROUPE_RETURN_IF_ERROR(device.status(
-      device.table().tile_sums_of_squares(stream_->get(), x, count, tile_elements, sums),
-      "sums of squares of the gradients"));
+  return device.status(device.table().tile_sums_of_squares(stream_->get(), x, count, tile_elements,
+                                                           sums() + first_tile),
+                       "sums of squares of the gradients");
+}
+
+Result<std::vector<double>> CudaOptimizer::download_sums(std::int64_t tiles) {
   std::vector<double> out(static_cast<std::size_t>(tiles));
-  TROUPE_RETURN_IF_ERROR(
-      transfer_.download(sums, out.data(), tiles * static_cast<std::int64_t>(sizeof(double))));
+  if (tiles > 0) {
+    TROUPE_RETURN_IF_ERROR(
+        transfer_.download(sums(), out.data(), tiles * static_cast<std::int64_t>(sizeof(double))));
+  }
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "train/cuda/device/host_transfer.h"
 #include "train/cuda/device/stream.h"
 #include "train/optimizer/adamw.h"
+#include "train/optimizer/update_range.h"
 
 namespace troupe::train {
 
@@ -26,6 +27,10 @@ class CudaOptimizer {
   // downloaded: what combine_tile_sums() takes.
   Result<std::vector<double>> tile_sums(const float* x, std::int64_t count,
                                         std::int64_t tile_elements);
+  // The same of the gradients of all ranges, whole tiles each, one range after another: enqueued
+  // together, downloaded once.
+  Result<std::vector<double>> tile_sums(const float* gradients, std::span<const UpdateRange> ranges,
+                                        std::int64_t tile_elements);
   // Updates the flat positions [begin, begin + count), cut by `ranges`, which cover them; see
   // adamw_update(). The state is fp32 (float) or bf16 (std::uint16_t, rounded to nearest).
   Status update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
@@ -38,6 +43,11 @@ class CudaOptimizer {
  private:
   CudaOptimizer(CudaStream& stream, HostTransfer transfer, std::span<std::byte> scratch)
       : stream_(&stream), transfer_(std::move(transfer)), scratch_(scratch) {}
+  double* sums() const;
+  // Sums of the tiles first_tile … of what download_sums() gives.
+  Status enqueue_sums(const float* x, std::int64_t count, std::int64_t tile_elements,
+                      std::int64_t first_tile);
+  Result<std::vector<double>> download_sums(std::int64_t tiles);
   Status update_as(std::int32_t type, const AdamWFactors& step, std::span<const DecayRange> ranges,
                    std::int64_t begin, void* parameters, const float* gradients,
                    void* first_moments, void* second_moments, std::int64_t count);

@@ -1,11 +1,13 @@
 #include "tests/train/cuda/fake/fake_cuda.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "tests/train/cuda/fake/fake_state.h"
 
@@ -21,7 +23,8 @@ int versions(TroupeCudaVersions* to) {
   to->runtime = 13000;
   to->cublaslt = state().options().cublaslt_version;
   to->cudnn = state().options().cudnn_version;
-  to->nccl = state().options().nccl_version;
+  static const char* const nccl = std::getenv("TROUPE_FAKE_CUDA_NCCL");
+  to->nccl = nccl ? std::atoi(nccl) : state().options().nccl_version;
   return TROUPE_CUDA_OK;
 }
 
@@ -87,7 +90,8 @@ int State::enter(const char* function, int device) {
   const std::int64_t before = calls_[function]++;
   if (lost_.contains(device)) return fail(TROUPE_CUDA_DEVICE_LOST, "the device was lost");
   for (const FakeCudaFault& fault : faults_) {
-    if (fault.function == function && before >= fault.after_calls)
+    if (fault.function == function && before >= fault.after_calls &&
+        (fault.device < 0 || fault.device == device))
       return fail(fault.code, fault.text);
   }
   return TROUPE_CUDA_OK;
@@ -107,6 +111,7 @@ void State::reset(const FakeCudaOptions& options) {
   lost_.clear();
   calls_.clear();
   group_failures_.clear();
+  update_end_.reset();
 }
 
 void State::inject(FakeCudaFault fault) {
@@ -120,6 +125,11 @@ void State::lose(int device) {
   lost_.insert(device);
 }
 
+bool State::lost(int device) {
+  std::lock_guard lock(mutex_);
+  return lost_.contains(device);
+}
+
 void State::fail_groups(int rank, int code, std::string text) {
   std::lock_guard lock(mutex_);
   group_failures_[rank] = {code, std::move(text)};
@@ -130,6 +140,26 @@ std::optional<std::pair<int, std::string>> State::group_failure(int rank) {
   const auto found = group_failures_.find(rank);
   if (found == group_failures_.end()) return std::nullopt;
   return found->second;
+}
+
+void State::end_update(const FakeUpdateEnd& end) {
+  std::lock_guard lock(mutex_);
+  update_end_ = end;
+}
+
+std::optional<FakeUpdateEnd> State::take_update_end() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(update_end_, std::nullopt);
+}
+
+void State::updated(std::int64_t moments) {
+  std::lock_guard lock(mutex_);
+  update_moments_ = moments;
+}
+
+std::int64_t State::update_moments() {
+  std::lock_guard lock(mutex_);
+  return update_moments_;
 }
 
 std::int64_t State::calls(const std::string& function) {
@@ -170,9 +200,27 @@ std::int64_t State::allocated(int device) {
   return found == allocated_.end() ? 0 : *found->second;
 }
 
+void State::protect(bool open) {
+  for (const auto& [begin, range] : ranges_)
+    if (!range.pinned)
+      ::mprotect(reinterpret_cast<void*>(begin), static_cast<std::size_t>(range.bytes),
+                 open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void State::begin_work() {
+  std::lock_guard lock(mutex_);
+  if (options_.guards_memory && working_++ == 0) protect(true);
+}
+
+void State::end_work() {
+  std::lock_guard lock(mutex_);
+  if (options_.guards_memory && --working_ == 0) protect(false);
+}
+
 void State::add_range(void* begin, Range range) {
   std::lock_guard lock(mutex_);
   ranges_[reinterpret_cast<std::uintptr_t>(begin)] = std::move(range);
+  if (options_.guards_memory && working_ == 0) protect(false);
 }
 
 bool State::remove_range(void* begin) {
@@ -242,6 +290,8 @@ void fake_cuda_lose_device(int index) { fake::state().lose(index); }
 void fake_cuda_fail_groups(int rank, TroupeCudaCode code, const std::string& text) {
   fake::state().fail_groups(rank, code, text);
 }
+void fake_cuda_end_update(const FakeUpdateEnd& end) { fake::state().end_update(end); }
+std::int64_t fake_cuda_update_moments() { return fake::state().update_moments(); }
 std::int64_t fake_cuda_calls(const std::string& function) { return fake::state().calls(function); }
 std::int64_t fake_cuda_allocated_bytes(int index) { return fake::state().allocated(index); }
 std::vector<std::string> fake_cuda_left() { return fake::state().left(); }

@@ -8,7 +8,8 @@
 //
 // One per process, as the table has no other place for it; reset() between tests. A program that
 // loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names, and
-// finds the version of cuDNN that TROUPE_FAKE_CUDA_CUDNN does.
+// finds the version of cuDNN that TROUPE_FAKE_CUDA_CUDNN does. Its groups are threads of one
+// process: ranks that are processes set TROUPE_FAKE_CUDA_NCCL=0, "not there".
 
 #include <cstdint>
 #include <string>
@@ -23,6 +24,9 @@ struct FakeCudaOptions {
   std::int64_t memory_bytes = std::int64_t{1} << 30;  // of each device
   std::int64_t granularity_bytes = 1 << 16;
   bool can_export_memory = true;
+  // The host cannot touch the device's memory while no stream works: it dies of SIGSEGV, as it
+  // would with a real GPU. (Slow: not for every test.)
+  bool guards_memory = false;
   int cublaslt_version = 130100;            // what products' algorithms belong to
   int cudnn_version = 0;                    // 0: not there; attention is then Troupe's own kernel's
   std::int64_t cudnn_workspace_bytes = -1;  // of every plan; -1: what its sums take
@@ -41,6 +45,13 @@ struct FakeCudaFault {
   int after_calls = 0;   // that succeed
   TroupeCudaCode code = TROUPE_CUDA_FAILED;
   std::string text = "a fault of the test's";
+  int device = -1;  // of calls that concern this one; −1: of all
+};
+
+// How an update under a log (adamw_transacted) ends: see ended_update.h.
+struct FakeUpdateEnd {
+  std::int64_t moment = 0;  // in which it ends, counted from 1; 0: in none
+  std::uint64_t seed = 1;   // of the blocks' order and of what has come to memory by then
 };
 
 const TroupeCudaTable& fake_cuda_table();
@@ -52,6 +63,11 @@ void fake_cuda_inject(FakeCudaFault fault);
 void fake_cuda_lose_device(int index);
 // From now on group_state of this rank of every group answers so: what NCCL finds out by itself.
 void fake_cuda_fail_groups(int rank, TroupeCudaCode code, const std::string& text);
+// The next update under a log runs as blocks that chance gives a turn, and ends in a moment as if
+// the process were killed: nothing that it did not do is done, and the device is lost.
+void fake_cuda_end_update(const FakeUpdateEnd& end);
+// Moments that the last such update came to. The stream was waited for.
+std::int64_t fake_cuda_update_moments();
 // Calls of a function of the table since the reset.
 std::int64_t fake_cuda_calls(const std::string& function);
 // What is allocated on a device now.

@@ -65,7 +65,10 @@ class Launch {
 class In {
  public:
   In(int type, const void* at, std::int64_t count);
-  operator const float*() const { return data_; }  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor)
+  operator const float*() const { return data_; }
+  operator train::ConstElements() const { return data_; }
+  // NOLINTEND(google-explicit-constructor)
 
  private:
   std::vector<float> copy_;
@@ -79,7 +82,11 @@ class InOut {
   ~InOut();
   InOut(const InOut&) = delete;
   InOut& operator=(const InOut&) = delete;
-  operator float*() { return data_; }  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor)
+  operator float*() { return data_; }
+  operator train::Elements() { return data_; }
+  operator train::ConstElements() { return data_; }
+  // NOLINTEND(google-explicit-constructor)
 
  private:
   std::vector<float> copy_;

@@ -100,8 +100,10 @@ int memory_map(TroupeCudaMemory* memory, void** device) {
   return TROUPE_CUDA_OK;
 }
 
-int memory_unmap(TroupeCudaContext*, void* device, std::int64_t bytes) {
+int memory_unmap(TroupeCudaContext* context, void* device, std::int64_t bytes) {
   const int code = state().enter("memory_unmap");
+  // A device that is lost runs nothing any more, and nobody waits for it: here its streams go on.
+  if (state().lost(context->device)) wait_for_streams(context);
   if (!state().remove_range(device))
     return state().fail(TROUPE_CUDA_INVALID, "nothing is mapped there");
   ::munmap(device, static_cast<std::size_t>(bytes));

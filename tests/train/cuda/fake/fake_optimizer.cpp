@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <span>
 
+#include "runtime/base/check.h"
 #include "runtime/collective/reduce_tree.h"
+#include "tests/train/cuda/fake/ended_update.h"
 #include "tests/train/cuda/fake/fake_launch.h"
 #include "train/optimizer/adamw.h"
 #include "train/optimizer/gradient_norm.h"
@@ -65,6 +69,125 @@ int adamw(TroupeCudaStream* stream, const TroupeCudaAdamW* given, void* paramete
       });
 }
 
+// --- the update under a log: the kernel's own body
+
+namespace cuda = train::cuda;
+
+static_assert(sizeof(cuda::ChunkRange) == sizeof(TroupeCudaUpdateRange));
+static_assert(sizeof(cuda::DecayEnd) == sizeof(TroupeCudaDecayEnd));
+static_assert(sizeof(cuda::UndoHeader) == TROUPE_CUDA_UNDO_HEADER_BYTES);
+static_assert(cuda::kUpdateThreads * cuda::kPack == TROUPE_CUDA_CHUNK_ELEMENTS);
+
+// Blocks that run at a time, at most.
+constexpr std::int64_t kBlocks = 4;
+
+template <class State>
+cuda::TransactedAdamW<State> transacted_of(const TroupeCudaUpdate& u) {
+  auto* headers = static_cast<cuda::UndoHeader*>(u.undo);
+  const TroupeCudaAdamW& step = u.adamw;
+  return {
+      static_cast<State*>(u.parameters),
+      u.gradients,
+      static_cast<State*>(u.first_moments),
+      static_cast<State*>(u.second_moments),
+      reinterpret_cast<const cuda::ChunkRange*>(u.ranges),
+      u.range_count,
+      reinterpret_cast<const cuda::DecayEnd*>(u.decays),
+      u.chunks,
+      u.step,
+      u.marks,
+      headers,
+      reinterpret_cast<cuda::PackWords*>(headers + u.writers * TROUPE_CUDA_UNDO_SLOTS_PER_WRITER),
+      u.gradient_scale,
+      {step.beta1_rest, step.beta2, step.beta2_rest, step.step_size, step.root_correction,
+       step.epsilon, step.keep},
+      step.round_randomly != 0,
+      step.seed};
+}
+
+template <class State>
+void run_transacted(const TroupeCudaUpdate& update, int device,
+                    const std::optional<FakeUpdateEnd>& end) {
+  const cuda::TransactedAdamW<State> a = transacted_of<State>(update);
+  const std::int64_t slots = update.writers * TROUPE_CUDA_UNDO_SLOTS_PER_WRITER;
+  const std::int64_t writers = std::min(update.writers, kBlocks);
+  if (end) {
+    EndingLaunch launch({.moment = end->moment, .seed = end->seed});
+    const bool whole = run_update<State, cuda::kUpdateThreads>(a, slots, writers, launch);
+    state().updated(launch.moments());
+    if (!whole) state().lose(device);
+    return;
+  }
+  cuda::DeviceWords words;
+  for (std::int64_t slot = 0; slot < slots; ++slot)
+    cuda::restore_chunk(cuda::Block<cuda::kUpdateThreads>{slot}, a, words);
+  for (std::int64_t writer = 0; writer < writers; ++writer) {
+    const cuda::Block<cuda::kUpdateThreads> block{writer};
+    const auto body =
+        std::make_unique<cuda::UpdateWriter<State, cuda::kUpdateThreads, cuda::DeviceWords>>(
+            a, writer, writers);
+    body->open(block, words);
+    while (body->working()) {
+      body->change(block, words);
+      body->announce(block, words);
+    }
+  }
+}
+
+// What only the device may read: an address that is not its own ends the program, as it would end a
+// GPU's context.
+void check_ranges(const TroupeCudaUpdate& u) {
+  const std::int64_t element = type_bytes(u.adamw.state_type);
+  for (std::int64_t i = 0; i < u.range_count; ++i) {
+    const TroupeCudaUpdateRange& range = u.ranges[i];
+    const std::int64_t end = i + 1 < u.range_count ? u.ranges[i + 1].first_chunk : u.chunks;
+    const std::int64_t count = (end - range.first_chunk) * TROUPE_CUDA_CHUNK_ELEMENTS;
+    const auto there = [&](const void* base, std::int64_t offset, std::int64_t bytes) {
+      return state().known(static_cast<const std::byte*>(base) + offset * bytes, count * bytes);
+    };
+    TROUPE_CHECK(count > 0 && there(u.parameters, range.parameters, element) &&
+                     there(u.gradients, range.gradients, 4) &&
+                     there(u.first_moments, range.moments, element) &&
+                     there(u.second_moments, range.moments, element),
+                 "adamw_transacted: range {} is no memory of the device", i);
+  }
+}
+
+int adamw_transacted(TroupeCudaStream* stream, const TroupeCudaUpdate* given) {
+  const TroupeCudaUpdate u = *given;
+  const int type = u.adamw.state_type;
+  Launch launch(stream, "adamw_transacted");
+  const auto aligned = [](const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+  };
+  const std::int64_t slots = u.writers * TROUPE_CUDA_UNDO_SLOTS_PER_WRITER;
+  const std::int64_t slot_bytes =
+      TROUPE_CUDA_UNDO_HEADER_BYTES + 3 * TROUPE_CUDA_CHUNK_ELEMENTS * type_bytes(type);
+  launch.activations_of(type)
+      .requires_that(
+          u.step > 0 && u.chunks > 0 && u.writers > 0 && u.range_count > 0 && u.decay_count > 0,
+          "sizes that are not positive")
+      .requires_that(!u.adamw.round_randomly || type == TROUPE_CUDA_BF16,
+                     "only states of BF16 are rounded randomly")
+      .requires_that(aligned(u.parameters) && aligned(u.gradients) && aligned(u.first_moments) &&
+                         aligned(u.second_moments) && aligned(u.undo),
+                     "buffers that do not begin at multiples of 16 bytes")
+      .needs(u.ranges, u.range_count * static_cast<std::int64_t>(sizeof *u.ranges), TROUPE_CUDA_U8,
+             "ranges")
+      .needs(u.decays, u.decay_count * static_cast<std::int64_t>(sizeof *u.decays), TROUPE_CUDA_U8,
+             "decays")
+      .needs(u.marks, u.chunks, TROUPE_CUDA_I64, "marks")
+      .needs(u.undo, slots * slot_bytes, TROUPE_CUDA_U8, "undo");
+  return launch.run(
+      [u, type, device = stream->context->device, end = state().take_update_end()](Operators&) {
+        check_ranges(u);
+        if (type == TROUPE_CUDA_BF16)
+          run_transacted<cuda::Bf16>(u, device, end);
+        else
+          run_transacted<float>(u, device, end);
+      });
+}
+
 int tile_sums_of_squares(TroupeCudaStream* stream, const float* x, std::int64_t count,
                          std::int64_t tile_elements, double* sums) {
   const std::int64_t tiles = (count + tile_elements - 1) / tile_elements;
@@ -113,6 +236,7 @@ int tree_sum(TroupeCudaStream* stream, const void* const* given, std::int32_t co
 
 void fill_optimizer(TroupeCudaTable& table) {
   table.adamw = adamw;
+  table.adamw_transacted = adamw_transacted;
   table.tile_sums_of_squares = tile_sums_of_squares;
   table.tree_sum = tree_sum;
 }

@@ -83,15 +83,24 @@ class State {
   void reset(const FakeCudaOptions& options);
   void inject(FakeCudaFault fault);
   void lose(int device);
+  bool lost(int device);
   void fail_groups(int rank, int code, std::string text);
   std::optional<std::pair<int, std::string>> group_failure(int rank);
   std::int64_t calls(const std::string& function);
+  void end_update(const FakeUpdateEnd& end);
+  // What was asked for of the next update; forgotten with it.
+  std::optional<FakeUpdateEnd> take_update_end();
+  void updated(std::int64_t moments);
+  std::int64_t update_moments();
   std::vector<std::string> left();
 
   FakeCudaOptions options();
   // Null where the device has no more room.
   std::shared_ptr<void> charge(int device, std::int64_t bytes);
   std::int64_t allocated(int device);
+  // See OpenMemory: opens what guards_memory keeps shut.
+  void begin_work();
+  void end_work();
   void add_range(void* begin, Range range);
   bool remove_range(void* begin);
   // Whether [at, at + bytes) lies within memory of the device or pinned memory.
@@ -102,6 +111,8 @@ class State {
 
  private:
   const Range* find(const void* at, std::int64_t bytes);
+  // Under the lock: of all ranges of the device's.
+  void protect(bool open);
 
   std::mutex mutex_;
   FakeCudaOptions options_;
@@ -109,11 +120,27 @@ class State {
   std::set<int> lost_;
   std::map<int, std::pair<int, std::string>> group_failures_;
   std::map<std::string, std::int64_t> calls_, objects_;
+  std::optional<FakeUpdateEnd> update_end_;
+  std::int64_t update_moments_ = 0;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
+  int working_ = 0;  // streams, where memory is guarded
 };
 
 State& state();
+
+// As long as it lives, guarded memory is open: around a stream's work, or what the fake itself
+// reads.
+class OpenMemory {
+ public:
+  OpenMemory() { state().begin_work(); }
+  ~OpenMemory() { state().end_work(); }
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+};
+
+// Until all streams of the context are idle.
+void wait_for_streams(TroupeCudaContext* context);
 
 // Each fills its functions in.
 void fill_memory(TroupeCudaTable& table);

@@ -47,7 +47,10 @@ void TroupeCudaStream::run() {
     work_.pop_front();
     running_ = true;
     lock.unlock();
-    work();
+    {
+      const troupe::tests::fake::OpenMemory open;
+      work();
+    }
     lock.lock();
     running_ = false;
     if (work_.empty()) changed_.notify_all();
@@ -69,10 +72,7 @@ std::int64_t now_ns() {
 
 int context_synchronize(TroupeCudaContext* context) {
   if (const int code = state().enter("context_synchronize", context->device)) return code;
-  std::lock_guard lock(streams_mutex);
-  for (TroupeCudaStream* stream : streams) {
-    if (stream->context == context) stream->wait_idle();
-  }
+  wait_for_streams(context);
   return TROUPE_CUDA_OK;
 }
 
@@ -103,9 +103,10 @@ int stream_synchronize(TroupeCudaStream* stream) {
 }
 
 int stream_query(TroupeCudaStream* stream) {
+  // Asked first: work that loses the device is not done without having lost it.
+  const bool idle = stream->idle();
   if (const int code = state().enter("stream_query", stream->context->device)) return code;
-  return stream->idle() ? TROUPE_CUDA_OK
-                        : state().fail(TROUPE_CUDA_NOT_READY, "the stream has work");
+  return idle ? TROUPE_CUDA_OK : state().fail(TROUPE_CUDA_NOT_READY, "the stream has work");
 }
 
 int event_create(TroupeCudaContext* context, std::int32_t timed, TroupeCudaEvent** event) {
@@ -161,9 +162,10 @@ int event_record(TroupeCudaEvent* event, TroupeCudaStream* stream) {
 }
 
 int event_query(TroupeCudaEvent* event) {
+  // As CUDA has it: an event that was never recorded is done. Asked first, as for streams.
+  const bool done = !record_of(event) || time_of(event);
   if (const int code = state().enter("event_query", event->context->device)) return code;
-  // As CUDA has it: an event that was never recorded is done.
-  if (!record_of(event) || time_of(event)) return TROUPE_CUDA_OK;
+  if (done) return TROUPE_CUDA_OK;
   return state().fail(TROUPE_CUDA_NOT_READY, "the event's stream has not come to it");
 }
 
@@ -243,7 +245,23 @@ int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, 
   return TROUPE_CUDA_OK;
 }
 
+int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int64_t count) {
+  if (const int code = state().enter("round_to_bf16", stream->context->device)) return code;
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(float));
+  if (!state().known(x, bytes) || !state().known(out, bytes))
+    return state().fail(TROUPE_CUDA_INVALID, "no memory of the device");
+  stream->enqueue([=] { train::round_to_bf16(x, out, count); });
+  return TROUPE_CUDA_OK;
+}
+
 }  // namespace
+
+void wait_for_streams(TroupeCudaContext* context) {
+  std::lock_guard lock(streams_mutex);
+  for (TroupeCudaStream* stream : streams) {
+    if (stream->context == context) stream->wait_idle();
+  }
+}
 
 void fill_streams(TroupeCudaTable& table) {
   table.context_synchronize = context_synchronize;
@@ -262,6 +280,7 @@ void fill_streams(TroupeCudaTable& table) {
   table.copy_rows = copy_rows;
   table.fill = fill;
   table.convert = convert;
+  table.round_to_bf16 = round_to_bf16;
 }
 
 }  // namespace troupe::tests::fake

@@ -25,6 +25,9 @@ TEST_CASE("kernels add, convert, and gather rows") {
     std::vector<float> back(a.size());
     run_each(cuda::Convert<Bf16, float, N>{rounded.data(), back.data()}, kCount / N);
     CHECK(back == widened(rounded));
+    std::vector<float> in_place = sum;
+    run_each(cuda::RoundToBf16<N>{in_place.data(), in_place.data()}, kCount / N);
+    CHECK(in_place == back);
 
     const std::vector<std::int32_t> ids{3, 0, 3, 4};
     std::vector<float> rows(ids.size() * kWidth);
@@ -33,6 +36,10 @@ TEST_CASE("kernels add, convert, and gather rows") {
     for (std::size_t row = 0; row < ids.size(); ++row)
       for (std::size_t c = 0; c < kWidth; ++c)
         CHECK(rows[row * kWidth + c] == a[static_cast<std::size_t>(ids[row]) * kWidth + c]);
+    std::vector<T> same(rows.size());
+    run_each(cuda::EmbeddingForward<T, T, N>{ids.data(), x.data(), same.data(), kWidth},
+             4 * kWidth / N);
+    CHECK(widened(same) == rows);
   });
 }
 

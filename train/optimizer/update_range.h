@@ -1,0 +1,23 @@
+#pragma once
+// What one rank updates, and where it lies in the rank's buffers.
+
+#include <cstdint>
+
+namespace troupe::train {
+
+// What is updated at once under a log (a chunk): on a CPU a page of each of its parts, so that what
+// the log saves of it is still in the nearest cache when it is updated; on a GPU what a block of
+// threads holds in registers.
+inline constexpr std::int64_t kUpdateElements = 1024;
+
+// A stretch of flat positions. Offsets and sizes count elements. Ranges of a rank come in flat
+// order; each is whole chunks.
+struct UpdateRange {
+  std::int64_t flat = 0;  // in the concatenation of all units
+  // Of its first element in the buffers of parameters, of gradients, of either moment.
+  std::int64_t parameters = 0, gradients = 0, moments = 0;
+  std::int64_t elements = 0;
+  friend bool operator==(const UpdateRange&, const UpdateRange&) = default;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,81 @@
+#pragma once
+// Who computes the norm's parts and the update of what a rank owns, where its buffers lie: the
+// CPU's threads or a GPU (cuda_optimizer_device.h).
+//
+// An update is a transaction on memory that survives its process: whatever kills it, the next
+// update of the same step finishes it, with the bits of an undisturbed one. That log lies beside
+// the buffers and is the device's own; which step is under way is train/transaction's record, in
+// memory of the host.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/model/parameter_layout.h"
+#include "train/optimizer/adamw.h"
+#include "train/optimizer/update_log.h"
+#include "train/optimizer/update_range.h"
+#include "train/sharding/rank_layout.h"
+#include "train/sharding/state_buffers.h"
+
+namespace troupe::train {
+
+// Runs fn(i, slot) for every i in [0, count), on as many threads as there are; back when all are
+// done. No two calls at a time have the same slot.
+using ParallelFor =
+    std::function<void(std::int64_t count, const std::function<void(std::int64_t, int slot)>& fn)>;
+
+inline constexpr std::int64_t kChunksPerTile = kTileElements / kUpdateElements;
+static_assert(kTileElements % kUpdateElements == 0);
+
+// What a rank updates: the layout's answer, for one set of buffers. The layout outlives it.
+struct OptimizerShard {
+  StateBuffers buffers;
+  std::vector<UpdateRange> ranges;     // whole tiles each
+  std::span<const DecayRange> decays;  // of all flat positions
+
+  // The buffers are as large as the layout says.
+  static OptimizerShard of(const RankLayout& layout, const StateBuffers& buffers);
+  // The ranges alone: for sizes before there are buffers.
+  static std::vector<UpdateRange> ranges_of(const RankLayout& layout);
+  std::int64_t elements() const;
+  std::int64_t tiles() const { return elements() / kTileElements; }
+  // Chunks are the ranges', cut, in their order.
+  std::int64_t chunks() const { return elements() / kUpdateElements; }
+};
+
+// Told what an update has come to, so that faults can strike there. From any of its threads.
+using UpdateObserver = std::function<void(std::uint64_t chunk, std::string_view moment)>;
+
+// One per rank, for all its generations. One thread uses it.
+class OptimizerDevice {
+ public:
+  virtual ~OptimizerDevice() = default;
+
+  // Σ g² of each tile of the shard, in the order of its ranges: what combine_tile_sums() takes.
+  // The reduced gradients are complete. Errors: the device's.
+  virtual Result<std::vector<double>> tile_sums() = 0;
+  // AdamW over the shard, as the transaction's step `number` ≥ 1: chunks that an update of the same
+  // number has done are left alone, those that a killed process left half written are restored
+  // first. All of it is done and can be seen by the next process when this returns OK. An error
+  // means that the device is lost: the update may be finished in another process only. `number`
+  // means nothing without a log.
+  virtual Status update(const AdamWStep& step, std::int64_t number) = 0;
+  // Before steps are done that may have been done before (StepTransaction::load): nothing counts as
+  // done, nothing is restored. Done when it returns OK.
+  virtual Status forget_updates() = 0;
+};
+
+// `log`: null where no other process could finish an update; else for chunks of
+// 3·kUpdateElements elements of the state, with a slot per thread, and it outlives the device.
+// `observer` may be empty; it is told of one chunk in the midst of each tile, "saved", "written"
+// and "done": telling takes a tenth of what an update does.
+std::unique_ptr<OptimizerDevice> make_cpu_optimizer_device(OptimizerShard shard,
+                                                           ParallelFor parallel_for, UpdateLog* log,
+                                                           UpdateObserver observer = {});
+
+}  // namespace troupe::train

@@ -1,0 +1,126 @@
+#pragma once
+// What a rank computes on: all that a training run does differently on a CPU and on a GPU.
+//
+// Made once a process, before the process has a rank: the arithmetic of the model and the memory of
+// its passes. With the rank come the state's memory and that of the engine; each generation has
+// communicators and an engine device of its own.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/log.h"
+#include "runtime/base/status.h"
+#include "runtime/collective/communicator.h"
+#include "train/checkpoint/tensor_piece.h"
+#include "train/cpu/arena.h"
+#include "train/cuda/communicator/device_communicator.h"
+#include "train/cuda/device/cuda_library.h"
+#include "train/model/activations.h"
+#include "train/model/model_config.h"
+#include "train/sharding/engine.h"
+#include "train/sharding/engine_device.h"
+#include "train/sharding/optimizer_device.h"
+#include "train/tensor/operators.h"
+#include "train/trainer/host_access.h"
+#include "train/trainer/surviving_memory.h"
+#include "train/trainer/training_state.h"
+
+namespace troupe::train {
+
+enum class ComputeKind : std::uint8_t { kCpu = 0, kCuda = 1 };
+
+// Which device a process computes on.
+struct ComputeChoice {
+  ComputeKind kind = ComputeKind::kCpu;
+  // kCuda: of the devices that this process sees (CUDA_VISIBLE_DEVICES).
+  int index = 0;
+  // kCuda: fp32 products with operands that are rounded to TF32.
+  bool tf32 = false;
+  // kCuda: null: CudaLibrary::load(). Tests bring theirs.
+  std::shared_ptr<const CudaLibrary> library;
+};
+
+// What it is to compute.
+struct ComputeTask {
+  const ModelConfig& model;
+  ActivationOptions activations;
+  int threads = 1;  // of the host
+};
+
+// What forming a device's communicators needs to know.
+struct DeviceLinks {
+  std::string node;  // equal where ranks may share a GPU: the node's name
+  // Of waits in collectives, as ddp_timeout says; the environment's where it does not.
+  std::optional<Duration> timeout;
+  bool deterministic = true;  // sums by the fixed tree; else in the library's own order
+  // What was chosen and set, and why: log lines.
+  std::function<void(const std::string&)> notice = [](const std::string&) {};
+};
+
+// One thread, the loop's, unless said otherwise.
+class ComputeDevice {
+ public:
+  // `environment` names the library and the devices and outlives the object. Errors: kOutOfMemory
+  // (what to make smaller), kUnavailable (no library, no driver, no device: the way out).
+  static Result<std::unique_ptr<ComputeDevice>> open(const ComputeChoice& choice,
+                                                     const ComputeTask& task,
+                                                     const Environment& environment, Logger log);
+  virtual ~ComputeDevice() = default;
+
+  // "CPU", "GPU 0 (NVIDIA H200)".
+  virtual std::string name() const = 0;
+  // For the log, once everything is reserved: what this process holds of the device's memory. Empty
+  // where there is nothing to say.
+  virtual std::string memory_text() const = 0;
+  // Of the host; for what is made there on all of them.
+  virtual Arena& threads() = 0;
+  virtual Operators& operators() = 0;
+  // Of the task, in the operators' memory.
+  virtual Activations& activations() = 0;
+  // To the buffers that open_state() and the engine work on.
+  virtual HostAccess& access() = 0;
+
+  // --- with the rank, once
+  // TrainingState::open() in this device's memory; the log says what a death will cost where it
+  // cannot outlive the process. The layout outlives it.
+  virtual Result<TrainingState> open_state(const RankLayout& layout, DType state,
+                                           SurvivingMemory& memory, const std::string& name,
+                                           const std::string& label) = 0;
+  // Memory for the engines of this rank. kOutOfMemory.
+  virtual Status reserve(const RankLayout& layout, const EngineOptions& options) = 0;
+  // Updates that state, which outlives it. `observer`: as OptimizerDevice's.
+  virtual Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,
+                                                                    TrainingState& state,
+                                                                    UpdateObserver observer) = 0;
+
+  // --- by generation
+  // What carries buffers between the ranks beside `world`, which outlives it; null where `world`
+  // does. Collective.
+  virtual Result<std::unique_ptr<DeviceCommunicator>> connect(collective::Communicator& world,
+                                                              const DeviceLinks& links) = 0;
+  // For engines of one generation; `communicator`: what connect() gave. Both outlive it.
+  virtual std::unique_ptr<EngineDevice> engine_device(collective::Communicator& world,
+                                                      DeviceCommunicator* communicator) = 0;
+
+  // --- in the loop
+  // Until all arithmetic that was asked for is done: what a clock may be read after. The first
+  // failure that it met.
+  virtual Status settle() = 0;
+  // Puts the bytes of what is saved where threads of the host may read them until the next call,
+  // whatever happens to the buffers meanwhile: nothing where the buffers are the host's own.
+  virtual Status hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) = 0;
+  // As measure_gemm_rate() of gemm_rate.h; 0 where there is no memory for it.
+  virtual double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) = 0;
+  // Ok, or why nothing can be computed in this process any more: the device is lost. Asked after a
+  // failure.
+  virtual Status alive() = 0;
+};
+
+}  // namespace troupe::train

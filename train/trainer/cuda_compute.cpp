@@ -1,0 +1,173 @@
+#include "train/trainer/cuda_compute.h"
+
+#include <algorithm>
+
+#include "runtime/base/build_options.h"
+#include "runtime/base/check.h"
+#include "train/cuda/communicator/communicator_choice.h"
+#include "train/sharding/cuda_engine_device.h"
+#include "train/sharding/cuda_optimizer_device.h"
+#include "train/trainer/gemm_rate.h"
+#include "train/trainer/model_scratch.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr const char* kActivations = "activations";
+constexpr const char* kScratch = "scratch";
+constexpr const char* kEngine = "engine";
+constexpr const char* kSums = "sums";
+
+}  // namespace
+
+Result<std::unique_ptr<ComputeDevice>> CudaCompute::open(const ComputeChoice& choice,
+                                                         const ComputeTask& task,
+                                                         const Environment& environment,
+                                                         Logger log) {
+  auto library = choice.library;
+  if (!library) library = TROUPE_TRY(CudaLibrary::load(environment));
+  auto device = TROUPE_TRY(CudaDevice::open(std::move(library), choice.index, environment));
+  std::unique_ptr<CudaCompute> made(
+      new CudaCompute(std::move(device), task.threads, environment, std::move(log)));
+  TROUPE_RETURN_IF_ERROR(made->prepare(choice, task));
+  return std::unique_ptr<ComputeDevice>(std::move(made));
+}
+
+Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task) {
+  // Half the memory and traffic of fp32 ones, where products round to bf16 anyway.
+  ActivationOptions activations = task.activations;
+  if (activations.compute == DType::kBF16 && device_->info().has_bf16 != 0)
+    activations.type = DType::kBF16;
+  stream_ = TROUPE_TRY(CudaStream::create(device_));
+  algorithms_.emplace(device_, kGemmWorkspaceBytes);
+  const auto activation_bytes =
+      static_cast<std::int64_t>(Activations::bytes_needed(task.model, activations));
+  const std::int64_t scratch_bytes = TROUPE_TRY(model_scratch_bytes(
+      device_->library(), task.model, activations, algorithms_->workspace_bytes()));
+  ArenaPlan plan;
+  plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
+  plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes);
+  memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
+  operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, memory_->part(kScratch),
+                                                {.tf32 = choice.tf32}));
+  access_.emplace(*operators_);
+  activations_ = std::make_unique<Activations>(task.model, activations, *operators_,
+                                               memory_->part(kActivations));
+  return operators_->failure();
+}
+
+CudaCompute::~CudaCompute() {
+  // Before the memory that its work uses.
+  activations_.reset();
+  operators_.reset();
+}
+
+Result<TrainingState> CudaCompute::open_state(const RankLayout& layout, DType state,
+                                              SurvivingMemory& memory, const std::string& name,
+                                              const std::string& label) {
+  return TrainingState::open_on_device(layout, state, device_, memory, name, label, log_);
+}
+
+Status CudaCompute::reserve(const RankLayout& layout, const EngineOptions& options) {
+  ArenaPlan plan;
+  plan.add(kEngine, MemoryPurpose::kCommunication, engine_bytes(layout, options));
+  plan.add(kSums, MemoryPurpose::kWorkspace, CudaOptimizerDevice::scratch_bytes(layout));
+  engine_memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
+  return {};
+}
+
+std::string CudaCompute::memory_text() const {
+  const auto use = device_->memory_use();
+  if (!use.ok()) return use.status().to_string();
+  return fmt::format("{}: {}; {} of {} free", device_->name(), describe_memory(use->held),
+                     memory_size_text(use->free_bytes), memory_size_text(use->total_bytes));
+}
+
+Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const RankLayout& layout,
+                                                                       TrainingState& state,
+                                                                       UpdateObserver observer) {
+  TROUPE_CHECK(engine_memory_);
+  return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
+      CudaOptimizerDevice::create(*stream_, OptimizerShard::of(layout, state.buffers()),
+                                  kRecovery ? state.device_log() : std::span<std::byte>(),
+                                  engine_memory_->part(kSums), std::move(observer))));
+}
+
+Result<std::unique_ptr<DeviceCommunicator>> CudaCompute::connect(collective::Communicator& world,
+                                                                 const DeviceLinks& links) {
+  const NcclTimeout timeout = TROUPE_TRY(nccl_timeout(environment_, links.timeout));
+  for (const std::string& notice : timeout.notices) links.notice(notice);
+  DeviceCommunicatorOptions options;
+  options.nccl.library = device_->library();
+  options.nccl.context = device_->context();
+  options.nccl.host = &world;
+  options.nccl.operation_timeout = timeout.limit;
+  options.nccl.reduction = links.deterministic ? DeviceReduction::kTree : DeviceReduction::kLibrary;
+  options.device_index = device_->index();
+  options.node = links.node;
+  options.environment = &environment_;
+  options.notice = links.notice;
+  return make_device_communicator(options);
+}
+
+std::unique_ptr<EngineDevice> CudaCompute::engine_device(collective::Communicator&,
+                                                         DeviceCommunicator* communicator) {
+  TROUPE_CHECK(communicator && engine_memory_);
+  return std::make_unique<CudaEngineDevice>(
+      CudaEngineDeviceOptions{.device = device_,
+                              .communicator = communicator,
+                              .compute = &*stream_,
+                              .memory = engine_memory_->part(kEngine)});
+}
+
+Status CudaCompute::hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) {
+  std::size_t bytes = 0;
+  for (const auto pieces : {weights, moments})
+    for (const TensorPiece& piece : pieces) bytes += piece.data.size();
+  if (bytes > held_bytes_) {
+    held_.reset();
+    held_bytes_ = 0;
+    held_.reset(allocate_huge(bytes));
+    if (!held_) {
+      return error(Code::kOutOfMemory,
+                   "there is no memory of the host for the {} of a checkpoint that this rank "
+                   "writes from there (save_only_model: true needs a third of it)",
+                   memory_size_text(static_cast<std::int64_t>(bytes)));
+    }
+    held_bytes_ = bytes;
+  }
+  std::size_t at = 0;
+  for (const auto pieces : {weights, moments}) {
+    for (TensorPiece& piece : pieces) {
+      const std::span<std::byte> held(held_.get() + at, piece.data.size());
+      TROUPE_RETURN_IF_ERROR(access_->read(piece.data, held));
+      piece.data = held;
+      at += held.size();
+    }
+  }
+  return {};
+}
+
+double CudaCompute::gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) {
+  const ActivationOptions& options = activations_->options();
+  GemmProbe probe = gemm_probe(model, options.rows_max * options.length_max);
+  probe.activations = options.type;
+  auto memory = DeviceMemory::allocate(
+      device_, probe.bytes(), "operands of products that are timed", MemoryPurpose::kOther);
+  if (!memory.ok()) {
+    log_.warning("how fast products are is not measured: {}", memory.status().to_string());
+    return 0;
+  }
+  const double rate = measure_gemm_rate(*operators_, clock, probe, arithmetic, memory->bytes(),
+                                        [this] { static_cast<void>(operators_->synchronize()); });
+  return operators_->failure().ok() ? rate : 0;
+}
+
+Status CudaCompute::alive() {
+  const Status failure = operators_->failure();
+  if (failure.code() == Code::kUnavailable || failure.code() == Code::kInternal) return failure;
+  // A context that a fault has ended answers nothing any more.
+  return device_->memory_use().status();
+}
+
+}  // namespace troupe::train

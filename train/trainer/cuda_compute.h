@@ -1,0 +1,79 @@
+#pragma once
+// A rank's arithmetic, memory and communicators on a GPU.
+//
+// One compute stream. Memory of the device in four allocations: activations with the operators'
+// scratch, the state (which outlives the process where the device can export it), the engine's
+// working buffers, and what a communicator takes for itself.
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/base/huge_pages.h"
+#include "train/cuda/device/device.h"
+#include "train/cuda/device/device_arena.h"
+#include "train/cuda/device/stream.h"
+#include "train/cuda/operators/cuda_operators.h"
+#include "train/cuda/operators/gemm_algorithms.h"
+#include "train/trainer/compute_device.h"
+
+namespace troupe::train {
+
+class CudaCompute final : public ComputeDevice {
+ public:
+  static Result<std::unique_ptr<ComputeDevice>> open(const ComputeChoice& choice,
+                                                     const ComputeTask& task,
+                                                     const Environment& environment, Logger log);
+  // Waits for the device's work.
+  ~CudaCompute() override;
+
+  std::string name() const override { return device_->name(); }
+  std::string memory_text() const override;
+  Arena& threads() override { return arena_; }
+  Operators& operators() override { return *operators_; }
+  Activations& activations() override { return *activations_; }
+  HostAccess& access() override { return *access_; }
+
+  Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
+                                   const std::string& name, const std::string& label) override;
+  Status reserve(const RankLayout& layout, const EngineOptions& options) override;
+  Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,
+                                                            TrainingState& state,
+                                                            UpdateObserver observer) override;
+  Result<std::unique_ptr<DeviceCommunicator>> connect(collective::Communicator& world,
+                                                      const DeviceLinks& links) override;
+  std::unique_ptr<EngineDevice> engine_device(collective::Communicator& world,
+                                              DeviceCommunicator* communicator) override;
+
+  Status settle() override { return operators_->synchronize(); }
+  Status hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) override;
+  double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) override;
+  Status alive() override;
+
+ private:
+  CudaCompute(std::shared_ptr<CudaDevice> device, int threads, const Environment& environment,
+              Logger log)
+      : environment_(environment),
+        log_(std::move(log)),
+        device_(std::move(device)),
+        arena_(threads) {}
+  Status prepare(const ComputeChoice& choice, const ComputeTask& task);
+
+  const Environment& environment_;
+  Logger log_;
+  const std::shared_ptr<CudaDevice> device_;
+  Arena arena_;  // of the host's threads
+  std::optional<CudaStream> stream_;
+  std::optional<GemmAlgorithms> algorithms_;
+  std::optional<DeviceArena> memory_;  // activations and scratch
+  std::unique_ptr<CudaOperators> operators_;
+  std::optional<HostAccess> access_;
+  std::unique_ptr<Activations> activations_;
+  std::optional<DeviceArena> engine_memory_;
+  // What is being saved, in memory of the host.
+  HugeBytes held_;
+  std::size_t held_bytes_ = 0;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,54 @@
+#include "train/trainer/device_choice.h"
+
+#include <fmt/format.h>
+
+namespace troupe::train {
+namespace {
+
+// Why GPUs cannot be used; ok where they can.
+Status against_gpus(const TrainConfig& config, int trainers, const DeviceOffer& offer) {
+  if (!offer.usable.ok()) return offer.usable;
+  if (offer.gpus == 0) {
+    return error(Code::kUnavailable, "{} a GPU",
+                 offer.nodes == 1 ? "the node does not offer" : "no node offers");
+  }
+  if (offer.gpus < trainers) {
+    return error(Code::kResourceExhausted,
+                 "{} trainers need a GPU each, and the nodes offer {}: lower troupe.workers or add "
+                 "nodes",
+                 trainers, offer.gpus);
+  }
+  if (config.troupe.spares > 0) {
+    return error(Code::kUnsupported,
+                 "spares cannot take over a GPU: use troupe.spares=0 (a trainer that dies is "
+                 "started again on its GPU and goes on from its memory)");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
+                                     const DeviceOffer& offer) {
+  const std::string& wanted = config.troupe.device;
+  const bool cpu = wanted == "cpu";
+  const Status against = cpu ? Status() : against_gpus(config, trainers, offer);
+  if (wanted == "cuda" && !against.ok()) {
+    const bool has_way_out = against.message().find("troupe.device=cpu") != std::string::npos;
+    return Status(against.code(), fmt::format("troupe.device=cuda: {}{}", against.message(),
+                                              has_way_out ? "" : "; or use troupe.device=cpu"));
+  }
+  if (!cpu && against.ok()) return DeviceDecision{.on_gpus = true, .notice = ""};
+  if (config.model.tf32) {
+    return error(Code::kInvalidArgument,
+                 "tf32: true is of NVIDIA's GPUs, and the run is on CPUs{}; use tf32: false",
+                 cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
+        .with("key", "tf32");
+  }
+  if (cpu) return DeviceDecision();
+  return DeviceDecision{.on_gpus = false,
+                        .notice = fmt::format("notice: the run is on CPUs (troupe.device=auto): {}",
+                                              against.message())};
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,73 @@
+#include "train/trainer/model_scratch.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "train/cuda/operators/cuda_operators.h"
+#include "train/model/model.h"
+
+namespace troupe::train {
+namespace {
+
+// An address that nobody may touch, aligned to anything.
+template <typename T>
+T* nowhere() {
+  return reinterpret_cast<T*>(std::uintptr_t{1} << 20);
+}
+
+// Units of a model that is not there.
+class UnitsNowhere final : public UnitAccess {
+ public:
+  UnitsNowhere(const ParameterLayout& layout, DType compute) : layout_(layout), compute_(compute) {}
+
+  Result<UnitParameters> acquire(int, Phase) override {
+    const bool bf16 = compute_ == DType::kBF16;
+    return UnitParameters{nowhere<const std::byte>(), compute_,
+                          bf16 ? nowhere<const float>() : nullptr};
+  }
+  void release(int, Phase) override {}
+  Result<UnitGradient> gradient(int unit) override {
+    const std::int64_t elements = layout_.units()[static_cast<std::size_t>(unit)].elements;
+    return UnitGradient{{nowhere<float>(), static_cast<std::size_t>(elements)}, true};
+  }
+  Status gradient_done(int) override { return {}; }
+
+ private:
+  const ParameterLayout& layout_;
+  const DType compute_;
+};
+
+}  // namespace
+
+Result<std::int64_t> model_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
+                                         const ModelConfig& config,
+                                         const ActivationOptions& options,
+                                         std::int64_t workspace_bytes) {
+  const auto meter = CudaOperators::meter(std::move(library), workspace_bytes);
+  const auto model = make_model(config, *meter);
+  Activations activations(config, options, *meter,
+                          {nowhere<std::byte>(), Activations::bytes_needed(config, options)});
+  UnitsNowhere units(model->layout(), options.compute);
+  const std::int64_t tokens = options.rows_max * options.length_max;
+  const std::vector<std::int32_t> zeros(static_cast<std::size_t>(tokens), 0);
+  std::vector<std::int32_t> positions(zeros.size()), segments(zeros.size());
+  for (std::size_t i = 0; i < zeros.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    positions[i] = static_cast<std::int32_t>(at % options.length_max);
+    segments[i] = static_cast<std::int32_t>(at / options.length_max);
+  }
+  const MicroBatch batches[] = {
+      {options.rows_max, options.length_max, zeros, zeros, {}, {}},
+      {options.rows_max, options.length_max, zeros, zeros, positions, segments},
+      {1, tokens, zeros, zeros, positions, segments},
+  };
+  const CrossEntropyLoss loss;
+  for (const MicroBatch& batch : batches) {
+    TROUPE_RETURN_IF_ERROR(
+        options.training ? model->forward_backward(batch, units, loss, 1.0f, activations).status()
+                         : model->forward(batch, units, loss, activations).status());
+  }
+  return meter->scratch_needed();
+}
+
+}  // namespace troupe::train

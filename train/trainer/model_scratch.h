@@ -1,0 +1,21 @@
+#pragma once
+// How much scratch memory a model's passes take on a GPU, found without one.
+
+#include <cstdint>
+#include <memory>
+
+#include "train/cuda/device/cuda_library.h"
+#include "train/model/activations.h"
+#include "train/model/model_config.h"
+
+namespace troupe::train {
+
+// Bytes of any operator of a forward and backward pass over the largest micro-batches that
+// `activations` hold: rows beside each other, and all tokens in one ragged row.
+// workspace_bytes: of products. Calls nothing of the library but its sizes.
+Result<std::int64_t> model_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
+                                         const ModelConfig& model,
+                                         const ActivationOptions& activations,
+                                         std::int64_t workspace_bytes);
+
+}  // namespace troupe::train
