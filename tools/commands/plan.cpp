@@ -5,7 +5,9 @@
 
 #include "scheduler/node/resources_detect.h"
 #include "tools/commands/table.h"
+#include "train/cuda/device/device.h"
 #include "train/report/format.h"
+#include "train/trainer/device_choice.h"
 #include "train/trainer/run_plan.h"
 
 namespace troupe::tools {
@@ -31,15 +33,31 @@ struct Question {
 struct Row {
   PlanRequest request;
   MemoryPlan plan;
+  train::DevicePlan device;  // of a request that is on_gpu
   std::int64_t machine_bytes = 0;
   bool configured = false;
   bool fits = true;
 };
 
+// As the run would decide, where its nodes are like this machine.
+Result<bool> plans_on_gpus(Question& question, CommandContext& context) {
+  const train::TrainConfig& config = question.loaded.config;
+  if (config.troupe.device == "cpu") return false;
+  const auto here = gpus_here(context.environment);
+  if (here.ok()) question.memory.device_bytes = here->memory_bytes;
+  // What is asked for is planned, wherever it will run.
+  if (config.troupe.device == "cuda") return true;
+  const auto machines = static_cast<std::int64_t>(question.facts.machines);
+  const train::DeviceOffer offer{
+      .nodes = machines, .gpus = here.ok() ? machines * here->count : 0, .usable = here.status()};
+  const auto decision =
+      TROUPE_TRY(train::decide_device(config, static_cast<int>(question.facts.world_size), offer));
+  return decision.on_gpus;
+}
+
 Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& context) {
   Question question;
-  question.loaded =
-      TROUPE_TRY(train::load_train_config(arguments, context.environment, context.files));
+  question.loaded = TROUPE_TRY(load_run(arguments, context));
   const std::string path =
       join_path(question.loaded.config.model.model_name_or_path, "config.json");
   const auto text = TROUPE_TRY(context.files.read(path, kModelConfigBytesMax));
@@ -47,6 +65,7 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
   const int cores = scheduler::detect_cpu_count(context.files, scheduler::SystemMachine());
   question.facts = TROUPE_TRY(train::facts_of(context.files, question.loaded, cores));
   question.memory = TROUPE_TRY(memory_here(context.files));
+  question.facts.on_gpus = TROUPE_TRY(plans_on_gpus(question, context));
   question.here = !train::resolve_address(question.loaded.config, question.loaded.launch);
   question.configured =
       TROUPE_TRY(train::plan_request(question.loaded.config, question.model, question.facts));
@@ -58,6 +77,11 @@ Row row_of(const Question& question, PlanRequest request, bool configured) {
   row.plan = train::plan_memory(row.request);
   row.machine_bytes = train::node_bytes(row.request);
   row.fits = row.machine_bytes <= question.memory.available_bytes;
+  if (row.request.on_gpu) {
+    row.device = train::plan_device_memory(row.request);
+    row.fits = row.fits && (question.memory.device_bytes == 0 ||
+                            row.device.total() <= question.memory.device_bytes);
+  }
   return row;
 }
 
@@ -89,6 +113,23 @@ Result<std::vector<Row>> rows_of(const Question& question, int world) {
 std::string bytes(double count) { return train::format_bytes(static_cast<std::uint64_t>(count)); }
 std::string bytes(std::int64_t count) { return bytes(static_cast<double>(count)); }
 
+// Of a trainer with a GPU: its memory, and what it takes of the host's in all.
+std::vector<std::string> device_cells_of(const Row& row) {
+  const train::DevicePlan& plan = row.device;
+  return {(row.configured ? "* " : "  ") + describe(row.request.strategy, row.request.mesh),
+          bytes(plan.parameters),
+          bytes(plan.gradients),
+          bytes(plan.optimizer),
+          bytes(plan.gathered),
+          bytes(plan.activations),
+          bytes(plan.reduction + plan.workspaces + plan.communication),
+          bytes(plan.total()),
+          bytes(row.plan.total()),
+          bytes(row.machine_bytes),
+          bytes(train::plan_traffic(row.request).total()),
+          row.fits ? "" : "too large"};
+}
+
 std::vector<std::string> cells_of(const Row& row) {
   const MemoryPlan& plan = row.plan;
   return {(row.configured ? "* " : "  ") + describe(row.request.strategy, row.request.mesh),
@@ -109,7 +150,12 @@ void print_table(const std::vector<Row>& rows, std::ostream& out) {
   std::vector<std::vector<std::string>> lines = {{"  strategy", "parameters", "gradients",
                                                   "optimizer", "gathered", "activations", "rest",
                                                   "per trainer", "machine", "sent a step", ""}};
-  for (const Row& row : rows) lines.push_back(cells_of(row));
+  const bool on_gpu = rows.front().request.on_gpu;
+  if (on_gpu) {
+    lines = {{"  strategy", "parameters", "gradients", "optimizer", "gathered", "activations",
+              "rest", "per GPU", "host, a trainer", "machine", "sent a step", ""}};
+  }
+  for (const Row& row : rows) lines.push_back(on_gpu ? device_cells_of(row) : cells_of(row));
   for (std::size_t column = 1; column + 1 < lines[0].size(); ++column) {
     std::size_t width = 0;
     for (const auto& line : lines) width = std::max(width, line[column].size());
@@ -155,6 +201,23 @@ void print_facts(const Question& question, std::ostream& out) {
                      request.ranks_on_node, request.threads);
 }
 
+void print_device_rest(const Question& question, const Row& row, std::ostream& out) {
+  const train::DevicePlan& plan = row.device;
+  const MemoryPlan& host = row.plan;
+  const std::string room = question.memory.device_bytes > 0
+                               ? bytes(question.memory.device_bytes)
+                               : std::string("not known: there is none here");
+  out << fmt::format(
+      "\n* as configured; the rest of a GPU's memory: {} gradients on their way, {} workspaces, {} "
+      "communication; what the driver, the context and NCCL take for themselves is not counted. A "
+      "GPU's memory here: {}\nhost, a trainer: {} copies of what is saved and pinned memory, {} "
+      "rings between trainers, {} data set, {} program\nmachine: {} trainers and {} beside them\n",
+      bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.communication), room,
+      bytes(host.workspaces), bytes(host.rings), bytes(host.dataset), bytes(host.runtime),
+      row.request.ranks_on_node,
+      bytes(row.machine_bytes - row.request.ranks_on_node * host.total()));
+}
+
 void print_rest(const Row& row, std::ostream& out) {
   const MemoryPlan& plan = row.plan;
   out << fmt::format(
@@ -170,30 +233,44 @@ json::Object json_of(const Row& row) {
   const train::TrafficPlan traffic = train::plan_traffic(row.request);
   const train::Formula state = train::state_formula(row.request);
   const train::Formula formula = train::traffic_formula(row.request);
-  return {{"strategy", std::string(train::row_of(row.request.strategy).name)},
-          {"world_size", row.request.mesh.size()},
-          {"mesh", json::Array{row.request.mesh.dp_replicate, row.request.mesh.dp_shard}},
-          {"configured", row.configured},
-          {"fits", row.fits},
-          {"per_rank_bytes", json::Object{{"parameters", plan.parameters},
-                                          {"gradients", plan.gradients},
-                                          {"optimizer", plan.optimizer},
-                                          {"gathered", plan.gathered},
-                                          {"activations", plan.activations},
-                                          {"reduction", plan.reduction},
-                                          {"workspaces", plan.workspaces},
-                                          {"rings", plan.rings},
-                                          {"dataset", plan.dataset},
-                                          {"runtime", plan.runtime},
-                                          {"total", plan.total()}}},
-          {"state_bytes", plan.state()},
-          {"state_formula", state.text},
-          {"state_formula_bytes", state.bytes},
-          {"ranks_on_machine", row.request.ranks_on_node},
-          {"machine_bytes", row.machine_bytes},
-          {"sent_bytes_per_step", traffic.total()},
-          {"sent_formula", formula.text},
-          {"sent_formula_bytes", formula.bytes}};
+  json::Object object = {
+      {"strategy", std::string(train::row_of(row.request.strategy).name)},
+      {"world_size", row.request.mesh.size()},
+      {"mesh", json::Array{row.request.mesh.dp_replicate, row.request.mesh.dp_shard}},
+      {"configured", row.configured},
+      {"fits", row.fits},
+      {"per_rank_bytes", json::Object{{"parameters", plan.parameters},
+                                      {"gradients", plan.gradients},
+                                      {"optimizer", plan.optimizer},
+                                      {"gathered", plan.gathered},
+                                      {"activations", plan.activations},
+                                      {"reduction", plan.reduction},
+                                      {"workspaces", plan.workspaces},
+                                      {"rings", plan.rings},
+                                      {"dataset", plan.dataset},
+                                      {"runtime", plan.runtime},
+                                      {"total", plan.total()}}},
+      {"state_bytes", plan.state()},
+      {"state_formula", state.text},
+      {"state_formula_bytes", state.bytes},
+      {"ranks_on_machine", row.request.ranks_on_node},
+      {"machine_bytes", row.machine_bytes},
+      {"sent_bytes_per_step", traffic.total()},
+      {"sent_formula", formula.text},
+      {"sent_formula_bytes", formula.bytes}};
+  if (row.request.on_gpu) {
+    const train::DevicePlan& device = row.device;
+    object["per_gpu_bytes"] = json::Object{{"parameters", device.parameters},
+                                           {"gradients", device.gradients},
+                                           {"optimizer", device.optimizer},
+                                           {"gathered", device.gathered},
+                                           {"activations", device.activations},
+                                           {"reduction", device.reduction},
+                                           {"workspaces", device.workspaces},
+                                           {"communication", device.communication},
+                                           {"total", device.total()}};
+  }
+  return object;
 }
 
 json::Object json_of(const Question& question, const std::vector<Row>& rows) {
@@ -232,7 +309,10 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
     context.out << fmt::format("\nworld size {}\n", 2 * world);
     print_table(doubled, context.out);
     for (const Row& row : rows)
-      if (row.configured) print_rest(row, context.out);
+      if (row.configured && row.request.on_gpu)
+        print_device_rest(question, row, context.out);
+      else if (row.configured)
+        print_rest(row, context.out);
   }
   context.out << std::flush;
   return question.here ? check_fits(question.configured, question.memory) : Status();
@@ -246,6 +326,32 @@ Result<train::NodeMemory> memory_here(FileSystem& files) {
       .available_bytes = found.available_bytes,
       .total_bytes = found.total_bytes,
       .limit = found.group_limited ? "what the memory limit of its control group leaves" : ""};
+}
+
+Result<train::GpusHere> gpus_here(const Environment& environment) {
+  const auto library = TROUPE_TRY(train::CudaLibrary::load(environment));
+  const auto devices = TROUPE_TRY(train::list_devices(*library, environment));
+  train::GpusHere here{.count = static_cast<std::int64_t>(devices.size())};
+  for (const auto& device : devices) {
+    if (here.memory_bytes == 0 || device.memory_bytes < here.memory_bytes)
+      here.memory_bytes = device.memory_bytes;
+  }
+  return here;
+}
+
+Result<train::LoadedConfig> load_run(const std::vector<std::string>& arguments,
+                                     CommandContext& context) {
+  const auto load = [&](std::int64_t gpus) {
+    return train::load_train_config(arguments, context.environment, context.files,
+                                    {.gpu_count = gpus});
+  };
+  auto loaded = TROUPE_TRY(load(0));
+  const bool open = loaded.world_size.from == "default" && loaded.config.troupe.device != "cpu" &&
+                    !train::resolve_address(loaded.config, loaded.launch);
+  if (!open) return loaded;
+  const auto here = gpus_here(context.environment);
+  if (here.ok() && here->count > 0) return load(here->count);
+  return loaded;
 }
 
 void add_plan_command(CLI::App& app, CommandContext& context) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "tools/commands/command.h"
+#include "train/config/load.h"
 #include "train/sharding/memory_fit.h"
+#include "train/trainer/driver.h"
 
 namespace troupe::tools {
 
@@ -10,5 +12,12 @@ void add_plan_command(CLI::App& app, CommandContext& context);
 
 // This machine's memory, or what the control group leaves of it, as the trainer's checks want it.
 Result<train::NodeMemory> memory_here(FileSystem& files);
+// The GPUs that trainers on this machine would see. kUnavailable: no library, driver or device, and
+// the way out.
+Result<train::GpusHere> gpus_here(const Environment& environment);
+// As train::load_train_config(). Where nothing says how many trainers there are, and they may be on
+// GPUs of this machine, there are as many as GPUs.
+Result<train::LoadedConfig> load_run(const std::vector<std::string>& arguments,
+                                     CommandContext& context);
 
 }  // namespace troupe::tools

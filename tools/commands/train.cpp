@@ -15,7 +15,6 @@
 #include "tools/commands/train_cluster.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
-#include "train/cuda/device/device.h"
 #include "train/trainer/driver.h"
 
 namespace troupe::tools {
@@ -122,12 +121,6 @@ Status detach(const train::LoadedConfig& loaded, const std::vector<std::string>&
   return {};
 }
 
-// Asks the library that trainers would load.
-Status gpus_usable(const Environment& environment) {
-  const auto library = TROUPE_TRY(train::CudaLibrary::load(environment));
-  return train::list_devices(*library, environment).status();
-}
-
 // Faults that strike from outside, in a thread beside the driver. Null: there are none.
 Result<std::unique_ptr<StrikesBeside>> strikes_of(const train::LoadedConfig& loaded,
                                                   bool embedded) {
@@ -148,8 +141,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto detach_wanted = std::erase(arguments, "--detach") > 0;
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
-  const auto loaded =
-      TROUPE_TRY(train::load_train_config(arguments, context.environment, context.files));
+  const auto loaded = TROUPE_TRY(load_run(arguments, context));
   if (explain_wanted) {
     const auto rows = train::explain(loaded);
     context.out << (json_wanted ? json::write(train::explain_json(rows)) + "\n"
@@ -178,7 +170,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   // On a cluster that runs already, trainers are elsewhere.
   if (embedded) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
-    environment.gpus_usable = [&context] { return gpus_usable(context.environment); };
+    environment.gpus_here = [&context] { return gpus_here(context.environment); };
   }
   environment.note = note_of_this_process(context, arguments);
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));

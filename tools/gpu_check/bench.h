@@ -75,6 +75,8 @@ class Bench {
   // Opened when it is first asked for; its memory is free for the check.
   Result<Gpu*> gpu();
   bool is_open() const { return gpu_ != nullptr; }
+  // Gives the device's memory back, for programs that need all of it.
+  void close() { gpu_.reset(); }
   // GB/s that copies within the device read and write, measured once.
   Result<double> copy_rate();
 

@@ -44,6 +44,8 @@ void add_device_checks(std::vector<Check>& checks);
 void add_export_check(std::vector<Check>& checks);
 void add_killed_update_check(std::vector<Check>& checks);
 void add_copy_checks(std::vector<Check>& checks);
+void add_program_checks(std::vector<Check>& checks);
+void add_program_rate_checks(std::vector<Check>& checks);
 void add_product_rate_checks(std::vector<Check>& checks);
 void add_operator_checks(std::vector<Check>& checks);
 void add_product_checks(std::vector<Check>& checks);

@@ -9,6 +9,8 @@ std::vector<Check> all_checks() {
   add_export_check(checks);
   add_killed_update_check(checks);
   add_copy_checks(checks);
+  add_program_checks(checks);
+  add_program_rate_checks(checks);
   add_product_rate_checks(checks);
   add_product_checks(checks);
   add_operator_checks(checks);

@@ -61,7 +61,7 @@ struct ModelSection {
   // What gradients are reduced in over the ranks (troupe.reduce_dtype, DeepSpeed's
   // communication_data_type). Sums are in fp32 in either case.
   Precision reduce = Precision::kFloat32;
-  bool tf32 = false;  // fp32 products on GPUs with operands rounded to TensorFloat-32
+  std::optional<bool> tf32;  // fp32 products on GPUs with operands rounded to TensorFloat-32
 };
 
 // What equal bits are promised across.

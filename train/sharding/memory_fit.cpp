@@ -16,8 +16,14 @@ std::string readable(std::int64_t bytes) {
                                        : fmt::format("{:.1f} GiB", count / (1 << 30));
 }
 
+// Of a GPU's memory, where it is known and matters.
+bool fits_device(const PlanRequest& request, const NodeMemory& memory) {
+  return !request.on_gpu || memory.device_bytes == 0 ||
+         plan_device_memory(request).total() <= memory.device_bytes;
+}
+
 bool fits(const PlanRequest& request, const NodeMemory& memory) {
-  return node_bytes(request) <= memory.available_bytes;
+  return node_bytes(request) <= memory.available_bytes && fits_device(request, memory);
 }
 
 // A given mesh keeps its shard groups where whole ones make up the world; else the mesh is what the
@@ -84,7 +90,7 @@ std::optional<PlanRequest> with_fewer_ranks(const PlanRequest& request, Strategy
 class Search {
  public:
   Search(const PlanRequest& request, const NodeMemory& memory)
-      : request_(request), memory_(memory) {}
+      : request_(request), memory_(memory), device_is_short_(!fits_device(request, memory)) {}
 
   std::vector<FittingChange> run() {
     try_strategies();
@@ -98,7 +104,9 @@ class Search {
  private:
   bool add(const std::optional<PlanRequest>& changed, std::string settings, std::string note = {}) {
     if (!changed || !fits(*changed, memory_)) return false;
-    found_.push_back({std::move(settings), std::move(note), node_bytes(*changed)});
+    found_.push_back(
+        {std::move(settings), std::move(note),
+         device_is_short_ ? plan_device_memory(*changed).total() : node_bytes(*changed)});
     return true;
   }
 
@@ -166,8 +174,22 @@ class Search {
 
   const PlanRequest& request_;
   const NodeMemory& memory_;
+  const bool device_is_short_;
   std::vector<FittingChange> found_;
 };
+
+std::string device_shortage(const PlanRequest& request, const NodeMemory& memory) {
+  const DevicePlan plan = plan_device_memory(request);
+  return fmt::format(
+      "a trainer needs {} of its GPU's memory ({} for parameters, {} for gradients, {} for the "
+      "optimizer, {} for activations, {} for the rest, with {}, {} rows of {} tokens), the GPU has "
+      "{}",
+      readable(plan.total()), readable(plan.parameters), readable(plan.gradients),
+      readable(plan.optimizer), readable(plan.activations),
+      readable(plan.gathered + plan.reduction + plan.workspaces + plan.communication),
+      describe(request.strategy, request.mesh), request.activations.rows_max,
+      request.activations.length_max, readable(memory.device_bytes));
+}
 
 }  // namespace
 
@@ -183,13 +205,17 @@ std::vector<FittingChange> fitting_changes(const PlanRequest& request, const Nod
 
 Status check_fits(const PlanRequest& request, const NodeMemory& memory) {
   if (fits(request, memory)) return {};
-  std::string text = fmt::format(
-      "the run needs {} of a machine's memory ({} trainers of {} with {}, {} rows of {} "
-      "tokens), {} of {} are available{}",
-      readable(node_bytes(request)), request.ranks_on_node, readable(plan_memory(request).total()),
-      describe(request.strategy, request.mesh), request.activations.rows_max,
-      request.activations.length_max, readable(memory.available_bytes),
-      readable(memory.total_bytes), memory.limit.empty() ? "" : " (" + memory.limit + ")");
+  std::string text =
+      !fits_device(request, memory)
+          ? device_shortage(request, memory)
+          : fmt::format(
+                "the run needs {} of a machine's memory ({} trainers of {} with {}, {} rows of {} "
+                "tokens), {} of {} are available{}",
+                readable(node_bytes(request)), request.ranks_on_node,
+                readable(plan_memory(request).total()), describe(request.strategy, request.mesh),
+                request.activations.rows_max, request.activations.length_max,
+                readable(memory.available_bytes), readable(memory.total_bytes),
+                memory.limit.empty() ? "" : " (" + memory.limit + ")");
   const auto changes = fitting_changes(request, memory);
   if (changes.empty()) {
     text += "; a smaller model or a shorter cutoff_len is needed";

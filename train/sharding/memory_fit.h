@@ -15,6 +15,8 @@ struct NodeMemory {
   std::int64_t available_bytes = 0;  // that processes can get now without swapping
   std::int64_t total_bytes = 0;
   std::string limit;  // "the control group's memory.max" where that is what limits; else empty
+  // Of each GPU, the smallest; 0: not known. For requests that are on_gpu.
+  std::int64_t device_bytes = 0;
 };
 
 // What the run takes of one machine: its trainers, and the processes beside them.
@@ -24,7 +26,7 @@ std::int64_t node_bytes(const PlanRequest& request);
 struct FittingChange {
   std::string settings;    // "troupe.strategy=zero3", as the user writes it
   std::string note;        // "the step keeps its size", or empty
-  std::int64_t bytes = 0;  // of the machine, with it
+  std::int64_t bytes = 0;  // of the memory that is short, with it: the machine's or a GPU's
 };
 // The changes that suffice, each alone: other strategies, recomputation, smaller micro-batches,
 // fewer trainers on the machine. Where none does, all of these together, where that is enough on

@@ -7,6 +7,11 @@
 
 #include "runtime/base/check.h"
 #include "runtime/collective/shm_link.h"
+#include "train/cuda/communicator/nccl_communicator.h"
+#include "train/cuda/device/host_transfer.h"
+#include "train/cuda/operators/gemm_algorithms.h"
+#include "train/sharding/cuda_optimizer_device.h"
+#include "train/sharding/device_scratch.h"
 #include "train/sharding/gather_schedule.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
@@ -63,6 +68,17 @@ int heaviest_rank(const ParameterLayout& layout, const Mesh& mesh) {
   for (int member = 1; member < shards.members(); ++member)
     if (shards.shard_elements(member) > shards.shard_elements(heaviest)) heaviest = member;
   return mesh.rank_at(0, heaviest);
+}
+
+// What a trainer with a GPU keeps in memory of the host for it: what it saves, copied, and pinned
+// memory for copies.
+std::int64_t gpu_host_bytes(const PlanRequest& request, const RankLayout& rank) {
+  std::int64_t saved = 0;
+  for (int unit = 0; unit < rank.units(); ++unit) saved += rank.reduced(unit).size();
+  saved *= size_of_type(request.compute.state) * (request.saves_moments ? 3 : 1);
+  constexpr std::int64_t kTransfers = 2;  // the operators' and the optimizer's, of two pieces each
+  return saved + kTransfers * 2 * HostTransfer::kPieceBytes + 4 * NcclOptions().chunk_bytes +
+         request.save_buffer_bytes;
 }
 
 std::int64_t workspace_bytes(const PlanRequest& request) {
@@ -135,6 +151,14 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   const RankLayout rank(layout, request.strategy, request.mesh,
                         heaviest_rank(layout, request.mesh));
   const std::int64_t state_size = size_of_type(request.compute.state);
+  if (request.on_gpu) {
+    MemoryPlan host;
+    host.workspaces = gpu_host_bytes(request, rank);
+    host.rings = ring_bytes(request);
+    host.dataset = request.dataset_bytes;
+    host.runtime = runtime_bytes(request);
+    return host;
+  }
   const GatherBuffers gathered = GatherBuffers::plan(rank, compute_options(request));
   MemoryPlan plan;
   plan.parameters = rank.elements(Region::kParameters) * state_size;
@@ -148,6 +172,32 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   plan.rings = ring_bytes(request);
   plan.dataset = request.dataset_bytes;
   plan.runtime = runtime_bytes(request);
+  return plan;
+}
+
+DevicePlan plan_device_memory(const PlanRequest& request) {
+  TROUPE_CHECK(request.on_gpu);
+  const ParameterLayout layout(request.model);
+  const RankLayout rank(layout, request.strategy, request.mesh,
+                        heaviest_rank(layout, request.mesh));
+  const std::int64_t state_size = size_of_type(request.compute.state);
+  const ActivationOptions activations = activation_options(request);
+  const auto scratch =
+      device_scratch_bytes(nullptr, request.model, activations, kGemmWorkspaceBytes);
+  TROUPE_CHECK(scratch.ok(), "{}", scratch.status().to_string());
+  DevicePlan plan;
+  plan.parameters = rank.elements(Region::kParameters) * state_size;
+  plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
+  plan.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size +
+                   CudaOptimizerDevice::log_bytes(rank, request.compute.state);
+  const GatherBuffers gathered = GatherBuffers::plan(rank, compute_options(request));
+  plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
+  plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
+  plan.activations =
+      static_cast<std::int64_t>(Activations::bytes_needed(request.model, activations));
+  plan.workspaces = *scratch + CudaOptimizerDevice::scratch_bytes(rank);
+  // What sums over ranks are received in.
+  if (request.mesh.size() > 1) plan.communication = NcclOptions().scratch_bytes;
   return plan;
 }
 

@@ -37,9 +37,12 @@ struct PlanRequest {
   // Trainers on one machine: they share rings, the program's pages and the data set's.
   int ranks_on_node = 1;
   std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them
+  // Trainers compute on a GPU each: state, passes and communication are in its memory.
+  bool on_gpu = false;
+  bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 
-// Bytes of one trainer.
+// Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan.
 struct MemoryPlan {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
@@ -60,6 +63,26 @@ struct MemoryPlan {
 
 // Of the rank that owns most.
 MemoryPlan plan_memory(const PlanRequest& request);
+
+// Bytes of one trainer in its GPU's memory, whole granules apart. What the driver, the context and
+// NCCL take for themselves is not known before it is there, and not counted.
+struct DevicePlan {
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;  // moments, and the log of their updates
+  std::int64_t gathered = 0;
+  std::int64_t reduction = 0;
+  std::int64_t activations = 0;
+  std::int64_t workspaces = 0;  // of products and sums
+  std::int64_t communication = 0;
+
+  std::int64_t total() const {
+    return parameters + gradients + optimizer + gathered + reduction + activations + workspaces +
+           communication;
+  }
+};
+// Of a request that is on_gpu.
+DevicePlan plan_device_memory(const PlanRequest& request);
 
 // What the ZeRO paper says of the state, with Ψ the elements of all units: bytes of parameters,
 // gradients and moments, in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the shard group).

@@ -50,7 +50,7 @@ struct ComputeChoice {
 // What it is to compute.
 struct ComputeTask {
   const ModelConfig& model;
-  ActivationOptions activations;
+  ActivationOptions activations;  // the type that they are kept in is the device's to choose
   int threads = 1;  // of the host
 };
 

@@ -7,8 +7,8 @@
 #include "train/cuda/communicator/communicator_choice.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
+#include "train/sharding/device_scratch.h"
 #include "train/trainer/gemm_rate.h"
-#include "train/trainer/model_scratch.h"
 
 namespace troupe::train {
 namespace {
@@ -42,7 +42,7 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
   const auto activation_bytes =
       static_cast<std::int64_t>(Activations::bytes_needed(task.model, activations));
-  const std::int64_t scratch_bytes = TROUPE_TRY(model_scratch_bytes(
+  const std::int64_t scratch_bytes = TROUPE_TRY(device_scratch_bytes(
       device_->library(), task.model, activations, algorithms_->workspace_bytes()));
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
@@ -150,8 +150,7 @@ Status CudaCompute::hold_for_save(std::span<TensorPiece> weights, std::span<Tens
 
 double CudaCompute::gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) {
   const ActivationOptions& options = activations_->options();
-  GemmProbe probe = gemm_probe(model, options.rows_max * options.length_max);
-  probe.activations = options.type;
+  const GemmProbe probe = gemm_probe(model, options.rows_max * options.length_max);
   auto memory = DeviceMemory::allocate(
       device_, probe.bytes(), "operands of products that are timed", MemoryPurpose::kOther);
   if (!memory.ok()) {
@@ -164,8 +163,12 @@ double CudaCompute::gemm_rate(const Clock& clock, const ModelConfig& model, Arit
 }
 
 Status CudaCompute::alive() {
+  // Too little memory is no fault of the device's, nor what it cannot do: another process would
+  // fail as well, and the run is told why.
   const Status failure = operators_->failure();
-  if (failure.code() == Code::kUnavailable || failure.code() == Code::kInternal) return failure;
+  const bool of_device =
+      failure.code() != Code::kOutOfMemory && failure.code() != Code::kUnsupported;
+  if (!failure.ok() && of_device) return failure;
   // A context that a fault has ended answers nothing any more.
   return device_->memory_use().status();
 }

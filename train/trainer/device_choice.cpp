@@ -39,7 +39,7 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                                               has_way_out ? "" : "; or use troupe.device=cpu"));
   }
   if (!cpu && against.ok()) return DeviceDecision{.on_gpus = true, .notice = ""};
-  if (config.model.tf32) {
+  if (config.model.tf32.value_or(false)) {
     return error(Code::kInvalidArgument,
                  "tf32: true is of NVIDIA's GPUs, and the run is on CPUs{}; use tf32: false",
                  cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))

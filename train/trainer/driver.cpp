@@ -25,19 +25,19 @@ constexpr std::int64_t kSampleTokens = 80;
 // Whoever waits for a GPU reaches no point: a pass may take seconds.
 constexpr std::int64_t kHangTimeoutMs = 3'000, kGpuHangTimeoutMs = 30'000;
 
-// What is wanted of GPUs that this machine cannot do, before anything is prepared.
-Status check_device_here(const LoadedConfig& loaded, const DriverEnvironment& environment) {
-  if (loaded.config.troupe.device != "cuda" || !environment.gpus_usable) return {};
-  const Status usable = environment.gpus_usable();
-  return usable.ok() ? usable : usable.prefixed("troupe.device=cuda");
+// What this machine's GPUs are, asked once; an error where trainers run elsewhere.
+Result<GpusHere> gpus_here(const TrainConfig& config, const DriverEnvironment& environment) {
+  if (config.troupe.device == "cpu" || !environment.gpus_here)
+    return error(Code::kNotFound, "nobody has asked");
+  return environment.gpus_here();
 }
 
-Result<bool> choose_device(const LoadedConfig& loaded, const TrainingCluster& cluster,
-                           DriverEnvironment& environment, int world_size) {
+Result<bool> choose_device(const TrainConfig& config, const TrainingCluster& cluster,
+                           const Result<GpusHere>& here, DriverEnvironment& environment,
+                           int world_size) {
   DeviceOffer offer{.nodes = cluster.node_count, .gpus = cluster.gpus, .usable = {}};
-  if (environment.gpus_usable && loaded.config.troupe.device != "cpu" && offer.gpus > 0)
-    offer.usable = environment.gpus_usable();
-  const DeviceDecision decision = TROUPE_TRY(decide_device(loaded.config, world_size, offer));
+  if (offer.gpus > 0 && here.status().code() != Code::kNotFound) offer.usable = here.status();
+  const DeviceDecision decision = TROUPE_TRY(decide_device(config, world_size, offer));
   if (!decision.notice.empty()) environment.output.write(decision.notice + "\n");
   return decision.on_gpus;
 }
@@ -57,7 +57,8 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   const auto ranks_per_node = static_cast<std::int32_t>(
       (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count));
   spec.ranks_per_node = ranks_per_node;
-  spec.overlaps = ranks_per_node * (threads + 1) <= cluster.cores_per_node;
+  // A GPU communicates on a stream of its own, a CPU where there is a core for it.
+  spec.overlaps = on_gpus || ranks_per_node * (threads + 1) <= cluster.cores_per_node;
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
@@ -280,22 +281,32 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   const TrainConfig& config = loaded.config;
   const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
   for (const auto& warning : loaded.warnings) say("warning: " + warning);
-  TROUPE_RETURN_IF_ERROR(check_device_here(loaded, environment));
+  const auto here = gpus_here(config, environment);
+  if (config.troupe.device == "cuda" && !here.ok() && here.status().code() != Code::kNotFound)
+    return here.status().prefixed("troupe.device=cuda");
   const TimePoint started = environment.clock.now();
   auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
-  if (environment.memory) {
+  // Of GPUs more is known once there are nodes.
+  const bool perhaps_on_gpus = here.ok() && here->count > 0;
+  if (environment.memory && !perhaps_on_gpus) {
     TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, loaded.launch.node_count(),
                                           environment.cores, *environment.memory));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
+  const bool on_gpus = TROUPE_TRY(choose_device(config, cluster, here, environment, world_size));
+  if (environment.memory && perhaps_on_gpus) {
+    NodeMemory memory = *environment.memory;
+    memory.device_bytes = here->memory_bytes;
+    TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, loaded.launch.node_count(),
+                                          environment.cores, memory, on_gpus));
+  }
   if (cluster.memory) {
     TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, cluster.node_count,
-                                          cluster.cores_per_node, *cluster.memory));
+                                          cluster.cores_per_node, *cluster.memory, on_gpus));
   }
-  const bool on_gpus = TROUPE_TRY(choose_device(loaded, cluster, environment, world_size));
   const std::int64_t local_workers =
       (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count);
   const int threads =

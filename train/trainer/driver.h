@@ -40,6 +40,11 @@ struct TrainingCluster {
   std::optional<NodeMemory> memory;
 };
 
+struct GpusHere {
+  std::int64_t count = 0;
+  std::int64_t memory_bytes = 0;  // of the smallest
+};
+
 struct DriverEnvironment {
   FileSystem& files;
   const Clock& clock;
@@ -49,8 +54,9 @@ struct DriverEnvironment {
   // Of this machine, where trainers run on it: a run that does not fit is refused. Nothing: not
   // checked.
   std::optional<NodeMemory> memory;
-  // Whether trainers on this machine can use its GPUs (DeviceOffer::usable). Nothing: not known.
-  std::function<Status()> gpus_usable;
+  // GPUs of this machine that the program can use, where trainers run on it; kUnavailable says what
+  // is missing and how to get it. Nothing: not known.
+  std::function<Result<GpusHere>()> gpus_here;
   // A descriptor that becomes readable when the user wants something of the run; -1: none.
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.

@@ -30,8 +30,7 @@ GemmProbe probe_of(const ModelConfig& config, std::int64_t rows, std::int64_t wi
   const auto width = [&](std::int64_t value) {
     return std::clamp<std::int64_t>(value, 1, width_max);
   };
-  return {
-      .rows = rows, .hidden = width(config.hidden_size), .inner = width(config.intermediate_size)};
+  return {rows, width(config.hidden_size), width(config.intermediate_size)};
 }
 
 std::int64_t widest(const GemmProbe& probe) { return std::max(probe.hidden, probe.inner); }
@@ -132,8 +131,10 @@ double measure_gemm_rate(Operators& operators, const Clock& clock, const GemmPro
   const std::int64_t width = widest(probe);
   auto* floats = reinterpret_cast<float*>(memory.data());
   fill(operators, memory);
-  const Operands operands{ConstElements(floats, probe.activations), floats + 2 * probe.rows * width,
-                          Elements(floats + probe.rows * width, probe.activations)};
+  const bool narrow = arithmetic == Arithmetic::kBf16 && operators.stores_bf16();
+  const DType type = narrow ? DType::kBF16 : DType::kF32;  // of activations
+  const Operands operands{
+      {floats, type}, floats + 2 * probe.rows * width, {floats + probe.rows * width, type}};
   return best_rate(operators, clock, probe, arithmetic, operands, settle);
 }
 

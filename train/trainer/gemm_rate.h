@@ -17,8 +17,6 @@ namespace troupe::train {
 struct GemmProbe {
   std::int64_t rows = 0;
   std::int64_t hidden = 0, inner = 0;  // widths
-  // Of what is multiplied with weights, and of the result. kBF16 in products of bf16 alone.
-  DType activations = DType::kF32;
   // Of all operands, in any arithmetic.
   std::int64_t bytes() const;
 };

@@ -51,7 +51,7 @@ std::int64_t staging_bytes(const ComputeOptions& compute, int threads) {
 PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, const PlanFacts& facts,
                        Strategy strategy, const Mesh& mesh) {
   const int ranks = std::min(facts.ranks_on_machine(), mesh.size());
-  const bool overlaps = ranks * (facts.threads + 1) <= facts.cores;
+  const bool overlaps = facts.on_gpus || ranks * (facts.threads + 1) <= facts.cores;
   const EngineOptions engine = engine_options(config, model, strategy, overlaps);
   PlanRequest request;
   request.model = model;
@@ -64,6 +64,9 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
                          .training = true,
                          .recompute = recompute_of(config),
                          .compute = engine.compute.compute};
+  // As CudaCompute keeps them.
+  if (facts.on_gpus && engine.compute.compute == DType::kBF16)
+    request.activations.type = DType::kBF16;
   if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
   request.ragged = facts.ragged;
   request.threads = facts.threads;
@@ -72,6 +75,8 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.save_buffer_bytes = kWriteBufferBytes;
   request.ranks_on_node = ranks;
   request.dataset_bytes = facts.dataset_bytes;
+  request.on_gpu = facts.on_gpus;
+  request.saves_moments = !config.training.save_only_model;
   return request;
 }
 
@@ -122,8 +127,9 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 }
 
 Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
-                      std::int64_t cores, const NodeMemory& memory) {
-  const PlanFacts facts = facts_of(bundle, loaded, machines, cores);
+                      std::int64_t cores, const NodeMemory& memory, bool on_gpus) {
+  PlanFacts facts = facts_of(bundle, loaded, machines, cores);
+  facts.on_gpus = on_gpus;
   return check_fits(TROUPE_TRY(plan_request(loaded.config, bundle.model, facts)), memory);
 }
 

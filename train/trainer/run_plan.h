@@ -24,6 +24,7 @@ struct PlanFacts {
   std::string length_from;  // where the length is from, for people
   bool ragged = false;      // samples may differ in length
   std::int64_t dataset_bytes = 0;
+  bool on_gpus = false;  // trainers have a GPU each
 
   int ranks_on_machine() const { return (world_size + machines - 1) / machines; }
 };
@@ -47,7 +48,7 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 // Whether the trainers of a run that is about to begin fit into the memory of each of so many
 // machines: check_fits() of all that.
 Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
-                      std::int64_t cores, const NodeMemory& memory);
+                      std::int64_t cores, const NodeMemory& memory, bool on_gpus = false);
 
 // Bytes of the arrays of a data set.
 std::int64_t memory_bytes(const TokenDataset& dataset);

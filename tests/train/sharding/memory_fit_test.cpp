@@ -55,6 +55,33 @@ TEST_CASE("the refusal says what is needed, what there is and what would fit") {
   CHECK(text.find("troupe.strategy=zero1") == std::string::npos);
 }
 
+TEST_CASE("a GPU's memory is asked for where it is known, the host's for what stays there") {
+  PlanRequest run = large_request(Strategy::kDdp, 2);
+  run.on_gpu = true;
+  const DevicePlan device = plan_device_memory(run);
+  CHECK(device.parameters == plan_memory(large_request(Strategy::kDdp, 2)).parameters);
+  CHECK(device.total() > 16'000'000'000);
+  // The host holds what is saved: a share of parameters and moments.
+  const MemoryPlan host = plan_memory(run);
+  CHECK(host.state() == 0);
+  CHECK(host.workspaces > 3 * device.parameters / 2);
+  CHECK(host.workspaces < 3 * device.parameters / 2 + (64 << 20));
+  run.saves_moments = false;
+  CHECK(plan_memory(run).workspaces < host.workspaces / 2);
+
+  NodeMemory memory = memory_of(node_bytes(run));
+  CHECK(check_fits(run, memory).ok());
+  memory.device_bytes = device.total();
+  CHECK(check_fits(run, memory).ok());
+  memory = memory_of(2 * node_bytes(run));
+  memory.device_bytes = device.total() - 1;
+  const Status refused = check_fits(run, memory);
+  CHECK(refused.code() == Code::kOutOfMemory);
+  for (const char* words : {"of its GPU's memory", "for parameters", "for the optimizer",
+                            "with ddp, 8 rows of 2048 tokens", "troupe.strategy=zero3"})
+    CHECK_MESSAGE(refused.message().find(words) != std::string::npos, refused.message());
+}
+
 TEST_CASE("each change that is offered is enough by itself") {
   const PlanRequest run = large_request(Strategy::kZero3, 4, 16);
   const NodeMemory memory = memory_of(node_bytes(run) * 3 / 4);

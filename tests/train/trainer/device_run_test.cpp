@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/train/trainer/run_fixture.h"
+#include "train/trainer/run_plan.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -32,6 +33,7 @@ RunChange strategy(const std::string& name, int world, int devices, bool bf16 = 
   return {.world = world,
           .batch = 1,
           .accumulation = 2,
+          .overlaps = devices > 0,
           .change =
               [name, bf16](RunBundle& bundle) {
                 bundle.config.sharding.strategy = name;
@@ -195,6 +197,29 @@ TEST_CASE("a lost GPU ends the rank's generation with its name, and nobody compu
   CHECK(ranks->runs[0]->alive().ok());
   CHECK(ranks->runs[1]->alive().code() == Code::kUnavailable);
   for (const auto& observer : ranks->observers) CHECK(observer.steps_done == 2);
+}
+
+TEST_CASE("a plan of a GPU's memory is what a trainer takes of it") {
+  troupe::tests::TemporaryDirectory dir;
+  for (const bool bf16 : {false, true}) {
+    CAPTURE(bf16);
+    const RunChange change = strategy("zero3", 1, 1, bf16);
+    const TestDevices devices(1);
+    auto ranks = make_ranks(dir.file("out"), change);
+    RunBundle bundle = bundle_for(dir.file("out"), change.batch, change.accumulation);
+    change.change(bundle);
+    LoadedConfig loaded;
+    loaded.config = bundle.config;
+    PlanFacts facts = facts_of(bundle, loaded, 1, 4);
+    facts.on_gpus = true;  // communication overlaps there
+    const auto request = plan_request(loaded.config, bundle.model, facts).value();
+    const std::int64_t planned = plan_device_memory(request).total();
+    const std::int64_t taken = troupe::tests::fake_cuda_allocated_bytes(0);
+    // Three allocations, whole granules each, their parts aligned.
+    CHECK(taken >= planned);
+    CHECK(taken - planned < 3 * (1 << 16) + 4096);
+    ranks.reset();
+  }
 }
 
 TEST_CASE("a GPU without room says what wants it and what to make smaller") {

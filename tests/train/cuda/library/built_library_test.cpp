@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "train/cuda/device/cuda_library.h"
+#include "train/cuda/kernels/scratch_sizes.h"
 
 namespace troupe::train {
 namespace {
@@ -35,6 +36,19 @@ TEST_CASE("the built library has every function of the table") {
   TroupeCudaVersions versions{};
   REQUIRE(table.versions(&versions) == TROUPE_CUDA_OK);
   CHECK(versions.runtime >= 13000);
+}
+
+TEST_CASE("plans know the sizes of the built library's scratch memory") {
+  const auto library = built_library();
+  for (const std::int64_t rows : {1, 31, 500, 8192, 100'000}) {
+    CAPTURE(rows);
+    CHECK((*library)->embedding_scratch_bytes(rows) == cuda::embedding_scratch_size(rows));
+    for (const std::int64_t width : {1, 896, 4864, 151'936})
+      CHECK((*library)->row_sum_scratch_bytes(rows, width) ==
+            cuda::row_sum_scratch_size(rows, width));
+    const TroupeCudaAttention shape{.batch = 3, .query_length = rows, .query_heads = 14};
+    CHECK((*library)->attention_scratch_bytes(&shape) == cuda::attention_scratch_size(&shape));
+  }
 }
 
 TEST_CASE("without a driver the built library says so") {

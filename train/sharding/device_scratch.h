@@ -12,10 +12,11 @@ namespace troupe::train {
 
 // Bytes of any operator of a forward and backward pass over the largest micro-batches that
 // `activations` hold: rows beside each other, and all tokens in one ragged row.
-// workspace_bytes: of products. Calls nothing of the library but its sizes.
-Result<std::int64_t> model_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
-                                         const ModelConfig& model,
-                                         const ActivationOptions& activations,
-                                         std::int64_t workspace_bytes);
+// workspace_bytes: of products. Calls nothing of the library but its sizes; null: those that the
+// library of this program's version has.
+Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
+                                          const ModelConfig& model,
+                                          const ActivationOptions& activations,
+                                          std::int64_t workspace_bytes);
 
 }  // namespace troupe::train

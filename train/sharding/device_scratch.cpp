@@ -1,8 +1,9 @@
-#include "train/trainer/model_scratch.h"
+#include "train/sharding/device_scratch.h"
 
 #include <algorithm>
 #include <vector>
 
+#include "train/cuda/kernels/scratch_sizes.h"
 #include "train/cuda/operators/cuda_operators.h"
 #include "train/model/model.h"
 
@@ -37,12 +38,25 @@ class UnitsNowhere final : public UnitAccess {
   const DType compute_;
 };
 
+// Answers sizes alone.
+std::shared_ptr<const CudaLibrary> sizes_alone() {
+  static const TroupeCudaTable table = [] {
+    TroupeCudaTable made{};
+    made.row_sum_scratch_bytes = cuda::row_sum_scratch_size;
+    made.attention_scratch_bytes = cuda::attention_scratch_size;
+    made.embedding_scratch_bytes = cuda::embedding_scratch_size;
+    return made;
+  }();
+  return CudaLibrary::over(table);
+}
+
 }  // namespace
 
-Result<std::int64_t> model_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
-                                         const ModelConfig& config,
-                                         const ActivationOptions& options,
-                                         std::int64_t workspace_bytes) {
+Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
+                                          const ModelConfig& config,
+                                          const ActivationOptions& options,
+                                          std::int64_t workspace_bytes) {
+  if (!library) library = sizes_alone();
   const auto meter = CudaOperators::meter(std::move(library), workspace_bytes);
   const auto model = make_model(config, *meter);
   Activations activations(config, options, *meter,

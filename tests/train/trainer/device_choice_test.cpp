@@ -1,0 +1,70 @@
+#include "train/trainer/device_choice.h"
+
+#include <doctest/doctest.h>
+
+namespace troupe::train {
+namespace {
+
+bool contains(const std::string& text, std::string_view words) {
+  const bool there = text.find(words) != std::string::npos;
+  if (!there) MESSAGE(text);
+  return there;
+}
+
+Result<DeviceDecision> decide(const std::string& device, int trainers, const DeviceOffer& offer,
+                              bool tf32 = false, std::int64_t spares = 0) {
+  TrainConfig config;
+  config.troupe.device = device;
+  config.troupe.spares = spares;
+  config.model.tf32 = tf32;
+  return decide_device(config, trainers, offer);
+}
+
+const Status kNoLibrary =
+    error(Code::kUnavailable, "no GPU can be used: no library; or use troupe.device=cpu");
+
+TEST_CASE("auto takes GPUs where there is one for each, else the CPU, and says why") {
+  CHECK(decide("auto", 2, {.gpus = 2})->on_gpus);
+  CHECK(decide("auto", 2, {.gpus = 2})->notice.empty());
+  const auto none = decide("auto", 2, {.nodes = 1, .gpus = 0}).value();
+  CHECK_FALSE(none.on_gpus);
+  CHECK(none.notice ==
+        "notice: the run is on CPUs (troupe.device=auto): the node does not offer a GPU");
+  CHECK(contains(decide("auto", 2, {.nodes = 3, .gpus = 0})->notice, "no node offers a GPU"));
+  CHECK(contains(decide("auto", 4, {.gpus = 3})->notice, "4 trainers need a GPU each"));
+  const auto library = decide("auto", 2, {.gpus = 2, .usable = kNoLibrary}).value();
+  CHECK_FALSE(library.on_gpus);
+  CHECK(contains(library.notice, "no library"));
+  CHECK(contains(decide("auto", 2, {.gpus = 2}, false, 1)->notice, "spares"));
+}
+
+TEST_CASE("cuda is GPUs, or one sentence with the way out") {
+  CHECK(decide("cuda", 2, {.gpus = 2})->on_gpus);
+  const Status few = decide("cuda", 4, {.gpus = 3}).status();
+  CHECK(few.code() == Code::kResourceExhausted);
+  CHECK(contains(few.message(),
+                 "troupe.device=cuda: 4 trainers need a GPU each, and the nodes "
+                 "offer 3: lower troupe.workers or add nodes; or use "
+                 "troupe.device=cpu"));
+  const Status none = decide("cuda", 1, {.gpus = 0}).status();
+  CHECK(none.code() == Code::kUnavailable);
+  CHECK(contains(none.message(), "troupe.device=cpu"));
+  const Status library = decide("cuda", 1, {.gpus = 1, .usable = kNoLibrary}).status();
+  CHECK(library.message() == "troupe.device=cuda: " + kNoLibrary.message());
+  CHECK(decide("cuda", 1, {.gpus = 1}, false, 2).status().code() == Code::kUnsupported);
+}
+
+TEST_CASE("the CPU is asked for without words, and has no TF32") {
+  const auto cpu = decide("cpu", 2, {.gpus = 2}).value();
+  CHECK_FALSE(cpu.on_gpus);
+  CHECK(cpu.notice.empty());
+  CHECK(decide("cuda", 1, {.gpus = 1}, true)->on_gpus);
+  for (const char* device : {"cpu", "auto"}) {
+    const Status refused = decide(device, 1, {.gpus = 0}, true).status();
+    CHECK(refused.code() == Code::kInvalidArgument);
+    CHECK(contains(refused.message(), "use tf32: false"));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::train
