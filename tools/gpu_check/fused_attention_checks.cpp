@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "runtime/base/random.h"
@@ -98,12 +99,12 @@ class FusedRun {
   }
   int forward(DeviceAttention& attention) {
     return attention.forward(gpu_->device->context(), stream(), call_, qkv_, key(qkv_), value(qkv_),
-                             out_, reinterpret_cast<float*>(sums_), scratch_);
+                             out_, reinterpret_cast<float*>(sums_), scratch());
   }
   int backward(DeviceAttention& attention) {
     return attention.backward(gpu_->device->context(), stream(), call_, qkv_, key(qkv_),
                               value(qkv_), out_, reinterpret_cast<float*>(sums_), dout_, dqkv_,
-                              key(dqkv_), value(dqkv_), scratch_);
+                              key(dqkv_), value(dqkv_), scratch());
   }
   // Both, with rubbish where results and scratch memory are.
   Status run(DeviceAttention& attention) {
@@ -148,6 +149,9 @@ class FusedRun {
  private:
   FusedRun(Gpu& gpu, const FusedCase& c) : gpu_(&gpu), case_(c) {}
   TroupeCudaStream* stream() const { return gpu_->stream->get(); }
+  std::span<std::byte> scratch() const {
+    return {scratch_, static_cast<std::size_t>(scratch_bytes_)};
+  }
   void upload(const std::vector<float>& values, std::byte* to) {
     if (case_.type == TROUPE_CUDA_F32) {
       gpu_->operators->upload(values.data(), to, values.size() * 4);

@@ -51,7 +51,7 @@ struct ComputeChoice {
 struct ComputeTask {
   const ModelConfig& model;
   ActivationOptions activations;  // the type that they are kept in is the device's to choose
-  int threads = 1;  // of the host
+  int threads = 1;                // of the host
 };
 
 // What forming a device's communicators needs to know.

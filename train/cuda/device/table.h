@@ -330,10 +330,10 @@ typedef struct TroupeCudaTable {
                                  const void* out, const float* log_sum_exp, const void* dout,
                                  void* dq, void* dk, void* dv, void* workspace,
                                  int64_t workspace_bytes);
-  // mask (BF16; batch, query_length, key_length): 0 from shape->first_key on, before it a number so
-  // low that its exponential is 0.
+  // mask (BF16; batch, mask_rows, mask_stride): 0 from shape->first_key on, before it a number so
+  // low that its exponential is 0. Rows behind the query_length first ones are as the last of them.
   int (*attention_mask)(TroupeCudaStream* stream, const TroupeCudaAttention* shape, void* mask,
-                        int64_t mask_stride);
+                        int64_t mask_rows, int64_t mask_stride);
   int (*swiglu_forward)(TroupeCudaStream* stream, int32_t type, const void* gate_up, void* act,
                         int64_t rows, int64_t width);
   int (*swiglu_backward)(TroupeCudaStream* stream, int32_t type, void* gate_up, const void* dact,

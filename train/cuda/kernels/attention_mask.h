@@ -13,16 +13,17 @@ inline constexpr int kMaskPack = 8;
 // the difference of two is a number.
 inline constexpr std::uint16_t kMaskedBits = 0xf14a;
 
-// Thread i makes kMaskPack elements. Rows: (batch, query_length), of `stride` elements, a multiple
-// of kMaskPack.
+// Thread i makes kMaskPack elements. Rows: (batch, rows), of `stride` elements, a multiple of
+// kMaskPack. Those behind the queries are as the last query's.
 struct AttentionMask {
-  const std::int32_t* first_key;  // (rows)
+  const std::int32_t* first_key;  // (batch, queries)
   Bf16* mask;
-  std::int64_t stride;
+  std::int64_t queries, rows, stride;
   TROUPE_HOST_DEVICE void operator()(std::int64_t i) const {
     const std::int64_t packs = stride / kMaskPack;
     const std::int64_t row = i / packs, key = i % packs * kMaskPack;
-    const std::int64_t first = first_key[row];
+    const std::int64_t query = row % rows < queries ? row % rows : queries - 1;
+    const std::int64_t first = first_key[row / rows * queries + query];
     Bf16* to = mask + row * stride + key;
     TROUPE_UNROLL
     for (int k = 0; k < kMaskPack; ++k)

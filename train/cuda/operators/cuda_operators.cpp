@@ -349,7 +349,9 @@ void CudaOperators::attention_forward(const AttentionShape& shape, ConstElements
                                       ConstElements v, Elements out, float* log_sum_exp) {
   const AttentionCall call = attention_of(shape, type_of(q, k, v, out));
   Cut cut(*this, "attention_forward");
-  std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kForward));
+  const std::int64_t bytes =
+      attention_.scratch_bytes(call, AttentionPass::kForward, scratch_available());
+  const std::span scratch(cut.take(bytes), static_cast<std::size_t>(bytes));
   run("attention_forward", [&](TroupeCudaStream* stream) {
     return attention_.forward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
                               out.data, log_sum_exp, scratch);
@@ -362,7 +364,9 @@ void CudaOperators::attention_backward(const AttentionShape& shape, ConstElement
                                        Elements dk, Elements dv) {
   const AttentionCall call = attention_of(shape, type_of(q, k, v, out, dout, dq, dk, dv));
   Cut cut(*this, "attention_backward");
-  std::byte* scratch = cut.take(attention_.scratch_bytes(call, AttentionPass::kBackward));
+  const std::int64_t bytes =
+      attention_.scratch_bytes(call, AttentionPass::kBackward, scratch_available());
+  const std::span scratch(cut.take(bytes), static_cast<std::size_t>(bytes));
   run("attention_backward", [&](TroupeCudaStream* stream) {
     return attention_.backward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
                                out.data, log_sum_exp, dout.data, dq.data, dk.data, dv.data,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -125,6 +126,11 @@ class CudaOperators final : public Operators {
 
   const TroupeCudaTable& table() const { return library_->table(); }
   bool metering() const { return stream_ == nullptr; }
+  // What a call may choose by.
+  std::int64_t scratch_available() const {
+    return metering() ? std::numeric_limits<std::int64_t>::max()
+                      : static_cast<std::int64_t>(scratch_.size());
+  }
   // Calls launch() unless it is metering or something failed; keeps what it answers otherwise.
   template <typename Launch>
   void run(const char* name, Launch launch);

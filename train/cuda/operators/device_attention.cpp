@@ -42,6 +42,13 @@ bool dense(const TroupeCudaAttention& s) {
          s.key_batch_stride == s.key_length * s.key_stride;
 }
 
+// One of eight lengths between a power of two and the next, at least 64 apart.
+std::int64_t planned_length(std::int64_t length) {
+  std::int64_t step = 64;
+  while (step * 16 <= length) step *= 2;
+  return round_up(length, step);
+}
+
 bool aligned(const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; }
 
 // An address of elements, `elements` further.
@@ -79,6 +86,7 @@ struct DeviceAttention::Fused {
   TroupeCudaFusedAttention piece{};
   std::int64_t batch_pieces = 1, head_pieces = 1;
   bool converts = false;
+  bool pads = false;  // one row, shorter than the piece's
   // Within the scratch memory.
   std::int64_t q = 0, k = 0, v = 0, out = 0, dout = 0, dq = 0, dk = 0, dv = 0;
   std::int64_t sums = 0, mask = 0, workspace = 0;
@@ -93,7 +101,10 @@ struct DeviceAttention::Fused {
   std::int64_t mask_bytes() const {
     return piece.batch * piece.query_length * piece.mask_stride * kBf16Bytes;
   }
-  std::int64_t piece_bytes() const { return fused_attention_workspace_bound(piece) + mask_bytes(); }
+  std::int64_t piece_bytes() const {
+    return round_up(fused_attention_workspace_bound(piece), kPartAlignBytes) +
+           round_up(mask_bytes(), kPartAlignBytes);
+  }
   void cut(const TroupeCudaAttention& s, std::int64_t bytes_max) {
     const auto fits = [&] { return piece_bytes() <= bytes_max; };
     for_divisors_down(s.batch, [&](std::int64_t batch) {
@@ -107,15 +118,16 @@ struct DeviceAttention::Fused {
         return fits();
       });
   }
-  // The parts of the scratch memory.
+  std::int64_t take(std::int64_t taken) {
+    return std::exchange(bytes, round_up(bytes + taken, kPartAlignBytes));
+  }
+  // The parts of the scratch memory that do not depend on the pieces.
   void lay_out(const TroupeCudaAttention& s, AttentionPass pass) {
-    const auto take = [this](std::int64_t taken) {
-      return std::exchange(bytes, round_up(bytes + taken, kPartAlignBytes));
-    };
-    const std::int64_t outputs = s.batch * s.query_length * query_width(s) * kBf16Bytes;
+    const std::int64_t length = piece.query_length;
+    const std::int64_t outputs = s.batch * length * query_width(s) * kBf16Bytes;
     const auto operands = [&](std::int64_t& first, std::int64_t& second, std::int64_t& third) {
       if (packed(s)) {
-        first = take(s.batch * s.query_length * s.query_stride * kBf16Bytes);
+        first = take(s.batch * length * s.query_stride * kBf16Bytes);
         second = first + query_width(s) * kBf16Bytes;
         third = second + key_width(s) * kBf16Bytes;
         return;
@@ -126,7 +138,7 @@ struct DeviceAttention::Fused {
                                        s.query_stride, query_width(s)));
       second = take(keys * kBf16Bytes), third = take(keys * kBf16Bytes);
     };
-    if (converts) {
+    if (converts || pads) {
       operands(q, k, v);
       out = take(outputs);
       if (pass == AttentionPass::kBackward) {
@@ -134,7 +146,9 @@ struct DeviceAttention::Fused {
         operands(dq, dk, dv);
       }
     }
-    if (pass == AttentionPass::kForward) sums = take(s.batch * s.query_heads * s.query_length * 4);
+    if (pass == AttentionPass::kForward || pads) sums = take(s.batch * s.query_heads * length * 4);
+  }
+  void lay_out_piece() {
     mask = take(mask_bytes());
     workspace_bytes = fused_attention_workspace_bound(piece);
     workspace = take(workspace_bytes);
@@ -188,7 +202,8 @@ void DeviceAttention::tell(Reason reason, const AttentionCall& call, const std::
 }
 
 std::optional<DeviceAttention::Fused> DeviceAttention::choose(const AttentionCall& call,
-                                                              AttentionPass pass) {
+                                                              AttentionPass pass,
+                                                              std::int64_t available_bytes) {
   const TroupeCudaAttention& s = call.shape;
   const bool partial = s.query_length != s.key_length;
   if (!options_.fused || call.arithmetic != Arithmetic::kBf16 ||
@@ -212,28 +227,36 @@ std::optional<DeviceAttention::Fused> DeviceAttention::choose(const AttentionCal
     return refuse(Reason::kShape, "there are segments, and fewer queries than keys");
   if (fused.converts && pass == AttentionPass::kBackward && !packed(s) && !dense(s))
     return refuse(Reason::kShape, "fp32 gradients have gaps between their rows");
+  const std::int64_t length =
+      s.batch == 1 && packed(s) ? planned_length(s.query_length) : s.query_length;
+  fused.pads = length != s.query_length;
   fused.piece = {.batch = s.batch,
-                 .query_length = s.query_length,
-                 .key_length = s.key_length,
+                 .query_length = length,
+                 .key_length = fused.pads ? length : s.key_length,
                  .query_heads = s.query_heads,
                  .key_heads = s.key_heads,
                  .head_dim = s.head_dim,
                  .query_stride = s.query_stride,
                  .key_stride = s.key_stride,
-                 .key_batch_stride = s.key_batch_stride,
+                 .key_batch_stride = fused.pads ? length * s.key_stride : s.key_batch_stride,
                  .out_stride = query_width(s),
                  .window = call.window,
-                 .mask_stride = masked ? round_up(s.key_length, kVector) : 0,
+                 .mask_stride = 0,
                  .scale = s.scale,
                  .backward = pass == AttentionPass::kBackward,
                  .ordered = pass == AttentionPass::kBackward && options_.ordered};
-  fused.cut(s, options_.piece_bytes);
-  if (fused.piece_bytes() > options_.workspace_max_bytes)
-    return refuse(
-        Reason::kWorkspace,
-        fmt::format("a group of heads would need {} bytes of workspace{}", fused.piece_bytes(),
-                    options_.ordered ? "; gradients in any order need less" : ""));
+  if (masked) fused.piece.mask_stride = round_up(fused.piece.key_length, kVector);
   fused.lay_out(s, pass);
+  const std::int64_t room = available_bytes - fused.bytes;
+  fused.cut(s, std::min(options_.piece_bytes, room));
+  const std::int64_t piece_bytes = fused.piece_bytes();
+  if (piece_bytes > options_.workspace_max_bytes || piece_bytes > room)
+    return refuse(Reason::kWorkspace,
+                  fmt::format("a group of heads would need {} bytes of workspace, and {} may be "
+                              "had{}",
+                              piece_bytes, std::min(room, options_.workspace_max_bytes),
+                              options_.ordered ? "; gradients in any order need less" : ""));
+  fused.lay_out_piece();
   return fused;
 }
 
@@ -242,8 +265,9 @@ std::int64_t DeviceAttention::own_scratch_bytes(const AttentionCall& call,
   return pass == AttentionPass::kBackward ? table().attention_scratch_bytes(&call.shape) : 0;
 }
 
-std::int64_t DeviceAttention::scratch_bytes(const AttentionCall& call, AttentionPass pass) {
-  const std::optional<Fused> fused = choose(call, pass);
+std::int64_t DeviceAttention::scratch_bytes(const AttentionCall& call, AttentionPass pass,
+                                            std::int64_t available) {
+  const std::optional<Fused> fused = choose(call, pass, available);
   return std::max(own_scratch_bytes(call, pass), fused ? fused->bytes : 0);
 }
 
@@ -295,24 +319,28 @@ int DeviceAttention::plan_for(TroupeCudaContext* context, TroupeCudaStream* stre
 
 int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* stream,
                                const AttentionCall& call, AttentionPass pass,
-                               const Tensors& tensors, std::byte* scratch, bool* done) {
+                               const Tensors& tensors, std::span<std::byte> memory, bool* done) {
   *done = false;
-  const std::optional<Fused> chosen = choose(call, pass);
+  const std::optional<Fused> chosen = choose(call, pass, static_cast<std::int64_t>(memory.size()));
   if (!chosen) return TROUPE_CUDA_OK;
   const Fused& f = *chosen;
+  std::byte* const scratch = memory.data();
   const TroupeCudaAttention& s = call.shape;
   const bool backward = pass == AttentionPass::kBackward;
+  const std::int64_t element = f.converts ? 4 : kBf16Bytes;
+  const bool staged = f.converts || f.pads;
   Tensors t = tensors;
   const auto refuse_addresses = [&](const char* why) {
     tell(Reason::kAddresses, call, why);
     return TROUPE_CUDA_OK;
   };
-  if (f.converts && packed(s) &&
-      !(t.k == shifted(t.q, query_width(s), 4) && t.v == shifted(t.k, key_width(s), 4) &&
-        (!backward ||
-         (t.dk == shifted(t.dq, query_width(s), 4) && t.dv == shifted(t.dk, key_width(s), 4)))))
+  if ((f.converts || f.pads) && packed(s) &&
+      !(t.k == shifted(t.q, query_width(s), element) &&
+        t.v == shifted(t.k, key_width(s), element) &&
+        (!backward || (t.dk == shifted(t.dq, query_width(s), element) &&
+                       t.dv == shifted(t.dk, key_width(s), element)))))
     return refuse_addresses("queries, keys and values do not stand in this order");
-  if (!f.converts)
+  if (!staged)
     for (const void* at :
          {t.q, t.k, t.v, static_cast<const void*>(t.out), t.dout, static_cast<const void*>(t.dq),
           static_cast<const void*>(t.dk), static_cast<const void*>(t.dv)})
@@ -328,9 +356,27 @@ int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* str
   const std::int64_t keys =
       extent(s.batch, s.key_batch_stride, s.key_length, s.key_stride, key_width(s));
   const std::int64_t matrix = s.batch * s.query_length * s.query_stride;
+  // Into the scratch memory, or out of it again.
   const auto convert = [&](const void* from, void* to, std::int64_t count, bool widen) {
+    if (!f.converts) return table().copy(stream, from, to, count * kBf16Bytes);
     return table().convert(stream, from, widen ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32, to,
                            widen ? TROUPE_CUDA_F32 : TROUPE_CUDA_BF16, count);
+  };
+  // Zeros behind the row of a part of the scratch memory that holds `width` elements to a token.
+  const auto pad = [&](std::int64_t part, std::int64_t width) {
+    return table().fill(stream, scratch + part + s.query_length * width * kBf16Bytes, 0,
+                        (f.piece.query_length - s.query_length) * width * kBf16Bytes);
+  };
+  const auto pad_inputs = [&] {
+    if (const int code = pad(f.q, s.query_stride)) return code;
+    if (!backward) return static_cast<int>(TROUPE_CUDA_OK);
+    if (const int code = pad(f.out, query_width(s))) return code;
+    if (const int code = pad(f.dout, query_width(s))) return code;
+    if (const int code =
+            table().fill(stream, scratch + f.sums, 0, s.query_heads * f.piece.query_length * 4))
+      return code;
+    return table().copy_rows(stream, t.log_sum_exp, s.query_length * 4, scratch + f.sums,
+                             f.piece.query_length * 4, s.query_heads, s.query_length * 4);
   };
   // The three operands, or their gradients: as one matrix or each by itself.
   const auto convert_three = [&](const void* const(&from)[3], void* const(&to)[3], bool widen) {
@@ -340,7 +386,9 @@ int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* str
       if (const int code = convert(from[i], to[i], counts[i], widen)) return code;
     return static_cast<int>(TROUPE_CUDA_OK);
   };
-  if (f.converts) {
+  if (f.pads)
+    if (const int code = pad_inputs()) return code;
+  if (staged) {
     if (const int code =
             convert_three({t.q, t.k, t.v}, {scratch + f.q, scratch + f.k, scratch + f.v}, false))
       return code;
@@ -353,9 +401,10 @@ int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* str
     }
     t.out = scratch + f.out;
   }
-  if (!t.log_sum_exp) t.log_sum_exp = reinterpret_cast<float*>(scratch + f.sums);
+  if (!t.log_sum_exp || f.pads) t.log_sum_exp = reinterpret_cast<float*>(scratch + f.sums);
 
   void* workspace = scratch + f.workspace;
+  const std::int64_t length = f.piece.query_length;
   for (std::int64_t b = 0; b < f.batch_pieces; ++b) {
     const std::int64_t row = b * f.piece.batch;
     void* mask = nullptr;
@@ -364,15 +413,15 @@ int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* str
       rows.batch = f.piece.batch;
       rows.first_key = s.first_key + row * s.query_length;
       mask = scratch + f.mask;
-      if (const int code = table().attention_mask(stream, &rows, mask, f.piece.mask_stride))
+      if (const int code = table().attention_mask(stream, &rows, mask, length, f.piece.mask_stride))
         return code;
     }
     for (std::int64_t h = 0; h < f.head_pieces; ++h) {
       const std::int64_t query_head = h * f.piece.query_heads, key_head = h * f.piece.key_heads;
-      const std::int64_t query_at = row * s.query_length * s.query_stride + query_head * s.head_dim;
+      const std::int64_t query_at = row * length * s.query_stride + query_head * s.head_dim;
       const std::int64_t key_at = row * s.key_batch_stride + key_head * s.head_dim;
-      const std::int64_t out_at = row * s.query_length * query_width(s) + query_head * s.head_dim;
-      float* sums = t.log_sum_exp + (row * s.query_heads + query_head) * s.query_length;
+      const std::int64_t out_at = row * length * query_width(s) + query_head * s.head_dim;
+      float* sums = t.log_sum_exp + (row * s.query_heads + query_head) * length;
       const auto at = [](auto* base, std::int64_t i) { return shifted(base, i, kBf16Bytes); };
       const int code =
           backward ? table().attention_plan_backward(
@@ -387,14 +436,20 @@ int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* str
   }
   *done = true;
   ++passes_.fused;
-  if (!f.converts) return TROUPE_CUDA_OK;
-  if (!backward) return convert(t.out, tensors.out, outputs, true);
+  if (!staged) return TROUPE_CUDA_OK;
+  if (!backward) {
+    if (f.pads && tensors.log_sum_exp)
+      if (const int code = table().copy_rows(stream, t.log_sum_exp, length * 4, tensors.log_sum_exp,
+                                             s.query_length * 4, s.query_heads, s.query_length * 4))
+        return code;
+    return convert(t.out, tensors.out, outputs, true);
+  }
   return convert_three({t.dq, t.dk, t.dv}, {tensors.dq, tensors.dk, tensors.dv}, true);
 }
 
 int DeviceAttention::forward(TroupeCudaContext* context, TroupeCudaStream* stream,
                              const AttentionCall& call, const void* q, const void* k, const void* v,
-                             void* out, float* log_sum_exp, std::byte* scratch) {
+                             void* out, float* log_sum_exp, std::span<std::byte> scratch) {
   bool done = false;
   const Tensors tensors{.q = q, .k = k, .v = v, .out = out, .log_sum_exp = log_sum_exp};
   if (const int code =
@@ -408,7 +463,8 @@ int DeviceAttention::forward(TroupeCudaContext* context, TroupeCudaStream* strea
 int DeviceAttention::backward(TroupeCudaContext* context, TroupeCudaStream* stream,
                               const AttentionCall& call, const void* q, const void* k,
                               const void* v, const void* out, const float* log_sum_exp,
-                              const void* dout, void* dq, void* dk, void* dv, std::byte* scratch) {
+                              const void* dout, void* dq, void* dk, void* dv,
+                              std::span<std::byte> scratch) {
   bool done = false;
   const Tensors tensors{.q = q,
                         .k = k,
@@ -425,7 +481,7 @@ int DeviceAttention::backward(TroupeCudaContext* context, TroupeCudaStream* stre
   if (done) return TROUPE_CUDA_OK;
   ++passes_.own;
   return table().attention_backward(stream, &call.shape, q, k, v, out, log_sum_exp, dout, dq, dk,
-                                    dv, scratch);
+                                    dv, scratch.data());
 }
 
 }  // namespace troupe::train

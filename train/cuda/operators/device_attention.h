@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 
 #include "train/cuda/device/cuda_library.h"
@@ -52,7 +54,9 @@ enum class AttentionPass { kForward, kBackward };
 std::int64_t fused_attention_workspace_bound(const TroupeCudaFusedAttention& shape);
 
 // Activations of fp32 whose arithmetic is kBf16 are rounded into scratch memory, computed by the
-// vendor's library, and widened again. Used by one thread; of one stream's work.
+// vendor's library, and widened again. A single row, which may have any length, is computed with
+// zeros behind it up to one of few lengths, in scratch memory too: every length would else be a
+// plan. What stands behind a row changes nothing of it. Used by one thread; of one stream's work.
 class DeviceAttention {
  public:
   DeviceAttention(std::shared_ptr<const CudaLibrary> library, AttentionOptions options);
@@ -61,18 +65,21 @@ class DeviceAttention {
   DeviceAttention(const DeviceAttention&) = delete;
   DeviceAttention& operator=(const DeviceAttention&) = delete;
 
-  // Scratch that the pass takes at most, whoever computes it. Touches no device.
-  std::int64_t scratch_bytes(const AttentionCall& call, AttentionPass pass);
+  // Scratch that the pass takes, whoever computes it, where `available` bytes are there: what it
+  // likes best, smaller pieces where that is more, or what the own kernel takes, be it more.
+  // Touches no device.
+  std::int64_t scratch_bytes(const AttentionCall& call, AttentionPass pass,
+                             std::int64_t available = std::numeric_limits<std::int64_t>::max());
 
   // Enqueue. Tensors as Operators::attention_forward and _backward have them, of call.shape.type.
-  // `scratch`: scratch_bytes(), aligned to 256 bytes. A code of the table.
+  // `scratch`: scratch_bytes() of what is available, aligned to 256 bytes. A code of the table.
   int forward(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,
               const void* q, const void* k, const void* v, void* out, float* log_sum_exp,
-              std::byte* scratch);
+              std::span<std::byte> scratch);
   int backward(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,
                const void* q, const void* k, const void* v, const void* out,
                const float* log_sum_exp, const void* dout, void* dq, void* dk, void* dv,
-               std::byte* scratch);
+               std::span<std::byte> scratch);
 
   // Passes by the vendor's library and by the own kernel, so far.
   struct Passes {
@@ -98,7 +105,8 @@ class DeviceAttention {
   bool available();
   void tell(Reason reason, const AttentionCall& call, const std::string& why);
   // Null where the own kernel is to serve.
-  std::optional<Fused> choose(const AttentionCall& call, AttentionPass pass);
+  std::optional<Fused> choose(const AttentionCall& call, AttentionPass pass,
+                              std::int64_t available);
   std::int64_t own_scratch_bytes(const AttentionCall& call, AttentionPass pass) const;
   // *plan is null where the own kernel is to serve.
   int plan_for(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,
@@ -106,7 +114,8 @@ class DeviceAttention {
   int drop_oldest(TroupeCudaStream* stream);
   // *done is false where the own kernel is to serve; nothing was enqueued then.
   int run_fused(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,
-                AttentionPass pass, const Tensors& tensors, std::byte* scratch, bool* done);
+                AttentionPass pass, const Tensors& tensors, std::span<std::byte> scratch,
+                bool* done);
 
   std::shared_ptr<const CudaLibrary> library_;
   AttentionOptions options_;

@@ -206,18 +206,22 @@ int plan_backward(TroupeCudaStream* stream, TroupeCudaAttentionPlan* plan, const
 }
 
 int mask(TroupeCudaStream* stream, const TroupeCudaAttention* given, void* to,
-         std::int64_t stride) {
-  const std::int64_t rows = given->batch * given->query_length;
+         std::int64_t mask_rows, std::int64_t stride) {
+  const std::int64_t queries = given->query_length, rows = given->batch * mask_rows;
   const std::int32_t* first_key = given->first_key;
   return Launch(stream, "attention_mask")
-      .requires_that(stride % 8 == 0 && stride >= given->key_length, "rows that hold no keys")
-      .needs(first_key, rows, TROUPE_CUDA_I32, "first_key")
+      .requires_that(stride % 8 == 0 && stride >= given->key_length && mask_rows >= queries,
+                     "a mask that does not hold the queries and keys")
+      .needs(first_key, given->batch * queries, TROUPE_CUDA_I32, "first_key")
       .needs(to, rows * stride, TROUPE_CUDA_BF16, "mask")
       .run([=](Operators&) {
         auto* elements = static_cast<std::uint16_t*>(to);
         for (std::int64_t row = 0; row < rows; ++row)
-          for (std::int64_t key = 0; key < stride; ++key)
-            elements[row * stride + key] = key < first_key[row] ? kMasked : std::uint16_t{0};
+          for (std::int64_t key = 0; key < stride; ++key) {
+            const std::int64_t query = std::min(row % mask_rows, queries - 1);
+            const bool seen = key >= first_key[row / mask_rows * queries + query];
+            elements[row * stride + key] = seen ? std::uint16_t{0} : kMasked;
+          }
       });
 }
 

@@ -9,10 +9,12 @@ namespace troupe::train::tests {
 namespace {
 
 TEST_CASE("a mask leaves a query the keys from its first one on") {
-  const std::vector<std::int32_t> first_key = {0, 0, 2, 11};
-  const std::int64_t stride = 16, rows = 4;
+  // Two rows of a batch, two queries each, the mask with a third one.
+  const std::vector<std::int32_t> given = {0, 1, 2, 11};
+  const std::vector<std::int32_t> first_key = {0, 1, 1, 2, 11, 11};
+  const std::int64_t stride = 16, rows = 6;
   std::vector<cuda::Bf16> mask(rows * stride, cuda::Bf16{0x7fc0});
-  const cuda::AttentionMask body{first_key.data(), mask.data(), stride};
+  const cuda::AttentionMask body{given.data(), mask.data(), 2, 3, stride};
   for (std::int64_t i = 0; i < rows * stride / cuda::kMaskPack; ++i) body(i);
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t key = 0; key < stride; ++key) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/base/random.h"
@@ -172,10 +173,12 @@ struct AttentionFixture : DeviceFixture {
     std::byte* behind = take(256);
     std::memset(behind, 0x55, 256);
     forward_code = attention->forward(device->context(), stream->get(), call, q, q + keys,
-                                      q + values, out, reinterpret_cast<float*>(sums), scratch);
-    backward_code = attention->backward(device->context(), stream->get(), call, q, q + keys,
-                                        q + values, out, reinterpret_cast<float*>(sums), dout, dq,
-                                        dq + keys, dq + values, scratch);
+                                      q + values, out, reinterpret_cast<float*>(sums),
+                                      {scratch, static_cast<std::size_t>(scratch_bytes)});
+    backward_code =
+        attention->backward(device->context(), stream->get(), call, q, q + keys, q + values, out,
+                            reinterpret_cast<float*>(sums), dout, dq, dq + keys, dq + values,
+                            {scratch, static_cast<std::size_t>(scratch_bytes)});
     REQUIRE(stream->wait("attention").ok());
     CHECK(std::all_of(behind, behind + 256, [](std::byte b) { return b == std::byte{0x55}; }));
     return {get(out, p.dout.size(), type), get(sums, statistics, TROUPE_CUDA_F32),
@@ -366,7 +369,9 @@ TEST_CASE("an address between vectors is the own kernel's") {
   std::byte* qkv = f.take(1 << 16);
   std::memset(qkv, 0, 1 << 16);
   std::byte* out = f.take(1 << 16);
-  std::byte* scratch = f.take(f.attention->scratch_bytes(call, AttentionPass::kForward));
+  const std::int64_t scratch_bytes = f.attention->scratch_bytes(call, AttentionPass::kForward);
+  const std::span<std::byte> scratch(f.take(scratch_bytes),
+                                     static_cast<std::size_t>(scratch_bytes));
   const auto forward = [&](std::byte* q) {
     return f.attention->forward(f.device->context(), f.stream->get(), call, q, q + 128, q + 192,
                                 out, nullptr, scratch);
@@ -432,6 +437,63 @@ TEST_CASE("the next tokens of a text are the own kernel's, its beginning cuDNN's
   CHECK(f.attention->scratch_bytes(call, AttentionPass::kForward) > kSlackBytes);
 }
 
+TEST_CASE("a single row of any length has one of few plans, and bits of its own tokens alone") {
+  AttentionFixture f;
+  f.make();
+  AttentionShape one = kSmall;
+  one.batch = 1;
+  for (const std::int64_t length : {64, 1, 21, 63, 50}) {
+    CAPTURE(length);
+    one.query_length = length;
+    for (const int type : {TROUPE_CUDA_BF16, TROUPE_CUDA_F32}) {
+      const Packed whole(one);
+      f.check(whole, f.run(whole, type));
+    }
+  }
+  CHECK(fake_cuda_calls("attention_plan_create") == 2);
+  for (const std::int64_t length : {100, 128, 70}) {
+    CAPTURE(length);
+    one.query_length = length;
+    for (const int type : {TROUPE_CUDA_BF16, TROUPE_CUDA_F32}) {
+      const Packed segments(one, 9);
+      f.check(segments, f.run(segments, type));
+    }
+  }
+  CHECK(fake_cuda_calls("attention_plan_create") == 4);
+  CHECK(f.attention->passes().own == 0);
+}
+
+TEST_CASE("less scratch memory than is liked best means more pieces, far less the own kernel") {
+  AttentionFixture f;
+  f.make();
+  const AttentionCall call{.shape = {.batch = 4,
+                                     .query_length = 256,
+                                     .key_length = 256,
+                                     .query_heads = 4,
+                                     .key_heads = 2,
+                                     .head_dim = 16,
+                                     .query_stride = 128,
+                                     .key_stride = 128,
+                                     .key_batch_stride = 256 * 128,
+                                     .scale = 1.0f,
+                                     .type = TROUPE_CUDA_BF16},
+                           .arithmetic = Arithmetic::kBf16};
+  const auto bytes = [&](std::int64_t available) {
+    return f.attention->scratch_bytes(call, AttentionPass::kBackward, available);
+  };
+  const std::int64_t best = bytes(std::int64_t{1} << 40);
+  CHECK(bytes(best) == best);
+  const std::int64_t less = bytes(best - 1);
+  CHECK(less < best);
+  CHECK(less > kSlackBytes);
+  CHECK(bytes(less) == less);
+  CHECK(f.notices.empty());
+  // Four bytes of every head's token.
+  CHECK(bytes(kSlackBytes) == 4 * 4 * 256 * 4);
+  REQUIRE(f.notices.size() == 1);
+  CHECK(f.notices[0].find("of workspace, and 1048576 may be had") != std::string::npos);
+}
+
 TEST_CASE("the operators' meter reserves what attention takes") {
   AttentionFixture f;
   const Packed p(kSmall, 7);
@@ -464,10 +526,9 @@ TEST_CASE("the operators' meter reserves what attention takes") {
     CHECK(operators->attention_passes().fused == 2);
   }
   CHECK(notices.empty());
+  // Less than the own kernel takes.
   const auto too_little =
-      CudaOperators::create(*f.stream, algorithms,
-                            {scratch, static_cast<std::size_t>(meter->scratch_needed() - 256)})
-          .value();
+      CudaOperators::create(*f.stream, algorithms, {scratch, std::size_t{512}}).value();
   pass(*too_little, reinterpret_cast<float*>(tensors));
   CHECK(too_little->failure().code() == Code::kOutOfMemory);
 }
