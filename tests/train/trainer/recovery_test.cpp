@@ -179,8 +179,8 @@ TEST_CASE("on GPUs, too, whose memory outlives the process, and the bits are the
   CHECK(file(dir.file("points/model.safetensors")) == oracle.model);
   ranks.reset();
   int turn = 0;
-  for (std::int64_t point = killers[0].count / 8; point < killers[0].count;
-       point += killers[0].count / 4, ++turn) {
+  for (std::int64_t point = killers[0].count / 6; point < killers[0].count;
+       point += killers[0].count / 3, ++turn) {
     CAPTURE(point);
     std::vector<std::int64_t> at(2, -1);
     if (turn % 3 != 1) at[0] = point;
