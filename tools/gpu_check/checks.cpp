@@ -22,6 +22,7 @@ std::vector<Check> all_checks() {
   add_fused_attention_rate_checks(checks);
   add_attention_rate_checks(checks);
   add_model_checks(checks);
+  add_sharding_checks(checks);
   add_training_checks(checks);
   return checks;
 }

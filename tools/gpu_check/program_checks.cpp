@@ -63,7 +63,7 @@ std::string small_settings(int workers, const std::string& strategy, bool bf16) 
   // Micro-batches that are the same whatever the number of ranks.
   return fmt::format(
       "per_device_train_batch_size: 2\ngradient_accumulation_steps: {}\ncutoff_len: 128\n"
-      "bf16: {}\ntroupe.workers: {}\ntroupe.strategy: {}\nresources_per_worker: {{GPU: {}}}\n",
+      "bf16: {}\ntroupe.workers: {}\ntroupe.strategy: {}\ntroupe.gpus_per_worker: {}\n",
       4 / workers, bf16, workers, strategy, 1.0 / workers);
 }
 
@@ -138,17 +138,16 @@ std::string parts_of(const train::RunEvent& event) {
                      part(event.reform_ms), part(event.first_step_ms));
 }
 
-Check kill_check(bool spare) {
+Check kill_check() {
   return {
-      .name = spare ? "program/kill -9 with a spare" : "program/kill -9",
+      .name = "program/kill -9",
       .what = "a rank is killed: it goes on from the GPU's memory, and no step is lost",
       .seconds = 10,
-      .run = [spare](Bench& bench) -> Result<Figure> {
+      .run = [](Bench& bench) -> Result<Figure> {
         const Runs runs = TROUPE_TRY(Runs::create(bench));
         RunSpec spec{.model = config_text(kSmall), .settings = small_settings(2, "zero2", false)};
         const TrainProgram calm = TROUPE_TRY(runs.run("calm", spec));
         spec.settings += "troupe.chaos: kill@step=4,rank=1\n";
-        if (spare) spec.settings += "troupe.spares: 1\n";
         const TrainProgram killed = TROUPE_TRY(runs.run("killed", spec));
         const train::RunEvent* recovered = nullptr;
         const auto events = TROUPE_TRY(killed.events());
@@ -159,11 +158,9 @@ Check kill_check(bool spare) {
           return error(Code::kDataLoss, "{} steps were lost", recovered->lost_steps.value_or(-1));
         if (TROUPE_TRY(killed.weights_hash()) != TROUPE_TRY(calm.weights_hash()))
           return error(Code::kDataLoss, "the weights are not those of the undisturbed run");
-        Figure figure{.value = recovered->recovery_ms.value_or(1e30),
+        return Figure{.value = recovered->recovery_ms.value_or(1e30),
                       .unit = "ms",
                       .text = "0 steps lost, equal weights; " + parts_of(*recovered)};
-        if (spare && !bench.rehearsal()) figure.bar = Figure::Bar::kAtMost, figure.bar_value = 1000;
-        return figure;
       }};
 }
 
@@ -210,15 +207,13 @@ Check rate_check(const RateCase& rate) {
 void add_program_checks(std::vector<Check>& checks) {
   checks.push_back(loss_check(false));
   checks.push_back(loss_check(true));
-  checks.push_back(kill_check(false));
-  checks.push_back(kill_check(true));
+  checks.push_back(kill_check());
   checks.push_back(strategies_check(2));
   checks.push_back(strategies_check(4));
 }
 
 void add_program_rate_checks(std::vector<Check>& checks) {
-  const std::string mixed =
-      "bf16: true\nresources_per_worker: {GPU: 1}\ngradient_accumulation_steps: 1\n";
+  const std::string mixed = "bf16: true\ngradient_accumulation_steps: 1\n";
   checks.push_back(rate_check({"Qwen2.5-0.5B",
                                {.hidden = 896,
                                 .inner = 4864,
@@ -254,7 +249,7 @@ void add_program_rate_checks(std::vector<Check>& checks) {
                                 .positions = 4096,
                                 .tied = false,
                                 .qwen2 = true},
-                               "pure_bf16: true\nresources_per_worker: {GPU: 1}\n"
+                               "pure_bf16: true\n"
                                "gradient_accumulation_steps: 1\nper_device_train_batch_size: 8\n",
                                13'800,
                                70}));

@@ -40,6 +40,11 @@ void add_troupe_keys(KeyTable& t) {
   t.choice("troupe.device", "auto", "auto|cpu|cuda")
       .implemented("where trainers compute; auto: on GPUs where the nodes have one for each",
                    TROUPE_FIELD(troupe.device));
+  t.number("troupe.gpus_per_worker", 1)
+      .implemented("share of a GPU that a trainer takes; below 1 trainers share one",
+                   TROUPE_FIELD(troupe.gpus_per_worker))
+      .at_least(0.01)
+      .at_most(1);
   t.optional("troupe.chaos", ValueType::kText)
       .implemented("faults to inject: kill@step=40,rank=1;…", TROUPE_FIELD(troupe.chaos));
   t.optional("troupe.max_restarts", ValueType::kInteger)

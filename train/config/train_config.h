@@ -185,6 +185,7 @@ struct TroupeSection {
   std::optional<std::int64_t> workers;             // world size; see resolve_world_size
   std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
   std::string device = "auto";                     // auto, cpu, cuda
+  double gpus_per_worker = 1;                      // of a GPU; below 1 trainers share one
   std::vector<Fault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
   std::int64_t spares = 0;                   // per node that runs trainers

@@ -19,7 +19,7 @@ std::string readable(std::int64_t bytes) {
 // Of a GPU's memory, where it is known and matters.
 bool fits_device(const PlanRequest& request, const NodeMemory& memory) {
   return !request.on_gpu || memory.device_bytes == 0 ||
-         plan_device_memory(request).total() <= memory.device_bytes;
+         request.ranks_on_gpu * plan_device_memory(request).total() <= memory.device_bytes;
 }
 
 bool fits(const PlanRequest& request, const NodeMemory& memory) {

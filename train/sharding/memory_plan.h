@@ -37,8 +37,9 @@ struct PlanRequest {
   // Trainers on one machine: they share rings, the program's pages and the data set's.
   int ranks_on_node = 1;
   std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them
-  // Trainers compute on a GPU each: state, passes and communication are in its memory.
+  // Trainers compute on GPUs: state, passes and communication are in its memory.
   bool on_gpu = false;
+  int ranks_on_gpu = 1;  // that share one
   bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 

@@ -134,7 +134,7 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
   ActorOptions options{.name = fmt::format("{}/trainer-{}", spec_.run, trainer),
                        // A spare works only in the place of one that does not.
                        .num_cpus = spare ? 0 : spec_.cpus_per_trainer,
-                       .num_gpus = spec_.on_gpus && !spare ? 1.0 : 0.0,
+                       .num_gpus = spare ? 0 : spec_.gpus_per_trainer,
                        .max_restarts = -1,  // RunState keeps the budget of the whole run
                        .backoff_initial = std::chrono::milliseconds(0),
                        .backoff_max = kBackOffMax,
@@ -159,7 +159,7 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                                                .resume_path = spec_.resume_path,
                                                .started_unix_us = spec_.started_unix_us,
                                                .wait_timeout_ms = spec_.wait_timeout_ms,
-                                               .on_gpu = spec_.on_gpus});
+                                               .on_gpu = spec_.gpus_per_trainer > 0});
 }
 
 Status TrainController::start() {

@@ -45,7 +45,7 @@ struct RunSpec {
   bool overlaps = false;
   bool own_core = false;
   double cpus_per_trainer = 1;
-  bool on_gpus = false;  // each trainer has a GPU of its own
+  double gpus_per_trainer = 0;  // 0: trainers compute on CPUs
   std::int64_t started_unix_us = 0;
   std::int64_t wait_timeout_ms = 1'800'000;
   std::int32_t fruitless_failures_max = 3;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace troupe::train {
 namespace {
 
@@ -12,11 +14,14 @@ Status against_gpus(const TrainConfig& config, int trainers, const DeviceOffer& 
     return error(Code::kUnavailable, "{} a GPU",
                  offer.nodes == 1 ? "the node does not offer" : "no node offers");
   }
-  if (offer.gpus < trainers) {
+  const int sharing = trainers_per_gpu(config);
+  if (offer.gpus * sharing < trainers) {
+    const std::string need =
+        sharing == 1 ? "a GPU each" : fmt::format("a GPU for every {}", sharing);
     return error(Code::kResourceExhausted,
-                 "{} trainers need a GPU each, and the nodes offer {}: lower troupe.workers or add "
-                 "nodes",
-                 trainers, offer.gpus);
+                 "{} trainers need {}, and the nodes offer {}: lower troupe.workers, add nodes, or "
+                 "let trainers share GPUs (troupe.gpus_per_worker)",
+                 trainers, need, offer.gpus);
   }
   if (config.troupe.spares > 0) {
     return error(Code::kUnsupported,
@@ -27,6 +32,11 @@ Status against_gpus(const TrainConfig& config, int trainers, const DeviceOffer& 
 }
 
 }  // namespace
+
+int trainers_per_gpu(const TrainConfig& config) {
+  // Shares are exact to a ten-thousandth, as the scheduler counts them: a third three times fits.
+  return std::max(1, static_cast<int>(1.0 / config.troupe.gpus_per_worker + 1e-3));
+}
 
 Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                                      const DeviceOffer& offer) {

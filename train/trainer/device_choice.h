@@ -19,6 +19,9 @@ struct DeviceOffer {
   Status usable;
 };
 
+// Trainers that share a GPU by troupe.gpus_per_worker.
+int trainers_per_gpu(const TrainConfig& config);
+
 struct DeviceDecision {
   bool on_gpus = false;
   std::string notice;  // a line for the user; empty: nothing to say

@@ -73,7 +73,7 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.spares = static_cast<std::int32_t>(config.troupe.spares);
   spec.hang_timeout_ms =
       config.troupe.hang_timeout_ms.value_or(on_gpus ? kGpuHangTimeoutMs : kHangTimeoutMs);
-  spec.on_gpus = on_gpus;
+  spec.gpus_per_trainer = on_gpus ? config.troupe.gpus_per_worker : 0;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.nodes = cluster.nodes;
   return spec;

@@ -9,6 +9,7 @@
 #include "train/cpu/cpu_operators.h"
 #include "train/data/dataset_info.h"
 #include "train/data/records.h"
+#include "train/trainer/device_choice.h"
 #include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
@@ -76,6 +77,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.ranks_on_node = ranks;
   request.dataset_bytes = facts.dataset_bytes;
   request.on_gpu = facts.on_gpus;
+  request.ranks_on_gpu = std::min(ranks, trainers_per_gpu(config));
   request.saves_moments = !config.training.save_only_model;
   return request;
 }

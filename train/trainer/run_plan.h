@@ -24,7 +24,7 @@ struct PlanFacts {
   std::string length_from;  // where the length is from, for people
   bool ragged = false;      // samples may differ in length
   std::int64_t dataset_bytes = 0;
-  bool on_gpus = false;  // trainers have a GPU each
+  bool on_gpus = false;  // trainers compute there
 
   int ranks_on_machine() const { return (world_size + machines - 1) / machines; }
 };

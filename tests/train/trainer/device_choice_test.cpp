@@ -32,6 +32,16 @@ TEST_CASE("auto takes GPUs where there is one for each, else the CPU, and says w
         "notice: the run is on CPUs (troupe.device=auto): the node does not offer a GPU");
   CHECK(contains(decide("auto", 2, {.nodes = 3, .gpus = 0})->notice, "no node offers a GPU"));
   CHECK(contains(decide("auto", 4, {.gpus = 3})->notice, "4 trainers need a GPU each"));
+  TrainConfig shared;
+  shared.troupe.gpus_per_worker = 0.25;
+  CHECK(trainers_per_gpu(shared) == 4);
+  CHECK(decide_device(shared, 4, {.gpus = 1})->on_gpus);
+  CHECK(contains(decide_device(shared, 5, {.gpus = 1})->notice,
+                 "5 trainers need a GPU for every 4, and the nodes offer 1"));
+  shared.troupe.gpus_per_worker = 0.3333;
+  CHECK(trainers_per_gpu(shared) == 3);
+  shared.troupe.gpus_per_worker = 0.6;
+  CHECK(trainers_per_gpu(shared) == 1);
   const auto library = decide("auto", 2, {.gpus = 2, .usable = kNoLibrary}).value();
   CHECK_FALSE(library.on_gpus);
   CHECK(contains(library.notice, "no library"));
