@@ -5,18 +5,21 @@
 #include <memory>
 
 #include "train/cuda/device/cuda_library.h"
+#include "train/cuda/operators/cuda_operators.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
 
 namespace troupe::train {
 
 // Bytes of any operator of a forward and backward pass over the largest micro-batches that
-// `activations` hold: rows beside each other, and all tokens in one ragged row.
-// workspace_bytes: of products. Calls nothing of the library but its sizes; null: those that the
-// library of this program's version has.
+// `activations` hold: rows beside each other, and where `ragged` all tokens in one row.
+// workspace_bytes: of products. `options`: of the operators that will run. Asks the library for
+// sizes and whether cuDNN is there, nothing of a device; null: the sizes that the library of this
+// program's version has, with cuDNN.
 Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
                                           const ModelConfig& model,
                                           const ActivationOptions& activations,
-                                          std::int64_t workspace_bytes);
+                                          std::int64_t workspace_bytes,
+                                          const CudaOptions& options = {}, bool ragged = true);
 
 }  // namespace troupe::train

@@ -182,8 +182,11 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
                         heaviest_rank(layout, request.mesh));
   const std::int64_t state_size = size_of_type(request.compute.state);
   const ActivationOptions activations = activation_options(request);
-  const auto scratch =
-      device_scratch_bytes(nullptr, request.model, activations, kGemmWorkspaceBytes);
+  // As CudaCompute opens its operators.
+  const CudaOptions options{
+      .attention = {.ordered = request.reduction.order != ReductionOrder::kOff}};
+  const auto scratch = device_scratch_bytes(nullptr, request.model, activations,
+                                            kGemmWorkspaceBytes, options, request.ragged);
   TROUPE_CHECK(scratch.ok(), "{}", scratch.status().to_string());
   DevicePlan plan;
   plan.parameters = rank.elements(Region::kParameters) * state_size;

@@ -52,6 +52,10 @@ struct ComputeTask {
   const ModelConfig& model;
   ActivationOptions activations;  // the type that they are kept in is the device's to choose
   int threads = 1;                // of the host
+  // Sums in a fixed order, wherever a device would be faster without.
+  bool deterministic = true;
+  // Samples may differ in length: all of a micro-batch may lie in one row.
+  bool ragged = true;
 };
 
 // What forming a device's communicators needs to know.

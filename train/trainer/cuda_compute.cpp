@@ -42,14 +42,17 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
   const auto activation_bytes =
       static_cast<std::int64_t>(Activations::bytes_needed(task.model, activations));
-  const std::int64_t scratch_bytes = TROUPE_TRY(device_scratch_bytes(
-      device_->library(), task.model, activations, algorithms_->workspace_bytes()));
+  CudaOptions cuda_options{.tf32 = choice.tf32, .attention = {.ordered = task.deterministic}};
+  const std::int64_t scratch_bytes =
+      TROUPE_TRY(device_scratch_bytes(device_->library(), task.model, activations,
+                                      algorithms_->workspace_bytes(), cuda_options, task.ragged));
+  cuda_options.attention.notice = [this](const std::string& text) { log_.warning("{}", text); };
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
   plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes);
   memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
-  operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, memory_->part(kScratch),
-                                                {.tf32 = choice.tf32}));
+  operators_ = TROUPE_TRY(
+      CudaOperators::create(*stream_, *algorithms_, memory_->part(kScratch), cuda_options));
   access_.emplace(*operators_);
   activations_ = std::make_unique<Activations>(task.model, activations, *operators_,
                                                memory_->part(kActivations));

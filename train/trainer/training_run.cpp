@@ -28,8 +28,12 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
       activation_options(bundle.config, bundle.dataset, bundle.eval ? &*bundle.eval : nullptr);
   auto opened = ComputeDevice::open(
       options.compute,
-      {.model = bundle.model, .activations = activations, .threads = options.threads}, environment,
-      log);
+      {.model = bundle.model,
+       .activations = activations,
+       .threads = options.threads,
+       .deterministic = bundle.config.sharding.deterministic != Deterministic::kOff,
+       .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval))},
+      environment, log);
   if (opened.status().code() != Code::kOutOfMemory) return opened;
   return opened.status().prefixed(
       fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "

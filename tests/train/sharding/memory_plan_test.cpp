@@ -274,5 +274,22 @@ TEST_CASE("untied models gather the embedding once") {
   CHECK(plan_traffic(untied).total() < traffic_formula(untied).bytes);
 }
 
+TEST_CASE("a GPU's plan counts the workspace of cuDNN's attention") {
+  PlanRequest run = request(Strategy::kDdp, 1);
+  run.on_gpu = true;
+  run.activations = {.rows_max = 4, .length_max = 2048};
+  const std::int64_t fp32 = plan_device_memory(run).workspaces;
+  run.compute.compute = run.activations.compute = DType::kBF16;
+  const std::int64_t ordered = plan_device_memory(run).workspaces;
+  // Products of every pair of a row's tokens and every head in bf16.
+  CHECK(ordered - fp32 > 4 * 4 * 2048 * 2048 * 2);
+  run.reduction.order = ReductionOrder::kOff;
+  const std::int64_t any_order = plan_device_memory(run).workspaces;
+  CHECK(any_order < ordered / 2);
+  // All tokens in one row: a longer one.
+  run.ragged = true;
+  CHECK(plan_device_memory(run).workspaces > any_order);
+}
+
 }  // namespace
 }  // namespace troupe::train

@@ -61,9 +61,11 @@ Result<std::unique_ptr<DeviceCommunicator>> make_over_host(
 }  // namespace
 
 TransportChoice choose_transport(std::span<const RankDevice> ranks) {
+  if (ranks.size() == 1)
+    return {DeviceTransport::kOverHost, "one rank has nobody to talk to, and needs no NCCL"};
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int version = ranks[r].nccl_version;
-    if (version >= kNcclVersionMin || ranks.size() == 1) continue;
+    if (version >= kNcclVersionMin) continue;
     return {DeviceTransport::kOverHost,
             version == 0
                 ? fmt::format("rank {} has no NCCL", r)

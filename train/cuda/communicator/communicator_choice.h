@@ -32,9 +32,10 @@ struct TransportChoice {
 };
 
 // By rank. Pure; the same answer on all ranks.
+//   one rank                                 over the host: it has nobody to talk to
 //   some rank has no NCCL, or one too old    over the host
 //   two ranks of a host have the same GPU    NCCL with separate hosts, which refuses duplicates
-//   else else                                     NCCL
+//   else                                     NCCL
 TransportChoice choose_transport(std::span<const RankDevice> ranks);
 
 struct DeviceCommunicatorOptions {

@@ -26,8 +26,9 @@ TEST_CASE("the way follows from versions, hosts and devices") {
   const auto old = choose({{"a", "01", 21703}, {"a", "02", kVersion}});
   CHECK(old.transport == DeviceTransport::kOverHost);
   CHECK(old.reason == "rank 0 has NCCL 2.17.3, and 2.18.0 or later is needed");
-  // One rank alone needs none.
-  CHECK(choose({{"a", "01", 0}}).transport == DeviceTransport::kNccl);
+  const auto alone = choose({{"a", "01", kVersion}});
+  CHECK(alone.transport == DeviceTransport::kOverHost);
+  CHECK(alone.reason == "one rank has nobody to talk to, and needs no NCCL");
 }
 
 struct Told {
