@@ -1,6 +1,7 @@
 #include "train/sharding/device_scratch.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "train/cuda/kernels/scratch_sizes.h"
@@ -60,9 +61,10 @@ std::shared_ptr<const CudaLibrary> sizes_alone() {
 Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
                                           const ModelConfig& config,
                                           const ActivationOptions& options,
-                                          std::int64_t workspace_bytes) {
+                                          std::int64_t workspace_bytes,
+                                          const CudaOptions& cuda_options, bool ragged) {
   if (!library) library = sizes_alone();
-  const auto meter = CudaOperators::meter(std::move(library), workspace_bytes);
+  const auto meter = CudaOperators::meter(std::move(library), workspace_bytes, cuda_options);
   const auto model = make_model(config, *meter);
   Activations activations(config, options, *meter,
                           {nowhere<std::byte>(), Activations::bytes_needed(config, options)});
@@ -75,11 +77,12 @@ Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> lib
     positions[i] = static_cast<std::int32_t>(at % options.length_max);
     segments[i] = static_cast<std::int32_t>(at / options.length_max);
   }
-  const MicroBatch batches[] = {
+  const MicroBatch all[] = {
       {options.rows_max, options.length_max, zeros, zeros, {}, {}},
       {options.rows_max, options.length_max, zeros, zeros, positions, segments},
       {1, tokens, zeros, zeros, positions, segments},
   };
+  const std::span<const MicroBatch> batches = std::span(all).first(ragged ? 3 : 2);
   const CrossEntropyLoss loss;
   for (const MicroBatch& batch : batches) {
     TROUPE_RETURN_IF_ERROR(
