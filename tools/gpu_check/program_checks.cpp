@@ -41,8 +41,11 @@ class Runs {
     return Runs(bench, TROUPE_TRY(troupe_of(bench)), TROUPE_TRY(WorkFolder::create()));
   }
   Result<TrainProgram> start(const std::string& name, const RunSpec& spec) const {
-    return TrainProgram::start(program_, bench_->options().library_path, folder_.path(), name,
-                               spec);
+    std::map<std::string, std::string> environment = {
+        {"TROUPE_CUDA_LIBRARY", bench_->options().library_path}};
+    // The tests' NCCL connects threads, and ranks are processes here.
+    if (bench_->rehearsal()) environment["TROUPE_FAKE_CUDA_NCCL"] = "0";
+    return TrainProgram::start(program_, std::move(environment), folder_.path(), name, spec);
   }
   // To its end.
   Result<TrainProgram> run(const std::string& name, const RunSpec& spec) const {

@@ -86,7 +86,8 @@ WorkFolder::~WorkFolder() {
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
-Result<TrainProgram> TrainProgram::start(const std::string& program, const std::string& library,
+Result<TrainProgram> TrainProgram::start(const std::string& program,
+                                         std::map<std::string, std::string> environment,
                                          const std::string& folder, const std::string& name,
                                          const RunSpec& spec) {
   PosixFileSystem files;
@@ -103,10 +104,11 @@ Result<TrainProgram> TrainProgram::start(const std::string& program, const std::
       ::open((here + "/log").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!log.valid()) return error(Code::kPermissionDenied, "{}/log: {}", here, std::strerror(errno));
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  environment["HOME"] = here + "/home";
   auto child = TROUPE_TRY(
       process::spawn({.path = program,
                       .argv = {program, "train", here + "/run.yaml"},
-                      .environment = {{"HOME", here + "/home"}, {"TROUPE_CUDA_LIBRARY", library}},
+                      .environment = std::move(environment),
                       .descriptors = {{nothing.get(), 0}, {log.get(), 1}, {log.get(), 2}}}));
   return TrainProgram(here, std::move(child));
 }

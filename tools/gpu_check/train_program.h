@@ -2,6 +2,7 @@
 // Runs of `troupe train` in folders of their own, as a user starts them.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,9 +43,10 @@ struct RunSpec {
 // One run. Whatever it started ends with the object.
 class TrainProgram {
  public:
-  // `program`: the path of `troupe`. `library`: libtroupe_cuda.so for its processes. `folder` must
-  // outlive the object; `name` is the run's folder in it.
-  static Result<TrainProgram> start(const std::string& program, const std::string& library,
+  // `program`: the path of `troupe`. `environment`: what its processes get beside this one's.
+  // `folder` must outlive the object; `name` is the run's folder in it.
+  static Result<TrainProgram> start(const std::string& program,
+                                    std::map<std::string, std::string> environment,
                                     const std::string& folder, const std::string& name,
                                     const RunSpec& spec);
   TrainProgram(TrainProgram&& other) noexcept

@@ -52,8 +52,11 @@ TEST_CASE("every check runs once over the tests' GPU and passes") {
   CHECK(listed.out.find("memory/outlives its process") < listed.out.find("copy/device"));
   CHECK(listed.out.find("copy/device") < listed.out.find("training/steps"));
 
-  const CommandResult result =
-      check.run({"--json", "--seconds", "600"}, true, {{"TROUPE_FAKE_CUDA_CUDNN", "91900"}});
+  // `troupe` finds a GPU, too.
+  const CommandResult result = check.run({"--json", "--seconds", "600"}, true,
+                                         {{"TROUPE_FAKE_CUDA_CUDNN", "91900"},
+                                          {"TROUPE_FAKE_GPUS", "1"},
+                                          {"LD_LIBRARY_PATH", GpuCheck::bin("../fake_gpus")}});
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   const Result<json::Value> parsed = json::parse(result.out, "results");

@@ -54,8 +54,8 @@ TEST_CASE("cuda is GPUs, or one sentence with the way out") {
   CHECK(few.code() == Code::kResourceExhausted);
   CHECK(contains(few.message(),
                  "troupe.device=cuda: 4 trainers need a GPU each, and the nodes "
-                 "offer 3: lower troupe.workers or add nodes; or use "
-                 "troupe.device=cpu"));
+                 "offer 3: lower troupe.workers, add nodes, or let trainers share GPUs "
+                 "(troupe.gpus_per_worker); or use troupe.device=cpu"));
   const Status none = decide("cuda", 1, {.gpus = 0}).status();
   CHECK(none.code() == Code::kUnavailable);
   CHECK(contains(none.message(), "troupe.device=cpu"));
