@@ -39,7 +39,7 @@ struct PlanRequest {
   std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them
   // Trainers compute on GPUs: state, passes and communication are in its memory.
   bool on_gpu = false;
-  int ranks_on_gpu = 1;  // that share one
+  int ranks_on_gpu = 1;       // that share one
   bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 

@@ -16,7 +16,6 @@
 #include "train/tensor/convert.h"
 
 namespace troupe::tests::fake {
-namespace {
 
 enum class Kind { kSend, kReceive, kAllReduce, kReduceScatter, kAllGather, kBroadcast };
 
@@ -83,7 +82,6 @@ struct Member {
   int outstanding = 0;  // batches on streams
 };
 
-}  // namespace
 }  // namespace troupe::tests::fake
 
 struct TroupeCudaGroup {
