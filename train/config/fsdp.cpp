@@ -63,9 +63,9 @@ ForeignKeys build_fsdp_keys() {
 }
 
 // The reader of one source's settings, whose names have lost their fsdp_.
-class Reader {
+class FsdpReader {
  public:
-  Reader(const json::Object& settings, const FsdpSource& source)
+  FsdpReader(const json::Object& settings, const FsdpSource& source)
       : settings_(settings), source_(source) {}
 
   Result<FsdpSettings> read() {
@@ -299,7 +299,7 @@ Result<FsdpSettings> read_fsdp(const json::Object& settings, const FsdpSource& s
     return source.shown(found == written.end() ? name : found->second);
   };
   TROUPE_RETURN_IF_ERROR(fsdp_keys().check(plain, named.shown));
-  auto out = TROUPE_TRY(Reader(plain, named).read());
+  auto out = TROUPE_TRY(FsdpReader(plain, named).read());
   for (auto& fact : fsdp_keys().describe(plain, named.shown, source.origin)) {
     facts.push_back(std::move(fact));
   }
