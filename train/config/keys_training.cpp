@@ -168,6 +168,12 @@ void add_precision_keys(KeyTable& t) {
   add_bf16_key(t, "pure_bf16",
                "bf16 for parameters and optimizer state too, without fp32 master weights",
                TROUPE_FIELD(model.state));
+  t.optional("troupe.stochastic_rounding", ValueType::kBool)
+      .implemented(
+          "with pure_bf16: an update's results are rounded up or down at random, by seed, "
+          "step and element, so that small updates arrive on average; false: to nearest, "
+          "as PyTorch (default: true)",
+          TROUPE_FIELD(model.stochastic_rounding));
   t.boolean("fp16", false).refused("compute in fp16", no_fp16, "use bf16: true");
   t.optional("tf32", ValueType::kBool)
       .implemented(

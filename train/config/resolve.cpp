@@ -40,8 +40,8 @@ void resolve_defaults(LoadedConfig& loaded, const json::Object& values) {
   }
 }
 
-void resolve_precision(TrainConfig& config, const json::Object& values, Problems& problems) {
-  auto& model = config.model;
+void resolve_precision(LoadedConfig& loaded, const json::Object& values, Problems& problems) {
+  auto& model = loaded.config.model;
   if (model.state == Precision::kBfloat16) {
     if (given_flag(values, "bf16") == false) {
       problems.add(Code::kInvalidArgument, "pure_bf16",
@@ -49,6 +49,12 @@ void resolve_precision(TrainConfig& config, const json::Object& values, Problems
                    "of them out");
     }
     model.compute = Precision::kBfloat16;
+  }
+  if (model.stochastic_rounding && model.state != Precision::kBfloat16) {
+    loaded.warnings.push_back(fmt::format(
+        "troupe.stochastic_rounding={} has no effect: parameters and optimizer state are kept in "
+        "fp32, which rounds nothing away; pure_bf16: true keeps them in bf16",
+        *model.stochastic_rounding));
   }
   if (given_flag(values, "bf16_full_eval") == true && model.compute != Precision::kBfloat16) {
     problems.add_named(Code::kUnsupported, "bf16_full_eval",

@@ -10,7 +10,7 @@ namespace troupe::train {
 void resolve_defaults(LoadedConfig& loaded, const json::Object& values);
 
 // bf16, pure_bf16. `values` are the canonical values of the keys that were given.
-void resolve_precision(TrainConfig& config, const json::Object& values, Problems& problems);
+void resolve_precision(LoadedConfig& loaded, const json::Object& values, Problems& problems);
 
 // troupe.activation_checkpointing and disable_gradient_checkpointing. `fsdp_key` is the key by
 // which FSDP's own checkpointing is asked for, or empty.

@@ -155,7 +155,7 @@ class SourceResolver {
       config_.model.compute = claim->value == "bf16" ? Precision::kBfloat16 : Precision::kFloat32;
       resolved("bf16", claim->key);
     }
-    resolve_precision(config_, values_, problems_);
+    resolve_precision(loaded_, values_, problems_);
   }
 
   // ray_num_workers and accelerate's number of processes.

@@ -58,6 +58,11 @@ struct ModelSection {
   Precision compute = Precision::kFloat32;
   // pure_bf16: parameters and AdamW's moments are kept in bf16, too; there is no fp32 master.
   Precision state = Precision::kFloat32;
+  // troupe.stochastic_rounding: how a state in bf16 is rounded after an update. Default: randomly.
+  std::optional<bool> stochastic_rounding;
+  bool rounds_randomly() const {
+    return state == Precision::kBfloat16 && stochastic_rounding.value_or(true);
+  }
   // What gradients are reduced in over the ranks (troupe.reduce_dtype, DeepSpeed's
   // communication_data_type). Sums are in fp32 in either case.
   Precision reduce = Precision::kFloat32;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/base/check.h"
+#include "train/optimizer/random_rounding.h"
 #include "train/tensor/convert.h"
 #include "train/tensor/vectorize.h"
 
@@ -62,15 +63,48 @@ void update_elements(const AdamWFactors& factors, float keep, std::uint16_t* __r
   }
 }
 
+// `first`: the flat position of element 0.
+TROUPE_VECTORIZED_WORDS
+void update_randomly(const AdamWFactors& factors, float keep, std::uint64_t key, std::int64_t first,
+                     std::uint16_t* __restrict p, const float* __restrict g,
+                     std::uint16_t* __restrict m, std::uint16_t* __restrict v, std::int64_t count) {
+  const AdamWFactors k = factors;
+  RoundingWords words;
+  for (std::int64_t begin = 0; begin < count;) {
+    const std::int64_t odd = (first + begin) & 1;
+    fill_rounding_words(key, first + begin - odd, words);
+    const std::uint32_t* low = words.low + odd;
+    const std::uint32_t* high = words.high + odd;
+    const std::int64_t size = std::min(RoundingWords::kElements - odd, count - begin);
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int64_t at = begin + i;
+      const Element e = updated(
+          k, keep, {bf16_to_float(p[at]), bf16_to_float(m[at]), bf16_to_float(v[at])}, g[at]);
+      p[at] = random_bf16(e.parameter, low[i] & 0xffffu);
+      m[at] = random_bf16(e.first, low[i] >> 16);
+      v[at] = random_bf16(e.second, high[i] & 0xffffu);
+    }
+    begin += size;
+  }
+}
+
+// `first`: the flat position of element 0.
 template <typename T>
-void update_span(const AdamWFactors& step, bool decays, std::span<T> parameters,
+void update_span(const AdamWFactors& step, bool decays, std::int64_t first, std::span<T> parameters,
                  std::span<const float> gradients, std::span<T> first_moments,
                  std::span<T> second_moments) {
-  const std::size_t count = parameters.size();
-  TROUPE_CHECK(gradients.size() == count && first_moments.size() == count &&
-               second_moments.size() == count);
-  update_elements(step, step.keep(decays), parameters.data(), gradients.data(),
-                  first_moments.data(), second_moments.data(), static_cast<std::int64_t>(count));
+  const std::size_t size = parameters.size();
+  TROUPE_CHECK(gradients.size() == size && first_moments.size() == size &&
+               second_moments.size() == size);
+  const auto count = static_cast<std::int64_t>(size);
+  T *p = parameters.data(), *m = first_moments.data(), *v = second_moments.data();
+  if (!step.rounding_key)
+    update_elements(step, step.keep(decays), p, gradients.data(), m, v, count);
+  else if constexpr (sizeof(T) == sizeof(std::uint16_t))
+    update_randomly(step, step.keep(decays), *step.rounding_key, first, p, gradients.data(), m, v,
+                    count);
+  else
+    TROUPE_CHECK(false, "a state in fp32 is not rounded");
 }
 
 template <typename T>
@@ -85,7 +119,7 @@ void update_ranges(const AdamWFactors& step, std::span<const DecayRange> ranges,
     TROUPE_CHECK(range != ranges.end() && range->begin <= at, "no decay range at {}", at);
     const auto offset = static_cast<std::size_t>(at - begin);
     const auto count = static_cast<std::size_t>(std::min(end, range->end) - at);
-    update_span(step, range->decays, parameters.subspan(offset, count),
+    update_span(step, range->decays, at, parameters.subspan(offset, count),
                 gradients.subspan(offset, count), first_moments.subspan(offset, count),
                 second_moments.subspan(offset, count));
     at += static_cast<std::int64_t>(count);
@@ -104,19 +138,20 @@ AdamWFactors::AdamWFactors(const AdamWStep& s) {
   root_correction = static_cast<float>(std::sqrt(1.0 - std::pow(s.beta2, count)));
   epsilon = static_cast<float>(s.epsilon);
   gradient_scale = s.gradient_scale;
+  rounding_key = s.rounding_key;
   keep_decaying_ = static_cast<float>(1.0 - s.learning_rate * s.weight_decay);
 }
 
 void adamw_update(const AdamWStep& step, bool decays, std::span<float> parameters,
                   std::span<const float> gradients, std::span<float> first_moments,
                   std::span<float> second_moments) {
-  update_span(AdamWFactors(step), decays, parameters, gradients, first_moments, second_moments);
+  update_span(AdamWFactors(step), decays, 0, parameters, gradients, first_moments, second_moments);
 }
 
 void adamw_update(const AdamWStep& step, bool decays, std::span<std::uint16_t> parameters,
                   std::span<const float> gradients, std::span<std::uint16_t> first_moments,
                   std::span<std::uint16_t> second_moments) {
-  update_span(AdamWFactors(step), decays, parameters, gradients, first_moments, second_moments);
+  update_span(AdamWFactors(step), decays, 0, parameters, gradients, first_moments, second_moments);
 }
 
 void adamw_update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "runtime/base/build_options.h"
+#include "train/optimizer/random_rounding.h"
 #include "train/progress/abandon.h"
 #include "train/progress/observed_units.h"
 #include "train/trainer/computed_units.h"
@@ -242,7 +244,11 @@ Status TrainingStep::update(const CommitRecord& record) {
       .epsilon = training.adam_epsilon,
       .weight_decay = training.weight_decay,
       .step = record.moment_updates,
-      .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm)};
+      .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm),
+      .rounding_key =
+          tools_.config.model.rounds_randomly()
+              ? std::optional(rounding_key(static_cast<std::uint64_t>(training.seed), record.step))
+              : std::nullopt};
   return tools_.engine.optimizer().update(step, record.step);
 }
 

@@ -22,6 +22,14 @@ TEST_CASE("precision") {
   const auto pure = accepted(load_with("pure_bf16: true")).config.model;
   CHECK(pure.compute == Precision::kBfloat16);
   CHECK(pure.state == Precision::kBfloat16);
+  CHECK(pure.rounds_randomly());
+  CHECK_FALSE(plain.rounds_randomly());
+  CHECK_FALSE(accepted(load_with("pure_bf16: true\ntroupe: {stochastic_rounding: false}"))
+                  .config.model.rounds_randomly());
+  const auto idle = accepted(load_with("bf16: true\ntroupe: {stochastic_rounding: true}"));
+  CHECK_FALSE(idle.config.model.rounds_randomly());
+  REQUIRE(idle.warnings.size() == 1);
+  CHECK(contains(idle.warnings[0], "troupe.stochastic_rounding=true has no effect"));
   CHECK(
       contains(refused_precision("pure_bf16: true\nbf16: false"), "pure_bf16=true and bf16=false"));
   CHECK(contains(refused_precision("fp16: true"), "fp16=true is not supported"));

@@ -40,6 +40,7 @@ TEST_CASE("a configuration travels as JSON and comes back byte for byte") {
 TEST_CASE("precision, sharding and evaluation travel") {
   auto files = tests::good_files();
   const std::vector<std::string> arguments = {"pure_bf16=true",
+                                              "troupe.stochastic_rounding=false",
                                               "val_size=0.1",
                                               "eval_strategy=epoch",
                                               "save_strategy=best",

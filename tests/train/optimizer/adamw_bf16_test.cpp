@@ -10,6 +10,7 @@
 
 #include "runtime/base/random.h"
 #include "train/optimizer/adamw.h"
+#include "train/optimizer/random_rounding.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
@@ -122,6 +123,72 @@ TEST_CASE("a bf16 shard's bits do not depend on where it begins") {
   CHECK(p == p2);
   CHECK(m == m2);
   CHECK(v == v2);
+}
+
+TEST_CASE("random rounding's bits do not depend on where a shard begins") {
+  const std::vector<DecayRange> ranges = {{0, 1037, true}, {1037, 1500, false}};
+  const AdamWStep step{
+      .learning_rate = 1e-2, .weight_decay = 0.1, .step = 3, .rounding_key = rounding_key(42, 3)};
+  const std::vector<float> g = random_gradients(1500, 5);
+  const Bits p0 = random_bits(1500, 1, -1, 1), m0 = random_bits(1500, 2, -1, 1), v0(1500, 0x3f00);
+  Bits p = p0, m = m0, v = v0;
+  adamw_update(step, ranges, 0, p, g, m, v);
+  Bits p2 = p0, m2 = m0, v2 = v0;
+  for (const auto& [begin, end] : {std::pair{0u, 51u}, {51u, 52u}, {52u, 999u}, {999u, 1500u}})
+    adamw_update(step, ranges, begin, std::span(p2).subspan(begin, end - begin),
+                 std::span(g).subspan(begin, end - begin),
+                 std::span(m2).subspan(begin, end - begin),
+                 std::span(v2).subspan(begin, end - begin));
+  CHECK(p == p2);
+  CHECK(m == m2);
+  CHECK(v == v2);
+  // Other steps, and other runs, round otherwise; nothing by more than a step of bf16.
+  for (const std::uint64_t key : {rounding_key(42, 4), rounding_key(43, 3)}) {
+    Bits p3 = p0, m3 = m0, v3 = v0;
+    AdamWStep other = step;
+    other.rounding_key = key;
+    adamw_update(other, ranges, 0, p3, g, m3, v3);
+    Count count;
+    for (std::size_t i = 0; i < p.size(); ++i) count.add(p3[i], p[i]);
+    CHECK(count.worst == 1);
+    CHECK(count.different > 300);
+  }
+}
+
+TEST_CASE("updates that nearest rounding loses arrive on average when rounded randomly") {
+  constexpr std::size_t kCount = 4096;
+  constexpr int kSteps = 20;
+  // Steps of 1e-4 from 1: a step of bf16 is 2⁻⁸ below 1 and 2⁻⁷ above.
+  const auto mean_after = [](bool randomly) {
+    const Bits one(kCount, 0x3f80);
+    Bits p = one, m(kCount), v(kCount);
+    const std::vector<float> g(kCount, 0.25f);
+    for (std::int64_t step = 1; step <= kSteps; ++step)
+      adamw_update({.learning_rate = 1e-4,
+                    .step = step,
+                    .rounding_key = randomly ? std::optional(rounding_key(7, step)) : std::nullopt},
+                   true, p, g, m, v);
+    if (!randomly) CHECK(p == one);
+    double sum = 0;
+    for (const std::uint16_t bits : p) sum += bf16_to_float(bits);
+    return sum / kCount;
+  };
+  CHECK(mean_after(false) == 1.0);
+  // Each element has gone down 2⁻⁸ about every second time: of the mean of 4,096, the deviation is
+  // √(20·0.0256·0.9744)·2⁻⁸/64 = 4.3e-5.
+  CHECK(std::abs(mean_after(true) - (1.0 - kSteps * 1e-4)) < 2e-4);
+}
+
+TEST_CASE("random rounding keeps what bf16 holds, infinities and NaNs") {
+  for (const std::uint32_t random : {0u, 1u, 0x7fffu, 0xffffu}) {
+    for (const float held : {0.0f, -0.0f, 1.0f, -3.5f, 0x1p-133f, INFINITY, -INFINITY})
+      CHECK(bf16_to_float(random_bf16(held, random)) == held);
+    CHECK(std::isnan(bf16_to_float(random_bf16(NAN, random))));
+    CHECK(std::isnan(bf16_to_float(random_bf16(std::bit_cast<float>(0x7f800001u), random))));
+  }
+  CHECK(random_bf16(1.00390625f, 0x7fffu) == 0x3f80);
+  CHECK(random_bf16(1.00390625f, 0x8000u) == 0x3f81);
+  CHECK(random_bf16(-1.00390625f, 0x8000u) == 0xbf81);
 }
 
 TEST_CASE("a bf16 state does not hide what is not finite") {

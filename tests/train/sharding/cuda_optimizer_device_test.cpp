@@ -12,6 +12,7 @@
 #include "tests/train/cuda/fake/fake_cuda.h"
 #include "train/cuda/device/device_arena.h"
 #include "train/cuda/device/host_transfer.h"
+#include "train/optimizer/random_rounding.h"
 #include "train/sharding/sharded_optimizer.h"
 #include "train/tensor/convert.h"
 
@@ -32,6 +33,13 @@ ModelConfig tiny_model() {
 
 const AdamWStep kThird{
     .learning_rate = 1e-2, .weight_decay = 0.1, .step = 3, .gradient_scale = 0.5f};
+
+// States in bf16 are rounded randomly.
+AdamWStep third(DType state) {
+  AdamWStep step = kThird;
+  if (state == DType::kBF16) step.rounding_key = rounding_key(42, 9);
+  return step;
+}
 
 // The regions of a rank in memory of the host, with what a step finds there.
 struct HostState {
@@ -191,27 +199,27 @@ TEST_CASE("a rank's norm and update on a GPU have the CPU's bits, with a log and
       const HostState before(layout, c.strategy, Mesh{.dp_shard = c.ranks}, rank, c.state);
       HostState expected = before;
       const std::vector<double> sums = expected.device()->tile_sums().value();
-      REQUIRE(expected.device()->update(kThird, 9).ok());
+      REQUIRE(expected.device()->update(third(c.state), 9).ok());
       REQUIRE_FALSE(expected.same_state(before));
       for (const bool logged : {true, false}) {
         GpuProcess gpu(before, {}, 0, logged);
         CHECK(gpu.optimizer().tile_sums().value() == sums);
-        REQUIRE(gpu.optimizer().update(kThird, 9).ok());
+        REQUIRE(gpu.optimizer().update(third(c.state), 9).ok());
         HostState found = before;
         gpu.download(found);
         CHECK(found.same_state(expected));
         CHECK(gpu.moments == std::vector<std::string>{"before", "launched", "after"});
         if (!logged) continue;
         // Done is done, until it is forgotten; another step is another one.
-        REQUIRE(gpu.optimizer().update(kThird, 9).ok());
+        REQUIRE(gpu.optimizer().update(third(c.state), 9).ok());
         gpu.download(found);
         CHECK(found.same_state(expected));
         HostState further = expected;
-        REQUIRE(further.device()->update(kThird, 10).ok());
-        REQUIRE(further.device()->update(kThird, 9).ok());
-        REQUIRE(gpu.optimizer().update(kThird, 10).ok());
+        REQUIRE(further.device()->update(third(c.state), 10).ok());
+        REQUIRE(further.device()->update(third(c.state), 9).ok());
+        REQUIRE(gpu.optimizer().update(third(c.state), 10).ok());
         REQUIRE(gpu.optimizer().forget_updates().ok());
-        REQUIRE(gpu.optimizer().update(kThird, 10).ok());
+        REQUIRE(gpu.optimizer().update(third(c.state), 10).ok());
         gpu.download(found);
         CHECK(found.same_state(further));
       }
@@ -224,12 +232,12 @@ TEST_CASE("an update that a killed process left on the GPU is finished by those 
   for (const Case& c : {kCases[2], kCases[3]}) {
     const HostState before(layout, c.strategy, Mesh{.dp_shard = c.ranks}, 1, c.state);
     HostState expected = before;
-    REQUIRE(expected.device()->update(kThird, 9).ok());
+    REQUIRE(expected.device()->update(third(c.state), 9).ok());
     std::int64_t moments = 0;
     {
       GpuProcess gpu(before);
       fake_cuda_end_update({.moment = 0, .seed = 3});
-      REQUIRE(gpu.optimizer().update(kThird, 9).ok());
+      REQUIRE(gpu.optimizer().update(third(c.state), 9).ok());
       moments = fake_cuda_update_moments();
       HostState found = before;
       gpu.download(found);
@@ -244,7 +252,7 @@ TEST_CASE("an update that a killed process left on the GPU is finished by those 
         descriptor = gpu.descriptor(), bytes = gpu.bytes();
         fake_cuda_end_update(
             {.moment = moments * life / 6, .seed = static_cast<std::uint64_t>(life)});
-        const Status ended = gpu.optimizer().update(kThird, 9);
+        const Status ended = gpu.optimizer().update(third(c.state), 9);
         CHECK(ended.code() == Code::kUnavailable);
         CHECK(says(ended, "the optimizer's update"));
         CHECK(gpu.moments.back() == "launched");
@@ -252,10 +260,10 @@ TEST_CASE("an update that a killed process left on the GPU is finished by those 
       {  // It finishes some of it, and is killed too.
         GpuProcess gpu(before, descriptor.get(), bytes);
         fake_cuda_end_update({.moment = 3000 + 100 * life, .seed = 17});
-        static_cast<void>(gpu.optimizer().update(kThird, 9));
+        static_cast<void>(gpu.optimizer().update(third(c.state), 9));
       }
       GpuProcess gpu(before, descriptor.get(), bytes);
-      REQUIRE(gpu.optimizer().update(kThird, 9).ok());
+      REQUIRE(gpu.optimizer().update(third(c.state), 9).ok());
       HostState found = before;
       gpu.download(found);
       CHECK(found.same_state(expected));

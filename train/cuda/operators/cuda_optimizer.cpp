@@ -108,6 +108,8 @@ Status CudaOptimizer::update_as(std::int32_t type, const AdamWFactors& step,
                                 .epsilon = step.epsilon,
                                 .keep = step.keep(range.decays),
                                 .state_type = type,
+                                .round_randomly = step.rounding_key.has_value(),
+                                .seed = step.rounding_key.value_or(0),
                                 .first_element = done};
     TROUPE_RETURN_IF_ERROR(device.status(
         device.table().adamw(stream_->get(), &given, at(parameters, from), gradients + from,

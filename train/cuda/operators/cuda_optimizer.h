@@ -32,7 +32,7 @@ class CudaOptimizer {
   Result<std::vector<double>> tile_sums(const float* gradients, std::span<const UpdateRange> ranges,
                                         std::int64_t tile_elements);
   // Updates the flat positions [begin, begin + count), cut by `ranges`, which cover them; see
-  // adamw_update(). The state is fp32 (float) or bf16 (std::uint16_t, rounded to nearest).
+  // adamw_update(). The state is fp32 (float) or bf16 (std::uint16_t, rounded as the step says).
   Status update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
                 float* parameters, const float* gradients, float* first_moments,
                 float* second_moments, std::int64_t count);

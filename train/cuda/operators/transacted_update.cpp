@@ -140,6 +140,8 @@ Status TransactedUpdate::enqueue(const AdamWFactors& factors, std::int64_t step)
   update.adamw.root_correction = factors.root_correction;
   update.adamw.epsilon = factors.epsilon;
   update.adamw.keep = factors.keep(true);
+  update.adamw.round_randomly = factors.rounding_key.has_value();
+  update.adamw.seed = factors.rounding_key.value_or(0);
   update.gradient_scale = factors.gradient_scale;
   update.step = static_cast<std::uint64_t>(step);
   const CudaDevice& device = *stream_->device();

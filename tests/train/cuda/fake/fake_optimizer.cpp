@@ -30,17 +30,18 @@ train::AdamWFactors factors_of(const TroupeCudaAdamW& step, float gradient_scale
   factors.root_correction = step.root_correction;
   factors.epsilon = step.epsilon;
   factors.gradient_scale = gradient_scale;
+  if (step.round_randomly) factors.rounding_key = step.seed;
   return factors;
 }
 
 template <typename T>
-void update(const train::AdamWFactors& factors, void* parameters, const float* gradients,
-            void* first_moments, void* second_moments, std::int64_t count) {
+void update(const train::AdamWFactors& factors, std::int64_t first, void* parameters,
+            const float* gradients, void* first_moments, void* second_moments, std::int64_t count) {
   const auto span = [count](void* at) {
     return std::span(static_cast<T*>(at), static_cast<std::size_t>(count));
   };
-  const train::DecayRange all{0, count, true};
-  train::adamw_update(factors, std::span(&all, 1), 0, span(parameters),
+  const train::DecayRange all{first, first + count, true};
+  train::adamw_update(factors, std::span(&all, 1), first, span(parameters),
                       std::span(gradients, static_cast<std::size_t>(count)), span(first_moments),
                       span(second_moments));
 }
@@ -50,10 +51,10 @@ int adamw(TroupeCudaStream* stream, const TroupeCudaAdamW* given, void* paramete
           const float* gradient_scale) {
   const TroupeCudaAdamW step = *given;
   const int type = step.state_type;
-  if (step.round_randomly)
-    return state().fail(TROUPE_CUDA_UNSUPPORTED, "adamw: the tests' GPU rounds to nearest only");
   return Launch(stream, "adamw")
       .activations_of(type)
+      .requires_that(!step.round_randomly || type == TROUPE_CUDA_BF16,
+                     "only states of BF16 are rounded randomly")
       .needs(parameters, count, type, "parameters")
       .floats(gradients, count, "gradients")
       .needs(first_moments, count, type, "first moments")
@@ -62,10 +63,11 @@ int adamw(TroupeCudaStream* stream, const TroupeCudaAdamW* given, void* paramete
       .run([=](Operators&) {
         const train::AdamWFactors factors = factors_of(step, *gradient_scale);
         if (type == TROUPE_CUDA_BF16)
-          update<std::uint16_t>(factors, parameters, gradients, first_moments, second_moments,
-                                count);
+          update<std::uint16_t>(factors, step.first_element, parameters, gradients, first_moments,
+                                second_moments, count);
         else
-          update<float>(factors, parameters, gradients, first_moments, second_moments, count);
+          update<float>(factors, step.first_element, parameters, gradients, first_moments,
+                        second_moments, count);
       });
 }
 

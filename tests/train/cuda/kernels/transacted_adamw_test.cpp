@@ -16,6 +16,7 @@ using troupe::tests::LaunchEnd;
 constexpr int kFewThreads = 4;
 constexpr std::int64_t kFew = kFewThreads * kPack;  // elements of a chunk
 constexpr std::int64_t kWritersMax = 3;
+constexpr std::uint64_t kSeed = 0x123456789abcdef0;  // of random rounding
 
 // Words of memory, aligned as the device's.
 template <class T>
@@ -94,7 +95,7 @@ struct Rank {
             {f.beta1_rest, f.beta2, f.beta2_rest, f.step_size, f.root_correction, f.epsilon,
              f.keep(true)},
             randomly,
-            99};
+            kSeed};
   }
   // Whether it came to its end.
   bool update(std::int64_t step, std::int64_t writers, const LaunchEnd& end, bool randomly = false,
@@ -106,7 +107,9 @@ struct Rank {
     return whole;
   }
   // By train/optimizer, over the same memory.
-  void update_on_cpu(std::int64_t step) {
+  void update_on_cpu(std::int64_t step, bool randomly = false) {
+    AdamWStep given = step_of(step);
+    if (randomly) given.rounding_key = kSeed;
     using Bits = std::conditional_t<sizeof(State) == 2, std::uint16_t, float>;
     const auto part = [](State* base, std::int64_t offset, std::int64_t count) {
       return std::span(reinterpret_cast<Bits*>(base) + offset, static_cast<std::size_t>(count));
@@ -117,7 +120,7 @@ struct Rank {
           (i + 1 < ranges.size() ? ranges[i + 1].first_chunk : kChunks) - range.first_chunk;
       const std::int64_t count = chunks * kFew;
       adamw_update(
-          AdamWFactors(step_of(step)), decays, range.flat, part(p.data(), range.parameters, count),
+          AdamWFactors(given), decays, range.flat, part(p.data(), range.parameters, count),
           std::span<const float>(g.data() + range.gradients, static_cast<std::size_t>(count)),
           part(m.data(), range.moments, count), part(v.data(), range.moments, count));
     }
@@ -130,15 +133,15 @@ struct Rank {
 };
 
 template <class State>
-void check_bits() {
+void check_bits(bool randomly = false) {
   Rank<State> expected;
-  expected.update_on_cpu(1);
-  expected.update_on_cpu(2);
+  expected.update_on_cpu(1, randomly);
+  expected.update_on_cpu(2, randomly);
   for (std::int64_t writers = 1; writers <= kWritersMax; ++writers) {
     Rank<State> direct, held;
     for (std::int64_t step = 1; step <= 2; ++step) {
-      CHECK(held.update(step, writers, {.seed = static_cast<std::uint64_t>(writers)}));
-      const cuda::TransactedAdamW<State> a = direct.at(step);
+      CHECK(held.update(step, writers, {.seed = static_cast<std::uint64_t>(writers)}, randomly));
+      const cuda::TransactedAdamW<State> a = direct.at(step, randomly);
       for (std::int64_t writer = 0; writer < writers; ++writer) {
         const cuda::Block<kFewThreads> block{writer};
         cuda::DeviceWords words;
@@ -156,6 +159,7 @@ void check_bits() {
 TEST_CASE("an update under a log has the optimizer's bits, whoever writes which chunk") {
   check_bits<float>();
   check_bits<Bf16>();
+  check_bits<Bf16>(true);
 }
 
 // An update of step 6 that ended at `moment`, finished by processes of which the next one was
