@@ -94,6 +94,7 @@ class Search {
 
   std::vector<FittingChange> run() {
     try_strategies();
+    try_offload();
     try_recomputation();
     try_rows();
     try_fewer_ranks();
@@ -120,6 +121,21 @@ class Search {
       add(changed, fmt::format("troupe.strategy={}{}", row_of(strategy).name,
                                mesh_text(*changed, request_)));
     }
+  }
+
+  // Of a GPU's memory; the machine's gets the more to hold.
+  void try_offload() {
+    if (!request_.on_gpu || !device_is_short_) return;
+    PlanRequest changed = request_;
+    const auto settings = [](const char* what) { return fmt::format("troupe.offload={}", what); };
+    constexpr const char* kNote = "the host updates: slower steps";
+    if (request_.offload == Offload::kNothing) {
+      changed.offload = Offload::kOptimizer;
+      if (add(changed, settings("optimizer"), kNote)) return;
+    }
+    if (request_.offload == Offload::kParameters || !offloads_parameters(request_.strategy)) return;
+    changed.offload = Offload::kParameters;
+    add(changed, settings("parameters"), kNote);
   }
 
   void try_recomputation() {
@@ -153,11 +169,15 @@ class Search {
   void try_everything() {
     PlanRequest least = with_rows(request_, 1);
     least.activations.recompute = Recompute::kBlocks;
+    const bool offloads = request_.on_gpu && device_is_short_;
+    if (offloads) least.offload = Offload::kParameters;
     const auto settings = [&](const PlanRequest& changed) {
       std::string text = fmt::format("troupe.strategy=zero3{} {}", mesh_text(changed, request_),
                                      rows_text(changed));
       if (request_.activations.recompute != Recompute::kBlocks)
         text += " troupe.activation_checkpointing=full";
+      if (offloads && request_.offload != Offload::kParameters)
+        text += " troupe.offload=parameters";
       return text;
     };
     for (int machines = machines_of(request_); machines <= kMachinesMax; machines *= 2) {

@@ -13,6 +13,7 @@
 #include "train/model/activations.h"
 #include "train/model/parameter_layout.h"
 #include "train/sharding/gradient_reducer.h"
+#include "train/sharding/offload.h"
 #include "train/sharding/sharded_units.h"
 #include "train/sharding/strategy.h"
 
@@ -25,8 +26,11 @@ struct PlanRequest {
   Strategy strategy = Strategy::kDdp;
   Mesh mesh;
   bool mesh_given = false;  // by the user (troupe.mesh); else it is what the strategy makes of it
-  ComputeOptions compute;   // types of state and products, limits of gathered parameters
-  ReductionOptions reduction;  // order, type, micro-batches of a step
+  // Types of what is updated and of products, limits of gathered parameters. What follows from
+  // `offload` the plan adds.
+  ComputeOptions compute;
+  Offload offload = Offload::kNothing;  // of trainers on GPUs
+  ReductionOptions reduction;           // order, type, micro-batches of a step
   ActivationOptions activations;
   std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is
   // Samples may differ in length: those of a micro-batch lie in one row then, one behind the other.
@@ -43,7 +47,8 @@ struct PlanRequest {
   bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 
-// Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan.
+// Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan, but
+// for what is offloaded.
 struct MemoryPlan {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;

@@ -24,6 +24,7 @@ class CpuCompute final : public ComputeDevice {
   Operators& operators() override { return *operators_; }
   Activations& activations() override { return *activations_; }
   HostAccess& access() override { return access_; }
+  HostAccess& kept_access() override { return access_; }
 
   Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override {

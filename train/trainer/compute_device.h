@@ -26,6 +26,7 @@
 #include "train/model/model_config.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/engine_device.h"
+#include "train/sharding/offload.h"
 #include "train/sharding/optimizer_device.h"
 #include "train/tensor/operators.h"
 #include "train/trainer/host_access.h"
@@ -56,6 +57,8 @@ struct ComputeTask {
   bool deterministic = true;
   // Samples may differ in length: all of a micro-batch may lie in one row.
   bool ragged = true;
+  // kCuda: what lies in memory of the host all the same.
+  Offload offload = Offload::kNothing;
 };
 
 // What forming a device's communicators needs to know.
@@ -88,8 +91,10 @@ class ComputeDevice {
   virtual Operators& operators() = 0;
   // Of the task, in the operators' memory.
   virtual Activations& activations() = 0;
-  // To the buffers that open_state() and the engine work on.
+  // To the buffers that the engine works on.
   virtual HostAccess& access() = 0;
+  // To those that are updated, loaded and saved: TrainingState::kept().
+  virtual HostAccess& kept_access() = 0;
 
   // --- with the rank, once
   // TrainingState::open() in this device's memory; the log says what a death will cost where it

@@ -8,6 +8,7 @@
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/device_scratch.h"
+#include "train/sharding/offloaded_optimizer_device.h"
 #include "train/trainer/gemm_rate.h"
 
 namespace troupe::train {
@@ -28,7 +29,7 @@ Result<std::unique_ptr<ComputeDevice>> CudaCompute::open(const ComputeChoice& ch
   if (!library) library = TROUPE_TRY(CudaLibrary::load(environment));
   auto device = TROUPE_TRY(CudaDevice::open(std::move(library), choice.index, environment));
   std::unique_ptr<CudaCompute> made(
-      new CudaCompute(std::move(device), task.threads, environment, std::move(log)));
+      new CudaCompute(std::move(device), task, environment, std::move(log)));
   TROUPE_RETURN_IF_ERROR(made->prepare(choice, task));
   return std::unique_ptr<ComputeDevice>(std::move(made));
 }
@@ -68,13 +69,20 @@ CudaCompute::~CudaCompute() {
 Result<TrainingState> CudaCompute::open_state(const RankLayout& layout, DType state,
                                               SurvivingMemory& memory, const std::string& name,
                                               const std::string& label) {
-  return TrainingState::open_on_device(layout, state, device_, memory, name, label, log_);
+  return TrainingState::open_on_device(layout,
+                                       {.state = state,
+                                        .offload = offload_,
+                                        .used = activations_->options().compute,
+                                        .threads = threads_},
+                                       device_, memory, name, label, log_);
 }
 
 Status CudaCompute::reserve(const RankLayout& layout, const EngineOptions& options) {
   ArenaPlan plan;
   plan.add(kEngine, MemoryPurpose::kCommunication, engine_bytes(layout, options));
-  plan.add(kSums, MemoryPurpose::kWorkspace, CudaOptimizerDevice::scratch_bytes(layout));
+  plan.add(kSums, MemoryPurpose::kWorkspace,
+           offload_ == Offload::kNothing ? CudaOptimizerDevice::scratch_bytes(layout)
+                                         : OffloadedOptimizerDevice::scratch_bytes(layout));
   engine_memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
   return {};
 }
@@ -90,6 +98,20 @@ Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const Ran
                                                                        TrainingState& state,
                                                                        UpdateObserver observer) {
   TROUPE_CHECK(engine_memory_);
+  if (offload_ != Offload::kNothing) {
+    const auto parallel_for = [this](std::int64_t count,
+                                     const std::function<void(std::int64_t, int)>& fn) {
+      arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
+    };
+    return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
+        OffloadedOptimizerDevice::create(*stream_, layout,
+                                         {.kept = state.kept(),
+                                          .parameters = state.buffers().parameters,
+                                          .used = state.buffers().state,
+                                          .offload = offload_},
+                                         parallel_for, kRecovery ? &state.update_log() : nullptr,
+                                         engine_memory_->part(kSums), std::move(observer))));
+  }
   return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
       CudaOptimizerDevice::create(*stream_, OptimizerShard::of(layout, state.buffers()),
                                   kRecovery ? state.device_log() : std::span<std::byte>(),
@@ -124,6 +146,8 @@ std::unique_ptr<EngineDevice> CudaCompute::engine_device(collective::Communicato
 }
 
 Status CudaCompute::hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) {
+  // Before the next update whoever saves is through.
+  if (offload_ != Offload::kNothing) return {};
   std::size_t bytes = 0;
   for (const auto pieces : {weights, moments})
     for (const TensorPiece& piece : pieces) bytes += piece.data.size();

@@ -3,7 +3,8 @@
 //
 // One compute stream. Memory of the device in four allocations: activations with the operators'
 // scratch, the state (which outlives the process where the device can export it), the engine's
-// working buffers, and what a communicator takes for itself.
+// working buffers, and what a communicator takes for itself. What is offloaded of the state lies in
+// the host's segment and is updated by the host's threads.
 
 #include <cstddef>
 #include <memory>
@@ -34,6 +35,9 @@ class CudaCompute final : public ComputeDevice {
   Operators& operators() override { return *operators_; }
   Activations& activations() override { return *activations_; }
   HostAccess& access() override { return *access_; }
+  HostAccess& kept_access() override {
+    return offload_ == Offload::kNothing ? *access_ : host_access_;
+  }
 
   Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override;
@@ -52,23 +56,28 @@ class CudaCompute final : public ComputeDevice {
   Status alive() override;
 
  private:
-  CudaCompute(std::shared_ptr<CudaDevice> device, int threads, const Environment& environment,
-              Logger log)
+  CudaCompute(std::shared_ptr<CudaDevice> device, const ComputeTask& task,
+              const Environment& environment, Logger log)
       : environment_(environment),
         log_(std::move(log)),
         device_(std::move(device)),
-        arena_(threads) {}
+        offload_(task.offload),
+        threads_(task.threads),
+        arena_(task.threads) {}
   Status prepare(const ComputeChoice& choice, const ComputeTask& task);
 
   const Environment& environment_;
   Logger log_;
   const std::shared_ptr<CudaDevice> device_;
+  const Offload offload_;
+  const int threads_;
   Arena arena_;  // of the host's threads
   std::optional<CudaStream> stream_;
   std::optional<GemmAlgorithms> algorithms_;
   std::optional<DeviceArena> memory_;  // activations and scratch
   std::unique_ptr<CudaOperators> operators_;
   std::optional<HostAccess> access_;
+  HostAccess host_access_;  // to what is offloaded
   std::unique_ptr<Activations> activations_;
   std::optional<DeviceArena> engine_memory_;
   // What is being saved, in memory of the host.

@@ -55,10 +55,14 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                  cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
         .with("key", "tf32");
   }
-  if (cpu) return DeviceDecision();
-  return DeviceDecision{.on_gpus = false,
-                        .notice = fmt::format("notice: the run is on CPUs (troupe.device=auto): {}",
-                                              against.message())};
+  std::string notice;
+  if (!cpu) notice = fmt::format("the run is on CPUs (troupe.device=auto): {}", against.message());
+  if (config.sharding.offload != OffloadChoice::kNone) {
+    notice += fmt::format("{}offload has no effect on CPUs: everything lies in the host's memory",
+                          notice.empty() ? "" : "; ");
+  }
+  if (!notice.empty()) notice.insert(0, "notice: ");
+  return DeviceDecision{.on_gpus = false, .notice = notice};
 }
 
 }  // namespace troupe::train

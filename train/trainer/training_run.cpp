@@ -32,7 +32,8 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
        .activations = activations,
        .threads = options.threads,
        .deterministic = bundle.config.sharding.deterministic != Deterministic::kOff,
-       .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval))},
+       .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval)),
+       .offload = offload_of(bundle.config, options.compute.kind == ComputeKind::kCuda)},
       environment, log);
   if (opened.status().code() != Code::kOutOfMemory) return opened;
   return opened.status().prefixed(
@@ -94,7 +95,9 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                 training.learning_rate, facts.total_steps, facts.warmup_steps));
   auto best = TROUPE_TRY(BestModel::make(config.evaluation, training.save_strategy));
   const auto evaluation = plan_evaluation(config, facts);
-  const auto engine = engine_options(config, bundle.model, strategy, options.overlaps);
+  const auto engine =
+      engine_options(config, bundle.model, strategy, options.overlaps,
+                     offload_of(config, options.compute.kind == ComputeKind::kCuda));
   std::unique_ptr<Fixed> fixed(new Fixed{.files = files,
                                          .clock = clock,
                                          .log = std::move(log),
@@ -410,11 +413,11 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   }
   final_model_ = true;
   note();
-  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(),
-                                    f.compute->access(), false, generation.world));
+  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->kept(),
+                                    f.compute->kept_access(), false, generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
-  return generation.engine->parameters_changed(false);
+  return parameters_loaded(generation);
 }
 
 // --- saving
@@ -437,11 +440,11 @@ SaveContents TrainingRun::save_contents(bool final_model) {
   Fixed& f = *fixed_;
   const CommitRecord& record = f.transaction().record();
   SaveContents contents{.step = record.step,
-                        .weights = weight_pieces(*f.layout, f.state->buffers()),
+                        .weights = weight_pieces(*f.layout, f.state->kept()),
                         .files = f.bundle.companions};
   if (final_model) return contents;
   if (!f.config().training.save_only_model)
-    contents.optimizer = moment_pieces(*f.layout, f.state->buffers());
+    contents.optimizer = moment_pieces(*f.layout, f.state->kept());
   contents.scheduler = json::Object{{"last_step", record.step},
                                     {"skipped_steps", record.skipped},
                                     {"skipped_steps_in_a_row", record.skipped_in_a_row},

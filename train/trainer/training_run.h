@@ -124,6 +124,8 @@ class TrainingRun {
   Status finish(Generation& generation);
   // Sets `final_step` to the step whose parameters the run ends with.
   Status load_best_model(Generation& generation, std::int64_t& final_step);
+  // What was loaded is where it is used, on all ranks.
+  Status parameters_loaded(Generation& generation);
   double step_flops(const StepPlan& plan) const;
   FollowUp follow_up_now() const;
   // Puts what is known of the steps' follow-ups into the memory that survives.

@@ -68,6 +68,14 @@ TEST_CASE("the CPU is asked for without words, and has no TF32") {
   const auto cpu = decide("cpu", 2, {.gpus = 2}).value();
   CHECK_FALSE(cpu.on_gpus);
   CHECK(cpu.notice.empty());
+  TrainConfig offloads;
+  offloads.sharding.offload = OffloadChoice::kOptimizer;
+  CHECK(contains(decide_device(offloads, 1, {.gpus = 0})->notice,
+                 "notice: the run is on CPUs (troupe.device=auto): the node does not offer a GPU; "
+                 "offload has no effect on CPUs"));
+  offloads.troupe.device = "cpu";
+  CHECK(decide_device(offloads, 1, {.gpus = 1})->notice ==
+        "notice: offload has no effect on CPUs: everything lies in the host's memory");
   CHECK(decide("cuda", 1, {.gpus = 1}, true)->on_gpus);
   for (const char* device : {"cpu", "auto"}) {
     const Status refused = decide(device, 1, {.gpus = 0}, true).status();

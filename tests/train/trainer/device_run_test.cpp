@@ -43,6 +43,14 @@ RunChange strategy(const std::string& name, int world, int devices, bool bf16 = 
           .devices = devices};
 }
 
+RunChange offloaded(RunChange run, OffloadChoice offload) {
+  run.change = [inner = run.change, offload](RunBundle& bundle) {
+    inner(bundle);
+    bundle.config.sharding.offload = offload;
+  };
+  return run;
+}
+
 // Activations are bf16 there, which rounds more than the CPU does.
 void check_near(const std::string& output, const std::string& expected) {
   const auto got = steps(output), wanted = steps(expected);
@@ -81,6 +89,99 @@ TEST_CASE("ranks that share a GPU, whose collectives go over the host") {
   const TestDevices devices(1);
   train(dir.file("gpu"), strategy("zero2", 2, 1));
   check_same(dir.file("gpu"), dir.file("cpu"));
+}
+
+TEST_CASE("offload changes no bits, whatever is offloaded, and means nothing on a CPU") {
+  constexpr auto kOptimizer = OffloadChoice::kOptimizer, kParameters = OffloadChoice::kParameters;
+  struct Case {
+    std::string strategy;
+    int world;
+    OffloadChoice offload;
+    bool bf16;
+  };
+  const std::vector<Case> cases = {
+      {"ddp", 1, kOptimizer, false},   {"zero3", 1, kParameters, true},
+      {"zero1", 2, kOptimizer, false}, {"zero2", 2, kOptimizer, true},
+      {"zero3", 2, kOptimizer, true},  {"zero3", 2, kParameters, false},
+      {"ddp", 2, kParameters, false},  {"shard_grad_op", 2, kParameters, true}};
+  const auto steps = [](RunChange run) {
+    run.change = [inner = run.change](RunBundle& bundle) {
+      inner(bundle);
+      bundle.config.training.max_steps = 2;
+    };
+    return run;
+  };
+  troupe::tests::TemporaryDirectory dir;
+  // What the strategies of a world size agree on.
+  const auto of = [&](int world, bool bf16) {
+    return dir.file(fmt::format("{}{}", bf16 ? "bf16-" : "", world));
+  };
+  train(of(1, false), steps(strategy("ddp", 1, 0)));
+  train(of(2, false), steps(offloaded(strategy("zero3", 2, 0), kParameters)));
+  const TestDevices devices(2);
+  train(of(1, true), steps(strategy("ddp", 1, 1, true)));
+  train(of(2, true), steps(strategy("zero3", 2, 2, true)));
+  int count = 0;
+  for (const Case& c : cases) {
+    CAPTURE(c.strategy);
+    CAPTURE(c.world);
+    CAPTURE(static_cast<int>(c.offload));
+    const std::string out = dir.file(fmt::format("offloaded-{}", ++count));
+    train(out, steps(offloaded(strategy(c.strategy, c.world, c.world, c.bf16), c.offload)));
+    check_same(out, of(c.world, c.bf16));
+  }
+}
+
+TEST_CASE("offload with bf16 state, shard groups and ranks that share a GPU") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto pure = [](RunChange run) {
+    run.change = [inner = run.change](RunBundle& bundle) {
+      inner(bundle);
+      bundle.config.model.state = bundle.config.model.compute = Precision::kBfloat16;
+      bundle.config.training.max_steps = 3;
+    };
+    return run;
+  };
+  const TestDevices devices(2);
+  const RunChange groups = strategy("hsdp", 4, 2);
+  train(dir.file("groups"), groups);
+  train(dir.file("groups-offloaded"), offloaded(groups, OffloadChoice::kParameters));
+  check_same(dir.file("groups-offloaded"), dir.file("groups"));
+  train(dir.file("pure"), pure(strategy("zero2", 2, 1)));
+  train(dir.file("pure-offloaded"),
+        offloaded(pure(strategy("zero2", 2, 1)), OffloadChoice::kOptimizer));
+  check_same(dir.file("pure-offloaded"), dir.file("pure"));
+}
+
+TEST_CASE("checkpoints go from and to runs with offload") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto run = [](OffloadChoice offload, int devices, const std::string& from) {
+    return RunChange{.world = 2,
+                     .resume = from,
+                     .change =
+                         [offload](RunBundle& bundle) {
+                           bundle.config.training.max_steps = 7;
+                           bundle.config.sharding.strategy = "zero2";
+                           if (offload == OffloadChoice::kParameters)
+                             bundle.config.sharding.strategy = "zero3";
+                           bundle.config.sharding.offload = offload;
+                         },
+                     .devices = devices};
+  };
+  const TestDevices devices(2);
+  train(dir.file("whole"), run(OffloadChoice::kNone, 2, ""));
+  train(dir.file("offloaded"), run(OffloadChoice::kOptimizer, 2, ""));
+  const std::string expected = file(dir.file("whole/model.safetensors"));
+  CHECK(file(dir.file("offloaded/model.safetensors")) == expected);
+  // Each kind of run goes on from what the others wrote.
+  const std::string without = dir.file("whole/checkpoint-5");
+  const std::string with = dir.file("offloaded/checkpoint-5");
+  train(dir.file("a"), run(OffloadChoice::kParameters, 2, without));
+  train(dir.file("b"), run(OffloadChoice::kNone, 2, with));
+  train(dir.file("c"), run(OffloadChoice::kNone, 0, with));
+  train(dir.file("d"), run(OffloadChoice::kOptimizer, 2, with));
+  for (const char* name : {"a", "b", "c", "d"})
+    CHECK(file(dir.file(std::string(name) + "/model.safetensors")) == expected);
 }
 
 TEST_CASE("times of a step's parts are of what a GPU computes, and by operator where asked for") {
@@ -201,9 +302,14 @@ TEST_CASE("a lost GPU ends the rank's generation with its name, and nobody compu
 
 TEST_CASE("a plan of a GPU's memory is what a trainer takes of it") {
   troupe::tests::TemporaryDirectory dir;
-  for (const bool bf16 : {false, true}) {
+  for (const auto& [bf16, offload] :
+       std::vector<std::pair<bool, OffloadChoice>>{{false, OffloadChoice::kNone},
+                                                   {true, OffloadChoice::kNone},
+                                                   {true, OffloadChoice::kOptimizer},
+                                                   {true, OffloadChoice::kParameters}}) {
     CAPTURE(bf16);
-    const RunChange change = strategy("zero3", 1, 1, bf16);
+    CAPTURE(static_cast<int>(offload));
+    const RunChange change = offloaded(strategy("zero3", 1, 1, bf16), offload);
     const TestDevices devices(1);
     auto ranks = make_ranks(dir.file("out"), change);
     RunBundle bundle = bundle_for(dir.file("out"), change.batch, change.accumulation);
