@@ -8,4 +8,8 @@ namespace troupe {
 // cannot read, or the other way round, as the driver says. Not set: there is none, or nobody knows.
 inline constexpr const char* kGpusWithoutPeerAccess = "TROUPE_GPUS_WITHOUT_PEER_ACCESS";
 
+// The NUMA node that all GPUs which the process sees are at. Not set: there are several, or nobody
+// knows.
+inline constexpr const char* kGpuNumaNode = "TROUPE_GPU_NUMA_NODE";
+
 }  // namespace troupe

@@ -106,7 +106,7 @@ std::map<std::string, std::string> cuda_environment(const std::vector<wire::GpuD
   return {{kCudaVisibleDevices, visible}, {kCudaDeviceOrder, "PCI_BUS_ID"}};
 }
 
-std::map<std::string, std::string> peer_environment(
+std::map<std::string, std::string> gpu_facts_environment(
     const std::vector<wire::GpuDevice>& devices,
     const std::vector<std::pair<std::string, std::string>>& without_peer_access) {
   const auto seen = [&](const std::string& uuid) {
@@ -118,10 +118,17 @@ std::map<std::string, std::string> peer_environment(
     if (seen(one)) others.insert(other);
     if (seen(other)) others.insert(one);
   }
-  if (others.empty()) return {};
-  std::string names;
-  for (const std::string& uuid : others) names += (names.empty() ? "" : ",") + uuid;
-  return {{kGpusWithoutPeerAccess, std::move(names)}};
+  std::map<std::string, std::string> facts;
+  if (!others.empty()) {
+    std::string& names = facts[kGpusWithoutPeerAccess];
+    for (const std::string& uuid : others) names += (names.empty() ? "" : ",") + uuid;
+  }
+  const bool together = !devices.empty() && devices[0].numa_node >= 0 &&
+                        std::all_of(devices.begin(), devices.end(), [&](const auto& device) {
+                          return device.numa_node == devices[0].numa_node;
+                        });
+  if (together) facts[kGpuNumaNode] = std::to_string(devices[0].numa_node);
+  return facts;
 }
 
 }  // namespace troupe::scheduler

@@ -35,9 +35,9 @@ std::string cuda_name(const wire::GpuDevice& device);
 // What a process is told that is to see these devices and no others.
 std::map<std::string, std::string> cuda_environment(const std::vector<wire::GpuDevice>& devices);
 
-// What a process is told of the others that sees these devices (runtime/base/gpu_environment.h).
+// What a process that sees these devices is told of them besides (runtime/base/gpu_environment.h).
 // `without_peer_access`: pairs of UUIDs.
-std::map<std::string, std::string> peer_environment(
+std::map<std::string, std::string> gpu_facts_environment(
     const std::vector<wire::GpuDevice>& devices,
     const std::vector<std::pair<std::string, std::string>>& without_peer_access);
 

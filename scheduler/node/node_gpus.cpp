@@ -51,7 +51,7 @@ bool NodeState::start_queued(Actor& actor) {
     }
   }
   const auto visible = amount > 0 ? gpus_.devices_of(actor.spec.actor_id) : visit_gpus(actor.spec);
-  spawn.spec.environment.merge(peer_environment(visible, config_.gpus.without_peer_access));
+  spawn.spec.environment.merge(gpu_facts_environment(visible, config_.gpus.without_peer_access));
   commands_.push_back(std::move(spawn));
   return true;
 }

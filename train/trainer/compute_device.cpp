@@ -25,6 +25,8 @@ class CpuCompute final : public ComputeDevice {
   Activations& activations() override { return *activations_; }
   HostAccess& access() override { return access_; }
 
+  Status warm_up() override { return {}; }
+  Status hold_memory() override { return {}; }
   Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override {
     return TrainingState::open(layout, state, arena_threads_, memory, name, label);

@@ -32,9 +32,11 @@ class CudaCompute final : public ComputeDevice {
   std::string memory_text() const override;
   Arena& threads() override { return arena_; }
   Operators& operators() override { return *operators_; }
-  Activations& activations() override { return *activations_; }
+  Activations& activations() override;
   HostAccess& access() override { return *access_; }
 
+  Status warm_up() override;
+  Status hold_memory() override;
   Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override;
   Status reserve(const RankLayout& layout, const EngineOptions& options) override;
@@ -52,17 +54,28 @@ class CudaCompute final : public ComputeDevice {
   Status alive() override;
 
  private:
-  CudaCompute(std::shared_ptr<CudaDevice> device, int threads, const Environment& environment,
-              Logger log)
+  CudaCompute(std::shared_ptr<CudaDevice> device, const ComputeTask& task,
+              const Environment& environment, Logger log)
       : environment_(environment),
         log_(std::move(log)),
         device_(std::move(device)),
-        arena_(threads) {}
+        model_(task.model),
+        ragged_(task.ragged),
+        memory_patience_(task.memory_patience),
+        arena_(task.threads) {}
   Status prepare(const ComputeChoice& choice, const ComputeTask& task);
+  // Waits for memory as the task says.
+  Result<DeviceArena> allocate(const ArenaPlan& plan);
 
   const Environment& environment_;
   Logger log_;
   const std::shared_ptr<CudaDevice> device_;
+  const ModelConfig model_;
+  const bool ragged_;
+  const Duration memory_patience_;
+  ActivationOptions activation_options_;
+  CudaOptions cuda_options_;
+  std::int64_t scratch_bytes_ = 0;
   Arena arena_;  // of the host's threads
   std::optional<CudaStream> stream_;
   std::optional<GemmAlgorithms> algorithms_;
