@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
@@ -167,6 +168,65 @@ Check kill_check() {
       }};
 }
 
+// What the steps of both logs say is equal; how many those are.
+Result<std::size_t> equal_steps(const TrainProgram& a, const TrainProgram& b) {
+  const auto left = TROUPE_TRY(a.steps()), right = TROUPE_TRY(b.steps());
+  const std::size_t both = std::min(left.size(), right.size());
+  for (std::size_t i = 0; i < both; ++i) {
+    if (left[i].step != right[i].step || left[i].loss != right[i].loss ||
+        left[i].grad_norm != right[i].grad_norm)
+      return error(Code::kDataLoss, "step {} has a loss of {:.9g} beside {:.9g} undisturbed",
+                   left[i].step, left[i].loss, right[i].loss);
+  }
+  return both;
+}
+
+Check spare_check() {
+  return {
+      .name = "program/kill -9 with a spare",
+      .what = "a rank is killed: a process that stands by goes on from the GPU's memory",
+      .seconds = 20,
+      .run = [](Bench& bench) -> Result<Figure> {
+        const Runs runs = TROUPE_TRY(Runs::create(bench));
+        const std::string settings = small_settings(2, "zero2", false);
+        RunSpec spec{.model = config_text(kSmall),
+                     .settings = settings + "troupe.spares: 1\n",
+                     .steps = 1'000'000};
+        TrainProgram killed = TROUPE_TRY(runs.start("killed", spec));
+        TROUPE_RETURN_IF_ERROR(killed.wait_text("logs/spare-0.log", "ready for a rank", kRunLimit));
+        TROUPE_RETURN_IF_ERROR(killed.kill_rank(1));
+        TROUPE_RETURN_IF_ERROR(
+            killed.wait_text(train::kEventsFile, train::events::kRecovered, kRunLimit));
+        const train::RunEvent* recovered = nullptr;
+        bool by_spare = false;
+        const auto events = TROUPE_TRY(killed.events());
+        for (const train::RunEvent& event : events) {
+          by_spare |= event.event == train::events::kSpare;
+          if (event.event == train::events::kRecovered) recovered = &event;
+        }
+        if (!recovered) return error(Code::kDataLoss, "no recovery is among the events");
+        if (!by_spare)
+          return error(Code::kFailedPrecondition, "another process than the spare went on");
+        if (recovered->lost_steps.value_or(-1) != 0)
+          return error(Code::kDataLoss, "{} steps were lost", recovered->lost_steps.value_or(-1));
+        // Some steps further: what it went on from.
+        const std::int64_t steps = recovered->step + 3;
+        TROUPE_RETURN_IF_ERROR(killed.wait_steps(steps, kRunLimit));
+        spec.settings = settings;
+        spec.steps = static_cast<int>(steps);
+        const TrainProgram calm = TROUPE_TRY(runs.run("calm", spec));
+        const std::size_t equal = TROUPE_TRY(equal_steps(killed, calm));
+        if (std::cmp_less(equal, steps))
+          return error(Code::kDataLoss, "{} steps of {} are in both logs", equal, steps);
+        Figure figure{
+            .value = recovered->recovery_ms.value_or(1e30),
+            .unit = "ms",
+            .text = fmt::format("0 steps lost, {} equal steps; {}", equal, parts_of(*recovered))};
+        if (!bench.rehearsal()) figure.bar = Figure::Bar::kAtMost, figure.bar_value = 1000;
+        return figure;
+      }};
+}
+
 struct RateCase {
   std::string name;
   LlamaShape shape;
@@ -211,6 +271,7 @@ void add_program_checks(std::vector<Check>& checks) {
   checks.push_back(loss_check(false));
   checks.push_back(loss_check(true));
   checks.push_back(kill_check());
+  checks.push_back(spare_check());
   checks.push_back(strategies_check(2));
   checks.push_back(strategies_check(4));
 }

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -139,21 +141,56 @@ Status TrainProgram::wait(Duration limit) {
   return {};
 }
 
-Status TrainProgram::wait_steps(std::int64_t count, Duration limit) {
-  PosixFileSystem files;
-  const std::string path = output_folder() + "/" + train::kStepsFile;
+Status TrainProgram::wait_until(const std::string& what, const std::function<bool()>& done,
+                                Duration limit) {
   const Deadline deadline = Deadline::after(limit);
-  while (train::last_step_in(files, path) < count) {
+  while (!done()) {
     if (deadline.passed())
-      return failure(fmt::format("step {} was not done within {} s", count,
+      return failure(fmt::format("{} did not come within {} s", what,
                                  std::chrono::duration_cast<std::chrono::seconds>(limit).count()));
     const auto ended = process::wait(*child_, Deadline::after(kPollInterval));
     if (!ended.ok()) continue;
     child_.reset();
-    if (train::last_step_in(files, path) >= count) return {};
-    return failure(fmt::format("the run ended before step {}", count));
+    if (done()) return {};
+    return failure(fmt::format("the run ended before {}", what));
   }
   return {};
+}
+
+Status TrainProgram::wait_steps(std::int64_t count, Duration limit) {
+  PosixFileSystem files;
+  const std::string path = output_folder() + "/" + train::kStepsFile;
+  return wait_until(
+      fmt::format("step {}", count), [&] { return train::last_step_in(files, path) >= count; },
+      limit);
+}
+
+Status TrainProgram::wait_text(const std::string& file, const std::string& text, Duration limit) {
+  PosixFileSystem files;
+  const std::string path = output_folder() + "/" + file;
+  const auto there = [&] {
+    return files.read(path, kLogBytesMax).value_or("").find(text) != std::string::npos;
+  };
+  return wait_until(fmt::format("'{}' in {}", text, file), there, limit);
+}
+
+Status TrainProgram::kill_rank(int rank) const {
+  std::string run;
+  for (const train::RunEvent& event : TROUPE_TRY(events()))
+    if (!event.run.empty()) run = event.run;
+  PosixFileSystem files;
+  // As ps shows them.
+  const std::string wanted = fmt::format(" --run {} --rank {} ", run, rank);
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", failed)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::string line = files.read(entry.path().string() + "/cmdline", 1 << 16).value_or("");
+    std::replace(line.begin(), line.end(), '\0', ' ');
+    if ((line + " ").find(wanted) == std::string::npos) continue;
+    if (::kill(static_cast<pid_t>(std::atoi(name.c_str())), SIGKILL) == 0) return {};
+  }
+  return failure(fmt::format("rank {} of {} has no process", rank, run));
 }
 
 Result<std::vector<train::StepRecord>> TrainProgram::steps() const {

@@ -58,6 +58,10 @@ class TrainProgram {
   Status wait(Duration limit);
   // Until so many steps are in its log; kDeadlineExceeded, or as wait() where it ends before.
   Status wait_steps(std::int64_t steps, Duration limit);
+  // Until `text` stands in a file of its output folder; errors as those of wait_steps().
+  Status wait_text(const std::string& file, const std::string& text, Duration limit);
+  // SIGKILL to the process that began with this rank. kNotFound: there is none.
+  Status kill_rank(int rank) const;
   Result<std::vector<train::StepRecord>> steps() const;
   Result<std::vector<train::RunEvent>> events() const;
   // The weights that it left: a hash of the file.
@@ -68,6 +72,7 @@ class TrainProgram {
   TrainProgram(std::string folder, process::Child child)
       : folder_(std::move(folder)), child_(std::move(child)) {}
   Status failure(const std::string& what) const;
+  Status wait_until(const std::string& what, const std::function<bool()>& done, Duration limit);
   std::string folder_;
   std::optional<process::Child> child_;
 };

@@ -55,8 +55,10 @@ void add_troupe_keys(KeyTable& t) {
       .at_least(0)
       .at_most(1e6);
   t.integer("troupe.spares", 0)
-      .implemented("started processes per node that wait to take a dead trainer's rank",
-                   TROUPE_FIELD(troupe.spares))
+      .implemented(
+          "started processes per node, with GPUs per GPU that trainers use, that wait to take a "
+          "dead trainer's rank",
+          TROUPE_FIELD(troupe.spares))
       .at_least(0)
       .at_most(64);
   t.optional("troupe.hang_timeout_ms", ValueType::kInteger)

@@ -56,17 +56,11 @@ std::shared_ptr<const CudaLibrary> sizes_alone() {
   return CudaLibrary::over(table);
 }
 
-}  // namespace
-
-Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
-                                          const ModelConfig& config,
-                                          const ActivationOptions& options,
-                                          std::int64_t workspace_bytes,
-                                          const CudaOptions& cuda_options, bool ragged) {
-  if (!library) library = sizes_alone();
-  const auto meter = CudaOperators::meter(std::move(library), workspace_bytes, cuda_options);
-  const auto model = make_model(config, *meter);
-  Activations activations(config, options, *meter,
+// With operators that touch no memory.
+Status pass_nowhere(CudaOperators& operators, const ModelConfig& config,
+                    const ActivationOptions& options, bool ragged) {
+  const auto model = make_model(config, operators);
+  Activations activations(config, options, operators,
                           {nowhere<std::byte>(), Activations::bytes_needed(config, options)});
   UnitsNowhere units(model->layout(), options.compute);
   const std::int64_t tokens = options.rows_max * options.length_max;
@@ -89,7 +83,29 @@ Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> lib
         options.training ? model->forward_backward(batch, units, loss, 1.0f, activations).status()
                          : model->forward(batch, units, loss, activations).status());
   }
+  return {};
+}
+
+}  // namespace
+
+Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
+                                          const ModelConfig& config,
+                                          const ActivationOptions& options,
+                                          std::int64_t workspace_bytes,
+                                          const CudaOptions& cuda_options, bool ragged) {
+  if (!library) library = sizes_alone();
+  const auto meter = CudaOperators::meter(std::move(library), workspace_bytes, cuda_options);
+  TROUPE_RETURN_IF_ERROR(pass_nowhere(*meter, config, options, ragged));
   return meter->scratch_needed();
+}
+
+Status plan_device_passes(CudaOperators& operators, const ModelConfig& config,
+                          const ActivationOptions& options, std::int64_t scratch_bytes,
+                          bool ragged) {
+  operators.begin_planning(scratch_bytes);
+  const Status passed = pass_nowhere(operators, config, options, ragged);
+  const Status planned = operators.end_planning();
+  return passed.ok() ? planned : passed;
 }
 
 }  // namespace troupe::train

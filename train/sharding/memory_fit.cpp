@@ -18,8 +18,7 @@ std::string readable(std::int64_t bytes) {
 
 // Of a GPU's memory, where it is known and matters.
 bool fits_device(const PlanRequest& request, const NodeMemory& memory) {
-  return !request.on_gpu || memory.device_bytes == 0 ||
-         request.ranks_on_gpu * plan_device_memory(request).total() <= memory.device_bytes;
+  return !request.on_gpu || memory.device_bytes == 0 || gpu_bytes(request) <= memory.device_bytes;
 }
 
 bool fits(const PlanRequest& request, const NodeMemory& memory) {
@@ -95,6 +94,7 @@ class Search {
   std::vector<FittingChange> run() {
     try_strategies();
     try_offload();
+    try_without_spares();
     try_recomputation();
     try_rows();
     try_fewer_ranks();
@@ -136,6 +136,13 @@ class Search {
     if (request_.offload == Offload::kParameters || !offloads_parameters(request_.strategy)) return;
     changed.offload = Offload::kParameters;
     add(changed, settings("parameters"), kNote);
+  }
+
+  void try_without_spares() {
+    if (!request_.on_gpu || request_.spares_on_gpu == 0) return;
+    PlanRequest changed = request_;
+    changed.spares_on_gpu = 0;
+    add(changed, "troupe.spares=0", "a dead trainer's rank waits for a new process");
   }
 
   void try_recomputation() {
@@ -200,15 +207,22 @@ class Search {
 
 std::string device_shortage(const PlanRequest& request, const NodeMemory& memory) {
   const DevicePlan plan = plan_device_memory(request);
+  std::string sharers;
+  if (request.ranks_on_gpu > 1) sharers += fmt::format(" for {} trainers", request.ranks_on_gpu);
+  if (request.spares_on_gpu > 0)
+    sharers +=
+        fmt::format("{} {} of {} each",
+                    sharers.empty() ? " for it and spares:" : " and spares:", request.spares_on_gpu,
+                    readable(kSpareDeviceBytes));
   return fmt::format(
       "a trainer needs {} of its GPU's memory ({} for parameters, {} for gradients, {} for the "
       "optimizer, {} for activations, {} for the rest, with {}, {} rows of {} tokens), the GPU has "
-      "{}",
+      "{}{}",
       readable(plan.total()), readable(plan.parameters), readable(plan.gradients),
       readable(plan.optimizer), readable(plan.activations),
       readable(plan.gathered + plan.reduction + plan.workspaces + plan.communication),
       describe(request.strategy, request.mesh), request.activations.rows_max,
-      request.activations.length_max, readable(memory.device_bytes));
+      request.activations.length_max, readable(memory.device_bytes), sharers);
 }
 
 }  // namespace

@@ -232,6 +232,11 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   return plan;
 }
 
+std::int64_t gpu_bytes(const PlanRequest& request) {
+  return request.ranks_on_gpu * plan_device_memory(request).total() +
+         request.spares_on_gpu * kSpareDeviceBytes;
+}
+
 Formula state_formula(const PlanRequest& request) {
   const StrategyRow& row = row_of(request.strategy);
   const auto elements = static_cast<double>(ParameterLayout(request.model).total_elements());

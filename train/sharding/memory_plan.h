@@ -44,6 +44,7 @@ struct PlanRequest {
   // Trainers compute on GPUs: state, passes and communication are in its memory.
   bool on_gpu = false;
   int ranks_on_gpu = 1;       // that share one
+  int spares_on_gpu = 0;      // processes that stand by on each
   bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 
@@ -89,6 +90,13 @@ struct DevicePlan {
 };
 // Of a request that is on_gpu.
 DevicePlan plan_device_memory(const PlanRequest& request);
+
+// What a process that stands by takes of a GPU's memory: a context, kernels, the vendor's
+// libraries. That is theirs to decide and no sum of ours: a round figure that is more than they
+// took so far.
+inline constexpr std::int64_t kSpareDeviceBytes = std::int64_t{768} << 20;
+// Of one GPU, with all that run or stand by there.
+std::int64_t gpu_bytes(const PlanRequest& request);
 
 // What the ZeRO paper says of the state, with Ψ the elements of all units: bytes of parameters,
 // gradients and moments, in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the shard group).

@@ -26,6 +26,8 @@ class CpuCompute final : public ComputeDevice {
   HostAccess& access() override { return access_; }
   HostAccess& kept_access() override { return access_; }
 
+  Status warm_up() override { return {}; }
+  Status hold_memory() override { return {}; }
   Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override {
     return TrainingState::open(layout, state, arena_threads_, memory, name, label);

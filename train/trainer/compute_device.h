@@ -59,6 +59,11 @@ struct ComputeTask {
   bool ragged = true;
   // kCuda: what lies in memory of the host all the same.
   Offload offload = Offload::kNothing;
+  // The process has no rank yet and may wait for one for long, beside others that have: it takes no
+  // memory of the device before hold_memory().
+  bool stands_by = false;
+  // So long it waits for memory of the device: what a process had that died is free a moment later.
+  Duration memory_patience{};
 };
 
 // What forming a device's communicators needs to know.
@@ -89,14 +94,21 @@ class ComputeDevice {
   // Of the host; for what is made there on all of them.
   virtual Arena& threads() = 0;
   virtual Operators& operators() = 0;
-  // Of the task, in the operators' memory.
+  // Of the task, in the operators' memory. Where it stands by: after hold_memory().
   virtual Activations& activations() = 0;
   // To the buffers that the engine works on.
   virtual HostAccess& access() = 0;
   // To those that are updated, loaded and saved: TrainingState::kept().
   virtual HostAccess& kept_access() = 0;
 
+  // --- standing by, once
+  // What the first pass would load, make and choose is there then, and no memory of the device is
+  // held for it afterwards. Nothing depends on it; a failure is what that pass may meet.
+  virtual Status warm_up() = 0;
+
   // --- with the rank, once
+  // The memory of passes, where open() has not taken it. kOutOfMemory.
+  virtual Status hold_memory() = 0;
   // TrainingState::open() in this device's memory; the log says what a death will cost where it
   // cannot outlive the process. The layout outlives it.
   virtual Result<TrainingState> open_state(const RankLayout& layout, DType state,

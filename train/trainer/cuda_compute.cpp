@@ -1,13 +1,17 @@
 #include "train/trainer/cuda_compute.h"
 
 #include <algorithm>
+#include <string_view>
+#include <thread>
 
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
+#include "runtime/base/gpu_environment.h"
 #include "train/cuda/communicator/communicator_choice.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/device_scratch.h"
+#include "train/sharding/device_warmth.h"
 #include "train/sharding/offloaded_optimizer_device.h"
 #include "train/trainer/gemm_rate.h"
 
@@ -18,6 +22,19 @@ constexpr const char* kActivations = "activations";
 constexpr const char* kScratch = "scratch";
 constexpr const char* kEngine = "engine";
 constexpr const char* kSums = "sums";
+// While memory is waited for.
+constexpr auto kAllocateAgain = std::chrono::milliseconds(10);
+
+// With commas between them.
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const auto end = std::min(list.find(','), list.size());
+    names.emplace_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -36,28 +53,53 @@ Result<std::unique_ptr<ComputeDevice>> CudaCompute::open(const ComputeChoice& ch
 
 Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task) {
   // Half the memory and traffic of fp32 ones, where products round to bf16 anyway.
-  ActivationOptions activations = task.activations;
+  ActivationOptions& activations = activation_options_ = task.activations;
   if (activations.compute == DType::kBF16 && device_->info().has_bf16 != 0)
     activations.type = DType::kBF16;
   stream_ = TROUPE_TRY(CudaStream::create(device_));
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
-  const auto activation_bytes =
-      static_cast<std::int64_t>(Activations::bytes_needed(task.model, activations));
-  CudaOptions cuda_options{.tf32 = choice.tf32, .attention = {.ordered = task.deterministic}};
-  const std::int64_t scratch_bytes =
-      TROUPE_TRY(device_scratch_bytes(device_->library(), task.model, activations,
-                                      algorithms_->workspace_bytes(), cuda_options, task.ragged));
-  cuda_options.attention.notice = [this](const std::string& text) { log_.warning("{}", text); };
-  ArenaPlan plan;
-  plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
-  plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes);
-  memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
-  operators_ = TROUPE_TRY(
-      CudaOperators::create(*stream_, *algorithms_, memory_->part(kScratch), cuda_options));
+  cuda_options_ = {.tf32 = choice.tf32, .attention = {.ordered = task.deterministic}};
+  scratch_bytes_ =
+      TROUPE_TRY(device_scratch_bytes(device_->library(), model_, activations,
+                                      algorithms_->workspace_bytes(), cuda_options_, ragged_));
+  CudaOptions telling = cuda_options_;
+  telling.attention.notice = [this](const std::string& text) { log_.warning("{}", text); };
+  operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, {}, telling));
   access_.emplace(*operators_);
-  activations_ = std::make_unique<Activations>(task.model, activations, *operators_,
+  return task.stands_by ? Status() : hold_memory();
+}
+
+Status CudaCompute::warm_up() {
+  TROUPE_CHECK(!memory_);
+  TROUPE_RETURN_IF_ERROR(warm_up_device(*stream_, model_, activation_options_, cuda_options_));
+  return plan_device_passes(*operators_, model_, activation_options_, scratch_bytes_, ragged_);
+}
+
+Result<DeviceArena> CudaCompute::allocate(const ArenaPlan& plan) {
+  const Deadline deadline = Deadline::after(memory_patience_);
+  while (true) {
+    auto made = DeviceArena::allocate(device_, plan);
+    if (made.status().code() != Code::kOutOfMemory || deadline.passed()) return made;
+    std::this_thread::sleep_for(kAllocateAgain);
+  }
+}
+
+Status CudaCompute::hold_memory() {
+  if (memory_) return {};
+  ArenaPlan plan;
+  plan.add(kActivations, MemoryPurpose::kActivations,
+           static_cast<std::int64_t>(Activations::bytes_needed(model_, activation_options_)));
+  plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes_);
+  memory_ = TROUPE_TRY(allocate(plan));
+  operators_->use_scratch(memory_->part(kScratch));
+  activations_ = std::make_unique<Activations>(model_, activation_options_, *operators_,
                                                memory_->part(kActivations));
   return operators_->failure();
+}
+
+Activations& CudaCompute::activations() {
+  TROUPE_CHECK(activations_, "a pass without memory for it");
+  return *activations_;
 }
 
 CudaCompute::~CudaCompute() {
@@ -83,7 +125,7 @@ Status CudaCompute::reserve(const RankLayout& layout, const EngineOptions& optio
   plan.add(kSums, MemoryPurpose::kWorkspace,
            offload_ == Offload::kNothing ? CudaOptimizerDevice::scratch_bytes(layout)
                                          : OffloadedOptimizerDevice::scratch_bytes(layout));
-  engine_memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
+  engine_memory_ = TROUPE_TRY(allocate(plan));
   return {};
 }
 
@@ -131,6 +173,8 @@ Result<std::unique_ptr<DeviceCommunicator>> CudaCompute::connect(collective::Com
   options.device_index = device_->index();
   options.node = links.node;
   options.environment = &environment_;
+  options.without_peer_access =
+      names_in(environment_.get(kGpusWithoutPeerAccess).value_or(std::string()));
   options.notice = links.notice;
   return make_device_communicator(options);
 }

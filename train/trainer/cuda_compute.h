@@ -33,12 +33,14 @@ class CudaCompute final : public ComputeDevice {
   std::string memory_text() const override;
   Arena& threads() override { return arena_; }
   Operators& operators() override { return *operators_; }
-  Activations& activations() override { return *activations_; }
+  Activations& activations() override;
   HostAccess& access() override { return *access_; }
   HostAccess& kept_access() override {
     return offload_ == Offload::kNothing ? *access_ : host_access_;
   }
 
+  Status warm_up() override;
+  Status hold_memory() override;
   Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override;
   Status reserve(const RankLayout& layout, const EngineOptions& options) override;
@@ -63,14 +65,25 @@ class CudaCompute final : public ComputeDevice {
         device_(std::move(device)),
         offload_(task.offload),
         threads_(task.threads),
+        model_(task.model),
+        ragged_(task.ragged),
+        memory_patience_(task.memory_patience),
         arena_(task.threads) {}
   Status prepare(const ComputeChoice& choice, const ComputeTask& task);
+  // Waits for memory as the task says.
+  Result<DeviceArena> allocate(const ArenaPlan& plan);
 
   const Environment& environment_;
   Logger log_;
   const std::shared_ptr<CudaDevice> device_;
   const Offload offload_;
   const int threads_;
+  const ModelConfig model_;
+  const bool ragged_;
+  const Duration memory_patience_;
+  ActivationOptions activation_options_;
+  CudaOptions cuda_options_;
+  std::int64_t scratch_bytes_ = 0;
   Arena arena_;  // of the host's threads
   std::optional<CudaStream> stream_;
   std::optional<GemmAlgorithms> algorithms_;

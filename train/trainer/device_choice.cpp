@@ -23,11 +23,6 @@ Status against_gpus(const TrainConfig& config, int trainers, const DeviceOffer& 
                  "let trainers share GPUs (troupe.gpus_per_worker)",
                  trainers, need, offer.gpus);
   }
-  if (config.troupe.spares > 0) {
-    return error(Code::kUnsupported,
-                 "spares cannot take over a GPU: use troupe.spares=0 (a trainer that dies is "
-                 "started again on its GPU and goes on from its memory)");
-  }
   return {};
 }
 

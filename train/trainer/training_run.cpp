@@ -19,13 +19,24 @@ constexpr auto kCommitTimeout = std::chrono::minutes(10);
 // How long a generation that is lost waits for a commit under way.
 constexpr auto kLastCommit = std::chrono::seconds(2);
 
-// The device with the memory of a pass, or a refusal that says what to make smaller.
+// The way out where there is too little memory for a pass.
+Status with_way_out(const Status& status, const ActivationOptions& activations) {
+  if (status.code() != Code::kOutOfMemory) return status;
+  return Status(status).prefixed(
+      fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "
+                  "gradient_accumulation_steps the step keeps its size) or cutoff_len",
+                  activations.rows_max, activations.length_max));
+}
+
+ActivationOptions activations_of(const RunBundle& bundle) {
+  return activation_options(bundle.config, bundle.dataset, bundle.eval ? &*bundle.eval : nullptr);
+}
+
 Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
                                                     const TrainingRunOptions& options,
                                                     const Logger& log) {
   static const SystemEnvironment environment;
-  const ActivationOptions activations =
-      activation_options(bundle.config, bundle.dataset, bundle.eval ? &*bundle.eval : nullptr);
+  const ActivationOptions activations = activations_of(bundle);
   auto opened = ComputeDevice::open(
       options.compute,
       {.model = bundle.model,
@@ -33,13 +44,12 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
        .threads = options.threads,
        .deterministic = bundle.config.sharding.deterministic != Deterministic::kOff,
        .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval)),
-       .offload = offload_of(bundle.config, options.compute.kind == ComputeKind::kCuda)},
+       .offload = offload_of(bundle.config, options.compute.kind == ComputeKind::kCuda),
+       .stands_by = options.stands_by,
+       .memory_patience = options.memory_patience},
       environment, log);
-  if (opened.status().code() != Code::kOutOfMemory) return opened;
-  return opened.status().prefixed(
-      fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "
-                  "gradient_accumulation_steps the step keeps its size) or cutoff_len",
-                  activations.rows_max, activations.length_max));
+  if (opened.ok()) return opened;
+  return with_way_out(opened.status(), activations);
 }
 
 // Across world sizes an epoch's steps are those that one rank would make.
@@ -135,9 +145,18 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(fixed)));
 }
 
+Status TrainingRun::warm_up() {
+  TROUPE_RETURN_IF_ERROR(fixed_->compute->warm_up());
+  if (const std::string text = fixed_->compute->memory_text(); !text.empty())
+    fixed_->log.info("ready for a rank; {}", text);
+  return {};
+}
+
 Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   Fixed& f = *fixed_;
   TROUPE_CHECK(f.rank < 0, "rank {} is to become rank {}", f.rank, rank);
+  if (const Status held = f.compute->hold_memory(); !held.ok())
+    return with_way_out(held, activations_of(f.bundle));
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
   f.layout = std::make_unique<RankLayout>(f.model->layout(), strategy, mesh, rank);

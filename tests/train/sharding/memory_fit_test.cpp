@@ -82,6 +82,22 @@ TEST_CASE("a GPU's memory is asked for where it is known, the host's for what st
     CHECK_MESSAGE(refused.message().find(words) != std::string::npos, refused.message());
 }
 
+TEST_CASE("spares are counted in a GPU's memory, and none is a way out") {
+  PlanRequest run = large_request(Strategy::kDdp, 2);
+  run.on_gpu = true;
+  run.ranks_on_gpu = 2;
+  run.spares_on_gpu = 1;
+  NodeMemory memory = memory_of(2 * node_bytes(run));
+  memory.device_bytes = gpu_bytes(run);
+  CHECK(memory.device_bytes == 2 * plan_device_memory(run).total() + kSpareDeviceBytes);
+  CHECK(check_fits(run, memory).ok());
+  --memory.device_bytes;
+  const Status refused = check_fits(run, memory);
+  CHECK(refused.code() == Code::kOutOfMemory);
+  for (const char* words : {"for 2 trainers and spares: 1 of 768 MiB each", "troupe.spares=0 ("})
+    CHECK_MESSAGE(refused.message().find(words) != std::string::npos, refused.message());
+}
+
 TEST_CASE("each change that is offered is enough by itself") {
   const PlanRequest run = large_request(Strategy::kZero3, 4, 16);
   const NodeMemory memory = memory_of(node_bytes(run) * 3 / 4);

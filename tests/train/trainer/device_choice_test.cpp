@@ -12,10 +12,9 @@ bool contains(const std::string& text, std::string_view words) {
 }
 
 Result<DeviceDecision> decide(const std::string& device, int trainers, const DeviceOffer& offer,
-                              bool tf32 = false, std::int64_t spares = 0) {
+                              bool tf32 = false) {
   TrainConfig config;
   config.troupe.device = device;
-  config.troupe.spares = spares;
   config.model.tf32 = tf32;
   return decide_device(config, trainers, offer);
 }
@@ -45,7 +44,6 @@ TEST_CASE("auto takes GPUs where there is one for each, else the CPU, and says w
   const auto library = decide("auto", 2, {.gpus = 2, .usable = kNoLibrary}).value();
   CHECK_FALSE(library.on_gpus);
   CHECK(contains(library.notice, "no library"));
-  CHECK(contains(decide("auto", 2, {.gpus = 2}, false, 1)->notice, "spares"));
 }
 
 TEST_CASE("cuda is GPUs, or one sentence with the way out") {
@@ -61,7 +59,6 @@ TEST_CASE("cuda is GPUs, or one sentence with the way out") {
   CHECK(contains(none.message(), "troupe.device=cpu"));
   const Status library = decide("cuda", 1, {.gpus = 1, .usable = kNoLibrary}).status();
   CHECK(library.message() == "troupe.device=cuda: " + kNoLibrary.message());
-  CHECK(decide("cuda", 1, {.gpus = 1}, false, 2).status().code() == Code::kUnsupported);
 }
 
 TEST_CASE("the CPU is asked for without words, and has no TF32") {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 
 #include "tests/train/trainer/run_fixture.h"
+#include "train/cuda/device/device_memory.h"
 #include "train/trainer/run_plan.h"
 
 namespace troupe::train::tests {
@@ -276,6 +278,102 @@ TEST_CASE("memory that cannot outlive the process: the last checkpoint is loaded
     REQUIRE_MESSAGE(status.ok(), status.to_string());
   CHECK(ranks->observers[0].load.how == LoadedFrom::kCheckpoint);
   CHECK(ranks->observers[0].load.step == 2);
+}
+
+// A process that waits for a rank.
+std::unique_ptr<TrainingRun> stand_by(Ranks& ranks, int rank, const std::string& output_dir,
+                                      const RunChange& change, Duration patience = {}) {
+  RunBundle bundle = bundle_for(output_dir, change.batch, change.accumulation);
+  if (change.change) change.change(bundle);
+  auto run = TrainingRun::create(ranks.files, ranks.clock, Logger::discard(), std::move(bundle),
+                                 {.run = "test",
+                                  .world_size = change.world,
+                                  .threads = change.threads,
+                                  .overlaps = change.overlaps,
+                                  .compute = compute_of(change, rank),
+                                  .stands_by = true,
+                                  .memory_patience = patience},
+                                 *ranks.recorders[static_cast<std::size_t>(rank)]);
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  return std::move(*run);
+}
+
+TEST_CASE(
+    "who stands by holds no memory, has asked for all algorithms, and goes on with the bits") {
+  troupe::tests::TemporaryDirectory dir;
+  for (const bool bf16 : {false, true}) {
+    CAPTURE(bf16);
+    const std::string at = bf16 ? "bf16" : "fp32";
+    const RunChange change = strategy("zero2", 2, 2, bf16);
+    troupe::tests::fake_cuda_reset({.devices = 2, .cudnn_version = 91000});
+    train(dir.file(at + "-whole"), change);
+    std::int64_t asked[2] = {}, planned[2] = {};
+    for (const bool warm : {false, true}) {
+      CAPTURE(warm);
+      const std::string out = dir.file(at + (warm ? "-warm" : "-cold"));
+      auto ranks = make_ranks(out, change);
+      ranks->observers[0].abort_after = 3;
+      for (const Status& status : run_generation(*ranks, 1)) CHECK_FALSE(status.ok());
+      ranks->observers[0].abort_after = -1;
+      ranks->runs[1].reset();
+      const std::int64_t held = troupe::tests::fake_cuda_allocated_bytes(1);
+      auto spare = stand_by(*ranks, 1, out, change);
+      if (warm) {
+        const std::int64_t products = troupe::tests::fake_cuda_calls("gemm");
+        REQUIRE(spare->warm_up().ok());
+        CHECK(troupe::tests::fake_cuda_calls("gemm") > products);
+      }
+      CHECK(troupe::tests::fake_cuda_allocated_bytes(1) == held);
+      const std::int64_t algorithms = troupe::tests::fake_cuda_calls("gemm_algorithms");
+      const std::int64_t plans = troupe::tests::fake_cuda_calls("attention_plan_create");
+      REQUIRE(spare->take_rank(1, *ranks->memories[1]).ok());
+      CHECK(troupe::tests::fake_cuda_allocated_bytes(1) > held);
+      ranks->runs[1] = std::move(spare);
+      for (const Status& status : run_generation(*ranks, 2))
+        REQUIRE_MESSAGE(status.ok(), status.to_string());
+      CHECK(ranks->observers[1].load.how == LoadedFrom::kMemory);
+      check_same(out, dir.file(at + "-whole"));
+      asked[warm] = troupe::tests::fake_cuda_calls("gemm_algorithms") - algorithms;
+      planned[warm] = troupe::tests::fake_cuda_calls("attention_plan_create") - plans;
+    }
+    CHECK(planned[0] == (bf16 ? 2 : 0));
+    CHECK(planned[1] == 0);
+    // What is left is asked for by the rate's measurement, with products of its own.
+    CHECK(asked[1] <= 4);
+    CHECK(asked[0] >= asked[1] + 10);
+    CHECK(troupe::tests::fake_cuda_left().empty());
+  }
+  troupe::tests::fake_cuda_reset();
+}
+
+TEST_CASE("memory that a process before still holds is waited for") {
+  troupe::tests::TemporaryDirectory dir;
+  const RunChange change = strategy("ddp", 1, 1);
+  const TestDevices devices(1);
+  Ranks ranks;
+  ranks.memories.push_back(std::make_unique<ProcessMemory>());
+  ranks.progress.push_back(std::make_unique<ProgressMemory>());
+  ranks.recorders.push_back(std::make_unique<ProgressRecorder>(ranks.progress.back()->record()));
+  const MapEnvironment environment;
+  auto device =
+      CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), 0, environment).value();
+  std::optional<DeviceMemory> before =
+      DeviceMemory::allocate(device, (std::int64_t{1} << 30) - (1 << 16), "a process before",
+                             MemoryPurpose::kOther)
+          .value();
+  auto impatient = stand_by(ranks, 0, dir.file("out"), change);
+  const Status refused = impatient->take_rank(0, *ranks.memories[0]);
+  CHECK(refused.code() == Code::kOutOfMemory);
+  CHECK(refused.message().find("per_device_train_batch_size") != std::string::npos);
+  impatient.reset();
+  auto patient = stand_by(ranks, 0, dir.file("out"), change, std::chrono::seconds(60));
+  const std::int64_t asked = troupe::tests::fake_cuda_calls("memory_create");
+  std::thread ends([&] {
+    while (troupe::tests::fake_cuda_calls("memory_create") < asked + 2) std::this_thread::yield();
+    before.reset();
+  });
+  CHECK(patient->take_rank(0, *ranks.memories[0]).ok());
+  ends.join();
 }
 
 TEST_CASE("a lost GPU ends the rank's generation with its name, and nobody computes there again") {

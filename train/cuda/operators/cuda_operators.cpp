@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -20,6 +21,9 @@ std::int32_t type_of(DType type) {
   TROUPE_CHECK(type == DType::kF32 || type == DType::kBF16, "{}", dtype_name(type));
   return type == DType::kBF16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
 }
+
+// Where scratch memory will be that is planned with: an address that nobody may touch.
+std::byte* scratch_to_be() { return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20); }
 
 // Elements of a matrix as it lies in memory, gaps between its rows included.
 std::int64_t elements_of(std::int64_t rows, std::int64_t columns, bool transposed,
@@ -66,7 +70,7 @@ class CudaOperators::Cut {
     used_ += (bytes + kScratchAlignBytes - 1) / kScratchAlignBytes * kScratchAlignBytes;
     operators_.scratch_needed_ = std::max(operators_.scratch_needed_, used_);
     if (operators_.metering()) return nullptr;
-    const auto there = static_cast<std::int64_t>(operators_.scratch_.size());
+    const auto there = operators_.scratch_available();
     if (used_ > there) {
       operators_.keep(error(Code::kOutOfMemory,
                             "{}: {} needs {} of scratch memory, and {} are there",
@@ -74,7 +78,7 @@ class CudaOperators::Cut {
                             memory_size_text(there)));
       return nullptr;
     }
-    return operators_.scratch_.data() + at;
+    return (operators_.launches() ? operators_.scratch_.data() : scratch_to_be()) + at;
   }
 
  private:
@@ -123,9 +127,24 @@ void CudaOperators::keep(Status status) {
 
 template <typename Launch>
 void CudaOperators::run(const char* name, Launch launch) {
-  if (metering() || !failure_.ok()) return;
+  if (!launches() || !failure_.ok()) return;
   const int code = launch(stream_->get());
   if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, name));
+}
+
+void CudaOperators::begin_planning(std::int64_t scratch_bytes) {
+  TROUPE_CHECK(!metering());
+  planned_scratch_bytes_ = scratch_bytes;
+}
+
+Status CudaOperators::end_planning() {
+  planned_scratch_bytes_.reset();
+  return std::exchange(failure_, {});
+}
+
+void CudaOperators::use_scratch(std::span<std::byte> scratch) {
+  TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignBytes == 0);
+  scratch_ = scratch;
 }
 
 Status CudaOperators::synchronize() {
@@ -138,12 +157,12 @@ bool CudaOperators::fast_bf16() const {
 }
 
 void CudaOperators::upload(const void* host, void* device, std::size_t bytes) {
-  if (metering() || !failure_.ok()) return;
+  if (!launches() || !failure_.ok()) return;
   keep(transfer_->upload(host, device, static_cast<std::int64_t>(bytes)));
 }
 
 void CudaOperators::download(const void* device, void* host, std::size_t bytes) {
-  if (metering()) {
+  if (!launches()) {
     std::memset(host, 0, bytes);
     return;
   }
@@ -345,6 +364,14 @@ void CudaOperators::rope(Elements x, std::int64_t stride, const std::int32_t* po
   });
 }
 
+void CudaOperators::plan_attention(const AttentionCall& call, AttentionPass pass,
+                                   std::int64_t scratch_bytes) {
+  if (!failure_.ok()) return;
+  const int code =
+      attention_.plan(stream_->device()->context(), stream_->get(), call, pass, scratch_bytes);
+  if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, "planning attention"));
+}
+
 void CudaOperators::attention_forward(const AttentionShape& shape, ConstElements q, ConstElements k,
                                       ConstElements v, Elements out, float* log_sum_exp) {
   const AttentionCall call = attention_of(shape, type_of(q, k, v, out));
@@ -352,6 +379,7 @@ void CudaOperators::attention_forward(const AttentionShape& shape, ConstElements
   const std::int64_t bytes =
       attention_.scratch_bytes(call, AttentionPass::kForward, scratch_available());
   const std::span scratch(cut.take(bytes), static_cast<std::size_t>(bytes));
+  if (planned_scratch_bytes_) return plan_attention(call, AttentionPass::kForward, bytes);
   run("attention_forward", [&](TroupeCudaStream* stream) {
     return attention_.forward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
                               out.data, log_sum_exp, scratch);
@@ -367,6 +395,7 @@ void CudaOperators::attention_backward(const AttentionShape& shape, ConstElement
   const std::int64_t bytes =
       attention_.scratch_bytes(call, AttentionPass::kBackward, scratch_available());
   const std::span scratch(cut.take(bytes), static_cast<std::size_t>(bytes));
+  if (planned_scratch_bytes_) return plan_attention(call, AttentionPass::kBackward, bytes);
   run("attention_backward", [&](TroupeCudaStream* stream) {
     return attention_.backward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
                                out.data, log_sum_exp, dout.data, dq.data, dk.data, dv.data,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,16 @@ class CudaOperators final : public Operators {
                                               const CudaOptions& options = {});
   // All enqueued work is waited for.
   ~CudaOperators() override;
+
+  // --- planning: what is asked of the vendor's libraries once, asked before there is memory
+  // From here on nothing is run and no memory is touched: a pass over any addresses of the device
+  // chooses the products' algorithms and makes attention's plans as it will with `scratch_bytes` of
+  // scratch memory, given tensors that begin at multiples of 16 bytes. Downloads give zeros.
+  void begin_planning(std::int64_t scratch_bytes);
+  // What failed meanwhile: it will fail again, or come about, when it is run.
+  Status end_planning();
+  // Instead of create()'s, before anything was run.
+  void use_scratch(std::span<std::byte> scratch);
 
   // Of any call so far, at most: bytes.
   std::int64_t scratch_needed() const { return scratch_needed_; }
@@ -126,15 +137,18 @@ class CudaOperators final : public Operators {
 
   const TroupeCudaTable& table() const { return library_->table(); }
   bool metering() const { return stream_ == nullptr; }
+  // Whether anything is run.
+  bool launches() const { return !metering() && !planned_scratch_bytes_; }
   // What a call may choose by.
   std::int64_t scratch_available() const {
-    return metering() ? std::numeric_limits<std::int64_t>::max()
-                      : static_cast<std::int64_t>(scratch_.size());
+    if (metering()) return std::numeric_limits<std::int64_t>::max();
+    return planned_scratch_bytes_.value_or(static_cast<std::int64_t>(scratch_.size()));
   }
   // Calls launch() unless it is metering or something failed; keeps what it answers otherwise.
   template <typename Launch>
   void run(const char* name, Launch launch);
   void keep(Status status);
+  void plan_attention(const AttentionCall& call, AttentionPass pass, std::int64_t scratch_bytes);
   // An operand of a bf16 product: itself, or rounded into scratch.
   const void* bf16_operand(const void* data, DType type, std::int64_t elements, Cut& cut);
 
@@ -147,6 +161,7 @@ class CudaOperators final : public Operators {
   std::unique_ptr<HostTransfer> transfer_;
   std::span<std::byte> scratch_;
   std::int64_t scratch_needed_ = 0;
+  std::optional<std::int64_t> planned_scratch_bytes_;  // while planning
   Status failure_;
 };
 

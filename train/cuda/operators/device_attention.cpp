@@ -317,6 +317,14 @@ int DeviceAttention::plan_for(TroupeCudaContext* context, TroupeCudaStream* stre
   return TROUPE_CUDA_OK;
 }
 
+int DeviceAttention::plan(TroupeCudaContext* context, TroupeCudaStream* stream,
+                          const AttentionCall& call, AttentionPass pass,
+                          std::int64_t scratch_bytes) {
+  const std::optional<Fused> fused = choose(call, pass, scratch_bytes);
+  TroupeCudaAttentionPlan* made = nullptr;
+  return fused ? plan_for(context, stream, call, *fused, &made) : static_cast<int>(TROUPE_CUDA_OK);
+}
+
 int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* stream,
                                const AttentionCall& call, AttentionPass pass,
                                const Tensors& tensors, std::span<std::byte> memory, bool* done) {

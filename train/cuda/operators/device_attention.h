@@ -71,6 +71,11 @@ class DeviceAttention {
   std::int64_t scratch_bytes(const AttentionCall& call, AttentionPass pass,
                              std::int64_t available = std::numeric_limits<std::int64_t>::max());
 
+  // Makes the plan that the pass will ask for with so much scratch memory, where the vendor's
+  // library is to serve and the tensors begin at multiples of 16 bytes. A code of the table.
+  int plan(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,
+           AttentionPass pass, std::int64_t scratch_bytes);
+
   // Enqueue. Tensors as Operators::attention_forward and _backward have them, of call.shape.type.
   // `scratch`: scratch_bytes() of what is available, aligned to 256 bytes. A code of the table.
   int forward(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,

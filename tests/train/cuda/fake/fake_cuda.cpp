@@ -1,6 +1,8 @@
 #include "tests/train/cuda/fake/fake_cuda.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 
 #include <unistd.h>
@@ -57,10 +59,27 @@ int device_info(std::int32_t index, TroupeCudaDevice* device) {
   return TROUPE_CUDA_OK;
 }
 
+// What of TROUPE_FAKE_CUDA_EXCLUSIVE stands for the devices that this process sees is its own until
+// it ends.
+bool take_exclusive_device() {
+  static const char* const folder = std::getenv("TROUPE_FAKE_CUDA_EXCLUSIVE");
+  if (!folder) return true;
+  static const bool taken = [] {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const std::string path = fmt::format("{}/device-{}", folder, visible ? visible : "");
+    const int lock = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    return lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+  }();
+  return taken;
+}
+
 int context_open(std::int32_t index, TroupeCudaContext** context) {
   if (const int code = state().enter("context_open", index)) return code;
   if (index < 0 || index >= state().options().devices)
     return state().fail(TROUPE_CUDA_INVALID, fmt::format("there is no device {}", index));
+  if (!take_exclusive_device())
+    return state().fail(TROUPE_CUDA_UNAVAILABLE,
+                        "the device is in exclusive compute mode, and another process has it");
   *context = new TroupeCudaContext{index};
   state().count_object("context", 1);
   return TROUPE_CUDA_OK;
