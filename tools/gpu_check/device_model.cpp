@@ -335,12 +335,18 @@ CountingBatch::CountingBatch(std::int64_t row_count, std::int64_t row_length,
       ids.push_back(static_cast<std::int32_t>((step * 7 + row * 11 + i * (1 + (step + row) % 3)) %
                                               vocabulary));
       labels.push_back(in_segments && i % 5 == 4 ? train::kIgnoreLabel : ids.back());
+      const std::int64_t part = in_segments ? i / 13 : 0;
+      samples.push_back(static_cast<std::int32_t>(row * 100 + part));
+      places.push_back(static_cast<std::int32_t>(i - 13 * part));
       if (!in_segments) continue;
       positions.push_back(static_cast<std::int32_t>(i % 13));
       segments.push_back(static_cast<std::int32_t>(i / 13));
     }
 }
 
-MicroBatch CountingBatch::micro() const { return {rows, length, ids, labels, positions, segments}; }
+MicroBatch CountingBatch::micro() const {
+  const train::DropoutTokens dropout{.seed = 42, .epoch = 0, .samples = samples, .places = places};
+  return {rows, length, ids, labels, positions, segments, dropout};
+}
 
 }  // namespace troupe::tools::gpu

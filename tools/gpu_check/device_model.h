@@ -73,6 +73,7 @@ struct CountingBatch {
   train::MicroBatch micro() const;
   std::int64_t rows, length;
   std::vector<std::int32_t> ids, labels, positions, segments;
+  std::vector<std::int32_t> samples, places;  // of the masks of models with dropout
 };
 
 }  // namespace troupe::tools::gpu

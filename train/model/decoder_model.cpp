@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "train/model/batch_tables.h"
+#include "train/model/dropout_site.h"
 #include "train/model/held_unit.h"
 #include "train/model/model_family.h"
 
@@ -39,10 +40,19 @@ void DecoderModel::embed(const BatchShape& shape, const UnitParameters& unit,
   const Elements stream = activations.stream(0);
   operators_.embedding_forward(activations.ids, unit.matrix(token_embedding_), unit.dtype, stream,
                                tokens, width);
-  if (config_.positions != PositionKind::kLearned) return;
-  operators_.embedding_forward(activations.positions, unit.matrix(position_embedding_), unit.dtype,
-                               activations.delta, tokens, width);
-  operators_.add(stream, activations.delta, stream, tokens * width);
+  if (config_.positions == PositionKind::kLearned) {
+    operators_.embedding_forward(activations.positions, unit.matrix(position_embedding_),
+                                 unit.dtype, activations.delta, tokens, width);
+    operators_.add(stream, activations.delta, stream, tokens * width);
+  }
+  drop_embeddings(shape, stream, activations);
+}
+
+void DecoderModel::drop_embeddings(const BatchShape& shape, Elements x,
+                                   const Activations& activations) const {
+  if (const Dropout drop =
+          dropout_at(DropoutPlace::kEmbedding, 0, config_.embedding_dropout, shape, activations))
+    operators_.dropout(drop, x, nullptr, x, shape.tokens(), config_.hidden_size);
 }
 
 Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
@@ -79,6 +89,7 @@ Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
   const UnitGradient gradient = TROUPE_TRY(units.gradient(0));
   embedding_rest_.zero(operators_, gradient);
   const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
+  drop_embeddings(shape, activations.stream_gradient, activations);
   operators_.embedding_backward(activations.ids, activations.stream_gradient,
                                 gradient.at(token_embedding_), tokens, width);
   if (config_.positions == PositionKind::kLearned)
@@ -92,7 +103,8 @@ Result<LossSum> DecoderModel::forward_backward(const MicroBatch& batch, UnitAcce
                                                Activations& activations) {
   TROUPE_CHECK(activations.options().training, "activations for forward passes only");
   if (batch.labels.empty()) return no_labels();
-  const BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
+  BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
+  TROUPE_RETURN_IF_ERROR(prepare_dropout(config_, batch, operators_, activations, shape));
   const std::int64_t targets = prepare_targets(batch, operators_, activations);
   TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
   operators_.zero(activations.stream_gradient, shape.tokens() * config_.hidden_size);

@@ -29,6 +29,8 @@ class ObservedOperators final : public Operators {
   void gemm(const Gemm& gemm) override;
   void zero(Elements x, std::int64_t count) override;
   void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) override;
+  void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,
+               std::int64_t rows, std::int64_t width) override;
   void rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                         std::int64_t rows, std::int64_t width, float eps) override;
   void residual_rms_norm_forward(ConstElements x, ConstElements delta, const float* weight,

@@ -71,10 +71,11 @@ Status pass_nowhere(CudaOperators& operators, const ModelConfig& config,
     positions[i] = static_cast<std::int32_t>(at % options.length_max);
     segments[i] = static_cast<std::int32_t>(at / options.length_max);
   }
+  const DropoutTokens dropout{.samples = segments, .places = positions};
   const MicroBatch all[] = {
-      {options.rows_max, options.length_max, zeros, zeros, {}, {}},
-      {options.rows_max, options.length_max, zeros, zeros, positions, segments},
-      {1, tokens, zeros, zeros, positions, segments},
+      {options.rows_max, options.length_max, zeros, zeros, {}, {}, dropout},
+      {options.rows_max, options.length_max, zeros, zeros, positions, segments, dropout},
+      {1, tokens, zeros, zeros, positions, segments, dropout},
   };
   const std::span<const MicroBatch> batches = std::span(all).first(ragged ? 3 : 2);
   const CrossEntropyLoss loss;

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "runtime/base/status.h"
+#include "train/tensor/dropout.h"
 #include "train/tensor/dtype.h"
 #include "train/tensor/elements.h"
 
@@ -69,6 +70,9 @@ struct AttentionShape {
   // kBf16: the device may round what enters a product to bf16, where that is faster. The softmax
   // and all sums are fp32 in either case.
   Arithmetic arithmetic = Arithmetic::kFp32;
+  // Of the weights after the softmax; rows are queries, columns keys by their place in the query's
+  // sample. Its site is head 0's, the others' follow on.
+  Dropout dropout = {};
 };
 
 enum class RopeDirection { kForward, kBackward };
@@ -98,6 +102,12 @@ class Operators {
   virtual void zero(Elements x, std::int64_t count) = 0;
   // out = a + b; out may be a or b.
   virtual void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) = 0;
+
+  // out = residual + x where it stays, times the scale, or 0 where it does not; a null residual is
+  // nothing. The gradient of x is that of out under the same dropout. All: (rows, width); out may
+  // be x or residual. `dropout` must be one.
+  virtual void dropout(const Dropout& dropout, ConstElements x, ConstElements residual,
+                       Elements out, std::int64_t rows, std::int64_t width) = 0;
 
   // y = x·rsqrt(mean(x²) + eps)·w. x, y: (rows, width), w: (width), rstd: (rows), kept for
   // backward.

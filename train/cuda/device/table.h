@@ -185,6 +185,15 @@ typedef enum TroupeCudaReduce {
   TROUPE_CUDA_MIN = 2
 } TroupeCudaReduce;
 
+// See Dropout of train/tensor/dropout.h. threshold 0: none, nothing else is read.
+typedef struct TroupeCudaDropout {
+  uint32_t threshold;
+  float scale;
+  uint32_t seed, epoch, site;
+  const int32_t* samples;
+  const int32_t* tokens;
+} TroupeCudaDropout;
+
 typedef struct TroupeCudaTable {
   uint32_t version;  // TROUPE_CUDA_TABLE_VERSION
   uint32_t bytes;    // sizeof(TroupeCudaTable)
@@ -404,6 +413,20 @@ typedef struct TroupeCudaTable {
                           void* output, int64_t count, int32_t type);
   int (*group_broadcast)(TroupeCudaGroup* group, TroupeCudaStream* stream, void* data,
                          int64_t count, int32_t type, int32_t root);
+
+  // --- dropout, by counters: see train/tensor/operators.h. `residual`: or null; `out` may be x or
+  // residual.
+  int (*dropout)(TroupeCudaStream* stream, int32_t type, const TroupeCudaDropout* dropout,
+                 const void* x, const void* residual, void* out, int64_t rows, int64_t width);
+  // Troupe's own kernels of attention with a dropout of the weights: as attention_forward and
+  // attention_backward, whose scratch they take.
+  int (*attention_dropout_forward)(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                                   const TroupeCudaDropout* dropout, const void* q, const void* k,
+                                   const void* v, void* out, float* log_sum_exp);
+  int (*attention_dropout_backward)(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                                    const TroupeCudaDropout* dropout, const void* q, const void* k,
+                                    const void* v, const void* out, const float* log_sum_exp,
+                                    const void* dout, void* dq, void* dk, void* dv, void* scratch);
 } TroupeCudaTable;
 
 enum { TROUPE_CUDA_PARTS_MAX = 64 };

@@ -70,6 +70,7 @@ void fill_elementwise(TroupeCudaTable& table);
 void fill_norms(TroupeCudaTable& table);
 void fill_losses(TroupeCudaTable& table);
 void fill_attention(TroupeCudaTable& table);
+void fill_attention_dropout(TroupeCudaTable& table);
 void fill_attention_mask(TroupeCudaTable& table);
 void fill_fused_attention(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);

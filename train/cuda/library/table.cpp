@@ -18,6 +18,7 @@ TroupeCudaTable make_table() {
   fill_norms(table);
   fill_losses(table);
   fill_attention(table);
+  fill_attention_dropout(table);
   fill_attention_mask(table);
   fill_fused_attention(table);
   fill_optimizer(table);

@@ -39,6 +39,16 @@ std::int32_t type_of(ConstElements first, Others... others) {
   return type_of(first.type);
 }
 
+TroupeCudaDropout as_passed(const Dropout& d) {
+  return {.threshold = d.threshold,
+          .scale = d.scale,
+          .seed = d.seed,
+          .epoch = d.epoch,
+          .site = d.site,
+          .samples = d.samples,
+          .tokens = d.tokens};
+}
+
 AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
   return {.shape = {.batch = s.batch,
                     .query_length = s.query_length,
@@ -53,7 +63,8 @@ AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
                     .type = type,
                     .first_key = s.first_key},
           .arithmetic = s.arithmetic,
-          .window = s.window};
+          .window = s.window,
+          .dropout = as_passed(s.dropout)};
 }
 
 }  // namespace
@@ -248,6 +259,15 @@ void CudaOperators::zero(Elements x, std::int64_t count) {
 void CudaOperators::add(ConstElements a, ConstElements b, Elements out, std::int64_t count) {
   run("add", [&](TroupeCudaStream* stream) {
     return table().add(stream, type_of(a, b, out), a.data, b.data, out.data, count);
+  });
+}
+
+void CudaOperators::dropout(const Dropout& dropout, ConstElements x, ConstElements residual,
+                            Elements out, std::int64_t rows, std::int64_t width) {
+  const TroupeCudaDropout passed = as_passed(dropout);
+  run("dropout", [&](TroupeCudaStream* stream) {
+    return table().dropout(stream, type_of(x, residual ? residual : x, out), &passed, x.data,
+                           residual.data, out.data, rows, width);
   });
 }
 

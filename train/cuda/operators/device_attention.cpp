@@ -214,6 +214,10 @@ std::optional<DeviceAttention::Fused> DeviceAttention::choose(const AttentionCal
     return std::nullopt;
   };
   if (!available()) return refuse(Reason::kUnavailable, why_unavailable_);
+  if (call.dropout.threshold != 0)
+    return refuse(Reason::kDropout,
+                  "the model drops out attention's weights by counters, and cuDNN draws masks of "
+                  "its own; attention_dropout (GPT-2: attn_pdrop) of 0 in config.json is faster");
   Fused fused;
   fused.converts = s.type == TROUPE_CUDA_F32;
   // A window alone the library knows; what else raises first_key is a mask.
@@ -465,6 +469,9 @@ int DeviceAttention::forward(TroupeCudaContext* context, TroupeCudaStream* strea
     return code;
   if (done) return TROUPE_CUDA_OK;
   ++passes_.own;
+  if (call.dropout.threshold != 0)
+    return table().attention_dropout_forward(stream, &call.shape, &call.dropout, q, k, v, out,
+                                             log_sum_exp);
   return table().attention_forward(stream, &call.shape, q, k, v, out, log_sum_exp);
 }
 
@@ -488,6 +495,9 @@ int DeviceAttention::backward(TroupeCudaContext* context, TroupeCudaStream* stre
     return code;
   if (done) return TROUPE_CUDA_OK;
   ++passes_.own;
+  if (call.dropout.threshold != 0)
+    return table().attention_dropout_backward(stream, &call.shape, &call.dropout, q, k, v, out,
+                                              log_sum_exp, dout, dq, dk, dv, scratch.data());
   return table().attention_backward(stream, &call.shape, q, k, v, out, log_sum_exp, dout, dq, dk,
                                     dv, scratch.data());
 }

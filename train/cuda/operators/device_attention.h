@@ -45,6 +45,8 @@ struct AttentionCall {
   Arithmetic arithmetic = Arithmetic::kFp32;
   // AttentionShape::window.
   std::int64_t window = 0;
+  // Of the weights. The vendor's library has masks of its own: it serves no dropout.
+  TroupeCudaDropout dropout{};
 };
 
 enum class AttentionPass { kForward, kBackward };
@@ -96,7 +98,7 @@ class DeviceAttention {
   struct Fused;
   struct Tensors;
   // Why the own kernel serves: a notice for each, once.
-  enum class Reason { kUnavailable, kShape, kAddresses, kWorkspace, kRefused };
+  enum class Reason { kUnavailable, kShape, kAddresses, kWorkspace, kRefused, kDropout };
   struct Less {
     bool operator()(const TroupeCudaFusedAttention& a, const TroupeCudaFusedAttention& b) const;
   };
