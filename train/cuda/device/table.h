@@ -53,6 +53,7 @@ typedef struct TroupeCudaEvent TroupeCudaEvent;
 typedef struct TroupeCudaMemory TroupeCudaMemory;
 typedef struct TroupeCudaGroup TroupeCudaGroup;
 typedef struct TroupeCudaAttentionPlan TroupeCudaAttentionPlan;
+typedef struct TroupeCudaGraph TroupeCudaGraph;
 
 typedef struct TroupeCudaDevice {
   char name[96];
@@ -404,6 +405,17 @@ typedef struct TroupeCudaTable {
                           void* output, int64_t count, int32_t type);
   int (*group_broadcast)(TroupeCudaGroup* group, TroupeCudaStream* stream, void* data,
                          int64_t count, int32_t type, int32_t root);
+
+  // --- graphs: work that is enqueued by one call, as often as wanted. Between begin and end, by the
+  // same thread, what the stream is given is kept and not done; anything but launches and copies
+  // within the device breaks the capture off. `end` is called whatever failed in between: the stream
+  // is an ordinary one again. *graph is null where it fails.
+  int (*graph_capture_begin)(TroupeCudaStream* stream);
+  int (*graph_capture_end)(TroupeCudaStream* stream, TroupeCudaGraph** graph);
+  // Of the stream's context. Memory, and attention plans, that were captured must be there still.
+  int (*graph_launch)(TroupeCudaStream* stream, TroupeCudaGraph* graph);
+  // Launches that are under way end undisturbed.
+  int (*graph_destroy)(TroupeCudaGraph* graph);
 } TroupeCudaTable;
 
 enum { TROUPE_CUDA_PARTS_MAX = 64 };
