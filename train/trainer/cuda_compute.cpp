@@ -47,6 +47,8 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
       TROUPE_TRY(device_scratch_bytes(device_->library(), task.model, activations,
                                       algorithms_->workspace_bytes(), cuda_options, task.ragged));
   cuda_options.attention.notice = [this](const std::string& text) { log_.warning("{}", text); };
+  cuda_options.graphs = {.use = choice.graphs,
+                         .notice = [this](const std::string& text) { log_.info("{}", text); }};
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
   plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes);
