@@ -53,6 +53,7 @@ class Gpu {
   std::optional<train::GemmAlgorithms> algorithms;
   std::unique_ptr<train::CudaOperators> operators;
   std::unique_ptr<train::CudaOperators> tf32_operators;
+  std::unique_ptr<train::CudaOperators> graph_operators;  // layers' launches as graphs
   // The CPU's, in as many threads as there are.
   std::unique_ptr<train::Arena> host_arena;
   std::unique_ptr<train::Operators> host;

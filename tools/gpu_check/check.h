@@ -58,6 +58,7 @@ void add_attention_rate_checks(std::vector<Check>& checks);
 void add_fused_attention_rate_checks(std::vector<Check>& checks);
 void add_model_checks(std::vector<Check>& checks);
 void add_sharding_checks(std::vector<Check>& checks);
+void add_graph_checks(std::vector<Check>& checks);
 void add_training_checks(std::vector<Check>& checks);
 
 }  // namespace troupe::tools::gpu

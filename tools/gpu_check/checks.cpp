@@ -18,6 +18,7 @@ std::vector<Check> all_checks() {
   add_fused_attention_checks(checks);
   add_optimizer_checks(checks);
   add_update_checks(checks);
+  add_graph_checks(checks);
   add_bandwidth_checks(checks);
   add_fused_attention_rate_checks(checks);
   add_attention_rate_checks(checks);

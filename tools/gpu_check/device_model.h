@@ -33,6 +33,7 @@ struct TrainOptions {
   train::DType activations = train::DType::kF32;
   std::int64_t rows = 2, length = 40;
   train::Recompute recompute = train::Recompute::kBlocks;
+  bool graphs = false;  // on a GPU: layers' launches as graphs
 };
 
 // One side's model. Memory is the side's own.
@@ -64,6 +65,10 @@ Result<std::unique_ptr<TrainedModel>> gpu_model(const train::ModelConfig& config
 // Parameters as a training begins with them.
 std::vector<float> initial_parameters(const train::ModelConfig& config,
                                       const train::ParameterLayout& layout, std::uint64_t seed);
+
+// Random numbers of the size of weights, the same ones all over: for models whose values matter
+// little, as long as they are not all equal.
+Status set_some_parameters(TrainedModel& model);
 
 // (rows, length) tokens; rows count on with strides of their own, by the step: something that can
 // be learnt.

@@ -183,20 +183,7 @@ Result<Figure> check_rate(Bench& bench) {
                              .length = bench.rehearsal() ? 16 : 1024,
                              .recompute = train::Recompute::kCheapOperators};
   const auto model = TROUPE_TRY(gpu_model(config, options, *gpu));
-  // Random numbers of the size of weights, the same ones all over: what they are does not matter to
-  // the rate, that they are not all equal does.
-  std::vector<float> numbers(1 << 20);
-  std::uint32_t state = 1;
-  for (float& x : numbers) {
-    state = state * 1664525u + 1013904223u;
-    x = (static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f) * 0.07f;
-  }
-  const std::int64_t total = model->layout().total_elements();
-  for (std::int64_t at = 0; at < total; at += static_cast<std::int64_t>(numbers.size())) {
-    const auto count = std::min(static_cast<std::int64_t>(numbers.size()), total - at);
-    TROUPE_RETURN_IF_ERROR(
-        model->set_parameters(std::span(numbers).first(static_cast<std::size_t>(count)), at));
-  }
+  TROUPE_RETURN_IF_ERROR(set_some_parameters(*model));
   const std::int64_t tokens = options.rows * options.length;
   const CountingBatch batch(options.rows, options.length, config.vocab_size, 1, false);
   const int steps = bench.rehearsal() ? 1 : 5;

@@ -200,6 +200,7 @@ struct TroupeSection {
   std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
   std::string device = "auto";                     // auto, cpu, cuda
   double gpus_per_worker = 1;                      // of a GPU; below 1 trainers share one
+  std::string cuda_graphs = "auto";                // auto, true, false
   std::vector<Fault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
   std::int64_t spares = 0;                   // per node that runs trainers

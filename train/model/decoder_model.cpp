@@ -11,6 +11,10 @@ namespace {
 
 int block_unit(std::int64_t layer) { return static_cast<int>(layer) + 1; }
 
+// A layer's passes as blocks of the operators' table.
+int forward_pass(std::int64_t layer) { return static_cast<int>(2 * layer); }
+int backward_pass(std::int64_t layer) { return static_cast<int>(2 * layer + 1); }
+
 Status no_labels() { return error(Code::kInvalidArgument, "the micro-batch has no labels"); }
 
 }  // namespace
@@ -66,8 +70,17 @@ Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
   }
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, block_unit(layer), Phase::kForward));
-    block_.forward(unit.parameters(), layer, shape, activations.stream(layer),
-                   activations.stream(layer + 1), activations.block(layer), activations, cache);
+    const auto pass = [&] {
+      block_.forward(unit.parameters(), layer, shape, activations.stream(layer),
+                     activations.stream(layer + 1), activations.block(layer), activations, cache);
+    };
+    // With a cache no two calls are the same.
+    if (cache) {
+      pass();
+      continue;
+    }
+    const OperatorBlock block(operators_, forward_pass(layer));
+    pass();
   }
   return {};
 }
@@ -78,11 +91,14 @@ Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
     const int index = block_unit(layer);
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, index, Phase::kBackward));
     const UnitGradient gradient = TROUPE_TRY(units.gradient(index));
-    if (activations.recomputes_blocks())
-      block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
-                     activations.block(layer), activations, nullptr);
-    block_.backward(unit.parameters(), gradient, layer, shape, activations.stream(layer),
-                    activations.block(layer), activations);
+    {
+      const OperatorBlock block(operators_, backward_pass(layer));
+      if (activations.recomputes_blocks())
+        block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
+                       activations.block(layer), activations, nullptr);
+      block_.backward(unit.parameters(), gradient, layer, shape, activations.stream(layer),
+                      activations.block(layer), activations);
+    }
     TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
   }
   // Rows are added to. With tied embeddings the head, which came first, has written the matrix.

@@ -90,6 +90,12 @@ class Operators {
   // and results are worth nothing. Does not wait for work that is under way. Ok where operators
   // cannot fail.
   virtual Status failure() const { return {}; }
+  // What is called from here to end_block() is one block of a pass; nothing but calls of this table
+  // concerns the device in between. A device may keep the block's work until its end, and do it by
+  // a shorter way where the same comes again: results are the same. `block` tells one from others
+  // that come back. Blocks do not nest. See OperatorBlock.
+  virtual void begin_block(int block) { static_cast<void>(block); }
+  virtual void end_block() {}
 
   // Between host memory and the device's; done when the call returns.
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
@@ -207,6 +213,20 @@ class Operators {
   virtual void cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses,
                                   float scale, std::uint16_t* gradient, std::int64_t rows,
                                   std::int64_t classes) = 0;
+};
+
+// A block of operators' calls, for as long as the object lives.
+class OperatorBlock {
+ public:
+  OperatorBlock(Operators& operators, int block) : operators_(operators) {
+    operators_.begin_block(block);
+  }
+  ~OperatorBlock() { operators_.end_block(); }
+  OperatorBlock(const OperatorBlock&) = delete;
+  OperatorBlock& operator=(const OperatorBlock&) = delete;
+
+ private:
+  Operators& operators_;
 };
 
 }  // namespace troupe::train

@@ -22,6 +22,7 @@
 #include "train/cpu/arena.h"
 #include "train/cuda/communicator/device_communicator.h"
 #include "train/cuda/device/cuda_library.h"
+#include "train/cuda/operators/block_graphs.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
 #include "train/sharding/engine.h"
@@ -44,6 +45,8 @@ struct ComputeChoice {
   int index = 0;
   // kCuda: fp32 products with operands that are rounded to TF32.
   bool tf32 = false;
+  // kCuda: whether a layer's launches are one graph's.
+  GraphOptions::Use graphs = GraphOptions::Use::kNever;
   // kCuda: null: CudaLibrary::load(). Tests bring theirs.
   std::shared_ptr<const CudaLibrary> library;
 };

@@ -64,6 +64,8 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
                                       algorithms_->workspace_bytes(), cuda_options_, ragged_));
   CudaOptions telling = cuda_options_;
   telling.attention.notice = [this](const std::string& text) { log_.warning("{}", text); };
+  telling.graphs = {.use = choice.graphs,
+                    .notice = [this](const std::string& text) { log_.info("{}", text); }};
   operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, {}, telling));
   access_.emplace(*operators_);
   return task.stands_by ? Status() : hold_memory();

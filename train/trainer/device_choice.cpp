@@ -33,6 +33,13 @@ int trainers_per_gpu(const TrainConfig& config) {
   return std::max(1, static_cast<int>(1.0 / config.troupe.gpus_per_worker + 1e-3));
 }
 
+GraphOptions::Use graph_use(const TrainConfig& config) {
+  if (config.troupe.operator_times || config.troupe.cuda_graphs == "false")
+    return GraphOptions::Use::kNever;
+  return config.troupe.cuda_graphs == "true" ? GraphOptions::Use::kAlways
+                                             : GraphOptions::Use::kWhereFaster;
+}
+
 Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                                      const DeviceOffer& offer) {
   const std::string& wanted = config.troupe.device;
@@ -49,6 +56,13 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                  "tf32: true is of NVIDIA's GPUs, and the run is on CPUs{}; use tf32: false",
                  cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
         .with("key", "tf32");
+  }
+  if (config.troupe.cuda_graphs == "true") {
+    return error(Code::kInvalidArgument,
+                 "troupe.cuda_graphs=true is of NVIDIA's GPUs, and the run is on CPUs{}; use "
+                 "troupe.cuda_graphs=auto",
+                 cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
+        .with("key", "troupe.cuda_graphs");
   }
   std::string notice;
   if (!cpu) notice = fmt::format("the run is on CPUs (troupe.device=auto): {}", against.message());

@@ -81,5 +81,23 @@ TEST_CASE("the CPU is asked for without words, and has no TF32") {
   }
 }
 
+TEST_CASE("graphs are for GPUs, where operators are not timed one by one") {
+  using Use = GraphOptions::Use;
+  TrainConfig config;
+  CHECK(graph_use(config) == Use::kWhereFaster);
+  config.troupe.operator_times = true;
+  CHECK(graph_use(config) == Use::kNever);
+  config.troupe.operator_times = false;
+  config.troupe.cuda_graphs = "false";
+  CHECK(graph_use(config) == Use::kNever);
+  config.troupe.cuda_graphs = "true";
+  CHECK(graph_use(config) == Use::kAlways);
+  CHECK(decide_device(config, 1, {.gpus = 1})->on_gpus);
+  config.troupe.device = "cpu";
+  const Status refused = decide_device(config, 1, {.gpus = 1}).status();
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(contains(refused.message(), "use troupe.cuda_graphs=auto"));
+}
+
 }  // namespace
 }  // namespace troupe::train

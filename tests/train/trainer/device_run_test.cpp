@@ -75,6 +75,60 @@ TEST_CASE("runs on GPUs give the bits of the CPU") {
   }
 }
 
+TEST_CASE("runs on GPUs whose layers are graphs give the bits of the CPU, whatever comes") {
+  struct Case {
+    const char* strategy;
+    int world;
+    GraphOptions::Use graphs;
+    bool ragged;
+    ActivationCheckpointing checkpointing;
+  };
+  using Use = GraphOptions::Use;
+  for (const Case& each :
+       {Case{"zero3", 2, Use::kAlways, false, ActivationCheckpointing::kFull},
+        Case{"zero2", 2, Use::kAlways, true, ActivationCheckpointing::kSelective},
+        Case{"ddp", 1, Use::kWhereFaster, false, ActivationCheckpointing::kNone}}) {
+    CAPTURE(each.strategy);
+    troupe::tests::TemporaryDirectory dir;
+    const auto change = [&](int devices) {
+      RunChange made = strategy(each.strategy, each.world, devices);
+      made.graphs = each.graphs;
+      made.change = [inner = made.change, each](RunBundle& bundle) {
+        inner(bundle);
+        bundle.config.training.max_steps = 8;
+        bundle.config.model.activation_checkpointing = each.checkpointing;
+        if (!each.ragged) return;
+        TokenDataset dataset(TokenDataset::Kind::kPretrain, 0);
+        for (int sample = 0; sample < 40; ++sample)
+          dataset.append(std::vector<TokenId>(sample % 3 == 0 ? 9 : 16, 1 + sample % 7));
+        bundle.dataset = std::move(dataset);
+      };
+      return made;
+    };
+    train(dir.file("cpu"), change(0));
+    const TestDevices devices(each.world);
+    train(dir.file("gpu"), change(each.world));
+    CHECK(troupe::tests::fake_cuda_calls("graph_launch") > 20);
+    check_same(dir.file("gpu"), dir.file("cpu"));
+  }
+}
+
+TEST_CASE("a rank whose process is another one makes graphs of its own, and the bits stay") {
+  troupe::tests::TemporaryDirectory dir;
+  RunChange change = strategy("zero2", 2, 2);
+  change.graphs = GraphOptions::Use::kAlways;
+  const TestDevices devices(2);
+  train(dir.file("whole"), change);
+  auto ranks = make_ranks(dir.file("gpu"), change);
+  ranks->observers[0].abort_after = 3;
+  for (const Status& status : run_generation(*ranks, 1)) CHECK_FALSE(status.ok());
+  ranks->observers[0].abort_after = -1;
+  start_rank(*ranks, 1, dir.file("gpu"), change);
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  CHECK(file(dir.file("gpu/model.safetensors")) == file(dir.file("whole/model.safetensors")));
+}
+
 TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("cpu"), strategy("zero3", 2, 0, true));

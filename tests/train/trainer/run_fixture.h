@@ -116,12 +116,14 @@ struct RunChange {
   std::function<void(RunBundle&)> change = {};
   // On so many devices of the tests' GPU, which ranks take in turns; 0: on the CPU.
   int devices = 0;
+  GraphOptions::Use graphs = GraphOptions::Use::kNever;
 };
 
 inline ComputeChoice compute_of(const RunChange& change, int rank) {
   if (change.devices == 0) return {};
   return {.kind = ComputeKind::kCuda,
           .index = rank % change.devices,
+          .graphs = change.graphs,
           .library = CudaLibrary::over(troupe::tests::fake_cuda_table())};
 }
 

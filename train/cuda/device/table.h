@@ -53,6 +53,7 @@ typedef struct TroupeCudaEvent TroupeCudaEvent;
 typedef struct TroupeCudaMemory TroupeCudaMemory;
 typedef struct TroupeCudaGroup TroupeCudaGroup;
 typedef struct TroupeCudaAttentionPlan TroupeCudaAttentionPlan;
+typedef struct TroupeCudaGraph TroupeCudaGraph;
 
 typedef struct TroupeCudaDevice {
   char name[96];
@@ -190,6 +191,7 @@ typedef struct TroupeCudaDropout {
   uint32_t threshold;
   float scale;
   uint32_t seed, epoch, site;
+  uint32_t reserved;  // 0: every byte is a field's
   const int32_t* samples;
   const int32_t* tokens;
 } TroupeCudaDropout;
@@ -427,6 +429,17 @@ typedef struct TroupeCudaTable {
                                     const TroupeCudaDropout* dropout, const void* q, const void* k,
                                     const void* v, const void* out, const float* log_sum_exp,
                                     const void* dout, void* dq, void* dk, void* dv, void* scratch);
+
+  // --- graphs: work that is enqueued by one call, as often as wanted. Between begin and end, by the
+  // same thread, what the stream is given is kept and not done; anything but launches and copies
+  // within the device breaks the capture off. `end` is called whatever failed in between: the stream
+  // is an ordinary one again. *graph is null where it fails.
+  int (*graph_capture_begin)(TroupeCudaStream* stream);
+  int (*graph_capture_end)(TroupeCudaStream* stream, TroupeCudaGraph** graph);
+  // Of the stream's context. Memory, and attention plans, that were captured must be there still.
+  int (*graph_launch)(TroupeCudaStream* stream, TroupeCudaGraph* graph);
+  // Launches that are under way end undisturbed.
+  int (*graph_destroy)(TroupeCudaGraph* graph);
 } TroupeCudaTable;
 
 enum { TROUPE_CUDA_PARTS_MAX = 64 };

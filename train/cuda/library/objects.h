@@ -52,6 +52,11 @@ struct TroupeCudaMemory {
   long long bytes = 0;
 };
 
+struct TroupeCudaGraph {
+  TroupeCudaContext* context = nullptr;
+  cudaGraphExec_t executable = nullptr;
+};
+
 namespace troupe::train::cuda {
 
 // Makes the context's device the calling thread's. `what`: the function that was called.
@@ -75,5 +80,6 @@ void fill_attention_mask(TroupeCudaTable& table);
 void fill_fused_attention(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
+void fill_graphs(TroupeCudaTable& table);
 
 }  // namespace troupe::train::cuda

@@ -23,6 +23,7 @@ TroupeCudaTable make_table() {
   fill_fused_attention(table);
   fill_optimizer(table);
   fill_groups(table);
+  fill_graphs(table);
   return table;
 }
 

@@ -99,19 +99,24 @@ class CudaOperators::Cut {
 };
 
 CudaOperators::CudaOperators(std::shared_ptr<const CudaLibrary> library,
-                             std::int64_t workspace_bytes, const CudaOptions& options)
+                             std::int64_t workspace_bytes, const CudaOptions& options,
+                             std::unique_ptr<BlockGraphs> graphs)
     : library_(std::move(library)),
       workspace_bytes_(workspace_bytes),
       options_(options),
-      attention_(library_, options.attention) {}
+      graphs_(std::move(graphs)),
+      attention_(graphs_ ? graphs_->record().recording_library() : library_, options.attention) {}
 
 Result<std::unique_ptr<CudaOperators>> CudaOperators::create(CudaStream& stream,
                                                              GemmAlgorithms& algorithms,
                                                              std::span<std::byte> scratch,
                                                              const CudaOptions& options) {
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignBytes == 0);
-  std::unique_ptr<CudaOperators> made(
-      new CudaOperators(stream.device()->library(), algorithms.workspace_bytes(), options));
+  std::unique_ptr<BlockGraphs> graphs;
+  if (options.graphs.use != GraphOptions::Use::kNever)
+    graphs = std::make_unique<BlockGraphs>(stream, options.graphs);
+  std::unique_ptr<CudaOperators> made(new CudaOperators(
+      stream.device()->library(), algorithms.workspace_bytes(), options, std::move(graphs)));
   made->transfer_ = std::make_unique<HostTransfer>(TROUPE_TRY(HostTransfer::create(stream)));
   made->stream_ = &stream;
   made->algorithms_ = &algorithms;
@@ -123,13 +128,15 @@ std::unique_ptr<CudaOperators> CudaOperators::meter(std::shared_ptr<const CudaLi
                                                     std::int64_t workspace_bytes,
                                                     const CudaOptions& options) {
   return std::unique_ptr<CudaOperators>(
-      new CudaOperators(std::move(library), workspace_bytes, options));
+      new CudaOperators(std::move(library), workspace_bytes, options, nullptr));
 }
 
 CudaOperators::~CudaOperators() {
   if (metering()) return;
   // Whoever wanted to know asked synchronize(): here only memory is kept until it is not used.
   [[maybe_unused]] const Status waited = stream_->wait("the operators' last work");
+  // Before the attention's plans, which they use.
+  if (graphs_) graphs_->forget();
 }
 
 void CudaOperators::keep(Status status) {
@@ -139,7 +146,8 @@ void CudaOperators::keep(Status status) {
 template <typename Launch>
 void CudaOperators::run(const char* name, Launch launch) {
   if (!launches() || !failure_.ok()) return;
-  const int code = launch(stream_->get());
+  if (graphs_) graphs_->record().name(name);
+  const int code = launch(graphs_ ? graphs_->record().stream() : stream_->get());
   if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, name));
 }
 
@@ -158,7 +166,30 @@ void CudaOperators::use_scratch(std::span<std::byte> scratch) {
   scratch_ = scratch;
 }
 
+void CudaOperators::begin_block(int block) {
+  if (graphs_) graphs_->begin(block);
+}
+
+void CudaOperators::end_block() {
+  if (!graphs_) return;
+  if (!failure_.ok()) return graphs_->drop();
+  if (attention_.plans_dropped() != plans_dropped_) {
+    plans_dropped_ = attention_.plans_dropped();
+    graphs_->forget();
+  }
+  keep(graphs_->end());
+}
+
+void CudaOperators::flush_block() {
+  if (!graphs_) return;
+  if (failure_.ok())
+    keep(graphs_->flush());
+  else
+    graphs_->drop();
+}
+
 Status CudaOperators::synchronize() {
+  flush_block();
   if (!metering()) keep(stream_->wait("a step's work"));
   return failure_;
 }
@@ -168,7 +199,9 @@ bool CudaOperators::fast_bf16() const {
 }
 
 void CudaOperators::upload(const void* host, void* device, std::size_t bytes) {
-  if (!launches() || !failure_.ok()) return;
+  if (!launches()) return;
+  flush_block();
+  if (!failure_.ok()) return;
   keep(transfer_->upload(host, device, static_cast<std::int64_t>(bytes)));
 }
 
@@ -177,6 +210,7 @@ void CudaOperators::download(const void* device, void* host, std::size_t bytes) 
     std::memset(host, 0, bytes);
     return;
   }
+  flush_block();
   if (failure_.ok()) keep(transfer_->download(device, host, static_cast<std::int64_t>(bytes)));
   if (!failure_.ok()) std::memset(host, 0xff, bytes);
 }

@@ -14,6 +14,7 @@
 #include "train/cuda/device/device.h"
 #include "train/cuda/device/host_transfer.h"
 #include "train/cuda/device/stream.h"
+#include "train/cuda/operators/block_graphs.h"
 #include "train/cuda/operators/device_attention.h"
 #include "train/cuda/operators/gemm_algorithms.h"
 #include "train/tensor/operators.h"
@@ -25,6 +26,8 @@ struct CudaOptions {
   // as fast on tensor cores, with errors of 1e-3 of the result.
   bool tf32 = false;
   AttentionOptions attention;
+  // Whether blocks of launches that come again are graphs.
+  GraphOptions graphs;
 };
 
 // Enqueues on one stream and returns; downloads wait. Activations are fp32, or bf16 where the
@@ -64,9 +67,16 @@ class CudaOperators final : public Operators {
   std::int64_t scratch_needed() const { return scratch_needed_; }
   // Who computed attention so far.
   DeviceAttention::Passes attention_passes() const { return attention_.passes(); }
+  // Of blocks so far; null where graphs are not asked for.
+  const BlockGraphs* graphs() const { return graphs_.get(); }
   // Waits for all that is enqueued; then what failure() says.
   Status synchronize();
   Status failure() const override { return failure_; }
+
+  // A block's work is enqueued when it ends. An upload, a download or a wait within a block
+  // enqueues what came before it, and the rest of the block as it comes.
+  void begin_block(int block) override;
+  void end_block() override;
 
   bool fast_bf16() const override;
   bool stores_bf16() const override { return fast_bf16(); }
@@ -135,9 +145,11 @@ class CudaOperators final : public Operators {
  private:
   class Cut;
   CudaOperators(std::shared_ptr<const CudaLibrary> library, std::int64_t workspace_bytes,
-                const CudaOptions& options);
+                const CudaOptions& options, std::unique_ptr<BlockGraphs> graphs);
 
-  const TroupeCudaTable& table() const { return library_->table(); }
+  const TroupeCudaTable& table() const {
+    return graphs_ ? graphs_->record().table() : library_->table();
+  }
   bool metering() const { return stream_ == nullptr; }
   // Whether anything is run.
   bool launches() const { return !metering() && !planned_scratch_bytes_; }
@@ -151,13 +163,17 @@ class CudaOperators final : public Operators {
   void run(const char* name, Launch launch);
   void keep(Status status);
   void plan_attention(const AttentionCall& call, AttentionPass pass, std::int64_t scratch_bytes);
+  // Before anything that comes behind a block's launches without being one.
+  void flush_block();
   // An operand of a bf16 product: itself, or rounded into scratch.
   const void* bf16_operand(const void* data, DType type, std::int64_t elements, Cut& cut);
 
   std::shared_ptr<const CudaLibrary> library_;
   std::int64_t workspace_bytes_;
   CudaOptions options_;
+  std::unique_ptr<BlockGraphs> graphs_;  // null: everything is launched as it comes
   DeviceAttention attention_;
+  std::int64_t plans_dropped_ = 0;  // of attention, when graphs were forgotten last
   CudaStream* stream_ = nullptr;
   GemmAlgorithms* algorithms_ = nullptr;
   std::unique_ptr<HostTransfer> transfer_;

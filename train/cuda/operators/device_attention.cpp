@@ -282,6 +282,7 @@ int DeviceAttention::drop_oldest(TroupeCudaStream* stream) {
   if (oldest->second.plan) {
     // Its kernels go with it.
     if (const int code = table().stream_synchronize(stream)) return code;
+    ++plans_dropped_;
     if (const int code = table().attention_plan_destroy(oldest->second.plan)) return code;
   }
   plans_.erase(oldest);

@@ -93,6 +93,8 @@ class DeviceAttention {
     std::int64_t fused = 0, own = 0;
   };
   Passes passes() const { return passes_; }
+  // Plans that were destroyed so far: work that was kept to be done again may use them.
+  std::int64_t plans_dropped() const { return plans_dropped_; }
 
  private:
   struct Fused;
@@ -130,7 +132,7 @@ class DeviceAttention {
   std::string why_unavailable_;
   std::set<Reason> told_;
   std::map<TroupeCudaFusedAttention, Plan, Less> plans_;
-  std::int64_t uses_ = 0;
+  std::int64_t uses_ = 0, plans_dropped_ = 0;
   Passes passes_;
 };
 

@@ -188,6 +188,22 @@ std::int64_t State::update_moments() {
   return update_moments_;
 }
 
+std::int64_t State::add_plan() {
+  std::lock_guard lock(mutex_);
+  plans_.insert(++plans_made_);
+  return plans_made_;
+}
+
+void State::remove_plan(std::int64_t plan) {
+  std::lock_guard lock(mutex_);
+  plans_.erase(plan);
+}
+
+bool State::has_plan(std::int64_t plan) {
+  std::lock_guard lock(mutex_);
+  return plans_.contains(plan);
+}
+
 std::int64_t State::calls(const std::string& function) {
   std::lock_guard lock(mutex_);
   const auto found = calls_.find(function);
@@ -305,6 +321,7 @@ const TroupeCudaTable& fake_cuda_table() {
     fake::fill_optimizer(made);
     fake::fill_groups(made);
     fake::fill_attention(made);
+    fake::fill_graphs(made);
     return made;
   }();
   return table;
