@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "tests/train/trainer/run_fixture.h"
 #include "train/trainer/run_plan.h"
@@ -63,6 +64,25 @@ TEST_CASE("runs on GPUs give the bits of the CPU") {
     train(dir.file("gpu"), strategy(name, world, world));
     check_same(dir.file("gpu"), dir.file("cpu"));
   }
+}
+
+TEST_CASE("a run tells what it held of the GPU's memory at most, once") {
+  troupe::tests::TemporaryDirectory dir;
+  const TestDevices devices(1);
+  train(dir.file("gpu"), strategy("ddp", 1, 1));
+  const auto all = steps(dir.file("gpu"));
+  REQUIRE(all.size() == 5);
+  std::map<std::string, std::int64_t> bytes;
+  for (const NamedBytes& part : all[0].device_bytes) bytes[part.name] = part.bytes;
+  REQUIRE(bytes.size() == kMemoryPurposes + 1);
+  CHECK(bytes["parameters"] > 0);
+  CHECK(2 * bytes["parameters"] <= bytes["optimizer state"]);
+  CHECK(bytes["activations"] > 0);
+  std::int64_t held = 0;
+  for (const auto& [name, count] : bytes)
+    if (name != kDeviceInUse) held += count;
+  CHECK(bytes[kDeviceInUse] == held);  // nobody else has some
+  for (std::size_t i = 1; i < all.size(); ++i) CHECK(all[i].device_bytes.empty());
 }
 
 TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {
