@@ -118,7 +118,7 @@ Check attention_values_check(Flavour flavour) {
           .what =
               "causal attention and its gradients: grouped heads, segments, packed operands, "
               "more keys than queries, dropout of the weights",
-          .seconds = 8,
+          .seconds = 5,
           .run = [flavour](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const Case& a : cases(bench)) {
@@ -144,7 +144,7 @@ Check attention_speed_check(Flavour flavour) {
       .what =
           "TFLOP/s of attention and of its gradients, rows of 1,024 tokens, heads of "
           "Qwen2.5-0.5B and 7B",
-      .seconds = 4,
+      .seconds = 2,
       .run = [flavour](Bench& bench) -> Result<Figure> {
         const int type = flavour == Flavour::kBf16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
         const std::int64_t element = flavour == Flavour::kBf16 ? 2 : 4;

@@ -261,7 +261,7 @@ struct Counts {
 namespace {
 
 TroupeCudaDropout dropout_of(const train::Dropout& d) {
-  return {d.threshold, d.scale, d.seed, d.epoch, d.site, d.samples, d.tokens};
+  return {d.threshold, d.scale, d.seed, d.epoch, d.site, 0, d.samples, d.tokens};
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ Check gradient_check(Types types) {
       .what =
           "loss and gradients of Llama, Qwen2.5, GPT-2 and Qwen3, packed rows too, against the "
           "CPU's",
-      .seconds = 15,
+      .seconds = 6,
       .run = [types](Bench& bench) -> Result<Figure> {
         const bool bf16 = types.bf16();
         // The CPU may round in bf16 what the device keeps.
@@ -127,7 +127,7 @@ Check training_check(Types types) {
       .what =
           "steps of AdamW with clipping of a small Llama on one GPU: its losses fall as the "
           "CPU's do",
-      .seconds = 5,
+      .seconds = 2,
       .run = [types](Bench& bench) -> Result<Figure> {
         const bool bf16 = types.bf16(), exact = bench.rehearsal() && !bf16;
         const int steps = bench.rehearsal() ? 8 : 30;
@@ -223,7 +223,7 @@ void add_model_checks(std::vector<Check>& checks) {
 void add_training_checks(std::vector<Check>& checks) {
   for (const Types& types : kAllTypes) checks.push_back(training_check(types));
   checks.push_back(
-      {"training/rate qwen2.5-0.5b", "tokens a second of one GPU, random weights", 25, check_rate});
+      {"training/rate qwen2.5-0.5b", "tokens a second of one GPU, random weights", 10, check_rate});
 }
 
 }  // namespace troupe::tools::gpu

@@ -34,7 +34,7 @@ using CaseOf = std::function<Result<Compared::Difference>(Compared&, std::int64_
 Check check_of(const std::string& name, const std::string& what, Flavour flavour, CaseOf run_case) {
   return {.name = fmt::format("operators/{} {}", name, flavour_name(flavour)),
           .what = what,
-          .seconds = 2,
+          .seconds = 0.3,
           .run = [flavour, run_case](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const auto& [rows, width] : shapes(bench)) {

@@ -257,7 +257,7 @@ Check strategies_check(DType compute, bool across) {
                        "every strategy: the same bits"
                      : "norm and parameters after two steps of 2 and 4 ranks on this GPU: the same "
                        "bits under every strategy, near one rank's",
-      .seconds = 20,
+      .seconds = 5,
       .run = [compute, across](Bench& bench) -> Result<Figure> {
         ShardingCase given{.mesh = {},
                            .order = across ? train::ReductionOrder::kAcrossWorldSizes

@@ -43,12 +43,20 @@ struct RunSpec {
 // One run. Whatever it started ends with the object.
 class TrainProgram {
  public:
+  // Writes the run's files. Gives their folder.
+  static Result<std::string> lay_out(const std::string& folder, const std::string& name,
+                                     const RunSpec& spec);
   // `program`: the path of `troupe`. `environment`: what its processes get beside this one's.
   // `folder` must outlive the object; `name` is the run's folder in it.
   static Result<TrainProgram> start(const std::string& program,
                                     std::map<std::string, std::string> environment,
                                     const std::string& folder, const std::string& name,
                                     const RunSpec& spec);
+  // What `troupe plan --json` says of such a run. As start(), in `name`'s folder.
+  static Result<std::string> planned(const std::string& program,
+                                     std::map<std::string, std::string> environment,
+                                     const std::string& folder, const std::string& name,
+                                     const RunSpec& spec, Duration limit);
   TrainProgram(TrainProgram&& other) noexcept
       : folder_(std::move(other.folder_)), child_(std::exchange(other.child_, std::nullopt)) {}
   TrainProgram& operator=(TrainProgram&&) = delete;

@@ -20,6 +20,7 @@ class CpuCompute final : public ComputeDevice {
 
   std::string name() const override { return "CPU"; }
   std::string memory_text() const override { return {}; }
+  std::vector<NamedBytes> memory_growth() override { return {}; }
   Arena& threads() override { return arena_; }
   Operators& operators() override { return *operators_; }
   Activations& activations() override { return *activations_; }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/environment.h"
@@ -25,6 +26,7 @@
 #include "train/cuda/operators/block_graphs.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
+#include "train/report/step_log.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/engine_device.h"
 #include "train/sharding/offload.h"
@@ -94,6 +96,9 @@ class ComputeDevice {
   // For the log, once everything is reserved: what this process holds of the device's memory. Empty
   // where there is nothing to say.
   virtual std::string memory_text() const = 0;
+  // What this process has held of the device's memory at most, as StepRecord::device_bytes: where
+  // that is more than when it was last asked, else nothing. Nothing without such memory.
+  virtual std::vector<NamedBytes> memory_growth() = 0;
   // Of the host; for what is made there on all of them.
   virtual Arena& threads() = 0;
   virtual Operators& operators() = 0;

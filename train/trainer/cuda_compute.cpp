@@ -138,6 +138,22 @@ std::string CudaCompute::memory_text() const {
                      memory_size_text(use->free_bytes), memory_size_text(use->total_bytes));
 }
 
+std::vector<NamedBytes> CudaCompute::memory_growth() {
+  const MemoryLedger::Bytes peak = device_->ledger().peak();
+  if (total_bytes(peak) <= told_peak_) return {};
+  // A device that is lost tells its next user.
+  const auto use = device_->memory_use();
+  if (!use.ok()) return {};
+  told_peak_ = total_bytes(peak);
+  std::vector<NamedBytes> bytes;
+  for (int i = 0; i < kMemoryPurposes; ++i)
+    bytes.push_back({std::string(memory_purpose_name(static_cast<MemoryPurpose>(i))),
+                     peak[static_cast<std::size_t>(i)]});
+  const std::int64_t given_back = total_bytes(peak) - total_bytes(use->held);
+  bytes.push_back({kDeviceInUse, use->total_bytes - use->free_bytes + given_back});
+  return bytes;
+}
+
 Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const RankLayout& layout,
                                                                        TrainingState& state,
                                                                        UpdateObserver observer) {

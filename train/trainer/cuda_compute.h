@@ -31,6 +31,7 @@ class CudaCompute final : public ComputeDevice {
 
   std::string name() const override { return device_->name(); }
   std::string memory_text() const override;
+  std::vector<NamedBytes> memory_growth() override;
   Arena& threads() override { return arena_; }
   Operators& operators() override { return *operators_; }
   Activations& activations() override;
@@ -96,6 +97,7 @@ class CudaCompute final : public ComputeDevice {
   // What is being saved, in memory of the host.
   HugeBytes held_;
   std::size_t held_bytes_ = 0;
+  std::int64_t told_peak_ = 0;  // by memory_growth()
 };
 
 }  // namespace troupe::train

@@ -305,6 +305,7 @@ Status TrainingRun::loop(Generation& generation) {
         generation.engine->communicators().algorithm_bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
     record.operators = f.progress.take_operator_seconds();
+    if (f.leads()) record.device_bytes = f.compute->memory_growth();
     record.seconds.stall = std::max(0.0, spent - record.seconds.total());
     // What starting a save took after the last step belongs to the step that it held up.
     record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <thread>
 
 #include "tests/train/trainer/run_fixture.h"
@@ -127,6 +128,25 @@ TEST_CASE("a rank whose process is another one makes graphs of its own, and the 
   for (const Status& status : run_generation(*ranks, 2))
     REQUIRE_MESSAGE(status.ok(), status.to_string());
   CHECK(file(dir.file("gpu/model.safetensors")) == file(dir.file("whole/model.safetensors")));
+}
+
+TEST_CASE("a run tells what it held of the GPU's memory at most, once") {
+  troupe::tests::TemporaryDirectory dir;
+  const TestDevices devices(1);
+  train(dir.file("gpu"), strategy("ddp", 1, 1));
+  const auto all = steps(dir.file("gpu"));
+  REQUIRE(all.size() == 5);
+  std::map<std::string, std::int64_t> bytes;
+  for (const NamedBytes& part : all[0].device_bytes) bytes[part.name] = part.bytes;
+  REQUIRE(bytes.size() == kMemoryPurposes + 1);
+  CHECK(bytes["parameters"] > 0);
+  CHECK(2 * bytes["parameters"] <= bytes["optimizer state"]);
+  CHECK(bytes["activations"] > 0);
+  std::int64_t held = 0;
+  for (const auto& [name, count] : bytes)
+    if (name != kDeviceInUse) held += count;
+  CHECK(bytes[kDeviceInUse] == held);  // nobody else has some
+  for (std::size_t i = 1; i < all.size(); ++i) CHECK(all[i].device_bytes.empty());
 }
 
 TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {

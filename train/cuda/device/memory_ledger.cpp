@@ -53,6 +53,7 @@ std::string_view memory_purpose_name(MemoryPurpose purpose) {
 void MemoryLedger::add(std::span<const MemoryShare> shares) {
   MutexLock lock(mutex_);
   for (const MemoryShare& share : shares) held_[index_of(share.purpose)] += share.bytes;
+  if (total_bytes(held_) > total_bytes(peak_)) peak_ = held_;
 }
 
 void MemoryLedger::remove(std::span<const MemoryShare> shares) {
@@ -67,6 +68,15 @@ void MemoryLedger::remove(std::span<const MemoryShare> shares) {
 MemoryLedger::Bytes MemoryLedger::held() const {
   MutexLock lock(mutex_);
   return held_;
+}
+
+MemoryLedger::Bytes MemoryLedger::peak() const {
+  MutexLock lock(mutex_);
+  return peak_;
+}
+
+std::int64_t total_bytes(const MemoryLedger::Bytes& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
 MemoryLedger::Bytes by_purpose(std::span<const MemoryShare> shares) {
@@ -100,7 +110,7 @@ std::string memory_size_text(std::int64_t bytes) {
 }
 
 std::string describe_shortage(const MemoryShortage& s) {
-  const std::int64_t held = std::accumulate(s.held.begin(), s.held.end(), std::int64_t{0});
+  const std::int64_t held = total_bytes(s.held);
   std::string text = fmt::format(
       "{} has not enough memory for {}: {} were asked for ({}). This process holds {}", s.device,
       s.name, memory_size_text(s.asked_bytes), describe_memory(s.asked),
