@@ -11,7 +11,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::int64_t kRows = 2, kLength = 64;
+constexpr std::int64_t kWarmRows = 2, kLength = 64;
 constexpr std::int64_t kInner = 256, kVocabulary = 512;
 
 // One block with one group of heads, as wide as those are.
@@ -59,7 +59,7 @@ Status warm_up_device(CudaStream& stream, const ModelConfig& model,
   const auto& device = stream.device();
   const ModelConfig small = small_model_like(model);
   ActivationOptions sizes = activations;
-  sizes.rows_max = kRows;
+  sizes.rows_max = kWarmRows;
   sizes.length_max = kLength;
   GemmAlgorithms algorithms(device, kGemmWorkspaceBytes);
   const std::int64_t scratch_bytes = TROUPE_TRY(device_scratch_bytes(
@@ -87,8 +87,8 @@ Status warm_up_device(CudaStream& stream, const ModelConfig& model,
   SameUnits units(built->layout(), sizes.compute, memory.part("parameters").data(),
                   memory.part_of<float>("vectors").data(),
                   memory.part_of<float>("gradients").data());
-  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kRows * kLength), 0);
-  const MicroBatch batch{kRows, kLength, tokens, tokens, {}, {}};
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kWarmRows * kLength), 0);
+  const MicroBatch batch{kWarmRows, kLength, tokens, tokens, {}, {}};
   const CrossEntropyLoss loss;
   TROUPE_RETURN_IF_ERROR(built->forward_backward(batch, units, loss, 1.0f, passes).status());
   return operators->synchronize();
