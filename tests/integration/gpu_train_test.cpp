@@ -119,7 +119,7 @@ void kill_rank(const BackgroundCommand& run, int rank) {
 
 TEST_CASE("a spare of its own GPU takes a killed trainer's rank: no step is lost") {
   const TinyRun tiny;
-  const Settings steps = {{"max_steps", "100"}, {"save_steps", "100"}};
+  const Settings steps = {{"max_steps", "80"}, {"save_steps", "100"}};
   Settings settings = steps, on_cpu = steps;
   on_cpu["troupe.device"] = "cpu";
   tiny.must_train("cpu", on_cpu);
