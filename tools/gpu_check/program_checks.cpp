@@ -11,7 +11,9 @@
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
 #include "tools/gpu_check/program_runs.h"
+#include "train/cuda/device/device.h"
 #include "train/cuda/device/memory_ledger.h"
+#include "train/sharding/memory_plan.h"
 
 namespace troupe::tools::gpu {
 namespace {
@@ -116,9 +118,9 @@ Check kill_check() {
           }};
 }
 
-// What the steps of both logs say is equal; how many those are.
-Result<std::size_t> equal_steps(const TrainProgram& a, const TrainProgram& b) {
-  const auto left = TROUPE_TRY(a.steps()), right = TROUPE_TRY(b.steps());
+// The steps of both logs are equal; how many those are.
+Result<std::size_t> equal_steps(const std::vector<train::StepRecord>& left,
+                                const std::vector<train::StepRecord>& right) {
   const std::size_t both = std::min(left.size(), right.size());
   for (std::size_t i = 0; i < both; ++i) {
     if (left[i].step != right[i].step || left[i].loss != right[i].loss ||
@@ -129,50 +131,72 @@ Result<std::size_t> equal_steps(const TrainProgram& a, const TrainProgram& b) {
   return both;
 }
 
+Result<std::int64_t> free_bytes(const Bench& bench) {
+  const auto device = TROUPE_TRY(
+      train::CudaDevice::open(bench.library(), bench.options().device, SystemEnvironment()));
+  return TROUPE_TRY(device->memory_use()).free_bytes;
+}
+
+struct SpareRun {
+  train::RunEvent recovered;
+  std::vector<train::StepRecord> steps;
+  std::int64_t free_bytes = 0;  // of the device, beside two trainers and a spare
+};
+
+Result<SpareRun> run_with_spare(const Bench& bench, const Runs& runs, const RunSpec& spec) {
+  SpareRun out;
+  TrainProgram run = TROUPE_TRY(runs.start("killed", spec));
+  TROUPE_RETURN_IF_ERROR(run.wait_text("logs/spare-0.log", "ready for a rank", kRunLimit));
+  TROUPE_RETURN_IF_ERROR(run.wait_steps(3, kRunLimit));
+  out.free_bytes = TROUPE_TRY(free_bytes(bench));
+  TROUPE_RETURN_IF_ERROR(run.kill_rank(1));
+  TROUPE_RETURN_IF_ERROR(run.wait_text(train::kEventsFile, train::events::kRecovered, kRunLimit));
+  bool by_spare = false;
+  for (const train::RunEvent& event : TROUPE_TRY(run.events())) {
+    by_spare |= event.event == train::events::kSpare;
+    if (event.event == train::events::kRecovered) out.recovered = event;
+  }
+  if (out.recovered.event.empty()) return error(Code::kDataLoss, "no recovery is among the events");
+  if (!by_spare) return error(Code::kFailedPrecondition, "another process than the spare went on");
+  if (out.recovered.lost_steps.value_or(-1) != 0)
+    return error(Code::kDataLoss, "{} steps were lost", out.recovered.lost_steps.value_or(-1));
+  // Some steps further: what it went on from.
+  TROUPE_RETURN_IF_ERROR(run.wait_steps(out.recovered.step + 3, kRunLimit));
+  out.steps = TROUPE_TRY(run.steps());
+  return out;
+}
+
 Check spare_check() {
-  return {
-      .name = "program/kill -9 with a spare",
-      .what = "a rank is killed: a process that stands by goes on from the GPU's memory",
-      .seconds = 20,
-      .run = [](Bench& bench) -> Result<Figure> {
-        const Runs runs = TROUPE_TRY(Runs::create(bench));
-        const std::string settings = small_settings(2, "zero2", false);
-        RunSpec spec{.model = config_text(kSmallShape),
-                     .settings = settings + "troupe.spares: 1\n",
-                     .steps = 1'000'000};
-        TrainProgram killed = TROUPE_TRY(runs.start("killed", spec));
-        TROUPE_RETURN_IF_ERROR(killed.wait_text("logs/spare-0.log", "ready for a rank", kRunLimit));
-        TROUPE_RETURN_IF_ERROR(killed.kill_rank(1));
-        TROUPE_RETURN_IF_ERROR(
-            killed.wait_text(train::kEventsFile, train::events::kRecovered, kRunLimit));
-        const train::RunEvent* recovered = nullptr;
-        bool by_spare = false;
-        const auto events = TROUPE_TRY(killed.events());
-        for (const train::RunEvent& event : events) {
-          by_spare |= event.event == train::events::kSpare;
-          if (event.event == train::events::kRecovered) recovered = &event;
-        }
-        if (!recovered) return error(Code::kDataLoss, "no recovery is among the events");
-        if (!by_spare)
-          return error(Code::kFailedPrecondition, "another process than the spare went on");
-        if (recovered->lost_steps.value_or(-1) != 0)
-          return error(Code::kDataLoss, "{} steps were lost", recovered->lost_steps.value_or(-1));
-        // Some steps further: what it went on from.
-        const std::int64_t steps = recovered->step + 3;
-        TROUPE_RETURN_IF_ERROR(killed.wait_steps(steps, kRunLimit));
-        spec.settings = settings;
-        spec.steps = static_cast<int>(steps);
-        const TrainProgram calm = TROUPE_TRY(runs.run("calm", spec));
-        const std::size_t equal = TROUPE_TRY(equal_steps(killed, calm));
-        if (std::cmp_less(equal, steps))
-          return error(Code::kDataLoss, "{} steps of {} are in both logs", equal, steps);
-        Figure figure{
-            .value = recovered->recovery_ms.value_or(1e30),
-            .unit = "ms",
-            .text = fmt::format("0 steps lost, {} equal steps; {}", equal, parts_of(*recovered))};
-        if (!bench.rehearsal()) figure.bar = Figure::Bar::kAtMost, figure.bar_value = 1000;
-        return figure;
-      }};
+  return {.name = "program/kill -9 with a spare",
+          .what = "a rank is killed: a process that stands by goes on from the GPU's memory",
+          .seconds = 20,
+          .run = [](Bench& bench) -> Result<Figure> {
+            const Runs runs = TROUPE_TRY(Runs::create(bench));
+            const std::string settings = small_settings(2, "zero2", false);
+            RunSpec spec{.model = config_text(kSmallShape),
+                         .settings = settings + "troupe.spares: 1\n",
+                         .steps = 1'000'000};
+            const SpareRun killed = TROUPE_TRY(run_with_spare(bench, runs, spec));
+            spec.settings = settings;
+            TrainProgram calm = TROUPE_TRY(runs.start("calm", spec));
+            const auto steps = static_cast<std::int64_t>(killed.steps.size());
+            TROUPE_RETURN_IF_ERROR(calm.wait_steps(steps, kRunLimit));
+            const std::int64_t spare_bytes = TROUPE_TRY(free_bytes(bench)) - killed.free_bytes;
+            const std::size_t equal =
+                TROUPE_TRY(equal_steps(killed.steps, TROUPE_TRY(calm.steps())));
+            if (std::cmp_less(equal, steps))
+              return error(Code::kDataLoss, "{} steps of {} are in both logs", equal, steps);
+            Figure figure{
+                .value = killed.recovered.recovery_ms.value_or(1e30),
+                .unit = "ms",
+                .text = fmt::format(
+                    "0 steps lost, {} equal steps; {}; the spare took {:.0f} MiB of the GPU "
+                    "(`troupe plan` counts {:.0f})",
+                    equal, parts_of(killed.recovered), static_cast<double>(spare_bytes) / (1 << 20),
+                    static_cast<double>(train::kSpareDeviceBytes) / (1 << 20))};
+            if (!bench.rehearsal()) figure.bar = Figure::Bar::kAtMost, figure.bar_value = 1000;
+            return figure;
+          }};
 }
 
 // Best published for one H100.

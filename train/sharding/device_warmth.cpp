@@ -12,11 +12,12 @@ namespace troupe::train {
 namespace {
 
 constexpr std::int64_t kWarmRows = 2, kLength = 64;
-constexpr std::int64_t kInner = 256, kVocabulary = 512;
+constexpr std::int64_t kHeads = 8, kInner = 256, kVocabulary = 512;
 
 // One block with one group of heads, as wide as those are.
 ModelConfig small_model_like(ModelConfig model) {
-  model.num_attention_heads /= model.num_key_value_heads;
+  model.num_attention_heads =
+      std::min(model.num_attention_heads / model.num_key_value_heads, kHeads);
   model.num_key_value_heads = 1;
   model.hidden_size = model.query_width();
   model.intermediate_size = std::min(model.intermediate_size, kInner);

@@ -10,7 +10,7 @@
 namespace troupe::train {
 
 // One pass of a small model of the same kind: the vendor's libraries make their objects, kernels
-// come to the device. Its memory, some MiB, is given back. `activations`: of the model's own
+// come to the device. Its memory, about 100 MiB, is given back. `activations`: of the model's own
 // passes, for their types. Nothing depends on its outcome; a failure says that the first pass may
 // fail, too.
 Status warm_up_device(CudaStream& stream, const ModelConfig& model,

@@ -145,7 +145,8 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                        .run = spec_.run,
                        .rank = rank};
   // It holds nothing of the GPU before it has a rank, which is one that its holder had.
-  if (!gpu.empty()) options.environment[kVisibleGpus] = gpu;
+  if (!gpu.empty())
+    options.environment = {{kVisibleGpus, gpu}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}};
   if (!spec_.log_dir.empty()) {
     options.log_path =
         join_path(spec_.log_dir, spare ? fmt::format("spare-{}.log", trainer - spec_.world_size)

@@ -107,6 +107,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
     : context_(context),
       controller_(controller.with({.timeout = std::chrono::hours(1), .retry = true})),
       setup_(std::move(setup)),
+      gpu_(setup_.on_gpu ? environment_.get(kVisibleGpus).value_or("") : ""),
       links_(context),
       effects_([this](std::int32_t number) {
         // The controller must know before the process is gone, or the fault would strike again.
@@ -173,7 +174,7 @@ TrainerStatus TrainerActor::status() const {
           .in_generation = running_ != 0 || !plans_.empty(),
           .has_bundle = took_bundle_,
           .step = step_,
-          .gpu = setup_.on_gpu ? environment_.get(kVisibleGpus).value_or("") : "",
+          .gpu = gpu_,
           .fit = !unfit_};
 }
 

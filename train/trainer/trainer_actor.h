@@ -107,7 +107,9 @@ class TrainerActor {
   ActorContext& context_;
   ActorHandle<TrainController> controller_;
   const TrainerSetup setup_;
+  // Asked before the loop begins: communicators set variables.
   SystemEnvironment environment_;
+  const std::string gpu_;
   PosixFileSystem posix_files_;
   SystemClock clock_;
   PeerLinks links_;
