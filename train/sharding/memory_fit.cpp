@@ -116,6 +116,7 @@ class Search {
     if (request_.mesh.size() == 1) return;
     for (const Strategy strategy : {Strategy::kZero1, Strategy::kZero2, Strategy::kZero3}) {
       if (strategy == request_.strategy) continue;
+      if (request_.offload == Offload::kParameters && !offloads_parameters(strategy)) continue;
       const auto changed = with_ranks(request_, strategy, request_.ranks_on_node, machines);
       if (!changed) continue;
       add(changed, fmt::format("troupe.strategy={}{}", row_of(strategy).name,

@@ -82,6 +82,35 @@ TEST_CASE("a GPU's memory is asked for where it is known, the host's for what st
     CHECK_MESSAGE(refused.message().find(words) != std::string::npos, refused.message());
 }
 
+TEST_CASE("offload is offered where a GPU's memory is short and the host's is not") {
+  PlanRequest run = large_request(Strategy::kZero3, 2);
+  run.on_gpu = true;
+  const auto with = [&](Offload offload) {
+    PlanRequest changed = run;
+    changed.offload = offload;
+    return changed;
+  };
+  const PlanRequest optimizer = with(Offload::kOptimizer), parameters = with(Offload::kParameters);
+  NodeMemory memory = memory_of(2 * node_bytes(parameters));
+  memory.device_bytes = plan_device_memory(optimizer).total();
+  CHECK(offers(fitting_changes(run, memory), "troupe.offload=optimizer"));
+  memory.device_bytes = plan_device_memory(parameters).total();
+  CHECK_FALSE(offers(fitting_changes(run, memory), "troupe.offload=optimizer"));
+  CHECK(offers(fitting_changes(run, memory), "troupe.offload=parameters"));
+  CHECK(offers(fitting_changes(optimizer, memory), "troupe.offload=parameters"));
+  CHECK_FALSE(offers(fitting_changes(parameters, memory), "troupe.offload=parameters"));
+  // Parameters that every GPU has whole and an update gathers stay there.
+  run = large_request(Strategy::kZero2, 2);
+  run.on_gpu = true;
+  memory.device_bytes = plan_device_memory(with(Offload::kOptimizer)).total() - 1;
+  for (const FittingChange& change : fitting_changes(run, memory))
+    CHECK_FALSE(change.settings == "troupe.offload=parameters");
+  // Not where it is the host that is short, nor on CPUs.
+  CHECK_FALSE(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "offload"));
+  run.on_gpu = false;
+  CHECK_FALSE(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "offload"));
+}
+
 TEST_CASE("each change that is offered is enough by itself") {
   const PlanRequest run = large_request(Strategy::kZero3, 4, 16);
   const NodeMemory memory = memory_of(node_bytes(run) * 3 / 4);
