@@ -141,16 +141,23 @@ std::string parts_of(const train::RunEvent& event) {
                      part(event.reform_ms), part(event.first_step_ms));
 }
 
-Check kill_check() {
+// offloaded: the undisturbed run is not, and the kill strikes while the host updates.
+Check kill_check(bool offloaded) {
   return {
-      .name = "program/kill -9",
-      .what = "a rank is killed: it goes on from the GPU's memory, and no step is lost",
+      .name = offloaded ? "program/kill -9 offloaded" : "program/kill -9",
+      .what = offloaded ? "a rank with parameters and optimizer state in the host's memory is "
+                          "killed in an update: no step is lost, the bits are those without offload"
+                        : "a rank is killed: it goes on from the GPU's memory, and no step is lost",
       .seconds = 10,
-      .run = [](Bench& bench) -> Result<Figure> {
+      .run = [offloaded](Bench& bench) -> Result<Figure> {
         const Runs runs = TROUPE_TRY(Runs::create(bench));
-        RunSpec spec{.model = config_text(kSmall), .settings = small_settings(2, "zero2", false)};
+        RunSpec spec{.model = config_text(kSmall),
+                     .settings = small_settings(2, offloaded ? "zero3" : "zero2", false)};
         const TrainProgram calm = TROUPE_TRY(runs.run("calm", spec));
-        spec.settings += "troupe.chaos: kill@step=4,rank=1\n";
+        spec.settings += offloaded
+                             ? "troupe.offload: parameters\n"
+                               "troupe.chaos: kill@step=4,rank=1,point=chunk,operation=written\n"
+                             : "troupe.chaos: kill@step=4,rank=1\n";
         const TrainProgram killed = TROUPE_TRY(runs.run("killed", spec));
         const train::RunEvent* recovered = nullptr;
         const auto events = TROUPE_TRY(killed.events());
@@ -210,9 +217,10 @@ Check rate_check(const RateCase& rate) {
 void add_program_checks(std::vector<Check>& checks) {
   checks.push_back(loss_check(false));
   checks.push_back(loss_check(true));
-  checks.push_back(kill_check());
+  checks.push_back(kill_check(false));
   checks.push_back(strategies_check(2));
   checks.push_back(strategies_check(4));
+  checks.push_back(kill_check(true));
 }
 
 void add_program_rate_checks(std::vector<Check>& checks) {

@@ -124,10 +124,16 @@ class Search {
     }
   }
 
-  // Of a GPU's memory; the machine's gets the more to hold.
+  // A GPU that is short gives to the machine, or the other way round.
   void try_offload() {
-    if (!request_.on_gpu || !device_is_short_) return;
+    if (!request_.on_gpu) return;
     PlanRequest changed = request_;
+    if (!device_is_short_) {
+      if (request_.offload == Offload::kNothing) return;
+      changed.offload = Offload::kNothing;
+      add(changed, "troupe.offload=none");
+      return;
+    }
     const auto settings = [](const char* what) { return fmt::format("troupe.offload={}", what); };
     constexpr const char* kNote = "the host updates: slower steps";
     if (request_.offload == Offload::kNothing) {

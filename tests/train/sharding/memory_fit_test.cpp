@@ -105,7 +105,10 @@ TEST_CASE("offload is offered where a GPU's memory is short and the host's is no
   memory.device_bytes = plan_device_memory(with(Offload::kOptimizer)).total() - 1;
   for (const FittingChange& change : fitting_changes(run, memory))
     CHECK_FALSE(change.settings == "troupe.offload=parameters");
-  // Not where it is the host that is short, nor on CPUs.
+  // Where it is the host that is short, the other way round; not on CPUs.
+  const PlanRequest host_short = with(Offload::kOptimizer);
+  CHECK(offers(fitting_changes(host_short, memory_of(node_bytes(host_short) - 1)),
+               "troupe.offload=none"));
   CHECK_FALSE(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "offload"));
   run.on_gpu = false;
   CHECK_FALSE(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "offload"));

@@ -3,7 +3,9 @@
 #include "train/sharding/offloaded_optimizer_device.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -18,12 +20,13 @@
 namespace troupe::train::offloaded_tests {
 namespace {
 
-// An embedding of more than one piece.
-ModelConfig model_of_pieces() {
+// Of 34,000 tokens the embedding is more than one piece.
+ModelConfig model_of(int tokens) {
   return ModelConfig::parse(
-             R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
-      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
-      "vocab_size": 34000, "tie_word_embeddings": true})",
+             fmt::format(R"({{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "vocab_size": {}, "tie_word_embeddings": true}})",
+                         tokens),
              "config.json")
       .value();
 }
@@ -43,6 +46,7 @@ struct Case {
   int ranks = 1;
   DType kept = DType::kF32, used = DType::kF32;
   Offload offload = Offload::kOptimizer;
+  int tokens = 1500;
 };
 
 // What outlives a process of the rank, the device's gradients apart.
@@ -71,11 +75,14 @@ struct RankMemory {
     std::vector<float> row(1021);
     for (float& x : row) x = static_cast<float>(2.0 * random.unit() - 1.0);
     const auto numbers = [&](std::size_t count, std::size_t shift, bool positive) {
-      std::vector<float> values(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        const float x = row[(i + shift) % row.size()];
-        values[i] = positive ? x * x : x;
+      std::vector<float> shifted(row.begin() + static_cast<std::ptrdiff_t>(shift), row.end());
+      if (positive) {
+        for (float& x : shifted) x = x * x;
       }
+      std::vector<float> values(count);
+      for (std::size_t i = 0; i < count; i += shifted.size())
+        std::memcpy(values.data() + i, shifted.data(),
+                    std::min(shifted.size(), count - i) * sizeof(float));
       return values;
     };
     const auto kept_as = [&](const std::vector<float>& values) {
@@ -203,7 +210,7 @@ Bytes as_used(const Kept& kept, const Case& of) {
 }
 
 constexpr Case kCases[] = {
-    {},
+    {.tokens = 34000},
     {.strategy = Strategy::kZero1, .ranks = 2, .used = DType::kBF16},
     {.strategy = Strategy::kZero3,
      .ranks = 3,
@@ -212,8 +219,8 @@ constexpr Case kCases[] = {
     {.strategy = Strategy::kZero3, .ranks = 2, .kept = DType::kBF16, .used = DType::kBF16}};
 
 TEST_CASE("an offloaded update has the CPU's bits, and parameters are where they are used") {
-  const ParameterLayout layout(model_of_pieces());
   for (const Case& c : kCases) {
+    const ParameterLayout layout(model_of(c.tokens));
     CAPTURE(static_cast<int>(&c - kCases));
     RankMemory memory(layout, c);
     const Kept expected = memory.updated_by_cpu();
@@ -238,13 +245,14 @@ TEST_CASE("an offloaded update has the CPU's bits, and parameters are where they
 }
 
 TEST_CASE("an offloaded update that a killed process left is finished by the next one") {
-  const ParameterLayout layout(model_of_pieces());
+  const ParameterLayout layout(model_of(1500));
   struct Killed {};
-  for (const Case& c : {kCases[0], kCases[2]}) {
+  for (const Case& c : {kCases[1], kCases[2]}) {
     const RankMemory before(layout, c);
     const Kept expected = before.updated_by_cpu();
-    // In the first piece, and behind it.
-    for (const std::uint64_t chunk : {8u, static_cast<unsigned>(16 * 40 + 8)}) {
+    // In the midst of the first tile, and of the last one: chunks that an observer is told of.
+    const std::uint64_t last = static_cast<std::uint64_t>(before.sizes.chunks) - 16 + 8;
+    for (const std::uint64_t chunk : {std::uint64_t{8}, last}) {
       CAPTURE(chunk);
       RankMemory memory = before;
       {
@@ -267,7 +275,7 @@ TEST_CASE("an offloaded update that a killed process left is finished by the nex
 }
 
 TEST_CASE("what fails on the way is told with the GPU and what was under way") {
-  const ParameterLayout layout(model_of_pieces());
+  const ParameterLayout layout(model_of(1500));
   RankMemory memory(layout, {});
   Process process(memory);
   troupe::tests::fake_cuda_inject({.function = "copy", .after_calls = 1, .text = "no more"});
