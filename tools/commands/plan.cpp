@@ -209,6 +209,13 @@ std::string spares_text(const PlanRequest& request) {
       request.spares_on_gpu, bytes(train::kSpareDeviceBytes));
 }
 
+// What a trainer on a GPU keeps of its state in the host's memory.
+std::string offloaded_text(const MemoryPlan& host) {
+  if (host.state() == 0) return {};
+  return fmt::format("{} offloaded parameters, {} optimizer state, ",
+                     bytes(host.parameters + host.gathered), bytes(host.optimizer));
+}
+
 void print_device_rest(const Question& question, const Row& row, std::ostream& out) {
   const train::DevicePlan& plan = row.device;
   const MemoryPlan& host = row.plan;
@@ -219,11 +226,12 @@ void print_device_rest(const Question& question, const Row& row, std::ostream& o
   out << fmt::format(
       "\n* as configured; the rest of a GPU's memory: {} gradients on their way, {} workspaces, {} "
       "communication; what the driver, the context and NCCL take for themselves is not counted{}. "
-      "A GPU's memory here: {}\nhost, a trainer: {} copies of what is saved and pinned memory, {} "
-      "rings between trainers, {} data set, {} program\nmachine: {} trainers and {} beside them\n",
+      "A GPU's memory here: {}\nhost, a trainer: {}{} {}pinned memory, {} rings between trainers, {} "
+      "data set, {} program\nmachine: {} trainers and {} beside them\n",
       bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.communication), beside, room,
-      bytes(host.workspaces), bytes(host.rings), bytes(host.dataset), bytes(host.runtime),
-      row.request.ranks_on_node,
+      offloaded_text(host), bytes(host.workspaces),
+      row.request.offload == train::Offload::kNothing ? "copies of what is saved and " : "",
+      bytes(host.rings), bytes(host.dataset), bytes(host.runtime), row.request.ranks_on_node,
       bytes(row.machine_bytes - row.request.ranks_on_node * host.total()));
 }
 

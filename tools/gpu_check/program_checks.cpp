@@ -91,31 +91,37 @@ std::string parts_of(const train::RunEvent& event) {
                      part(event.reform_ms), part(event.first_step_ms));
 }
 
-Check kill_check() {
-  return {.name = "program/kill -9",
-          .what = "a rank is killed: it goes on from the GPU's memory, and no step is lost",
-          .seconds = 8,
-          .run = [](Bench& bench) -> Result<Figure> {
-            const Runs runs = TROUPE_TRY(Runs::create(bench));
-            RunSpec spec{.model = config_text(kSmallShape),
-                         .settings = small_settings(2, "zero2", false)};
-            const TrainProgram calm = TROUPE_TRY(runs.run("calm", spec));
-            spec.settings += "troupe.chaos: kill@step=4,rank=1\n";
-            const TrainProgram killed = TROUPE_TRY(runs.run("killed", spec));
-            const train::RunEvent* recovered = nullptr;
-            const auto events = TROUPE_TRY(killed.events());
-            for (const train::RunEvent& event : events)
-              if (event.event == train::events::kRecovered) recovered = &event;
-            if (!recovered) return error(Code::kDataLoss, "no recovery is among the events");
-            if (recovered->lost_steps.value_or(-1) != 0)
-              return error(Code::kDataLoss, "{} steps were lost",
-                           recovered->lost_steps.value_or(-1));
-            if (TROUPE_TRY(killed.weights_hash()) != TROUPE_TRY(calm.weights_hash()))
-              return error(Code::kDataLoss, "the weights are not those of the undisturbed run");
-            return Figure{.value = recovered->recovery_ms.value_or(1e30),
-                          .unit = "ms",
-                          .text = "0 steps lost, equal weights; " + parts_of(*recovered)};
-          }};
+// offloaded: the undisturbed run is not, and the kill strikes while the host updates.
+Check kill_check(bool offloaded) {
+  return {
+      .name = offloaded ? "program/kill -9 offloaded" : "program/kill -9",
+      .what = offloaded ? "a rank with parameters and optimizer state in the host's memory is "
+                          "killed in an update: no step is lost, the bits are those without offload"
+                        : "a rank is killed: it goes on from the GPU's memory, and no step is lost",
+      .seconds = 10,
+      .run = [offloaded](Bench& bench) -> Result<Figure> {
+        const Runs runs = TROUPE_TRY(Runs::create(bench));
+        RunSpec spec{.model = config_text(kSmallShape),
+                     .settings = small_settings(2, offloaded ? "zero3" : "zero2", false)};
+        const TrainProgram calm = TROUPE_TRY(runs.run("calm", spec));
+        spec.settings += offloaded
+                             ? "troupe.offload: parameters\n"
+                               "troupe.chaos: kill@step=4,rank=1,point=chunk,operation=written\n"
+                             : "troupe.chaos: kill@step=4,rank=1\n";
+        const TrainProgram killed = TROUPE_TRY(runs.run("killed", spec));
+        const train::RunEvent* recovered = nullptr;
+        const auto events = TROUPE_TRY(killed.events());
+        for (const train::RunEvent& event : events)
+          if (event.event == train::events::kRecovered) recovered = &event;
+        if (!recovered) return error(Code::kDataLoss, "no recovery is among the events");
+        if (recovered->lost_steps.value_or(-1) != 0)
+          return error(Code::kDataLoss, "{} steps were lost", recovered->lost_steps.value_or(-1));
+        if (TROUPE_TRY(killed.weights_hash()) != TROUPE_TRY(calm.weights_hash()))
+          return error(Code::kDataLoss, "the weights are not those of the undisturbed run");
+        return Figure{.value = recovered->recovery_ms.value_or(1e30),
+                      .unit = "ms",
+                      .text = "0 steps lost, equal weights; " + parts_of(*recovered)};
+      }};
 }
 
 // The steps of both logs are equal; how many those are.
@@ -235,10 +241,11 @@ Check rate_check(const RateCase& rate) {
 void add_program_checks(std::vector<Check>& checks) {
   checks.push_back(loss_check(false));
   checks.push_back(loss_check(true));
-  checks.push_back(kill_check());
+  checks.push_back(kill_check(false));
   checks.push_back(spare_check());
   checks.push_back(strategies_check(2));
   checks.push_back(strategies_check(4));
+  checks.push_back(kill_check(true));
 }
 
 void add_program_rate_checks(std::vector<Check>& checks) {

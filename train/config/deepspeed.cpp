@@ -391,6 +391,7 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
   }
   out.zero_stage = TROUPE_TRY(read_stage(out.values));
   TROUPE_RETURN_IF_ERROR(deepspeed_keys().check(out.values, [](const auto& path) { return path; }));
+  TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
   TROUPE_RETURN_IF_ERROR(check_optimizer(out.values));
   TROUPE_RETURN_IF_ERROR(check_scheduler(out.values));
 
@@ -415,7 +416,6 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
   out.strategy = kStrategies[out.zero_stage];
   if (out.zero_stage == 3) out.limits = TROUPE_TRY(read_limits(out.values));
   out.reduce = TROUPE_TRY(read_reduce(out.values));
-  TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
   out.notes = make_notes(out, training);
   return out;
 }

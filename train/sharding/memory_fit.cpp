@@ -116,6 +116,7 @@ class Search {
     if (request_.mesh.size() == 1) return;
     for (const Strategy strategy : {Strategy::kZero1, Strategy::kZero2, Strategy::kZero3}) {
       if (strategy == request_.strategy) continue;
+      if (request_.offload == Offload::kParameters && !offloads_parameters(strategy)) continue;
       const auto changed = with_ranks(request_, strategy, request_.ranks_on_node, machines);
       if (!changed) continue;
       add(changed, fmt::format("troupe.strategy={}{}", row_of(strategy).name,
@@ -123,10 +124,16 @@ class Search {
     }
   }
 
-  // Of a GPU's memory; the machine's gets the more to hold.
+  // A GPU that is short gives to the machine, or the other way round.
   void try_offload() {
-    if (!request_.on_gpu || !device_is_short_) return;
+    if (!request_.on_gpu) return;
     PlanRequest changed = request_;
+    if (!device_is_short_) {
+      if (request_.offload == Offload::kNothing) return;
+      changed.offload = Offload::kNothing;
+      add(changed, "troupe.offload=none");
+      return;
+    }
     const auto settings = [](const char* what) { return fmt::format("troupe.offload={}", what); };
     constexpr const char* kNote = "the host updates: slower steps";
     if (request_.offload == Offload::kNothing) {

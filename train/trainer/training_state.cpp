@@ -193,13 +193,18 @@ Result<TrainingState> TrainingState::open_on_device(
       options.offload == Offload::kParameters && bytes > 0) {
     pinned = TROUPE_TRY(PinnedMemory::allocate(device, bytes, "offloaded parameters"));
   }
+  std::optional<memory::Segment> left;
   if (auto found = TROUPE_TRY(memory.take(name)); found && regions.verify(*found).ok()) {
     if (auto arena =
             TROUPE_TRY(find_arena(device, plan, record_in(regions, *found), memory, name, log)))
       return made(std::move(*found), std::move(*arena), true);
-    // What it says is of tensors that are not there: nobody must find it beside others.
-    transaction_in(regions, *found).state.store(0);
+    // What it says is of tensors that are not there: nobody must find it beside others. Where much
+    // is offloaded there may be no room for a second one.
+    const auto said = regions.region(*found, "transaction");
+    std::memset(said.data(), 0, said.size());
+    left = std::move(*found);
   }
+  const bool zeroed = offloads && !left;
   const bool outlives = device->info().can_export_memory != 0;
   if (!outlives) {
     log.warning(
@@ -209,8 +214,9 @@ Result<TrainingState> TrainingState::open_on_device(
   }
   auto arena = TROUPE_TRY(DeviceArena::allocate(
       device, plan, outlives ? DeviceArena::Outlives::kProcess : DeviceArena::Outlives::kNothing));
-  auto segment =
-      TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
+  if (!left)
+    left = TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
+  memory::Segment segment = std::move(*left);
   regions.write_header(segment);
   DeviceRecord& record = record_in(regions, segment) = record_of(plan, *device);
   record.arena_bytes = static_cast<std::uint64_t>(arena.bytes());
@@ -221,7 +227,7 @@ Result<TrainingState> TrainingState::open_on_device(
   }
   TrainingState opened = made(std::move(segment), std::move(arena), false);
   opened.outlives_ = outlives;
-  opened.zeroed_ = offloads;
+  opened.zeroed_ = zeroed;
   return opened;
 }
 

@@ -210,22 +210,22 @@ TEST_CASE("offload changes no bits, whatever is offloaded, and means nothing on 
 
 TEST_CASE("offload with bf16 state, shard groups and ranks that share a GPU") {
   troupe::tests::TemporaryDirectory dir;
-  const auto pure = [](RunChange run) {
-    run.change = [inner = run.change](RunBundle& bundle) {
+  const auto few_steps = [](RunChange run, Precision precision) {
+    run.change = [inner = run.change, precision](RunBundle& bundle) {
       inner(bundle);
-      bundle.config.model.state = bundle.config.model.compute = Precision::kBfloat16;
-      bundle.config.training.max_steps = 3;
+      bundle.config.model.state = bundle.config.model.compute = precision;
+      bundle.config.training.max_steps = 2;
     };
     return run;
   };
   const TestDevices devices(2);
-  const RunChange groups = strategy("hsdp", 4, 2);
+  const RunChange groups = few_steps(strategy("hsdp", 4, 2), Precision::kFloat32);
   train(dir.file("groups"), groups);
   train(dir.file("groups-offloaded"), offloaded(groups, OffloadChoice::kParameters));
   check_same(dir.file("groups-offloaded"), dir.file("groups"));
-  train(dir.file("pure"), pure(strategy("zero2", 2, 1)));
-  train(dir.file("pure-offloaded"),
-        offloaded(pure(strategy("zero2", 2, 1)), OffloadChoice::kOptimizer));
+  const RunChange pure = few_steps(strategy("zero2", 2, 1), Precision::kBfloat16);
+  train(dir.file("pure"), pure);
+  train(dir.file("pure-offloaded"), offloaded(pure, OffloadChoice::kOptimizer));
   check_same(dir.file("pure-offloaded"), dir.file("pure"));
 }
 
@@ -254,9 +254,7 @@ TEST_CASE("checkpoints go from and to runs with offload") {
   const std::string with = dir.file("offloaded/checkpoint-5");
   train(dir.file("a"), run(OffloadChoice::kParameters, 2, without));
   train(dir.file("b"), run(OffloadChoice::kNone, 2, with));
-  train(dir.file("c"), run(OffloadChoice::kNone, 0, with));
-  train(dir.file("d"), run(OffloadChoice::kOptimizer, 2, with));
-  for (const char* name : {"a", "b", "c", "d"})
+  for (const char* name : {"a", "b"})
     CHECK(file(dir.file(std::string(name) + "/model.safetensors")) == expected);
 }
 

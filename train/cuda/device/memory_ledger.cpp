@@ -20,9 +20,13 @@ std::string_view way_out(MemoryPurpose greatest) {
       return "a smaller per_device_train_batch_size or cutoff_len, gradient checkpointing or bf16 "
              "lower it";
     case MemoryPurpose::kParameters:
+      return "more ranks that share the model (zero3, fsdp), bf16 or, with zero3, "
+             "troupe.offload=parameters lower it";
     case MemoryPurpose::kGradients:
+      return "more ranks that share the model (zero2, zero3, fsdp) lower it";
     case MemoryPurpose::kOptimizerState:
-      return "more ranks that share the model (zero2, zero3, fsdp) or bf16 lower it";
+      return "troupe.offload=optimizer (the host keeps and updates it), more ranks that share the "
+             "model (zero1, zero2, zero3, fsdp) or pure_bf16 lower it";
     default:
       return "a smaller per_device_train_batch_size lowers it";
   }
