@@ -9,6 +9,7 @@
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
+#include "train/trainer/device_choice.h"
 #include "train/trainer/gemm_rate.h"
 #include "train/trainer/numa_binding.h"
 #include "train/trainer/saved_stop.h"

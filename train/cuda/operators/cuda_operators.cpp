@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -172,7 +173,8 @@ void CudaOperators::begin_block(int block) {
 
 void CudaOperators::end_block() {
   if (!graphs_) return;
-  if (!failure_.ok()) return graphs_->drop();
+  // A pass that is left by an exception is worth nothing, and nobody waits for it.
+  if (!failure_.ok() || std::uncaught_exceptions() > 0) return graphs_->drop();
   if (attention_.plans_dropped() != plans_dropped_) {
     plans_dropped_ = attention_.plans_dropped();
     graphs_->forget();

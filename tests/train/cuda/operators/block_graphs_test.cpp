@@ -203,6 +203,22 @@ TEST_CASE("uploads, downloads and waits within a block come where they stand") {
   CHECK(f.counts().captured == 0);
 }
 
+TEST_CASE("a block that an exception leaves does nothing") {
+  GraphsFixture f;
+  float *x = f.floats(0), *y = f.floats(1024);
+  f.set(x, 1), f.set(y, 0);
+  struct Left {};
+  const auto leave = [&] {
+    const OperatorBlock block(*f.operators, 0);
+    f.operators->add(y, x, y, kCount);
+    throw Left();
+  };
+  CHECK_THROWS_AS(leave(), Left);
+  CHECK(f.get(y) == 0);
+  f.add_block(0, x, y);
+  CHECK(f.get(y) == 3);
+}
+
 TEST_CASE("where a graph cannot be captured one notice says so, and the run goes on without") {
   for (const char* function : {"graph_capture_begin", "graph_capture_end"}) {
     CAPTURE(function);
