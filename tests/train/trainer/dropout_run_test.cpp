@@ -58,15 +58,33 @@ TEST_CASE("dropout: strategies and world sizes agree to the last bit, and the se
   CHECK((weights_of(dir.file("reseeded")) != expected));
 }
 
-TEST_CASE("dropout: the tests' GPU has the CPU's masks") {
+// A rank dies in the midst of the run and is started again; what another began of a step is done
+// once more.
+void train_with_a_death(const std::string& output_dir, const RunChange& change) {
+  auto ranks = make_ranks(output_dir, change);
+  ranks->observers[0].abort_after = 5;
+  for (const Status& status : run_generation(*ranks, 1)) CHECK(!status.ok());
+  ranks->observers[0].abort_after = -1;
+  start_rank(*ranks, 1, output_dir, change);
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  CHECK(ranks->observers[1].load.how == LoadedFrom::kMemory);
+}
+
+TEST_CASE("dropout: the tests' GPU has the CPU's masks, and who died has them again") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("cpu"), dropped("zero3", 2));
+  train_with_a_death(dir.file("cpu-death"), dropped("zero3", 2));
   troupe::tests::fake_cuda_reset({.devices = 2});
   train(dir.file("gpu"), dropped("zero3", 2, 2));
+  train_with_a_death(dir.file("gpu-death"), dropped("zero3", 2, 2));
   CHECK(troupe::tests::fake_cuda_left().empty());
   troupe::tests::fake_cuda_reset();
-  CHECK((weights_of(dir.file("gpu")) == weights_of(dir.file("cpu"))));
-  CHECK(step_lines(dir.file("gpu")) == step_lines(dir.file("cpu")));
+  for (const char* name : {"cpu-death", "gpu", "gpu-death"}) {
+    CAPTURE(std::string(name));
+    CHECK((weights_of(dir.file(name)) == weights_of(dir.file("cpu"))));
+    CHECK(step_lines(dir.file(name)) == step_lines(dir.file("cpu")));
+  }
 }
 
 TEST_CASE("dropout: in bf16 a GPU's own attention trains, and cuDNN's evaluates without any") {
