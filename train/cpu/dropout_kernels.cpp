@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "train/cpu/kernels.h"
+#include "train/cpu/vectors.h"
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train::kernels {
@@ -15,6 +16,21 @@ TROUPE_INLINE float kept_or_zero(float x, std::uint32_t bits, std::uint32_t thre
   return bits >= threshold ? x * scale : 0.0f;
 }
 
+using Integers8 = VectorOf<8>::Mask;
+using Words4 __attribute__((vector_size(4 * sizeof(std::uint32_t)))) = std::uint32_t;
+using Words8 __attribute__((vector_size(8 * sizeof(std::uint16_t)))) = std::uint16_t;
+
+// The same for eight elements, whose bits are compared as signed numbers below 65536. (As a
+// selection in a loop GCC 12 makes branches of it.)
+TROUPE_INLINE void keep_or_zero(Floats8& x, const Integers8& bits, std::int32_t threshold,
+                                float scale) {
+  const Floats8 scaled = x * scale;
+  Integers8 kept;
+  std::memcpy(&kept, &scaled, sizeof kept);
+  kept &= bits >= threshold;
+  std::memcpy(&x, &kept, sizeof x);
+}
+
 // Bits of columns [kDropoutColumns·group, …), kBlockColumns of them.
 TROUPE_INLINE void draw(const DropoutRow& row, std::uint32_t group, std::uint16_t* bits) {
   std::uint32_t words[4][kLanes];
@@ -24,10 +40,24 @@ TROUPE_INLINE void draw(const DropoutRow& row, std::uint32_t group, std::uint16_
     words[0][lane] = w.word[0], words[1][lane] = w.word[1];
     words[2][lane] = w.word[2], words[3][lane] = w.word[3];
   }
-  std::uint32_t together[4 * kLanes];
-  for (int lane = 0; lane < kLanes; ++lane)
-    for (int word = 0; word < 4; ++word) together[4 * lane + word] = words[word][lane];
-  std::memcpy(bits, together, sizeof together);  // of 32 bits the low half first
+  // Four counters' words, word by word, become the words of each. Of 32 bits the low half comes
+  // first.
+  for (int lane = 0; lane < kLanes; lane += 4) {
+    Words4 a, b, c, d;
+    load_vector(words[0] + lane, a);
+    load_vector(words[1] + lane, b);
+    load_vector(words[2] + lane, c);
+    load_vector(words[3] + lane, d);
+    const Words4 first_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    const Words4 first_high = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Words4 last_low = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Words4 last_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    std::uint16_t* to = bits + lane * kDropoutColumns;
+    store_vector(__builtin_shufflevector(first_low, first_high, 0, 1, 4, 5), to);
+    store_vector(__builtin_shufflevector(first_low, first_high, 2, 3, 6, 7), to + 8);
+    store_vector(__builtin_shufflevector(last_low, last_high, 0, 1, 4, 5), to + 16);
+    store_vector(__builtin_shufflevector(last_low, last_high, 2, 3, 6, 7), to + 24);
+  }
 }
 
 template <bool kAdds>
@@ -39,8 +69,21 @@ TROUPE_INLINE void drop_row(const float* x, const float* residual, float* out, s
   for (std::int64_t begin = -lead; begin < count; begin += kBlockColumns, group += kLanes) {
     draw(row, group, bits);
     const std::int64_t end = begin + kBlockColumns < count ? begin + kBlockColumns : count;
-    TROUPE_INDEPENDENT_LOOP
-    for (std::int64_t i = begin < 0 ? 0 : begin; i < end; ++i) {
+    std::int64_t i = begin < 0 ? 0 : begin;
+    for (; i + 8 <= end; i += 8) {
+      Words8 words;
+      Floats8 kept, added;
+      load_vector(bits + (i - begin), words);
+      load_vector(x + i, kept);
+      keep_or_zero(kept, __builtin_convertvector(words, Integers8),
+                   static_cast<std::int32_t>(row.threshold), row.scale);
+      if constexpr (kAdds) {
+        load_vector(residual + i, added);
+        kept = added + kept;
+      }
+      store_vector(kept, out + i);
+    }
+    for (; i < end; ++i) {
       const float kept = kept_or_zero(x[i], bits[i - begin], row.threshold, row.scale);
       out[i] = kAdds ? residual[i] + kept : kept;
     }
@@ -89,10 +132,16 @@ void dropout_columns(float* scores, const DropoutQueries& queries, std::int64_t 
         }
       }
       const std::uint32_t* word = words[place / 2 % 4];
-      const std::uint32_t shift = place % 2 * 16;
+      const auto shift = static_cast<std::int32_t>(place % 2 * 16);
       float* x = scores + key * kQueryBlock + column;
-      for (int lane = 0; lane < kLanes; ++lane)
-        x[lane] = kept_or_zero(x[lane], word[lane] >> shift & 0xffffu, threshold, scale);
+      for (int half = 0; half < kLanes; half += kLanes / 2) {
+        Integers8 bits;
+        Floats8 kept;
+        load_vector(word + half, bits);
+        load_vector(x + half, kept);
+        keep_or_zero(kept, bits >> shift & 0xffff, static_cast<std::int32_t>(threshold), scale);
+        store_vector(kept, x + half);
+      }
     }
     return;
   }

@@ -79,10 +79,14 @@ Status pass_nowhere(CudaOperators& operators, const ModelConfig& config,
   };
   const std::span<const MicroBatch> batches = std::span(all).first(ragged ? 3 : 2);
   const CrossEntropyLoss loss;
+  // Evaluation between the steps has no dropout, and with it what attention takes without.
+  const bool evaluates_otherwise = config.attention_dropout > 0;
   for (const MicroBatch& batch : batches) {
-    TROUPE_RETURN_IF_ERROR(
-        options.training ? model->forward_backward(batch, units, loss, 1.0f, activations).status()
-                         : model->forward(batch, units, loss, activations).status());
+    if (options.training)
+      TROUPE_RETURN_IF_ERROR(
+          model->forward_backward(batch, units, loss, 1.0f, activations).status());
+    if (!options.training || evaluates_otherwise)
+      TROUPE_RETURN_IF_ERROR(model->forward(batch, units, loss, activations).status());
   }
   return {};
 }

@@ -167,6 +167,9 @@ TROUPE_HOST_DEVICE void store_sums(int t, int i, const HeadSums<Tile>& sums, flo
   }
 }
 
+// Kernels that drop out weights have one argument more, a Dropout, than those that do not, whose
+// code stays as if there were none.
+
 // Which of a tile's keys stay in which of its queries' weights, in shared memory: bit i of byte
 // [query][group] is about key 8·group + i of the tile.
 template <int kQueries, int kKeys>
@@ -225,7 +228,6 @@ struct AttentionForward {
   std::int64_t batch, query_length, key_length, query_heads, key_heads, head_dim;
   std::int64_t query_stride, key_stride, key_batch_stride;
   float scale;
-  Dropout dropout{};  // where the kernel is one that drops out
 };
 
 // Shared memory of the forward pass, by offsets in floats.
@@ -258,9 +260,11 @@ struct ForwardShared {
 
 // Block (tile of queries, query head, batch row). Weights that are dropped out count in the
 // softmax's sum, not in what is added to the result.
-template <class T, class Tile, bool kDrops = false>
+template <class T, class Tile, class... Drop>
 TROUPE_HOST_DEVICE void attention_forward_block(const AttentionBlock& block, float* memory,
-                                                const AttentionForward<T>& a) {
+                                                const AttentionForward<T>& a,
+                                                const Drop&... dropout) {
+  constexpr bool kDrops = sizeof...(Drop) > 0;
   const ForwardShared<Tile> s(memory, a.head_dim);
   const std::int64_t first_query = block.x * Tile::kTileRows;
   const std::int64_t queries = a.query_length - first_query < Tile::kTileRows
@@ -290,7 +294,7 @@ TROUPE_HOST_DEVICE void attention_forward_block(const AttentionBlock& block, flo
     block.phase([&](int t) {
       load_tile(t, k, a.key_stride, key, Tile::kTileColumns, begin, end, a.head_dim, s.keys);
       if constexpr (kDrops)
-        ForwardShared<Tile>::Mask::draw(t, a.dropout, block.y, block.z, a.query_length,
+        ForwardShared<Tile>::Mask::draw(t, dropout..., block.y, block.z, a.query_length,
                                         a.key_length - a.query_length, first_query, key, s.kept);
     });
     block.phase([&](int t) {
@@ -335,7 +339,7 @@ TROUPE_HOST_DEVICE void attention_forward_block(const AttentionBlock& block, flo
           score = score == kNothingSeen ? 0.0f : expf(score - greatest);
           sum += score;
           if constexpr (kDrops)
-            score = ForwardShared<Tile>::Mask::dropped(a.dropout, s.kept, row, column, score);
+            score = ForwardShared<Tile>::Mask::dropped(dropout..., s.kept, row, column, score);
         }
         s.parts[row * kAttentionSide + t % kAttentionSide] = sum;
       }
@@ -393,7 +397,6 @@ struct AttentionBackward {
   std::int64_t batch, length, query_heads, key_heads, head_dim;
   std::int64_t query_stride, key_stride, key_batch_stride;
   float scale;
-  Dropout dropout{};  // where the kernels are those that drop out
 };
 
 inline constexpr int kDeltaThreads = 16;  // of a query's head
@@ -486,9 +489,11 @@ TROUPE_HOST_DEVICE ScoreGradient score_gradient(const AttentionBackward<T>& a,
 
 // dk and dv. Block (tile of keys, key head, batch row); queries of all heads of the group, in
 // order.
-template <class T, class Tile, bool kDrops = false>
+template <class T, class Tile, class... Drop>
 TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float* memory,
-                                             const AttentionBackward<T>& a) {
+                                             const AttentionBackward<T>& a,
+                                             const Drop&... dropout) {
+  constexpr bool kDrops = sizeof...(Drop) > 0;
   const BackwardShared<Tile> s(memory, a.head_dim);
   const std::int64_t first_key = block.x * Tile::kTileRows;
   const std::int64_t end_key =
@@ -518,7 +523,7 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
         load_tile(t, a.dout + place.outputs, a.query_heads * a.head_dim, query, Tile::kTileColumns,
                   0, a.length, a.head_dim, s.columns[1]);
         if constexpr (kDrops)
-          BackwardShared<Tile>::ByKey::draw(t, a.dropout, head, block.z, a.length, 0, query,
+          BackwardShared<Tile>::ByKey::draw(t, dropout..., head, block.z, a.length, 0, query,
                                             first_key, s.kept);
       });
       block.phase([&](int t) {
@@ -533,7 +538,7 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
             const int column = t % kAttentionSide + j * kAttentionSide;
             const auto under_mask = [&](float x) {
               if constexpr (kDrops)
-                return BackwardShared<Tile>::ByKey::dropped(a.dropout, s.kept, column, row, x);
+                return BackwardShared<Tile>::ByKey::dropped(dropout..., s.kept, column, row, x);
               else
                 return x;
             };
@@ -571,9 +576,11 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
 }
 
 // dq. Block (tile of queries, query head, batch row).
-template <class T, class Tile, bool kDrops = false>
+template <class T, class Tile, class... Drop>
 TROUPE_HOST_DEVICE void attention_queries_block(const AttentionBlock& block, float* memory,
-                                                const AttentionBackward<T>& a) {
+                                                const AttentionBackward<T>& a,
+                                                const Drop&... dropout) {
+  constexpr bool kDrops = sizeof...(Drop) > 0;
   const BackwardShared<Tile> s(memory, a.head_dim);
   const std::int64_t first_query = block.x * Tile::kTileRows;
   const std::int64_t last_query =
@@ -597,7 +604,7 @@ TROUPE_HOST_DEVICE void attention_queries_block(const AttentionBlock& block, flo
       load_tile(t, a.v + place.keys, a.key_stride, key, Tile::kTileColumns, begin, end, a.head_dim,
                 s.columns[1]);
       if constexpr (kDrops)
-        BackwardShared<Tile>::ByQuery::draw(t, a.dropout, block.y, block.z, a.length, 0,
+        BackwardShared<Tile>::ByQuery::draw(t, dropout..., block.y, block.z, a.length, 0,
                                             first_query, key, s.kept);
     });
     block.phase([&](int t) {
@@ -612,7 +619,7 @@ TROUPE_HOST_DEVICE void attention_queries_block(const AttentionBlock& block, flo
           const int column = t % kAttentionSide + j * kAttentionSide;
           float dov = dp[i][j];
           if constexpr (kDrops)
-            dov = BackwardShared<Tile>::ByQuery::dropped(a.dropout, s.kept, row, column, dov);
+            dov = BackwardShared<Tile>::ByQuery::dropped(dropout..., s.kept, row, column, dov);
           const ScoreGradient g =
               score_gradient(a, place, block.z, first_query + row, key + column, scores[i][j], dov);
           s.scores[row * Tile::kScoreStride + column] = g.ds;

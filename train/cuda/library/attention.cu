@@ -7,8 +7,7 @@ namespace {
 
 int attention_forward(TroupeCudaStream* stream, const TroupeCudaAttention* shape, const void* q,
                       const void* k, const void* v, void* out, float* log_sum_exp) {
-  return start_attention_forward<false>(stream, "attention_forward", shape, {}, q, k, v, out,
-                                        log_sum_exp);
+  return start_attention_forward(stream, "attention_forward", shape, q, k, v, out, log_sum_exp);
 }
 
 std::int64_t attention_scratch_bytes(const TroupeCudaAttention* s) {
@@ -18,8 +17,8 @@ std::int64_t attention_scratch_bytes(const TroupeCudaAttention* s) {
 int attention_backward(TroupeCudaStream* stream, const TroupeCudaAttention* shape, const void* q,
                        const void* k, const void* v, const void* out, const float* log_sum_exp,
                        const void* dout, void* dq, void* dk, void* dv, void* scratch) {
-  return start_attention_backward<false>(stream, "attention_backward", shape, {}, q, k, v, out,
-                                         log_sum_exp, dout, dq, dk, dv, scratch);
+  return start_attention_backward(stream, "attention_backward", shape, q, k, v, out, log_sum_exp,
+                                  dout, dq, dk, dv, scratch);
 }
 
 }  // namespace

@@ -8,26 +8,31 @@
 namespace troupe::train::cuda {
 namespace {  // each source's own
 
-template <class T, class Tile, bool kDrops>
-__global__ void __launch_bounds__(kAttentionThreads) forward_kernel(AttentionForward<T> a) {
+template <class T, class Tile, class... Drop>
+__global__ void __launch_bounds__(kAttentionThreads)
+    forward_kernel(AttentionForward<T> a, Drop... dropout) {
   extern __shared__ __align__(16) float memory[];
-  attention_forward_block<T, Tile, kDrops>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z},
-                                           memory, a);
+  attention_forward_block<T, Tile>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a,
+                                   dropout...);
 }
 template <class T>
 __global__ void __launch_bounds__(kAttentionThreads) deltas_kernel(AttentionBackward<T> a) {
   __shared__ DeltaShared shared;
   attention_deltas_block<T>(AttentionBlock{blockIdx.x}, shared, a);
 }
-template <class T, class Tile, bool kDrops>
-__global__ void __launch_bounds__(kAttentionThreads, 2) keys_kernel(AttentionBackward<T> a) {
+template <class T, class Tile, class... Drop>
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    keys_kernel(AttentionBackward<T> a, Drop... dropout) {
   extern __shared__ __align__(16) float memory[];
-  attention_keys_block<T, Tile, kDrops>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a);
+  attention_keys_block<T, Tile>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a,
+                                dropout...);
 }
-template <class T, class Tile, bool kDrops>
-__global__ void __launch_bounds__(kAttentionThreads) queries_kernel(AttentionBackward<T> a) {
+template <class T, class Tile, class... Drop>
+__global__ void __launch_bounds__(kAttentionThreads)
+    queries_kernel(AttentionBackward<T> a, Drop... dropout) {
   extern __shared__ __align__(16) float memory[];
-  attention_queries_block<T, Tile, kDrops>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a);
+  attention_queries_block<T, Tile>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a,
+                                   dropout...);
 }
 
 // The tile for heads of a size: part(Tag<AttentionTile>).
@@ -70,9 +75,9 @@ inline int check_attention_shape(const char* what, const TroupeCudaAttention& s)
 }
 
 // Starts a kernel with that much shared memory.
-template <class Args>
-int start_attention(TroupeCudaStream* stream, const char* what, void (*kernel)(Args), const Args& args,
-          dim3 grid, std::int64_t floats) {
+template <class... Args>
+int start_attention(TroupeCudaStream* stream, const char* what, void (*kernel)(Args...), dim3 grid,
+                    std::int64_t floats, const Args&... args) {
   const auto bytes = static_cast<std::size_t>(floats) * sizeof(float);
   if (bytes > static_cast<std::size_t>(stream->context->shared_bytes_per_block))
     return fail(TROUPE_CUDA_UNSUPPORTED,
@@ -83,15 +88,14 @@ int start_attention(TroupeCudaStream* stream, const char* what, void (*kernel)(A
       cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       std::string(what) + ": cudaFuncSetAttribute of " + std::to_string(bytes) + " bytes"));
-  kernel<<<grid, kAttentionThreads, bytes, stream->stream>>>(args);
+  kernel<<<grid, kAttentionThreads, bytes, stream->stream>>>(args...);
   return launched(what, grid.x, grid.y);
 }
 
-template <bool kDrops>
+template <class... Drop>
 int start_attention_forward(TroupeCudaStream* stream, const char* what,
-                            const TroupeCudaAttention* shape, const Dropout& dropout,
-                            const void* q, const void* k, const void* v, void* out,
-                            float* log_sum_exp) {
+                            const TroupeCudaAttention* shape, const void* q, const void* k,
+                            const void* v, void* out, float* log_sum_exp, const Drop&... dropout) {
   TROUPE_CUDA_RETURN_IF_FAILED(enter(what, stream));
   const TroupeCudaAttention& s = *shape;
   TROUPE_CUDA_RETURN_IF_FAILED(check_attention_shape(what, s));
@@ -112,22 +116,22 @@ int start_attention_forward(TroupeCudaStream* stream, const char* what,
                                   s.query_stride,
                                   s.key_stride,
                                   s.key_batch_stride,
-                                  s.scale,
-                                  dropout};
+                                  s.scale};
       const dim3 grid(blocks(s.query_length, Tile::kTileRows), static_cast<unsigned>(s.query_heads),
                       static_cast<unsigned>(s.batch));
-      return start_attention(stream, what, forward_kernel<T, Tile, kDrops>, a, grid,
-                   ForwardShared<Tile>::floats(s.head_dim, kDrops));
+      return start_attention(stream, what, forward_kernel<T, Tile, Drop...>, grid,
+                             ForwardShared<Tile>::floats(s.head_dim, sizeof...(Drop) > 0), a,
+                             dropout...);
     });
   });
 }
 
-template <bool kDrops>
+template <class... Drop>
 int start_attention_backward(TroupeCudaStream* stream, const char* what,
-                             const TroupeCudaAttention* shape, const Dropout& dropout,
-                             const void* q, const void* k, const void* v, const void* out,
-                             const float* log_sum_exp, const void* dout, void* dq, void* dk,
-                             void* dv, void* scratch) {
+                             const TroupeCudaAttention* shape, const void* q, const void* k,
+                             const void* v, const void* out, const float* log_sum_exp,
+                             const void* dout, void* dq, void* dk, void* dv, void* scratch,
+                             const Drop&... dropout) {
   TROUPE_CUDA_RETURN_IF_FAILED(enter(what, stream));
   const TroupeCudaAttention& s = *shape;
   TROUPE_CUDA_RETURN_IF_FAILED(check_attention_shape(what, s));
@@ -154,19 +158,19 @@ int start_attention_backward(TroupeCudaStream* stream, const char* what,
                                    s.query_stride,
                                    s.key_stride,
                                    s.key_batch_stride,
-                                   s.scale,
-                                  dropout};
+                                   s.scale};
       deltas_kernel<T><<<blocks(s.batch * s.query_length * s.query_heads, kDeltasPerBlock),
                          kAttentionThreads, 0, stream->stream>>>(a);
       TROUPE_CUDA_RETURN_IF_FAILED(launched(what, s.query_length, s.query_heads));
       const unsigned tiles = blocks(s.query_length, Tile::kTileRows);
       const auto batch = static_cast<unsigned>(s.batch);
-      const std::int64_t floats = BackwardShared<Tile>::floats(s.head_dim, kDrops);
-      TROUPE_CUDA_RETURN_IF_FAILED(start_attention(stream, what, keys_kernel<T, Tile, kDrops>, a,
-                                         dim3(tiles, static_cast<unsigned>(s.key_heads), batch),
-                                         floats));
-      return start_attention(stream, what, queries_kernel<T, Tile, kDrops>, a,
-                   dim3(tiles, static_cast<unsigned>(s.query_heads), batch), floats);
+      const std::int64_t floats = BackwardShared<Tile>::floats(s.head_dim, sizeof...(Drop) > 0);
+      TROUPE_CUDA_RETURN_IF_FAILED(start_attention(
+          stream, what, keys_kernel<T, Tile, Drop...>,
+          dim3(tiles, static_cast<unsigned>(s.key_heads), batch), floats, a, dropout...));
+      return start_attention(stream, what, queries_kernel<T, Tile, Drop...>,
+                             dim3(tiles, static_cast<unsigned>(s.query_heads), batch), floats, a,
+                             dropout...);
     });
   });
 }

@@ -10,8 +10,8 @@ int attention_dropout_forward(TroupeCudaStream* stream, const TroupeCudaAttentio
                               const void* v, void* out, float* log_sum_exp) {
   constexpr const char* kWhat = "attention_dropout_forward";
   TROUPE_CUDA_RETURN_IF_FAILED(need_dropout(kWhat, *dropout));
-  return start_attention_forward<true>(stream, kWhat, shape, dropout_of(*dropout), q, k, v, out,
-                                       log_sum_exp);
+  return start_attention_forward(stream, kWhat, shape, q, k, v, out, log_sum_exp,
+                                 dropout_of(*dropout));
 }
 
 int attention_dropout_backward(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
@@ -20,8 +20,8 @@ int attention_dropout_backward(TroupeCudaStream* stream, const TroupeCudaAttenti
                                const void* dout, void* dq, void* dk, void* dv, void* scratch) {
   constexpr const char* kWhat = "attention_dropout_backward";
   TROUPE_CUDA_RETURN_IF_FAILED(need_dropout(kWhat, *dropout));
-  return start_attention_backward<true>(stream, kWhat, shape, dropout_of(*dropout), q, k, v, out,
-                                        log_sum_exp, dout, dq, dk, dv, scratch);
+  return start_attention_backward(stream, kWhat, shape, q, k, v, out, log_sum_exp, dout, dq, dk, dv,
+                                  scratch, dropout_of(*dropout));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ void run_forward(const AttentionInputs<T>& in, std::vector<T>& out, std::vector<
   const cuda::AttentionForward<T> a{
       q.data(),       k.data(),       v.data(),           out.data(),    lse.data(),  s.first_key,
       s.batch,        s.query_length, s.key_length,       s.query_heads, s.key_heads, s.head_dim,
-      s.query_stride, s.key_stride,   s.key_batch_stride, s.scale,       s.dropout};
+      s.query_stride, s.key_stride,   s.key_batch_stride, s.scale};
   const bool drops = static_cast<bool>(s.dropout);
   // What no one wrote is no number.
   std::vector<float> memory(
@@ -85,7 +85,7 @@ void run_forward(const AttentionInputs<T>& in, std::vector<T>& out, std::vector<
       (s.query_length + Tile::kTileRows - 1) / Tile::kTileRows, s.query_heads, s.batch,
       [&](const auto& block) {
         if (drops)
-          cuda::attention_forward_block<T, Tile, true>(block, memory.data(), a);
+          cuda::attention_forward_block<T, Tile>(block, memory.data(), a, s.dropout);
         else
           cuda::attention_forward_block<T, Tile>(block, memory.data(), a);
       });
@@ -99,11 +99,11 @@ void run_backward(const AttentionInputs<T>& in, const std::vector<float>& out,
   const auto q = stored<T>(in.q), k = stored<T>(in.k), v = stored<T>(in.v);
   const auto o = stored<T>(out), d = stored<T>(dout);
   std::vector<float> deltas(in.statistics(), std::nanf(""));
-  const cuda::AttentionBackward<T> a{
-      q.data(),           k.data(),      v.data(),    o.data(),   d.data(),       lse.data(),
-      deltas.data(),      dq.data(),     dk.data(),   dv.data(),  s.first_key,    s.batch,
-      s.query_length,     s.query_heads, s.key_heads, s.head_dim, s.query_stride, s.key_stride,
-      s.key_batch_stride, s.scale,       s.dropout};
+  const cuda::AttentionBackward<T> a{q.data(),       k.data(),      v.data(),           o.data(),
+                                     d.data(),       lse.data(),    deltas.data(),      dq.data(),
+                                     dk.data(),      dv.data(),     s.first_key,        s.batch,
+                                     s.query_length, s.query_heads, s.key_heads,        s.head_dim,
+                                     s.query_stride, s.key_stride,  s.key_batch_stride, s.scale};
   const bool drops = static_cast<bool>(s.dropout);
   cuda::DeltaShared shared{};
   run_grid<cuda::AttentionBlock>(
@@ -116,13 +116,13 @@ void run_backward(const AttentionInputs<T>& in, const std::vector<float>& out,
   const std::int64_t tiles = (s.query_length + Tile::kTileRows - 1) / Tile::kTileRows;
   run_grid<cuda::AttentionBlock>(tiles, s.key_heads, s.batch, [&](const auto& block) {
     if (drops)
-      cuda::attention_keys_block<T, Tile, true>(block, memory.data(), a);
+      cuda::attention_keys_block<T, Tile>(block, memory.data(), a, s.dropout);
     else
       cuda::attention_keys_block<T, Tile>(block, memory.data(), a);
   });
   run_grid<cuda::AttentionBlock>(tiles, s.query_heads, s.batch, [&](const auto& block) {
     if (drops)
-      cuda::attention_queries_block<T, Tile, true>(block, memory.data(), a);
+      cuda::attention_queries_block<T, Tile>(block, memory.data(), a, s.dropout);
     else
       cuda::attention_queries_block<T, Tile>(block, memory.data(), a);
   });
