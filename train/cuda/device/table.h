@@ -430,10 +430,10 @@ typedef struct TroupeCudaTable {
                                     const void* v, const void* out, const float* log_sum_exp,
                                     const void* dout, void* dq, void* dk, void* dv, void* scratch);
 
-  // --- graphs: work that is enqueued by one call, as often as wanted. Between begin and end, by the
-  // same thread, what the stream is given is kept and not done; anything but launches and copies
-  // within the device breaks the capture off. `end` is called whatever failed in between: the stream
-  // is an ordinary one again. *graph is null where it fails.
+  // --- graphs: work that is enqueued by one call, as often as wanted. Between begin and end, by
+  // the same thread, what the stream is given is kept and not done; anything but launches and
+  // copies within the device breaks the capture off. `end` is called whatever failed in between:
+  // the stream is an ordinary one again. *graph is null where it fails.
   int (*graph_capture_begin)(TroupeCudaStream* stream);
   int (*graph_capture_end)(TroupeCudaStream* stream, TroupeCudaGraph** graph);
   // Of the stream's context. Memory, and attention plans, that were captured must be there still.
