@@ -48,16 +48,16 @@ Result<Runs> Runs::create(Bench& bench) {
               TROUPE_TRY(WorkFolder::create()));
 }
 
-std::map<std::string, std::string> Runs::environment() const {
-  std::map<std::string, std::string> environment = {
-      {"TROUPE_CUDA_LIBRARY", bench_->options().library_path}};
+Result<std::map<std::string, std::string>> Runs::environment() const {
+  auto environment = TROUPE_TRY(bench_->device_environment());
+  environment["TROUPE_CUDA_LIBRARY"] = bench_->options().library_path;
   // The tests' NCCL connects threads, and ranks are processes here.
   if (bench_->rehearsal()) environment["TROUPE_FAKE_CUDA_NCCL"] = "0";
   return environment;
 }
 
 Result<TrainProgram> Runs::start(const std::string& name, const RunSpec& spec) const {
-  return TrainProgram::start(program_, environment(), folder_.path(), name, spec);
+  return TrainProgram::start(program_, TROUPE_TRY(environment()), folder_.path(), name, spec);
 }
 
 Result<TrainProgram> Runs::run(const std::string& name, const RunSpec& spec) const {
@@ -89,8 +89,8 @@ Result<RunRate> Runs::rate(const RunSpec& spec) const {
 }
 
 Result<json::Value> Runs::plan(const std::string& name, const RunSpec& spec) const {
-  const std::string text = TROUPE_TRY(
-      TrainProgram::planned(program_, environment(), folder_.path(), name, spec, kRunLimit));
+  const std::string text = TROUPE_TRY(TrainProgram::planned(program_, TROUPE_TRY(environment()),
+                                                            folder_.path(), name, spec, kRunLimit));
   const json::Value plan = TROUPE_TRY(json::parse(text, "troupe plan --json"));
   const json::Value* plans = json::find(plan, "plans");
   if (plans && plans->is_array())

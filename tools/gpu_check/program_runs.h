@@ -91,7 +91,7 @@ class Runs {
  private:
   Runs(Bench& bench, std::string program, WorkFolder folder)
       : bench_(&bench), program_(std::move(program)), folder_(std::move(folder)) {}
-  std::map<std::string, std::string> environment() const;
+  Result<std::map<std::string, std::string>> environment() const;
 
   Bench* bench_;
   std::string program_;
