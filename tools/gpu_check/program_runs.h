@@ -73,7 +73,7 @@ class Runs {
   static Result<Runs> create(Bench& bench);
 
   Result<TrainProgram> start(const std::string& name, const RunSpec& spec) const;
-  // To its end.
+  // To its end: of a small model.
   Result<TrainProgram> run(const std::string& name, const RunSpec& spec) const;
   // The rate of such a run, of so many steps behind those that warm up; it is ended then. What was
   // found once is not measured again.
