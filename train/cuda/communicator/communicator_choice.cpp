@@ -1,5 +1,6 @@
 #include "train/cuda/communicator/communicator_choice.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -100,7 +101,9 @@ Result<std::unique_ptr<DeviceCommunicator>> make_device_communicator(
     apply_and_tell(
         options, {kHostVariable, fmt::format("{}-rank-{}", options.node, options.nccl.host->rank()),
                   choice.reason});
-  auto made = make_nccl_communicator(options.nccl);
+  NcclOptions tried = options.nccl;
+  tried.form_timeout = std::min(tried.form_timeout, options.shared_form_timeout);
+  auto made = make_nccl_communicator(tried);
   if (made.ok()) return made;
   options.notice(
       fmt::format("collectives go over the host: {}, and separate hosts did not help: {}",

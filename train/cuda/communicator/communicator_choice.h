@@ -45,6 +45,9 @@ struct DeviceCommunicatorOptions {
   const Environment* environment = nullptr;
   // Of ranks of this host, as far as known; empty: NCCL finds out by itself.
   std::vector<PeerAccess> peer_access;
+  // How long NCCL may take to form among ranks that share a GPU, where it is no more than the
+  // better of two ways.
+  Duration shared_form_timeout = std::chrono::seconds(15);
   // Told what was chosen and why, and what was set: log lines.
   std::function<void(const std::string&)> notice = [](const std::string&) {};
   // Replaced by tests, whose ranks share an environment.
