@@ -12,6 +12,7 @@ namespace troupe::train {
 namespace {
 
 constexpr const char* kHostVariable = "NCCL_HOSTID";
+constexpr int kNotWanted = -1;  // for a version
 
 struct Introduction {
   char host[128];
@@ -31,6 +32,7 @@ Result<std::vector<RankDevice>> introduce(const DeviceCommunicatorOptions& optio
                                      "asking for the device"));
   TroupeCudaVersions versions{};
   if (table.versions(&versions) != TROUPE_CUDA_OK) versions.nccl = 0;
+  if (options.environment->get(kNcclVariable) == "0") versions.nccl = kNotWanted;
   Introduction mine{};
   put_text(mine.host, options.node);
   put_text(mine.device, device.pci_bus);
@@ -68,7 +70,9 @@ TransportChoice choose_transport(std::span<const RankDevice> ranks) {
     const int version = ranks[r].nccl_version;
     if (version >= kNcclVersionMin) continue;
     return {DeviceTransport::kOverHost,
-            version == 0
+            version == kNotWanted
+                ? fmt::format("rank {} is told not to use NCCL ({}=0)", r, kNcclVariable)
+            : version == 0
                 ? fmt::format("rank {} has no NCCL", r)
                 : fmt::format("rank {} has NCCL {}, and {} or later is needed", r,
                               nccl_version_text(version), nccl_version_text(kNcclVersionMin))};

@@ -23,7 +23,7 @@ enum class DeviceTransport {
 struct RankDevice {
   std::string host;      // equal where ranks can share a GPU: the node's name
   std::string device;    // the GPU's PCI bus id: several MIG instances of one have the same
-  int nccl_version = 0;  // 0: none
+  int nccl_version = 0;  // 0: none; below: it is told not to use it
 };
 
 struct TransportChoice {
@@ -33,10 +33,15 @@ struct TransportChoice {
 
 // By rank. Pure; the same answer on all ranks.
 //   one rank                                 over the host: it has nobody to talk to
-//   some rank has no NCCL, or one too old    over the host
+//   some rank has no NCCL, one too old, or   over the host
+//   is told not to use it
 //   two ranks of a host have the same GPU    NCCL with separate hosts, which refuses duplicates
 //   else                                     NCCL
 TransportChoice choose_transport(std::span<const RankDevice> ranks);
+
+// Of the environment: "0": collectives go over the host, as if NCCL were not there. One rank's word
+// counts for all.
+inline constexpr const char* kNcclVariable = "TROUPE_NCCL";
 
 struct DeviceCommunicatorOptions {
   NcclOptions nccl;      // what is common to all is taken from here, too

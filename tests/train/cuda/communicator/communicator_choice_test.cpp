@@ -131,6 +131,26 @@ TEST_CASE("ranks that share a device do not wait long for an NCCL that does not 
   CHECK(explained == 2);
 }
 
+TEST_CASE("a rank that is told not to use NCCL takes all over the host") {
+  Told told;
+  const std::map<std::string, std::string, std::less<>> variables = {{"TROUPE_NCCL", "0"}};
+  const MapEnvironment silent, telling(variables);
+  troupe::tests::run_devices(
+      2,
+      [&](troupe::tests::Rank rank) {
+        const bool tells = rank.rank() == 1;
+        auto c =
+            make_device_communicator(choice_options(rank, tells ? telling : silent, told)).value();
+        CHECK(c->transport() == "over the host");
+        CHECK(sums(*c, rank.device));
+      },
+      {.devices = 2});
+  CHECK(told.notices ==
+        std::vector<std::string>(2,
+                                 "collectives go over the host: rank 1 is told not to use NCCL "
+                                 "(TROUPE_NCCL=0)"));
+}
+
 TEST_CASE("without NCCL collectives go over the host") {
   Told told;
   const MapEnvironment environment;
