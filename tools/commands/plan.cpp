@@ -227,7 +227,8 @@ void print_device_rest(const Question& question, const Row& row, std::ostream& o
       "\n* as configured; the rest of a GPU's memory: {} gradients on their way, {} workspaces, {} "
       "communication; what the driver, the context, graphs of launches and NCCL take for "
       "themselves is not counted{}. "
-      "A GPU's memory here: {}\nhost, a trainer: {}{} {}pinned memory, {} rings between trainers, {} "
+      "A GPU's memory here: {}\nhost, a trainer: {}{} {}pinned memory, {} rings between trainers, "
+      "{} "
       "data set, {} program\nmachine: {} trainers and {} beside them\n",
       bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.communication), beside, room,
       offloaded_text(host), bytes(host.workspaces),

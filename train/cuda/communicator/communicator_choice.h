@@ -24,14 +24,10 @@ enum class DeviceTransport {
 struct RankDevice {
   std::string host;      // equal where ranks can share a GPU: the node's name
   std::string device;    // the GPU's PCI bus id: several MIG instances of one have the same
-<<<<<<< HEAD
-  int nccl_version = 0;  // 0: none
+  int nccl_version = 0;  // 0: none; below: it is told not to use it
   std::string uuid = {};
   // UUIDs of GPUs of its host that its own cannot read, or that cannot read its own.
   std::vector<std::string> without_peer_access = {};
-=======
-  int nccl_version = 0;  // 0: none; below: it is told not to use it
->>>>>>> h-f
 };
 
 struct TransportChoice {
@@ -47,32 +43,25 @@ struct TransportChoice {
 //   else                                     NCCL
 TransportChoice choose_transport(std::span<const RankDevice> ranks);
 
-<<<<<<< HEAD
 // The pairs of ranks of a host whose GPUs lack peer access, as one of the two says. Pure; the same
 // answer on all ranks.
 std::vector<PeerAccess> missing_peer_access(std::span<const RankDevice> ranks);
-=======
+
 // Of the environment: "0": collectives go over the host, as if NCCL were not there. One rank's word
 // counts for all.
 inline constexpr const char* kNcclVariable = "TROUPE_NCCL";
->>>>>>> h-f
 
 struct DeviceCommunicatorOptions {
   NcclOptions nccl;      // what is common to all is taken from here, too
   int device_index = 0;  // of nccl.context
   std::string node;      // RankDevice::host
   const Environment* environment = nullptr;
-<<<<<<< HEAD
   // UUIDs of GPUs of this host without peer access to the device's, as the node says; empty: none,
   // or NCCL finds out by itself. 24 of them are told to the other ranks.
   std::vector<std::string> without_peer_access;
-=======
-  // Of ranks of this host, as far as known; empty: NCCL finds out by itself.
-  std::vector<PeerAccess> peer_access;
   // How long NCCL may take to form among ranks that share a GPU, where it is no more than the
   // better of two ways.
   Duration shared_form_timeout = std::chrono::seconds(15);
->>>>>>> h-f
   // Told what was chosen and why, and what was set: log lines.
   std::function<void(const std::string&)> notice = [](const std::string&) {};
   // Replaced by tests, whose ranks share an environment.
