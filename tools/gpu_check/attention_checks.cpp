@@ -118,7 +118,7 @@ Check attention_values_check(Flavour flavour) {
           .what =
               "causal attention and its gradients: grouped heads, segments, packed operands, "
               "more keys than queries, dropout of the weights",
-          .seconds = 5,
+          .seconds = 3,
           .run = [flavour](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const Case& a : cases(bench)) {

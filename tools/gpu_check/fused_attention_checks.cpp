@@ -289,7 +289,7 @@ Check fused_values_check() {
               "cuDNN's attention and gradients against the CPU's and the own kernel's: grouped "
               "heads, segments, windows, pieces, fp32 activations; out and gradients to 2e-2 of "
               "the greatest, log_sum_exp to 1e-3",
-          .seconds = 12,
+          .seconds = 8,
           .run = [](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const FusedCase& c : value_cases(bench)) {
@@ -416,7 +416,7 @@ Check fused_rate_check(std::int64_t length) {
                           "graphs, rows of {} tokens, heads of Qwen2.5-0.5B, 1.5B and 7B; TFLOP/s "
                           "in order, in any order, with segments",
                           length),
-      .seconds = 10,
+      .seconds = 7,
       .run = [length](Bench& bench) -> Result<Figure> {
         const int times = bench.rehearsal() ? 1 : 10;
         std::string text;

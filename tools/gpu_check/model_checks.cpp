@@ -68,7 +68,7 @@ Check gradient_check(Types types) {
       .what =
           "loss and gradients of Llama, Qwen2.5, GPT-2 and Qwen3, packed rows too, against the "
           "CPU's",
-      .seconds = 6,
+      .seconds = 4,
       .run = [types](Bench& bench) -> Result<Figure> {
         const bool bf16 = types.bf16();
         // The CPU may round in bf16 what the device keeps.
@@ -223,7 +223,7 @@ void add_model_checks(std::vector<Check>& checks) {
 void add_training_checks(std::vector<Check>& checks) {
   for (const Types& types : kAllTypes) checks.push_back(training_check(types));
   checks.push_back(
-      {"training/rate qwen2.5-0.5b", "tokens a second of one GPU, random weights", 10, check_rate});
+      {"training/rate qwen2.5-0.5b", "tokens a second of one GPU, random weights", 6, check_rate});
 }
 
 }  // namespace troupe::tools::gpu

@@ -171,11 +171,11 @@ void add_peer_checks(std::vector<Check>& checks) {
        "losses and gradients' norms of small Llama, Qwen2.5, GPT-2 and Qwen3 models in "
        "fp32 against PyTorch's, from the same parameters and tokens",
        12, check_peer_losses});
-  checks.push_back(peer_rate_check({"eager", 1.5, 30, 60}));
+  checks.push_back(peer_rate_check({"eager", 1.5, 25, 60}));
 }
 
 void add_compiled_peer_checks(std::vector<Check>& checks) {
-  checks.push_back(peer_rate_check({"compiled", 1.15, 60, 120}));
+  checks.push_back(peer_rate_check({"compiled", 1.15, 50, 120}));
 }
 
 }  // namespace troupe::tools::gpu

@@ -96,8 +96,8 @@ Check plan_check(const std::string& name, const RateShape& shape, double seconds
 }  // namespace
 
 void add_plan_checks(std::vector<Check>& checks) {
-  checks.push_back(plan_check("Qwen2.5-0.5B", kRateHalfB, 12));
-  checks.push_back(plan_check("Qwen2.5-1.5B", kRate1B, 18));
+  checks.push_back(plan_check("Qwen2.5-0.5B", kRateHalfB, 10));
+  checks.push_back(plan_check("Qwen2.5-1.5B", kRate1B, 14));
 }
 
 }  // namespace troupe::tools::gpu

@@ -54,7 +54,7 @@ Check strategies_check(int workers) {
   return {
       .name = fmt::format("program/{} ranks on one GPU", workers),
       .what = "every strategy: equal weights, and the losses of one rank",
-      .seconds = 4.0 + 5.0 * workers,
+      .seconds = 4.0 + 4.0 * workers,
       .run = [workers](Bench& bench) -> Result<Figure> {
         const Runs runs = TROUPE_TRY(Runs::create(bench));
         RunSpec spec{.model = config_text(kSmallShape),
@@ -98,7 +98,7 @@ Check kill_check(bool offloaded) {
       .what = offloaded ? "a rank with parameters and optimizer state in the host's memory is "
                           "killed in an update: no step is lost, the bits are those without offload"
                         : "a rank is killed: it goes on from the GPU's memory, and no step is lost",
-      .seconds = 10,
+      .seconds = 8,
       .run = [offloaded](Bench& bench) -> Result<Figure> {
         const Runs runs = TROUPE_TRY(Runs::create(bench));
         RunSpec spec{.model = config_text(kSmallShape),
@@ -175,7 +175,7 @@ Result<SpareRun> run_with_spare(const Bench& bench, const Runs& runs, const RunS
 Check spare_check() {
   return {.name = "program/kill -9 with a spare",
           .what = "a rank is killed: a process that stands by goes on from the GPU's memory",
-          .seconds = 20,
+          .seconds = 12,
           .run = [](Bench& bench) -> Result<Figure> {
             const Runs runs = TROUPE_TRY(Runs::create(bench));
             const std::string settings = small_settings(2, "zero2", false);
@@ -254,7 +254,7 @@ void add_program_rate_checks(std::vector<Check>& checks) {
 }
 
 void add_large_program_rate_checks(std::vector<Check>& checks) {
-  checks.push_back(rate_check({"Qwen2.5-7B", kRate7B, 13'800, 40}));
+  checks.push_back(rate_check({"Qwen2.5-7B", kRate7B, 13'800, 35}));
 }
 
 }  // namespace troupe::tools::gpu

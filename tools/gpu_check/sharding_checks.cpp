@@ -418,7 +418,7 @@ Check offload_check(DType compute) {
       .what =
           "norm and parameters after two steps of 1 and 2 ranks on this GPU, with optimizer "
           "state and with parameters in the host's memory: the bits of those without",
-      .seconds = 10,
+      .seconds = 5,
       .run = [compute](Bench& bench) -> Result<Figure> {
         int differing = 0, cases = 0;
         std::string which;
@@ -454,7 +454,7 @@ Check offload_rate_check() {
           .what =
               "a step of one rank in bf16 with optimizer state, and with parameters, in the host's "
               "memory: how long, and how long its update; no bar",
-          .seconds = 12,
+          .seconds = 8,
           .run = [](Bench& bench) -> Result<Figure> {
             std::string text;
             double seconds = 0;
