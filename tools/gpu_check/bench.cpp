@@ -40,6 +40,8 @@ Result<std::unique_ptr<Gpu>> Gpu::open(std::shared_ptr<const train::CudaLibrary>
       train::CudaOperators::create(*gpu->stream, *gpu->algorithms, gpu->scratch_->bytes()));
   gpu->tf32_operators = TROUPE_TRY(train::CudaOperators::create(
       *gpu->stream, *gpu->algorithms, gpu->scratch_->bytes(), {.tf32 = true}));
+  gpu->fp8_operators = TROUPE_TRY(train::CudaOperators::create(
+      *gpu->stream, *gpu->algorithms, gpu->scratch_->bytes(), {.fp8 = true}));
   gpu->host_arena = std::make_unique<train::Arena>(
       static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)));
   gpu->host = train::make_cpu_operators(*gpu->host_arena);
@@ -49,6 +51,7 @@ Result<std::unique_ptr<Gpu>> Gpu::open(std::shared_ptr<const train::CudaLibrary>
 Gpu::~Gpu() {
   operators.reset();
   tf32_operators.reset();
+  fp8_operators.reset();
 }
 
 Result<std::byte*> Gpu::take(std::int64_t bytes) {

@@ -162,7 +162,10 @@ class HostModel final : public TrainedModel {
 class GpuModel final : public TrainedModel {
  public:
   GpuModel(const train::ModelConfig& config, const TrainOptions& options, Gpu& gpu)
-      : gpu_(gpu), options_(options), model_(train::make_model(config, *gpu.operators)) {}
+      : gpu_(gpu),
+        operators_(options.fp8 ? *gpu.fp8_operators : *gpu.operators),
+        options_(options),
+        model_(train::make_model(config, operators_)) {}
 
   Status attach() {
     const std::int64_t count = elements();
@@ -173,36 +176,36 @@ class GpuModel final : public TrainedModel {
     gradients_ = TROUPE_TRY(floats(count));
     first_ = TROUPE_TRY(floats(count));
     second_ = TROUPE_TRY(floats(count));
-    gpu_.operators->zero(first_, count);
-    gpu_.operators->zero(second_, count);
+    operators_.zero(first_, count);
+    operators_.zero(second_, count);
     if (bf16()) {
       half_ = reinterpret_cast<std::uint16_t*>(TROUPE_TRY(gpu_.take(count * 2)));
       vectors_ = TROUPE_TRY(floats(std::max<std::int64_t>(1, vector_offsets(layout()).back())));
-      gpu_.operators->zero(vectors_, vector_offsets(layout()).back());
+      operators_.zero(vectors_, vector_offsets(layout()).back());
     }
     const train::ActivationOptions wanted = activation_options(options_, options_.activations);
     const auto bytes =
         static_cast<std::int64_t>(Activations::bytes_needed(model_->config(), wanted));
     std::byte* memory = TROUPE_TRY(gpu_.take(bytes));
     activations_ = std::make_unique<Activations>(
-        model_->config(), wanted, *gpu_.operators,
+        model_->config(), wanted, operators_,
         std::span<std::byte>(memory, static_cast<std::size_t>(bytes)));
     const std::int64_t scratch = train::CudaOptimizer::scratch_bytes(layout().tile_count());
     optimizer_.emplace(TROUPE_TRY(train::CudaOptimizer::create(
         *gpu_.stream, {TROUPE_TRY(gpu_.take(scratch)), static_cast<std::size_t>(scratch)})));
     units_.emplace(layout(), parameters_, bf16() ? half_ : nullptr, bf16() ? vectors_ : nullptr,
                    gradients_);
-    return gpu_.operators->failure();
+    return operators_.failure();
   }
 
   const ParameterLayout& layout() const override { return model_->layout(); }
   Status set_parameters(std::span<const float> values, std::int64_t offset) override {
-    gpu_.operators->upload(values.data(), parameters_ + offset, values.size_bytes());
+    operators_.upload(values.data(), parameters_ + offset, values.size_bytes());
     return round();
   }
   Status zero_gradients() override {
-    gpu_.operators->zero(gradients_, elements());
-    return gpu_.operators->failure();
+    operators_.zero(gradients_, elements());
+    return operators_.failure();
   }
   Result<LossSum> forward_backward(const MicroBatch& batch, float scale) override {
     return model_->forward_backward(batch, *units_, train::CrossEntropyLoss(), scale,
@@ -221,7 +224,7 @@ class GpuModel final : public TrainedModel {
   }
   Result<std::vector<float>> gradients() override { return download(gradients_); }
   Result<std::vector<float>> parameters() override { return download(parameters_); }
-  Status synchronize() override { return gpu_.operators->synchronize(); }
+  Status synchronize() override { return operators_.synchronize(); }
 
  private:
   bool bf16() const { return options_.compute == DType::kBF16; }
@@ -229,8 +232,8 @@ class GpuModel final : public TrainedModel {
 
   Result<std::vector<float>> download(const float* from) {
     std::vector<float> values(static_cast<std::size_t>(elements()));
-    gpu_.operators->download(from, values.data(), values.size() * 4);
-    TROUPE_RETURN_IF_ERROR(gpu_.operators->failure());
+    operators_.download(from, values.data(), values.size() * 4);
+    TROUPE_RETURN_IF_ERROR(operators_.failure());
     return values;
   }
 
@@ -241,7 +244,7 @@ class GpuModel final : public TrainedModel {
 
   // bf16 parameters from the fp32 ones; of the 1-D ones what bf16 holds of them, in fp32.
   Status round() {
-    if (!bf16()) return gpu_.operators->failure();
+    if (!bf16()) return operators_.failure();
     TROUPE_RETURN_IF_ERROR(
         convert(parameters_, TROUPE_CUDA_F32, half_, TROUPE_CUDA_BF16, elements()));
     const std::vector<std::int64_t> offsets = vector_offsets(layout());
@@ -253,10 +256,11 @@ class GpuModel final : public TrainedModel {
                                        TROUPE_CUDA_F32, parameter.elements));
       }
     }
-    return gpu_.operators->failure();
+    return operators_.failure();
   }
 
   Gpu& gpu_;
+  train::CudaOperators& operators_;
   TrainOptions options_;
   std::unique_ptr<train::Model> model_;
   float *parameters_ = nullptr, *gradients_ = nullptr, *first_ = nullptr, *second_ = nullptr,
