@@ -40,6 +40,7 @@ struct PlanRequest {
   // Trainers compute on GPUs: state, passes and communication are in its memory.
   bool on_gpu = false;
   int ranks_on_gpu = 1;       // that share one
+  bool fp8 = false;           // products of 8 bits, on GPUs
   bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 

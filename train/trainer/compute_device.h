@@ -43,6 +43,8 @@ struct ComputeChoice {
   int index = 0;
   // kCuda: fp32 products with operands that are rounded to TF32.
   bool tf32 = false;
+  // kCuda: products in bf16 with operands of 8 bits, within blocks.
+  bool fp8 = false;
   // kCuda: null: CudaLibrary::load(). Tests bring theirs.
   std::shared_ptr<const CudaLibrary> library;
 };

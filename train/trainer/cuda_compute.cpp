@@ -5,6 +5,7 @@
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
 #include "train/cuda/communicator/communicator_choice.h"
+#include "train/cuda/operators/fp8_products.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/device_scratch.h"
@@ -42,11 +43,14 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
   const auto activation_bytes =
       static_cast<std::int64_t>(Activations::bytes_needed(task.model, activations));
-  CudaOptions cuda_options{.tf32 = choice.tf32, .attention = {.ordered = task.deterministic}};
+  if (choice.fp8) TROUPE_RETURN_IF_ERROR(check_fp8(*device_));
+  CudaOptions cuda_options{
+      .tf32 = choice.tf32, .fp8 = choice.fp8, .attention = {.ordered = task.deterministic}};
   const std::int64_t scratch_bytes =
       TROUPE_TRY(device_scratch_bytes(device_->library(), task.model, activations,
                                       algorithms_->workspace_bytes(), cuda_options, task.ragged));
-  cuda_options.attention.notice = [this](const std::string& text) { log_.warning("{}", text); };
+  const auto notice = [this](const std::string& text) { log_.warning("{}", text); };
+  cuda_options.attention.notice = cuda_options.fp8_notice = notice;
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
   plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes);

@@ -55,6 +55,13 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                  cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
         .with("key", "tf32");
   }
+  if (config.model.fp8) {
+    return error(Code::kInvalidArgument,
+                 "fp8: true is of NVIDIA's GPUs, and the run is on CPUs{}; use bf16: true without "
+                 "fp8",
+                 cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
+        .with("key", "fp8");
+  }
   if (cpu) return DeviceDecision();
   return DeviceDecision{.on_gpus = false,
                         .notice = fmt::format("notice: the run is on CPUs (troupe.device=auto): {}",

@@ -29,8 +29,8 @@ struct DeviceDecision {
 
 // troupe.device=cuda: GPUs, or why not, with the way out: kUnavailable (there are none that can be
 // used), kResourceExhausted (too few), kUnsupported (what goes with CPUs alone). auto: GPUs where
-// nothing is against them, else the CPU and a notice that says why. On the CPU tf32: true is
-// kInvalidArgument.
+// nothing is against them, else the CPU and a notice that says why. On the CPU tf32: true and
+// fp8: true are kInvalidArgument.
 Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                                      const DeviceOffer& offer);
 

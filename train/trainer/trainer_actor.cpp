@@ -298,7 +298,9 @@ Status TrainerActor::prepare_run() {
   RunBundle bundle = TROUPE_TRY(take_bundle());
   ComputeChoice compute;
   if (setup_.on_gpu)
-    compute = {.kind = ComputeKind::kCuda, .tf32 = bundle.config.model.tf32.value_or(false)};
+    compute = {.kind = ComputeKind::kCuda,
+               .tf32 = bundle.config.model.tf32.value_or(false),
+               .fp8 = bundle.config.model.fp8};
   run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(bundle),
                                         {.run = setup_.run,
                                          .world_size = setup_.world_size,

@@ -43,12 +43,22 @@ RunChange strategy(const std::string& name, int world, int devices, bool bf16 = 
           .devices = devices};
 }
 
+RunChange strategy_in_fp8(const std::string& name, int world) {
+  RunChange change = strategy(name, world, world, true);
+  change.change = [inner = change.change](RunBundle& bundle) {
+    inner(bundle);
+    bundle.config.model.fp8 = true;
+  };
+  change.fp8 = true;
+  return change;
+}
+
 // Activations are bf16 there, which rounds more than the CPU does.
-void check_near(const std::string& output, const std::string& expected) {
+void check_near(const std::string& output, const std::string& expected, double tolerance = 3e-3) {
   const auto got = steps(output), wanted = steps(expected);
   REQUIRE(got.size() == wanted.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
-    CHECK(got[i].loss == doctest::Approx(wanted[i].loss).epsilon(3e-3));
+    CHECK(got[i].loss == doctest::Approx(wanted[i].loss).epsilon(tolerance));
     CHECK(got[i].grad_norm == doctest::Approx(wanted[i].grad_norm).epsilon(5e-2));
   }
 }
@@ -73,6 +83,38 @@ TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {
   train(dir.file("zero3"), strategy("zero3", 2, 2, true));
   check_same(dir.file("zero3"), dir.file("ddp"));
   check_near(dir.file("zero3"), dir.file("cpu"));
+}
+
+TEST_CASE("in fp8 the strategies agree, and nearly with bf16") {
+  troupe::tests::TemporaryDirectory dir;
+  const TestDevices devices(2);
+  train(dir.file("bf16"), strategy("zero3", 2, 2, true));
+  train(dir.file("ddp"), strategy_in_fp8("ddp", 2));
+  train(dir.file("zero3"), strategy_in_fp8("zero3", 2));
+  check_same(dir.file("zero3"), dir.file("ddp"));
+  check_near(dir.file("zero3"), dir.file("bf16"), 1e-2);
+  CHECK(file(dir.file("zero3/model.safetensors")) != file(dir.file("bf16/model.safetensors")));
+}
+
+TEST_CASE("fp8 on a GPU that has none is refused by name") {
+  troupe::tests::TemporaryDirectory dir;
+  RunBundle bundle = bundle_for(dir.file("out"), 2, 1);
+  ProgressMemory progress;
+  ProgressRecorder recorder(progress.record());
+  PosixFileSystem files;
+  SystemClock clock;
+  troupe::tests::fake_cuda_reset({.compute_major = 8});
+  {
+    const auto run =
+        TrainingRun::create(files, clock, Logger::discard(), bundle,
+                            {.compute = compute_of({.devices = 1, .fp8 = true}, 0)}, recorder);
+    REQUIRE_FALSE(run.ok());
+    CHECK(run.status().code() == Code::kUnsupported);
+    CHECK_MESSAGE(run.status().message().find("fp8: true needs") != std::string::npos,
+                  run.status().message());
+  }
+  CHECK(troupe::tests::fake_cuda_left().empty());
+  troupe::tests::fake_cuda_reset();
 }
 
 TEST_CASE("ranks that share a GPU, whose collectives go over the host") {
@@ -201,9 +243,10 @@ TEST_CASE("a lost GPU ends the rank's generation with its name, and nobody compu
 
 TEST_CASE("a plan of a GPU's memory is what a trainer takes of it") {
   troupe::tests::TemporaryDirectory dir;
-  for (const bool bf16 : {false, true}) {
-    CAPTURE(bf16);
-    const RunChange change = strategy("zero3", 1, 1, bf16);
+  for (const int precision : {32, 16, 8}) {
+    CAPTURE(precision);
+    const RunChange change =
+        precision == 8 ? strategy_in_fp8("zero3", 1) : strategy("zero3", 1, 1, precision == 16);
     const TestDevices devices(1);
     auto ranks = make_ranks(dir.file("out"), change);
     RunBundle bundle = bundle_for(dir.file("out"), change.batch, change.accumulation);

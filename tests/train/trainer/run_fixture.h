@@ -116,12 +116,14 @@ struct RunChange {
   std::function<void(RunBundle&)> change = {};
   // On so many devices of the tests' GPU, which ranks take in turns; 0: on the CPU.
   int devices = 0;
+  bool fp8 = false;  // there
 };
 
 inline ComputeChoice compute_of(const RunChange& change, int rank) {
   if (change.devices == 0) return {};
   return {.kind = ComputeKind::kCuda,
           .index = rank % change.devices,
+          .fp8 = change.fp8,
           .library = CudaLibrary::over(troupe::tests::fake_cuda_table())};
 }
 
