@@ -59,5 +59,6 @@ void add_fused_attention_rate_checks(std::vector<Check>& checks);
 void add_model_checks(std::vector<Check>& checks);
 void add_sharding_checks(std::vector<Check>& checks);
 void add_training_checks(std::vector<Check>& checks);
+void add_fp8_checks(std::vector<Check>& checks);
 
 }  // namespace troupe::tools::gpu

@@ -24,6 +24,7 @@ std::vector<Check> all_checks() {
   add_model_checks(checks);
   add_sharding_checks(checks);
   add_training_checks(checks);
+  add_fp8_checks(checks);
   return checks;
 }
 

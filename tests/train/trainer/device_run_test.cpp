@@ -54,12 +54,13 @@ RunChange strategy_in_fp8(const std::string& name, int world) {
 }
 
 // Activations are bf16 there, which rounds more than the CPU does.
-void check_near(const std::string& output, const std::string& expected, double tolerance = 3e-3) {
+void check_near(const std::string& output, const std::string& expected,
+                double loss_tolerance = 3e-3, double norm_tolerance = 5e-2) {
   const auto got = steps(output), wanted = steps(expected);
   REQUIRE(got.size() == wanted.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
-    CHECK(got[i].loss == doctest::Approx(wanted[i].loss).epsilon(tolerance));
-    CHECK(got[i].grad_norm == doctest::Approx(wanted[i].grad_norm).epsilon(5e-2));
+    CHECK(got[i].loss == doctest::Approx(wanted[i].loss).epsilon(loss_tolerance));
+    CHECK(got[i].grad_norm == doctest::Approx(wanted[i].grad_norm).epsilon(norm_tolerance));
   }
 }
 
@@ -92,7 +93,7 @@ TEST_CASE("in fp8 the strategies agree, and nearly with bf16") {
   train(dir.file("ddp"), strategy_in_fp8("ddp", 2));
   train(dir.file("zero3"), strategy_in_fp8("zero3", 2));
   check_same(dir.file("zero3"), dir.file("ddp"));
-  check_near(dir.file("zero3"), dir.file("bf16"), 1e-2);
+  check_near(dir.file("zero3"), dir.file("bf16"), 1e-2, 0.2);
   CHECK(file(dir.file("zero3/model.safetensors")) != file(dir.file("bf16/model.safetensors")));
 }
 
