@@ -3,9 +3,10 @@
 //
 // The recipe is torchao's with one scale a tensor ("tensorwise", Float8LinearConfig): operands are
 // scaled by their greatest magnitude at this moment, activations and weights are rounded to E4M3,
-// gradients that are passed back to E5M2, sums are fp32. Micikevicius et al., "FP8 Formats for Deep
-// Learning" (2022) is where the two formats have their places from. Both operands lie in rows of
-// what is summed over, as the units want it; what does not, is turned round while it is rounded.
+// gradients that are passed back to E5M2 (the formats' places are those of Micikevicius et al.,
+// "FP8 Formats for Deep Learning", 2022). Unlike there, the forward product's sums, too, are made
+// without the units' fast accumulation. Both operands lie in rows of what is summed over, as the
+// units want it; what does not, is turned round while it is rounded.
 
 #include <cstdint>
 #include <optional>
