@@ -14,7 +14,7 @@ namespace troupe::detail {
 namespace {
 
 // A thread of a group that has nothing to do wakes so often: every wait has a deadline.
-constexpr Duration kIdleSleep = std::chrono::hours(1);
+constexpr Duration kIdleWait = std::chrono::hours(1);
 // So many calls or items in a row, before the rest of the actor's work has its turn.
 constexpr int kInARow = 16;
 
@@ -221,7 +221,7 @@ void CallRunner::work(Group& group) TROUPE_NO_ANALYSIS {
     {
       MutexLock lock(mutex_);
       while (!stopped_ && group.queue.empty()) {
-        (void)group.ready.wait_until(mutex_, Deadline::after(kIdleSleep),
+        (void)group.ready.wait_until(mutex_, Deadline::after(kIdleWait),
                                      [&] { return stopped_ || !group.queue.empty(); });
       }
       if (stopped_) return;

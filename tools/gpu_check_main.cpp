@@ -92,6 +92,9 @@ int main(int argc, char** argv) {
                  "libtroupe_cuda.so (TROUPE_CUDA_LIBRARY, else beside the program)");
   app.add_option("--device", options.bench.device, "the GPU's index (0)")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--python", options.bench.python,
+                 "a Python with PyTorch, and with transformers where the checks are to be against "
+                 "Hugging Face (python3)");
   app.add_option("--logs", options.log_folder,
                  "folder for results.json and worker.log "
                  "(gpu-check-logs)");

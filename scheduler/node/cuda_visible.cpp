@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
+
+#include "runtime/base/gpu_environment.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -101,6 +104,31 @@ std::map<std::string, std::string> cuda_environment(const std::vector<wire::GpuD
     visible += name;
   }
   return {{kCudaVisibleDevices, visible}, {kCudaDeviceOrder, "PCI_BUS_ID"}};
+}
+
+std::map<std::string, std::string> gpu_facts_environment(
+    const std::vector<wire::GpuDevice>& devices,
+    const std::vector<std::pair<std::string, std::string>>& without_peer_access) {
+  const auto seen = [&](const std::string& uuid) {
+    return std::any_of(devices.begin(), devices.end(),
+                       [&](const wire::GpuDevice& device) { return device.uuid == uuid; });
+  };
+  std::set<std::string> others;
+  for (const auto& [one, other] : without_peer_access) {
+    if (seen(one)) others.insert(other);
+    if (seen(other)) others.insert(one);
+  }
+  std::map<std::string, std::string> facts;
+  if (!others.empty()) {
+    std::string& names = facts[kGpusWithoutPeerAccess];
+    for (const std::string& uuid : others) names += (names.empty() ? "" : ",") + uuid;
+  }
+  const bool together = !devices.empty() && devices[0].numa_node >= 0 &&
+                        std::all_of(devices.begin(), devices.end(), [&](const auto& device) {
+                          return device.numa_node == devices[0].numa_node;
+                        });
+  if (together) facts[kGpuNumaNode] = std::to_string(devices[0].numa_node);
+  return facts;
 }
 
 }  // namespace troupe::scheduler

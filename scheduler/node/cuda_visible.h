@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/wire/gpu.h"
@@ -33,5 +34,11 @@ std::string cuda_name(const wire::GpuDevice& device);
 
 // What a process is told that is to see these devices and no others.
 std::map<std::string, std::string> cuda_environment(const std::vector<wire::GpuDevice>& devices);
+
+// What a process that sees these devices is told of them besides (runtime/base/gpu_environment.h).
+// `without_peer_access`: pairs of UUIDs.
+std::map<std::string, std::string> gpu_facts_environment(
+    const std::vector<wire::GpuDevice>& devices,
+    const std::vector<std::pair<std::string, std::string>>& without_peer_access);
 
 }  // namespace troupe::scheduler

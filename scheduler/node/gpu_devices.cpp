@@ -186,8 +186,24 @@ void GpuDevices::adopt(const wire::KeptGpu& kept, TimePoint now) {
   }
 }
 
+void GpuDevices::visit(const wire::GpuHolder& guest, const std::vector<std::string>& names) {
+  for (Slot& slot : slots_) {
+    if (std::find(names.begin(), names.end(), slot.name) == names.end()) continue;
+    slot.guests.push_back({{guest.actor_id, guest.label, 0}, 0});
+  }
+}
+
+void GpuDevices::visitor_runs(const ActorId& actor_id, std::int64_t pid) {
+  for (Slot& slot : slots_) {
+    for (Guest& guest : slot.guests) {
+      if (guest.holder.actor_id == actor_id) guest.pid = pid;
+    }
+  }
+}
+
 void GpuDevices::release(const ActorId& actor_id, TimePoint now) {
   for (Slot& slot : slots_) {
+    std::erase_if(slot.guests, [&](const Guest& each) { return each.holder.actor_id == actor_id; });
     const std::size_t before = slot.holders.size();
     std::erase_if(slot.holders, [&](const auto& each) { return each.actor_id == actor_id; });
     if (slot.holders.size() == before) continue;
@@ -211,6 +227,25 @@ void GpuDevices::become_free(Slot& slot) {
   changed_ = true;
 }
 
+bool GpuDevices::is_vacant(const Slot& slot) {
+  const auto runs_there = [&](std::int64_t pid) {
+    return std::any_of(slot.processes.begin(), slot.processes.end(),
+                       [&](const auto& process) { return process.pid == pid; });
+  };
+  // In a container the driver may call processes by other numbers than the node does: a guest that
+  // is not seen by its own may be any one of the others.
+  std::ptrdiff_t not_seen = 0;
+  for (const Guest& guest : slot.guests) not_seen += !runs_there(guest.pid);
+  const auto others =
+      std::count_if(slot.processes.begin(), slot.processes.end(), [&](const auto& process) {
+        return std::find(slot.idle_pids.begin(), slot.idle_pids.end(), process.pid) ==
+                   slot.idle_pids.end() &&
+               std::none_of(slot.guests.begin(), slot.guests.end(),
+                            [&](const Guest& guest) { return guest.pid == process.pid; });
+      });
+  return others <= not_seen;
+}
+
 void GpuDevices::look(Slot& slot, const GpuReading& reading, bool new_enough) {
   slot.used_bytes = reading.used_bytes;
   slot.processes = reading.processes;
@@ -224,11 +259,7 @@ void GpuDevices::look(Slot& slot, const GpuReading& reading, bool new_enough) {
   }
   if (!new_enough) return;
   slot.answered = true;
-  slot.vacant = std::all_of(
-      slot.processes.begin(), slot.processes.end(), [&](const GpuReading::Process& process) {
-        return std::find(slot.idle_pids.begin(), slot.idle_pids.end(), process.pid) !=
-               slot.idle_pids.end();
-      });
+  slot.vacant = is_vacant(slot);
   const std::uint64_t slack = std::min(kSlackBytes, slot.device.memory_total_bytes / 16);
   if (slot.vacant && slot.used_bytes <= slot.idle_bytes + slack) become_free(slot);
 }
@@ -257,6 +288,7 @@ std::vector<ActorId> GpuDevices::lose(const std::string& uuid, const std::string
     changed_ = true;
     notes_.push_back({"gpu_lost", fmt::format("{} is lost: {}", label(slot), why)});
     for (const auto& holder : slot.holders) holders.push_back(holder.actor_id);
+    for (const Guest& guest : slot.guests) holders.push_back(guest.holder.actor_id);
   }
   return holders;
 }
@@ -348,6 +380,7 @@ std::vector<wire::GpuStatus> GpuDevices::status() const {
   std::vector<wire::GpuStatus> all;
   for (const Slot& slot : slots_) {
     all.push_back({slot.device, state_of(slot), slot.used_bytes, slot.trouble, slot.holders});
+    for (const Guest& guest : slot.guests) all.back().holders.push_back(guest.holder);
   }
   return all;
 }
@@ -360,6 +393,7 @@ std::string GpuDevices::describe() const {
     for (const auto& holder : slot.holders) {
       text += fmt::format(", {} of it by {}", format_amount(kGpu, holder.share), holder.label);
     }
+    for (const Guest& guest : slot.guests) text += fmt::format(", seen by {}", guest.holder.label);
     if (!slot.trouble.empty()) text += fmt::format(" ({})", slot.trouble);
   }
   return text.empty() ? "this node has no GPUs" : text;
@@ -381,6 +415,9 @@ std::optional<std::string> GpuDevices::broken_invariant() const {
     if (slot.held() > slot.capacity) return label(slot) + ": more is held than there is";
     if (slot.stuck && slot.release_by) return label(slot) + ": stuck, and waited for";
     if (slot.releasing() && !slot.holders.empty()) return label(slot) + ": held, and waited for";
+    for (const Guest& guest : slot.guests) {
+      if (guest.holder.share != 0) return label(slot) + ": a guest has a share of it";
+    }
   }
   return std::nullopt;
 }

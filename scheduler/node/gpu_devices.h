@@ -26,6 +26,7 @@ namespace troupe::scheduler {
 
 struct NodeGpus {
   std::vector<wire::GpuDevice> devices;
+  GpuPairs without_peer_access;  // as Nvml::Inventory has them
   // What is on each of them as the node starts. Empty: nobody can tell (no NVML), and a device is
   // free as soon as its processes are gone.
   std::vector<GpuReading> readings;
@@ -67,6 +68,10 @@ class GpuDevices {
   void adopt(const wire::GpuHolder& holder, const JobId& job_id,
              const std::vector<std::string>& names);
   void adopt(const wire::KeptGpu& kept, TimePoint now);
+  // An actor that holds nothing of these devices (their names) and sees them, as its own
+  // environment has it: whoever waits for their memory does not wait for its process.
+  void visit(const wire::GpuHolder& guest, const std::vector<std::string>& names);
+  void visitor_runs(const ActorId& actor_id, std::int64_t pid);
   // Nothing of its processes runs any more.
   void release(const ActorId& actor_id, TimePoint now);
 
@@ -74,7 +79,7 @@ class GpuDevices {
   std::uint64_t begin_reading() { return ++readings_begun_; }
   // `number`: of begin_reading(); 0: nobody had asked.
   void seen(std::uint64_t number, const std::vector<GpuReading>& readings);
-  // The device, or each instance of it, is not to be used any more. `holders` of them are to end.
+  // The device, or each instance of it, is not to be used any more. Who held or saw it is to end.
   std::vector<ActorId> lose(const std::string& uuid, const std::string& why);
   // Deadlines. Before settling anything else.
   void tick(TimePoint now, const KeepsMemory& keeps);
@@ -83,6 +88,7 @@ class GpuDevices {
   std::optional<Duration> reading_interval() const;
 
   // What the actor has: devices, and their names (cuda_name; "amount" where there is none).
+  // Not what it only sees.
   std::vector<wire::GpuDevice> devices_of(const ActorId& actor_id) const;
   std::vector<std::string> names_of(const ActorId& actor_id) const;
   // What the node has to offer: without what is stuck or lost, besides what is still held of it.
@@ -96,12 +102,17 @@ class GpuDevices {
   std::optional<std::string> broken_invariant() const;
 
  private:
+  struct Guest {
+    wire::GpuHolder holder;  // with a share of 0
+    std::int64_t pid = 0;    // 0: not started yet
+  };
   struct Slot {
     wire::GpuDevice device;
     std::string name;
     bool pool = false;  // no device: what the node's amount is more than its devices; the last one
     std::int64_t capacity = wire::kResourceUnit;
     std::vector<wire::GpuHolder> holders;
+    std::vector<Guest> guests;  // who see it and hold nothing of it
     JobId last_job;
     std::uint64_t idle_bytes = 0;  // used as nobody held it: the least that was seen
     std::vector<std::int64_t> idle_pids;
@@ -111,7 +122,7 @@ class GpuDevices {
     std::optional<TimePoint> release_by;
     std::uint64_t released_after = 0;
     bool answered = false;  // … it was read since
-    bool vacant = false;    // … no process of theirs is left on it
+    bool vacant = false;    // … no process is left on it but those of guests
     bool stuck = false;
     bool lost = false;
     std::string trouble;
@@ -122,6 +133,8 @@ class GpuDevices {
   wire::GpuState state_of(const Slot& slot) const;
   bool is_open(const Slot& slot, const JobId& job_id, const KeepsMemory& keeps) const;
   void give(Slot& slot, const wire::GpuHolder& holder, const JobId& job_id, std::int64_t share);
+  // Whether all processes on it were there before anybody held it, or are guests'.
+  static bool is_vacant(const Slot& slot);
   void look(Slot& slot, const GpuReading& reading, bool new_enough);
   void become_free(Slot& slot);
   static std::string label(const Slot& slot);

@@ -82,6 +82,7 @@ void NodeState::on(node_event::Spawned& event) {
   Actor* actor = find(event.host);
   if (actor == nullptr || actor->phase != Phase::kSpawning) return;
   actor->pid = event.pid;
+  gpus_.visitor_runs(actor->spec.actor_id, event.pid);
   actor->phase = Phase::kStarting;
   send(wire::ActorStarted{actor->spec.actor_id, actor->generation, actor->pid});
   if (actor->killed) {

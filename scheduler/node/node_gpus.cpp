@@ -50,8 +50,21 @@ bool NodeState::start_queued(Actor& actor) {
       spawn.spec.environment[kCudaVisibleDevices] = "";
     }
   }
+  const auto visible = amount > 0 ? gpus_.devices_of(actor.spec.actor_id) : visit_gpus(actor.spec);
+  spawn.spec.environment.merge(gpu_facts_environment(visible, config_.gpus.without_peer_access));
   commands_.push_back(std::move(spawn));
   return true;
+}
+
+// A process without GPUs of its own may be on some all the same: those.
+std::vector<wire::GpuDevice> NodeState::visit_gpus(const wire::ActorSpec& spec) {
+  const auto visible = spec.environment.find(kCudaVisibleDevices);
+  if (visible == spec.environment.end()) return {};
+  auto devices = cuda_visible(visible->second, config_.gpus.devices);
+  std::vector<std::string> names;
+  for (const wire::GpuDevice& device : devices) names.push_back(cuda_name(device));
+  gpus_.visit({spec.actor_id, output_label(spec), 0}, names);
+  return devices;
 }
 
 void NodeState::on(node_event::GpusRead& event) {

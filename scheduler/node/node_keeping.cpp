@@ -77,6 +77,8 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
   by_host_[actor.host] = id;
   gpus_.adopt({id, output_label(actor.spec), amount_of(actor.spec.resources, kGpu)},
               actor.spec.job_id, actor.gpus);
+  if (amount_of(actor.spec.resources, kGpu) == 0) visit_gpus(actor.spec);
+  gpus_.visitor_runs(id, actor.pid);
   if (kept.pid == 0) {
     actor.phase = Phase::kSpawning;
     return;

@@ -183,6 +183,7 @@ class NodeState {
   void on(node_event::GpusRead& event);
   void on(node_event::GpuFailed& event);
   bool start_queued(Actor& actor);
+  std::vector<wire::GpuDevice> visit_gpus(const wire::ActorSpec& spec);
   void lose_gpu(const std::string& uuid, const std::string& why);
   void settle_gpus();
   void read_gpus();

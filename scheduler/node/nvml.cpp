@@ -247,6 +247,15 @@ Status Nvml::add_instances(nvml::Device parent, const wire::GpuDevice& descripti
   return {};
 }
 
+std::optional<int> Nvml::p2p(std::size_t from, std::size_t to, int capability) const {
+  int status = -1;
+  if (table_.p2p_status == nullptr || table_.p2p_status(boards_[from].handle, boards_[to].handle,
+                                                        capability, &status) != nvml::kSuccess) {
+    return std::nullopt;
+  }
+  return status;
+}
+
 wire::GpuLink Nvml::link(std::size_t from, std::size_t to) const {
   const Board& a = boards_[from];
   const Board& b = boards_[to];
@@ -257,13 +266,7 @@ wire::GpuLink Nvml::link(std::size_t from, std::size_t to) const {
       table_.common_ancestor(a.handle, b.handle, &ancestor) == nvml::kSuccess) {
     link.path = path_of(ancestor);
   }
-  const auto p2p = [&](int capability) {
-    int status = -1;
-    return table_.p2p_status != nullptr &&
-           table_.p2p_status(a.handle, b.handle, capability, &status) == nvml::kSuccess &&
-           status == nvml::kP2pOk;
-  };
-  link.peer_access = p2p(nvml::kP2pRead);
+  link.peer_access = p2p(from, to, nvml::kP2pRead) == nvml::kP2pOk;
   if (table_.nvlink_state == nullptr) return link;
   // Through a switch the other end of a link is the switch: then all of them lead to the peer.
   std::uint32_t direct = 0, active = 0;
@@ -279,7 +282,8 @@ wire::GpuLink Nvml::link(std::size_t from, std::size_t to) const {
       direct += same_place(remote, b.pci);
     }
   }
-  link.nvlinks = direct > 0 ? direct : p2p(nvml::kP2pNvlink) ? active : 0;
+  const bool switched = direct == 0 && p2p(from, to, nvml::kP2pNvlink) == nvml::kP2pOk;
+  link.nvlinks = switched ? active : direct;
   return link;
 }
 
@@ -332,6 +336,9 @@ Result<Nvml::Inventory> Nvml::devices(FileSystem& files) {
     for (const wire::GpuDevice& other : inventory.devices) {
       if (other.is_instance() || other.uuid == gpu.uuid) continue;
       gpu.links.push_back(link(place(gpu.uuid), place(other.uuid)));
+      const auto access = p2p(place(gpu.uuid), place(other.uuid), nvml::kP2pRead);
+      if (access.value_or(nvml::kP2pOk) != nvml::kP2pOk)
+        inventory.without_peer_access.emplace_back(gpu.uuid, other.uuid);
     }
   }
   return inventory;

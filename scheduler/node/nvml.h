@@ -136,13 +136,19 @@ struct GpuFault {
   std::optional<std::uint64_t> xid;  // nothing: ECC
 };
 
+// UUIDs of GPUs of one node.
+using GpuPairs = std::vector<std::pair<std::string, std::string>>;
+
 // An initialised NVML.
 class Nvml {
  public:
   // What was found, and what could not be.
   struct Inventory {
     std::vector<wire::GpuDevice> devices;  // in PCI bus order; of a divided GPU its instances
-    std::vector<std::string> problems;     // devices that do not answer, in words
+    // Of whose memory NVML says that the first cannot read the second's; what it does not say of is
+    // not among them.
+    GpuPairs without_peer_access;
+    std::vector<std::string> problems;  // devices that do not answer, in words
   };
 
   // This machine's. kNotFound: it has no such library. kFailedPrecondition: what NVML says, and the
@@ -176,6 +182,8 @@ class Nvml {
                        Inventory& inventory);
   bool divided(nvml::Device device) const;
   wire::GpuLink link(std::size_t from, std::size_t to) const;
+  // NVML's nvmlGpuP2PStatus_t; nothing: it does not say.
+  std::optional<int> p2p(std::size_t from, std::size_t to, int capability) const;
 
   // A whole GPU, divided or not.
   struct Board {

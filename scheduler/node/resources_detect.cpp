@@ -236,6 +236,7 @@ DetectedGpus detect_gpus(FileSystem& files, const Environment& environment,
     detected.nvml = std::move(*nvml);
     if (auto inventory = detected.nvml->devices(files); inventory.ok()) {
       devices = std::move(inventory->devices);
+      detected.gpus.without_peer_access = std::move(inventory->without_peer_access);
       detected.problems = std::move(inventory->problems);
     } else {
       use_files(inventory.status());

@@ -38,18 +38,18 @@ struct LightCluster {
   }
 };
 
-int value_of(const ActorHandle<Cell>& cell) {
+int held_by(const ActorHandle<Cell>& cell) {
   return cell.with({.timeout = 20s, .retry = true}).call<&Cell::get>().get(20s).value();
 }
 int settled(const ActorHandle<Cell>& cell, int expected) {
   const Deadline patience = Deadline::after(20s);
-  while (value_of(cell) != expected && !patience.passed()) std::this_thread::yield();
-  return value_of(cell);
+  while (held_by(cell) != expected && !patience.passed()) std::this_thread::yield();
+  return held_by(cell);
 }
 
 TEST_CASE_FIXTURE(LightCluster, "the head sees one entry for a process, with its count") {
   const auto named = cells(500, {.name = "cells"}, 5);
-  REQUIRE(value_of(named[499]) == 5);
+  REQUIRE(held_by(named[499]) == 5);
   const auto list = actors();
   REQUIRE(list.size() == 1);
   CHECK(list[0].type == "Cell[]");
@@ -81,7 +81,7 @@ TEST_CASE("light actors are found by their host's name, in its namespace") {
                      .value();
   const ActorOptions options{.name = "cells", .isolation = Isolation::kShared};
   const auto made = cluster.spawn_many<Cell>(20, options, 3).value();
-  REQUIRE(value_of(made[19]) == 3);
+  REQUIRE(held_by(made[19]) == 3);
   const auto found = cluster.get_light_actors<Cell>("cells").value();
   CHECK(found.size() == 20);
   CHECK(found[7] == made[7]);
@@ -96,7 +96,7 @@ TEST_CASE_FIXTURE(LightCluster, "handles are passed on and come back") {
   const auto caller = detail::spawn<CellCaller>(client, {}).value();
   CHECK(caller.call<&CellCaller::add>(many[3], 2).get(20s).value() == 7);
   CHECK(caller.call<&CellCaller::add_to_all>(many, 1).get(20s).value() == 10 * 6 + 2);
-  CHECK(value_of(many[3].call<&Cell::self>().get(20s).value()) == 8);
+  CHECK(held_by(many[3].call<&Cell::self>().get(20s).value()) == 8);
   CHECK(caller.call<&CellCaller::own>(40).get(20s).value() == 82);
   // A list that lies is refused.
   Encoder out;
@@ -116,7 +116,7 @@ TEST_CASE_FIXTURE(LightCluster, "neighbours do not wait for each other; continua
   REQUIRE(many[0].call<&Cell::ask_later>(many[1]).get(20s).ok());
   CHECK(settled(many[0], 9) == 9);
   REQUIRE(many[0].call<&Cell::add_later>(1).get(20s).ok());
-  CHECK(value_of(many[0]) == 10);
+  CHECK(held_by(many[0]) == 10);
   // What was to continue one that has ended is dropped; its neighbours go on.
   for (int i = 0; i < 50; ++i) {
     (void)many[2].call<&Cell::ask_later>(other[0]);
@@ -141,18 +141,18 @@ TEST_CASE_FIXTURE(LightCluster, "neighbours do not wait for each other; continua
 TEST_CASE_FIXTURE(LightCluster,
                   "hosts that do not fit wait, and say why; a crash goes over the node") {
   const auto wide = cells(4, {.num_cpus = 3, .max_restarts = 1, .light_per_host = 2}, 5);
-  REQUIRE(value_of(wide[0]) == 5);
+  REQUIRE(held_by(wide[0]) == 5);
   const Status waiting = wide[3].with({.timeout = 50ms}).call<&Cell::get>().get(20s).status();
   CHECK(waiting.code() == Code::kDeadlineExceeded);
   CHECK(waiting.message().find("CPU") != std::string::npos);
   REQUIRE(detail::kill(client, wide[1], {}).ok());
   CHECK(wide[0].call<&Cell::crash>().get(20s).code() == Code::kUnavailable);
-  CHECK(value_of(wide[0]) == 5);
+  CHECK(held_by(wide[0]) == 5);
   CHECK(wide[0].call<&Cell::generation>().get(20s).value() == 2);
   CHECK(wide[1].call<&Cell::get>().get(20s).status().code() == Code::kActorDied);
   // The last one's end makes room.
   REQUIRE(detail::kill(client, wide[0], {}).ok());
-  CHECK(value_of(wide[3]) == 5);
+  CHECK(held_by(wide[3]) == 5);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using GroupState = wire::PlacementGroupState;
 
-constexpr auto kQuiet = [](const std::string&, std::string_view) {};
+constexpr auto kNoOutput = [](const std::string&, std::string_view) {};
 
 // A driver whose actors run another program than the test itself.
 struct PlacementFixture {
@@ -27,7 +27,7 @@ struct PlacementFixture {
       scheduler::EmbeddedCluster::start({.num_cpus = 4,
                                          .resources = {{"disk", 2}},
                                          .labels = {{"zone", "a"}},
-                                         .on_output = kQuiet})
+                                         .on_output = kNoOutput})
           .value();
   net::LoopThread thread{"driver"};
   DriverClient driver = connect_driver(*cluster, thread, "test_actors_segment_host");
@@ -53,7 +53,7 @@ struct PlacementFixture {
 };
 
 TEST_CASE("a driver makes, finds and removes groups [CreateAndRemovePlacementGroup]") {
-  auto cluster = Cluster::start_embedded({.num_cpus = 4, .on_output = kQuiet}).value();
+  auto cluster = Cluster::start_embedded({.num_cpus = 4, .on_output = kNoOutput}).value();
   auto group =
       cluster.create_placement_group({.bundles = {{{"CPU", 1}}, {{"CPU", 0.5}}}, .name = "train"})
           .value();
@@ -82,7 +82,7 @@ TEST_CASE("a driver makes, finds and removes groups [CreateAndRemovePlacementGro
 TEST_CASE(
     "what exceeds the cluster does not become ready, and says why "
     "[CreatePlacementGroupExceedsClusterResource] [ResourcesManagementTest]") {
-  auto cluster = Cluster::start_embedded({.num_cpus = 4, .on_output = kQuiet}).value();
+  auto cluster = Cluster::start_embedded({.num_cpus = 4, .on_output = kNoOutput}).value();
   auto group = cluster.create_placement_group({.bundles = {{{"CPU", 10'000}}}}).value();
   const Status waited = group.ready(50ms);
   CHECK(waited.code() == Code::kDeadlineExceeded);

@@ -5,6 +5,8 @@
 
 #include <signal.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tests/support/runs/tiny_run.h"
@@ -82,6 +84,95 @@ TEST_CASE("auto takes GPUs that are there; a trainer killed from outside goes on
   CHECK_MESSAGE(run.wait(seconds(60)) == 0, run.output());
   CHECK(run.output().find("a GPU and 1 thread each") != std::string::npos);
   CHECK(event_names(tiny.file("gpu")).back() == "recovered");
+}
+
+// The tests' NVML beside it: so many GPUs, each with a name of its own.
+std::map<std::string, std::string> environment_with_devices(int gpus) {
+  auto environment = gpu_environment();
+  const std::string program = troupe_program();
+  environment["LD_LIBRARY_PATH"] = program.substr(0, program.rfind("/bin/")) + "/fake_gpus";
+  environment["TROUPE_FAKE_GPUS"] = std::to_string(gpus);
+  return environment;
+}
+
+// Until `text` stands so often in what the run writes.
+bool wait_for_count(BackgroundCommand& run, const std::string& text, std::size_t count) {
+  const auto found = [&] {
+    std::size_t times = 0;
+    for (std::size_t at = run.output().find(text); at != std::string::npos;
+         at = run.output().find(text, at + 1))
+      ++times;
+    return times;
+  };
+  for (int step = 1; found() < count; ++step) {
+    // Every step is a line.
+    if (!run.wait_for_output(fmt::format("step {}/", step), seconds(30))) return false;
+  }
+  return found() >= count;
+}
+
+void kill_rank(const BackgroundCommand& run, int rank) {
+  const auto victims = trainers(run_id(run.output()), rank);
+  REQUIRE(victims.size() == 1);
+  ::kill(victims[0], SIGKILL);
+}
+
+TEST_CASE("a spare of its own GPU takes a killed trainer's rank: no step is lost") {
+  const TinyRun tiny;
+  const Settings steps = {{"max_steps", "80"}, {"save_steps", "100"}};
+  Settings settings = steps, on_cpu = steps;
+  on_cpu["troupe.device"] = "cpu";
+  tiny.must_train("cpu", on_cpu);
+  settings["troupe.device"] = "cuda";
+  settings["troupe.spares"] = "1";
+  for (const int gpus : {2, 1}) {
+    CAPTURE(gpus);
+    if (gpus == 1) settings["troupe.gpus_per_worker"] = "0.5";
+    const auto environment = environment_with_devices(gpus);
+    const GpuCluster cluster(tiny, gpus, environment);
+    auto arguments = tiny.train_arguments("gpu", settings);
+    arguments.insert(arguments.end(), {"--address", cluster.address()});
+    BackgroundCommand run(arguments, tiny.options(environment));
+    // On each GPU one, and after a death what was a trainer.
+    REQUIRE_MESSAGE(wait_for_count(run, "ready for a rank", static_cast<std::size_t>(gpus)),
+                    run.output());
+    kill_rank(run, 1);
+    REQUIRE_MESSAGE(wait_for_count(run, "ready for a rank", static_cast<std::size_t>(gpus) + 1),
+                    run.output());
+    kill_rank(run, 0);
+    CHECK_MESSAGE(run.wait(seconds(60)) == 0, run.output());
+    check_same_result(tiny.file("gpu"), tiny.file("cpu"));
+    const auto names = event_names(tiny.file("gpu"));
+    CHECK(std::count(names.begin(), names.end(), "spare") == 2);
+    CHECK(std::count(names.begin(), names.end(), "respawn") == 0);
+    CHECK(std::count(names.begin(), names.end(), "recovered") == 2);
+    for (const auto& event : events(tiny.file("gpu"))) {
+      if (json::find_string(event, "event") == "recovered")
+        CHECK(json::find_number(event, "lost_steps") == 0);
+    }
+  }
+}
+
+TEST_CASE("on a GPU that takes one process a spare says so, and the trainer is started again") {
+  const TinyRun tiny;
+  auto environment = environment_with_devices(2);
+  environment["TROUPE_FAKE_CUDA_EXCLUSIVE"] = tiny.path();
+  const GpuCluster cluster(tiny, 2, environment);
+  auto arguments = tiny.train_arguments("gpu", {{"max_steps", "60"},
+                                                {"save_steps", "100"},
+                                                {"troupe.device", "cuda"},
+                                                {"troupe.spares", "1"}});
+  arguments.insert(arguments.end(), {"--address", cluster.address()});
+  BackgroundCommand run(arguments, tiny.options(environment));
+  REQUIRE_MESSAGE(wait_for_count(run, "a trainer that dies there is started again", 2),
+                  run.output());
+  CHECK(run.output().find("exclusive compute mode") != std::string::npos);
+  kill_rank(run, 1);
+  CHECK_MESSAGE(run.wait(seconds(60)) == 0, run.output());
+  const auto names = event_names(tiny.file("gpu"));
+  CHECK(std::count(names.begin(), names.end(), "spare") == 0);
+  CHECK(std::count(names.begin(), names.end(), "respawn") == 1);
+  CHECK(names.back() == "recovered");
 }
 
 TEST_CASE("a trainer that loses its GPU says so and ends; the next one loses no step") {

@@ -97,6 +97,23 @@ TEST_CASE("the same as JSON") {
   CHECK(answer.at("micro_batch").at("per_step").as_int64() == 3);
 }
 
+TEST_CASE("on GPUs: what spares take is counted beside what trainers take") {
+  const PlanHome home;
+  const auto arguments = home.arguments(
+      {"troupe.device=cuda", "troupe.workers=2", "troupe.gpus_per_worker=0.5", "troupe.spares=1"});
+  const auto result = home.run(arguments);
+  CAPTURE(result.out);
+  CHECK(result.exit_code == 0);
+  CHECK(
+      contains(result.out, "but for spares, which hold a context and no memory of a training: 1"));
+  for (const json::Object& plan : plans_of(home.run_json(arguments), 2)) {
+    const std::int64_t trainer = plan.at("per_gpu_bytes").at("total").as_int64();
+    const std::int64_t spare = plan.at("spare_gpu_bytes").as_int64();
+    CHECK(plan.at("spares_per_gpu").as_int64() == 1);
+    CHECK(plan.at("gpu_bytes").as_int64() == 2 * trainer + spare);
+  }
+}
+
 TEST_CASE("what cannot fit is said with what would, as the last line, and a positive code") {
   // 13 G parameters: 200 GiB of state, twice.
   const PlanHome home(8192, 40);

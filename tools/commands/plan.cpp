@@ -80,7 +80,7 @@ Row row_of(const Question& question, PlanRequest request, bool configured) {
   if (row.request.on_gpu) {
     row.device = train::plan_device_memory(row.request);
     row.fits = row.fits && (question.memory.device_bytes == 0 ||
-                            row.device.total() <= question.memory.device_bytes);
+                            train::gpu_bytes(row.request) <= question.memory.device_bytes);
   }
   return row;
 }
@@ -205,20 +205,37 @@ void print_facts(const Question& question, std::ostream& out) {
                      request.ranks_on_node, request.threads);
 }
 
+// What stands by beside trainers.
+std::string spares_text(const PlanRequest& request) {
+  if (request.spares_on_gpu == 0) return {};
+  return fmt::format(
+      ", but for spares, which hold a context and no memory of a training: {} on each GPU, {} each",
+      request.spares_on_gpu, bytes(train::kSpareDeviceBytes));
+}
+
+// What a trainer on a GPU keeps of its state in the host's memory.
+std::string offloaded_text(const MemoryPlan& host) {
+  if (host.state() == 0) return {};
+  return fmt::format("{} offloaded parameters, {} optimizer state, ",
+                     bytes(host.parameters + host.gathered), bytes(host.optimizer));
+}
+
 void print_device_rest(const Question& question, const Row& row, std::ostream& out) {
   const train::DevicePlan& plan = row.device;
   const MemoryPlan& host = row.plan;
   const std::string room = question.memory.device_bytes > 0
                                ? bytes(question.memory.device_bytes)
                                : std::string("not known: there is none here");
+  const std::string beside = spares_text(row.request);
   out << fmt::format(
       "\n* as configured; the rest of a GPU's memory: {} gradients on their way, {} workspaces, {} "
-      "communication; what the driver, the context and NCCL take for themselves is not counted. A "
-      "GPU's memory here: {}\nhost, a trainer: {} copies of what is saved and pinned memory, {} "
-      "rings between trainers, {} data set, {} program\nmachine: {} trainers and {} beside them\n",
-      bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.communication), room,
-      bytes(host.workspaces), bytes(host.rings), bytes(host.dataset), bytes(host.runtime),
-      row.request.ranks_on_node,
+      "communication; what the driver, the context and NCCL take for themselves is not counted{}. "
+      "A GPU's memory here: {}\nhost, a trainer: {}{} {}pinned memory, {} rings between trainers, {} "
+      "data set, {} program\nmachine: {} trainers and {} beside them\n",
+      bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.communication), beside, room,
+      offloaded_text(host), bytes(host.workspaces),
+      row.request.offload == train::Offload::kNothing ? "copies of what is saved and " : "",
+      bytes(host.rings), bytes(host.dataset), bytes(host.runtime), row.request.ranks_on_node,
       bytes(row.machine_bytes - row.request.ranks_on_node * host.total()));
 }
 
@@ -273,6 +290,9 @@ json::Object json_of(const Row& row) {
                                            {"workspaces", device.workspaces},
                                            {"communication", device.communication},
                                            {"total", device.total()}};
+    object["spares_per_gpu"] = row.request.spares_on_gpu;
+    object["spare_gpu_bytes"] = train::kSpareDeviceBytes;
+    object["gpu_bytes"] = train::gpu_bytes(row.request);
   }
   return object;
 }

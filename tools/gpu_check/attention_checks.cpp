@@ -18,21 +18,39 @@ struct Case {
   // Queries, keys and values side by side in one matrix, as a model has them; else dense.
   bool packed;
   std::int64_t segment;  // tokens of a segment; 0: one
+  double dropout = 0;
 };
 
 std::vector<Case> cases(const Bench& bench) {
   std::vector<Case> out = {
-      {1, 1, 1, 1, 1, 16, false, 0},     {2, 7, 7, 4, 2, 16, true, 0},
-      {1, 65, 65, 2, 2, 64, true, 0},    {2, 50, 50, 6, 2, 64, true, 13},
-      {1, 130, 130, 7, 1, 64, true, 40}, {1, 33, 33, 3, 3, 80, false, 0},
-      {2, 40, 40, 4, 2, 128, true, 0},   {1, 1, 77, 4, 2, 64, false, 0},  // the next token
-      {1, 5, 70, 4, 4, 128, false, 0},
+      {1, 1, 1, 1, 1, 16, false, 0},          {2, 7, 7, 4, 2, 16, true, 0},
+      {1, 65, 65, 2, 2, 64, true, 0},         {2, 50, 50, 6, 2, 64, true, 13},
+      {1, 130, 130, 7, 1, 64, true, 40},      {1, 33, 33, 3, 3, 80, false, 0},
+      {2, 40, 40, 4, 2, 128, true, 0},        {1, 1, 77, 4, 2, 64, false, 0},  // the next token
+      {1, 5, 70, 4, 4, 128, false, 0},        {1, 65, 65, 4, 2, 64, true, 0, 0.1},
+      {2, 130, 130, 6, 2, 64, true, 37, 0.3}, {2, 40, 40, 4, 2, 128, true, 13, 0.1},
+      {1, 33, 33, 3, 1, 256, false, 0, 0.5},
   };
   if (!bench.rehearsal()) {
     out.push_back({2, 1024, 1024, 14, 2, 64, true, 0});
     out.push_back({1, 2000, 2000, 4, 2, 128, true, 300});
+    out.push_back({2, 1024, 1024, 14, 2, 64, true, 300, 0.1});
   }
   return out;
+}
+
+// Which sample a query is of, its segment, and where it stands there.
+std::vector<std::int32_t> numbers_of_samples(const Case& c, bool places) {
+  std::vector<std::int32_t> numbers;
+  const std::int64_t length = c.segment ? c.segment : c.queries;
+  for (std::int64_t i = 0; i < c.batch * c.queries; ++i) {
+    const std::int64_t query = i % c.queries;
+    numbers.push_back(static_cast<std::int32_t>(places ? query % length : query / length + 5 * i));
+  }
+  if (!places)
+    for (std::size_t i = 1; i < numbers.size(); ++i)
+      if (static_cast<std::int64_t>(i) % c.queries % length != 0) numbers[i] = numbers[i - 1];
+  return numbers;
 }
 
 // What a token's segment begins at.
@@ -60,10 +78,16 @@ Result<Compared::Difference> run_case(Compared& c, const Case& a) {
   const auto dk = c.activation("dk", a.packed || !backward ? 1 : tokens * key_width);
   const auto dv = c.activation("dv", a.packed || !backward ? 1 : tokens * key_width);
   const auto first = c.integers("first_key", a.segment ? first_keys(a) : std::vector{0});
+  const auto samples = c.integers("samples", numbers_of_samples(a, false));
+  const auto places = c.integers("places", numbers_of_samples(a, true));
   // Softmax and two products: what bf16 operands of tensor cores round adds up.
   return c.run(
       [=](Operators& o, const Side& t) {
         const std::int64_t key_stride = a.packed ? width : key_width;
+        train::Dropout dropout = train::dropout_of(a.dropout);
+        dropout.seed = 42, dropout.epoch = 3;
+        dropout.site = train::dropout_site(train::DropoutPlace::kAttention, 2);
+        dropout.samples = t.integers(samples), dropout.tokens = t.integers(places);
         const AttentionShape shape{
             .batch = a.batch,
             .query_length = a.queries,
@@ -75,7 +99,8 @@ Result<Compared::Difference> run_case(Compared& c, const Case& a) {
             .key_stride = key_stride,
             .key_batch_stride = a.keys * key_stride,
             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim))),
-            .first_key = a.segment ? t.integers(first) : nullptr};
+            .first_key = a.segment ? t.integers(first) : nullptr,
+            .dropout = dropout};
         float* queries = a.packed ? t(qkv) : t(q);
         float* keys = a.packed ? t(qkv, query_width) : t(k);
         float* values = a.packed ? t(qkv, query_width + key_width) : t(v);
@@ -92,16 +117,17 @@ Check attention_values_check(Flavour flavour) {
   return {.name = fmt::format("attention/values {}", flavour_name(flavour)),
           .what =
               "causal attention and its gradients: grouped heads, segments, packed operands, "
-              "more keys than queries",
-          .seconds = 8,
+              "more keys than queries, dropout of the weights",
+          .seconds = 5,
           .run = [flavour](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const Case& a : cases(bench)) {
               Gpu* gpu = TROUPE_TRY(bench.gpu());
               const std::string what = fmt::format(
-                  "batch {}, {} queries, {} keys, {} of {} heads of {}{}{}", a.batch, a.queries,
+                  "batch {}, {} queries, {} keys, {} of {} heads of {}{}{}{}", a.batch, a.queries,
                   a.keys, a.query_heads, a.key_heads, a.head_dim, a.packed ? ", packed" : "",
-                  a.segment ? fmt::format(", segments of {}", a.segment) : "");
+                  a.segment ? fmt::format(", segments of {}", a.segment) : "",
+                  a.dropout > 0 ? fmt::format(", dropout of {}", a.dropout) : "");
               Compared compared(*gpu, flavour, bench.rehearsal() && flavour == Flavour::kF32);
               const auto difference = run_case(compared, a);
               if (!difference.ok()) return difference.status().prefixed(what);
@@ -118,7 +144,7 @@ Check attention_speed_check(Flavour flavour) {
       .what =
           "TFLOP/s of attention and of its gradients, rows of 1,024 tokens, heads of "
           "Qwen2.5-0.5B and 7B",
-      .seconds = 4,
+      .seconds = 2,
       .run = [flavour](Bench& bench) -> Result<Figure> {
         const int type = flavour == Flavour::kBf16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
         const std::int64_t element = flavour == Flavour::kBf16 ? 2 : 4;

@@ -135,7 +135,7 @@ Result<Work> make_work(Gpu& gpu, const Bench& bench, Flavour flavour) {
 Check kernel_check(const Kernel& kernel, Flavour flavour) {
   return {.name = fmt::format("bandwidth/{} {}", kernel.name, flavour_name(flavour)),
           .what = "bytes that it must read and write a second, against copies'",
-          .seconds = 0.5,
+          .seconds = 0.3,
           .run = [kernel, flavour](Bench& bench) -> Result<Figure> {
             const double copies = TROUPE_TRY(bench.copy_rate());
             Gpu* gpu = TROUPE_TRY(bench.gpu());
@@ -160,7 +160,7 @@ Check kernel_check(const Kernel& kernel, Flavour flavour) {
 Check cross_entropy_check(bool bf16) {
   return {.name = fmt::format("bandwidth/cross_entropy {}", bf16 ? "bf16" : "f32"),
           .what = "logits read, gradients written, against copies'",
-          .seconds = 0.5,
+          .seconds = 0.3,
           .run = [bf16](Bench& bench) -> Result<Figure> {
             const double copies = TROUPE_TRY(bench.copy_rate());
             Gpu* gpu = TROUPE_TRY(bench.gpu());

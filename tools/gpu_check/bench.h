@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/environment.h"
 #include "runtime/base/status.h"
@@ -17,6 +19,7 @@
 #include "train/cuda/device/stream.h"
 #include "train/cuda/operators/cuda_operators.h"
 #include "train/cuda/operators/gemm_algorithms.h"
+#include "train/report/step_log.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::tools::gpu {
@@ -29,6 +32,8 @@ struct BenchOptions {
   // This program, for the check that needs a process of its own; empty: that check cannot run.
   std::string program;
   std::string library_path;
+  // The Python that checks beside PyTorch run: a path, or a name in PATH.
+  std::string python = "python3";
 };
 
 // A device that is open. One thread.
@@ -53,8 +58,9 @@ class Gpu {
   std::optional<train::GemmAlgorithms> algorithms;
   std::unique_ptr<train::CudaOperators> operators;
   std::unique_ptr<train::CudaOperators> tf32_operators;
+  std::unique_ptr<train::CudaOperators> graph_operators;  // layers' launches as graphs
   // Where the device has 8 bits (train::check_fp8).
-  std::unique_ptr<train::CudaOperators> fp8_operators;
+  std::unique_ptr<train::CudaOperators> fp8_operators, fp8_graph_operators;
   // The CPU's, in as many threads as there are.
   std::unique_ptr<train::Arena> host_arena;
   std::unique_ptr<train::Operators> host;
@@ -64,6 +70,15 @@ class Gpu {
   Gpu() = default;
   std::optional<train::DeviceMemory> memory_, scratch_;
   std::int64_t used_ = 0;
+};
+
+// What a run of `troupe train` reached: the median of its steps behind those that warm up, what
+// rank 0 held of the device's memory at most, and what was taken of that before.
+struct RunRate {
+  double tokens_per_s = 0;
+  int steps = 0;
+  std::vector<train::NamedBytes> device_bytes;
+  std::int64_t in_use_before = 0;
 };
 
 class Bench {
@@ -81,12 +96,15 @@ class Bench {
   void close() { gpu_.reset(); }
   // GB/s that copies within the device read and write, measured once.
   Result<double> copy_rate();
+  // What checks have measured that others need, too, by the run's settings.
+  std::map<std::string, RunRate>& run_rates() { return run_rates_; }
 
  private:
   std::shared_ptr<const train::CudaLibrary> library_;
   BenchOptions options_;
   std::unique_ptr<Gpu> gpu_;
   std::optional<double> copy_rate_;
+  std::map<std::string, RunRate> run_rates_;
 };
 
 }  // namespace troupe::tools::gpu

@@ -94,6 +94,15 @@ void Bf16Operators::add(ConstElements a, ConstElements b, Elements sum, std::int
   out(to, sum, count);
 }
 
+void Bf16Operators::dropout(const train::Dropout& dropout, ConstElements x, ConstElements residual,
+                            Elements result, std::int64_t rows, std::int64_t width) {
+  const std::int64_t count = rows * width;
+  const Elements from = in(x, count), to = room(count);
+  const Elements added = residual ? in(residual, count) : Elements();
+  run([&](Operators& device) { device.dropout(dropout, from, added, to, rows, width); });
+  out(to, result, count);
+}
+
 void Bf16Operators::rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                                      std::int64_t rows, std::int64_t width, float eps) {
   const Elements from = in(x, rows * width), to = room(rows * width);
@@ -249,6 +258,14 @@ struct Counts {
 
 }  // namespace
 
+namespace {
+
+TroupeCudaDropout dropout_of(const train::Dropout& d) {
+  return {d.threshold, d.scale, d.seed, d.epoch, d.site, 0, d.samples, d.tokens};
+}
+
+}  // namespace
+
 void Bf16Operators::attention_forward(const train::AttentionShape& shape, ConstElements q,
                                       ConstElements k, ConstElements v, Elements result,
                                       float* log_sum_exp) {
@@ -256,7 +273,11 @@ void Bf16Operators::attention_forward(const train::AttentionShape& shape, ConstE
   const TroupeCudaAttention given = attention_of(shape);
   const Elements queries = in(q, n.queries), keys = in(k, n.keys), values = in(v, n.keys),
                  to = room(n.outputs);
+  const TroupeCudaDropout drop = dropout_of(shape.dropout);
   launch("attention_forward", [&] {
+    if (shape.dropout)
+      return table().attention_dropout_forward(stream(), &given, &drop, queries.data, keys.data,
+                                               values.data, to.data, log_sum_exp);
     return table().attention_forward(stream(), &given, queries.data, keys.data, values.data,
                                      to.data, log_sum_exp);
   });
@@ -274,7 +295,12 @@ void Bf16Operators::attention_backward(const train::AttentionShape& shape, Const
   const Elements query_gradient = in(dq, n.queries), key_gradient = in(dk, n.keys),
                  value_gradient = in(dv, n.keys);
   void* scratch = take(table().attention_scratch_bytes(&given));
+  const TroupeCudaDropout drop = dropout_of(shape.dropout);
   launch("attention_backward", [&] {
+    if (shape.dropout)
+      return table().attention_dropout_backward(
+          stream(), &given, &drop, queries.data, keys.data, values.data, outputs.data, log_sum_exp,
+          gradient.data, query_gradient.data, key_gradient.data, value_gradient.data, scratch);
     return table().attention_backward(stream(), &given, queries.data, keys.data, values.data,
                                       outputs.data, log_sum_exp, gradient.data, query_gradient.data,
                                       key_gradient.data, value_gradient.data, scratch);

@@ -29,6 +29,8 @@ class Bf16Operators final : public train::Operators {
   void zero(train::Elements x, std::int64_t count) override;
   void add(train::ConstElements a, train::ConstElements b, train::Elements out,
            std::int64_t count) override;
+  void dropout(const train::Dropout& dropout, train::ConstElements x, train::ConstElements residual,
+               train::Elements out, std::int64_t rows, std::int64_t width) override;
   void rms_norm_forward(train::ConstElements x, const float* weight, train::Elements y, float* rstd,
                         std::int64_t rows, std::int64_t width, float eps) override;
   void residual_rms_norm_forward(train::ConstElements x, train::ConstElements delta,

@@ -163,8 +163,8 @@ class GpuModel final : public TrainedModel {
  public:
   GpuModel(const train::ModelConfig& config, const TrainOptions& options, Gpu& gpu)
       : gpu_(gpu),
-        operators_(options.fp8 ? *gpu.fp8_operators : *gpu.operators),
         options_(options),
+        operators_(operators_of(gpu, options)),
         model_(train::make_model(config, operators_)) {}
 
   Status attach() {
@@ -260,8 +260,8 @@ class GpuModel final : public TrainedModel {
   }
 
   Gpu& gpu_;
-  train::CudaOperators& operators_;
   TrainOptions options_;
+  train::CudaOperators& operators_;
   std::unique_ptr<train::Model> model_;
   float *parameters_ = nullptr, *gradients_ = nullptr, *first_ = nullptr, *second_ = nullptr,
         *vectors_ = nullptr;
@@ -272,6 +272,11 @@ class GpuModel final : public TrainedModel {
 };
 
 }  // namespace
+
+train::CudaOperators& operators_of(Gpu& gpu, const TrainOptions& options) {
+  if (options.fp8) return options.graphs ? *gpu.fp8_graph_operators : *gpu.fp8_operators;
+  return options.graphs ? *gpu.graph_operators : *gpu.operators;
+}
 
 std::vector<NamedConfig> small_models(bool rehearsal) {
   std::vector<NamedConfig> models = {
@@ -331,6 +336,22 @@ std::vector<float> initial_parameters(const train::ModelConfig& config,
   return flat;
 }
 
+Status set_some_parameters(TrainedModel& model) {
+  std::vector<float> numbers(1 << 20);
+  std::uint32_t state = 1;
+  for (float& x : numbers) {
+    state = state * 1664525u + 1013904223u;
+    x = (static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f) * 0.07f;
+  }
+  const std::int64_t total = model.layout().total_elements();
+  for (std::int64_t at = 0; at < total; at += static_cast<std::int64_t>(numbers.size())) {
+    const auto count = std::min(static_cast<std::int64_t>(numbers.size()), total - at);
+    TROUPE_RETURN_IF_ERROR(
+        model.set_parameters(std::span(numbers).first(static_cast<std::size_t>(count)), at));
+  }
+  return {};
+}
+
 CountingBatch::CountingBatch(std::int64_t row_count, std::int64_t row_length,
                              std::int64_t vocabulary, int step, bool in_segments)
     : rows(row_count), length(row_length) {
@@ -339,12 +360,18 @@ CountingBatch::CountingBatch(std::int64_t row_count, std::int64_t row_length,
       ids.push_back(static_cast<std::int32_t>((step * 7 + row * 11 + i * (1 + (step + row) % 3)) %
                                               vocabulary));
       labels.push_back(in_segments && i % 5 == 4 ? train::kIgnoreLabel : ids.back());
+      const std::int64_t part = in_segments ? i / 13 : 0;
+      samples.push_back(static_cast<std::int32_t>(row * 100 + part));
+      places.push_back(static_cast<std::int32_t>(i - 13 * part));
       if (!in_segments) continue;
       positions.push_back(static_cast<std::int32_t>(i % 13));
       segments.push_back(static_cast<std::int32_t>(i / 13));
     }
 }
 
-MicroBatch CountingBatch::micro() const { return {rows, length, ids, labels, positions, segments}; }
+MicroBatch CountingBatch::micro() const {
+  const train::DropoutTokens dropout{.seed = 42, .epoch = 0, .samples = samples, .places = places};
+  return {rows, length, ids, labels, positions, segments, dropout};
+}
 
 }  // namespace troupe::tools::gpu

@@ -35,6 +35,7 @@ struct TrainOptions {
   std::int64_t rows = 2, length = 40;
   train::Recompute recompute = train::Recompute::kBlocks;
   bool fp8 = false;
+  bool graphs = false;  // on a GPU: layers' launches as graphs
 };
 
 // One side's model. Memory is the side's own.
@@ -56,6 +57,8 @@ class TrainedModel {
   virtual Status synchronize() = 0;
 };
 
+// Which of the device's operators the options ask for.
+train::CudaOperators& operators_of(Gpu& gpu, const TrainOptions& options);
 // Both must outlive the model.
 Result<std::unique_ptr<TrainedModel>> host_model(const train::ModelConfig& config,
                                                  const TrainOptions& options,
@@ -67,6 +70,10 @@ Result<std::unique_ptr<TrainedModel>> gpu_model(const train::ModelConfig& config
 std::vector<float> initial_parameters(const train::ModelConfig& config,
                                       const train::ParameterLayout& layout, std::uint64_t seed);
 
+// Random numbers of the size of weights, the same ones all over: for models whose values matter
+// little, as long as they are not all equal.
+Status set_some_parameters(TrainedModel& model);
+
 // (rows, length) tokens; rows count on with strides of their own, by the step: something that can
 // be learnt.
 struct CountingBatch {
@@ -75,6 +82,7 @@ struct CountingBatch {
   train::MicroBatch micro() const;
   std::int64_t rows, length;
   std::vector<std::int32_t> ids, labels, positions, segments;
+  std::vector<std::int32_t> samples, places;  // of the masks of models with dropout
 };
 
 }  // namespace troupe::tools::gpu

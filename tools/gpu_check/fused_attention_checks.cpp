@@ -289,7 +289,7 @@ Check fused_values_check() {
               "cuDNN's attention and gradients against the CPU's and the own kernel's: grouped "
               "heads, segments, windows, pieces, fp32 activations; out and gradients to 2e-2 of "
               "the greatest, log_sum_exp to 1e-3",
-          .seconds = 25,
+          .seconds = 12,
           .run = [](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const FusedCase& c : value_cases(bench)) {
@@ -314,7 +314,7 @@ Check fused_values_check() {
 Check same_bits_check() {
   return {.name = "attention/cudnn bits",
           .what = "cuDNN's ordered gradients, eight times over the same tensors: bits that differ",
-          .seconds = 6,
+          .seconds = 3,
           .run = [](Bench& bench) -> Result<Figure> {
             std::int64_t differing = 0;
             for (const std::int64_t segment : {0, 300}) {
@@ -416,7 +416,7 @@ Check fused_rate_check(std::int64_t length) {
                           "graphs, rows of {} tokens, heads of Qwen2.5-0.5B, 1.5B and 7B; TFLOP/s "
                           "in order, in any order, with segments",
                           length),
-      .seconds = 20,
+      .seconds = 10,
       .run = [length](Bench& bench) -> Result<Figure> {
         const int times = bench.rehearsal() ? 1 : 10;
         std::string text;

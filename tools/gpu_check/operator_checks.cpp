@@ -34,7 +34,7 @@ using CaseOf = std::function<Result<Compared::Difference>(Compared&, std::int64_
 Check check_of(const std::string& name, const std::string& what, Flavour flavour, CaseOf run_case) {
   return {.name = fmt::format("operators/{} {}", name, flavour_name(flavour)),
           .what = what,
-          .seconds = 2,
+          .seconds = 0.3,
           .run = [flavour, run_case](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const auto& [rows, width] : shapes(bench)) {
@@ -60,6 +60,27 @@ Result<Compared::Difference> add_case(Compared& c, std::int64_t rows, std::int64
         o.add(t(a), t(b), t(out), n);
         round_host(c, t, t(out), n);
         o.add(t(b), t(out), t(b), n);  // in place
+      },
+      {});
+}
+
+Result<Compared::Difference> dropout_case(Compared& c, std::int64_t rows, std::int64_t width) {
+  const std::int64_t n = rows * width;
+  const auto x = c.activation("x", n), sum = c.activation("sum", n), out = c.activation("out", n);
+  std::vector<std::int32_t> numbers, places;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    numbers.push_back(static_cast<std::int32_t>(1000 - row / 100));
+    places.push_back(static_cast<std::int32_t>(row % 100));
+  }
+  const auto samples = c.integers("samples", numbers), tokens = c.integers("places", places);
+  return c.run(
+      [=](Operators& o, const Side& t) {
+        train::Dropout dropout = train::dropout_of(0.1);
+        dropout.seed = 42, dropout.epoch = 3;
+        dropout.site = train::dropout_site(train::DropoutPlace::kMlpOutput, 17);
+        dropout.samples = t.integers(samples), dropout.tokens = t.integers(tokens);
+        o.dropout(dropout, t(x), nullptr, t(out), rows, width);
+        o.dropout(dropout, t(x), t(sum), t(sum), rows, width);  // in place
       },
       {});
 }
@@ -343,6 +364,7 @@ void add_operator_checks(std::vector<Check>& checks) {
     const auto add = [&](const char* name, const char* what, CaseOf run_case) {
       checks.push_back(check_of(name, what, flavour, std::move(run_case)));
     };
+    add("dropout", "dropout by counters, and what it leaves added to a stream", dropout_case);
     add("rms_norm", "RMSNorm, and again from its statistics", rms_norm_case);
     add("residual_rms_norm", "sum of two and its RMSNorm", residual_case);
     add("rms_norm_backward", "gradients of RMSNorm, added to", rms_backward_case);

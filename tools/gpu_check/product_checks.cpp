@@ -102,7 +102,7 @@ Check product_values_check(Values values) {
           .what =
               "products of all transpositions, alone and added to, by strides, one row, odd "
               "sizes, against the CPU's",
-          .seconds = 8,
+          .seconds = 2,
           .run = [values](Bench& bench) -> Result<Figure> {
             WorstDifference worst;
             for (const Sizes& s : value_sizes(bench))
@@ -184,7 +184,7 @@ Check product_speed_check(const Model& model, Values values) {
           .what =
               "the algorithm that is taken against the fastest of the first eight, over a step's "
               "products; TFLOP/s of each",
-          .seconds = values == Values::kF32 ? 20.0 : 8.0,
+          .seconds = values == Values::kF32 ? 10.0 : 4.0,
           .run = [model, values](Bench& bench) -> Result<Figure> {
             const bool bf16 = values == Values::kBf16;
             const int type = bf16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;

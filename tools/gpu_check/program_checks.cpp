@@ -6,69 +6,17 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
-#include "tools/gpu_check/train_program.h"
+#include "tools/gpu_check/program_runs.h"
+#include "train/cuda/device/device.h"
+#include "train/cuda/device/memory_ledger.h"
+#include "train/sharding/memory_plan.h"
 
 namespace troupe::tools::gpu {
 namespace {
-
-constexpr auto kRunLimit = std::chrono::seconds(120);
-
-const LlamaShape kSmall{.hidden = 64,
-                        .inner = 160,
-                        .layers = 2,
-                        .heads = 4,
-                        .key_heads = 2,
-                        .vocabulary = 320,
-                        .positions = 256};
-
-// Beside this program.
-Result<std::string> troupe_of(const Bench& bench) {
-  const std::string& program = bench.options().program;
-  if (program.empty())
-    return error(Code::kUnsupported, "this check starts `troupe`: run it from gpu_check");
-  return program.substr(0, program.rfind('/') + 1) + "troupe";
-}
-
-// Runs one after another in a folder.
-class Runs {
- public:
-  // The device's memory is theirs.
-  static Result<Runs> create(Bench& bench) {
-    bench.close();
-    return Runs(bench, TROUPE_TRY(troupe_of(bench)), TROUPE_TRY(WorkFolder::create()));
-  }
-  Result<TrainProgram> start(const std::string& name, const RunSpec& spec) const {
-    std::map<std::string, std::string> environment = {
-        {"TROUPE_CUDA_LIBRARY", bench_->options().library_path}};
-    // The tests' NCCL connects threads, and ranks are processes here.
-    if (bench_->rehearsal()) environment["TROUPE_FAKE_CUDA_NCCL"] = "0";
-    return TrainProgram::start(program_, std::move(environment), folder_.path(), name, spec);
-  }
-  // To its end.
-  Result<TrainProgram> run(const std::string& name, const RunSpec& spec) const {
-    TrainProgram run = TROUPE_TRY(start(name, spec));
-    if (const Status ended = run.wait(kRunLimit); !ended.ok()) return ended.prefixed(name);
-    return run;
-  }
-
- private:
-  Runs(const Bench& bench, std::string program, WorkFolder folder)
-      : bench_(&bench), program_(std::move(program)), folder_(std::move(folder)) {}
-  const Bench* bench_;
-  std::string program_;
-  WorkFolder folder_;
-};
-
-std::string small_settings(int workers, const std::string& strategy, bool bf16) {
-  // Micro-batches that are the same whatever the number of ranks.
-  return fmt::format(
-      "per_device_train_batch_size: 2\ngradient_accumulation_steps: {}\ncutoff_len: 128\n"
-      "bf16: {}\ntroupe.workers: {}\ntroupe.strategy: {}\ntroupe.gpus_per_worker: {}\n",
-      4 / workers, bf16, workers, strategy, 1.0 / workers);
-}
 
 // Largest relative difference of two runs' losses.
 Result<double> loss_difference(const TrainProgram& a, const TrainProgram& b) {
@@ -86,10 +34,11 @@ Result<double> loss_difference(const TrainProgram& a, const TrainProgram& b) {
 Check loss_check(bool bf16) {
   return {.name = fmt::format("program/losses {}", bf16 ? "bf16" : "f32"),
           .what = "losses of `troupe train` on the GPU against the same run on the CPU",
-          .seconds = 8,
+          .seconds = 6,
           .run = [bf16](Bench& bench) -> Result<Figure> {
             const Runs runs = TROUPE_TRY(Runs::create(bench));
-            RunSpec spec{.model = config_text(kSmall), .settings = small_settings(1, "ddp", bf16)};
+            RunSpec spec{.model = config_text(kSmallShape),
+                         .settings = small_settings(1, "ddp", bf16)};
             const TrainProgram gpu = TROUPE_TRY(runs.run("gpu", spec));
             spec.device = "cpu";
             const TrainProgram cpu = TROUPE_TRY(runs.run("cpu", spec));
@@ -105,10 +54,11 @@ Check strategies_check(int workers) {
   return {
       .name = fmt::format("program/{} ranks on one GPU", workers),
       .what = "every strategy: equal weights, and the losses of one rank",
-      .seconds = 20,
+      .seconds = 4.0 + 5.0 * workers,
       .run = [workers](Bench& bench) -> Result<Figure> {
         const Runs runs = TROUPE_TRY(Runs::create(bench));
-        RunSpec spec{.model = config_text(kSmall), .settings = small_settings(1, "ddp", false)};
+        RunSpec spec{.model = config_text(kSmallShape),
+                     .settings = small_settings(1, "ddp", false)};
         const TrainProgram alone = TROUPE_TRY(runs.run("alone", spec));
         std::map<std::uint64_t, std::string> by_weights;
         double worst = 0;
@@ -141,16 +91,23 @@ std::string parts_of(const train::RunEvent& event) {
                      part(event.reform_ms), part(event.first_step_ms));
 }
 
-Check kill_check() {
+// offloaded: the undisturbed run is not, and the kill strikes while the host updates.
+Check kill_check(bool offloaded) {
   return {
-      .name = "program/kill -9",
-      .what = "a rank is killed: it goes on from the GPU's memory, and no step is lost",
+      .name = offloaded ? "program/kill -9 offloaded" : "program/kill -9",
+      .what = offloaded ? "a rank with parameters and optimizer state in the host's memory is "
+                          "killed in an update: no step is lost, the bits are those without offload"
+                        : "a rank is killed: it goes on from the GPU's memory, and no step is lost",
       .seconds = 10,
-      .run = [](Bench& bench) -> Result<Figure> {
+      .run = [offloaded](Bench& bench) -> Result<Figure> {
         const Runs runs = TROUPE_TRY(Runs::create(bench));
-        RunSpec spec{.model = config_text(kSmall), .settings = small_settings(2, "zero2", false)};
+        RunSpec spec{.model = config_text(kSmallShape),
+                     .settings = small_settings(2, offloaded ? "zero3" : "zero2", false)};
         const TrainProgram calm = TROUPE_TRY(runs.run("calm", spec));
-        spec.settings += "troupe.chaos: kill@step=4,rank=1\n";
+        spec.settings += offloaded
+                             ? "troupe.offload: parameters\n"
+                               "troupe.chaos: kill@step=4,rank=1,point=chunk,operation=written\n"
+                             : "troupe.chaos: kill@step=4,rank=1\n";
         const TrainProgram killed = TROUPE_TRY(runs.run("killed", spec));
         const train::RunEvent* recovered = nullptr;
         const auto events = TROUPE_TRY(killed.events());
@@ -167,15 +124,95 @@ Check kill_check() {
       }};
 }
 
+// The steps of both logs are equal; how many those are.
+Result<std::size_t> equal_steps(const std::vector<train::StepRecord>& left,
+                                const std::vector<train::StepRecord>& right) {
+  const std::size_t both = std::min(left.size(), right.size());
+  for (std::size_t i = 0; i < both; ++i) {
+    if (left[i].step != right[i].step || left[i].loss != right[i].loss ||
+        left[i].grad_norm != right[i].grad_norm)
+      return error(Code::kDataLoss, "step {} has a loss of {:.9g} beside {:.9g} undisturbed",
+                   left[i].step, left[i].loss, right[i].loss);
+  }
+  return both;
+}
+
+Result<std::int64_t> free_bytes(const Bench& bench) {
+  const auto device = TROUPE_TRY(
+      train::CudaDevice::open(bench.library(), bench.options().device, SystemEnvironment()));
+  return TROUPE_TRY(device->memory_use()).free_bytes;
+}
+
+struct SpareRun {
+  train::RunEvent recovered;
+  std::vector<train::StepRecord> steps;
+  std::int64_t free_bytes = 0;  // of the device, beside two trainers and a spare
+};
+
+Result<SpareRun> run_with_spare(const Bench& bench, const Runs& runs, const RunSpec& spec) {
+  SpareRun out;
+  TrainProgram run = TROUPE_TRY(runs.start("killed", spec));
+  TROUPE_RETURN_IF_ERROR(run.wait_text("logs/spare-0.log", "ready for a rank", kRunLimit));
+  TROUPE_RETURN_IF_ERROR(run.wait_steps(3, kRunLimit));
+  out.free_bytes = TROUPE_TRY(free_bytes(bench));
+  TROUPE_RETURN_IF_ERROR(run.kill_rank(1));
+  TROUPE_RETURN_IF_ERROR(run.wait_text(train::kEventsFile, train::events::kRecovered, kRunLimit));
+  bool by_spare = false;
+  for (const train::RunEvent& event : TROUPE_TRY(run.events())) {
+    by_spare |= event.event == train::events::kSpare;
+    if (event.event == train::events::kRecovered) out.recovered = event;
+  }
+  if (out.recovered.event.empty()) return error(Code::kDataLoss, "no recovery is among the events");
+  if (!by_spare) return error(Code::kFailedPrecondition, "another process than the spare went on");
+  if (out.recovered.lost_steps.value_or(-1) != 0)
+    return error(Code::kDataLoss, "{} steps were lost", out.recovered.lost_steps.value_or(-1));
+  // Some steps further: what it went on from.
+  TROUPE_RETURN_IF_ERROR(run.wait_steps(out.recovered.step + 3, kRunLimit));
+  out.steps = TROUPE_TRY(run.steps());
+  return out;
+}
+
+Check spare_check() {
+  return {.name = "program/kill -9 with a spare",
+          .what = "a rank is killed: a process that stands by goes on from the GPU's memory",
+          .seconds = 20,
+          .run = [](Bench& bench) -> Result<Figure> {
+            const Runs runs = TROUPE_TRY(Runs::create(bench));
+            const std::string settings = small_settings(2, "zero2", false);
+            RunSpec spec{.model = config_text(kSmallShape),
+                         .settings = settings + "troupe.spares: 1\n",
+                         .steps = 1'000'000};
+            const SpareRun killed = TROUPE_TRY(run_with_spare(bench, runs, spec));
+            spec.settings = settings;
+            TrainProgram calm = TROUPE_TRY(runs.start("calm", spec));
+            const auto steps = static_cast<std::int64_t>(killed.steps.size());
+            TROUPE_RETURN_IF_ERROR(calm.wait_steps(steps, kRunLimit));
+            const std::int64_t spare_bytes = TROUPE_TRY(free_bytes(bench)) - killed.free_bytes;
+            const std::size_t equal =
+                TROUPE_TRY(equal_steps(killed.steps, TROUPE_TRY(calm.steps())));
+            if (std::cmp_less(equal, steps))
+              return error(Code::kDataLoss, "{} steps of {} are in both logs", equal, steps);
+            Figure figure{
+                .value = killed.recovered.recovery_ms.value_or(1e30),
+                .unit = "ms",
+                .text = fmt::format(
+                    "0 steps lost, {} equal steps; {}; the spare took {:.0f} MiB of the GPU "
+                    "(`troupe plan` counts {:.0f})",
+                    equal, parts_of(killed.recovered), static_cast<double>(spare_bytes) / (1 << 20),
+                    static_cast<double>(train::kSpareDeviceBytes) / (1 << 20))};
+            if (!bench.rehearsal()) figure.bar = Figure::Bar::kAtMost, figure.bar_value = 1000;
+            return figure;
+          }};
+}
+
+// Best published for one H100.
 struct RateCase {
   std::string name;
-  LlamaShape shape;
-  std::string settings;
-  double bar;  // tokens/s
+  RateShape shape;
+  double published;  // tokens/s
   double seconds;
 };
 
-// Tokens/s: the median of the steps after those that warm up.
 Check rate_check(const RateCase& rate) {
   return {.name = "program/rate " + rate.name,
           .what =
@@ -184,23 +221,17 @@ Check rate_check(const RateCase& rate) {
           .seconds = rate.seconds,
           .run = [rate](Bench& bench) -> Result<Figure> {
             const Runs runs = TROUPE_TRY(Runs::create(bench));
-            const bool small = bench.rehearsal();
-            constexpr std::int64_t kWarmUp = 3, kTimed = 8;
-            const RunSpec spec{.model = config_text(small ? kSmall : rate.shape),
-                               .settings = small ? small_settings(1, "ddp", true)
-                                                 : rate.settings + "cutoff_len: 1024\n",
-                               .steps = 1000};
-            TrainProgram run = TROUPE_TRY(runs.start("rate", spec));
-            TROUPE_RETURN_IF_ERROR(run.wait_steps(kWarmUp + kTimed, kRunLimit));
-            std::vector<double> rates;
-            for (const train::StepRecord& step : TROUPE_TRY(run.steps()))
-              if (step.step > kWarmUp) rates.push_back(step.rates.tokens_per_s);
-            if (rates.empty()) return error(Code::kDataLoss, "no step has a rate");
-            std::sort(rates.begin(), rates.end());
-            Figure figure{.value = rates[rates.size() / 2],
-                          .unit = "tokens/s",
-                          .text = fmt::format("of {} steps", rates.size())};
-            if (!small) figure.bar = Figure::Bar::kAtLeast, figure.bar_value = 0.6 * rate.bar;
+            const RunRate found =
+                TROUPE_TRY(runs.rate(rate_spec(bench, rate.shape, kFastSettings)));
+            Figure figure{
+                .value = found.tokens_per_s,
+                .unit = "tokens/s",
+                .text = fmt::format(
+                    "of {} steps; {:.0f} are published, {:.0f} %; the device had {} in use",
+                    found.steps, rate.published, 100 * found.tokens_per_s / rate.published,
+                    train::memory_size_text(bytes_of(found.device_bytes, train::kDeviceInUse)))};
+            if (!bench.rehearsal())
+              figure.bar = Figure::Bar::kAtLeast, figure.bar_value = 0.6 * rate.published;
             return figure;
           }};
 }
@@ -210,52 +241,20 @@ Check rate_check(const RateCase& rate) {
 void add_program_checks(std::vector<Check>& checks) {
   checks.push_back(loss_check(false));
   checks.push_back(loss_check(true));
-  checks.push_back(kill_check());
+  checks.push_back(kill_check(false));
+  checks.push_back(spare_check());
   checks.push_back(strategies_check(2));
   checks.push_back(strategies_check(4));
+  checks.push_back(kill_check(true));
 }
 
 void add_program_rate_checks(std::vector<Check>& checks) {
-  const std::string mixed = "bf16: true\ngradient_accumulation_steps: 1\n";
-  checks.push_back(rate_check({"Qwen2.5-0.5B",
-                               {.hidden = 896,
-                                .inner = 4864,
-                                .layers = 24,
-                                .heads = 14,
-                                .key_heads = 2,
-                                .vocabulary = 151936,
-                                .positions = 4096,
-                                .qwen2 = true},
-                               mixed + "per_device_train_batch_size: 32\n",
-                               149'000,
-                               25}));
-  checks.push_back(rate_check({"Qwen2.5-1.5B",
-                               {.hidden = 1536,
-                                .inner = 8960,
-                                .layers = 28,
-                                .heads = 12,
-                                .key_heads = 2,
-                                .vocabulary = 151936,
-                                .positions = 4096,
-                                .qwen2 = true},
-                               mixed + "per_device_train_batch_size: 16\n",
-                               59'000,
-                               35}));
-  // With its state in bf16: in fp32 it alone would take 122 GB.
-  checks.push_back(rate_check({"Qwen2.5-7B",
-                               {.hidden = 3584,
-                                .inner = 18944,
-                                .layers = 28,
-                                .heads = 28,
-                                .key_heads = 4,
-                                .vocabulary = 152064,
-                                .positions = 4096,
-                                .tied = false,
-                                .qwen2 = true},
-                               "pure_bf16: true\n"
-                               "gradient_accumulation_steps: 1\nper_device_train_batch_size: 8\n",
-                               13'800,
-                               70}));
+  checks.push_back(rate_check({"Qwen2.5-0.5B", kRateHalfB, 149'000, 20}));
+  checks.push_back(rate_check({"Qwen2.5-1.5B", kRate1B, 59'000, 25}));
+}
+
+void add_large_program_rate_checks(std::vector<Check>& checks) {
+  checks.push_back(rate_check({"Qwen2.5-7B", kRate7B, 13'800, 40}));
 }
 
 }  // namespace troupe::tools::gpu

@@ -115,8 +115,12 @@ class Worker {
     worker->output_ = UniqueFd(from[0]);
     const UniqueFd its_output(from[1]);
     const std::string log = options.log_folder + "/worker.log";
-    std::vector<std::string> words = {options.bench.program, "--worker", "--device",
-                                      std::to_string(options.bench.device)};
+    std::vector<std::string> words = {options.bench.program,
+                                      "--worker",
+                                      "--device",
+                                      std::to_string(options.bench.device),
+                                      "--python",
+                                      options.bench.python};
     if (!options.bench.library_path.empty()) {
       words.push_back("--library");
       words.push_back(options.bench.library_path);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <deque>
 #include <numeric>
 #include <thread>
 
@@ -11,11 +12,13 @@
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
 #include "tools/gpu_check/device_model.h"
+#include "train/cpu/arena.h"
 #include "train/cuda/communicator/staged_communicator.h"
 #include "train/model/activations.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/engine.h"
+#include "train/sharding/offloaded_optimizer_device.h"
 
 namespace troupe::tools::gpu {
 namespace {
@@ -32,17 +35,29 @@ struct ShardingCase {
   train::ReductionOrder order = train::ReductionOrder::kStrategy;
   DType compute = DType::kF32;
   DType reduce = DType::kF32;
+  train::Offload offload = train::Offload::kNothing;
+  bool large = false;  // a model whose update takes time
 };
 
 // What a rank ends with.
 struct ShardingEnd {
+  double seconds = 0;             // of the last step: passes, and the update until it is everywhere
+  double update_seconds = 0;      // of its update
   double norm = 0;                // of the last step
   std::vector<float> parameters;  // whole
 };
 
-train::ModelConfig sharding_model(bool rehearsal) {
+train::ModelConfig sharding_model(bool rehearsal, bool large) {
   const NamedConfig small = small_models(true).front();
   if (rehearsal) return small.config;
+  if (large) {
+    Result<train::ModelConfig> config = train::ModelConfig::parse(
+        R"({"model_type": "qwen2", "vocab_size": 16384, "hidden_size": 1024,
+            "intermediate_size": 4096, "num_hidden_layers": 8, "num_attention_heads": 8,
+            "num_key_value_heads": 2, "initializer_range": 0.05, "tie_word_embeddings": true})",
+        "a check's config.json");
+    return std::move(config).value();
+  }
   Result<train::ModelConfig> config = train::ModelConfig::parse(
       R"({"model_type": "qwen2", "vocab_size": 4096, "hidden_size": 512, "intermediate_size": 1536,
           "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -55,14 +70,19 @@ train::ModelConfig sharding_model(bool rehearsal) {
 class SharingRank {
  public:
   SharingRank(std::shared_ptr<train::CudaDevice> device, const ShardingCase& given, bool rehearsal)
-      : device_(std::move(device)), case_(given), rehearsal_(rehearsal) {}
+      : device_(std::move(device)),
+        case_(given),
+        rehearsal_(rehearsal),
+        // Ranks share the machine's cores.
+        threads_(std::max(
+            1, static_cast<int>(std::thread::hardware_concurrency()) / given.mesh.size())) {}
 
   Result<ShardingEnd> train(collective::Communicator& host) {
     train::CudaStream stream = TROUPE_TRY(train::CudaStream::create(device_));
     train::GemmAlgorithms algorithms(device_, rehearsal_ ? 64 << 10 : train::kGemmWorkspaceBytes);
     const auto scratch = TROUPE_TRY(take(rehearsal_ ? 8 << 20 : 256 << 20));
     const auto operators = TROUPE_TRY(train::CudaOperators::create(stream, algorithms, scratch));
-    const train::ModelConfig config = sharding_model(rehearsal_);
+    const train::ModelConfig config = sharding_model(rehearsal_, case_.large);
     const auto model = train::make_model(config, *operators);
     const train::RankLayout layout(model->layout(), case_.strategy, case_.mesh, host.rank());
     const train::ActivationOptions wanted{
@@ -71,11 +91,9 @@ class SharingRank {
     train::Activations activations(config, wanted, *operators,
                                    TROUPE_TRY(take(static_cast<std::int64_t>(activation_bytes))));
     const train::StateBuffers buffers = TROUPE_TRY(make_state(layout, config, *operators));
-    const auto updates = TROUPE_TRY(train::CudaOptimizerDevice::create(
-        stream, train::OptimizerShard::of(layout, buffers),
-        TROUPE_TRY(take(train::CudaOptimizerDevice::log_bytes(layout, buffers.state))),
-        TROUPE_TRY(take(train::CudaOptimizerDevice::scratch_bytes(layout)))));
+    const auto updates = TROUPE_TRY(make_updates(stream, layout, buffers));
     TROUPE_RETURN_IF_ERROR(updates->forget_updates());
+    TROUPE_RETURN_IF_ERROR(updates->place_parameters());
     const auto communicator = TROUPE_TRY(train::make_staged_communicator(
         {.library = device_->library(), .context = device_->context(), .host = &host}));
     train::CudaEngineDevice engine_device(
@@ -85,7 +103,7 @@ class SharingRank {
       SystemClock clock;
       const auto engine = TROUPE_TRY(
           train::Engine::make(layout, options(layout), engine_device, clock, *updates, buffers));
-      TROUPE_RETURN_IF_ERROR(run(*engine, layout, *model, activations, config, end));
+      TROUPE_RETURN_IF_ERROR(run(*engine, engine_device, layout, *model, activations, config, end));
       TROUPE_RETURN_IF_ERROR(engine_device.synchronize());
       TROUPE_RETURN_IF_ERROR(collect(*engine, layout, buffers, *operators, end));
     }
@@ -106,6 +124,45 @@ class SharingRank {
     return memory_.back().bytes().first(static_cast<std::size_t>(bytes));
   }
 
+  // Of the host's, zeroed.
+  std::span<std::byte> take_of_host(std::int64_t bytes) {
+    host_memory_.emplace_back(static_cast<std::size_t>(bytes + 63) / 64);
+    return std::as_writable_bytes(std::span(host_memory_.back()))
+        .first(static_cast<std::size_t>(bytes));
+  }
+
+  bool offloads() const { return case_.offload != train::Offload::kNothing; }
+
+  // Also makes what is offloaded: parameters and moments in the host's memory.
+  Result<std::unique_ptr<train::OptimizerDevice>> make_updates(train::CudaStream& stream,
+                                                               const train::RankLayout& layout,
+                                                               const train::StateBuffers& buffers) {
+    if (!offloads()) {
+      return std::unique_ptr<train::OptimizerDevice>(TROUPE_TRY(train::CudaOptimizerDevice::create(
+          stream, train::OptimizerShard::of(layout, buffers),
+          TROUPE_TRY(take(train::CudaOptimizerDevice::log_bytes(layout, buffers.state))),
+          TROUPE_TRY(take(train::CudaOptimizerDevice::scratch_bytes(layout))))));
+    }
+    const train::UpdateLog::Layout chunks{
+        .chunks = train::ShardedOptimizer::chunk_count(layout),
+        .chunk_bytes_max = train::ShardedOptimizer::chunk_bytes(DType::kF32),
+        .undo_slots = threads_};
+    log_.emplace(chunks, take_of_host(static_cast<std::int64_t>(chunks.marks_bytes())),
+                 take_of_host(static_cast<std::int64_t>(chunks.undo_bytes())));
+    arena_.emplace(threads_);
+    return std::unique_ptr<train::OptimizerDevice>(
+        TROUPE_TRY(train::OffloadedOptimizerDevice::create(
+            stream, layout,
+            {.kept = kept_,
+             .parameters = buffers.parameters,
+             .used = case_.compute,
+             .offload = case_.offload},
+            [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
+              arena_->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
+            },
+            &*log_, TROUPE_TRY(take(train::OffloadedOptimizerDevice::scratch_bytes(layout))))));
+  }
+
   train::EngineOptions options(const train::RankLayout& layout) const {
     train::EngineOptions options;
     options.reduction = {.order = case_.order,
@@ -114,6 +171,8 @@ class SharingRank {
                          .tied = true,
                          .overlaps = true};
     options.compute = {.compute = case_.compute, .tied = true};
+    if (offloads()) options.compute.state = case_.compute;
+    options.compute.from_host = case_.offload == train::Offload::kParameters;
     options.compute.limits.reshard_after_forward = layout.row().reshards_after_forward;
     return options;
   }
@@ -128,8 +187,9 @@ class SharingRank {
       operators.zero(values.data(), layout.elements(of));
       return values;
     };
-    const auto parameters = TROUPE_TRY(region(Region::kParameters));
     const auto gradients = TROUPE_TRY(region(Region::kGradients));
+    if (offloads()) return make_offloaded_state(layout, start, gradients);
+    const auto parameters = TROUPE_TRY(region(Region::kParameters));
     const auto first = TROUPE_TRY(region(Region::kOptimizer));
     const auto second = TROUPE_TRY(region(Region::kOptimizer));
     for (int unit = 0; unit < layout.units(); ++unit) {
@@ -150,10 +210,47 @@ class SharingRank {
                                .exp_avg_sq = std::as_writable_bytes(second)};
   }
 
-  Status run(train::Engine& engine, const train::RankLayout& layout, train::Model& model,
-             train::Activations& activations, const train::ModelConfig& config, ShardingEnd& end) {
-    TROUPE_RETURN_IF_ERROR(engine.parameters_changed(false));
+  // What is updated in kept_; the engine's buffers.
+  Result<train::StateBuffers> make_offloaded_state(const train::RankLayout& layout,
+                                                   std::span<const float> start,
+                                                   std::span<float> gradients) {
+    const std::int64_t updated = layout.elements(Region::kOptimizer) * 4;
+    kept_ = {.parameters_region = Region::kOptimizer,
+             .parameters = take_of_host(updated),
+             .gradients = gradients,
+             .exp_avg = take_of_host(updated),
+             .exp_avg_sq = take_of_host(updated)};
+    auto* const masters = reinterpret_cast<float*>(kept_.parameters.data());
+    for (int unit = 0; unit < layout.units(); ++unit) {
+      const train::ElementRange own = layout.updated(unit);
+      const std::int64_t flat =
+          layout.layout().units()[static_cast<std::size_t>(unit)].flat_offset + own.begin;
+      std::copy_n(start.data() + flat, own.size(),
+                  masters + layout.offset(Region::kOptimizer, unit, own.begin));
+    }
+    const std::int64_t used = layout.elements(Region::kParameters) *
+                              static_cast<std::int64_t>(train::dtype_size(case_.compute));
+    train::StateBuffers buffers{.state = case_.compute, .gradients = gradients};
+    if (case_.offload == train::Offload::kParameters) {
+      pinned_ = TROUPE_TRY(train::PinnedMemory::allocate(device_, used, "parameters of a check"));
+      buffers.parameters = {pinned_->data(), static_cast<std::size_t>(used)};
+    } else {
+      buffers.parameters = TROUPE_TRY(take(used));
+    }
+    return buffers;
+  }
+
+  Status run(train::Engine& engine, train::EngineDevice& device, const train::RankLayout& layout,
+             train::Model& model, train::Activations& activations, const train::ModelConfig& config,
+             ShardingEnd& end) {
+    const SystemClock clock;
+    const auto seconds_since = [&](TimePoint began) {
+      return std::chrono::duration<double>(clock.now() - began).count();
+    };
+    TROUPE_RETURN_IF_ERROR(engine.parameters_changed(offloads()));
     for (std::int64_t step = 1; step <= steps(); ++step) {
+      TROUPE_RETURN_IF_ERROR(device.synchronize());
+      const TimePoint began = clock.now();
       engine.begin_step(micro_batches());
       for (std::int64_t turn = 0; turn < engine.reducer().turns(); ++turn) {
         engine.begin_turn(turn);
@@ -168,9 +265,13 @@ class SharingRank {
       }
       TROUPE_RETURN_IF_ERROR(engine.finish_gradients());
       end.norm = TROUPE_TRY(engine.optimizer().norm()).norm;
+      const TimePoint updates = clock.now();
       TROUPE_RETURN_IF_ERROR(
           engine.optimizer().update({.learning_rate = 1e-3, .step = step}, step));
+      end.update_seconds = seconds_since(updates);
       TROUPE_RETURN_IF_ERROR(engine.parameters_changed(true));
+      TROUPE_RETURN_IF_ERROR(device.synchronize());
+      end.seconds = seconds_since(began);
     }
     return {};
   }
@@ -180,7 +281,8 @@ class SharingRank {
                  const train::StateBuffers& buffers, train::Operators& operators,
                  ShardingEnd& end) {
     end.parameters.resize(static_cast<std::size_t>(layout.layout().total_elements()));
-    const auto* parameters = reinterpret_cast<const float*>(buffers.parameters.data());
+    const auto* parameters = reinterpret_cast<const float*>(offloads() ? kept_.parameters.data()
+                                                                       : buffers.parameters.data());
     for (int unit = 0; unit < layout.units(); ++unit) {
       const auto whole =
           std::span(end.parameters)
@@ -190,7 +292,10 @@ class SharingRank {
       const train::ElementRange own = layout.owned(unit);
       const auto held =
           whole.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.size()));
-      if (!held.empty())
+      if (!held.empty() && offloads())
+        std::copy_n(parameters + layout.offset(Region::kOptimizer, unit, own.begin), held.size(),
+                    held.data());
+      else if (!held.empty())
         operators.download(parameters + layout.offset(Region::kParameters, unit, own.begin),
                            held.data(), held.size_bytes());
       if (auto* group = engine.communicators().host_shard())
@@ -203,7 +308,17 @@ class SharingRank {
   const std::shared_ptr<train::CudaDevice> device_;
   const ShardingCase case_;
   const bool rehearsal_;
-  std::vector<DeviceMemory> memory_;  // ends after what uses it
+  const int threads_;  // of the host, that update what is offloaded
+  // All of it ends after what uses it.
+  std::vector<DeviceMemory> memory_;
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::deque<std::vector<Line>> host_memory_;
+  std::optional<train::PinnedMemory> pinned_;
+  train::StateBuffers kept_;
+  std::optional<train::UpdateLog> log_;
+  std::optional<train::Arena> arena_;
 };
 
 // All ranks' ends, which must be the same: that of one.
@@ -257,7 +372,7 @@ Check strategies_check(DType compute, bool across) {
                        "every strategy: the same bits"
                      : "norm and parameters after two steps of 2 and 4 ranks on this GPU: the same "
                        "bits under every strategy, near one rank's",
-      .seconds = 20,
+      .seconds = 5,
       .run = [compute, across](Bench& bench) -> Result<Figure> {
         ShardingCase given{.mesh = {},
                            .order = across ? train::ReductionOrder::kAcrossWorldSizes
@@ -297,12 +412,83 @@ Check strategies_check(DType compute, bool across) {
       }};
 }
 
+Check offload_check(DType compute) {
+  return {
+      .name = fmt::format("sharding/offload {}", compute == DType::kBF16 ? "bf16" : "f32"),
+      .what =
+          "norm and parameters after two steps of 1 and 2 ranks on this GPU, with optimizer "
+          "state and with parameters in the host's memory: the bits of those without",
+      .seconds = 10,
+      .run = [compute](Bench& bench) -> Result<Figure> {
+        int differing = 0, cases = 0;
+        std::string which;
+        for (const int ranks : {1, 2}) {
+          for (const auto& [strategy, mesh] : strategies(ranks)) {
+            if (bench.rehearsal() && strategy != train::Strategy::kZero1 &&
+                strategy != train::Strategy::kZero3)
+              continue;
+            ShardingCase given{.strategy = strategy, .mesh = mesh, .compute = compute};
+            const ShardingEnd without = TROUPE_TRY(train_ranks(bench, given));
+            for (const auto offload : {train::Offload::kOptimizer, train::Offload::kParameters}) {
+              given.offload = offload;
+              if (offload == train::Offload::kParameters && !train::offloads_parameters(strategy))
+                continue;
+              const ShardingEnd end = TROUPE_TRY(train_ranks(bench, given));
+              ++cases;
+              if (end.norm == without.norm && end.parameters == without.parameters) continue;
+              ++differing;
+              which += " " + train::describe(strategy, mesh);
+            }
+          }
+        }
+        return Figure{.value = static_cast<double>(differing),
+                      .unit = "cases that differ",
+                      .bar = Figure::Bar::kAtMost,
+                      .bar_value = 0,
+                      .text = fmt::format("{} cases{}", cases, which.empty() ? "" : ";" + which)};
+      }};
+}
+
+Check offload_rate_check() {
+  return {.name = "sharding/offload rate",
+          .what =
+              "a step of one rank in bf16 with optimizer state, and with parameters, in the host's "
+              "memory: how long, and how long its update; no bar",
+          .seconds = 12,
+          .run = [](Bench& bench) -> Result<Figure> {
+            std::string text;
+            double seconds = 0;
+            for (const auto& [offload, name] :
+                 {std::pair(train::Offload::kNothing, "nothing"),
+                  std::pair(train::Offload::kOptimizer, "the optimizer's state"),
+                  std::pair(train::Offload::kParameters, "parameters too")}) {
+              const ShardingEnd end =
+                  TROUPE_TRY(train_ranks(bench, {.strategy = train::Strategy::kZero3,
+                                                 .mesh = {},
+                                                 .compute = DType::kBF16,
+                                                 .offload = offload,
+                                                 .large = true}));
+              if (offload == train::Offload::kOptimizer) seconds = end.seconds;
+              text += fmt::format("{}{} offloaded: {:.0f} ms, its update {:.0f} ms",
+                                  text.empty() ? "" : "; ", name, 1e3 * end.seconds,
+                                  1e3 * end.update_seconds);
+            }
+            return Figure{.value = 1e3 * seconds,
+                          .unit = "ms a step",
+                          .bar = Figure::Bar::kNone,
+                          .bar_value = 0,
+                          .text = text};
+          }};
+}
+
 }  // namespace
 
 void add_sharding_checks(std::vector<Check>& checks) {
   for (const bool across : {false, true})
     for (const DType compute : {DType::kF32, DType::kBF16})
       checks.push_back(strategies_check(compute, across));
+  for (const DType compute : {DType::kF32, DType::kBF16}) checks.push_back(offload_check(compute));
+  checks.push_back(offload_rate_check());
 }
 
 }  // namespace troupe::tools::gpu

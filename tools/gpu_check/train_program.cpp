@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -86,12 +88,10 @@ WorkFolder::~WorkFolder() {
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
-Result<TrainProgram> TrainProgram::start(const std::string& program,
-                                         std::map<std::string, std::string> environment,
-                                         const std::string& folder, const std::string& name,
-                                         const RunSpec& spec) {
+Result<std::string> TrainProgram::lay_out(const std::string& folder, const std::string& name,
+                                          const RunSpec& spec) {
   PosixFileSystem files;
-  const std::string here = folder + "/" + name;
+  std::string here = folder + "/" + name;
   for (const char* part : {"/model", "/data", "/home"})
     TROUPE_RETURN_IF_ERROR(files.create_directories(here + part));
   TROUPE_RETURN_IF_ERROR(write(here + "/model/config.json", spec.model));
@@ -100,17 +100,56 @@ Result<TrainProgram> TrainProgram::start(const std::string& program,
       write(here + "/data/dataset_info.json",
             R"({"words": {"file_name": "words.jsonl", "columns": {"prompt": "text"}}})"));
   TROUPE_RETURN_IF_ERROR(write(here + "/run.yaml", yaml_text(here, spec)));
-  const UniqueFd log(
-      ::open((here + "/log").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!log.valid()) return error(Code::kPermissionDenied, "{}/log: {}", here, std::strerror(errno));
+  return here;
+}
+
+namespace {
+
+Result<UniqueFd> open_for_output(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.valid()) return error(Code::kPermissionDenied, "{}: {}", path, std::strerror(errno));
+  return file;
+}
+
+// `troupe COMMAND run.yaml …` in the run's folder, its output in `output` and its words in `log`.
+Result<process::Child> start_troupe(const std::string& program,
+                                    std::map<std::string, std::string> environment,
+                                    const std::string& here, const std::string& output,
+                                    std::vector<std::string> words) {
+  const UniqueFd out = TROUPE_TRY(open_for_output(here + "/" + output));
+  const UniqueFd log = TROUPE_TRY(open_for_output(here + "/log"));
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   environment["HOME"] = here + "/home";
+  words.insert(words.begin(), program);
+  return process::spawn({.path = program,
+                         .argv = std::move(words),
+                         .environment = std::move(environment),
+                         .descriptors = {{nothing.get(), 0}, {out.get(), 1}, {log.get(), 2}}});
+}
+
+}  // namespace
+
+Result<TrainProgram> TrainProgram::start(const std::string& program,
+                                         std::map<std::string, std::string> environment,
+                                         const std::string& folder, const std::string& name,
+                                         const RunSpec& spec) {
+  const std::string here = TROUPE_TRY(lay_out(folder, name, spec));
   auto child = TROUPE_TRY(
-      process::spawn({.path = program,
-                      .argv = {program, "train", here + "/run.yaml"},
-                      .environment = std::move(environment),
-                      .descriptors = {{nothing.get(), 0}, {log.get(), 1}, {log.get(), 2}}}));
+      start_troupe(program, std::move(environment), here, "log", {"train", here + "/run.yaml"}));
   return TrainProgram(here, std::move(child));
+}
+
+Result<std::string> TrainProgram::planned(const std::string& program,
+                                          std::map<std::string, std::string> environment,
+                                          const std::string& folder, const std::string& name,
+                                          const RunSpec& spec, Duration limit) {
+  const std::string here = TROUPE_TRY(lay_out(folder, name, spec));
+  auto child = TROUPE_TRY(start_troupe(program, std::move(environment), here, "plan.json",
+                                       {"plan", here + "/run.yaml", "--json"}));
+  TrainProgram plan(here, std::move(child));
+  TROUPE_RETURN_IF_ERROR(plan.wait(limit));
+  PosixFileSystem files;
+  return files.read(here + "/plan.json", kLogBytesMax);
 }
 
 TrainProgram::~TrainProgram() {
@@ -139,21 +178,56 @@ Status TrainProgram::wait(Duration limit) {
   return {};
 }
 
-Status TrainProgram::wait_steps(std::int64_t count, Duration limit) {
-  PosixFileSystem files;
-  const std::string path = output_folder() + "/" + train::kStepsFile;
+Status TrainProgram::wait_until(const std::string& what, const std::function<bool()>& done,
+                                Duration limit) {
   const Deadline deadline = Deadline::after(limit);
-  while (train::last_step_in(files, path) < count) {
+  while (!done()) {
     if (deadline.passed())
-      return failure(fmt::format("step {} was not done within {} s", count,
+      return failure(fmt::format("{} did not come within {} s", what,
                                  std::chrono::duration_cast<std::chrono::seconds>(limit).count()));
     const auto ended = process::wait(*child_, Deadline::after(kPollInterval));
     if (!ended.ok()) continue;
     child_.reset();
-    if (train::last_step_in(files, path) >= count) return {};
-    return failure(fmt::format("the run ended before step {}", count));
+    if (done()) return {};
+    return failure(fmt::format("the run ended before {}", what));
   }
   return {};
+}
+
+Status TrainProgram::wait_steps(std::int64_t count, Duration limit) {
+  PosixFileSystem files;
+  const std::string path = output_folder() + "/" + train::kStepsFile;
+  return wait_until(
+      fmt::format("step {}", count), [&] { return train::last_step_in(files, path) >= count; },
+      limit);
+}
+
+Status TrainProgram::wait_text(const std::string& file, const std::string& text, Duration limit) {
+  PosixFileSystem files;
+  const std::string path = output_folder() + "/" + file;
+  const auto there = [&] {
+    return files.read(path, kLogBytesMax).value_or("").find(text) != std::string::npos;
+  };
+  return wait_until(fmt::format("'{}' in {}", text, file), there, limit);
+}
+
+Status TrainProgram::kill_rank(int rank) const {
+  std::string run;
+  for (const train::RunEvent& event : TROUPE_TRY(events()))
+    if (!event.run.empty()) run = event.run;
+  PosixFileSystem files;
+  // As ps shows them.
+  const std::string wanted = fmt::format(" --run {} --rank {} ", run, rank);
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", failed)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::string line = files.read(entry.path().string() + "/cmdline", 1 << 16).value_or("");
+    std::replace(line.begin(), line.end(), '\0', ' ');
+    if ((line + " ").find(wanted) == std::string::npos) continue;
+    if (::kill(static_cast<pid_t>(std::atoi(name.c_str())), SIGKILL) == 0) return {};
+  }
+  return failure(fmt::format("rank {} of {} has no process", rank, run));
 }
 
 Result<std::vector<train::StepRecord>> TrainProgram::steps() const {

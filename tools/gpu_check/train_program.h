@@ -43,12 +43,20 @@ struct RunSpec {
 // One run. Whatever it started ends with the object.
 class TrainProgram {
  public:
+  // Writes the run's files. Gives their folder.
+  static Result<std::string> lay_out(const std::string& folder, const std::string& name,
+                                     const RunSpec& spec);
   // `program`: the path of `troupe`. `environment`: what its processes get beside this one's.
   // `folder` must outlive the object; `name` is the run's folder in it.
   static Result<TrainProgram> start(const std::string& program,
                                     std::map<std::string, std::string> environment,
                                     const std::string& folder, const std::string& name,
                                     const RunSpec& spec);
+  // What `troupe plan --json` says of such a run. As start(), in `name`'s folder.
+  static Result<std::string> planned(const std::string& program,
+                                     std::map<std::string, std::string> environment,
+                                     const std::string& folder, const std::string& name,
+                                     const RunSpec& spec, Duration limit);
   TrainProgram(TrainProgram&& other) noexcept
       : folder_(std::move(other.folder_)), child_(std::exchange(other.child_, std::nullopt)) {}
   TrainProgram& operator=(TrainProgram&&) = delete;
@@ -58,6 +66,10 @@ class TrainProgram {
   Status wait(Duration limit);
   // Until so many steps are in its log; kDeadlineExceeded, or as wait() where it ends before.
   Status wait_steps(std::int64_t steps, Duration limit);
+  // Until `text` stands in a file of its output folder; errors as those of wait_steps().
+  Status wait_text(const std::string& file, const std::string& text, Duration limit);
+  // SIGKILL to the process that began with this rank. kNotFound: there is none.
+  Status kill_rank(int rank) const;
   Result<std::vector<train::StepRecord>> steps() const;
   Result<std::vector<train::RunEvent>> events() const;
   // The weights that it left: a hash of the file.
@@ -68,6 +80,7 @@ class TrainProgram {
   TrainProgram(std::string folder, process::Child child)
       : folder_(std::move(folder)), child_(std::move(child)) {}
   Status failure(const std::string& what) const;
+  Status wait_until(const std::string& what, const std::function<bool()>& done, Duration limit);
   std::string folder_;
   std::optional<process::Child> child_;
 };

@@ -4,6 +4,7 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
+#include "train/config/deepspeed.h"
 #include "train/config/source.h"
 #include "train/config/values.h"
 
@@ -90,14 +91,31 @@ Status Values::read_deepspeed_part(AccelerateSettings& out) const {
                    "out",
                    key(at + name), key(at + "deepspeed_config_file"));
     }
+    for (const auto* name : {"offload_optimizer_device", "offload_param_device"}) {
+      const auto* device = find(at + name);
+      if (!device || lowered(value_text(*device)) == "none") continue;
+      return error(Code::kInvalidArgument,
+                   "{} is not read where {} is given; put it into that file, or leave one of them "
+                   "out",
+                   key(at + name), key(at + "deepspeed_config_file"));
+    }
     out.deepspeed = Sourced<json::Value>{*file, key(at + "deepspeed_config_file")};
     return {};
   }
   const auto stage = TROUPE_TRY(integer(at + "zero_stage", 0, 3));
   // accelerate's default.
   constexpr std::int64_t kStage = 2;
-  out.deepspeed = Sourced<json::Value>{deepspeed_of_stage(stage ? stage->value : kStage),
-                                       key(at + "zero_stage")};
+  json::Value devices[] = {"none", "none"};
+  constexpr const char* kDevices[] = {"offload_optimizer_device", "offload_param_device"};
+  for (std::size_t i = 0; i < std::size(kDevices); ++i) {
+    const auto* device = find(at + kDevices[i]);
+    if (!device || !TROUPE_TRY(reads_offload_device(*device, key(at + kDevices[i])))) continue;
+    devices[i] = "cpu";
+    out.offload_key = key(at + kDevices[i]);
+  }
+  out.deepspeed = Sourced<json::Value>{
+      deepspeed_of_stage(stage ? stage->value : kStage, devices[0], devices[1]),
+      key(at + "zero_stage")};
   const auto* steps = find(at + "gradient_accumulation_steps");
   if (steps && lowered(value_text(*steps)) != "auto") {
     out.gradient_accumulation_steps =
@@ -245,9 +263,12 @@ void find_deepspeed_file(const std::string& path, FileSystem& files, AccelerateS
 
 }  // namespace
 
-json::Object deepspeed_of_stage(json::Value stage) {
+json::Object deepspeed_of_stage(json::Value stage, const json::Value& optimizer_device,
+                                const json::Value& param_device) {
   json::Object zero;
   zero["stage"] = std::move(stage);
+  zero["offload_optimizer"] = json::Object{{"device", optimizer_device}};
+  zero["offload_param"] = json::Object{{"device", param_device}};
   json::Object out;
   for (const auto* key : {"train_batch_size", "train_micro_batch_size_per_gpu",
                           "gradient_accumulation_steps", "gradient_clipping"}) {

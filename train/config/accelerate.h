@@ -37,6 +37,7 @@ struct AccelerateSettings {
   std::optional<Sourced<std::string>> mixed_precision;  // "no" or "bf16"; others are refused
   std::optional<FsdpSettings> fsdp;
   std::optional<Sourced<json::Value>> deepspeed;  // a path, or a mapping
+  std::string offload_key;                        // that asks for the mapping's offload
   std::optional<Sourced<std::int64_t>> gradient_accumulation_steps;
   std::optional<Sourced<double>> gradient_clipping;
   std::optional<Sourced<MeshAxes>> mesh;
@@ -60,7 +61,9 @@ Result<std::optional<AccelerateSettings>> read_accelerate_environment(
     const Environment& environment);
 
 // DeepSpeed's configuration as accelerate's DeepSpeedPlugin makes it where no file is named.
-json::Object deepspeed_of_stage(json::Value stage);
+// The devices: "none", "cpu".
+json::Object deepspeed_of_stage(json::Value stage, const json::Value& optimizer_device = "none",
+                                const json::Value& param_device = "none");
 
 // The launch as the file has it, where the environment is silent; what it says differently is a
 // problem.

@@ -3,6 +3,7 @@
 
 #include "runtime/base/suggest.h"
 #include "train/config/accelerate.h"
+#include "train/config/deepspeed.h"
 #include "train/config/values.h"
 
 namespace troupe::train {
@@ -109,17 +110,29 @@ class EnvironmentReader {
   Status read_deepspeed_variables() {
     fact("ACCELERATE_USE_DEEPSPEED", *environment_.get("ACCELERATE_USE_DEEPSPEED"),
          "shard as ACCELERATE_DEEPSPEED_… say");
-    for (const auto* name : {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
-                             "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"}) {
-      if (const auto device = variable(environment_, name)) {
-        return error(Code::kUnsupported,
-                     "environment {}={} is not supported: offload comes later; use none", name,
-                     *device);
-      }
+    json::Value devices[] = {"none", "none"};
+    constexpr const char* kDevices[] = {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+                                        "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"};
+    for (std::size_t i = 0; i < std::size(kDevices); ++i) {
+      const auto device = variable(environment_, kDevices[i]);
+      if (!device) continue;
+      fact(kDevices[i], *device, "what lies in the host's memory (troupe.offload)");
+      if (!TROUPE_TRY(
+              reads_offload_device(to_value(*device), fmt::format("environment {}", kDevices[i]))))
+        continue;
+      devices[i] = "cpu";
+      out_.offload_key = kDevices[i];
     }
     const std::string file = "ACCELERATE_DEEPSPEED_CONFIG_FILE";
     const std::string stage = "ACCELERATE_DEEPSPEED_ZERO_STAGE";
     if (const auto path = variable(environment_, file)) {
+      if (!out_.offload_key.empty()) {
+        return error(
+            Code::kInvalidArgument,
+            "environment {} is not read where {} is given; put it into that file, or unset "
+            "one of them",
+            out_.offload_key, file);
+      }
       fact(file, *path, "DeepSpeed's configuration");
       out_.deepspeed = Sourced<json::Value>{to_value(*path), file};
       return {};
@@ -127,7 +140,8 @@ class EnvironmentReader {
     // accelerate's default.
     const auto number = variable(environment_, stage).value_or("2");
     fact(stage, number, "what is sharded over the trainers");
-    out_.deepspeed = Sourced<json::Value>{deepspeed_of_stage(to_value(number)), stage};
+    out_.deepspeed =
+        Sourced<json::Value>{deepspeed_of_stage(to_value(number), devices[0], devices[1]), stage};
     return {};
   }
 

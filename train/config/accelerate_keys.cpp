@@ -46,9 +46,9 @@ ForeignKeys build_accelerate_keys() {
       .inert(
           "deepspeed_config.offload_optimizer_nvme_path|"
           "deepspeed_config.offload_param_nvme_path",
-          "no effect with device none")
-      .refused("deepspeed_config.offload_optimizer_device|deepspeed_config.offload_param_device",
-               "none", "offload comes later; use none")
+          "nothing is offloaded to a disk; no effect with device cpu or none")
+      .used("deepspeed_config.offload_optimizer_device|deepspeed_config.offload_param_device",
+            "optimizer state, and with ZeRO-3 parameters, in the host's memory (troupe.offload)")
       .refused(
           "deepspeed_config.deepspeed_exclusion_filter|"
           "deepspeed_config.deepspeed_inclusion_filter",

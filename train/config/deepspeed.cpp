@@ -1,6 +1,8 @@
 #include "train/config/deepspeed.h"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
@@ -178,10 +180,66 @@ Result<std::optional<Precision>> read_reduce(json::Object& values) {
                text.substr(0, 40));
 }
 
+// Whether a section or one of DeepSpeed's older flags asks for offload; by which key.
+Result<std::optional<std::string>> read_offload(json::Object& values, std::string_view section,
+                                                std::initializer_list<const char*> flags) {
+  const auto path = fmt::format("zero_optimization.{}.device", section);
+  if (const auto* device = find_path(values, path);
+      device && TROUPE_TRY(reads_offload_device(*device, path)))
+    return std::optional(path);
+  for (const auto* flag : flags) {
+    const auto at = std::string("zero_optimization.") + flag;
+    const auto* value = find_path(values, at);
+    if (!value) continue;
+    const auto on = read_bool(*value);
+    if (!on.ok()) return on.status().prefixed(at);
+    if (*on) return std::optional(at);
+  }
+  return std::optional<std::string>();
+}
+
+Status read_offloads(json::Object& values, ResolvedDeepSpeed& out) {
+  const auto optimizer = TROUPE_TRY(read_offload(values, "offload_optimizer", {"cpu_offload"}));
+  const auto parameters = TROUPE_TRY(
+      read_offload(values, "offload_param", {"cpu_offload_param", "cpu_offload_params"}));
+  if (const auto* value = find_path(values, "zero_optimization.offload_optimizer.ratio")) {
+    const auto ratio = read_number(*value);
+    if (!ratio.ok()) return ratio.status().prefixed("zero_optimization.offload_optimizer.ratio");
+    if (*ratio < 0 || *ratio > 1) {
+      return error(Code::kInvalidArgument,
+                   "zero_optimization.offload_optimizer.ratio: {} is not between 0 and 1", *ratio);
+    }
+    if (*ratio < 1 && out.zero_stage != 3)
+      return error(Code::kInvalidArgument, "Partial offloading only supported for ZeRO Stage 3.");
+  }
+  if (out.zero_stage == 0) {
+    if (optimizer || parameters)
+      out.notes.push_back("nothing is offloaded: DeepSpeed offloads with ZeRO stages 1, 2 and 3");
+    return {};
+  }
+  if (parameters && out.zero_stage != 3) {
+    out.notes.push_back(
+        fmt::format("{} has no effect: parameters are offloaded with ZeRO stage 3", *parameters));
+  } else if (parameters) {
+    out.offload = OffloadChoice::kParameters;
+    out.offload_path = *parameters;
+    if (!optimizer) {
+      out.notes.push_back(
+          "parameters in the host's memory are updated there: optimizer state is offloaded, too");
+    }
+    return {};
+  }
+  if (optimizer) {
+    out.offload = OffloadChoice::kOptimizer;
+    out.offload_path = *optimizer;
+  }
+  return {};
+}
+
 // What a user should know of what follows from the configuration.
 std::vector<std::string> make_notes(const ResolvedDeepSpeed& resolved,
                                     const TrainingSection& training) {
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = resolved.notes;
   if (resolved.zero_stage == 0) {
     notes.push_back(
         "ZeRO stage 0 is data parallelism; its buckets and overlap settings have no effect");
@@ -252,6 +310,21 @@ Result<json::Object> read_deepspeed(const json::Value& source, FileSystem& files
   return std::move(value.get_object());
 }
 
+Result<bool> reads_offload_device(const json::Value& value, std::string_view key) {
+  auto text = value_text(value).substr(0, 40);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (text == "none" || text == "cpu") return text == "cpu";
+  if (text == "nvme") {
+    return error(Code::kUnsupported,
+                 "{}=nvme is not supported: nothing is offloaded to a disk; use cpu, and more "
+                 "machines where their memory is too small",
+                 key);
+  }
+  return error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of none, cpu, nvme{}", key,
+               text, did_you_mean(text, {"none", "cpu", "nvme"}));
+}
+
 std::optional<std::int64_t> read_hidden_size(const std::string& model_folder, FileSystem& files) {
   if (model_folder.empty()) return std::nullopt;
   const auto text = files.read(join_path(model_folder, "config.json"), kModelConfigBytesMax);
@@ -318,6 +391,7 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
   }
   out.zero_stage = TROUPE_TRY(read_stage(out.values));
   TROUPE_RETURN_IF_ERROR(deepspeed_keys().check(out.values, [](const auto& path) { return path; }));
+  TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
   TROUPE_RETURN_IF_ERROR(check_optimizer(out.values));
   TROUPE_RETURN_IF_ERROR(check_scheduler(out.values));
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/file_system.h"
@@ -21,6 +22,10 @@ namespace troupe::train {
 // `source` is a path or a mapping. The file may hold comments and trailing commas; a key that
 // stands twice is an error.
 Result<json::Object> read_deepspeed(const json::Value& source, FileSystem& files);
+
+// Whether an offload device ("cpu", "none") is the host's memory. `key` stands in errors:
+// kUnsupported for "nvme", with the way out.
+Result<bool> reads_offload_device(const json::Value& value, std::string_view key);
 
 // `hidden_size` of the model's config.json; nothing where it cannot be read.
 std::optional<std::int64_t> read_hidden_size(const std::string& model_folder, FileSystem& files);
@@ -61,6 +66,8 @@ struct ResolvedDeepSpeed {
   std::string strategy;                   // of troupe.strategy: ddp, zero1, zero2, zero3
   std::optional<DeepSpeedLimits> limits;  // with stage 3
   std::optional<Precision> reduce;        // communication_data_type, where it is given
+  OffloadChoice offload = OffloadChoice::kNone;
+  std::string offload_path;  // of the key that asks for it: "zero_optimization.cpu_offload"
   DeepSpeedBatch batch;
   std::vector<std::string> notes;  // what a user should know
 };

@@ -65,11 +65,23 @@ void add_zero_keys(ForeignKeys& t) {
       .inert(zero("ignore_unused_parameters|load_from_fp32_weights|elastic_checkpoint|"
                   "pipeline_loading_checkpoint|memory_efficient_linear"),
              "how DeepSpeed loads and computes; the results are the same")
-      .open(zero("offload_optimizer|offload_param"), "no effect with device none")
-      .refused(zero("offload_optimizer.device|offload_param.device"), "none",
-               "offload comes later; use device none, or the configuration without offload")
-      .refused(zero("cpu_offload|cpu_offload_params|cpu_offload_param|cpu_offload_use_pin_memory"),
-               "false", "offload comes later; leave it out")
+      .section(zero("offload_optimizer|offload_param"))
+      .used(zero("offload_optimizer.device|cpu_offload"),
+            "optimizer state in the host's memory, updated there (troupe.offload)")
+      .used(zero("offload_param.device|cpu_offload_params|cpu_offload_param"),
+            "sharded parameters in the host's memory (troupe.offload)")
+      .inert(zero("offload_optimizer.pin_memory|offload_param.pin_memory|"
+                  "cpu_offload_use_pin_memory"),
+             "what is copied is always pinned")
+      .inert(zero("offload_optimizer.nvme_path|offload_param.nvme_path|"
+                  "offload_optimizer.buffer_count|offload_param.buffer_count|"
+                  "offload_param.buffer_size|offload_param.max_in_cpu|offload_optimizer.fast_init"),
+             "DeepSpeed's own of offload to a disk; no effect with device cpu or none")
+      .inert(zero("offload_optimizer.pipeline_read|offload_optimizer.pipeline_write|"
+                  "offload_optimizer.pipeline"),
+             "gradients, updates and parameters always overlap piece by piece")
+      .inert(zero("offload_optimizer.ratio"),
+             "all of the optimizer state is offloaded; the results are the same")
       .refused(zero("zero_quantized_weights|zero_quantized_gradients|"
                     "zero_quantized_nontrainable_weights"),
                "false", kQuantised)
@@ -142,7 +154,7 @@ void add_tool_keys(ForeignKeys& t) {
       .refused("elasticity.enabled", "false", "the size of a run is troupe.workers; leave it out")
       .open("compile", "the model is compiled code already")
       .refused("compile.deepcompile", "false", "the model is compiled code already; leave it out")
-      .open("aio", "nothing is offloaded to disk")
+      .open("aio", "nothing is offloaded to a disk")
       .open("tensor_parallel", "there is no tensor parallelism")
       .refused("tensor_parallel.autotp_size", "0|1",
                "tensor parallelism comes later; use 1 and more trainers")

@@ -40,6 +40,12 @@ constexpr Word<Deterministic> kDeterministicWords[] = {
     {Deterministic::kOff, "off"},
 };
 
+constexpr Word<OffloadChoice> kOffloadWords[] = {
+    {OffloadChoice::kNone, "none"},
+    {OffloadChoice::kOptimizer, "optimizer"},
+    {OffloadChoice::kParameters, "parameters"},
+};
+
 constexpr Word<CheckpointFormat> kFormatWords[] = {
     {CheckpointFormat::kHf, "hf"},
     {CheckpointFormat::kSharded, "sharded"},
@@ -85,6 +91,9 @@ Status from_value(const json::Value& value, Precision& out) {
 Status from_value(const json::Value& value, Deterministic& out) {
   return read_word(kDeterministicWords, value, out);
 }
+Status from_value(const json::Value& value, OffloadChoice& out) {
+  return read_word(kOffloadWords, value, out);
+}
 Status from_value(const json::Value& value, CheckpointFormat& out) {
   return read_word(kFormatWords, value, out);
 }
@@ -94,6 +103,7 @@ json::Value to_value(IntervalStrategy value) { return word_of(kIntervalWords, va
 json::Value to_value(ActivationCheckpointing value) { return word_of(kCheckpointingWords, value); }
 json::Value to_value(Precision value) { return word_of(kPrecisionWords, value); }
 json::Value to_value(Deterministic value) { return word_of(kDeterministicWords, value); }
+json::Value to_value(OffloadChoice value) { return word_of(kOffloadWords, value); }
 json::Value to_value(CheckpointFormat value) { return word_of(kFormatWords, value); }
 
 }  // namespace troupe::train

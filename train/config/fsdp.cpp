@@ -52,7 +52,9 @@ ForeignKeys build_fsdp_keys() {
       .inert("use_orig_params", "the optimizer always knows every parameter by its name")
       .inert("sync_module_states|cpu_ram_efficient_loading",
              "every trainer reads its part of the same files, which are mapped")
-      .refused("offload_params|cpu_offload", "false", "offload comes later; use false")
+      .used("offload_params|cpu_offload",
+            "parameters and optimizer state in the host's memory, updated there (troupe.offload)")
+      .inert("cpu_offload_pin_memory", "what is copied is always pinned")
       .refused("ignored_modules|ignored_params", "none",
                "every parameter is sharded alike; leave it out")
       .refused("mixed_precision_policy", "none",
@@ -63,9 +65,9 @@ ForeignKeys build_fsdp_keys() {
 }
 
 // The reader of one source's settings, whose names have lost their fsdp_.
-class Reader {
+class FsdpReader {
  public:
-  Reader(const json::Object& settings, const FsdpSource& source)
+  FsdpReader(const json::Object& settings, const FsdpSource& source)
       : settings_(settings), source_(source) {}
 
   Result<FsdpSettings> read() {
@@ -74,6 +76,7 @@ class Reader {
     out.strategy = TROUPE_TRY(read_strategy());
     TROUPE_RETURN_IF_ERROR(read_format(out));
     TROUPE_RETURN_IF_ERROR(check_prefetch());
+    TROUPE_RETURN_IF_ERROR(read_offload(out));
     if (const auto* value = find("activation_checkpointing")) {
       const auto on = read_bool(*value);
       if (!on.ok()) return on.status().prefixed(source_.shown("activation_checkpointing"));
@@ -218,6 +221,19 @@ class Reader {
     return {};
   }
 
+  Status read_offload(FsdpSettings& out) const {
+    if (source_.words && source_.words->offload)
+      out.offload = Claim{source_.shown(""), "parameters", "offload"};
+    for (const auto* name : {"offload_params", "cpu_offload"}) {
+      const auto* value = find(name);
+      if (!value) continue;
+      const auto on = read_bool(*value);
+      if (!on.ok()) return on.status().prefixed(source_.shown(name));
+      if (*on && !out.offload) out.offload = claim(name, "parameters");
+    }
+    return {};
+  }
+
   Status check_prefetch() const {
     const auto* value = find("forward_prefetch");
     if (!value || version_ != 2) return {};
@@ -258,9 +274,8 @@ Result<std::optional<FsdpWords>> read_fsdp_words(const json::Value& value) {
   for (const auto& word : words) {
     if (word == "auto_wrap" || word == "true") continue;
     if (word == "offload") {
-      return error(Code::kUnsupported,
-                   "fsdp={} is not supported: offload comes later; leave the word offload out",
-                   join_words(words, " "));
+      out.offload = true;
+      continue;
     }
     if (!strategy_of(to_value(word)) || word.size() == 1) {
       const std::vector<std::string> known = {
@@ -299,7 +314,7 @@ Result<FsdpSettings> read_fsdp(const json::Object& settings, const FsdpSource& s
     return source.shown(found == written.end() ? name : found->second);
   };
   TROUPE_RETURN_IF_ERROR(fsdp_keys().check(plain, named.shown));
-  auto out = TROUPE_TRY(Reader(plain, named).read());
+  auto out = TROUPE_TRY(FsdpReader(plain, named).read());
   for (auto& fact : fsdp_keys().describe(plain, named.shown, source.origin)) {
     facts.push_back(std::move(fact));
   }

@@ -20,13 +20,14 @@ struct FsdpSettings {
   // SHARDED_STATE_DICT or FULL_STATE_DICT, where it is given.
   std::optional<Claim> checkpoint_format;
   std::string activation_checkpointing_key;  // by which it is asked for; else empty
+  std::optional<Claim> offload;              // where it is asked for: value "parameters"
 };
 
 // The words of the key `fsdp`: true, a list, or a text of words between spaces. Nothing where FSDP
-// is not asked for (false, "", null). Errors: a word that is none, two strategies; kUnsupported:
-// offload.
+// is not asked for (false, "", null). Errors: a word that is none, two strategies.
 struct FsdpWords {
   std::string strategy;  // "full_shard", …; empty: by fsdp_config
+  bool offload = false;
 };
 Result<std::optional<FsdpWords>> read_fsdp_words(const json::Value& value);
 

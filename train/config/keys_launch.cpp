@@ -45,6 +45,12 @@ void add_troupe_keys(KeyTable& t) {
                    TROUPE_FIELD(troupe.gpus_per_worker))
       .at_least(0.01)
       .at_most(1);
+  t.choice("troupe.cuda_graphs", "auto", "auto|true|false")
+      .implemented(
+          "layers' launches on a GPU by one call each: faster where few tokens leave it idle; "
+          "auto: "
+          "where the first steps show that",
+          TROUPE_FIELD(troupe.cuda_graphs));
   t.optional("troupe.chaos", ValueType::kText)
       .implemented("faults to inject: kill@step=40,rank=1;…", TROUPE_FIELD(troupe.chaos));
   t.optional("troupe.max_restarts", ValueType::kInteger)
@@ -55,8 +61,10 @@ void add_troupe_keys(KeyTable& t) {
       .at_least(0)
       .at_most(1e6);
   t.integer("troupe.spares", 0)
-      .implemented("started processes per node that wait to take a dead trainer's rank",
-                   TROUPE_FIELD(troupe.spares))
+      .implemented(
+          "started processes per node, with GPUs per GPU that trainers use, that wait to take a "
+          "dead trainer's rank",
+          TROUPE_FIELD(troupe.spares))
       .at_least(0)
       .at_most(64);
   t.optional("troupe.hang_timeout_ms", ValueType::kInteger)

@@ -16,6 +16,12 @@ void add_strategy_keys(KeyTable& t) {
             return {};
           },
           [](const TrainConfig& config) { return to_value(config.sharding.strategy); });
+  t.choice("troupe.offload", "none", "none|optimizer|parameters")
+      .implemented(
+          "what lies in the host's memory where GPUs compute: AdamW's state, which the host "
+          "updates "
+          "then, or that and sharded parameters; the same bits",
+          TROUPE_FIELD(sharding.offload));
   t.optional("troupe.mesh", ValueType::kAny)
       .implemented(
           "REPLICATE,SHARD: groups of SHARD trainers that shard, REPLICATE copies of them",

@@ -56,6 +56,11 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
     wrong("full_determinism",
           "full_determinism=true and troupe.deterministic=off disagree; leave one of them out");
   }
+  if (config.troupe.cuda_graphs == "true" && config.troupe.operator_times) {
+    wrong("troupe.cuda_graphs",
+          "a graph is many operators in one launch, which troupe.operator_times would wait for one "
+          "by one: use troupe.cuda_graphs=false, or leave troupe.operator_times out");
+  }
   if (config.data.train_on_prompt && config.data.mask_history) {
     wrong("mask_history", "`train_on_prompt` is incompatible with `mask_history`.");
   }

@@ -17,6 +17,7 @@ constexpr const char* kMesh = "the mesh";
 constexpr const char* kPrecision = "the precision";
 constexpr const char* kReduce = "what gradients travel in";
 constexpr const char* kFormat = "the form of checkpoints";
+constexpr const char* kOffload = "what is offloaded";
 
 json::Value mesh_value(const MeshAxes& mesh) { return json::Array{mesh.replicate, mesh.shard}; }
 
@@ -59,6 +60,7 @@ class SourceResolver {
     claim_deepspeed();
     settle_mesh();
     settle_strategy();
+    settle_offload();
     settle_limits();
     settle_rest();
   }
@@ -190,6 +192,9 @@ class SourceResolver {
       const auto value = mesh_value(settings.mesh->value);
       claims_.add(kMesh, {settings.mesh->key, value, value_text(value)});
     }
+    if (given("troupe.offload")) {
+      claims_.add(kOffload, {"troupe.offload", to_value(config_.sharding.offload), {}});
+    }
     if (given("troupe.reduce_dtype")) {
       claims_.add(kReduce, {"troupe.reduce_dtype", to_value(config_.model.reduce), {}});
     }
@@ -230,6 +235,7 @@ class SourceResolver {
   void claim(const FsdpSettings& settings) {
     fsdp_claims_.push_back(settings.strategy);
     if (settings.checkpoint_format) claims_.add(kFormat, *settings.checkpoint_format);
+    if (settings.offload) claims_.add(kOffload, *settings.offload);
     if (!settings.activation_checkpointing_key.empty()) {
       fsdp_checkpointing_key_ = settings.activation_checkpointing_key;
     }
@@ -238,17 +244,20 @@ class SourceResolver {
   void claim_deepspeed() {
     const auto* ours = given("deepspeed");
     if (ours && !(ours->is_string() && ours->get_string().empty())) {
-      resolve_one(*ours, "deepspeed", "deepspeed.");
+      resolve_one(*ours, "deepspeed", "deepspeed.", "");
     }
     for (const auto& settings : accelerate_) {
       if (!settings.deepspeed) continue;
       const auto& source = *settings.deepspeed;
-      resolve_one(source.value, source.key, source.value.is_object() ? "" : source.key + ": ");
+      resolve_one(source.value, source.key, source.value.is_object() ? "" : source.key + ": ",
+                  settings.offload_key);
     }
   }
 
-  // `prefix` stands before a path of DeepSpeed's; empty: the path's meaning is the key's.
-  void resolve_one(const json::Value& source, const std::string& key, const std::string& prefix) {
+  // `prefix` stands before a path of DeepSpeed's; empty: the path's meaning is the key's, and
+  // `offload_key` is what asks for offload.
+  void resolve_one(const json::Value& source, const std::string& key, const std::string& prefix,
+                   const std::string& offload_key) {
     const auto config = read_deepspeed(source, files_);
     if (!config.ok()) return problems_.add(key, config.status());
     DeepSpeedContext context;
@@ -266,6 +275,10 @@ class SourceResolver {
                             std::to_string(deepspeed->zero_stage)});
     if (deepspeed->reduce) {
       claims_.add(kReduce, {shown("communication_data_type"), to_value(*deepspeed->reduce), {}});
+    }
+    if (deepspeed->offload != OffloadChoice::kNone) {
+      claims_.add(kOffload, {prefix.empty() ? offload_key : shown(deepspeed->offload_path),
+                             to_value(deepspeed->offload), "cpu"});
     }
     claim_limits(*deepspeed, shown);
     if (!prefix.empty()) {
@@ -336,6 +349,19 @@ class SourceResolver {
                                     "troupe.strategy=hsdp for shard groups that are replicated",
                                     mesh_key_, mesh_.replicate, mesh_.shard, claim.key, claim.shown,
                                     value_text(claim.value), *other));
+  }
+
+  void settle_offload() {
+    auto& sharding = config_.sharding;
+    const auto* claim = claims_.settle(kOffload, problems_);
+    if (!claim || !from_value(claim->value, sharding.offload).ok()) return;
+    resolved("troupe.offload", claim->key);
+    const bool whole = sharding.strategy == "zero1" || sharding.strategy == "zero2";
+    if (sharding.offload != OffloadChoice::kParameters || !whole) return;
+    disagree(claim->key,
+             fmt::format("{}={} and the strategy {} do not go together: every GPU has whole "
+                         "parameters there; use troupe.offload=optimizer, or troupe.strategy=zero3",
+                         claim->key, claim->shown, sharding.strategy));
   }
 
   void settle_limits() {

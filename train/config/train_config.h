@@ -79,6 +79,13 @@ enum class Deterministic {
   kOff,               // nothing: micro-batches are summed where they are computed
 };
 
+// What lies in the host's memory where GPUs compute; each holds what the one before it holds.
+enum class OffloadChoice {
+  kNone,
+  kOptimizer,   // AdamW's moments and the fp32 parameters that it updates; the host updates them
+  kParameters,  // sharded parameters, too
+};
+
 // How parameters, gradients and optimizer state are dealt out (train/sharding).
 struct ShardingSection {
   // A name of train/sharding's strategy_table(): ddp, zero1, zero2, shard_grad_op, zero3, hsdp,
@@ -87,6 +94,8 @@ struct ShardingSection {
   std::int64_t mesh_replicate = 0;  // troupe.mesh=REPLICATE,SHARD; 0: by the strategy
   std::int64_t mesh_shard = 0;
   Deterministic deterministic = Deterministic::kStrategy;
+  // Resolved from troupe.offload, deepspeed or fsdp. On CPUs it changes nothing.
+  OffloadChoice offload = OffloadChoice::kNone;
   // Limits of gathered parameters, in elements. The defaults here are those of troupe.strategy and
   // fsdp; a deepspeed configuration of stage 3 sets DeepSpeed's (1e9, 1e9, 5e7, 1e5) or its own.
   std::int64_t max_live_parameters = 1'000'000'000;
@@ -194,6 +203,7 @@ struct TroupeSection {
   std::optional<std::int64_t> threads_per_worker;  // default: cores / local workers, at least 1
   std::string device = "auto";                     // auto, cpu, cuda
   double gpus_per_worker = 1;                      // of a GPU; below 1 trainers share one
+  std::string cuda_graphs = "auto";                // auto, true, false
   std::vector<Fault> chaos;
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
   std::int64_t spares = 0;                   // per node that runs trainers

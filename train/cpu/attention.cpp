@@ -1,6 +1,7 @@
 #include "train/cpu/attention.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "train/cpu/attention_block.h"
 #include "train/cpu/kernels.h"
@@ -19,14 +20,19 @@ std::size_t floats_of(std::int64_t sets, std::int64_t keys, std::int64_t head_di
   return static_cast<std::size_t>(sets * (keys + head_dim) * kQueryBlock);
 }
 
-// The query of `row` sees [first, end) of the keys at k.
-void attend_row(const AttentionShape& s, std::int64_t first, std::int64_t end, const float* q,
-                const float* k, const float* v, float* scores, float* out, float* log_sum_exp) {
+// The query sees [first, end) of the keys at k. `query`: its row among all, of `head`.
+void attend_row(const AttentionShape& s, std::int64_t query, std::int64_t head, std::int64_t first,
+                std::int64_t end, const float* q, const float* k, const float* v, float* scores,
+                float* out, float* log_sum_exp) {
   for (std::int64_t j = first; j < end; ++j)
     scores[j] = kernels::dot(q, k + j * s.key_stride, s.head_dim);
   float inverse_sum = 0;
   const float lse = kernels::softmax_row(scores, end, first, end, s.scale, &inverse_sum);
   if (log_sum_exp) *log_sum_exp = lse;
+  if (s.dropout)
+    kernels::dropout_row(
+        scores + first, nullptr, scores + first, end - first, first - first_key_of(s, query),
+        kernels::dropout_row_of(s.dropout, query, static_cast<std::uint32_t>(head)));
   std::fill(out, out + s.head_dim, 0.0f);
   for (std::int64_t j = first; j < end; ++j)
     for (std::int64_t d = 0; d < s.head_dim; ++d) out[d] += scores[j] * v[j * s.key_stride + d];
@@ -89,9 +95,18 @@ void add_product(const AttentionShape& s, const AttentionBlock& block, const flo
       });
 }
 
+// Drops out what stands in a block's scores.
+void drop_out(const AttentionBlock& block, const kernels::DropoutQueries& queries, float* scores) {
+  block.for_query_groups(
+      [&](std::int64_t query, std::int64_t, std::int64_t key, std::int64_t key_end) {
+        kernels::dropout_columns(scores, queries, query, key, key_end);
+      });
+}
+
 // q, k, v, out, log_sum_exp: at the batch row and head.
-void forward_block(const AttentionShape& s, const AttentionBlock& block, const float* q,
-                   const float* k, const float* v, float* out, float* log_sum_exp, float* scratch) {
+void forward_block(const AttentionShape& s, const AttentionBlock& block, std::int64_t batch,
+                   std::int64_t head, const float* q, const float* k, const float* v, float* out,
+                   float* log_sum_exp, float* scratch) {
   const std::int64_t out_stride = s.query_heads * s.head_dim;
   float* columns = scratch;
   float* scores = columns + s.head_dim * kQueryBlock;
@@ -107,6 +122,7 @@ void forward_block(const AttentionShape& s, const AttentionBlock& block, const f
                                  inverse_sums + query, lse + query);
       });
   if (log_sum_exp) std::copy_n(lse, block.rows, log_sum_exp + block.begin);
+  if (s.dropout) drop_out(block, dropout_queries(s, block, batch, head), scores);
   multiply_transposed(s, block, scores, v, out, out_stride);
   for (std::int64_t i = 0; i < block.rows; ++i)
     kernels::scale_row(out + i * out_stride, inverse_sums[i], s.head_dim);
@@ -137,11 +153,11 @@ void attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Attention
         log_sum_exp ? log_sum_exp + (batch * s.query_heads + head) * s.query_length : nullptr;
     float* scratch = workspaces.floats(slot, floats);
     if (in_blocks)
-      return forward_block(s, block, q_head, k + key_offset, v + key_offset, out_head, lse,
-                           scratch);
+      return forward_block(s, block, batch, head, q_head, k + key_offset, v + key_offset, out_head,
+                           lse, scratch);
     for (std::int64_t i = 0; i < block.rows; ++i) {
       const std::int64_t row = block.begin + i;
-      attend_row(s, block.key_begin + block.limits.first[i],
+      attend_row(s, query_row + row, head, block.key_begin + block.limits.first[i],
                  block.key_begin + block.limits.last[i] + 1, q_head + row * s.query_stride,
                  k + key_offset, v + key_offset, scratch, out_head + row * out_stride,
                  lse ? lse + row : nullptr);
@@ -152,8 +168,9 @@ void attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Attention
 namespace {
 
 // With P the probabilities, dP = dout·vᵀ and delta_i = Σ_d dout_id·out_id:
-// dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout.
-void backward_block(const AttentionShape& s, const AttentionBlock& block,
+// dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout. With a dropout's mask M, dP and
+// the P of dv are those times M; delta stays, as it is Σ_j P_ij·dP_ij.
+void backward_block(const AttentionShape& s, const AttentionBlock& block, std::int64_t batch,
                     const AttentionGradients& t, float* scratch) {
   const std::int64_t out_stride = s.query_heads * s.head_dim;
   const std::int64_t key_offset = block.key_begin * s.key_stride;
@@ -173,11 +190,15 @@ void backward_block(const AttentionShape& s, const AttentionBlock& block,
     delta[i] = kernels::dot(dout + i * out_stride, out + i * out_stride, s.head_dim);
     lse[i] = t.log_sum_exp[block.begin + i];
   }
+  std::optional<kernels::DropoutQueries> dropped;
+  if (s.dropout) dropped = dropout_queries(s, block, batch, t.head);
+  if (dropped) drop_out(block, *dropped, dscores);
   block.for_query_groups(
       [&](std::int64_t query, std::int64_t, std::int64_t key, std::int64_t key_end) {
         kernels::softmax_backward_columns(scores, dscores, block.limits, query, key, key_end,
                                           s.scale, lse + query, delta + query);
       });
+  if (dropped) drop_out(block, *dropped, scores);
   multiply_transposed(s, block, dscores, t.k + key_offset, t.dq + block.begin * s.query_stride,
                       s.query_stride);
   add_product(s, block, dscores, q, s.query_stride, t.dk + key_offset);
@@ -191,12 +212,12 @@ void attention_backward(Arena& arena, SlotWorkspaces& workspaces, const Attentio
                         const float* log_sum_exp, const float* dout, float* dq, float* dk,
                         float* dv) {
   attention_backward_tiles(
-      arena, workspaces, s, {q, k, v, out, log_sum_exp, dout, dq, dk, dv},
+      arena, workspaces, s, {0, q, k, v, out, log_sum_exp, dout, dq, dk, dv},
       floats_of(2, AttentionBlock::keys_max(s), s.head_dim),
       [](float*, const float*, const float*) {},
       [&](float* scratch, std::int64_t batch, const AttentionGradients& head) {
         for (std::int64_t index = 0; index < AttentionBlock::count(s); ++index)
-          backward_block(s, AttentionBlock(s, batch, index), head, scratch);
+          backward_block(s, AttentionBlock(s, batch, index), batch, head, scratch);
       });
 }
 

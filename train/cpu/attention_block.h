@@ -100,6 +100,29 @@ struct AttentionBlock {
   }
 };
 
+// Where, among a batch row's keys, the sample of a query begins; `row`: the query's among all.
+inline std::int64_t first_key_of(const AttentionShape& s, std::int64_t row) {
+  return s.key_length - s.query_length + row % s.query_length - s.dropout.tokens[row];
+}
+
+// What the queries of a block's columns are to a dropout.
+inline kernels::DropoutQueries dropout_queries(const AttentionShape& s, const AttentionBlock& block,
+                                               std::int64_t batch, std::int64_t head) {
+  const Dropout& d = s.dropout;
+  kernels::DropoutQueries queries{
+      d.seed, d.epoch, d.site | static_cast<std::uint32_t>(head), d.threshold, d.scale, {}, {}, {}};
+  for (std::int64_t i = 0; i < block.width(); ++i) {
+    // A column that is no query is as its group's first: nobody sees anything there.
+    const std::int64_t query =
+        block.begin + (i < block.rows ? i : i / AttentionBlock::kGroup * AttentionBlock::kGroup);
+    const std::int64_t row = batch * s.query_length + query;
+    queries.samples[i] = static_cast<std::uint32_t>(d.samples[row]);
+    queries.tokens[i] = static_cast<std::uint32_t>(d.tokens[row]);
+    queries.starts[i] = static_cast<std::int32_t>(first_key_of(s, row) - block.key_begin);
+  }
+  return queries;
+}
+
 inline void check_attention(const AttentionShape& s) {
   TROUPE_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "heads {} and {}",
                s.query_heads, s.key_heads);
@@ -110,6 +133,7 @@ inline void check_attention(const AttentionShape& s) {
 // What the backward pass of a query head works on: pointers at its batch row and head, or at the
 // head of its keys.
 struct AttentionGradients {
+  std::int64_t head;
   const float *q, *k, *v, *out, *log_sum_exp, *dout;
   float *dq, *dk, *dv;
 };
@@ -138,7 +162,7 @@ void attention_backward_tiles(Arena& arena, SlotWorkspaces& workspaces, const At
       const std::int64_t q_offset = batch * s.query_length * s.query_stride + head * s.head_dim;
       const std::int64_t out_offset = (batch * s.query_length * s.query_heads + head) * s.head_dim;
       add_head(scratch, batch,
-               AttentionGradients{all.q + q_offset, all.k + key_offset, all.v + key_offset,
+               AttentionGradients{head, all.q + q_offset, all.k + key_offset, all.v + key_offset,
                                   all.out + out_offset,
                                   all.log_sum_exp + (batch * s.query_heads + head) * s.query_length,
                                   all.dout + out_offset, all.dq + q_offset, all.dk + key_offset,

@@ -43,6 +43,16 @@ std::int64_t end_of(const AttentionShape& s, const QueryBlock& block, std::int64
   return s.key_length - s.query_length + block.begin + row + 1 - block.key_begin;
 }
 
+// Drops out weights, or their gradients, of a block's query that sees [first, end).
+void drop_out(const AttentionShape& s, std::int64_t batch, std::int64_t head,
+              const QueryBlock& block, std::int64_t row, float* scores) {
+  const std::int64_t query = batch * s.query_length + block.begin + row;
+  const std::int64_t first = first_of(s, batch, block, row);
+  kernels::dropout_row(scores + first, nullptr, scores + first, end_of(s, block, row) - first,
+                       block.key_begin + first - first_key_of(s, query),
+                       kernels::dropout_row_of(s.dropout, query, static_cast<std::uint32_t>(head)));
+}
+
 bf16::Source deep(const float* data, std::int64_t stride) {
   return {data, DType::kF32, stride, true};
 }
@@ -125,7 +135,7 @@ std::size_t floats_of(const AttentionShape& s) {
 }
 
 // With P the probabilities, dP = dout·vᵀ and delta_i = Σ_d dout_id·out_id:
-// dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout.
+// dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout. Dropout: see attention.cpp.
 void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBlock& block,
                     const AttentionGradients& h, const BackwardBuffers& to) {
   const std::int64_t width = s.head_dim, out_stride = s.query_heads * s.head_dim;
@@ -147,9 +157,11 @@ void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBloc
            to.dscores, block.keys, false);
   for (std::int64_t i = 0; i < block.rows; ++i) {
     const float delta = kernels::dot(dout + i * out_stride, out + i * out_stride, width);
+    if (s.dropout) drop_out(s, batch, h.head, block, i, to.dscores + i * block.keys);
     kernels::softmax_backward_row(to.scores + i * block.keys, to.dscores + i * block.keys,
                                   block.keys, first_of(s, batch, block, i), end_of(s, block, i),
                                   s.scale, h.log_sum_exp[block.begin + i], delta);
+    if (s.dropout) drop_out(s, batch, h.head, block, i, to.scores + i * block.keys);
   }
   float* dk = h.dk + block.key_begin * s.key_stride;
   float* dv = h.dv + block.key_begin * s.key_stride;
@@ -197,6 +209,7 @@ void bf16_attention_forward(Arena& arena, SlotWorkspaces& workspaces, const Atte
         const float lse = kernels::softmax_row(to.scores + i * block.keys, block.keys,
                                                first_of(s, batch, block, i), end_of(s, block, i),
                                                s.scale, &inverse_sums[i]);
+        if (s.dropout) drop_out(s, batch, head, block, i, to.scores + i * block.keys);
         if (log_sum_exp)
           log_sum_exp[(batch * s.query_heads + head) * s.query_length + begin + i] = lse;
       }
@@ -216,7 +229,7 @@ void bf16_attention_backward(Arena& arena, SlotWorkspaces& workspaces, const Att
                              float* dv) {
   const std::int64_t width = s.head_dim;
   attention_backward_tiles(
-      arena, workspaces, s, {q, k, v, out, log_sum_exp, dout, dq, dk, dv},
+      arena, workspaces, s, {0, q, k, v, out, log_sum_exp, dout, dq, dk, dv},
       floats_of<BackwardBuffers>(s),
       [&](float* scratch, const float* keys, const float* values) {
         Cut cut(scratch);

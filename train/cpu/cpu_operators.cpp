@@ -63,6 +63,20 @@ class CpuOperators final : public Operators {
     });
   }
 
+  void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,
+               std::int64_t rows, std::int64_t width) override {
+    TROUPE_CHECK(dropout, "a dropout that leaves nothing out");
+    for_rows(rows, width,
+             [&, x = x.fp32(), residual = residual.fp32(), out = out.fp32()](std::int64_t begin,
+                                                                             std::int64_t n) {
+               for (std::int64_t row = begin; row < begin + n; ++row) {
+                 const std::int64_t at = row * width;
+                 kernels::dropout_row(x + at, residual ? residual + at : nullptr, out + at, width,
+                                      0, kernels::dropout_row_of(dropout, row));
+               }
+             });
+  }
+
   void rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                         std::int64_t rows, std::int64_t width, float eps) override {
     for_rows(rows, width, [&, x = x.fp32(), y = y.fp32()](std::int64_t begin, std::int64_t n) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "train/tensor/dropout.h"
+
 namespace troupe::train::kernels {
 
 void rms_norm_rows(const float* x, const float* weight, float* y, float* rstd, std::int64_t rows,
@@ -102,6 +104,35 @@ void softmax_backward_columns(float* scores, float* dscores, const KeyLimits& li
 // and zeros in the columns [rows, columns_of_to).
 void transpose_rows(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t width,
                     float* to, std::int64_t columns_of_to);
+
+// A row of a dropout (see train/tensor/dropout.h), whose columns are elements or keys.
+struct DropoutRow {
+  std::uint32_t seed, epoch, site, sample, token, threshold;
+  float scale;
+};
+inline DropoutRow dropout_row_of(const Dropout& d, std::int64_t row, std::uint32_t head = 0) {
+  return {d.seed,
+          d.epoch,
+          d.site | head,
+          static_cast<std::uint32_t>(d.samples[row]),
+          static_cast<std::uint32_t>(d.tokens[row]),
+          d.threshold,
+          d.scale};
+}
+// out = x where it stays, times the scale, else 0; plus residual, unless it is null. x[0] is column
+// `first`. out may be x or residual.
+void dropout_row(const float* x, const float* residual, float* out, std::int64_t count,
+                 std::int64_t first, const DropoutRow& row);
+// What rows a block's queries are; key k of its scores is column k − starts[query].
+struct DropoutQueries {
+  std::uint32_t seed, epoch, site, threshold;
+  float scale;
+  std::uint32_t samples[kQueryBlock], tokens[kQueryBlock];
+  std::int32_t starts[kQueryBlock];
+};
+// Of kLanes columns from `column` on, rows [begin, end): scores as dropout_row would leave them.
+void dropout_columns(float* scores, const DropoutQueries& queries, std::int64_t column,
+                     std::int64_t begin, std::int64_t end);
 void scale_row(float* x, float factor, std::int64_t count);
 float dot(const float* a, const float* b, std::int64_t count);
 

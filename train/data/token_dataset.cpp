@@ -203,6 +203,17 @@ TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint
   return out;
 }
 
+void add_places(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
+                TokenBatch& batch) {
+  batch.samples.reserve(batch.ids.size());
+  batch.places.reserve(batch.ids.size());
+  for (const auto sample : samples)
+    for (std::int64_t place = 0; place < real_length(dataset, sample); ++place) {
+      batch.samples.push_back(static_cast<std::int32_t>(sample));
+      batch.places.push_back(static_cast<std::int32_t>(place));
+    }
+}
+
 std::int64_t count_target_tokens(const TokenBatch& batch) {
   std::int64_t count = 0;
   for (std::int64_t row = 0; row < batch.rows; ++row) {

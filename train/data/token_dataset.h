@@ -65,6 +65,8 @@ struct TokenBatch {
   std::vector<std::int32_t> labels;        // (rows, length), kIgnoredLabel where not trained
   std::vector<std::int32_t> position_ids;  // (rows, length), or empty: 0, 1, 2, … in each row
   std::vector<std::int32_t> segment_ids;   // (rows, length), or empty; parts 1…n, padding 0
+  // (rows, length), or empty: each token's sample and place in it, as add_places() says.
+  std::vector<std::int32_t> samples, places;
 };
 
 // Pads on the right to the longest sample, kSupervised to a multiple of 8: the arrays that
@@ -76,6 +78,10 @@ TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> s
 // behind the other, positions beginning anew and segments keeping them apart as rows would. The
 // label of a sample's first token, which counts in no row, is kIgnoredLabel there.
 TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+
+// Adds to what collate_ragged() made of `samples` which of them each token is of.
+void add_places(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
+                TokenBatch& batch);
 
 // Labels that count after the shift: those at positions 1… of a row that are not kIgnoredLabel.
 std::int64_t count_target_tokens(const TokenBatch& batch);

@@ -167,6 +167,10 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   positions = cutter.integers(tokens);
   first_key = cutter.integers(tokens);
   if (config.sliding_window) window_first_key = cutter.integers(tokens);
+  if (options_.training && config.has_dropout()) {
+    dropout_samples = cutter.integers(tokens);
+    dropout_places = cutter.integers(tokens);
+  }
   target_tokens = cutter.integers(tokens);
   targets = cutter.integers(tokens);
 }

@@ -129,8 +129,11 @@ class Activations {
   std::int32_t* positions = nullptr;         // (N)
   std::int32_t* first_key = nullptr;         // (N): of the token's segment
   std::int32_t* window_first_key = nullptr;  // (N): of segment and window; null without windows
-  std::int32_t* target_tokens = nullptr;     // (N): indices of tokens that have a target
-  std::int32_t* targets = nullptr;           // (N): their targets
+  // (N) each, training only, of models with dropout: MicroBatch::dropout's.
+  std::int32_t* dropout_samples = nullptr;
+  std::int32_t* dropout_places = nullptr;
+  std::int32_t* target_tokens = nullptr;  // (N): indices of tokens that have a target
+  std::int32_t* targets = nullptr;        // (N): their targets
   // Where the gradient of the last block's output comes from, in bf16: (N), of each token the row
   // of its chunk's head_input_gradient, 1 and up, or 0, the row of zeros. Chunk i of the head is
   // about tokens [chunk_tokens[i], chunk_tokens[i + 1]).

@@ -1,5 +1,7 @@
 #include "train/model/attention_layer.h"
 
+#include "train/model/dropout_site.h"
+
 namespace troupe::train {
 
 AttentionLayer::AttentionLayer(const ModelConfig& config, const ParameterLayout& layout,
@@ -33,6 +35,8 @@ AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit, std::
     s.first_key = scratch.first_key;
   }
   s.arithmetic = unit.arithmetic();
+  s.dropout =
+      dropout_at(DropoutPlace::kAttention, layer, config_.attention_dropout, shape, scratch);
   return s;
 }
 

@@ -66,6 +66,24 @@ Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& ba
   return shape;
 }
 
+Status prepare_dropout(const ModelConfig& config, const MicroBatch& batch, Operators& operators,
+                       const Activations& activations, BatchShape& shape) {
+  if (!config.has_dropout()) return {};
+  const DropoutTokens& tokens = batch.dropout;
+  for (const auto& [name, values] :
+       {std::pair("samples", tokens.samples), std::pair("places", tokens.places)})
+    if (static_cast<std::int64_t>(values.size()) != batch.tokens())
+      return error(Code::kInvalidArgument,
+                   "the model has dropout, and the micro-batch names {} {} for the masks of {} "
+                   "tokens",
+                   values.size(), name, batch.tokens());
+  operators.upload(tokens.samples.data(), activations.dropout_samples, tokens.samples.size_bytes());
+  operators.upload(tokens.places.data(), activations.dropout_places, tokens.places.size_bytes());
+  shape.drops = true;
+  shape.dropout_seed = tokens.seed, shape.dropout_epoch = tokens.epoch;
+  return {};
+}
+
 std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,
                              Activations& activations) {
   std::vector<std::int32_t>& host = activations.host_integers;

@@ -15,6 +15,11 @@ namespace troupe::train {
 Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& batch,
                                  std::int64_t past, Operators& operators, Activations& activations);
 
+// What masks need, for a pass that trains: says so in `shape`. Nothing where the model has no
+// dropout. kInvalidArgument where the batch does not say whose tokens it holds.
+Status prepare_dropout(const ModelConfig& config, const MicroBatch& batch, Operators& operators,
+                       const Activations& activations, BatchShape& shape);
+
 // Compacts the tokens that have a target into target_tokens and targets; returns how many. For
 // activations in bf16, gradient_rows and chunk_tokens, too.
 std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,

@@ -1,5 +1,7 @@
 #include "train/model/decoder_block.h"
 
+#include "train/model/dropout_site.h"
+
 namespace troupe::train {
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& layout,
@@ -9,6 +11,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& lay
 DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& layout,
                            const BlockNames& names, Operators& operators)
     : width_(config.hidden_size),
+      residual_dropout_(config.residual_dropout),
       operators_(operators),
       attention_norm_(config, layout, names.attention_norm),
       mlp_norm_(config, layout, names.mlp_norm),
@@ -28,12 +31,23 @@ void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const
                           tokens);
   attention_.attend(unit, layer, shape, kept, scratch, cache);
   attention_.project(unit, kept, scratch.delta, tokens);
-  mlp_norm_.residual_forward(operators_, unit, x, scratch.delta, kept.middle, kept.mlp_input,
-                             kept.mlp_statistics, tokens);
+  const auto dropout = [&](DropoutPlace place) {
+    return dropout_at(place, layer, residual_dropout_, shape, scratch);
+  };
+  if (const Dropout drop = dropout(DropoutPlace::kAttentionOutput)) {
+    operators_.dropout(drop, scratch.delta, x, kept.middle, tokens, width_);
+    mlp_norm_.forward(operators_, unit, kept.middle, kept.mlp_input, kept.mlp_statistics, tokens);
+  } else {
+    mlp_norm_.residual_forward(operators_, unit, x, scratch.delta, kept.middle, kept.mlp_input,
+                               kept.mlp_statistics, tokens);
+  }
   mlp_.expand(unit, kept, tokens);
   if (!y) return;
   mlp_.contract(unit, kept, scratch.delta, tokens);
-  operators_.add(kept.middle, scratch.delta, y, tokens * width_);
+  if (const Dropout drop = dropout(DropoutPlace::kMlpOutput))
+    operators_.dropout(drop, scratch.delta, kept.middle, y, tokens, width_);
+  else
+    operators_.add(kept.middle, scratch.delta, y, tokens * width_);
 }
 
 void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& gradient,
@@ -42,14 +56,23 @@ void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& grad
   const std::int64_t tokens = shape.tokens();
   const Elements dy = scratch.stream_gradient;
   rest_.zero(operators_, gradient);
-  mlp_.backward_contract(unit, gradient, kept, scratch, dy, tokens);
+  // The gradient of what a sub-layer gave, before it was added to the stream: dy, or what a dropout
+  // leaves of it, in a buffer that is written next by who has read it.
+  const auto given = [&](DropoutPlace place) {
+    const Dropout drop = dropout_at(place, layer, residual_dropout_, shape, scratch);
+    if (!drop) return dy;
+    operators_.dropout(drop, dy, nullptr, scratch.delta, tokens, width_);
+    return scratch.delta;
+  };
+  mlp_.backward_contract(unit, gradient, kept, scratch, given(DropoutPlace::kMlpOutput), tokens);
   if (!scratch.keeps_everything())
     mlp_norm_.apply(operators_, unit, kept.middle, kept.mlp_statistics, kept.mlp_input, tokens);
   mlp_.backward_expand(unit, gradient, kept, scratch.delta, tokens);
   mlp_norm_.backward(operators_, unit, scratch.delta, kept.middle, kept.mlp_statistics, dy,
                      gradient, tokens);
 
-  attention_.backward_attention(unit, gradient, layer, shape, kept, scratch, dy);
+  attention_.backward_attention(unit, gradient, layer, shape, kept, scratch,
+                                given(DropoutPlace::kAttentionOutput));
   if (!scratch.keeps_everything())
     attention_norm_.apply(operators_, unit, x, kept.attention_statistics, kept.attention_input,
                           tokens);

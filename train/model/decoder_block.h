@@ -2,6 +2,7 @@
 // One transformer block:
 //   middle = x + attention(norm(x))
 //   y      = middle + mlp(norm(middle))
+// What is added to the stream is dropped out before, where the configuration says so.
 
 #include <cstdint>
 
@@ -36,6 +37,7 @@ class DecoderBlock {
                Operators& operators);
 
   std::int64_t width_;
+  double residual_dropout_;
   Operators& operators_;
   Norm attention_norm_, mlp_norm_;
   AttentionLayer attention_;

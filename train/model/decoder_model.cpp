@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "train/model/batch_tables.h"
+#include "train/model/dropout_site.h"
 #include "train/model/held_unit.h"
 #include "train/model/model_family.h"
 
@@ -9,6 +10,10 @@ namespace troupe::train {
 namespace {
 
 int block_unit(std::int64_t layer) { return static_cast<int>(layer) + 1; }
+
+// A layer's passes as blocks of the operators' table.
+int forward_pass(std::int64_t layer) { return static_cast<int>(2 * layer); }
+int backward_pass(std::int64_t layer) { return static_cast<int>(2 * layer + 1); }
 
 Status no_labels() { return error(Code::kInvalidArgument, "the micro-batch has no labels"); }
 
@@ -39,10 +44,19 @@ void DecoderModel::embed(const BatchShape& shape, const UnitParameters& unit,
   const Elements stream = activations.stream(0);
   operators_.embedding_forward(activations.ids, unit.matrix(token_embedding_), unit.dtype, stream,
                                tokens, width);
-  if (config_.positions != PositionKind::kLearned) return;
-  operators_.embedding_forward(activations.positions, unit.matrix(position_embedding_), unit.dtype,
-                               activations.delta, tokens, width);
-  operators_.add(stream, activations.delta, stream, tokens * width);
+  if (config_.positions == PositionKind::kLearned) {
+    operators_.embedding_forward(activations.positions, unit.matrix(position_embedding_),
+                                 unit.dtype, activations.delta, tokens, width);
+    operators_.add(stream, activations.delta, stream, tokens * width);
+  }
+  drop_embeddings(shape, stream, activations);
+}
+
+void DecoderModel::drop_embeddings(const BatchShape& shape, Elements x,
+                                   const Activations& activations) const {
+  if (const Dropout drop =
+          dropout_at(DropoutPlace::kEmbedding, 0, config_.embedding_dropout, shape, activations))
+    operators_.dropout(drop, x, nullptr, x, shape.tokens(), config_.hidden_size);
 }
 
 Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
@@ -56,8 +70,17 @@ Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
   }
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, block_unit(layer), Phase::kForward));
-    block_.forward(unit.parameters(), layer, shape, activations.stream(layer),
-                   activations.stream(layer + 1), activations.block(layer), activations, cache);
+    const auto pass = [&] {
+      block_.forward(unit.parameters(), layer, shape, activations.stream(layer),
+                     activations.stream(layer + 1), activations.block(layer), activations, cache);
+    };
+    // With a cache no two calls are the same.
+    if (cache) {
+      pass();
+      continue;
+    }
+    const OperatorBlock block(operators_, forward_pass(layer));
+    pass();
   }
   return {};
 }
@@ -68,17 +91,21 @@ Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
     const int index = block_unit(layer);
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, index, Phase::kBackward));
     const UnitGradient gradient = TROUPE_TRY(units.gradient(index));
-    if (activations.recomputes_blocks())
-      block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
-                     activations.block(layer), activations, nullptr);
-    block_.backward(unit.parameters(), gradient, layer, shape, activations.stream(layer),
-                    activations.block(layer), activations);
+    {
+      const OperatorBlock block(operators_, backward_pass(layer));
+      if (activations.recomputes_blocks())
+        block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
+                       activations.block(layer), activations, nullptr);
+      block_.backward(unit.parameters(), gradient, layer, shape, activations.stream(layer),
+                      activations.block(layer), activations);
+    }
     TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
   }
   // Rows are added to. With tied embeddings the head, which came first, has written the matrix.
   const UnitGradient gradient = TROUPE_TRY(units.gradient(0));
   embedding_rest_.zero(operators_, gradient);
   const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
+  drop_embeddings(shape, activations.stream_gradient, activations);
   operators_.embedding_backward(activations.ids, activations.stream_gradient,
                                 gradient.at(token_embedding_), tokens, width);
   if (config_.positions == PositionKind::kLearned)
@@ -92,7 +119,8 @@ Result<LossSum> DecoderModel::forward_backward(const MicroBatch& batch, UnitAcce
                                                Activations& activations) {
   TROUPE_CHECK(activations.options().training, "activations for forward passes only");
   if (batch.labels.empty()) return no_labels();
-  const BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
+  BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
+  TROUPE_RETURN_IF_ERROR(prepare_dropout(config_, batch, operators_, activations, shape));
   const std::int64_t targets = prepare_targets(batch, operators_, activations);
   TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
   operators_.zero(activations.stream_gradient, shape.tokens() * config_.hidden_size);

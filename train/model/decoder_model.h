@@ -28,6 +28,8 @@ class DecoderModel final : public Model {
                         KvCache* cache);
   Status backward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations);
   void embed(const BatchShape& shape, const UnitParameters& unit, Activations& activations) const;
+  // x (N, C), the embeddings or their gradient, in place.
+  void drop_embeddings(const BatchShape& shape, Elements x, const Activations& activations) const;
 
   ModelConfig config_;
   ParameterLayout layout_;

@@ -12,6 +12,17 @@ namespace troupe::train {
 // A label that counts for nothing.
 inline constexpr std::int32_t kIgnoreLabel = -100;
 
+// Which masks the tokens of a micro-batch have in a model with dropout: those of their samples,
+// wherever they are computed. Tokens of a sample stand side by side and in order, and see no
+// others.
+struct DropoutTokens {
+  std::uint32_t seed = 0;   // of the run
+  std::uint32_t epoch = 0;  // in which the samples are drawn
+  // (rows·length): each token's sample, an index of the data set, and place there.
+  std::span<const std::int32_t> samples;
+  std::span<const std::int32_t> places;
+};
+
 // (rows, length) tokens; all spans have rows·length elements or, where optional, none. Labels are
 // in HF's form: not shifted, labels[t] is what the logits at t−1 should say (so labels[0] of a row
 // never counts).
@@ -24,6 +35,8 @@ struct MicroBatch {
   std::span<const std::int32_t> position_ids;
   // Optional: tokens attend only to their own segment, a run of equal numbers in a row.
   std::span<const std::int32_t> segment_ids;
+  // Where the model has dropout, wanted by passes that train; others read it not.
+  DropoutTokens dropout = {};
 
   std::int64_t tokens() const { return rows * length; }
 };

@@ -19,6 +19,7 @@ namespace troupe::train {
 
 // Holds no parameters and no state: what a call computes depends on its arguments alone, and its
 // bits not on the number of threads or on what is recomputed. One call at a time per Activations.
+// Dropout (ModelConfig) is part of forward_backward alone, by the masks of MicroBatch::dropout.
 // Batches that do not fit the model or the activations are kInvalidArgument; failures of UnitAccess
 // and of the operators are passed on.
 class Model {

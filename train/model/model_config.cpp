@@ -137,6 +137,30 @@ void read_dtype(ConfigReader& reader, ModelConfig& config) {
       config.dtype = dtype_from_torch_name(*name);
 }
 
+struct DropoutKey {
+  std::string_view key;
+  double* probability;
+  double fallback;  // the class's default
+};
+
+void read_dropout(ConfigReader& reader, ModelConfig& config,
+                  std::initializer_list<DropoutKey> keys) {
+  std::string found, off;
+  for (const DropoutKey& k : keys) {
+    *k.probability = k.fallback;
+    reader.number(k.key, *k.probability);
+    if (!(*k.probability >= 0 && *k.probability < 1))
+      return reader.fail("{} {} must be at least 0 and less than 1", k.key, *k.probability);
+    if (*k.probability == 0) continue;
+    const std::string_view comma = found.empty() ? "" : ", ";
+    found += fmt::format("{}{}={}", comma, k.key, *k.probability);
+    off += fmt::format("{}\"{}\": 0", comma, k.key);
+  }
+  if (!found.empty())
+    config.notes.push_back(
+        fmt::format("{}: dropout while training; for none write {} into config.json", found, off));
+}
+
 void read_llama_like(ConfigReader& reader, ModelConfig& config) {
   const std::string& type = config.model_type;
   bool attention_bias = false;
@@ -152,9 +176,7 @@ void read_llama_like(ConfigReader& reader, ModelConfig& config) {
   if (const auto activation = json::find_string(reader.value(), "hidden_act"))
     if (*activation != "silu" && *activation != "swish")
       reader.refuse("hidden_act={} is not supported; {} models use silu", *activation, type);
-  double dropout = 0;
-  reader.number("attention_dropout", dropout);
-  if (dropout != 0) reader.refuse("attention_dropout above 0 is not supported; set it to 0.0");
+  read_dropout(reader, config, {{"attention_dropout", &config.attention_dropout, 0.0}});
   read_rope(reader, config);
 }
 
@@ -173,15 +195,10 @@ void read_gpt2(ConfigReader& reader, ModelConfig& config) {
   if (const auto activation = json::find_string(reader.value(), "activation_function"))
     if (*activation != "gelu_new")
       reader.refuse("activation_function={} is not supported; use gelu_new", *activation);
-  std::string dropouts;
-  for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) {
-    double probability = 0.1;  // the class's default
-    reader.number(key, probability);
-    if (probability != 0)
-      dropouts += fmt::format("{}{}={}", dropouts.empty() ? "" : ", ", key, probability);
-  }
-  if (!dropouts.empty())
-    config.notes.push_back(dropouts + ": there is no dropout here, training goes without it");
+  read_dropout(reader, config,
+               {{"attn_pdrop", &config.attention_dropout, 0.1},
+                {"embd_pdrop", &config.embedding_dropout, 0.1},
+                {"resid_pdrop", &config.residual_dropout, 0.1}});
 }
 
 }  // namespace

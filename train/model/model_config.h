@@ -70,6 +70,12 @@ struct ModelConfig {
   std::optional<std::int64_t> sliding_window;
   std::vector<bool> windowed_layers;  // (num_hidden_layers); empty: none
 
+  // Probabilities, in training alone: of the embeddings' sum, of what attention and MLP add to the
+  // stream, of the weights after attention's softmax. In [0, 1).
+  double embedding_dropout = 0.0;
+  double residual_dropout = 0.0;
+  double attention_dropout = 0.0;
+
   double initializer_range = 0.02;
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
@@ -101,6 +107,9 @@ struct ModelConfig {
   }
   // Numbers that a norm keeps of a row for its backward pass.
   std::int64_t norm_statistics() const { return norm == NormKind::kRms ? 1 : 2; }
+  bool has_dropout() const {
+    return embedding_dropout > 0 || residual_dropout > 0 || attention_dropout > 0;
+  }
   // What scores are multiplied by.
   double attention_scale(std::int64_t layer) const;
   // Tokens that a token of the layer sees, itself included; nothing where it sees all before it.

@@ -36,6 +36,12 @@ void ObservedOperators::add(ConstElements a, ConstElements b, Elements out, std:
   inner_.add(a, b, out, count);
 }
 
+void ObservedOperators::dropout(const Dropout& dropout, ConstElements x, ConstElements residual,
+                                Elements out, std::int64_t rows, std::int64_t width) {
+  tell("dropout");
+  inner_.dropout(dropout, x, residual, out, rows, width);
+}
+
 void ObservedOperators::rms_norm_forward(ConstElements x, const float* weight, Elements y,
                                          float* rstd, std::int64_t rows, std::int64_t width,
                                          float eps) {

@@ -22,6 +22,8 @@ class ObservedOperators final : public Operators {
   bool fast_bf16() const override { return inner_.fast_bf16(); }
   bool stores_bf16() const override { return inner_.stores_bf16(); }
   Status failure() const override { return inner_.failure(); }
+  void begin_block(int block) override { inner_.begin_block(block); }
+  void end_block() override { inner_.end_block(); }
   void upload(const void* host, void* device, std::size_t bytes) override;
   void download(const void* device, void* host, std::size_t bytes) override;
   void copy_rows(ConstElements from, std::int64_t from_stride, Elements to, std::int64_t to_stride,
@@ -29,6 +31,8 @@ class ObservedOperators final : public Operators {
   void gemm(const Gemm& gemm) override;
   void zero(Elements x, std::int64_t count) override;
   void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) override;
+  void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,
+               std::int64_t rows, std::int64_t width) override;
   void rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                         std::int64_t rows, std::int64_t width, float eps) override;
   void residual_rms_norm_forward(ConstElements x, ConstElements delta, const float* weight,

@@ -21,12 +21,12 @@ constexpr int kRateDigits = 2;
 constexpr int kShareDigits = 4;
 
 // What step_line writes besides StepRecord::extra.
-constexpr std::array<std::string_view, 12> kStepKeys = {
-    "step",    "loss",         "grad_norm", "lr",         "tokens",     "skipped",
-    "seconds", "tokens_per_s", "gflops",    "gemm_share", "bytes_sent", "operators"};
+constexpr std::array<std::string_view, 13> kStepKeys = {
+    "step",         "loss",   "grad_norm",  "lr",         "tokens",    "skipped",     "seconds",
+    "tokens_per_s", "gflops", "gemm_share", "bytes_sent", "operators", "device_bytes"};
 // Those among them that differ between equal runs.
-constexpr std::array<std::string_view, 6> kTimingKeys = {"seconds",    "tokens_per_s", "gflops",
-                                                         "gemm_share", "bytes_sent",   "operators"};
+constexpr std::array<std::string_view, 7> kTimingKeys = {
+    "seconds", "tokens_per_s", "gflops", "gemm_share", "bytes_sent", "operators", "device_bytes"};
 
 // The lines of `text` that end in a newline, each without it.
 std::vector<std::string_view> complete_lines(std::string_view text) {
@@ -153,6 +153,11 @@ std::string step_line(const StepRecord& record) {
     line["bytes_sent"] = record.rates.bytes_sent;
   }
   if (!record.operators.empty()) line["operators"] = to_json(record.operators);
+  if (!record.device_bytes.empty()) {
+    json::Object bytes;
+    for (const NamedBytes& part : record.device_bytes) bytes[part.name] = part.bytes;
+    line["device_bytes"] = std::move(bytes);
+  }
   return python_json(line);
 }
 
@@ -182,6 +187,7 @@ StepRecord without_timings(StepRecord record) {
   record.seconds = {};
   record.rates = {};
   record.operators.clear();
+  record.device_bytes.clear();
   return record;
 }
 
@@ -218,6 +224,11 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
                         json::find_integer(*value, "bytes_sent").value_or(0))};
     if (const auto* operators = json::find(*value, "operators")) {
       record.operators = operator_seconds_from_json(*operators);
+    }
+    if (const auto* bytes = json::find(*value, "device_bytes"); bytes && bytes->is_object()) {
+      for (const auto& member : bytes->get_object())
+        if (const auto count = json::find_integer(*bytes, member.key()))
+          record.device_bytes.push_back({std::string(member.key()), *count});
     }
     for (const auto& member : value->get_object()) {
       const std::string_view key(member.key());

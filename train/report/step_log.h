@@ -45,6 +45,15 @@ class LineFile {
   bool torn_ = false;
 };
 
+// Bytes of a device's memory that serve a purpose.
+struct NamedBytes {
+  std::string name;
+  std::int64_t bytes = 0;
+  friend bool operator==(const NamedBytes&, const NamedBytes&) = default;
+};
+// The last of StepRecord::device_bytes.
+inline constexpr const char* kDeviceInUse = "in_use";
+
 // One optimizer step. loss: mean over the step's target tokens of all ranks; grad_norm: before
 // clipping; learning_rate: the one this step used; tokens: trained on in this step, all ranks.
 struct StepRecord {
@@ -62,11 +71,15 @@ struct StepRecord {
   StepSeconds seconds;  // of rank 0
   StepRates rates;
   std::vector<OperatorSeconds> operators;  // where they were asked for (troupe.operator_times)
+  // What rank 0 has held of its GPU's memory at most, by purpose, and kDeviceInUse: what the device
+  // says is taken, by whomever, and what rank 0 has given back since. Of a process's first step, and of those in which it grew.
+  std::vector<NamedBytes> device_bytes;
 };
 
 // {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096,
 //  "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …,
-//  "bytes_sent": …, "operators": {"gemm nt": 0.1, …}}
+//  "bytes_sent": …, "operators": {"gemm nt": 0.1, …},
+//  "device_bytes": {"parameters": …, "in_use": …}}
 // Floats that must agree in every bit are in C's %a, "nan", "inf" or "-inf".
 std::string step_line(const StepRecord& record);
 // What to do about lines that are no step's: a write that a full disk cut short leaves one behind.
@@ -77,8 +90,8 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
 // The step of its last whole line; 0 where there is none, or no file that can be read in places.
 std::int64_t last_step_in(FileSystem& files, const std::string& path);
 // The text of a steps.jsonl without what equal runs need not have in common: seconds, tokens_per_s,
-// gflops, gemm_share, bytes_sent and operators. Two runs are equal when these texts are. Lines that
-// are no JSON stay.
+// gflops, gemm_share, bytes_sent, operators and device_bytes. Two runs are equal when these texts
+// are. Lines that are no JSON stay.
 std::string strip_timings(std::string_view steps_text);
 // The same of one record.
 StepRecord without_timings(StepRecord record);

@@ -57,17 +57,11 @@ std::shared_ptr<const CudaLibrary> sizes_alone() {
   return CudaLibrary::over(table);
 }
 
-}  // namespace
-
-Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
-                                          const ModelConfig& config,
-                                          const ActivationOptions& options,
-                                          std::int64_t workspace_bytes,
-                                          const CudaOptions& cuda_options, bool ragged) {
-  if (!library) library = sizes_alone();
-  const auto meter = CudaOperators::meter(std::move(library), workspace_bytes, cuda_options);
-  const auto model = make_model(config, *meter);
-  Activations activations(config, options, *meter,
+// With operators that touch no memory.
+Status pass_nowhere(CudaOperators& operators, const ModelConfig& config,
+                    const ActivationOptions& options, bool ragged) {
+  const auto model = make_model(config, operators);
+  Activations activations(config, options, operators,
                           {nowhere<std::byte>(), Activations::bytes_needed(config, options)});
   UnitsNowhere units(model->layout(), options.compute);
   const std::int64_t tokens = options.rows_max * options.length_max;
@@ -78,19 +72,46 @@ Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> lib
     positions[i] = static_cast<std::int32_t>(at % options.length_max);
     segments[i] = static_cast<std::int32_t>(at / options.length_max);
   }
+  const DropoutTokens dropout{.samples = segments, .places = positions};
   const MicroBatch all[] = {
-      {options.rows_max, options.length_max, zeros, zeros, {}, {}},
-      {options.rows_max, options.length_max, zeros, zeros, positions, segments},
-      {1, tokens, zeros, zeros, positions, segments},
+      {options.rows_max, options.length_max, zeros, zeros, {}, {}, dropout},
+      {options.rows_max, options.length_max, zeros, zeros, positions, segments, dropout},
+      {1, tokens, zeros, zeros, positions, segments, dropout},
   };
   const std::span<const MicroBatch> batches = std::span(all).first(ragged ? 3 : 2);
   const CrossEntropyLoss loss;
+  // Evaluation between the steps has no dropout, and with it what attention takes without.
+  const bool evaluates_otherwise = config.attention_dropout > 0;
   for (const MicroBatch& batch : batches) {
-    TROUPE_RETURN_IF_ERROR(
-        options.training ? model->forward_backward(batch, units, loss, 1.0f, activations).status()
-                         : model->forward(batch, units, loss, activations).status());
+    if (options.training)
+      TROUPE_RETURN_IF_ERROR(
+          model->forward_backward(batch, units, loss, 1.0f, activations).status());
+    if (!options.training || evaluates_otherwise)
+      TROUPE_RETURN_IF_ERROR(model->forward(batch, units, loss, activations).status());
   }
+  return {};
+}
+
+}  // namespace
+
+Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
+                                          const ModelConfig& config,
+                                          const ActivationOptions& options,
+                                          std::int64_t workspace_bytes,
+                                          const CudaOptions& cuda_options, bool ragged) {
+  if (!library) library = sizes_alone();
+  const auto meter = CudaOperators::meter(std::move(library), workspace_bytes, cuda_options);
+  TROUPE_RETURN_IF_ERROR(pass_nowhere(*meter, config, options, ragged));
   return meter->scratch_needed();
+}
+
+Status plan_device_passes(CudaOperators& operators, const ModelConfig& config,
+                          const ActivationOptions& options, std::int64_t scratch_bytes,
+                          bool ragged) {
+  operators.begin_planning(scratch_bytes);
+  const Status passed = pass_nowhere(operators, config, options, ragged);
+  const Status planned = operators.end_planning();
+  return passed.ok() ? planned : passed;
 }
 
 }  // namespace troupe::train

@@ -22,4 +22,11 @@ Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> lib
                                           std::int64_t workspace_bytes,
                                           const CudaOptions& options = {}, bool ragged = true);
 
+// The same passes with operators that will compute them: what these ask of the vendor's libraries
+// once is asked, as it will be with `scratch_bytes` of scratch memory, and nothing is run. The
+// first failure.
+Status plan_device_passes(CudaOperators& operators, const ModelConfig& model,
+                          const ActivationOptions& activations, std::int64_t scratch_bytes,
+                          bool ragged = true);
+
 }  // namespace troupe::train

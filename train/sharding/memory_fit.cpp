@@ -18,8 +18,7 @@ std::string readable(std::int64_t bytes) {
 
 // Of a GPU's memory, where it is known and matters.
 bool fits_device(const PlanRequest& request, const NodeMemory& memory) {
-  return !request.on_gpu || memory.device_bytes == 0 ||
-         request.ranks_on_gpu * plan_device_memory(request).total() <= memory.device_bytes;
+  return !request.on_gpu || memory.device_bytes == 0 || gpu_bytes(request) <= memory.device_bytes;
 }
 
 bool fits(const PlanRequest& request, const NodeMemory& memory) {
@@ -94,6 +93,8 @@ class Search {
 
   std::vector<FittingChange> run() {
     try_strategies();
+    try_offload();
+    try_without_spares();
     try_recomputation();
     try_rows();
     try_fewer_ranks();
@@ -115,11 +116,40 @@ class Search {
     if (request_.mesh.size() == 1) return;
     for (const Strategy strategy : {Strategy::kZero1, Strategy::kZero2, Strategy::kZero3}) {
       if (strategy == request_.strategy) continue;
+      if (request_.offload == Offload::kParameters && !offloads_parameters(strategy)) continue;
       const auto changed = with_ranks(request_, strategy, request_.ranks_on_node, machines);
       if (!changed) continue;
       add(changed, fmt::format("troupe.strategy={}{}", row_of(strategy).name,
                                mesh_text(*changed, request_)));
     }
+  }
+
+  // A GPU that is short gives to the machine, or the other way round.
+  void try_offload() {
+    if (!request_.on_gpu) return;
+    PlanRequest changed = request_;
+    if (!device_is_short_) {
+      if (request_.offload == Offload::kNothing) return;
+      changed.offload = Offload::kNothing;
+      add(changed, "troupe.offload=none");
+      return;
+    }
+    const auto settings = [](const char* what) { return fmt::format("troupe.offload={}", what); };
+    constexpr const char* kNote = "the host updates: slower steps";
+    if (request_.offload == Offload::kNothing) {
+      changed.offload = Offload::kOptimizer;
+      if (add(changed, settings("optimizer"), kNote)) return;
+    }
+    if (request_.offload == Offload::kParameters || !offloads_parameters(request_.strategy)) return;
+    changed.offload = Offload::kParameters;
+    add(changed, settings("parameters"), kNote);
+  }
+
+  void try_without_spares() {
+    if (!request_.on_gpu || request_.spares_on_gpu == 0) return;
+    PlanRequest changed = request_;
+    changed.spares_on_gpu = 0;
+    add(changed, "troupe.spares=0", "a dead trainer's rank waits for a new process");
   }
 
   void try_recomputation() {
@@ -153,11 +183,15 @@ class Search {
   void try_everything() {
     PlanRequest least = with_rows(request_, 1);
     least.activations.recompute = Recompute::kBlocks;
+    const bool offloads = request_.on_gpu && device_is_short_;
+    if (offloads) least.offload = Offload::kParameters;
     const auto settings = [&](const PlanRequest& changed) {
       std::string text = fmt::format("troupe.strategy=zero3{} {}", mesh_text(changed, request_),
                                      rows_text(changed));
       if (request_.activations.recompute != Recompute::kBlocks)
         text += " troupe.activation_checkpointing=full";
+      if (offloads && request_.offload != Offload::kParameters)
+        text += " troupe.offload=parameters";
       return text;
     };
     for (int machines = machines_of(request_); machines <= kMachinesMax; machines *= 2) {
@@ -180,15 +214,22 @@ class Search {
 
 std::string device_shortage(const PlanRequest& request, const NodeMemory& memory) {
   const DevicePlan plan = plan_device_memory(request);
+  std::string sharers;
+  if (request.ranks_on_gpu > 1) sharers += fmt::format(" for {} trainers", request.ranks_on_gpu);
+  if (request.spares_on_gpu > 0)
+    sharers +=
+        fmt::format("{} {} of {} each",
+                    sharers.empty() ? " for it and spares:" : " and spares:", request.spares_on_gpu,
+                    readable(kSpareDeviceBytes));
   return fmt::format(
       "a trainer needs {} of its GPU's memory ({} for parameters, {} for gradients, {} for the "
       "optimizer, {} for activations, {} for the rest, with {}, {} rows of {} tokens), the GPU has "
-      "{}",
+      "{}{}",
       readable(plan.total()), readable(plan.parameters), readable(plan.gradients),
       readable(plan.optimizer), readable(plan.activations),
       readable(plan.gathered + plan.reduction + plan.workspaces + plan.communication),
       describe(request.strategy, request.mesh), request.activations.rows_max,
-      request.activations.length_max, readable(memory.device_bytes));
+      request.activations.length_max, readable(memory.device_bytes), sharers);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/device_scratch.h"
 #include "train/sharding/gather_schedule.h"
+#include "train/sharding/offloaded_optimizer_device.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
 
@@ -42,10 +43,13 @@ constexpr std::int64_t kGemmRows = 256, kGemmColumns = 768, kGemmDepth = 2048;
 
 std::int64_t size_of_type(DType type) { return static_cast<std::int64_t>(dtype_size(type)); }
 
+// As engine_options() makes them (train/trainer/sharding_setup.h).
 ComputeOptions compute_options(const PlanRequest& request) {
   ComputeOptions options = request.compute;
   options.tied = request.model.tie_word_embeddings;
   options.limits.reshard_after_forward = row_of(request.strategy).reshards_after_forward;
+  if (request.offload != Offload::kNothing) options.state = options.compute;
+  options.from_host = request.offload == Offload::kParameters;
   return options;
 }
 
@@ -70,12 +74,30 @@ int heaviest_rank(const ParameterLayout& layout, const Mesh& mesh) {
   return mesh.rank_at(0, heaviest);
 }
 
+// Of the optimizer: a word for every chunk, that says whether it is updated (train/transaction).
+std::int64_t mark_bytes(const RankLayout& rank) {
+  return ShardedOptimizer::chunk_count(rank) * static_cast<std::int64_t>(sizeof(std::uint64_t));
+}
+
+// That, and a chunk's old bytes for each thread.
+std::int64_t update_log_bytes(const PlanRequest& request, const RankLayout& rank) {
+  return mark_bytes(rank) +
+         request.threads *
+             static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
+}
+
 // What a trainer with a GPU keeps in memory of the host for it: what it saves, copied, and pinned
 // memory for copies.
 std::int64_t gpu_host_bytes(const PlanRequest& request, const RankLayout& rank) {
   std::int64_t saved = 0;
-  for (int unit = 0; unit < rank.units(); ++unit) saved += rank.reduced(unit).size();
-  saved *= size_of_type(request.compute.state) * (request.saves_moments ? 3 : 1);
+  if (request.offload == Offload::kNothing) {
+    for (int unit = 0; unit < rank.units(); ++unit) saved += rank.reduced(unit).size();
+    saved *= size_of_type(request.compute.state) * (request.saves_moments ? 3 : 1);
+  } else {
+    // Saved from where it lies; pieces on their way, and what the host updates with.
+    saved = OffloadedOptimizerDevice::pinned_bytes(rank, request.compute.compute, request.offload) +
+            update_log_bytes(request, rank);
+  }
   constexpr std::int64_t kTransfers = 2;  // the operators' and the optimizer's, of two pieces each
   return saved + kTransfers * 2 * HostTransfer::kPieceBytes + 4 * NcclOptions().chunk_bytes +
          request.save_buffer_bytes;
@@ -102,11 +124,6 @@ std::int64_t workspace_bytes(const PlanRequest& request) {
   const auto undo = static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
   return request.threads * (4 * (gemm + attention) + packed + undo) + request.staging_bytes +
          request.save_buffer_bytes;
-}
-
-// Of the optimizer: a word for every chunk, that says whether it is updated (train/transaction).
-std::int64_t mark_bytes(const RankLayout& rank) {
-  return ShardedOptimizer::chunk_count(rank) * static_cast<std::int64_t>(sizeof(std::uint64_t));
 }
 
 // A ring each way with every peer of the machine. Each is mapped twice by both ends, so that half
@@ -153,6 +170,12 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   const std::int64_t state_size = size_of_type(request.compute.state);
   if (request.on_gpu) {
     MemoryPlan host;
+    if (request.offload != Offload::kNothing) {
+      host.parameters = rank.elements(Region::kOptimizer) * state_size;
+      host.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size;
+    }
+    if (request.offload == Offload::kParameters)
+      host.gathered = rank.elements(Region::kParameters) * size_of_type(request.compute.compute);
     host.workspaces = gpu_host_bytes(request, rank);
     host.rings = ring_bytes(request);
     host.dataset = request.dataset_bytes;
@@ -180,7 +203,7 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   const ParameterLayout layout(request.model);
   const RankLayout rank(layout, request.strategy, request.mesh,
                         heaviest_rank(layout, request.mesh));
-  const std::int64_t state_size = size_of_type(request.compute.state);
+  const bool offloads = request.offload != Offload::kNothing;
   const ActivationOptions activations = activation_options(request);
   // As CudaCompute opens its operators.
   const CudaOptions options{
@@ -190,19 +213,29 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
                                             kGemmWorkspaceBytes, options, request.ragged);
   TROUPE_CHECK(scratch.ok(), "{}", scratch.status().to_string());
   DevicePlan plan;
-  plan.parameters = rank.elements(Region::kParameters) * state_size;
+  if (request.offload != Offload::kParameters)
+    plan.parameters =
+        rank.elements(Region::kParameters) * size_of_type(compute_options(request).state);
   plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
-  plan.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size +
-                   CudaOptimizerDevice::log_bytes(rank, request.compute.state);
+  if (!offloads) {
+    plan.optimizer = 2 * rank.elements(Region::kOptimizer) * size_of_type(request.compute.state) +
+                     CudaOptimizerDevice::log_bytes(rank, request.compute.state);
+  }
   const GatherBuffers gathered = GatherBuffers::plan(rank, compute_options(request));
   plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
   plan.activations =
       static_cast<std::int64_t>(Activations::bytes_needed(request.model, activations));
-  plan.workspaces = *scratch + CudaOptimizerDevice::scratch_bytes(rank);
+  plan.workspaces = *scratch + (offloads ? OffloadedOptimizerDevice::scratch_bytes(rank)
+                                         : CudaOptimizerDevice::scratch_bytes(rank));
   // What sums over ranks are received in.
   if (request.mesh.size() > 1) plan.communication = NcclOptions().scratch_bytes;
   return plan;
+}
+
+std::int64_t gpu_bytes(const PlanRequest& request) {
+  return request.ranks_on_gpu * plan_device_memory(request).total() +
+         request.spares_on_gpu * kSpareDeviceBytes;
 }
 
 Formula state_formula(const PlanRequest& request) {
@@ -246,7 +279,8 @@ TrafficPlan plan_traffic(const PlanRequest& request) {
     plan.gathered_parameters =
         gathered * (group - 1) / group * size_of_type(request.compute.compute);
   } else if (row.shards_optimizer) {
-    plan.updated_parameters = elements * (group - 1) / group * size_of_type(request.compute.state);
+    plan.updated_parameters =
+        elements * (group - 1) / group * size_of_type(compute_options(request).state);
   }
   return plan;
 }
@@ -261,7 +295,7 @@ Formula traffic_formula(const PlanRequest& request) {
   const double reduced = elements * reduction_bytes(request) * static_cast<double>(reductions);
   if (!row.shards_parameters) {
     // The sums, or the parameters that were updated with them, go to everybody.
-    const DType last = row.shards_optimizer ? request.compute.state : DType::kF32;
+    const DType last = row.shards_optimizer ? compute_options(request).state : DType::kF32;
     return {times_psi(reductions + 1) + "·(N−1)/N",
             reduced + elements * (world - 1) / world * size_of_type(last)};
   }

@@ -13,6 +13,7 @@
 #include "train/model/activations.h"
 #include "train/model/parameter_layout.h"
 #include "train/sharding/gradient_reducer.h"
+#include "train/sharding/offload.h"
 #include "train/sharding/sharded_units.h"
 #include "train/sharding/strategy.h"
 
@@ -25,8 +26,11 @@ struct PlanRequest {
   Strategy strategy = Strategy::kDdp;
   Mesh mesh;
   bool mesh_given = false;  // by the user (troupe.mesh); else it is what the strategy makes of it
-  ComputeOptions compute;   // types of state and products, limits of gathered parameters
-  ReductionOptions reduction;  // order, type, micro-batches of a step
+  // Types of what is updated and of products, limits of gathered parameters. What follows from
+  // `offload` the plan adds.
+  ComputeOptions compute;
+  Offload offload = Offload::kNothing;  // of trainers on GPUs
+  ReductionOptions reduction;           // order, type, micro-batches of a step
   ActivationOptions activations;
   std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is
   // Samples may differ in length: those of a micro-batch lie in one row then, one behind the other.
@@ -40,11 +44,13 @@ struct PlanRequest {
   // Trainers compute on GPUs: state, passes and communication are in its memory.
   bool on_gpu = false;
   int ranks_on_gpu = 1;       // that share one
+  int spares_on_gpu = 0;      // processes that stand by on each
   bool fp8 = false;           // products of 8 bits, on GPUs
   bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 
-// Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan.
+// Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan, but
+// for what is offloaded.
 struct MemoryPlan {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
@@ -85,6 +91,13 @@ struct DevicePlan {
 };
 // Of a request that is on_gpu.
 DevicePlan plan_device_memory(const PlanRequest& request);
+
+// What a process that stands by takes of a GPU's memory: a context, kernels, the vendor's
+// libraries. That is theirs to decide and no sum of ours: a round figure that is more than they
+// took so far.
+inline constexpr std::int64_t kSpareDeviceBytes = std::int64_t{768} << 20;
+// Of one GPU, with all that run or stand by there.
+std::int64_t gpu_bytes(const PlanRequest& request);
 
 // What the ZeRO paper says of the state, with Ψ the elements of all units: bytes of parameters,
 // gradients and moments, in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the shard group).

@@ -1,6 +1,6 @@
 #pragma once
 // Who computes the norm's parts and the update of what a rank owns, where its buffers lie: the
-// CPU's threads or a GPU (cuda_optimizer_device.h).
+// CPU's threads, a GPU (cuda_optimizer_device.h), or both (offloaded_optimizer_device.h).
 //
 // An update is a transaction on memory that survives its process: whatever kills it, the next
 // update of the same step finishes it, with the bits of an undisturbed one. That log lies beside
@@ -40,8 +40,10 @@ struct OptimizerShard {
 
   // The buffers are as large as the layout says.
   static OptimizerShard of(const RankLayout& layout, const StateBuffers& buffers);
-  // The ranges alone: for sizes before there are buffers.
-  static std::vector<UpdateRange> ranges_of(const RankLayout& layout);
+  // The ranges alone: for sizes before there are buffers. `parameters`: which region's layout they
+  // have.
+  static std::vector<UpdateRange> ranges_of(const RankLayout& layout,
+                                            Region parameters = Region::kParameters);
   std::int64_t elements() const;
   std::int64_t tiles() const { return elements() / kTileElements; }
   // Chunks are the ranges', cut, in their order.
@@ -68,6 +70,10 @@ class OptimizerDevice {
   // Before steps are done that may have been done before (StepTransaction::load): nothing counts as
   // done, nothing is restored. Done when it returns OK.
   virtual Status forget_updates() = 0;
+  // After parameters that are updated elsewhere than where they are used were loaded, or found in
+  // memory of a process before: the owner's are where they are used, too, when it returns OK.
+  // Nothing where the two are one.
+  virtual Status place_parameters() { return {}; }
 };
 
 // `log`: null where no other process could finish an update; else for chunks of

@@ -27,7 +27,7 @@ GatherSchedule forward_schedule(const RankLayout& layout, const ComputeOptions& 
 
 // Whether units are used where the parameters' region holds them.
 bool is_resident(const RankLayout& layout, const ComputeOptions& options) {
-  return options.state == options.compute &&
+  return !options.from_host && options.state == options.compute &&
          (!layout.sharded(Region::kParameters) || layout.mesh().dp_shard == 1);
 }
 
@@ -75,6 +75,7 @@ ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& optio
       forward_(forward_schedule(layout, options)),
       tickets_(index(layout.units()), 0) {
   TROUPE_CHECK(options.compute == options.state || options.state == DType::kF32);
+  TROUPE_CHECK(options.compute == options.state || !options.from_host);
   TROUPE_CHECK(parameters.size() ==
                index(layout.elements(Region::kParameters)) * dtype_size(options.state));
   const GatherBuffers buffers = GatherBuffers::plan(layout, options);
@@ -180,6 +181,8 @@ Status ShardedUnits::publish() {
       !communicators_.shard()) {
     return {};
   }
+  // Collectives are over memory of the device: sharding_setup.h refuses this.
+  TROUPE_CHECK(!options_.from_host);
   return between_passes([&] {
     for (int unit = 0; unit < layout_.units(); ++unit) {
       const std::size_t size = dtype_size(options_.state);

@@ -3,7 +3,8 @@
 //
 // Where a rank's parameters are whole and in the type that the model computes with, acquire gives
 // them in place. Else a unit is materialised in an arena by the gather schedule: cast from the own
-// parameters, and gathered over the shard group where they are sharded.
+// parameters, or copied from the host's memory where they lie there, and gathered over the shard
+// group where they are sharded.
 
 #include <cstdint>
 #include <span>
@@ -22,10 +23,13 @@
 namespace troupe::train {
 
 struct ComputeOptions {
-  DType state = DType::kF32;    // of the parameters' region: kF32, or kBF16 (pure_bf16)
+  // Of the parameters' region: kF32, or kBF16 (pure_bf16, or a copy of those that are updated).
+  DType state = DType::kF32;
   DType compute = DType::kF32;  // what the model gets: kF32 or kBF16
   GatherLimits limits;
   bool tied = false;
+  // The parameters' region is memory of the host that the device copies from, and of `compute`.
+  bool from_host = false;
 };
 
 // Working memory of ShardedUnits: what a memory plan counts.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "runtime/memory/segment.h"
+#include "train/sharding/rank_layout.h"
 #include "train/tensor/dtype.h"
 
 namespace troupe::train {
@@ -12,6 +13,9 @@ namespace troupe::train {
 // In memory of whoever computes. parameters, exp_avg and exp_avg_sq are of `state`.
 struct StateBuffers {
   DType state = DType::kF32;  // or kBF16
+  // Which region's layout `parameters` has: kOptimizer where they are those alone that this rank
+  // updates, apart from the ones that units are gathered from.
+  Region parameters_region = Region::kParameters;
   std::span<std::byte> parameters;
   std::span<float> gradients;
   std::span<std::byte> exp_avg;

@@ -38,6 +38,11 @@ std::span<const StrategyRow> strategy_table() { return kRows; }
 
 const StrategyRow& row_of(Strategy strategy) { return kRows[static_cast<std::size_t>(strategy)]; }
 
+bool offloads_parameters(Strategy strategy) {
+  const StrategyRow& row = row_of(strategy);
+  return row.shards_parameters || !row.shards_optimizer;
+}
+
 std::optional<Strategy> strategy_from_name(std::string_view name) {
   for (const StrategyRow& row : kRows)
     if (row.name == name) return row.strategy;

@@ -39,6 +39,9 @@ struct StrategyRow {
 // All rows, in the order of the enumeration.
 std::span<const StrategyRow> strategy_table();
 const StrategyRow& row_of(Strategy strategy);
+// Whether parameters can be offloaded: where an update does not gather them (every rank's copy is
+// its own, or sharded).
+bool offloads_parameters(Strategy strategy);
 // By the table's names and their synonyms: no_shard, zero0 (ddp); fsdp, full_shard (zero3);
 // hybrid_shard (hsdp); hybrid_shard_zero2 (hsdp_zero2). Nothing for others.
 std::optional<Strategy> strategy_from_name(std::string_view name);

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "runtime/base/status.h"
+#include "train/tensor/dropout.h"
 #include "train/tensor/dtype.h"
 #include "train/tensor/elements.h"
 
@@ -78,6 +79,9 @@ struct AttentionShape {
   // kBf16: the device may round what enters a product to bf16, where that is faster. The softmax
   // and all sums are fp32 in either case.
   Arithmetic arithmetic = Arithmetic::kFp32;
+  // Of the weights after the softmax; rows are queries, columns keys by their place in the query's
+  // sample. Its site is head 0's, the others' follow on.
+  Dropout dropout = {};
 };
 
 enum class RopeDirection { kForward, kBackward };
@@ -95,6 +99,12 @@ class Operators {
   // and results are worth nothing. Does not wait for work that is under way. Ok where operators
   // cannot fail.
   virtual Status failure() const { return {}; }
+  // What is called from here to end_block() is one block of a pass; nothing but calls of this table
+  // concerns the device in between. A device may keep the block's work until its end, and do it by
+  // a shorter way where the same comes again: results are the same. `block` tells one from others
+  // that come back. Blocks do not nest. See OperatorBlock.
+  virtual void begin_block(int block) { static_cast<void>(block); }
+  virtual void end_block() {}
 
   // Between host memory and the device's; done when the call returns.
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
@@ -107,6 +117,12 @@ class Operators {
   virtual void zero(Elements x, std::int64_t count) = 0;
   // out = a + b; out may be a or b.
   virtual void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) = 0;
+
+  // out = residual + x where it stays, times the scale, or 0 where it does not; a null residual is
+  // nothing. The gradient of x is that of out under the same dropout. All: (rows, width); out may
+  // be x or residual. `dropout` must be one.
+  virtual void dropout(const Dropout& dropout, ConstElements x, ConstElements residual,
+                       Elements out, std::int64_t rows, std::int64_t width) = 0;
 
   // y = x·rsqrt(mean(x²) + eps)·w. x, y: (rows, width), w: (width), rstd: (rows), kept for
   // backward.
@@ -206,6 +222,20 @@ class Operators {
   virtual void cross_entropy_bf16(float* logits, const std::int32_t* labels, float* losses,
                                   float scale, std::uint16_t* gradient, std::int64_t rows,
                                   std::int64_t classes) = 0;
+};
+
+// A block of operators' calls, for as long as the object lives.
+class OperatorBlock {
+ public:
+  OperatorBlock(Operators& operators, int block) : operators_(operators) {
+    operators_.begin_block(block);
+  }
+  ~OperatorBlock() { operators_.end_block(); }
+  OperatorBlock(const OperatorBlock&) = delete;
+  OperatorBlock& operator=(const OperatorBlock&) = delete;
+
+ private:
+  Operators& operators_;
 };
 
 }  // namespace troupe::train

@@ -20,11 +20,15 @@ class CpuCompute final : public ComputeDevice {
 
   std::string name() const override { return "CPU"; }
   std::string memory_text() const override { return {}; }
+  std::vector<NamedBytes> memory_growth() override { return {}; }
   Arena& threads() override { return arena_; }
   Operators& operators() override { return *operators_; }
   Activations& activations() override { return *activations_; }
   HostAccess& access() override { return access_; }
+  HostAccess& kept_access() override { return access_; }
 
+  Status warm_up() override { return {}; }
+  Status hold_memory() override { return {}; }
   Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override {
     return TrainingState::open(layout, state, arena_threads_, memory, name, label);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/environment.h"
@@ -22,10 +23,13 @@
 #include "train/cpu/arena.h"
 #include "train/cuda/communicator/device_communicator.h"
 #include "train/cuda/device/cuda_library.h"
+#include "train/cuda/operators/block_graphs.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
+#include "train/report/step_log.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/engine_device.h"
+#include "train/sharding/offload.h"
 #include "train/sharding/optimizer_device.h"
 #include "train/tensor/operators.h"
 #include "train/trainer/host_access.h"
@@ -45,6 +49,8 @@ struct ComputeChoice {
   bool tf32 = false;
   // kCuda: products in bf16 with operands of 8 bits, within blocks.
   bool fp8 = false;
+  // kCuda: whether a layer's launches are one graph's.
+  GraphOptions::Use graphs = GraphOptions::Use::kNever;
   // kCuda: null: CudaLibrary::load(). Tests bring theirs.
   std::shared_ptr<const CudaLibrary> library;
 };
@@ -58,6 +64,13 @@ struct ComputeTask {
   bool deterministic = true;
   // Samples may differ in length: all of a micro-batch may lie in one row.
   bool ragged = true;
+  // kCuda: what lies in memory of the host all the same.
+  Offload offload = Offload::kNothing;
+  // The process has no rank yet and may wait for one for long, beside others that have: it takes no
+  // memory of the device before hold_memory().
+  bool stands_by = false;
+  // So long it waits for memory of the device: what a process had that died is free a moment later.
+  Duration memory_patience{};
 };
 
 // What forming a device's communicators needs to know.
@@ -85,15 +98,27 @@ class ComputeDevice {
   // For the log, once everything is reserved: what this process holds of the device's memory. Empty
   // where there is nothing to say.
   virtual std::string memory_text() const = 0;
+  // What this process has held of the device's memory at most, as StepRecord::device_bytes: where
+  // that is more than when it was last asked, else nothing. Nothing without such memory.
+  virtual std::vector<NamedBytes> memory_growth() = 0;
   // Of the host; for what is made there on all of them.
   virtual Arena& threads() = 0;
   virtual Operators& operators() = 0;
-  // Of the task, in the operators' memory.
+  // Of the task, in the operators' memory. Where it stands by: after hold_memory().
   virtual Activations& activations() = 0;
-  // To the buffers that open_state() and the engine work on.
+  // To the buffers that the engine works on.
   virtual HostAccess& access() = 0;
+  // To those that are updated, loaded and saved: TrainingState::kept().
+  virtual HostAccess& kept_access() = 0;
+
+  // --- standing by, once
+  // What the first pass would load, make and choose is there then, and no memory of the device is
+  // held for it afterwards. Nothing depends on it; a failure is what that pass may meet.
+  virtual Status warm_up() = 0;
 
   // --- with the rank, once
+  // The memory of passes, where open() has not taken it. kOutOfMemory.
+  virtual Status hold_memory() = 0;
   // TrainingState::open() in this device's memory; the log says what a death will cost where it
   // cannot outlive the process. The layout outlives it.
   virtual Result<TrainingState> open_state(const RankLayout& layout, DType state,

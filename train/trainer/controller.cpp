@@ -128,7 +128,8 @@ void TrainController::want_bundle() {
 
 // --- trainers ------------------------------------------------------------------------------------
 
-GangMember<TrainerActor> TrainController::member(int trainer, const std::optional<NodeId>& node) {
+GangMember<TrainerActor> TrainController::member(int trainer, const std::optional<NodeId>& node,
+                                                 const std::string& gpu) {
   const bool spare = trainer >= spec_.world_size;
   const int rank = spare ? -1 : trainer;
   ActorOptions options{.name = fmt::format("{}/trainer-{}", spec_.run, trainer),
@@ -143,6 +144,9 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                        .owner = Owner::kJob,
                        .run = spec_.run,
                        .rank = rank};
+  // It holds nothing of the GPU before it has a rank, which is one that its holder had.
+  if (!gpu.empty())
+    options.environment = {{kVisibleGpus, gpu}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}};
   if (!spec_.log_dir.empty()) {
     options.log_path =
         join_path(spec_.log_dir, spare ? fmt::format("spare-{}.log", trainer - spec_.world_size)
@@ -150,6 +154,7 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
   }
   return GangMember<TrainerActor>(std::move(options), context_.self<TrainController>(),
                                   TrainerSetup{.run = spec_.run,
+                                               .trainer = trainer,
                                                .rank = rank,
                                                .world_size = spec_.world_size,
                                                .ranks_per_node = spec_.ranks_per_node,
@@ -257,16 +262,19 @@ void TrainController::noticed(const RankWatch::Noticed& noticed) {
 void TrainController::place_spares() {
   spares_wanted_ = false;
   if (spec_.spares == 0) return;
-  std::vector<NodeId> nodes;
-  for (const Trainer& trainer : trainers_) {
-    if (std::find(nodes.begin(), nodes.end(), trainer.node_id) == nodes.end()) {
-      nodes.push_back(trainer.node_id);
-    }
+  // Of trainers on GPUs each of theirs is a place of its own: memory and what is made ready are a
+  // device's.
+  std::vector<std::pair<NodeId, std::string>> places;
+  for (std::size_t i = 0; i < trainers_.size(); ++i) {
+    const auto* known = state_.places().find(static_cast<int>(i));
+    std::pair place(trainers_[i].node_id, known->gpu);
+    if (std::find(places.begin(), places.end(), place) == places.end())
+      places.push_back(std::move(place));
   }
   std::vector<GangMember<TrainerActor>> members;
-  for (const NodeId& node : nodes) {
+  for (const auto& [node, gpu] : places) {
     for (int i = 0; i < spec_.spares; ++i) {
-      members.push_back(member(spec_.world_size + static_cast<int>(members.size()), node));
+      members.push_back(member(spec_.world_size + static_cast<int>(members.size()), node, gpu));
     }
   }
   auto shared = std::make_shared<std::vector<GangMember<TrainerActor>>>(std::move(members));
@@ -375,9 +383,10 @@ void TrainController::give_bundle(int number) {
   auto bundle = copy.ok() ? map_bundle(std::move(*copy)) : Result<memory::Segment>(copy.status());
   if (!bundle.ok()) return gave_bundle(number, incarnation, bundle.status());
   auto shared = std::make_shared<memory::Segment>(std::move(*bundle));
-  const ActorId id = trainers_[static_cast<std::size_t>(number)].handle.id();
-  beside_.run([this, number, shared, id, incarnation] {
+  const auto handle = trainers_[static_cast<std::size_t>(number)].handle;
+  beside_.run([this, number, shared, handle, id = handle.id(), incarnation] {
     Status given;
+    TrainerStatus status;
     auto connection =
         context_.connect_to(id, kBundlePurpose, Deadline::after(kTrainerConnectTimeout));
     if (connection.ok()) {
@@ -387,12 +396,21 @@ void TrainController::give_bundle(int number) {
     } else {
       given = connection.status();
     }
-    context_.executor().post(
-        [this, number, incarnation, given] { gave_bundle(number, incarnation, given); });
+    if (given.ok() && spec_.gpus_per_trainer > 0) {
+      auto told = handle.with({.timeout = kFindTimeout})
+                      .call<&TrainerActor::status>()
+                      .get(kTrainerConnectTimeout);
+      given = told.status();
+      if (told.ok()) status = std::move(*told);
+    }
+    context_.executor().post([this, number, incarnation, given, status] {
+      gave_bundle(number, incarnation, given, status);
+    });
   });
 }
 
-void TrainController::gave_bundle(int number, std::uint64_t incarnation, const Status& given) {
+void TrainController::gave_bundle(int number, std::uint64_t incarnation, const Status& given,
+                                  const TrainerStatus& status) {
   if (!processes_.served(number, incarnation, given.ok(), clock_.now())) return;
   if (!given.ok()) {
     // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
@@ -402,7 +420,7 @@ void TrainController::gave_bundle(int number, std::uint64_t incarnation, const S
                         fmt::format("it did not get the run's data: {}", given.to_string())});
     return;
   }
-  feed(TrainerAlive{number, incarnation, processes_[number].node});
+  feed(TrainerAlive{number, incarnation, processes_[number].node, status.gpu});
 }
 
 void TrainController::look_back(int number, int rank, std::uint64_t incarnation) {
@@ -432,7 +450,9 @@ void TrainController::look_back(int number, int rank, std::uint64_t incarnation)
 // --- what trainers and the driver tell -----------------------------------------------------------
 
 void TrainController::report(std::int32_t rank, TrainerMessage message) {
-  if (rank < 0 || rank >= spec_.world_size) return;
+  // Of a spare there is one thing to be told.
+  const bool of_spare = rank == -1 && std::holds_alternative<TrainerUnfit>(message);
+  if ((rank < 0 && !of_spare) || rank >= spec_.world_size) return;
   if (finding_) {
     // May be newer than what the trainer says when it is asked.
     unheard_.emplace_back(rank, std::move(message));
@@ -506,6 +526,16 @@ void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
 
 void TrainController::on(std::int32_t, const WarningReport& message) {
   driver_.send({{"kind", "warning"}, {"text", message.text}});
+}
+
+void TrainController::on(std::int32_t, const TrainerUnfit& message) {
+  const auto* place = state_.places().find(message.trainer);
+  if (!place || place->rank >= 0 || place->unfit >= message.incarnation) return;
+  driver_.send({{"kind", "warning"},
+                {"text", fmt::format("no spare{}: a trainer that dies there is started again: {}",
+                                     place->gpu.empty() ? "" : " on " + place->gpu,
+                                     message.cause.to_string())}});
+  feed(message);
 }
 
 void TrainController::feed(const RunInput& input) { feed(input, clock_.now()); }
@@ -764,7 +794,9 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
                       .generation = status->generation,
                       .rank = status->rank,
                       .in_generation = status->in_generation,
-                      .step = status->step});
+                      .step = status->step,
+                      .gpu = status->gpu,
+                      .fit = status->fit});
   }
   RunSettings all = settings();
   all.spares = std::max(0, static_cast<int>(found.size()) - spec_.world_size);

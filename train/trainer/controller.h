@@ -56,7 +56,7 @@ struct RunSpec {
   std::string log_dir;
   // Ranks are dealt out to these nodes in order, as many to each as to the others. Empty: anywhere.
   std::vector<NodeId> nodes;
-  std::int32_t spares = 0;               // on each node that runs trainers
+  std::int32_t spares = 0;  // on each node that runs trainers; on GPUs for each GPU of theirs
   std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
 };
 
@@ -108,7 +108,9 @@ class TrainController {
   void take_bundle(UniqueFd socket, bool same_node);
   void take_driver(UniqueFd socket, bool same_node);
   RunSettings settings() const;
-  GangMember<TrainerActor> member(int trainer, const std::optional<NodeId>& node);
+  // `gpu`: what a spare is to see of the node's GPUs; nothing: what the node says.
+  GangMember<TrainerActor> member(int trainer, const std::optional<NodeId>& node,
+                                  const std::string& gpu = {});
   Status open_events(bool anew);
   void place_spares();
   void add_trainer(const ActorHandle<TrainerActor>& handle);
@@ -117,7 +119,9 @@ class TrainController {
   void keeper_lost(const std::string& node);
   void give_bundle(int number);
   void serve_later_ones();
-  void gave_bundle(int number, std::uint64_t incarnation, const Status& given);
+  // `status`: of the trainer, where its node's GPUs matter.
+  void gave_bundle(int number, std::uint64_t incarnation, const Status& given,
+                   const TrainerStatus& status = {});
   // Reads what the memory of a rank's dead process says.
   void look_back(int number, int rank, std::uint64_t incarnation);
   void start_watching();
@@ -148,6 +152,7 @@ class TrainController {
   void on(std::int32_t rank, const CheckpointReport& message);
   void on(std::int32_t rank, const AbandonedReport& message);
   void on(std::int32_t rank, const WarningReport& message);
+  void on(std::int32_t rank, const TrainerUnfit& message);
   template <typename Event>
   void on(std::int32_t, const Event& event) {
     feed(event);

@@ -1,14 +1,19 @@
 #include "train/trainer/cuda_compute.h"
 
 #include <algorithm>
+#include <string_view>
+#include <thread>
 
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
+#include "runtime/base/gpu_environment.h"
 #include "train/cuda/communicator/communicator_choice.h"
 #include "train/cuda/operators/fp8_products.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/device_scratch.h"
+#include "train/sharding/device_warmth.h"
+#include "train/sharding/offloaded_optimizer_device.h"
 #include "train/trainer/gemm_rate.h"
 
 namespace troupe::train {
@@ -18,6 +23,19 @@ constexpr const char* kActivations = "activations";
 constexpr const char* kScratch = "scratch";
 constexpr const char* kEngine = "engine";
 constexpr const char* kSums = "sums";
+// While memory is waited for.
+constexpr auto kAllocateAgain = std::chrono::milliseconds(10);
+
+// With commas between them.
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const auto end = std::min(list.find(','), list.size());
+    names.emplace_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -29,38 +47,65 @@ Result<std::unique_ptr<ComputeDevice>> CudaCompute::open(const ComputeChoice& ch
   if (!library) library = TROUPE_TRY(CudaLibrary::load(environment));
   auto device = TROUPE_TRY(CudaDevice::open(std::move(library), choice.index, environment));
   std::unique_ptr<CudaCompute> made(
-      new CudaCompute(std::move(device), task.threads, environment, std::move(log)));
+      new CudaCompute(std::move(device), task, environment, std::move(log)));
   TROUPE_RETURN_IF_ERROR(made->prepare(choice, task));
   return std::unique_ptr<ComputeDevice>(std::move(made));
 }
 
 Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task) {
   // Half the memory and traffic of fp32 ones, where products round to bf16 anyway.
-  ActivationOptions activations = task.activations;
+  ActivationOptions& activations = activation_options_ = task.activations;
   if (activations.compute == DType::kBF16 && device_->info().has_bf16 != 0)
     activations.type = DType::kBF16;
   stream_ = TROUPE_TRY(CudaStream::create(device_));
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
-  const auto activation_bytes =
-      static_cast<std::int64_t>(Activations::bytes_needed(task.model, activations));
   if (choice.fp8) TROUPE_RETURN_IF_ERROR(check_fp8(*device_));
-  CudaOptions cuda_options{
+  cuda_options_ = {
       .tf32 = choice.tf32, .fp8 = choice.fp8, .attention = {.ordered = task.deterministic}};
-  const std::int64_t scratch_bytes =
-      TROUPE_TRY(device_scratch_bytes(device_->library(), task.model, activations,
-                                      algorithms_->workspace_bytes(), cuda_options, task.ragged));
-  const auto notice = [this](const std::string& text) { log_.warning("{}", text); };
-  cuda_options.attention.notice = cuda_options.fp8_notice = notice;
-  ArenaPlan plan;
-  plan.add(kActivations, MemoryPurpose::kActivations, activation_bytes);
-  plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes);
-  memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
-  operators_ = TROUPE_TRY(
-      CudaOperators::create(*stream_, *algorithms_, memory_->part(kScratch), cuda_options));
+  scratch_bytes_ =
+      TROUPE_TRY(device_scratch_bytes(device_->library(), model_, activations,
+                                      algorithms_->workspace_bytes(), cuda_options_, ragged_));
+  CudaOptions telling = cuda_options_;
+  telling.attention.notice =
+      telling.fp8_notice = [this](const std::string& text) { log_.warning("{}", text); };
+  telling.graphs = {.use = choice.graphs,
+                    .notice = [this](const std::string& text) { log_.info("{}", text); }};
+  operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, {}, telling));
   access_.emplace(*operators_);
-  activations_ = std::make_unique<Activations>(task.model, activations, *operators_,
+  return task.stands_by ? Status() : hold_memory();
+}
+
+Status CudaCompute::warm_up() {
+  TROUPE_CHECK(!memory_);
+  TROUPE_RETURN_IF_ERROR(warm_up_device(*stream_, model_, activation_options_, cuda_options_));
+  return plan_device_passes(*operators_, model_, activation_options_, scratch_bytes_, ragged_);
+}
+
+Result<DeviceArena> CudaCompute::allocate(const ArenaPlan& plan) {
+  const Deadline deadline = Deadline::after(memory_patience_);
+  while (true) {
+    auto made = DeviceArena::allocate(device_, plan);
+    if (made.status().code() != Code::kOutOfMemory || deadline.passed()) return made;
+    std::this_thread::sleep_for(kAllocateAgain);
+  }
+}
+
+Status CudaCompute::hold_memory() {
+  if (memory_) return {};
+  ArenaPlan plan;
+  plan.add(kActivations, MemoryPurpose::kActivations,
+           static_cast<std::int64_t>(Activations::bytes_needed(model_, activation_options_)));
+  plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes_);
+  memory_ = TROUPE_TRY(allocate(plan));
+  operators_->use_scratch(memory_->part(kScratch));
+  activations_ = std::make_unique<Activations>(model_, activation_options_, *operators_,
                                                memory_->part(kActivations));
   return operators_->failure();
+}
+
+Activations& CudaCompute::activations() {
+  TROUPE_CHECK(activations_, "a pass without memory for it");
+  return *activations_;
 }
 
 CudaCompute::~CudaCompute() {
@@ -72,14 +117,21 @@ CudaCompute::~CudaCompute() {
 Result<TrainingState> CudaCompute::open_state(const RankLayout& layout, DType state,
                                               SurvivingMemory& memory, const std::string& name,
                                               const std::string& label) {
-  return TrainingState::open_on_device(layout, state, device_, memory, name, label, log_);
+  return TrainingState::open_on_device(layout,
+                                       {.state = state,
+                                        .offload = offload_,
+                                        .used = activations_->options().compute,
+                                        .threads = threads_},
+                                       device_, memory, name, label, log_);
 }
 
 Status CudaCompute::reserve(const RankLayout& layout, const EngineOptions& options) {
   ArenaPlan plan;
   plan.add(kEngine, MemoryPurpose::kCommunication, engine_bytes(layout, options));
-  plan.add(kSums, MemoryPurpose::kWorkspace, CudaOptimizerDevice::scratch_bytes(layout));
-  engine_memory_ = TROUPE_TRY(DeviceArena::allocate(device_, plan));
+  plan.add(kSums, MemoryPurpose::kWorkspace,
+           offload_ == Offload::kNothing ? CudaOptimizerDevice::scratch_bytes(layout)
+                                         : OffloadedOptimizerDevice::scratch_bytes(layout));
+  engine_memory_ = TROUPE_TRY(allocate(plan));
   return {};
 }
 
@@ -90,10 +142,40 @@ std::string CudaCompute::memory_text() const {
                      memory_size_text(use->free_bytes), memory_size_text(use->total_bytes));
 }
 
+std::vector<NamedBytes> CudaCompute::memory_growth() {
+  const MemoryLedger::Bytes peak = device_->ledger().peak();
+  if (total_bytes(peak) <= told_peak_) return {};
+  // A device that is lost tells its next user.
+  const auto use = device_->memory_use();
+  if (!use.ok()) return {};
+  told_peak_ = total_bytes(peak);
+  std::vector<NamedBytes> bytes;
+  for (int i = 0; i < kMemoryPurposes; ++i)
+    bytes.push_back({std::string(memory_purpose_name(static_cast<MemoryPurpose>(i))),
+                     peak[static_cast<std::size_t>(i)]});
+  const std::int64_t given_back = total_bytes(peak) - total_bytes(use->held);
+  bytes.push_back({kDeviceInUse, use->total_bytes - use->free_bytes + given_back});
+  return bytes;
+}
+
 Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const RankLayout& layout,
                                                                        TrainingState& state,
                                                                        UpdateObserver observer) {
   TROUPE_CHECK(engine_memory_);
+  if (offload_ != Offload::kNothing) {
+    const auto parallel_for = [this](std::int64_t count,
+                                     const std::function<void(std::int64_t, int)>& fn) {
+      arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
+    };
+    return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
+        OffloadedOptimizerDevice::create(*stream_, layout,
+                                         {.kept = state.kept(),
+                                          .parameters = state.buffers().parameters,
+                                          .used = state.buffers().state,
+                                          .offload = offload_},
+                                         parallel_for, kRecovery ? &state.update_log() : nullptr,
+                                         engine_memory_->part(kSums), std::move(observer))));
+  }
   return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
       CudaOptimizerDevice::create(*stream_, OptimizerShard::of(layout, state.buffers()),
                                   kRecovery ? state.device_log() : std::span<std::byte>(),
@@ -113,6 +195,8 @@ Result<std::unique_ptr<DeviceCommunicator>> CudaCompute::connect(collective::Com
   options.device_index = device_->index();
   options.node = links.node;
   options.environment = &environment_;
+  options.without_peer_access =
+      names_in(environment_.get(kGpusWithoutPeerAccess).value_or(std::string()));
   options.notice = links.notice;
   return make_device_communicator(options);
 }
@@ -128,6 +212,8 @@ std::unique_ptr<EngineDevice> CudaCompute::engine_device(collective::Communicato
 }
 
 Status CudaCompute::hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) {
+  // Before the next update whoever saves is through.
+  if (offload_ != Offload::kNothing) return {};
   std::size_t bytes = 0;
   for (const auto pieces : {weights, moments})
     for (const TensorPiece& piece : pieces) bytes += piece.data.size();

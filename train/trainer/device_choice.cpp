@@ -23,11 +23,6 @@ Status against_gpus(const TrainConfig& config, int trainers, const DeviceOffer& 
                  "let trainers share GPUs (troupe.gpus_per_worker)",
                  trainers, need, offer.gpus);
   }
-  if (config.troupe.spares > 0) {
-    return error(Code::kUnsupported,
-                 "spares cannot take over a GPU: use troupe.spares=0 (a trainer that dies is "
-                 "started again on its GPU and goes on from its memory)");
-  }
   return {};
 }
 
@@ -36,6 +31,13 @@ Status against_gpus(const TrainConfig& config, int trainers, const DeviceOffer& 
 int trainers_per_gpu(const TrainConfig& config) {
   // Shares are exact to a ten-thousandth, as the scheduler counts them: a third three times fits.
   return std::max(1, static_cast<int>(1.0 / config.troupe.gpus_per_worker + 1e-3));
+}
+
+GraphOptions::Use graph_use(const TrainConfig& config) {
+  if (config.troupe.operator_times || config.troupe.cuda_graphs == "false")
+    return GraphOptions::Use::kNever;
+  return config.troupe.cuda_graphs == "true" ? GraphOptions::Use::kAlways
+                                             : GraphOptions::Use::kWhereFaster;
 }
 
 Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
@@ -62,10 +64,21 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                  cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
         .with("key", "fp8");
   }
-  if (cpu) return DeviceDecision();
-  return DeviceDecision{.on_gpus = false,
-                        .notice = fmt::format("notice: the run is on CPUs (troupe.device=auto): {}",
-                                              against.message())};
+  if (config.troupe.cuda_graphs == "true") {
+    return error(Code::kInvalidArgument,
+                 "troupe.cuda_graphs=true is of NVIDIA's GPUs, and the run is on CPUs{}; use "
+                 "troupe.cuda_graphs=auto",
+                 cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
+        .with("key", "troupe.cuda_graphs");
+  }
+  std::string notice;
+  if (!cpu) notice = fmt::format("the run is on CPUs (troupe.device=auto): {}", against.message());
+  if (config.sharding.offload != OffloadChoice::kNone) {
+    notice += fmt::format("{}offload has no effect on CPUs: everything lies in the host's memory",
+                          notice.empty() ? "" : "; ");
+  }
+  if (!notice.empty()) notice.insert(0, "notice: ");
+  return DeviceDecision{.on_gpus = false, .notice = notice};
 }
 
 }  // namespace troupe::train

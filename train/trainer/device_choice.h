@@ -7,6 +7,7 @@
 
 #include "runtime/base/status.h"
 #include "train/config/train_config.h"
+#include "train/cuda/operators/block_graphs.h"
 
 namespace troupe::train {
 
@@ -27,10 +28,13 @@ struct DeviceDecision {
   std::string notice;  // a line for the user; empty: nothing to say
 };
 
+// What troupe.cuda_graphs asks for. Where operators are timed one by one there are none.
+GraphOptions::Use graph_use(const TrainConfig& config);
+
 // troupe.device=cuda: GPUs, or why not, with the way out: kUnavailable (there are none that can be
 // used), kResourceExhausted (too few), kUnsupported (what goes with CPUs alone). auto: GPUs where
-// nothing is against them, else the CPU and a notice that says why. On the CPU tf32: true and
-// fp8: true are kInvalidArgument.
+// nothing is against them, else the CPU and a notice that says why. On the CPU tf32: true,
+// fp8: true and troupe.cuda_graphs: true are kInvalidArgument.
 Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                                      const DeviceOffer& offer);
 

@@ -30,6 +30,15 @@ struct TrainerAlive {
   int trainer = 0;
   std::uint64_t incarnation = 0;
   std::string node;  // where it runs; spares serve ranks of their own node only
+  // What it sees of the node's GPUs, where the run is on GPUs; and only ranks of their own.
+  std::string gpu = {};
+};
+// The trainer's process could not be made ready for a rank, and serves none. Of one that has a rank
+// it says nothing: what its generation meets is told by that.
+struct TrainerUnfit {
+  int trainer = 0;
+  std::uint64_t incarnation = 0;
+  Status cause;
 };
 // The trainer's process is gone; another one will come.
 struct TrainerDied {
@@ -141,6 +150,8 @@ struct TrainerFound {
   int rank = -1;                 // in that plan
   bool in_generation = false;    // it has not left it
   std::int64_t step = 0;
+  std::string gpu = {};
+  bool fit = true;
 };
 // Told about once a second.
 struct TimePassed {};
@@ -153,10 +164,10 @@ struct StopRequested {
 };
 
 using RunInput =
-    std::variant<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerDied, PostMortem, TrainerGone,
-                 TrainerFormed, TrainerLoaded, StepFinished, TrainerStopped, TrainerFinished,
-                 TrainerSaved, TrainerFailed, TrainerWaiting, TrainerStuck, GenerationStalled,
-                 TrainerSlow, TimePassed, SaveRequested, StopRequested>;
+    std::variant<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerUnfit, TrainerDied, PostMortem,
+                 TrainerGone, TrainerFormed, TrainerLoaded, StepFinished, TrainerStopped,
+                 TrainerFinished, TrainerSaved, TrainerFailed, TrainerWaiting, TrainerStuck,
+                 GenerationStalled, TrainerSlow, TimePassed, SaveRequested, StopRequested>;
 
 // --- commands
 

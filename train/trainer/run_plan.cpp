@@ -53,12 +53,16 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
                        Strategy strategy, const Mesh& mesh) {
   const int ranks = std::min(facts.ranks_on_machine(), mesh.size());
   const bool overlaps = facts.on_gpus || ranks * (facts.threads + 1) <= facts.cores;
-  const EngineOptions engine = engine_options(config, model, strategy, overlaps);
+  const EngineOptions engine = engine_options(config, model, strategy, overlaps, Offload::kNothing);
   PlanRequest request;
   request.model = model;
   request.strategy = strategy;
   request.mesh = mesh;
   request.compute = engine.compute;
+  request.offload = offload_of(config, facts.on_gpus);
+  // Parameters that every GPU has whole are not offloaded: another strategy's plan, for comparison.
+  if (request.offload == Offload::kParameters && !offloads_parameters(strategy))
+    request.offload = Offload::kOptimizer;
   request.reduction = engine.reduction;
   request.activations = {.rows_max = config.training.per_device_train_batch_size,
                          .length_max = facts.length_max,
@@ -79,6 +83,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.on_gpu = facts.on_gpus;
   request.fp8 = config.model.fp8;
   request.ranks_on_gpu = std::min(ranks, trainers_per_gpu(config));
+  request.spares_on_gpu = facts.on_gpus ? static_cast<int>(config.troupe.spares) : 0;
   request.saves_moments = !config.training.save_only_model;
   return request;
 }

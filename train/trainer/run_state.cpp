@@ -47,6 +47,8 @@ RunState RunState::adopt_found(const RunSettings& settings, std::span<const Trai
     place.alive = true;
     place.incarnation = trainer.incarnation;
     place.node = trainer.node;
+    place.gpu = trainer.gpu;
+    if (!trainer.fit) place.unfit = trainer.incarnation;
     // Ranks are where the newest plan has them.
     if (trainer.generation != state.known_.generation || trainer.rank < 0) continue;
     for (auto& other : trainers) {
@@ -137,7 +139,7 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
     rank_replaced(place->rank, place->node, now);
     if (ended()) return;
   }
-  if (!places_.came_alive(event.trainer, event.incarnation, event.node)) return;
+  if (!places_.came_alive(event.trainer, event.incarnation, event.node, event.gpu)) return;
   if (place->rank >= 0) {
     const int rank = place->rank;
     return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,
@@ -146,6 +148,11 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
   if (const auto rank = places_.rank_for_spare(event.trainer)) {
     rank_present(*rank, fmt::format("rank {} goes on with a spare", *rank), events::kSpare, now);
   }
+}
+
+void RunState::on(const TrainerUnfit& event, TimePoint) {
+  const auto* place = places_.find(event.trainer);
+  if (place && place->rank < 0) places_.unfit(event.trainer, event.incarnation);
 }
 
 void RunState::rank_present(int number, const std::string& how, const char* event, TimePoint now) {

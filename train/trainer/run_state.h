@@ -97,6 +97,7 @@ class RunState {
   void on(const TrainersPlaced& event, TimePoint now);
   void on(const SparesPlaced& event, TimePoint now);
   void on(const TrainerAlive& event, TimePoint now);
+  void on(const TrainerUnfit& event, TimePoint now);
   void on(const TrainerDied& event, TimePoint now);
   void on(const PostMortem& event, TimePoint now);
   void on(const TrainerGone& event, TimePoint now);

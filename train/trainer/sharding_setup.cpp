@@ -41,8 +41,21 @@ Result<Mesh> mesh_of(const TrainConfig& config, int world_size, int ranks_per_no
                    static_cast<int>(config.sharding.mesh_shard));
 }
 
+Offload offload_of(const TrainConfig& config, bool on_gpu) {
+  if (!on_gpu) return Offload::kNothing;
+  switch (config.sharding.offload) {
+    case OffloadChoice::kNone:
+      return Offload::kNothing;
+    case OffloadChoice::kOptimizer:
+      return Offload::kOptimizer;
+    case OffloadChoice::kParameters:
+      return Offload::kParameters;
+  }
+  return Offload::kNothing;
+}
+
 EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model, Strategy strategy,
-                             bool overlaps) {
+                             bool overlaps, Offload offload) {
   const ShardingSection& sharding = config.sharding;
   EngineOptions options;
   options.reduction = {.order = order_of(sharding.deterministic),
@@ -53,6 +66,9 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
   options.compute = {.state = state_dtype(config),
                      .compute = compute_dtype(config),
                      .tied = model.tie_word_embeddings};
+  // Units are gathered from a copy of what is updated.
+  if (offload != Offload::kNothing) options.compute.state = options.compute.compute;
+  options.compute.from_host = offload == Offload::kParameters;
   GatherLimits& limits = options.compute.limits;
   limits.reshard_after_forward = row_of(strategy).reshards_after_forward;
   limits.max_live = sharding.max_live_parameters;

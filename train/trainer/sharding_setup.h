@@ -10,6 +10,7 @@
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
 #include "train/sharding/engine.h"
+#include "train/sharding/offload.h"
 
 namespace troupe::train {
 
@@ -21,9 +22,12 @@ DType compute_dtype(const TrainConfig& config);
 Result<Strategy> strategy_of(const TrainConfig& config);
 Result<Mesh> mesh_of(const TrainConfig& config, int world_size, int ranks_per_node);
 
+// What lies in the host's memory: nothing where the host computes, everything does there anyway.
+Offload offload_of(const TrainConfig& config, bool on_gpu);
+
 // `overlaps`: communication has a core for itself.
 EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model, Strategy strategy,
-                             bool overlaps);
+                             bool overlaps, Offload offload);
 
 Recompute recompute_of(const TrainConfig& config);
 // Of training; rows and length also hold what is evaluated.

@@ -26,7 +26,7 @@ struct Part {
 };
 
 std::vector<Part> parts_of(const StateBuffers& buffers, bool moments) {
-  std::vector<Part> parts{{Region::kParameters, buffers.parameters, ""}};
+  std::vector<Part> parts{{buffers.parameters_region, buffers.parameters, ""}};
   if (moments) {
     parts.push_back({Region::kOptimizer, buffers.exp_avg, "exp_avg."});
     parts.push_back({Region::kOptimizer, buffers.exp_avg_sq, "exp_avg_sq."});
@@ -283,8 +283,8 @@ Status initialize_state(const ModelConfig& config, std::uint64_t seed, const Ran
     });
     shares.clear();
   };
-  const Part parameters{Region::kParameters, buffers.parameters, ""};
-  for (const TensorRange& range : held_ranges(layout, Region::kParameters)) {
+  const Part parameters = parts_of(buffers, false).front();
+  for (const TensorRange& range : held_ranges(layout, parameters.region)) {
     const auto place = place_of(parameters, range, size);
     if (access.in_place()) {
       add_shares(range, range.begin, place);

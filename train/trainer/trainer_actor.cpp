@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/gpu_environment.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
+#include "train/trainer/device_choice.h"
 #include "train/trainer/gemm_rate.h"
+#include "train/trainer/numa_binding.h"
 #include "train/trainer/saved_stop.h"
 
 namespace troupe::train {
@@ -25,6 +28,10 @@ constexpr auto kFaultToldTimeout = std::chrono::seconds(10);
 constexpr int kExceptionExitCode = 70;
 // Of one whose device was lost: EX_OSERR.
 constexpr int kDeviceLostExitCode = 71;
+// Of a spare that got a rank and cannot serve: EX_UNAVAILABLE.
+constexpr int kUnfitExitCode = 69;
+// How long a process that takes a dead one's place waits for what that held of a GPU.
+constexpr auto kMemoryPatience = std::chrono::seconds(10);
 // How long the ranks may take to end their communicators in the good case.
 constexpr auto kEndTimeout = std::chrono::seconds(30);
 constexpr const char* kBootIdFile = "/proc/sys/kernel/random/boot_id";
@@ -101,6 +108,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
     : context_(context),
       controller_(controller.with({.timeout = std::chrono::hours(1), .retry = true})),
       setup_(std::move(setup)),
+      gpu_(setup_.on_gpu ? environment_.get(kVisibleGpus).value_or("") : ""),
       links_(context),
       effects_([this](std::int32_t number) {
         // The controller must know before the process is gone, or the fault would strike again.
@@ -131,7 +139,10 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
     });
   });
   if (!setup_.on_gpu) warmth_ = std::thread(warm_up_products);
-  thread_ = std::thread([this] { loop(); });
+  thread_ = std::thread([this] {
+    if (setup_.on_gpu) stay_near_device();
+    loop();
+  });
 }
 
 TrainerActor::~TrainerActor() {
@@ -163,7 +174,9 @@ TrainerStatus TrainerActor::status() const {
           .rank = newest_ == 0 ? -1 : rank(),
           .in_generation = running_ != 0 || !plans_.empty(),
           .has_bundle = took_bundle_,
-          .step = step_};
+          .step = step_,
+          .gpu = gpu_,
+          .fit = !unfit_};
 }
 
 void TrainerActor::abort(std::uint64_t generation, Status reason) {
@@ -217,12 +230,43 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
       }
       if (!bundle_) continue;
     }
-    // A spare is ready for whatever rank, and a rank for its first generation. What fails is told
-    // by the first generation, which tries again.
-    if (const Status prepared = prepare_run(); !prepared.ok()) {
-      context_.log().warning("{}", prepared.to_string());
-      early_failure_ = prepared;
+    make_ready();
+  }
+}
+
+void TrainerActor::make_ready() {
+  // A spare is ready for whatever rank, and a rank for its first generation, which tells what
+  // fails.
+  Status ready = prepare_run();
+  if (!ready.ok()) {
+    context_.log().warning("{}", ready.to_string());
+    early_failure_ = ready;
+  } else if (stands_by()) {
+    bool waited_for = false;
+    {
+      MutexLock lock(mutex_);
+      waited_for = !plans_.empty();
     }
+    if (waited_for) return;
+    if (const Status warm = run_->warm_up(); !warm.ok()) {
+      context_.log().warning("the first pass will take longer: {}", warm.to_string());
+      ready = early_failure_ = run_->alive();
+    }
+  }
+  if (ready.ok() || !stands_by()) return;
+  unfit_ = true;
+  tell(TrainerUnfit{setup_.trainer, context_.generation(), std::move(ready)});
+}
+
+void TrainerActor::stay_near_device() {
+  const auto text = environment_.get(kGpuNumaNode).value_or("");
+  const auto node = parse_number_list(text);
+  if (!node.ok() || node->size() != 1) return;
+  const auto bound = bind_to_numa_node(files_, node->front());
+  if (!bound.ok()) {
+    context_.log().warning("it may run far from its GPU: {}", bound.status().to_string());
+  } else if (!bound->empty()) {
+    context_.log().info("{}", *bound);
   }
 }
 
@@ -289,9 +333,21 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
 
 Status TrainerActor::prepare(collective::Communicator& communicator) {
   TROUPE_RETURN_IF_ERROR(agree_on_cpu(communicator));
+  // It was given the rank before the controller heard.
+  if (unfit_) leave_unfit_spare(early_failure_);
   TROUPE_RETURN_IF_ERROR(early_failure_);
   if (!run_) TROUPE_RETURN_IF_ERROR(prepare_run());
-  return run_->rank() < 0 ? run_->take_rank(rank(), *memory_) : Status();
+  if (run_->rank() >= 0) return {};
+  const Status taken = run_->take_rank(rank(), *memory_);
+  // There may be room without this process.
+  if (taken.code() == Code::kOutOfMemory) leave_unfit_spare(taken);
+  return taken;
+}
+
+void TrainerActor::leave_unfit_spare(const Status& cause) {
+  if (setup_.rank >= 0) return;
+  context_.log().error("rank {} ends: this spare cannot serve it: {}", rank(), cause.to_string());
+  ::_exit(kUnfitExitCode);
 }
 
 Status TrainerActor::prepare_run() {
@@ -300,17 +356,21 @@ Status TrainerActor::prepare_run() {
   if (setup_.on_gpu)
     compute = {.kind = ComputeKind::kCuda,
                .tf32 = bundle.config.model.tf32.value_or(false),
-               .fp8 = bundle.config.model.fp8};
-  run_ = TROUPE_TRY(TrainingRun::create(files_, clock_, context_.log(), std::move(bundle),
-                                        {.run = setup_.run,
-                                         .world_size = setup_.world_size,
-                                         .ranks_per_node = setup_.ranks_per_node,
-                                         .threads = setup_.threads,
-                                         .overlaps = setup_.overlaps,
-                                         .resume_path = setup_.resume_path,
-                                         .started_unix_us = setup_.started_unix_us,
-                                         .compute = compute},
-                                        recorder_));
+               .fp8 = bundle.config.model.fp8,
+               .graphs = graph_use(bundle.config)};
+  run_ = TROUPE_TRY(TrainingRun::create(
+      files_, clock_, context_.log(), std::move(bundle),
+      {.run = setup_.run,
+       .world_size = setup_.world_size,
+       .ranks_per_node = setup_.ranks_per_node,
+       .threads = setup_.threads,
+       .overlaps = setup_.overlaps,
+       .resume_path = setup_.resume_path,
+       .started_unix_us = setup_.started_unix_us,
+       .compute = compute,
+       .stands_by = stands_by(),
+       .memory_patience = stands_by() ? Duration(kMemoryPatience) : Duration(0)},
+      recorder_));
   return {};
 }
 

@@ -70,8 +70,12 @@ class TrainerActor {
     TrainerActor& trainer_;
   };
 
+  // The loop's thread, and all that it starts, where the node told which NUMA node its GPU is at.
+  void stay_near_device();
   void loop();
   std::optional<GenerationPlan> next_plan();
+  // Before there is a plan: all that needs no rank. Tells where that does not come about.
+  void make_ready();
   // Trains the generation; the message that tells how it ended.
   TrainerMessage train(const GenerationPlan& plan);
   Status prepare(collective::Communicator& communicator);
@@ -80,6 +84,8 @@ class TrainerActor {
   // Before the ranks meet: a rank that hangs there is to be found, too.
   Status keep_progress();
   Result<RunBundle> take_bundle();
+  // Ends a spare's process: the rank goes on with another one.
+  void leave_unfit_spare(const Status& cause);
   // Ends the process where nothing can be computed in it any more.
   void leave_dead_device(const Status& cause);
   // The end of the generation in work: tells how it ended, and lets the peers notice a failure.
@@ -94,10 +100,16 @@ class TrainerActor {
                    const std::shared_ptr<collective::Communicator>& communicator);
   void tell(TrainerMessage message);
   std::int32_t rank() const { return rank_.load(std::memory_order_relaxed); }
+  // Whether it may wait for a rank that another process has: a spare, or what follows a trainer
+  // whose rank a spare may have taken.
+  bool stands_by() const { return setup_.rank < 0 || context_.generation() > 1; }
 
   ActorContext& context_;
   ActorHandle<TrainController> controller_;
   const TrainerSetup setup_;
+  // Asked before the loop begins: communicators set variables.
+  SystemEnvironment environment_;
+  const std::string gpu_;
   PosixFileSystem posix_files_;
   SystemClock clock_;
   PeerLinks links_;
@@ -132,6 +144,7 @@ class TrainerActor {
   // The loop's.
   std::unique_ptr<TrainingRun> run_;
   Status early_failure_;
+  std::atomic<bool> unfit_{false};  // that was told
   bool told_transport_ = false;
   std::atomic<std::int64_t> step_{0};  // steps done
   std::thread thread_;

@@ -14,10 +14,15 @@
 
 namespace troupe::train {
 
+// Which of a node's GPUs a process sees: two trainers of a node with the same may go on with each
+// other's memory there.
+inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
 // How a trainer is set up, for all its generations.
 struct TrainerSetup {
   std::string run;
-  std::int32_t rank = 0;  // to begin with, -1: a spare; each GenerationPlan says it anew
+  std::int32_t trainer = 0;  // its number in the run
+  std::int32_t rank = 0;     // to begin with, -1: a spare; each GenerationPlan says it anew
   std::int32_t world_size = 1;
   std::int32_t ranks_per_node = 1;
   std::int32_t threads = 1;
@@ -90,12 +95,15 @@ struct TrainerStatus {
   bool in_generation = false;  // it has not left it: waits for its turn, meets, loads or steps
   bool has_bundle = false;     // it took the run's data
   std::int64_t step = 0;       // steps done, 0 before anything was loaded
+  // kVisibleGpus of its process, where it is to compute there.
+  std::string gpu;
+  bool fit = true;  // false: it could not be made ready for a rank (TrainerUnfit)
 };
 
 // trainer → controller. What concerns recovery are events of RunState.
 using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
                                     AbandonedReport, TrainerLoaded, TrainerStopped, TrainerFinished,
-                                    TrainerSaved, TrainerFailed, TrainerFormed>;
+                                    TrainerSaved, TrainerFailed, TrainerFormed, TrainerUnfit>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers

@@ -1,5 +1,7 @@
 #include "train/trainer/trainer_places.h"
 
+#include <algorithm>
+
 #include "runtime/base/check.h"
 
 namespace troupe::train {
@@ -30,13 +32,25 @@ const TrainerPlaces::Trainer* TrainerPlaces::find(int trainer) const {
   return &trainers_[static_cast<std::size_t>(trainer)];
 }
 
-bool TrainerPlaces::came_alive(int trainer, std::uint64_t incarnation, const std::string& node) {
+bool TrainerPlaces::came_alive(int trainer, std::uint64_t incarnation, const std::string& node,
+                               const std::string& gpu) {
   Trainer& place = trainers_.at(static_cast<std::size_t>(trainer));
   if (incarnation <= place.incarnation) return false;
   place.incarnation = incarnation;
   place.alive = true;
+  place.gpu = gpu;
   if (!node.empty()) place.node = node;
   return true;
+}
+
+void TrainerPlaces::unfit(int trainer, std::uint64_t incarnation) {
+  Trainer& place = trainers_.at(static_cast<std::size_t>(trainer));
+  place.unfit = std::max(place.unfit, incarnation);
+}
+
+// The memory of the absent one's process is its node's, and on a GPU that GPU's.
+bool TrainerPlaces::serves(const Trainer& spare, const Trainer& absent) const {
+  return spare.rank < 0 && spare.fit() && spare.node == absent.node && spare.gpu == absent.gpu;
 }
 
 bool TrainerPlaces::died(int trainer, std::uint64_t incarnation, const std::string& node) {
@@ -54,8 +68,7 @@ std::optional<int> TrainerPlaces::replace(int rank) {
   TROUPE_CHECK(!dead.alive);
   if (dead.node.empty()) return std::nullopt;
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    const Trainer& spare = trainers_[i];
-    if (spare.rank >= 0 || !spare.alive || spare.node != dead.node) continue;
+    if (!serves(trainers_[i], dead)) continue;
     swap(rank, static_cast<int>(i));
     return static_cast<int>(i);
   }
@@ -68,7 +81,7 @@ std::optional<int> TrainerPlaces::rank_for_spare(int spare) {
   for (int rank = 0; rank < world_size(); ++rank) {
     const Trainer& absent = with_rank(rank);
     // One that never had a process has no memory to go on with; its own first process is coming.
-    if (absent.alive || absent.incarnation == 0 || absent.node != place.node) continue;
+    if (absent.alive || absent.incarnation == 0 || !serves(place, absent)) continue;
     swap(rank, spare);
     return rank;
   }

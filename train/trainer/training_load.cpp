@@ -113,7 +113,8 @@ Status TrainingRun::resume(Generation& generation, const Meeting& meeting, Train
     TROUPE_RETURN_IF_ERROR(finish_left_behind(generation, decision));
   if (transaction.position().phase == CommitPhase::kPrepared) transaction.discard();
   loaded.step = step();
-  // Owners' parameters may not have reached all.
+  // Owners' parameters may not have reached all, nor where they are used.
+  TROUPE_RETURN_IF_ERROR(f.updates->place_parameters());
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(&left));
   return agree_on_saves(generation);
@@ -182,11 +183,10 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   if (source.path.empty()) {
     TROUPE_RETURN_IF_ERROR(initialize_state(
         f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed), *f.layout,
-        f.state->buffers(), f.compute->access(), zeroed, f.compute->threads()));
+        f.state->kept(), f.compute->kept_access(), zeroed, f.compute->threads()));
   } else {
-    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout,
-                                      f.state->buffers(), f.compute->access(), zeroed,
-                                      generation.world));
+    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->kept(),
+                                      f.compute->kept_access(), zeroed, generation.world));
   }
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));
   // What the initial parameters are evaluated to is still to be written.
@@ -198,7 +198,13 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   f.transaction().load(record);
   loaded.how = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
   loaded.step = record.step;
-  return generation.engine->parameters_changed(false);
+  return parameters_loaded(generation);
+}
+
+Status TrainingRun::parameters_loaded(Generation& generation) {
+  TROUPE_RETURN_IF_ERROR(fixed_->updates->place_parameters());
+  // Of what is offloaded a rank loads no more than it updates.
+  return generation.engine->parameters_changed(fixed_->state->offload() != Offload::kNothing);
 }
 
 Result<StateSource> TrainingRun::choose_source(std::uint64_t generation, CommitRecord& record) {

@@ -19,26 +19,37 @@ constexpr auto kCommitTimeout = std::chrono::minutes(10);
 // How long a generation that is lost waits for a commit under way.
 constexpr auto kLastCommit = std::chrono::seconds(2);
 
-// The device with the memory of a pass, or a refusal that says what to make smaller.
+// The way out where there is too little memory for a pass.
+Status with_way_out(const Status& status, const ActivationOptions& activations) {
+  if (status.code() != Code::kOutOfMemory) return status;
+  return Status(status).prefixed(
+      fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "
+                  "gradient_accumulation_steps the step keeps its size) or cutoff_len",
+                  activations.rows_max, activations.length_max));
+}
+
+ActivationOptions activations_of(const RunBundle& bundle) {
+  return activation_options(bundle.config, bundle.dataset, bundle.eval ? &*bundle.eval : nullptr);
+}
+
 Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
                                                     const TrainingRunOptions& options,
                                                     const Logger& log) {
   static const SystemEnvironment environment;
-  const ActivationOptions activations =
-      activation_options(bundle.config, bundle.dataset, bundle.eval ? &*bundle.eval : nullptr);
+  const ActivationOptions activations = activations_of(bundle);
   auto opened = ComputeDevice::open(
       options.compute,
       {.model = bundle.model,
        .activations = activations,
        .threads = options.threads,
        .deterministic = bundle.config.sharding.deterministic != Deterministic::kOff,
-       .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval))},
+       .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval)),
+       .offload = offload_of(bundle.config, options.compute.kind == ComputeKind::kCuda),
+       .stands_by = options.stands_by,
+       .memory_patience = options.memory_patience},
       environment, log);
-  if (opened.status().code() != Code::kOutOfMemory) return opened;
-  return opened.status().prefixed(
-      fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "
-                  "gradient_accumulation_steps the step keeps its size) or cutoff_len",
-                  activations.rows_max, activations.length_max));
+  if (opened.ok()) return opened;
+  return with_way_out(opened.status(), activations);
 }
 
 // Across world sizes an epoch's steps are those that one rank would make.
@@ -94,7 +105,9 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                 training.learning_rate, facts.total_steps, facts.warmup_steps));
   auto best = TROUPE_TRY(BestModel::make(config.evaluation, training.save_strategy));
   const auto evaluation = plan_evaluation(config, facts);
-  const auto engine = engine_options(config, bundle.model, strategy, options.overlaps);
+  const auto engine =
+      engine_options(config, bundle.model, strategy, options.overlaps,
+                     offload_of(config, options.compute.kind == ComputeKind::kCuda));
   std::unique_ptr<Fixed> fixed(new Fixed{.files = files,
                                          .clock = clock,
                                          .log = std::move(log),
@@ -132,9 +145,18 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(fixed)));
 }
 
+Status TrainingRun::warm_up() {
+  TROUPE_RETURN_IF_ERROR(fixed_->compute->warm_up());
+  if (const std::string text = fixed_->compute->memory_text(); !text.empty())
+    fixed_->log.info("ready for a rank; {}", text);
+  return {};
+}
+
 Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   Fixed& f = *fixed_;
   TROUPE_CHECK(f.rank < 0, "rank {} is to become rank {}", f.rank, rank);
+  if (const Status held = f.compute->hold_memory(); !held.ok())
+    return with_way_out(held, activations_of(f.bundle));
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
   f.layout = std::make_unique<RankLayout>(f.model->layout(), strategy, mesh, rank);
@@ -283,6 +305,7 @@ Status TrainingRun::loop(Generation& generation) {
         generation.engine->communicators().algorithm_bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
     record.operators = f.progress.take_operator_seconds();
+    if (f.leads()) record.device_bytes = f.compute->memory_growth();
     record.seconds.stall = std::max(0.0, spent - record.seconds.total());
     // What starting a save took after the last step belongs to the step that it held up.
     record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);
@@ -410,11 +433,11 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   }
   final_model_ = true;
   note();
-  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->buffers(),
-                                    f.compute->access(), false, generation.world));
+  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->kept(),
+                                    f.compute->kept_access(), false, generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
-  return generation.engine->parameters_changed(false);
+  return parameters_loaded(generation);
 }
 
 // --- saving
@@ -437,11 +460,11 @@ SaveContents TrainingRun::save_contents(bool final_model) {
   Fixed& f = *fixed_;
   const CommitRecord& record = f.transaction().record();
   SaveContents contents{.step = record.step,
-                        .weights = weight_pieces(*f.layout, f.state->buffers()),
+                        .weights = weight_pieces(*f.layout, f.state->kept()),
                         .files = f.bundle.companions};
   if (final_model) return contents;
   if (!f.config().training.save_only_model)
-    contents.optimizer = moment_pieces(*f.layout, f.state->buffers());
+    contents.optimizer = moment_pieces(*f.layout, f.state->kept());
   contents.scheduler = json::Object{{"last_step", record.step},
                                     {"skipped_steps", record.skipped},
                                     {"skipped_steps_in_a_row", record.skipped_in_a_row},

@@ -50,6 +50,9 @@ struct TrainingRunOptions {
   std::string resume_path;
   std::int64_t started_unix_us = 0;
   ComputeChoice compute;
+  // As ComputeTask has them: the process may wait long for its rank.
+  bool stands_by = false;
+  Duration memory_patience{};
 };
 
 class TrainingRun {
@@ -62,6 +65,9 @@ class TrainingRun {
                                                      ProgressRecorder& progress);
   ~TrainingRun();
 
+  // Before the rank: makes ready on the device what the first pass would be held up by. A failure
+  // costs that time; alive() says whether it costs more.
+  Status warm_up();
   // Takes a rank, once, before the first generation: with the memory that an earlier process of the
   // rank left in `memory`, which outlives the run.
   Status take_rank(int rank, SurvivingMemory& memory);
@@ -124,6 +130,8 @@ class TrainingRun {
   Status finish(Generation& generation);
   // Sets `final_step` to the step whose parameters the run ends with.
   Status load_best_model(Generation& generation, std::int64_t& final_step);
+  // What was loaded is where it is used, on all ranks.
+  Status parameters_loaded(Generation& generation);
   double step_flops(const StepPlan& plan) const;
   FollowUp follow_up_now() const;
   // Puts what is known of the steps' follow-ups into the memory that survives.

@@ -19,16 +19,32 @@ std::size_t region_bytes(const RankLayout& layout, Region region, DType type) {
   return static_cast<std::size_t>(layout.elements(region)) * dtype_size(type);
 }
 
+UpdateLog::Layout chunks_of(const RankLayout& layout, DType state, int threads) {
+  return {.chunks = ShardedOptimizer::chunk_count(layout),
+          .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
+          .undo_slots = threads};
+}
+
+// What the host updates. `parameters`: the region that they are.
+void add_updated(memory::SegmentLayout& result, const RankLayout& layout, DType state,
+                 const UpdateLog::Layout& chunks, Region parameters) {
+  result.add("marks", chunks.marks_bytes())
+      .add("undo", chunks.undo_bytes(), kPageBytes)
+      .add("parameters", region_bytes(layout, parameters, state), kPageBytes);
+}
+
+void add_moments(memory::SegmentLayout& result, const RankLayout& layout, DType state) {
+  result.add("exp_avg", region_bytes(layout, Region::kOptimizer, state), kPageBytes)
+      .add("exp_avg_sq", region_bytes(layout, Region::kOptimizer, state), kPageBytes);
+}
+
 memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,
                                      const UpdateLog::Layout& chunks) {
   memory::SegmentLayout result("trainer state", kStateVersion);
-  result.add("transaction", sizeof(TransactionMemory))
-      .add("marks", chunks.marks_bytes())
-      .add("undo", chunks.undo_bytes(), kPageBytes)
-      .add("parameters", region_bytes(layout, Region::kParameters, state), kPageBytes)
-      .add("gradients", region_bytes(layout, Region::kGradients, DType::kF32), kPageBytes)
-      .add("exp_avg", region_bytes(layout, Region::kOptimizer, state), kPageBytes)
-      .add("exp_avg_sq", region_bytes(layout, Region::kOptimizer, state), kPageBytes);
+  result.add("transaction", sizeof(TransactionMemory));
+  add_updated(result, layout, state, chunks, Region::kParameters);
+  result.add("gradients", region_bytes(layout, Region::kGradients, DType::kF32), kPageBytes);
+  add_moments(result, layout, state);
   return result;
 }
 
@@ -45,9 +61,14 @@ struct DeviceRecord {
   std::array<char, 48> device;  // its UUID
 };
 
-memory::SegmentLayout device_segment_layout() {
+memory::SegmentLayout device_segment_layout(const RankLayout& layout,
+                                            const DeviceStateOptions& options,
+                                            const UpdateLog::Layout& chunks) {
   memory::SegmentLayout result("trainer state beside a GPU's", kDeviceStateVersion);
   result.add("transaction", sizeof(TransactionMemory)).add("record", sizeof(DeviceRecord));
+  if (options.offload == Offload::kNothing) return result;
+  add_updated(result, layout, options.state, chunks, Region::kOptimizer);
+  add_moments(result, layout, options.state);
   return result;
 }
 
@@ -94,9 +115,9 @@ Result<std::optional<DeviceArena>> find_arena(const std::shared_ptr<CudaDevice>&
 
 }  // namespace
 
-TrainingState::TrainingState(DType state, memory::SegmentLayout layout, memory::Segment segment,
-                             bool attached)
-    : state_(state),
+TrainingState::TrainingState(const DeviceStateOptions& options, memory::SegmentLayout layout,
+                             memory::Segment segment, bool attached)
+    : options_(options),
       layout_(std::move(layout)),
       segment_(std::move(segment)),
       attached_(attached),
@@ -104,17 +125,19 @@ TrainingState::TrainingState(DType state, memory::SegmentLayout layout, memory::
   transaction_ = std::make_unique<StepTransaction>(transaction_in(layout_, segment_));
 }
 
+void TrainingState::open_log(const UpdateLog::Layout& chunks) {
+  update_log_ = std::make_unique<UpdateLog>(chunks, layout_.region(segment_, "marks"),
+                                            layout_.region(segment_, "undo"));
+}
+
 Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state, int threads,
                                           SurvivingMemory& memory, const std::string& name,
                                           const std::string& label) {
-  const UpdateLog::Layout chunks{.chunks = ShardedOptimizer::chunk_count(layout),
-                                 .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
-                                 .undo_slots = threads};
+  const UpdateLog::Layout chunks = chunks_of(layout, state, threads);
   memory::SegmentLayout regions = segment_layout(layout, state, chunks);
   const auto made = [&](memory::Segment segment, bool attached) {
-    TrainingState opened(state, regions, std::move(segment), attached);
-    opened.update_log_ = std::make_unique<UpdateLog>(
-        chunks, regions.region(opened.segment_, "marks"), regions.region(opened.segment_, "undo"));
+    TrainingState opened({.state = state}, regions, std::move(segment), attached);
+    opened.open_log(chunks);
     return opened;
   };
   if (auto found = TROUPE_TRY(memory.take(name))) {
@@ -128,14 +151,20 @@ Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state,
   return made(std::move(segment), false);
 }
 
-ArenaPlan TrainingState::device_plan(const RankLayout& layout, DType state) {
+ArenaPlan TrainingState::device_plan(const RankLayout& layout, const DeviceStateOptions& options) {
   ArenaPlan plan;
   const auto add = [&](const char* part, MemoryPurpose purpose, std::size_t bytes) {
     plan.add(part, purpose, static_cast<std::int64_t>(bytes));
   };
-  add("parameters", MemoryPurpose::kParameters, region_bytes(layout, Region::kParameters, state));
+  const bool offloads = options.offload != Offload::kNothing;
+  const DType state = options.state;
+  if (options.offload != Offload::kParameters) {
+    add("parameters", MemoryPurpose::kParameters,
+        region_bytes(layout, Region::kParameters, offloads ? options.used : state));
+  }
   add("gradients", MemoryPurpose::kGradients,
       region_bytes(layout, Region::kGradients, DType::kF32));
+  if (offloads) return plan;
   add("exp_avg", MemoryPurpose::kOptimizerState, region_bytes(layout, Region::kOptimizer, state));
   add("exp_avg_sq", MemoryPurpose::kOptimizerState,
       region_bytes(layout, Region::kOptimizer, state));
@@ -144,23 +173,38 @@ ArenaPlan TrainingState::device_plan(const RankLayout& layout, DType state) {
   return plan;
 }
 
-Result<TrainingState> TrainingState::open_on_device(const RankLayout& layout, DType state,
-                                                    std::shared_ptr<CudaDevice> device,
-                                                    SurvivingMemory& memory,
-                                                    const std::string& name,
-                                                    const std::string& label, const Logger& log) {
-  const ArenaPlan plan = device_plan(layout, state);
-  const memory::SegmentLayout regions = device_segment_layout();
+Result<TrainingState> TrainingState::open_on_device(
+    const RankLayout& layout, const DeviceStateOptions& options, std::shared_ptr<CudaDevice> device,
+    SurvivingMemory& memory, const std::string& name, const std::string& label, const Logger& log) {
+  const ArenaPlan plan = device_plan(layout, options);
+  const UpdateLog::Layout chunks = chunks_of(layout, options.state, options.threads);
+  const memory::SegmentLayout regions = device_segment_layout(layout, options, chunks);
+  const bool offloads = options.offload != Offload::kNothing;
+  std::optional<PinnedMemory> pinned;
+  const auto made = [&](memory::Segment segment, DeviceArena arena, bool attached) {
+    TrainingState opened(options, regions, std::move(segment), attached);
+    opened.arena_ = std::move(arena);
+    opened.pinned_ = std::move(pinned);
+    if (offloads) opened.open_log(chunks);
+    return opened;
+  };
+  if (const auto bytes =
+          static_cast<std::int64_t>(region_bytes(layout, Region::kParameters, options.used));
+      options.offload == Offload::kParameters && bytes > 0) {
+    pinned = TROUPE_TRY(PinnedMemory::allocate(device, bytes, "offloaded parameters"));
+  }
+  std::optional<memory::Segment> left;
   if (auto found = TROUPE_TRY(memory.take(name)); found && regions.verify(*found).ok()) {
     if (auto arena =
-            TROUPE_TRY(find_arena(device, plan, record_in(regions, *found), memory, name, log))) {
-      TrainingState opened(state, regions, std::move(*found), true);
-      opened.arena_ = std::move(*arena);
-      return opened;
-    }
-    // What it says is of tensors that are not there: nobody must find it beside others.
-    transaction_in(regions, *found).state.store(0);
+            TROUPE_TRY(find_arena(device, plan, record_in(regions, *found), memory, name, log)))
+      return made(std::move(*found), std::move(*arena), true);
+    // What it says is of tensors that are not there: nobody must find it beside others. Where much
+    // is offloaded there may be no room for a second one.
+    const auto said = regions.region(*found, "transaction");
+    std::memset(said.data(), 0, said.size());
+    left = std::move(*found);
   }
+  const bool zeroed = offloads && !left;
   const bool outlives = device->info().can_export_memory != 0;
   if (!outlives) {
     log.warning(
@@ -170,8 +214,9 @@ Result<TrainingState> TrainingState::open_on_device(const RankLayout& layout, DT
   }
   auto arena = TROUPE_TRY(DeviceArena::allocate(
       device, plan, outlives ? DeviceArena::Outlives::kProcess : DeviceArena::Outlives::kNothing));
-  auto segment =
-      TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
+  if (!left)
+    left = TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
+  memory::Segment segment = std::move(*left);
   regions.write_header(segment);
   DeviceRecord& record = record_in(regions, segment) = record_of(plan, *device);
   record.arena_bytes = static_cast<std::uint64_t>(arena.bytes());
@@ -180,10 +225,9 @@ Result<TrainingState> TrainingState::open_on_device(const RankLayout& layout, DT
     TROUPE_RETURN_IF_ERROR(memory.keep_descriptor(tensors_name(name), descriptor.get()));
     TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
   }
-  TrainingState opened(state, regions, std::move(segment), false);
-  opened.arena_ = std::move(arena);
+  TrainingState opened = made(std::move(segment), std::move(arena), false);
   opened.outlives_ = outlives;
-  opened.zeroed_ = false;
+  opened.zeroed_ = zeroed;
   return opened;
 }
 
@@ -192,17 +236,43 @@ std::span<std::byte> TrainingState::device_log() const {
 }
 
 StateBuffers TrainingState::buffers() {
-  const auto region = [&](const char* name) {
-    return arena_ ? arena_->part(name) : layout_.region(segment_, name);
-  };
-  const auto gradients = region("gradients");
-  return {
-      .state = state_,
-      .parameters = region("parameters"),
-      .gradients = {reinterpret_cast<float*>(gradients.data()), gradients.size() / sizeof(float)},
-      .exp_avg = region("exp_avg"),
-      .exp_avg_sq = region("exp_avg_sq"),
-      .segment = arena_ ? nullptr : &segment_};
+  if (!arena_) {
+    StateBuffers buffers = in_segment(Region::kParameters);
+    buffers.gradients = {reinterpret_cast<float*>(layout_.region(segment_, "gradients").data()),
+                         layout_.region(segment_, "gradients").size() / sizeof(float)};
+    buffers.segment = &segment_;
+    return buffers;
+  }
+  StateBuffers buffers{.state = options_.state, .gradients = arena_->part_of<float>("gradients")};
+  if (options_.offload == Offload::kNothing) {
+    buffers.parameters = arena_->part("parameters");
+    buffers.exp_avg = arena_->part("exp_avg");
+    buffers.exp_avg_sq = arena_->part("exp_avg_sq");
+    return buffers;
+  }
+  buffers.state = options_.used;
+  if (options_.offload == Offload::kOptimizer)
+    buffers.parameters = arena_->part("parameters");
+  else if (pinned_)
+    buffers.parameters = {pinned_->data(), static_cast<std::size_t>(pinned_->size())};
+  return buffers;
+}
+
+StateBuffers TrainingState::kept() {
+  if (options_.offload == Offload::kNothing) return buffers();
+  StateBuffers kept = in_segment(Region::kOptimizer);
+  kept.gradients = buffers().gradients;
+  return kept;
+}
+
+// But for gradients.
+StateBuffers TrainingState::in_segment(Region parameters) {
+  return {.state = options_.state,
+          .parameters_region = parameters,
+          .parameters = layout_.region(segment_, "parameters"),
+          .gradients = {},
+          .exp_avg = layout_.region(segment_, "exp_avg"),
+          .exp_avg_sq = layout_.region(segment_, "exp_avg_sq")};
 }
 
 }  // namespace troupe::train

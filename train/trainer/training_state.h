@@ -6,7 +6,10 @@
 // train/transaction's; marks and undo: UpdateLog's.
 //
 // On a GPU: a segment with the transaction, and one allocation of the device with the rest, whose
-// descriptor is kept beside the segment under "NAME-tensors".
+// descriptor is kept beside the segment under "NAME-tensors". What is offloaded lies in the
+// segment, as on a CPU: the parameters that this rank updates, moments, marks and undo. The device
+// has the gradients then, and parameters in the type that they are used in (with
+// Offload::kParameters pinned memory has them): a copy that any process can make again.
 
 #include <cstdint>
 #include <memory>
@@ -20,13 +23,23 @@
 #include "runtime/memory/segment.h"
 #include "runtime/memory/segment_layout.h"
 #include "train/cuda/device/device_arena.h"
+#include "train/cuda/device/device_memory.h"
 #include "train/optimizer/update_log.h"
+#include "train/sharding/offload.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
 #include "train/trainer/surviving_memory.h"
 #include "train/transaction/step_transaction.h"
 
 namespace troupe::train {
+
+// Of a state on a GPU.
+struct DeviceStateOptions {
+  DType state = DType::kF32;  // of parameters and moments
+  Offload offload = Offload::kNothing;
+  DType used = DType::kF32;  // offloaded: what products take parameters in
+  int threads = 1;           // offloaded: as TrainingState::open()'s
+};
 
 class TrainingState {
  public:
@@ -39,16 +52,22 @@ class TrainingState {
   // The same on a GPU; new memory of it has any content. What an earlier process left on another
   // GPU is not taken. A device that cannot export its memory keeps nothing: `log` is told what that
   // means. kOutOfMemory by purpose.
-  static Result<TrainingState> open_on_device(const RankLayout& layout, DType state,
+  static Result<TrainingState> open_on_device(const RankLayout& layout,
+                                              const DeviceStateOptions& options,
                                               std::shared_ptr<CudaDevice> device,
                                               SurvivingMemory& memory, const std::string& name,
                                               const std::string& label, const Logger& log);
   // What that takes of the device's memory.
-  static ArenaPlan device_plan(const RankLayout& layout, DType state);
+  static ArenaPlan device_plan(const RankLayout& layout, const DeviceStateOptions& options);
 
+  // What an engine works on: parameters as units are gathered from them, gradients. Moments are not
+  // there where they are offloaded.
   StateBuffers buffers();
+  // What is updated, loaded and saved: the same, or what is offloaded (and the device's gradients).
+  StateBuffers kept();
+  Offload offload() const { return options_.offload; }
   StepTransaction& transaction() { return *transaction_; }
-  // On a CPU.
+  // On a CPU, or offloaded.
   UpdateLog& update_log() { return *update_log_; }
   // On a GPU: CudaOptimizerDevice's log; empty where nothing outlives the process.
   std::span<std::byte> device_log() const;
@@ -59,12 +78,16 @@ class TrainingState {
   bool take_zeroed() { return std::exchange(zeroed_, false); }
 
  private:
-  TrainingState(DType state, memory::SegmentLayout layout, memory::Segment segment, bool attached);
+  TrainingState(const DeviceStateOptions& options, memory::SegmentLayout layout,
+                memory::Segment segment, bool attached);
+  void open_log(const UpdateLog::Layout& chunks);
+  StateBuffers in_segment(Region parameters);
 
-  DType state_;
+  DeviceStateOptions options_;  // on a CPU: of the type alone
   memory::SegmentLayout layout_;
   memory::Segment segment_;
-  std::optional<DeviceArena> arena_;  // a GPU's
+  std::optional<DeviceArena> arena_;    // a GPU's
+  std::optional<PinnedMemory> pinned_;  // parameters, with Offload::kParameters
   bool outlives_ = true;
   bool attached_;
   bool zeroed_;

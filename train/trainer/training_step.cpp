@@ -17,13 +17,19 @@ namespace {
 
 constexpr std::int64_t kSkippedInARowMax = 10;
 
-MicroBatch view(const TokenBatch& batch) {
+// Masks of dropout are counted by the epoch and a sample's number in the data set, which a step
+// that is done again, by whatever ranks, has in common with the first.
+MicroBatch view(const TokenBatch& batch, std::int64_t seed, std::int64_t epoch) {
   return {.rows = batch.rows,
           .length = batch.length,
           .ids = batch.ids,
           .labels = batch.labels,
           .position_ids = batch.position_ids,
-          .segment_ids = batch.segment_ids};
+          .segment_ids = batch.segment_ids,
+          .dropout = {.seed = static_cast<std::uint32_t>(seed),
+                      .epoch = static_cast<std::uint32_t>(epoch),
+                      .samples = batch.samples,
+                      .places = batch.places}};
 }
 
 // A micro-batch for a rank that has none left in the last turn: it takes part in the collectives of
@@ -34,7 +40,9 @@ TokenBatch empty_batch() {
           .ids = {0},
           .labels = {kIgnoreLabel},
           .position_ids = {},
-          .segment_ids = {}};
+          .segment_ids = {},
+          .samples = {0},
+          .places = {0}};
 }
 
 std::string layer_of(const ParameterLayout& layout, const ParameterInfo& parameter) {
@@ -54,15 +62,17 @@ auto TrainingStep::timed(double& seconds, Work&& work) {
 TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t turn) const {
   const auto leaf = static_cast<std::size_t>(tools_.engine.reducer().leaf(turn, data_rank()));
   if (leaf >= plan.batches.size() || plan.batches[leaf].empty()) return empty_batch();
-  return collate_ragged(tools_.dataset, plan.batches[leaf]);
+  TokenBatch batch = collate_ragged(tools_.dataset, plan.batches[leaf]);
+  if (tools_.model.config().has_dropout()) add_places(tools_.dataset, plan.batches[leaf], batch);
+  return batch;
 }
 
-Result<double> TrainingStep::one_pass(const TokenBatch& batch, UnitAccess& units, float scale,
-                                      StepSeconds& seconds) {
+Result<double> TrainingStep::one_pass(const StepPlan& plan, const TokenBatch& batch,
+                                      UnitAccess& units, StepSeconds& seconds) {
   const CrossEntropyLoss cross_entropy;
   const LossSum loss = TROUPE_TRY(unless_abandoned([&] {
-    return tools_.model.forward_backward(view(batch), units, cross_entropy, scale,
-                                         tools_.activations);
+    return tools_.model.forward_backward(view(batch, tools_.config.training.seed, plan.epoch),
+                                         units, cross_entropy, scale_, tools_.activations);
   }));
   // Times are of what was computed, not of asking for it.
   TROUPE_RETURN_IF_ERROR(tools_.compute.settle());
@@ -84,7 +94,7 @@ Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
     tools_.engine.begin_turn(turn);
     ComputedUnits computed(tools_.engine.units(), tools_.compute);
     ObservedUnits units(computed, tools_.progress, device_operators());
-    losses.push_back(TROUPE_TRY(one_pass(batch, units, scale_, record.seconds)));
+    losses.push_back(TROUPE_TRY(one_pass(plan, batch, units, record.seconds)));
   }
   return {};
 }
@@ -262,7 +272,7 @@ Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
     tools_.engine.begin_turn(turn);
     GradientProbe probe(tools_.engine, layout, tools_.compute.access());
     StepSeconds ignored;
-    const double loss = TROUPE_TRY(one_pass(batch_of(plan, turn), probe, scale_, ignored));
+    const double loss = TROUPE_TRY(one_pass(plan, batch_of(plan, turn), probe, ignored));
     const std::int64_t leaf = tools_.engine.reducer().leaf(turn, data_rank());
     if ((std::isfinite(loss) && !probe.found()) || (finding[0] >= 0 && finding[0] < leaf)) continue;
     finding[0] = leaf;

@@ -61,7 +61,7 @@ class TrainingStep {
  private:
   struct Losses;
   Status pass_over(const StepPlan& plan, StepRecord& record, std::vector<double>& losses);
-  Result<double> one_pass(const TokenBatch& batch, UnitAccess& units, float scale,
+  Result<double> one_pass(const StepPlan& plan, const TokenBatch& batch, UnitAccess& units,
                           StepSeconds& seconds);
   Result<StepOutcome> sum_up(const StepPlan& plan, StepRecord record,
                              const std::vector<double>& losses);

@@ -68,6 +68,23 @@ TEST_CASE("what a process is told of its devices") {
   by_file.minor_number = 5;
   CHECK(cuda_environment({by_file}).at("CUDA_VISIBLE_DEVICES") == "3");
   CHECK(cuda_environment({wire::GpuDevice()}).at("CUDA_VISIBLE_DEVICES") == "");
+  // What is known of their ways to the others goes with them, whoever of two was asked.
+  const auto pair = [&](std::size_t a, std::size_t b) {
+    return std::pair(devices[a].uuid, devices[b].uuid);
+  };
+  const auto told = gpu_facts_environment({devices[0]}, {pair(0, 1), pair(2, 0), pair(1, 2)});
+  REQUIRE(told.size() == 1);
+  CHECK(told.begin()->first == "TROUPE_GPUS_WITHOUT_PEER_ACCESS");
+  CHECK(told.begin()->second == devices[1].uuid + "," + devices[2].uuid);
+  CHECK(gpu_facts_environment({devices[0]}, {pair(1, 2)}).empty());
+  CHECK(gpu_facts_environment({}, {pair(1, 2)}).empty());
+  // … and the NUMA node that is theirs.
+  auto near = devices[0], far = devices[1];
+  near.numa_node = 0;
+  far.numa_node = 1;
+  CHECK(gpu_facts_environment({far}, {}).at("TROUPE_GPU_NUMA_NODE") == "1");
+  CHECK(gpu_facts_environment({near, near}, {}).at("TROUPE_GPU_NUMA_NODE") == "0");
+  CHECK(gpu_facts_environment({near, far}, {}).empty());
 }
 
 }  // namespace

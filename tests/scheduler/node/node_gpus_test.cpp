@@ -92,6 +92,70 @@ TEST_CASE("a process sees its GPUs and no others") {
   CHECK_FALSE(d.told<wire::HostStart>()->spec.environment.contains("CUDA_DEVICE_ORDER"));
 }
 
+TEST_CASE("processes are told which GPUs theirs cannot reach") {
+  GpuDriver d(3);
+  d.config.gpus.without_peer_access = {{"GPU-0", "GPU-2"}, {"GPU-2", "GPU-0"}};
+  d.restart();
+  d.join();
+  const auto told = [&]() -> std::optional<std::string> {
+    const auto& environment = d.did<node_command::SpawnHost>()->spec.environment;
+    const auto found = environment.find("TROUPE_GPUS_WITHOUT_PEER_ACCESS");
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  };
+  d.ask(1, kGpuUnit);
+  CHECK(told() == "GPU-2");
+  d.ask(2, kGpuUnit);
+  CHECK_FALSE(told());
+  auto start = d.start_of(3, 0);
+  start.spec.environment["CUDA_VISIBLE_DEVICES"] = "GPU-2";
+  d.apply(node_event::FromHead{start});
+  CHECK(told() == "GPU-0");
+}
+
+TEST_CASE("who sees a GPU and holds nothing of it is not waited for") {
+  GpuDriver d(1);
+  d.join();
+  const HostId trainer = d.run_on(1, kGpuUnit, "GPU-0");
+  d.apply(node_event::FromHost{trainer, wire::HostKeepSegment{"arena", false}, d.fd()});
+  auto start = d.start_of(2, 0);
+  start.spec.environment["CUDA_VISIBLE_DEVICES"] = "GPU-0";
+  d.apply(node_event::FromHead{start});
+  d.spawned();
+  const std::int64_t spare_pid = d.said<wire::ActorStarted>()->pid;
+  auto holders = d.state.gpus()[0].holders;
+  REQUIRE(holders.size() == 2);
+  CHECK(holders[1].label == "trainer-2");
+  CHECK(holders[1].share == 0);
+  // The trainer dies; the memory that the job keeps is the spare's now.
+  d.readings[0].used_bytes = 40ULL << 30;
+  d.readings[0].processes = {{spare_pid, 30ULL << 30}, {4711, 1}};
+  SUBCASE("") {}
+  SUBCASE("also after the daemon's restart") {
+    d.restart();
+    d.join();
+  }
+  SUBCASE("also where the driver counts its processes otherwise") {
+    d.readings[0].processes[0].pid = 815;
+  }
+  d.end(trainer);
+  REQUIRE(d.reads());
+  d.answer();
+  d.ask(1, kGpuUnit, 2);
+  CHECK_FALSE(d.sees());
+  d.readings[0].processes.pop_back();
+  for (int i = 0; i < 10 && !d.sees(); ++i) {
+    if (d.reads()) {
+      d.answer();
+    } else {
+      d.advance(*d.state.next_deadline() - d.clock.now());
+    }
+  }
+  CHECK(d.sees() == "GPU-0");
+  CHECK(d.state.gpus()[0].state == wire::GpuState::kHeld);
+  CHECK(d.clock.now() < TimePoint() + GpuDevices::kReleaseTime);
+}
+
 TEST_CASE("where amounts stand for no device nobody is told what to see") {
   GpuDriver d(0, 2 * kGpuUnit);
   d.join();

@@ -64,9 +64,19 @@ TEST_CASE("NVML: what lies between GPUs") {
           wire::GpuLink{FakeNvml::uuid(1), wire::GpuPath::kSwitch, 0, true});
     CHECK(link_to(devices[2], 0).path == wire::GpuPath::kHostBridge);
     CHECK(link_to(devices[1], 2).path == wire::GpuPath::kSystem);
+    CHECK(inventory_of(*nvml).without_peer_access.empty());
     fake.peer_access = false;
-    devices = inventory_of(*nvml).devices;
-    CHECK_FALSE(link_to(devices[0], 1).peer_access);
+    const auto apart = inventory_of(*nvml);
+    CHECK_FALSE(link_to(apart.devices[0], 1).peer_access);
+    REQUIRE(apart.without_peer_access.size() == 6);
+    CHECK(apart.without_peer_access[0] == std::pair(FakeNvml::uuid(0), FakeNvml::uuid(1)));
+  }
+  SUBCASE("where nobody says whether there is peer access, nobody says that there is none") {
+    auto table = fake.table();
+    table.p2p_status = nullptr;
+    auto found = inventory_of(*Nvml::open(table).value());
+    CHECK_FALSE(link_to(found.devices[0], 1).peer_access);
+    CHECK(found.without_peer_access.empty());
   }
   SUBCASE("NVLinks that lead to the other GPU") {
     fake.gpus[0].nvlinks = {1, 1, 2};

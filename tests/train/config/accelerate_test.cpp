@@ -123,9 +123,22 @@ deepspeed_config:
   CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, "
                               "deepspeed_config_file: d.json}"),
                  "zero_stage is not read where"));
+  const auto offloaded =
+      accepted(with_file("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, "
+                         "offload_optimizer_device: cpu, offload_param_device: cpu}"));
+  CHECK(offloaded.config.sharding.offload == OffloadChoice::kParameters);
+  CHECK(contains(offloaded.resolved_from.at("troupe.offload"),
+                 "deepspeed_config.offload_param_device"));
+  CHECK(accepted(with_file("distributed_type: DEEPSPEED\ndeepspeed_config: "
+                           "{offload_optimizer_device: cpu, offload_param_device: none}"))
+            .config.sharding.offload == OffloadChoice::kOptimizer);
   CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: "
-                              "{offload_optimizer_device: cpu}"),
-                 "deepspeed_config.offload_optimizer_device=cpu is not supported: offload comes"));
+                              "{offload_optimizer_device: nvme}"),
+                 "deepspeed_config.offload_optimizer_device=nvme is not supported: nothing is "
+                 "offloaded to a disk"));
+  CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: "
+                              "{offload_optimizer_device: cpu, deepspeed_config_file: d.json}"),
+                 "offload_optimizer_device is not read where"));
   CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 4}"),
                  "4 is not between 0 and 3"));
   CHECK(contains(refused_file("distributed_type: DEEPSPEED\ndeepspeed_config: "
@@ -148,8 +161,8 @@ TEST_CASE("what a file asks for in vain is refused_file by name") {
   CHECK(contains(refused_file("distributed_type: NO\nnum_proceses: 2"),
                  "did you mean 'num_processes'?"));
   CHECK(contains(refused_file("distributed_type: NO\nmegatron_lm_config: {a: 1}"), "Megatron"));
-  CHECK(contains(refused_file("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}"),
-                 "troupe.accelerate_config.fsdp_config.fsdp_offload_params=true is not supported"));
+  CHECK(accepted(with_file("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}"))
+            .config.sharding.offload == OffloadChoice::kParameters);
   CHECK(contains(refused_file("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, "
                               "fsdp_sharding_strategy: NO_SHARD}"),
                  "belongs to FSDP1"));
@@ -193,8 +206,7 @@ TEST_CASE("the variables of accelerate's launcher") {
   first["FSDP_VERSION"] = "1";
   CHECK(accepted(load_with("", {}, first)).config.sharding.strategy == "zero3");
   first["FSDP_OFFLOAD_PARAMS"] = "true";
-  CHECK(contains(refusal(load_with("", {}, first)),
-                 "environment: FSDP_OFFLOAD_PARAMS=true is not supported"));
+  CHECK(accepted(load_with("", {}, first)).config.sharding.offload == OffloadChoice::kParameters);
 
   const Variables deepspeed = {{"ACCELERATE_USE_DEEPSPEED", "true"},
                                {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"},
@@ -207,8 +219,10 @@ TEST_CASE("the variables of accelerate's launcher") {
   CHECK(zero.config.training.max_grad_norm == 0.3);
   auto offload = deepspeed;
   offload["ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"] = "cpu";
+  CHECK(accepted(load_with("", {}, offload)).config.sharding.offload == OffloadChoice::kParameters);
+  offload["ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"] = "nvme";
   CHECK(contains(refusal(load_with("", {}, offload)),
-                 "environment ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE=cpu is not supported"));
+                 "environment ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE=nvme is not supported"));
   CHECK(accepted(load_with("", {},
                            {{"ACCELERATE_USE_DEEPSPEED", "true"},
                             {"ACCELERATE_DEEPSPEED_CONFIG_FILE", "d.json"}},

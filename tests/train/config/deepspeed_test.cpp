@@ -151,7 +151,6 @@ TEST_CASE("a key that changes numerics is never without effect") {
         R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8})",
         R"("zero_optimization": {"stage": 3, "mics_shard_size": 8})",
         R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}})",
-        R"("zero_optimization": {"stage": 2, "cpu_offload": true})",
         R"("tensor_parallel": {"autotp_size": 2})", R"("amp": {"enabled": true})",
         R"("bf16": {"enabled": "auto", "bf16_optimizer_states": true})",
         R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}})",
@@ -177,6 +176,44 @@ TEST_CASE("a key that changes numerics is never without effect") {
   }
 }
 
+TEST_CASE("offload by DeepSpeed's stages") {
+  const auto of = [](const std::string& zero) {
+    const auto found = resolved(with("\"zero_optimization\": {" + zero + "}"));
+    REQUIRE_MESSAGE(found.ok(), found.status().to_string());
+    return *found;
+  };
+  const std::string optimizer = R"("offload_optimizer": {"device": "cpu", "pin_memory": true,
+      "buffer_count": 4, "fast_init": false, "pipeline_read": true, "nvme_path": "/x"})";
+  const std::string parameters = R"("offload_param": {"device": "cpu", "buffer_size": 1e8})";
+  for (const int stage : {1, 2, 3}) {
+    const auto found = of(fmt::format("\"stage\": {}, {}", stage, optimizer));
+    CHECK(found.offload == OffloadChoice::kOptimizer);
+    CHECK(found.offload_path == "zero_optimization.offload_optimizer.device");
+    CHECK(found.notes.size() == 1);
+  }
+  const auto both = of("\"stage\": 3, " + optimizer + ", " + parameters);
+  CHECK(both.offload == OffloadChoice::kParameters);
+  CHECK(both.notes.size() == 1);
+  const auto alone = of("\"stage\": 3, " + parameters);
+  CHECK(alone.offload == OffloadChoice::kParameters);
+  CHECK(alone.notes[0].find("optimizer state is offloaded, too") != std::string::npos);
+  const auto early = of("\"stage\": 2, " + optimizer + ", " + parameters);
+  CHECK(early.offload == OffloadChoice::kOptimizer);
+  CHECK(early.notes[0].find("parameters are offloaded with ZeRO stage 3") != std::string::npos);
+  const auto none = of("\"stage\": 0, " + optimizer);
+  CHECK(none.offload == OffloadChoice::kNone);
+  CHECK(none.notes[0].find("nothing is offloaded") != std::string::npos);
+  CHECK(of(R"("stage": 2, "cpu_offload": true, "cpu_offload_use_pin_memory": true)").offload ==
+        OffloadChoice::kOptimizer);
+  CHECK(of(R"("stage": 3, "cpu_offload": true, "cpu_offload_params": true)").offload_path ==
+        "zero_optimization.cpu_offload_params");
+  CHECK(of(R"("stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.3})").offload ==
+        OffloadChoice::kOptimizer);
+  CHECK(
+      of(R"("stage": 3, "offload_optimizer": {"device": "none"}, "cpu_offload": false)").offload ==
+      OffloadChoice::kNone);
+}
+
 TEST_CASE("the effective clipping is said") {
   CHECK(resolved(with(R"("steps_per_print": 10)"))->notes.back() ==
         "gradient_clipping is not given: gradients are clipped to max_grad_norm, 1.0");
@@ -189,8 +226,21 @@ TEST_CASE("what is not supported is refused_json by name") {
     return text.find(part) != std::string::npos;
   };
   CHECK(contains(refused_json(R"({"zero_optimization": {"stage": 4}})"), "4 is no stage"));
-  CHECK(contains(refused_json(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})"),
-                 "offload comes later"));
+  CHECK(contains(refused_json(R"({"zero_optimization": {"stage": 1,
+                                  "offload_optimizer": {"device": "nvme"}}})"),
+                 "zero_optimization.offload_optimizer.device=nvme is not supported: nothing is "
+                 "offloaded to a disk; use cpu"));
+  CHECK(contains(refused_json(R"({"zero_optimization": {"offload_optimizer": {"device": "cup"}}})"),
+                 "did you mean 'cpu'?"));
+  CHECK(contains(refused_json(R"({"zero_optimization": {"stage": 3,
+                                  "offload_param": {"pin_memry": true}}})"),
+                 "did you mean 'pin_memory'?"));
+  CHECK(contains(refused_json(R"({"zero_optimization": {"stage": 2, "offload_optimizer":
+                                  {"device": "cpu", "ratio": 0.3}}})"),
+                 "Partial offloading only supported for ZeRO Stage 3."));
+  CHECK(contains(refused_json(R"({"zero_optimization": {"stage": 3, "offload_optimizer":
+                                  {"device": "cpu", "ratio": 1.3}}})"),
+                 "1.3 is not between 0 and 1"));
   CHECK(contains(refused_json(R"({"bf16": {"enabled": true}})"),
                  "bf16.enabled=True vs hf bf16|bf16_full_eval=False"));
   CHECK(contains(refused_json(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})"),

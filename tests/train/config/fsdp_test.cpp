@@ -27,8 +27,6 @@ TEST_CASE("the words of fsdp") {
   CHECK(strategy("fsdp: ''") == "ddp");
   CHECK(strategy("fsdp: null") == "ddp");
   CHECK(strategy("fsdp: []") == "ddp");
-  CHECK(contains(strategy("fsdp: full_shard offload"),
-                 "x.yaml:14: fsdp=full_shard offload is not supported: offload comes later"));
   CHECK(contains(strategy("fsdp: full_shard shard_grad_op"),
                  "`--fsdp full_shard` is not compatible with `--fsdp shard_grad_op`."));
   CHECK(contains(strategy("fsdp: ful_shard"), "did you mean 'full_shard'?"));
@@ -57,10 +55,6 @@ TEST_CASE("the settings of fsdp_config, with and without fsdp_ before them") {
                  "This is not supported with FSDP2, please set to a `bool`"));
   CHECK(contains(strategy("fsdp: true\nfsdp_config: {version: 2, forward_prefetch: true}"),
                  "forward_prefetch is not yet implemented in FSDP2"));
-  CHECK(contains(strategy("fsdp: true\nfsdp_config: {offload_params: true}"),
-                 "fsdp_config.offload_params=true is not supported: offload comes later"));
-  CHECK(contains(strategy("fsdp: true\nfsdp_config: {fsdp_cpu_offload: true}"),
-                 "fsdp_config.fsdp_cpu_offload=true is not supported"));
   CHECK(contains(strategy("fsdp: true\nfsdp_config: {xla: true}"), "no TPU"));
   CHECK(contains(strategy("fsdp: true\nfsdp_config: {mixed_precision_policy: bf16}"),
                  "use bf16: true"));
@@ -72,6 +66,26 @@ TEST_CASE("the settings of fsdp_config, with and without fsdp_ before them") {
   CHECK(contains(strategy("fsdp: true\nfsdp_config: {version: 1, sharding_strategy: 7}"),
                  "one of FULL_SHARD"));
   CHECK(contains(strategy("fsdp: true\nfsdp_config: {xla: false, fsdp_xla: false}"), "twice"));
+}
+
+TEST_CASE("FSDP offloads parameters and optimizer state") {
+  for (const auto* text :
+       {"fsdp: full_shard offload", "fsdp: [offload, auto_wrap]", "fsdp: no_shard offload",
+        "fsdp: true\nfsdp_config: {offload_params: true}",
+        "fsdp: true\nfsdp_config: {fsdp_cpu_offload: 'true', "
+        "fsdp_cpu_offload_pin_memory: false}"}) {
+    CAPTURE(text);
+    const auto loaded = accepted(load_with(text));
+    CHECK(loaded.config.sharding.offload == OffloadChoice::kParameters);
+    CHECK(loaded.resolved_from.contains("troupe.offload"));
+  }
+  CHECK(accepted(load_with("fsdp: true\nfsdp_config: {offload_params: false}"))
+            .config.sharding.offload == OffloadChoice::kNone);
+  CHECK(contains(strategy("fsdp: true\nfsdp_config: {offload_params: maybe}"),
+                 "fsdp_config.offload_params"));
+  CHECK(contains(strategy("fsdp: full_shard offload\ntroupe: {offload: optimizer}"),
+                 "troupe.offload=optimizer and fsdp=offload (parameters) disagree about what is "
+                 "offloaded"));
 }
 
 TEST_CASE("fsdp_config may be a file; without fsdp it is passed over aloud") {

@@ -255,5 +255,15 @@ TEST_CASE("explain has a row for every key, and credentials are hidden") {
   CHECK_FALSE(contains(json::write(to_json(loaded->config)), "sesame"));
 }
 
+TEST_CASE("graphs of launches: a word or a boolean") {
+  CHECK(accepted(load_with("")).config.troupe.cuda_graphs == "auto");
+  CHECK(accepted(load_with("troupe: {cuda_graphs: true}")).config.troupe.cuda_graphs == "true");
+  CHECK(accepted(load_with("troupe: {cuda_graphs: False}")).config.troupe.cuda_graphs == "false");
+  CHECK(contains(refusal(load_with("troupe: {cuda_graphs: sometimes}")), "auto, true, false"));
+  CHECK(contains(refusal(load_with("troupe: {cuda_graphs: true, operator_times: true}")),
+                 "use troupe.cuda_graphs=false, or leave troupe.operator_times out"));
+  accepted(load_with("troupe: {operator_times: true}"));
+}
+
 }  // namespace
 }  // namespace troupe::train

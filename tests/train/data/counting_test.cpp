@@ -45,6 +45,17 @@ TEST_CASE("targets, tokens and length without collating equal those of the colla
       CHECK(target_count(dataset, samples) == count_target_tokens(ragged));
       CHECK(real_tokens(dataset, samples) == static_cast<std::int64_t>(ragged.ids.size()));
       CHECK(collated_length(dataset, samples) == batch.length);
+      TokenBatch placed = ragged;
+      add_places(dataset, samples, placed);
+      REQUIRE(placed.samples.size() == ragged.ids.size());
+      REQUIRE(placed.places.size() == ragged.ids.size());
+      std::size_t at = 0;
+      for (const auto sample : samples)
+        for (std::int32_t place = 0; place < real_length(dataset, sample); ++place, ++at) {
+          CHECK(placed.samples[at] == static_cast<std::int32_t>(sample));
+          CHECK(placed.places[at] == place);
+          CHECK(ragged.ids[at] == dataset.ids(sample)[static_cast<std::size_t>(place)]);
+        }
       CHECK(longest_collated_length(dataset) >= batch.length);
     }
     std::vector<std::uint32_t> all(20);

@@ -73,8 +73,20 @@ TEST_CASE("defaults are those of the classes") {
   CHECK(gpt2.attention_scale(1) == doctest::Approx(std::sqrt(1.0 / 8)));
   REQUIRE(gpt2.notes.size() == 1);
   CHECK(gpt2.notes[0] ==
-        "attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1: there is no dropout here, training goes "
-        "without it");
+        "attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1: dropout while training; for none write "
+        "\"attn_pdrop\": 0, \"embd_pdrop\": 0, \"resid_pdrop\": 0 into config.json");
+  CHECK(gpt2.attention_dropout == 0.1);
+  CHECK(gpt2.embedding_dropout == 0.1);
+  CHECK(gpt2.residual_dropout == 0.1);
+  CHECK(with("gpt2", "embd_pdrop", 0.25)->embedding_dropout == 0.25);
+  CHECK(!llama.has_dropout());
+  const ModelConfig dropped = with("llama", "attention_dropout", 0.1).value();
+  CHECK(dropped.attention_dropout == 0.1);
+  CHECK(dropped.residual_dropout == 0);
+  REQUIRE(dropped.notes.size() == 1);
+  CHECK(dropped.notes[0] ==
+        "attention_dropout=0.1: dropout while training; for none write \"attention_dropout\": 0 "
+        "into config.json");
   CHECK(with("gpt2", "scale_attn_by_inverse_layer_idx", true)->attention_scale(1) ==
         doctest::Approx(std::sqrt(1.0 / 8) / 2));
   CHECK(with("gpt2", "scale_attn_weights", false)->attention_scale(1) == 1.0);
@@ -134,7 +146,6 @@ TEST_CASE("what cannot be computed is refused by name") {
   CHECK(code_with("mistral", "attention_bias", true) == Code::kUnsupported);
   CHECK(code_with("qwen3", "mlp_bias", true) == Code::kUnsupported);
   CHECK(code_with("llama", "sliding_window", 100) == Code::kUnsupported);
-  CHECK(code_with("llama", "attention_dropout", 0.1) == Code::kUnsupported);
   CHECK(code_with("llama", "partial_rotary_factor", 0.5) == Code::kUnsupported);
   CHECK(code_with("llama", "quantization_config", json::Object{}) == Code::kUnsupported);
   CHECK(code_with("gpt2", "quantization_config", json::Object{}) == Code::kUnsupported);
@@ -143,6 +154,9 @@ TEST_CASE("what cannot be computed is refused by name") {
   CHECK(code_with("gpt2", "n_head", 5) == Code::kInvalidArgument);
   CHECK(code_with("gpt2", "n_embd", "32") == Code::kInvalidArgument);
   CHECK(code_with("gpt2", "attn_pdrop", "high") == Code::kInvalidArgument);
+  CHECK(with("gpt2", "embd_pdrop", 1.0).status().to_string() ==
+        "config.json: embd_pdrop 1 must be at least 0 and less than 1");
+  CHECK(code_with("qwen2", "attention_dropout", -0.1) == Code::kInvalidArgument);
   CHECK(code_with("llama", "num_key_value_heads", 3) == Code::kInvalidArgument);
   CHECK(code_with("llama", "hidden_size", -1) == Code::kInvalidArgument);
   CHECK(code_with("llama", "hidden_size", "32") == Code::kInvalidArgument);

@@ -88,7 +88,8 @@ TEST_CASE("rows of unequal length need no padding") {
   // The position table of the second is shorter than the row that holds all; the third has a
   // window.
   const std::string gpt2 = R"({"model_type": "gpt2", "vocab_size": 500, "n_embd": 96, "n_layer": 2,
-      "n_head": 6, "n_positions": 150, "initializer_range": 0.08})";
+      "n_head": 6, "n_positions": 150, "initializer_range": 0.08, "attn_pdrop": 0, "embd_pdrop": 0,
+      "resid_pdrop": 0})";
   const std::string mistral = R"({"model_type": "mistral", "vocab_size": 500, "hidden_size": 96,
       "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 6,
       "num_key_value_heads": 2, "sliding_window": 40, "initializer_range": 0.08})";

@@ -96,10 +96,11 @@ TEST_CASE("a step's line: why it was skipped, losses that are not finite, times 
   record.seconds = {.data = 0.25, .forward = 0.5, .backward = 1.00000049, .communication = 0.25};
   record.rates = {.tokens_per_s = 50, .gflops = 12.345, .gemm_share = 0.54321, .bytes_sent = 4096};
   record.operators = {{"head gemm nt", 0.125}, {"norm", 0.0000004}, {"gemm nt", 0.5}};
+  record.device_bytes = {{"parameters", 4'000'000'000}, {kDeviceInUse, 5'000'000'000}};
   const std::string timed = step_line(record);
   CHECK(
       timed.substr(bare.size() - 1) ==
-      R"(, "seconds": {"data": 0.25, "forward": 0.5, "backward": 1.0, "communication": 0.25, "optimizer": 0.0, "checkpoint": 0.0, "stall": 0.0}, "tokens_per_s": 50.0, "gflops": 12.35, "gemm_share": 0.5432, "bytes_sent": 4096, "operators": {"head gemm nt": 0.125, "norm": 0.0, "gemm nt": 0.5}})");
+      R"(, "seconds": {"data": 0.25, "forward": 0.5, "backward": 1.0, "communication": 0.25, "optimizer": 0.0, "checkpoint": 0.0, "stall": 0.0}, "tokens_per_s": 50.0, "gflops": 12.35, "gemm_share": 0.5432, "bytes_sent": 4096, "operators": {"head gemm nt": 0.125, "norm": 0.0, "gemm nt": 0.5}, "device_bytes": {"parameters": 4000000000, "in_use": 5000000000}})");
 
   REQUIRE(write_file_atomically(files, "steps.jsonl", timed + "\n").ok());
   const auto read = read_steps(files, "steps.jsonl").value();
@@ -114,6 +115,7 @@ TEST_CASE("a step's line: why it was skipped, losses that are not finite, times 
   CHECK(read[0].rates.bytes_sent == 4096);
   record.operators[1].seconds = 0;
   CHECK(read[0].operators == record.operators);
+  CHECK(read[0].device_bytes == record.device_bytes);
   CHECK(step_line(without_timings(read[0])) == bare);
 
   // Equal runs have equal texts without timings.

@@ -23,6 +23,9 @@ void check_like_the_cpu(Setting setting, std::span<const Place> places) {
       CHECK(outcomes[rank].norm == expected[rank].norm);
       CHECK(same_bits(outcomes[rank].gradients, expected[rank].gradients));
       CHECK(same_bits(outcomes[rank].parameters, expected[rank].parameters));
+      // Three layers, forward and backward, in each turn of a step.
+      if (setting.graphs == GraphOptions::Use::kAlways)
+        CHECK(outcomes[rank].graphs_launched >= 3 * 2 * 2);
     }
   }
 }
@@ -59,6 +62,22 @@ TEST_CASE("an engine on GPUs gives the CPU's bits under every strategy") {
         ++round;
       }
     }
+  }
+}
+
+// The second step makes the graphs that the third one launches again.
+TEST_CASE("an engine on GPUs whose layers are graphs gives the CPU's bits under every strategy") {
+  std::size_t round = 0;
+  for (const auto& [strategy, mesh] : strategies(2)) {
+    check_like_the_cpu({.strategy = strategy,
+                        .mesh = mesh,
+                        .micro_batches = 4,
+                        .compute = round % 2 == 0 ? DType::kF32 : DType::kBF16,
+                        .overlaps = true,
+                        .guarded = round % 4 == 0,
+                        .graphs = GraphOptions::Use::kAlways},
+                       std::span(kPlaces).subspan(round / 2 % 2, 1));
+    ++round;
   }
 }
 

@@ -92,6 +92,7 @@ struct Setting {
   bool late = false;    // a GPU's arithmetic comes long after it was enqueued
   Place place = Place::kCpu;
   bool guarded = false;  // a GPU's memory is none of the host's
+  GraphOptions::Use graphs = GraphOptions::Use::kNever;
   // Called by a rank when it has the gradient of a unit in the last turn of the first step.
   std::function<void(int rank, int unit, EngineDevice& device)> strike;
   // Where ranks that fail wait for each other before they go: what one of them hears of another's
@@ -107,6 +108,7 @@ struct Outcome {
   double norm = 0;
   std::uint64_t bytes_sent = 0;           // in gathers and reductions of the last step
   std::uint64_t bytes_read_in_place = 0;  // of other ranks' memory
+  std::int64_t graphs_launched = 0;
 };
 
 // What a rank's buffers lie in, and what computes on them.
@@ -114,6 +116,7 @@ class RankSide {
  public:
   virtual ~RankSide() = default;
   virtual Operators& operators() = 0;
+  virtual std::int64_t graphs_launched() const { return 0; }
   // Filled with zeros.
   virtual std::span<std::byte> make_state(std::size_t bytes) = 0;
   virtual const memory::Segment* segment() const { return nullptr; }
@@ -166,7 +169,7 @@ class CpuSide final : public RankSide {
 
 class FakeGpuSide final : public RankSide {
  public:
-  FakeGpuSide(int rank, Place place)
+  FakeGpuSide(int rank, Place place, GraphOptions::Use graphs)
       : place_(place),
         device_(CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), rank,
                                  MapEnvironment())
@@ -174,13 +177,18 @@ class FakeGpuSide final : public RankSide {
         stream_(CudaStream::create(device_).value()),
         algorithms_(device_, 64 << 10),
         scratch_(take(4 << 20)),
-        operators_(CudaOperators::create(stream_, algorithms_, scratch_).value()) {}
+        operators_(
+            CudaOperators::create(stream_, algorithms_, scratch_, {.graphs = {.use = graphs}})
+                .value()) {}
   ~FakeGpuSide() override {
     engine_device_.reset();
     communicator_.reset();
     operators_.reset();
   }
   Operators& operators() override { return *operators_; }
+  std::int64_t graphs_launched() const override {
+    return operators_->graphs() ? operators_->graphs()->counts().launched : 0;
+  }
   std::span<std::byte> make_state(std::size_t bytes) override {
     const auto state = take(static_cast<std::int64_t>(bytes));
     operators_->zero(reinterpret_cast<float*>(state.data()),
@@ -266,7 +274,7 @@ class FakeGpuSide final : public RankSide {
 
 inline std::unique_ptr<RankSide> make_side(const Setting& setting, int rank) {
   if (setting.place == Place::kCpu) return std::make_unique<CpuSide>(setting.threads);
-  return std::make_unique<FakeGpuSide>(rank, setting.place);
+  return std::make_unique<FakeGpuSide>(rank, setting.place, setting.graphs);
 }
 
 // Writes NaN where a unit's gradient will be put and holds nothing yet; makes arithmetic late;
@@ -358,6 +366,7 @@ class Rank {
           for (const auto& counter : communicator->counters())
             outcome.bytes_read_in_place += counter.bytes_read_in_place;
       collect(*engine, outcome);
+      outcome.graphs_launched = side_->graphs_launched();
     }
     CHECK(side_->end().ok());
     return outcome;

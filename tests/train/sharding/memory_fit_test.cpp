@@ -82,6 +82,54 @@ TEST_CASE("a GPU's memory is asked for where it is known, the host's for what st
     CHECK_MESSAGE(refused.message().find(words) != std::string::npos, refused.message());
 }
 
+TEST_CASE("spares are counted in a GPU's memory, and none is a way out") {
+  PlanRequest run = large_request(Strategy::kDdp, 2);
+  run.on_gpu = true;
+  run.ranks_on_gpu = 2;
+  run.spares_on_gpu = 1;
+  NodeMemory memory = memory_of(2 * node_bytes(run));
+  memory.device_bytes = gpu_bytes(run);
+  CHECK(memory.device_bytes == 2 * plan_device_memory(run).total() + kSpareDeviceBytes);
+  CHECK(check_fits(run, memory).ok());
+  --memory.device_bytes;
+  const Status refused = check_fits(run, memory);
+  CHECK(refused.code() == Code::kOutOfMemory);
+  for (const char* words : {"for 2 trainers and spares: 1 of 768 MiB each", "troupe.spares=0 ("})
+    CHECK_MESSAGE(refused.message().find(words) != std::string::npos, refused.message());
+}
+
+TEST_CASE("offload is offered where a GPU's memory is short and the host's is not") {
+  PlanRequest run = large_request(Strategy::kZero3, 2);
+  run.on_gpu = true;
+  const auto with = [&](Offload offload) {
+    PlanRequest changed = run;
+    changed.offload = offload;
+    return changed;
+  };
+  const PlanRequest optimizer = with(Offload::kOptimizer), parameters = with(Offload::kParameters);
+  NodeMemory memory = memory_of(2 * node_bytes(parameters));
+  memory.device_bytes = plan_device_memory(optimizer).total();
+  CHECK(offers(fitting_changes(run, memory), "troupe.offload=optimizer"));
+  memory.device_bytes = plan_device_memory(parameters).total();
+  CHECK_FALSE(offers(fitting_changes(run, memory), "troupe.offload=optimizer"));
+  CHECK(offers(fitting_changes(run, memory), "troupe.offload=parameters"));
+  CHECK(offers(fitting_changes(optimizer, memory), "troupe.offload=parameters"));
+  CHECK_FALSE(offers(fitting_changes(parameters, memory), "troupe.offload=parameters"));
+  // Parameters that every GPU has whole and an update gathers stay there.
+  run = large_request(Strategy::kZero2, 2);
+  run.on_gpu = true;
+  memory.device_bytes = plan_device_memory(with(Offload::kOptimizer)).total() - 1;
+  for (const FittingChange& change : fitting_changes(run, memory))
+    CHECK_FALSE(change.settings == "troupe.offload=parameters");
+  // Where it is the host that is short, the other way round; not on CPUs.
+  const PlanRequest host_short = with(Offload::kOptimizer);
+  CHECK(offers(fitting_changes(host_short, memory_of(node_bytes(host_short) - 1)),
+               "troupe.offload=none"));
+  CHECK_FALSE(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "offload"));
+  run.on_gpu = false;
+  CHECK_FALSE(offers(fitting_changes(run, memory_of(node_bytes(run) - 1)), "offload"));
+}
+
 TEST_CASE("each change that is offered is enough by itself") {
   const PlanRequest run = large_request(Strategy::kZero3, 4, 16);
   const NodeMemory memory = memory_of(node_bytes(run) * 3 / 4);

@@ -290,6 +290,32 @@ TEST_CASE("a GPU's plan counts the operands of products of 8 bits") {
   CHECK(narrow.total() - narrow.workspaces == wide.total() - wide.workspaces);
 }
 
+TEST_CASE("what is offloaded is counted where it lies") {
+  for (const Strategy strategy : {Strategy::kZero1, Strategy::kZero3}) {
+    PlanRequest run = request(strategy, 4);
+    run.on_gpu = true;
+    run.compute.compute = run.activations.compute = DType::kBF16;
+    const DevicePlan without = plan_device_memory(run);
+    const MemoryPlan host_without = plan_memory(run);
+    CHECK(host_without.state() == 0);
+    run.offload = Offload::kOptimizer;
+    const DevicePlan device = plan_device_memory(run);
+    const MemoryPlan host = plan_memory(run);
+    // Parameters are there as products take them; nothing of the optimizer's is.
+    CHECK(2 * device.parameters == without.parameters);
+    CHECK(device.optimizer == 0);
+    CHECK(device.gradients == without.gradients);
+    if (strategy == Strategy::kZero1) CHECK(device.gathered < without.gathered);
+    check_near(host.state(), 12 * static_cast<double>(psi()) / 4);
+    // Copies of what is saved are not needed.
+    CHECK(host.workspaces < host_without.workspaces + (64 << 20));
+    if (strategy == Strategy::kZero1) continue;
+    run.offload = Offload::kParameters;
+    CHECK(plan_device_memory(run).parameters == 0);
+    check_near(plan_memory(run).gathered, 2 * static_cast<double>(psi()) / 4);
+  }
+}
+
 TEST_CASE("a GPU's plan counts the workspace of cuDNN's attention") {
   PlanRequest run = request(Strategy::kDdp, 1);
   run.on_gpu = true;

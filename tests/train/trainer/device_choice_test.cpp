@@ -12,10 +12,9 @@ bool contains(const std::string& text, std::string_view words) {
 }
 
 Result<DeviceDecision> decide(const std::string& device, int trainers, const DeviceOffer& offer,
-                              bool tf32 = false, std::int64_t spares = 0) {
+                              bool tf32 = false) {
   TrainConfig config;
   config.troupe.device = device;
-  config.troupe.spares = spares;
   config.model.tf32 = tf32;
   return decide_device(config, trainers, offer);
 }
@@ -45,7 +44,6 @@ TEST_CASE("auto takes GPUs where there is one for each, else the CPU, and says w
   const auto library = decide("auto", 2, {.gpus = 2, .usable = kNoLibrary}).value();
   CHECK_FALSE(library.on_gpus);
   CHECK(contains(library.notice, "no library"));
-  CHECK(contains(decide("auto", 2, {.gpus = 2}, false, 1)->notice, "spares"));
 }
 
 TEST_CASE("cuda is GPUs, or one sentence with the way out") {
@@ -61,13 +59,20 @@ TEST_CASE("cuda is GPUs, or one sentence with the way out") {
   CHECK(contains(none.message(), "troupe.device=cpu"));
   const Status library = decide("cuda", 1, {.gpus = 1, .usable = kNoLibrary}).status();
   CHECK(library.message() == "troupe.device=cuda: " + kNoLibrary.message());
-  CHECK(decide("cuda", 1, {.gpus = 1}, false, 2).status().code() == Code::kUnsupported);
 }
 
 TEST_CASE("the CPU is asked for without words, and has neither TF32 nor FP8") {
   const auto cpu = decide("cpu", 2, {.gpus = 2}).value();
   CHECK_FALSE(cpu.on_gpus);
   CHECK(cpu.notice.empty());
+  TrainConfig offloads;
+  offloads.sharding.offload = OffloadChoice::kOptimizer;
+  CHECK(contains(decide_device(offloads, 1, {.gpus = 0})->notice,
+                 "notice: the run is on CPUs (troupe.device=auto): the node does not offer a GPU; "
+                 "offload has no effect on CPUs"));
+  offloads.troupe.device = "cpu";
+  CHECK(decide_device(offloads, 1, {.gpus = 1})->notice ==
+        "notice: offload has no effect on CPUs: everything lies in the host's memory");
   CHECK(decide("cuda", 1, {.gpus = 1}, true)->on_gpus);
   for (const char* device : {"cpu", "auto"}) {
     const Status refused = decide(device, 1, {.gpus = 0}, true).status();
@@ -80,6 +85,24 @@ TEST_CASE("the CPU is asked for without words, and has neither TF32 nor FP8") {
     CHECK(no_fp8.code() == Code::kInvalidArgument);
     CHECK(contains(no_fp8.message(), "use bf16: true without fp8"));
   }
+}
+
+TEST_CASE("graphs are for GPUs, where operators are not timed one by one") {
+  using Use = GraphOptions::Use;
+  TrainConfig config;
+  CHECK(graph_use(config) == Use::kWhereFaster);
+  config.troupe.operator_times = true;
+  CHECK(graph_use(config) == Use::kNever);
+  config.troupe.operator_times = false;
+  config.troupe.cuda_graphs = "false";
+  CHECK(graph_use(config) == Use::kNever);
+  config.troupe.cuda_graphs = "true";
+  CHECK(graph_use(config) == Use::kAlways);
+  CHECK(decide_device(config, 1, {.gpus = 1})->on_gpus);
+  config.troupe.device = "cpu";
+  const Status refused = decide_device(config, 1, {.gpus = 1}).status();
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(contains(refused.message(), "use troupe.cuda_graphs=auto"));
 }
 
 }  // namespace

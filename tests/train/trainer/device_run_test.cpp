@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <thread>
 
 #include "tests/train/trainer/run_fixture.h"
+#include "train/cuda/device/device_memory.h"
 #include "train/trainer/run_plan.h"
 
 namespace troupe::train::tests {
@@ -53,6 +56,14 @@ RunChange strategy_in_fp8(const std::string& name, int world) {
   return change;
 }
 
+RunChange offloaded(RunChange run, OffloadChoice offload) {
+  run.change = [inner = run.change, offload](RunBundle& bundle) {
+    inner(bundle);
+    bundle.config.sharding.offload = offload;
+  };
+  return run;
+}
+
 // Activations are bf16 there, which rounds more than the CPU does.
 void check_near(const std::string& output, const std::string& expected,
                 double loss_tolerance = 3e-3, double norm_tolerance = 5e-2) {
@@ -76,6 +87,79 @@ TEST_CASE("runs on GPUs give the bits of the CPU") {
   }
 }
 
+TEST_CASE("runs on GPUs whose layers are graphs give the bits of the CPU, whatever comes") {
+  struct Case {
+    const char* strategy;
+    int world;
+    GraphOptions::Use graphs;
+    bool ragged;
+    ActivationCheckpointing checkpointing;
+  };
+  using Use = GraphOptions::Use;
+  for (const Case& each :
+       {Case{"zero3", 2, Use::kAlways, false, ActivationCheckpointing::kFull},
+        Case{"zero2", 2, Use::kAlways, true, ActivationCheckpointing::kSelective},
+        Case{"ddp", 1, Use::kWhereFaster, false, ActivationCheckpointing::kNone}}) {
+    CAPTURE(each.strategy);
+    troupe::tests::TemporaryDirectory dir;
+    const auto change = [&](int devices) {
+      RunChange made = strategy(each.strategy, each.world, devices);
+      made.graphs = each.graphs;
+      made.change = [inner = made.change, each](RunBundle& bundle) {
+        inner(bundle);
+        bundle.config.training.max_steps = 8;
+        bundle.config.model.activation_checkpointing = each.checkpointing;
+        if (!each.ragged) return;
+        TokenDataset dataset(TokenDataset::Kind::kPretrain, 0);
+        for (int sample = 0; sample < 40; ++sample)
+          dataset.append(std::vector<TokenId>(sample % 3 == 0 ? 9 : 16, 1 + sample % 7));
+        bundle.dataset = std::move(dataset);
+      };
+      return made;
+    };
+    train(dir.file("cpu"), change(0));
+    const TestDevices devices(each.world);
+    train(dir.file("gpu"), change(each.world));
+    CHECK(troupe::tests::fake_cuda_calls("graph_launch") > 20);
+    check_same(dir.file("gpu"), dir.file("cpu"));
+  }
+}
+
+TEST_CASE("a rank whose process is another one makes graphs of its own, and the bits stay") {
+  troupe::tests::TemporaryDirectory dir;
+  RunChange change = strategy("zero2", 2, 2);
+  change.graphs = GraphOptions::Use::kAlways;
+  const TestDevices devices(2);
+  train(dir.file("whole"), change);
+  auto ranks = make_ranks(dir.file("gpu"), change);
+  ranks->observers[0].abort_after = 3;
+  for (const Status& status : run_generation(*ranks, 1)) CHECK_FALSE(status.ok());
+  ranks->observers[0].abort_after = -1;
+  start_rank(*ranks, 1, dir.file("gpu"), change);
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  CHECK(file(dir.file("gpu/model.safetensors")) == file(dir.file("whole/model.safetensors")));
+}
+
+TEST_CASE("a run tells what it held of the GPU's memory at most, once") {
+  troupe::tests::TemporaryDirectory dir;
+  const TestDevices devices(1);
+  train(dir.file("gpu"), strategy("ddp", 1, 1));
+  const auto all = steps(dir.file("gpu"));
+  REQUIRE(all.size() == 5);
+  std::map<std::string, std::int64_t> bytes;
+  for (const NamedBytes& part : all[0].device_bytes) bytes[part.name] = part.bytes;
+  REQUIRE(bytes.size() == kMemoryPurposes + 1);
+  CHECK(bytes["parameters"] > 0);
+  CHECK(2 * bytes["parameters"] <= bytes["optimizer state"]);
+  CHECK(bytes["activations"] > 0);
+  std::int64_t held = 0;
+  for (const auto& [name, count] : bytes)
+    if (name != kDeviceInUse) held += count;
+  CHECK(bytes[kDeviceInUse] == held);  // nobody else has some
+  for (std::size_t i = 1; i < all.size(); ++i) CHECK(all[i].device_bytes.empty());
+}
+
 TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("cpu"), strategy("zero3", 2, 0, true));
@@ -86,13 +170,22 @@ TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {
   check_near(dir.file("zero3"), dir.file("cpu"));
 }
 
-TEST_CASE("in fp8 the strategies agree, and nearly with bf16") {
+TEST_CASE("in fp8 the strategies agree, with graphs and offload, too, and nearly with bf16") {
   troupe::tests::TemporaryDirectory dir;
   const TestDevices devices(2);
   train(dir.file("bf16"), strategy("zero3", 2, 2, true));
   train(dir.file("ddp"), strategy_in_fp8("ddp", 2));
   train(dir.file("zero3"), strategy_in_fp8("zero3", 2));
   check_same(dir.file("zero3"), dir.file("ddp"));
+  const RunChange moved = offloaded(strategy_in_fp8("zero3", 2), OffloadChoice::kParameters);
+  train(dir.file("offloaded"), moved);
+  check_same(dir.file("offloaded"), dir.file("ddp"));
+  RunChange in_graphs = moved;
+  in_graphs.graphs = GraphOptions::Use::kAlways;
+  const std::int64_t launches = troupe::tests::fake_cuda_calls("graph_launch");
+  train(dir.file("graphs"), in_graphs);
+  CHECK(troupe::tests::fake_cuda_calls("graph_launch") > launches);
+  check_same(dir.file("graphs"), dir.file("ddp"));
   check_near(dir.file("zero3"), dir.file("bf16"), 1e-2, 0.2);
   CHECK(file(dir.file("zero3/model.safetensors")) != file(dir.file("bf16/model.safetensors")));
 }
@@ -124,6 +217,97 @@ TEST_CASE("ranks that share a GPU, whose collectives go over the host") {
   const TestDevices devices(1);
   train(dir.file("gpu"), strategy("zero2", 2, 1));
   check_same(dir.file("gpu"), dir.file("cpu"));
+}
+
+TEST_CASE("offload changes no bits, whatever is offloaded, and means nothing on a CPU") {
+  constexpr auto kOptimizer = OffloadChoice::kOptimizer, kParameters = OffloadChoice::kParameters;
+  struct Case {
+    std::string strategy;
+    int world;
+    OffloadChoice offload;
+    bool bf16;
+  };
+  const std::vector<Case> cases = {
+      {"ddp", 1, kOptimizer, false},   {"zero3", 1, kParameters, true},
+      {"zero1", 2, kOptimizer, false}, {"zero2", 2, kOptimizer, true},
+      {"zero3", 2, kOptimizer, true},  {"zero3", 2, kParameters, false},
+      {"ddp", 2, kParameters, false},  {"shard_grad_op", 2, kParameters, true}};
+  const auto steps = [](RunChange run) {
+    run.change = [inner = run.change](RunBundle& bundle) {
+      inner(bundle);
+      bundle.config.training.max_steps = 2;
+    };
+    return run;
+  };
+  troupe::tests::TemporaryDirectory dir;
+  // What the strategies of a world size agree on.
+  const auto of = [&](int world, bool bf16) {
+    return dir.file(fmt::format("{}{}", bf16 ? "bf16-" : "", world));
+  };
+  train(of(1, false), steps(strategy("ddp", 1, 0)));
+  train(of(2, false), steps(offloaded(strategy("zero3", 2, 0), kParameters)));
+  const TestDevices devices(2);
+  train(of(1, true), steps(strategy("ddp", 1, 1, true)));
+  train(of(2, true), steps(strategy("zero3", 2, 2, true)));
+  int count = 0;
+  for (const Case& c : cases) {
+    CAPTURE(c.strategy);
+    CAPTURE(c.world);
+    CAPTURE(static_cast<int>(c.offload));
+    const std::string out = dir.file(fmt::format("offloaded-{}", ++count));
+    train(out, steps(offloaded(strategy(c.strategy, c.world, c.world, c.bf16), c.offload)));
+    check_same(out, of(c.world, c.bf16));
+  }
+}
+
+TEST_CASE("offload with bf16 state, shard groups and ranks that share a GPU") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto few_steps = [](RunChange run, Precision precision) {
+    run.change = [inner = run.change, precision](RunBundle& bundle) {
+      inner(bundle);
+      bundle.config.model.state = bundle.config.model.compute = precision;
+      bundle.config.training.max_steps = 2;
+    };
+    return run;
+  };
+  const TestDevices devices(2);
+  const RunChange groups = few_steps(strategy("hsdp", 4, 2), Precision::kFloat32);
+  train(dir.file("groups"), groups);
+  train(dir.file("groups-offloaded"), offloaded(groups, OffloadChoice::kParameters));
+  check_same(dir.file("groups-offloaded"), dir.file("groups"));
+  const RunChange pure = few_steps(strategy("zero2", 2, 1), Precision::kBfloat16);
+  train(dir.file("pure"), pure);
+  train(dir.file("pure-offloaded"), offloaded(pure, OffloadChoice::kOptimizer));
+  check_same(dir.file("pure-offloaded"), dir.file("pure"));
+}
+
+TEST_CASE("checkpoints go from and to runs with offload") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto run = [](OffloadChoice offload, int devices, const std::string& from) {
+    return RunChange{.world = 2,
+                     .resume = from,
+                     .change =
+                         [offload](RunBundle& bundle) {
+                           bundle.config.training.max_steps = 7;
+                           bundle.config.sharding.strategy = "zero2";
+                           if (offload == OffloadChoice::kParameters)
+                             bundle.config.sharding.strategy = "zero3";
+                           bundle.config.sharding.offload = offload;
+                         },
+                     .devices = devices};
+  };
+  const TestDevices devices(2);
+  train(dir.file("whole"), run(OffloadChoice::kNone, 2, ""));
+  train(dir.file("offloaded"), run(OffloadChoice::kOptimizer, 2, ""));
+  const std::string expected = file(dir.file("whole/model.safetensors"));
+  CHECK(file(dir.file("offloaded/model.safetensors")) == expected);
+  // Each kind of run goes on from what the others wrote.
+  const std::string without = dir.file("whole/checkpoint-5");
+  const std::string with = dir.file("offloaded/checkpoint-5");
+  train(dir.file("a"), run(OffloadChoice::kParameters, 2, without));
+  train(dir.file("b"), run(OffloadChoice::kNone, 2, with));
+  for (const char* name : {"a", "b"})
+    CHECK(file(dir.file(std::string(name) + "/model.safetensors")) == expected);
 }
 
 TEST_CASE("times of a step's parts are of what a GPU computes, and by operator where asked for") {
@@ -220,6 +404,105 @@ TEST_CASE("memory that cannot outlive the process: the last checkpoint is loaded
   CHECK(ranks->observers[0].load.step == 2);
 }
 
+// A process that waits for a rank.
+std::unique_ptr<TrainingRun> stand_by(Ranks& ranks, int rank, const std::string& output_dir,
+                                      const RunChange& change, Duration patience = {}) {
+  RunBundle bundle = bundle_for(output_dir, change.batch, change.accumulation);
+  if (change.change) change.change(bundle);
+  auto run = TrainingRun::create(ranks.files, ranks.clock, Logger::discard(), std::move(bundle),
+                                 {.run = "test",
+                                  .world_size = change.world,
+                                  .threads = change.threads,
+                                  .overlaps = change.overlaps,
+                                  .compute = compute_of(change, rank),
+                                  .stands_by = true,
+                                  .memory_patience = patience},
+                                 *ranks.recorders[static_cast<std::size_t>(rank)]);
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  return std::move(*run);
+}
+
+TEST_CASE(
+    "who stands by holds no memory, has asked for all algorithms, and goes on with the bits") {
+  troupe::tests::TemporaryDirectory dir;
+  for (const int precision : {32, 16, 8}) {
+    CAPTURE(precision);
+    const std::string at = std::to_string(precision);
+    const RunChange change =
+        precision == 8 ? strategy_in_fp8("zero2", 2) : strategy("zero2", 2, 2, precision == 16);
+    // What only a pass in this precision asks the device for.
+    const char* product = precision == 8 ? "gemm_scaled" : "gemm";
+    troupe::tests::fake_cuda_reset({.devices = 2, .cudnn_version = 91000});
+    train(dir.file(at + "-whole"), change);
+    std::int64_t asked[2] = {}, planned[2] = {};
+    for (const bool warm : {false, true}) {
+      CAPTURE(warm);
+      const std::string out = dir.file(at + (warm ? "-warm" : "-cold"));
+      auto ranks = make_ranks(out, change);
+      ranks->observers[0].abort_after = 3;
+      for (const Status& status : run_generation(*ranks, 1)) CHECK_FALSE(status.ok());
+      ranks->observers[0].abort_after = -1;
+      ranks->runs[1].reset();
+      const std::int64_t held = troupe::tests::fake_cuda_allocated_bytes(1);
+      auto spare = stand_by(*ranks, 1, out, change);
+      if (warm) {
+        const std::int64_t products = troupe::tests::fake_cuda_calls(product);
+        REQUIRE(spare->warm_up().ok());
+        CHECK(troupe::tests::fake_cuda_calls(product) > products);
+      }
+      CHECK(troupe::tests::fake_cuda_allocated_bytes(1) == held);
+      const std::int64_t algorithms = troupe::tests::fake_cuda_calls("gemm_algorithms");
+      const std::int64_t plans = troupe::tests::fake_cuda_calls("attention_plan_create");
+      REQUIRE(spare->take_rank(1, *ranks->memories[1]).ok());
+      CHECK(troupe::tests::fake_cuda_allocated_bytes(1) > held);
+      ranks->runs[1] = std::move(spare);
+      for (const Status& status : run_generation(*ranks, 2))
+        REQUIRE_MESSAGE(status.ok(), status.to_string());
+      CHECK(ranks->observers[1].load.how == LoadedFrom::kMemory);
+      check_same(out, dir.file(at + "-whole"));
+      asked[warm] = troupe::tests::fake_cuda_calls("gemm_algorithms") - algorithms;
+      planned[warm] = troupe::tests::fake_cuda_calls("attention_plan_create") - plans;
+    }
+    CHECK(planned[0] == (precision == 32 ? 0 : 2));
+    CHECK(planned[1] == 0);
+    // What is left is asked for by the rate's measurement, with products of its own.
+    CHECK(asked[1] <= 4);
+    CHECK(asked[0] >= asked[1] + 10);
+    CHECK(troupe::tests::fake_cuda_left().empty());
+  }
+  troupe::tests::fake_cuda_reset();
+}
+
+TEST_CASE("memory that a process before still holds is waited for") {
+  troupe::tests::TemporaryDirectory dir;
+  const RunChange change = strategy("ddp", 1, 1);
+  const TestDevices devices(1);
+  Ranks ranks;
+  ranks.memories.push_back(std::make_unique<ProcessMemory>());
+  ranks.progress.push_back(std::make_unique<ProgressMemory>());
+  ranks.recorders.push_back(std::make_unique<ProgressRecorder>(ranks.progress.back()->record()));
+  const MapEnvironment environment;
+  auto device =
+      CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), 0, environment).value();
+  std::optional<DeviceMemory> before =
+      DeviceMemory::allocate(device, (std::int64_t{1} << 30) - (1 << 16), "a process before",
+                             MemoryPurpose::kOther)
+          .value();
+  auto impatient = stand_by(ranks, 0, dir.file("out"), change);
+  const Status refused = impatient->take_rank(0, *ranks.memories[0]);
+  CHECK(refused.code() == Code::kOutOfMemory);
+  CHECK(refused.message().find("per_device_train_batch_size") != std::string::npos);
+  impatient.reset();
+  auto patient = stand_by(ranks, 0, dir.file("out"), change, std::chrono::seconds(60));
+  const std::int64_t asked = troupe::tests::fake_cuda_calls("memory_create");
+  std::thread ends([&] {
+    while (troupe::tests::fake_cuda_calls("memory_create") < asked + 2) std::this_thread::yield();
+    before.reset();
+  });
+  CHECK(patient->take_rank(0, *ranks.memories[0]).ok());
+  ends.join();
+}
+
 TEST_CASE("a lost GPU ends the rank's generation with its name, and nobody computes there again") {
   troupe::tests::TemporaryDirectory dir;
   const RunChange change = strategy("ddp", 2, 2);
@@ -244,10 +527,18 @@ TEST_CASE("a lost GPU ends the rank's generation with its name, and nobody compu
 
 TEST_CASE("a plan of a GPU's memory is what a trainer takes of it") {
   troupe::tests::TemporaryDirectory dir;
-  for (const int precision : {32, 16, 8}) {
+  for (const auto& [precision, offload] :
+       std::vector<std::pair<int, OffloadChoice>>{{32, OffloadChoice::kNone},
+                                                  {16, OffloadChoice::kNone},
+                                                  {16, OffloadChoice::kOptimizer},
+                                                  {16, OffloadChoice::kParameters},
+                                                  {8, OffloadChoice::kNone},
+                                                  {8, OffloadChoice::kParameters}}) {
     CAPTURE(precision);
-    const RunChange change =
-        precision == 8 ? strategy_in_fp8("zero3", 1) : strategy("zero3", 1, 1, precision == 16);
+    CAPTURE(static_cast<int>(offload));
+    const RunChange change = offloaded(
+        precision == 8 ? strategy_in_fp8("zero3", 1) : strategy("zero3", 1, 1, precision == 16),
+        offload);
     const TestDevices devices(1);
     auto ranks = make_ranks(dir.file("out"), change);
     RunBundle bundle = bundle_for(dir.file("out"), change.batch, change.accumulation);

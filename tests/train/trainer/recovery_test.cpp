@@ -27,6 +27,7 @@ struct World {
   int ranks = 2;
   std::int64_t replicate = 0, shard = 0;
   int devices = 0;  // of the tests' GPU; 0: on the CPU
+  OffloadChoice offload = OffloadChoice::kNone;
   bool pure_bf16 = false;
 };
 
@@ -39,6 +40,7 @@ RunChange change_of(const World& world) {
                 bundle.config.sharding.strategy = world.strategy;
                 bundle.config.sharding.mesh_replicate = world.replicate;
                 bundle.config.sharding.mesh_shard = world.shard;
+                bundle.config.sharding.offload = world.offload;
                 if (world.pure_bf16)
                   bundle.config.model.compute = bundle.config.model.state = Precision::kBfloat16;
                 bundle.config.training.max_steps = 4;
@@ -203,6 +205,45 @@ TEST_CASE("on GPUs, too, whose memory outlives the process, and the bits are the
   }
   CHECK(troupe::tests::fake_cuda_left().empty());
   troupe::tests::fake_cuda_reset();
+}
+
+TEST_CASE("what is offloaded survives as well, with the gradients on the GPU") {
+  for (const auto& [strategy, offload] : std::vector<std::pair<std::string, OffloadChoice>>{
+           {"zero2", OffloadChoice::kOptimizer}, {"zero3", OffloadChoice::kParameters}}) {
+    CAPTURE(strategy);
+    troupe::tests::TemporaryDirectory dir;
+    const Oracle oracle = undisturbed(dir.file("oracle"), {strategy});
+    const World world{.strategy = strategy, .devices = 2, .offload = offload};
+    troupe::tests::fake_cuda_reset({.devices = world.devices});
+    auto ranks = make_ranks(dir.file("points"), change_of(world));
+    class Updates final : public PointObserver {
+     public:
+      void reached(const Point& point) override {
+        ++count;
+        if (point.kind == PointKind::kChunk && point.step == 2) at.push_back(count);
+      }
+      std::int64_t count = 0;
+      std::vector<std::int64_t> at;
+    } updates[2];
+    for (std::size_t rank = 0; rank < 2; ++rank) ranks->recorders[rank]->observe(&updates[rank]);
+    for (const Status& status : run_generation(*ranks, 1))
+      REQUIRE_MESSAGE(status.ok(), status.to_string());
+    CHECK(file(dir.file("points/model.safetensors")) == oracle.model);
+    CHECK(step_lines(dir.file("points")) == oracle.steps);
+    ranks.reset();
+    for (const Updates& update : updates) REQUIRE(update.at.size() >= 3);
+    // In the midst of the second step's update: a chunk saved, written, done.
+    if (offload == OffloadChoice::kOptimizer) {
+      check_kill(world, oracle, {updates[0].at[0], -1});
+      check_kill(world, oracle, {updates[0].at[1], updates[1].at[2]});
+    } else {
+      check_kill(world, oracle, {-1, updates[1].at[1]});
+      // Elsewhere.
+      check_kill(world, oracle, {updates[0].count / 2, -1});
+    }
+    CHECK(troupe::tests::fake_cuda_left().empty());
+    troupe::tests::fake_cuda_reset();
+  }
 }
 
 TEST_CASE("memory that is lost is said to be, and the last checkpoint loaded") {

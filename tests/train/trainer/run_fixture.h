@@ -117,6 +117,7 @@ struct RunChange {
   // On so many devices of the tests' GPU, which ranks take in turns; 0: on the CPU.
   int devices = 0;
   bool fp8 = false;  // there
+  GraphOptions::Use graphs = GraphOptions::Use::kNever;
 };
 
 inline ComputeChoice compute_of(const RunChange& change, int rank) {
@@ -124,6 +125,7 @@ inline ComputeChoice compute_of(const RunChange& change, int rank) {
   return {.kind = ComputeKind::kCuda,
           .index = rank % change.devices,
           .fp8 = change.fp8,
+          .graphs = change.graphs,
           .library = CudaLibrary::over(troupe::tests::fake_cuda_table())};
 }
 

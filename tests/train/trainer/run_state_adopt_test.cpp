@@ -35,6 +35,42 @@ TEST_CASE("a rank whose process dies goes on with a spare of its node at once") 
   CHECK(run.trainer_of(1) == 1);
 }
 
+TEST_CASE("ranks on GPUs go on with a spare of their own GPU, where one could be made ready") {
+  RunState run({.world_size = 2, .spares = 2});
+  const std::vector<std::string> gpus = {"GPU-0", "GPU-1", "GPU-0", "GPU-1"};
+  for (int trainer = 3; trainer >= 0; --trainer)
+    run.apply(TrainerAlive{trainer, 1, "n", gpus[static_cast<std::size_t>(trainer)]}, {});
+  REQUIRE(run.running());
+  CHECK(run.apply(TrainerUnfit{3, 1, error(Code::kUnavailable, "the GPU takes one process")}, {})
+            .empty());
+  const auto second = run.apply(TrainerDied{1, 1, "n", killed()}, {});
+  CHECK_FALSE(record(second, "spare"));
+  CHECK(record(run.apply(TrainerAlive{1, 2, "n", "GPU-1"}, {}), "respawn"));
+  for (int rank = 0; rank < 2; ++rank) run.apply(TrainerStopped{rank, 1, killed()}, {});
+  REQUIRE(run.running());
+  const auto first = run.apply(TrainerDied{0, 1, "n", killed()}, {});
+  REQUIRE(record(first, "spare"));
+  CHECK(run.trainer_of(0) == 2);
+  // Of one that has a rank it says nothing; its generation will.
+  CHECK(run.apply(TrainerUnfit{2, 1, killed()}, {}).empty());
+  CHECK(run.places().find(2)->fit());
+}
+
+TEST_CASE("a successor of a controller that found the run knows which spares are fit") {
+  const TrainerFound found[] = {
+      {.trainer = 0,
+       .incarnation = 1,
+       .node = "n",
+       .generation = 1,
+       .rank = 0,
+       .in_generation = true,
+       .gpu = "GPU-0"},
+      {.trainer = 1, .incarnation = 1, .node = "n", .gpu = "GPU-0", .fit = false},
+      {.trainer = 2, .incarnation = 1, .node = "n", .gpu = "GPU-1"}};
+  RunState run = RunState::adopt_found({.world_size = 1, .spares = 2}, found, 1, {});
+  CHECK_FALSE(record(run.apply(TrainerDied{0, 1, "n", killed()}, {}), "spare"));
+}
+
 TEST_CASE("a spare that dies does not touch the run; a node without one waits") {
   RunState run = all_running({.world_size = 2, .spares = 1}, {"a", "b", "a"});
   const auto spare = run.apply(TrainerDied{2, 1, "a", killed()}, {});

@@ -30,6 +30,30 @@ TEST_CASE("a spare of the same node takes a dead trainer's rank, and the trainer
   CHECK_FALSE(places.rank_for_spare(3));
 }
 
+TEST_CASE("a spare of another GPU does not take a rank, nor one that could not be made ready") {
+  TrainerPlaces places(2, 3);
+  CHECK(places.came_alive(0, 1, "a", "GPU-0"));
+  CHECK(places.came_alive(1, 1, "a", "GPU-1"));
+  CHECK(places.came_alive(2, 1, "a", "GPU-1"));
+  CHECK(places.came_alive(3, 1, "a", "GPU-0"));
+  // Told before it came alive.
+  places.unfit(4, 1);
+  CHECK(places.came_alive(4, 1, "a", "GPU-0"));
+  CHECK(places.died(0, 1, "a"));
+  CHECK(places.replace(0) == 3);
+  CHECK(places.died(3, 1, "a"));
+  CHECK_FALSE(places.replace(0));
+  CHECK_FALSE(places.rank_for_spare(2));
+  CHECK_FALSE(places.rank_for_spare(4));
+  // Its next process may be fit, and the trainer that died is there again.
+  CHECK(places.came_alive(0, 2, "a", "GPU-0"));
+  CHECK(places.rank_for_spare(0) == 0);
+  CHECK(places.died(4, 1, "a"));
+  CHECK(places.came_alive(4, 2, "a", "GPU-0"));
+  CHECK(places.died(0, 2, "a"));
+  CHECK(places.replace(0) == 4);
+}
+
 TEST_CASE("a spare does not take a rank that never had a process, nor one of another node") {
   TrainerPlaces places(2, 1);
   CHECK(places.came_alive(0, 1, "a"));

@@ -1,7 +1,9 @@
 #include "train/cuda/communicator/communicator_choice.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/check.h"
@@ -15,11 +17,22 @@ constexpr const char* kHostVariable = "NCCL_HOSTID";
 struct Introduction {
   char host[128];
   char device[32];
+  char uuid[48];
+  char without_peer_access[1024];  // UUIDs with a comma behind each
   std::int32_t nccl_version;
 };
 
 void put_text(std::span<char> to, const std::string& text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), to.size() - 1));
+}
+
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> names;
+  for (auto end = text.find(','); end != std::string_view::npos; end = text.find(',')) {
+    names.emplace_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  return names;
 }
 
 Result<std::vector<RankDevice>> introduce(const DeviceCommunicatorOptions& options) {
@@ -33,6 +46,13 @@ Result<std::vector<RankDevice>> introduce(const DeviceCommunicatorOptions& optio
   Introduction mine{};
   put_text(mine.host, options.node);
   put_text(mine.device, device.pci_bus);
+  put_text(mine.uuid, device.uuid);
+  std::string without;
+  for (const std::string& uuid : options.without_peer_access) {
+    if (without.size() + uuid.size() + 1 >= sizeof mine.without_peer_access) break;
+    without += uuid + ",";
+  }
+  put_text(mine.without_peer_access, without);
   mine.nccl_version = versions.nccl;
   std::vector<Introduction> all(static_cast<std::size_t>(host.world_size()));
   const std::vector<std::size_t> counts(all.size(), sizeof mine);
@@ -41,7 +61,10 @@ Result<std::vector<RankDevice>> introduce(const DeviceCommunicatorOptions& optio
   std::vector<RankDevice> ranks;
   for (Introduction& other : all) {
     other.host[sizeof other.host - 1] = other.device[sizeof other.device - 1] = 0;
-    ranks.push_back({other.host, other.device, other.nccl_version});
+    other.uuid[sizeof other.uuid - 1] = 0;
+    other.without_peer_access[sizeof other.without_peer_access - 1] = 0;
+    ranks.push_back({other.host, other.device, other.nccl_version, other.uuid,
+                     split_names(other.without_peer_access)});
   }
   return ranks;
 }
@@ -83,6 +106,22 @@ TransportChoice choose_transport(std::span<const RankDevice> ranks) {
   return {DeviceTransport::kNccl, "every rank has a GPU of its own"};
 }
 
+std::vector<PeerAccess> missing_peer_access(std::span<const RankDevice> ranks) {
+  const auto says = [](const RankDevice& rank, const RankDevice& other) {
+    const auto& names = rank.without_peer_access;
+    return std::find(names.begin(), names.end(), other.uuid) != names.end();
+  };
+  std::vector<PeerAccess> missing;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    for (std::size_t j = i + 1; j < ranks.size(); ++j) {
+      if (ranks[i].host != ranks[j].host) continue;
+      if (says(ranks[i], ranks[j]) || says(ranks[j], ranks[i]))
+        missing.push_back({static_cast<int>(i), static_cast<int>(j), false});
+    }
+  }
+  return missing;
+}
+
 Result<std::unique_ptr<DeviceCommunicator>> make_device_communicator(
     const DeviceCommunicatorOptions& options) {
   TROUPE_CHECK(options.environment && options.nccl.host);
@@ -92,7 +131,7 @@ Result<std::unique_ptr<DeviceCommunicator>> make_device_communicator(
     options.notice(fmt::format("collectives go over the host: {}", choice.reason));
     return make_over_host(options);
   }
-  if (const auto setting = peer_access_setting(*options.environment, options.peer_access))
+  if (const auto setting = peer_access_setting(*options.environment, missing_peer_access(ranks)))
     apply_and_tell(options, *setting);
   if (choice.transport == DeviceTransport::kNccl) return make_nccl_communicator(options.nccl);
   // Never over what the user has said.

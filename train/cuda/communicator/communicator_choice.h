@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/environment.h"
 #include "train/cuda/communicator/nccl_communicator.h"
@@ -24,6 +25,9 @@ struct RankDevice {
   std::string host;      // equal where ranks can share a GPU: the node's name
   std::string device;    // the GPU's PCI bus id: several MIG instances of one have the same
   int nccl_version = 0;  // 0: none
+  std::string uuid = {};
+  // UUIDs of GPUs of its host that its own cannot read, or that cannot read its own.
+  std::vector<std::string> without_peer_access = {};
 };
 
 struct TransportChoice {
@@ -38,13 +42,18 @@ struct TransportChoice {
 //   else                                     NCCL
 TransportChoice choose_transport(std::span<const RankDevice> ranks);
 
+// The pairs of ranks of a host whose GPUs lack peer access, as one of the two says. Pure; the same
+// answer on all ranks.
+std::vector<PeerAccess> missing_peer_access(std::span<const RankDevice> ranks);
+
 struct DeviceCommunicatorOptions {
   NcclOptions nccl;      // what is common to all is taken from here, too
   int device_index = 0;  // of nccl.context
   std::string node;      // RankDevice::host
   const Environment* environment = nullptr;
-  // Of ranks of this host, as far as known; empty: NCCL finds out by itself.
-  std::vector<PeerAccess> peer_access;
+  // UUIDs of GPUs of this host without peer access to the device's, as the node says; empty: none,
+  // or NCCL finds out by itself. 24 of them are told to the other ranks.
+  std::vector<std::string> without_peer_access;
   // Told what was chosen and why, and what was set: log lines.
   std::function<void(const std::string&)> notice = [](const std::string&) {};
   // Replaced by tests, whose ranks share an environment.

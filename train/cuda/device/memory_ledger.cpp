@@ -20,9 +20,13 @@ std::string_view way_out(MemoryPurpose greatest) {
       return "a smaller per_device_train_batch_size or cutoff_len, gradient checkpointing or bf16 "
              "lower it";
     case MemoryPurpose::kParameters:
+      return "more ranks that share the model (zero3, fsdp), bf16 or, with zero3, "
+             "troupe.offload=parameters lower it";
     case MemoryPurpose::kGradients:
+      return "more ranks that share the model (zero2, zero3, fsdp) lower it";
     case MemoryPurpose::kOptimizerState:
-      return "more ranks that share the model (zero2, zero3, fsdp) or bf16 lower it";
+      return "troupe.offload=optimizer (the host keeps and updates it), more ranks that share the "
+             "model (zero1, zero2, zero3, fsdp) or pure_bf16 lower it";
     default:
       return "a smaller per_device_train_batch_size lowers it";
   }
@@ -53,6 +57,7 @@ std::string_view memory_purpose_name(MemoryPurpose purpose) {
 void MemoryLedger::add(std::span<const MemoryShare> shares) {
   MutexLock lock(mutex_);
   for (const MemoryShare& share : shares) held_[index_of(share.purpose)] += share.bytes;
+  if (total_bytes(held_) > total_bytes(peak_)) peak_ = held_;
 }
 
 void MemoryLedger::remove(std::span<const MemoryShare> shares) {
@@ -67,6 +72,15 @@ void MemoryLedger::remove(std::span<const MemoryShare> shares) {
 MemoryLedger::Bytes MemoryLedger::held() const {
   MutexLock lock(mutex_);
   return held_;
+}
+
+MemoryLedger::Bytes MemoryLedger::peak() const {
+  MutexLock lock(mutex_);
+  return peak_;
+}
+
+std::int64_t total_bytes(const MemoryLedger::Bytes& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
 MemoryLedger::Bytes by_purpose(std::span<const MemoryShare> shares) {
@@ -100,7 +114,7 @@ std::string memory_size_text(std::int64_t bytes) {
 }
 
 std::string describe_shortage(const MemoryShortage& s) {
-  const std::int64_t held = std::accumulate(s.held.begin(), s.held.end(), std::int64_t{0});
+  const std::int64_t held = total_bytes(s.held);
   std::string text = fmt::format(
       "{} has not enough memory for {}: {} were asked for ({}). This process holds {}", s.device,
       s.name, memory_size_text(s.asked_bytes), describe_memory(s.asked),

@@ -38,14 +38,19 @@ class MemoryLedger {
   void add(std::span<const MemoryShare> shares);
   void remove(std::span<const MemoryShare> shares);
   Bytes held() const;
+  // As they were when they were most together.
+  Bytes peak() const;
 
  private:
   mutable Mutex mutex_;
   Bytes held_ TROUPE_GUARDED_BY(mutex_){};
+  Bytes peak_ TROUPE_GUARDED_BY(mutex_){};
 };
 
 // "parameters 1.5 GiB, activations 3.0 GiB", the largest first; "nothing" where all are 0.
 std::string describe_memory(const MemoryLedger::Bytes& bytes);
+// Of all purposes.
+std::int64_t total_bytes(const MemoryLedger::Bytes& bytes);
 MemoryLedger::Bytes by_purpose(std::span<const MemoryShare> shares);
 // "512 B", "1.5 KiB", "3.2 GiB".
 std::string memory_size_text(std::int64_t bytes);

@@ -56,6 +56,7 @@ typedef struct TroupeCudaEvent TroupeCudaEvent;
 typedef struct TroupeCudaMemory TroupeCudaMemory;
 typedef struct TroupeCudaGroup TroupeCudaGroup;
 typedef struct TroupeCudaAttentionPlan TroupeCudaAttentionPlan;
+typedef struct TroupeCudaGraph TroupeCudaGraph;
 
 typedef struct TroupeCudaDevice {
   char name[96];
@@ -105,7 +106,7 @@ typedef struct TroupeCudaQuantize {
   int64_t rows, columns, stride;  // of x; rows lie `stride` elements apart
   int32_t type;                   // of x: F32 or BF16
   int32_t format;                 // of out: E4M3 or E5M2
-  int32_t transpose;              // out is (columns, rows), else (rows, columns)
+  int64_t transpose;              // not 0: out is (columns, rows), else (rows, columns)
   // From row to row of out, a multiple of 16: what a row has less is filled with zeros.
   int64_t out_stride;
 } TroupeCudaQuantize;
@@ -200,6 +201,16 @@ typedef enum TroupeCudaReduce {
   TROUPE_CUDA_MAX = 1,
   TROUPE_CUDA_MIN = 2
 } TroupeCudaReduce;
+
+// See Dropout of train/tensor/dropout.h. threshold 0: none, nothing else is read.
+typedef struct TroupeCudaDropout {
+  uint32_t threshold;
+  float scale;
+  uint32_t seed, epoch, site;
+  uint32_t reserved;  // 0: every byte is a field's
+  const int32_t* samples;
+  const int32_t* tokens;
+} TroupeCudaDropout;
 
 typedef struct TroupeCudaTable {
   uint32_t version;  // TROUPE_CUDA_TABLE_VERSION
@@ -420,6 +431,31 @@ typedef struct TroupeCudaTable {
                           void* output, int64_t count, int32_t type);
   int (*group_broadcast)(TroupeCudaGroup* group, TroupeCudaStream* stream, void* data,
                          int64_t count, int32_t type, int32_t root);
+
+  // --- dropout, by counters: see train/tensor/operators.h. `residual`: or null; `out` may be x or
+  // residual.
+  int (*dropout)(TroupeCudaStream* stream, int32_t type, const TroupeCudaDropout* dropout,
+                 const void* x, const void* residual, void* out, int64_t rows, int64_t width);
+  // Troupe's own kernels of attention with a dropout of the weights: as attention_forward and
+  // attention_backward, whose scratch they take.
+  int (*attention_dropout_forward)(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                                   const TroupeCudaDropout* dropout, const void* q, const void* k,
+                                   const void* v, void* out, float* log_sum_exp);
+  int (*attention_dropout_backward)(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                                    const TroupeCudaDropout* dropout, const void* q, const void* k,
+                                    const void* v, const void* out, const float* log_sum_exp,
+                                    const void* dout, void* dq, void* dk, void* dv, void* scratch);
+
+  // --- graphs: work that is enqueued by one call, as often as wanted. Between begin and end, by
+  // the same thread, what the stream is given is kept and not done; anything but launches and
+  // copies within the device breaks the capture off. `end` is called whatever failed in between:
+  // the stream is an ordinary one again. *graph is null where it fails.
+  int (*graph_capture_begin)(TroupeCudaStream* stream);
+  int (*graph_capture_end)(TroupeCudaStream* stream, TroupeCudaGraph** graph);
+  // Of the stream's context. Memory, and attention plans, that were captured must be there still.
+  int (*graph_launch)(TroupeCudaStream* stream, TroupeCudaGraph* graph);
+  // Launches that are under way end undisturbed.
+  int (*graph_destroy)(TroupeCudaGraph* graph);
 
   // --- products of 8 bits (compute capability 8.9 or later).
   // out = x·scale in the format, to nearest, with scale = the format's greatest number / the

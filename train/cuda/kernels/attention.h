@@ -13,6 +13,7 @@
 
 #include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/block.h"
+#include "train/tensor/dropout.h"
 
 namespace troupe::train::cuda {
 
@@ -166,6 +167,56 @@ TROUPE_HOST_DEVICE void store_sums(int t, int i, const HeadSums<Tile>& sums, flo
   }
 }
 
+// Kernels that drop out weights have one argument more, a Dropout, than those that do not, whose
+// code stays as if there were none.
+
+// Which of a tile's keys stay in which of its queries' weights, in shared memory: bit i of byte
+// [query][group] is about key 8·group + i of the tile.
+template <int kQueries, int kKeys>
+struct DropoutTile {
+  static constexpr int kGroups = kKeys / kDropoutColumns;
+  static constexpr std::int64_t kFloats = kQueries * kGroups / 4;
+  using Bytes = unsigned char;
+
+  // The thread's part. `past`: keys before the first query.
+  TROUPE_HOST_DEVICE static void draw(int t, const Dropout& d, std::int64_t head,
+                                      std::int64_t batch_row, std::int64_t queries,
+                                      std::int64_t past, std::int64_t first_query,
+                                      std::int64_t first_key, Bytes* kept) {
+    const std::uint32_t site = d.site | static_cast<std::uint32_t>(head);
+    for (int i = t; i < kQueries * kGroups; i += kAttentionThreads) {
+      const std::int64_t query = first_query + i / kGroups;
+      std::uint32_t bits = 0;
+      if (query < queries) {
+        const std::int64_t row = batch_row * queries + query;
+        const auto sample = static_cast<std::uint32_t>(d.samples[row]);
+        const auto token = static_cast<std::uint32_t>(d.tokens[row]);
+        // Columns are places in the query's sample, which may begin anywhere: two groups of them
+        // meet in eight keys.
+        const auto place = static_cast<std::uint32_t>(first_key + i % kGroups * kDropoutColumns -
+                                                      past - query + d.tokens[row]);
+        const std::uint32_t shift = place % kDropoutColumns;
+        bits = dropout_kept(
+                   dropout_words(d.seed, d.epoch, site, sample, token, place / kDropoutColumns),
+                   d.threshold) >>
+               shift;
+        if (shift != 0)
+          bits |= dropout_kept(dropout_words(d.seed, d.epoch, site, sample, token,
+                                             (place + kDropoutColumns) / kDropoutColumns),
+                               d.threshold)
+                  << (kDropoutColumns - shift);
+      }
+      kept[i] = static_cast<Bytes>(bits);
+    }
+  }
+  // x under the dropout.
+  TROUPE_HOST_DEVICE static float dropped(const Dropout& d, const Bytes* kept, int query, int key,
+                                          float x) {
+    const unsigned bits = kept[query * kGroups + key / kDropoutColumns];
+    return bits >> key % kDropoutColumns & 1u ? x * d.scale : 0.0f;
+  }
+};
+
 template <class T>
 struct AttentionForward {
   const T* q;
@@ -189,24 +240,31 @@ struct ForwardShared {
         parts(scores + Tile::kTileRows * Tile::kScoreStride),
         greatest(parts + Tile::kTileRows * kAttentionSide),
         sum(greatest + Tile::kTileRows),
-        fade(sum + Tile::kTileRows) {}
-  static std::int64_t floats(std::int64_t head_dim) {
+        fade(sum + Tile::kTileRows),
+        kept(reinterpret_cast<unsigned char*>(fade + Tile::kTileRows)) {}
+  static std::int64_t floats(std::int64_t head_dim, bool drops = false) {
     return (Tile::kTileRows + Tile::kTileColumns) * tile_stride(head_dim) +
-           Tile::kTileRows * (Tile::kScoreStride + kAttentionSide + 3);
+           Tile::kTileRows * (Tile::kScoreStride + kAttentionSide + 3) +
+           (drops ? Mask::kFloats : 0);
   }
+  using Mask = DropoutTile<Tile::kTileRows, Tile::kTileColumns>;
   float* queries;
   float* keys;  // then values
   float* scores;
   float* parts;     // (rows, 16): of the threads of a row
   float* greatest;  // of each row, so far
   float* sum;
-  float* fade;  // what sums so far are multiplied with
+  float* fade;          // what sums so far are multiplied with
+  unsigned char* kept;  // Mask's; there where the kernel drops out
 };
 
-// Block (tile of queries, query head, batch row).
-template <class T, class Tile>
+// Block (tile of queries, query head, batch row). Weights that are dropped out count in the
+// softmax's sum, not in what is added to the result.
+template <class T, class Tile, class... Drop>
 TROUPE_HOST_DEVICE void attention_forward_block(const AttentionBlock& block, float* memory,
-                                                const AttentionForward<T>& a) {
+                                                const AttentionForward<T>& a,
+                                                const Drop&... dropout) {
+  constexpr bool kDrops = sizeof...(Drop) > 0;
   const ForwardShared<Tile> s(memory, a.head_dim);
   const std::int64_t first_query = block.x * Tile::kTileRows;
   const std::int64_t queries = a.query_length - first_query < Tile::kTileRows
@@ -235,6 +293,9 @@ TROUPE_HOST_DEVICE void attention_forward_block(const AttentionBlock& block, flo
        key += Tile::kTileColumns) {
     block.phase([&](int t) {
       load_tile(t, k, a.key_stride, key, Tile::kTileColumns, begin, end, a.head_dim, s.keys);
+      if constexpr (kDrops)
+        ForwardShared<Tile>::Mask::draw(t, dropout..., block.y, block.z, a.query_length,
+                                        a.key_length - a.query_length, first_query, key, s.kept);
     });
     block.phase([&](int t) {
       float products[Tile::kRows][Tile::kColumns];
@@ -277,6 +338,8 @@ TROUPE_HOST_DEVICE void attention_forward_block(const AttentionBlock& block, flo
           float& score = s.scores[row * Tile::kScoreStride + column];
           score = score == kNothingSeen ? 0.0f : expf(score - greatest);
           sum += score;
+          if constexpr (kDrops)
+            score = ForwardShared<Tile>::Mask::dropped(dropout..., s.kept, row, column, score);
         }
         s.parts[row * kAttentionSide + t % kAttentionSide] = sum;
       }
@@ -379,14 +442,19 @@ struct BackwardShared {
       : rows{memory, memory + Tile::kTileRows * tile_stride(head_dim)},
         columns{rows[1] + Tile::kTileRows * tile_stride(head_dim),
                 rows[1] + (Tile::kTileRows + Tile::kTileColumns) * tile_stride(head_dim)},
-        scores(columns[1] + Tile::kTileColumns * tile_stride(head_dim)) {}
-  static std::int64_t floats(std::int64_t head_dim) {
+        scores(columns[1] + Tile::kTileColumns * tile_stride(head_dim)),
+        kept(reinterpret_cast<unsigned char*>(scores + Tile::kTileRows * Tile::kScoreStride)) {}
+  static std::int64_t floats(std::int64_t head_dim, bool drops = false) {
     return 2 * (Tile::kTileRows + Tile::kTileColumns) * tile_stride(head_dim) +
-           Tile::kTileRows * Tile::kScoreStride;
+           Tile::kTileRows * Tile::kScoreStride + (drops ? ByQuery::kFloats : 0);
   }
-  float* rows[2];     // keys and values, or queries and dO
-  float* columns[2];  // queries and dO, or keys and values
-  float* scores;      // (rows, columns): P, then dS, so that two blocks fit a multiprocessor
+  // Masks of tiles whose rows are queries, or keys.
+  using ByQuery = DropoutTile<Tile::kTileRows, Tile::kTileColumns>;
+  using ByKey = DropoutTile<Tile::kTileColumns, Tile::kTileRows>;
+  float* rows[2];       // keys and values, or queries and dO
+  float* columns[2];    // queries and dO, or keys and values
+  float* scores;        // (rows, columns): P, then dS, so that two blocks fit a multiprocessor
+  unsigned char* kept;  // a mask; there where the kernel drops out
 };
 
 // Where a query head of a batch row lies, and its key head.
@@ -401,7 +469,8 @@ struct HeadPlace {
   std::int64_t queries, outputs, keys, statistics;  // elements from the beginning
 };
 
-// P and dS of a query and a key from their products.
+// P and dS of a query and a key from their products. Under a dropout's mask M: dov is (dO·V)∘M, and
+// it is P∘M that dv is made of.
 struct ScoreGradient {
   float p, ds;
 };
@@ -420,9 +489,11 @@ TROUPE_HOST_DEVICE ScoreGradient score_gradient(const AttentionBackward<T>& a,
 
 // dk and dv. Block (tile of keys, key head, batch row); queries of all heads of the group, in
 // order.
-template <class T, class Tile>
+template <class T, class Tile, class... Drop>
 TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float* memory,
-                                             const AttentionBackward<T>& a) {
+                                             const AttentionBackward<T>& a,
+                                             const Drop&... dropout) {
+  constexpr bool kDrops = sizeof...(Drop) > 0;
   const BackwardShared<Tile> s(memory, a.head_dim);
   const std::int64_t first_key = block.x * Tile::kTileRows;
   const std::int64_t end_key =
@@ -451,6 +522,9 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
                   a.head_dim, s.columns[0]);
         load_tile(t, a.dout + place.outputs, a.query_heads * a.head_dim, query, Tile::kTileColumns,
                   0, a.length, a.head_dim, s.columns[1]);
+        if constexpr (kDrops)
+          BackwardShared<Tile>::ByKey::draw(t, dropout..., head, block.z, a.length, 0, query,
+                                            first_key, s.kept);
       });
       block.phase([&](int t) {
         float scores[Tile::kRows][Tile::kColumns], dp[Tile::kRows][Tile::kColumns];
@@ -462,9 +536,16 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
           TROUPE_UNROLL
           for (int j = 0; j < Tile::kColumns; ++j) {
             const int column = t % kAttentionSide + j * kAttentionSide;
-            const ScoreGradient g = score_gradient(a, place, block.z, query + column,
-                                                   first_key + row, scores[i][j], dp[i][j]);
-            s.scores[row * Tile::kScoreStride + column] = g.p;
+            const auto under_mask = [&](float x) {
+              if constexpr (kDrops)
+                return BackwardShared<Tile>::ByKey::dropped(dropout..., s.kept, column, row, x);
+              else
+                return x;
+            };
+            const ScoreGradient g =
+                score_gradient(a, place, block.z, query + column, first_key + row, scores[i][j],
+                               under_mask(dp[i][j]));
+            s.scores[row * Tile::kScoreStride + column] = under_mask(g.p);
             ds[t].v[i][j] = g.ds;
           }
         }
@@ -495,9 +576,11 @@ TROUPE_HOST_DEVICE void attention_keys_block(const AttentionBlock& block, float*
 }
 
 // dq. Block (tile of queries, query head, batch row).
-template <class T, class Tile>
+template <class T, class Tile, class... Drop>
 TROUPE_HOST_DEVICE void attention_queries_block(const AttentionBlock& block, float* memory,
-                                                const AttentionBackward<T>& a) {
+                                                const AttentionBackward<T>& a,
+                                                const Drop&... dropout) {
+  constexpr bool kDrops = sizeof...(Drop) > 0;
   const BackwardShared<Tile> s(memory, a.head_dim);
   const std::int64_t first_query = block.x * Tile::kTileRows;
   const std::int64_t last_query =
@@ -520,6 +603,9 @@ TROUPE_HOST_DEVICE void attention_queries_block(const AttentionBlock& block, flo
                 s.columns[0]);
       load_tile(t, a.v + place.keys, a.key_stride, key, Tile::kTileColumns, begin, end, a.head_dim,
                 s.columns[1]);
+      if constexpr (kDrops)
+        BackwardShared<Tile>::ByQuery::draw(t, dropout..., block.y, block.z, a.length, 0,
+                                            first_query, key, s.kept);
     });
     block.phase([&](int t) {
       float scores[Tile::kRows][Tile::kColumns], dp[Tile::kRows][Tile::kColumns];
@@ -531,8 +617,11 @@ TROUPE_HOST_DEVICE void attention_queries_block(const AttentionBlock& block, flo
         TROUPE_UNROLL
         for (int j = 0; j < Tile::kColumns; ++j) {
           const int column = t % kAttentionSide + j * kAttentionSide;
-          const ScoreGradient g = score_gradient(a, place, block.z, first_query + row, key + column,
-                                                 scores[i][j], dp[i][j]);
+          float dov = dp[i][j];
+          if constexpr (kDrops)
+            dov = BackwardShared<Tile>::ByQuery::dropped(dropout..., s.kept, row, column, dov);
+          const ScoreGradient g =
+              score_gradient(a, place, block.z, first_query + row, key + column, scores[i][j], dov);
           s.scores[row * Tile::kScoreStride + column] = g.ds;
         }
       }

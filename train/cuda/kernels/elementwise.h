@@ -6,6 +6,7 @@
 
 #include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/packs.h"
+#include "train/tensor/dropout.h"
 
 namespace troupe::train::cuda {
 
@@ -46,6 +47,37 @@ struct Add {
     TROUPE_UNROLL
     for (int k = 0; k < N; ++k) x[k] = x[k] + y[k];
     store_pack<N>(x, out + i * N);
+  }
+};
+
+// A pack is a counter's columns. residual: or null; out may be x or residual.
+template <class T, int N>
+struct DropOut {
+  static_assert(kPack == kDropoutColumns);
+  Dropout dropout;
+  const T* x;
+  const T* residual;
+  T* out;
+  std::int64_t width;
+  TROUPE_HOST_DEVICE void operator()(std::int64_t i) const {
+    const RowColumn at = row_column(i, width / N);
+    const auto column = static_cast<std::uint32_t>(at.column * N);
+    const PhiloxWords words =
+        dropout_words(dropout.seed, dropout.epoch, dropout.site,
+                      static_cast<std::uint32_t>(dropout.samples[at.row]),
+                      static_cast<std::uint32_t>(dropout.tokens[at.row]), column / kDropoutColumns);
+    const std::uint32_t kept = dropout_kept(words, dropout.threshold) >> column % kDropoutColumns;
+    float v[N];
+    load_pack<N>(x + i * N, v);
+    TROUPE_UNROLL
+    for (int k = 0; k < N; ++k) v[k] = kept >> k & 1u ? v[k] * dropout.scale : 0.0f;
+    if (residual) {
+      float r[N];
+      load_pack<N>(residual + i * N, r);
+      TROUPE_UNROLL
+      for (int k = 0; k < N; ++k) v[k] = r[k] + v[k];
+    }
+    store_pack<N>(v, out + i * N);
   }
 };
 

@@ -127,6 +127,21 @@ int need_rows(const char* what, std::int64_t rows, std::int64_t width) {
   return need_positive(what, "width", width);
 }
 
+int dropout(TroupeCudaStream* stream, std::int32_t type, const TroupeCudaDropout* drop,
+            const void* x, const void* residual, void* out, std::int64_t rows, std::int64_t width) {
+  constexpr const char* kWhat = "dropout";
+  TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
+  TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
+  TROUPE_CUDA_RETURN_IF_FAILED(need_dropout(kWhat, *drop));
+  return with_type(kWhat, type, [&]<class T>(Tag<T>) {
+    return by_rows(
+        stream->stream, kWhat, packs_fit(width, x, residual, out), rows, width, [&]<int N>() {
+          return DropOut<T, N>{dropout_of(*drop), static_cast<const T*>(x),
+                               static_cast<const T*>(residual), static_cast<T*>(out), width};
+        });
+  });
+}
+
 int add_bias(TroupeCudaStream* stream, std::int32_t type, void* y, std::int64_t stride,
              const float* bias, std::int64_t rows, std::int64_t width) {
   constexpr const char* kWhat = "add_bias";
@@ -240,6 +255,7 @@ void fill_elementwise(TroupeCudaTable& table) {
   table.round_to_bf16 = round_to_bf16;
   table.add = add;
   table.add_bias = add_bias;
+  table.dropout = dropout;
   table.rms_norm_apply = rms_norm_apply;
   table.layer_norm_apply = layer_norm_apply;
   table.rope = rope;

@@ -86,15 +86,6 @@ TroupeCudaCode code_of(cublasStatus_t status) {
   }
 }
 
-int check_cublas(const CublasLt& lt, cublasStatus_t status, const std::string& what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return TROUPE_CUDA_OK;
-  // The runtime knows better where the device itself has failed.
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) return check(error, what + ": " + lt.status_name(status));
-  return fail(code_of(status),
-              fmt::format("{}: {} ({})", what, lt.status_name(status), lt.status_string(status)));
-}
-
 const char* type_name(int type) {
   switch (type) {
     case TROUPE_CUDA_F32:
@@ -114,6 +105,21 @@ std::string text_of(const TroupeCudaGemm& g) {
   return fmt::format("product of {} x {} x {} ({}{} x {}{} -> {}{})", g.m, g.n, g.k,
                      type_name(g.a_type), g.transpose_a ? "ᵀ" : "", type_name(g.b_type),
                      g.transpose_b ? "ᵀ" : "", type_name(g.c_type), g.accumulate ? ", added" : "");
+}
+
+int failed_cublas(const CublasLt& lt, cublasStatus_t status, const std::string& what) {
+  // The runtime knows better where the device itself has failed.
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) return check(error, what + ": " + lt.status_name(status));
+  return fail(code_of(status),
+              fmt::format("{}: {} ({})", what, lt.status_name(status), lt.status_string(status)));
+}
+
+// The text is made where it is needed: a step has hundreds of products, each of several calls.
+int check_cublas(const CublasLt& lt, cublasStatus_t status, const char* what,
+                 const TroupeCudaGemm& gemm) {
+  if (status == CUBLAS_STATUS_SUCCESS) return TROUPE_CUDA_OK;
+  return failed_cublas(lt, status, what + text_of(gemm));
 }
 
 cudaDataType_t data_type(int type) {
@@ -190,7 +196,7 @@ class Description {
                                             ? CUBLAS_COMPUTE_32F_FAST_TF32
                                             : CUBLAS_COMPUTE_32F;
     TROUPE_CUDA_RETURN_IF_FAILED(
-        check_cublas(lt_, lt_.description_create(&product, compute, CUDA_R_32F), text_of(g)));
+        check_cublas(lt_, lt_.description_create(&product, compute, CUDA_R_32F), "", g));
     TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSA, operation(g.transpose_b)));
     TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSB, operation(g.transpose_a)));
     if (g.arithmetic == TROUPE_CUDA_COMPUTE_FP8) {
@@ -214,8 +220,8 @@ class Description {
   }
   template <class V>
   int set(cublasLtMatmulDescAttributes_t attribute, const V& value) {
-    return check_cublas(lt_, lt_.description_set(product, attribute, &value, sizeof value),
-                        text_of(gemm_));
+    return check_cublas(lt_, lt_.description_set(product, attribute, &value, sizeof value), "",
+                        gemm_);
   }
   // Of a row-major (rows, columns) matrix.
   int layout(cublasLtMatrixLayout_t* made, int type, std::int64_t rows, std::int64_t columns,
@@ -224,7 +230,7 @@ class Description {
         lt_,
         lt_.layout_create(made, data_type(type), static_cast<std::uint64_t>(columns),
                           static_cast<std::uint64_t>(rows), stride),
-        text_of(gemm_));
+        "", gemm_);
   }
 
   const CublasLt& lt_;
@@ -254,9 +260,10 @@ int library_of(TroupeCudaContext* context, const GemmLibrary** library) {
         loaded().library.status(kName, "install NVIDIA's cuBLAS (`tools/setup --cuda`)"));
     auto made = std::unique_ptr<GemmLibrary, GemmLibraryDeleter>(new GemmLibrary());
     made->functions = &loaded().functions;
-    TROUPE_CUDA_RETURN_IF_FAILED(
-        check_cublas(*made->functions, made->functions->create(&made->handle),
-                     fmt::format("cublasLtCreate on device {}", context->device)));
+    const cublasStatus_t status = made->functions->create(&made->handle);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      return failed_cublas(*made->functions, status,
+                           fmt::format("cublasLtCreate on device {}", context->device));
     context->gemm = std::move(made);
   }
   *library = context->gemm.get();
@@ -273,7 +280,7 @@ class Preference {
   Preference& operator=(const Preference&) = delete;
 
   int make(const TroupeCudaGemm& gemm, std::int64_t workspace_bytes) {
-    TROUPE_CUDA_RETURN_IF_FAILED(check_cublas(lt_, lt_.preference_create(&made), text_of(gemm)));
+    TROUPE_CUDA_RETURN_IF_FAILED(check_cublas(lt_, lt_.preference_create(&made), "", gemm));
     const auto workspace = static_cast<std::uint64_t>(workspace_bytes);
     const std::uint32_t reductions =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -293,8 +300,7 @@ class Preference {
   template <class V>
   int set(const TroupeCudaGemm& gemm, cublasLtMatmulPreferenceAttributes_t attribute,
           const V& value) {
-    return check_cublas(lt_, lt_.preference_set(made, attribute, &value, sizeof value),
-                        text_of(gemm));
+    return check_cublas(lt_, lt_.preference_set(made, attribute, &value, sizeof value), "", gemm);
   }
 
   const CublasLt& lt_;
@@ -330,7 +336,7 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
                    found.data(), &found_count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return TROUPE_CUDA_OK;
   TROUPE_CUDA_RETURN_IF_FAILED(
-      check_cublas(lt, status, "cublasLtMatmulAlgoGetHeuristic for a " + text_of(*gemm)));
+      check_cublas(lt, status, "cublasLtMatmulAlgoGetHeuristic for a ", *gemm));
   for (int i = 0; i < found_count; ++i) {
     if (found[static_cast<std::size_t>(i)].state != CUBLAS_STATUS_SUCCESS) continue;
     TroupeCudaAlgorithm& to = algorithms[(*count)++];
@@ -367,7 +373,7 @@ int multiply(const char* what, TroupeCudaStream* stream, const TroupeCudaGemm* g
       lt.matmul(library->handle, description.product, &alpha, b, description.first, a,
                 description.second, &beta, c, description.result, c, description.result, &chosen,
                 workspace, static_cast<std::size_t>(workspace_bytes), stream->stream),
-      "cublasLtMatmul, a " + text_of(*gemm));
+      "cublasLtMatmul, a ", *gemm);
 }
 
 int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* gemm, const TroupeCudaAlgorithm* algorithm,

@@ -8,6 +8,7 @@
 #include "train/cuda/kernels/arithmetic.h"
 #include "train/cuda/kernels/packs.h"
 #include "train/cuda/library/objects.h"
+#include "train/tensor/dropout.h"
 
 namespace troupe::train::cuda {
 
@@ -40,6 +41,21 @@ void for_each(cudaStream_t stream, const Op& op, std::int64_t count) {
   elementwise_kernel<kThreads, Op>
       <<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream>>>(op,
                                                                                           count);
+}
+
+// What kernels take for the table's dropout.
+inline Dropout dropout_of(const TroupeCudaDropout& d) {
+  Dropout dropout;
+  dropout.threshold = d.threshold, dropout.scale = d.scale;
+  dropout.seed = d.seed, dropout.epoch = d.epoch, dropout.site = d.site;
+  dropout.samples = d.samples, dropout.tokens = d.tokens;
+  return dropout;
+}
+inline int need_dropout(const char* what, const TroupeCudaDropout& d) {
+  if (d.threshold > 0 && d.threshold < 65536 && d.samples && d.tokens) return TROUPE_CUDA_OK;
+  return fail(TROUPE_CUDA_INVALID, std::string(what) + ": a dropout of " +
+                                       std::to_string(d.threshold) +
+                                       " of 65536 elements, or without its rows");
 }
 
 // Blocks that `count` things need, `each` to a block.

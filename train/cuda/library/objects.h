@@ -52,6 +52,11 @@ struct TroupeCudaMemory {
   long long bytes = 0;
 };
 
+struct TroupeCudaGraph {
+  TroupeCudaContext* context = nullptr;
+  cudaGraphExec_t executable = nullptr;
+};
+
 namespace troupe::train::cuda {
 
 // Makes the context's device the calling thread's. `what`: the function that was called.
@@ -71,9 +76,11 @@ void fill_elementwise(TroupeCudaTable& table);
 void fill_norms(TroupeCudaTable& table);
 void fill_losses(TroupeCudaTable& table);
 void fill_attention(TroupeCudaTable& table);
+void fill_attention_dropout(TroupeCudaTable& table);
 void fill_attention_mask(TroupeCudaTable& table);
 void fill_fused_attention(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
+void fill_graphs(TroupeCudaTable& table);
 
 }  // namespace troupe::train::cuda

@@ -84,8 +84,10 @@ int event_elapsed_ms(TroupeCudaEvent* from, TroupeCudaEvent* to, float* millisec
   TROUPE_CUDA_RETURN_IF_FAILED(enter("event_elapsed_ms", from->context));
   const cudaError_t error = cudaEventElapsedTime(milliseconds, from->event, to->event);
   // A caller's mistake, which the runtime calls a wait.
-  if (error == cudaErrorNotReady)
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();  // as check() does: the next launch must not find it
     return fail(TROUPE_CUDA_INVALID, "cudaEventElapsedTime: an event has not happened yet");
+  }
   return check(error, "cudaEventElapsedTime");
 }
 

@@ -19,10 +19,12 @@ TroupeCudaTable make_table() {
   fill_norms(table);
   fill_losses(table);
   fill_attention(table);
+  fill_attention_dropout(table);
   fill_attention_mask(table);
   fill_fused_attention(table);
   fill_optimizer(table);
   fill_groups(table);
+  fill_graphs(table);
   return table;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "train/cuda/operators/fp8_products.h"
@@ -22,6 +24,9 @@ std::int32_t type_of(DType type) {
   return type == DType::kBF16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
 }
 
+// Where scratch memory will be that is planned with: an address that nobody may touch.
+std::byte* scratch_to_be() { return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20); }
+
 // Elements of a matrix as it lies in memory, gaps between its rows included.
 std::int64_t elements_of(std::int64_t rows, std::int64_t columns, bool transposed,
                          std::int64_t stride) {
@@ -34,6 +39,16 @@ std::int32_t type_of(ConstElements first, Others... others) {
   TROUPE_CHECK(((ConstElements(others).type == first.type) && ...),
                "activations of different types in one call");
   return type_of(first.type);
+}
+
+TroupeCudaDropout as_passed(const Dropout& d) {
+  return {.threshold = d.threshold,
+          .scale = d.scale,
+          .seed = d.seed,
+          .epoch = d.epoch,
+          .site = d.site,
+          .samples = d.samples,
+          .tokens = d.tokens};
 }
 
 AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
@@ -50,7 +65,8 @@ AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
                     .type = type,
                     .first_key = s.first_key},
           .arithmetic = s.arithmetic,
-          .window = s.window};
+          .window = s.window,
+          .dropout = as_passed(s.dropout)};
 }
 
 }  // namespace
@@ -67,7 +83,7 @@ class CudaOperators::Cut {
     used_ += (bytes + kScratchAlignBytes - 1) / kScratchAlignBytes * kScratchAlignBytes;
     operators_.scratch_needed_ = std::max(operators_.scratch_needed_, used_);
     if (operators_.metering()) return nullptr;
-    const auto there = static_cast<std::int64_t>(operators_.scratch_.size());
+    const auto there = operators_.scratch_available();
     if (used_ > there) {
       operators_.keep(error(Code::kOutOfMemory,
                             "{}: {} needs {} of scratch memory, and {} are there",
@@ -75,7 +91,7 @@ class CudaOperators::Cut {
                             memory_size_text(there)));
       return nullptr;
     }
-    return operators_.scratch_.data() + at;
+    return (operators_.launches() ? operators_.scratch_.data() : scratch_to_be()) + at;
   }
 
  private:
@@ -85,19 +101,24 @@ class CudaOperators::Cut {
 };
 
 CudaOperators::CudaOperators(std::shared_ptr<const CudaLibrary> library,
-                             std::int64_t workspace_bytes, const CudaOptions& options)
+                             std::int64_t workspace_bytes, const CudaOptions& options,
+                             std::unique_ptr<BlockGraphs> graphs)
     : library_(std::move(library)),
       workspace_bytes_(workspace_bytes),
       options_(options),
-      attention_(library_, options.attention) {}
+      graphs_(std::move(graphs)),
+      attention_(graphs_ ? graphs_->record().recording_library() : library_, options.attention) {}
 
 Result<std::unique_ptr<CudaOperators>> CudaOperators::create(CudaStream& stream,
                                                              GemmAlgorithms& algorithms,
                                                              std::span<std::byte> scratch,
                                                              const CudaOptions& options) {
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignBytes == 0);
-  std::unique_ptr<CudaOperators> made(
-      new CudaOperators(stream.device()->library(), algorithms.workspace_bytes(), options));
+  std::unique_ptr<BlockGraphs> graphs;
+  if (options.graphs.use != GraphOptions::Use::kNever)
+    graphs = std::make_unique<BlockGraphs>(stream, options.graphs);
+  std::unique_ptr<CudaOperators> made(new CudaOperators(
+      stream.device()->library(), algorithms.workspace_bytes(), options, std::move(graphs)));
   made->transfer_ = std::make_unique<HostTransfer>(TROUPE_TRY(HostTransfer::create(stream)));
   made->stream_ = &stream;
   made->algorithms_ = &algorithms;
@@ -109,13 +130,15 @@ std::unique_ptr<CudaOperators> CudaOperators::meter(std::shared_ptr<const CudaLi
                                                     std::int64_t workspace_bytes,
                                                     const CudaOptions& options) {
   return std::unique_ptr<CudaOperators>(
-      new CudaOperators(std::move(library), workspace_bytes, options));
+      new CudaOperators(std::move(library), workspace_bytes, options, nullptr));
 }
 
 CudaOperators::~CudaOperators() {
   if (metering()) return;
   // Whoever wanted to know asked synchronize(): here only memory is kept until it is not used.
   [[maybe_unused]] const Status waited = stream_->wait("the operators' last work");
+  // Before the attention's plans, which they use.
+  if (graphs_) graphs_->forget();
 }
 
 void CudaOperators::keep(Status status) {
@@ -124,12 +147,52 @@ void CudaOperators::keep(Status status) {
 
 template <typename Launch>
 void CudaOperators::run(const char* name, Launch launch) {
-  if (metering() || !failure_.ok()) return;
-  const int code = launch(stream_->get());
+  if (!launches() || !failure_.ok()) return;
+  if (graphs_) graphs_->record().name(name);
+  const int code = launch(graphs_ ? graphs_->record().stream() : stream_->get());
   if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, name));
 }
 
+void CudaOperators::begin_planning(std::int64_t scratch_bytes) {
+  TROUPE_CHECK(!metering());
+  planned_scratch_bytes_ = scratch_bytes;
+}
+
+Status CudaOperators::end_planning() {
+  planned_scratch_bytes_.reset();
+  return std::exchange(failure_, {});
+}
+
+void CudaOperators::use_scratch(std::span<std::byte> scratch) {
+  TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignBytes == 0);
+  scratch_ = scratch;
+}
+
+void CudaOperators::begin_block(int block) {
+  if (graphs_) graphs_->begin(block);
+}
+
+void CudaOperators::end_block() {
+  if (!graphs_) return;
+  // A pass that is left by an exception is worth nothing, and nobody waits for it.
+  if (!failure_.ok() || std::uncaught_exceptions() > 0) return graphs_->drop();
+  if (attention_.plans_dropped() != plans_dropped_) {
+    plans_dropped_ = attention_.plans_dropped();
+    graphs_->forget();
+  }
+  keep(graphs_->end());
+}
+
+void CudaOperators::flush_block() {
+  if (!graphs_) return;
+  if (failure_.ok())
+    keep(graphs_->flush());
+  else
+    graphs_->drop();
+}
+
 Status CudaOperators::synchronize() {
+  flush_block();
   if (!metering()) keep(stream_->wait("a step's work"));
   return failure_;
 }
@@ -139,15 +202,18 @@ bool CudaOperators::fast_bf16() const {
 }
 
 void CudaOperators::upload(const void* host, void* device, std::size_t bytes) {
-  if (metering() || !failure_.ok()) return;
+  if (!launches()) return;
+  flush_block();
+  if (!failure_.ok()) return;
   keep(transfer_->upload(host, device, static_cast<std::int64_t>(bytes)));
 }
 
 void CudaOperators::download(const void* device, void* host, std::size_t bytes) {
-  if (metering()) {
+  if (!launches()) {
     std::memset(host, 0, bytes);
     return;
   }
+  flush_block();
   if (failure_.ok()) keep(transfer_->download(device, host, static_cast<std::int64_t>(bytes)));
   if (!failure_.ok()) std::memset(host, 0xff, bytes);
 }
@@ -282,6 +348,15 @@ void CudaOperators::add(ConstElements a, ConstElements b, Elements out, std::int
   });
 }
 
+void CudaOperators::dropout(const Dropout& dropout, ConstElements x, ConstElements residual,
+                            Elements out, std::int64_t rows, std::int64_t width) {
+  const TroupeCudaDropout passed = as_passed(dropout);
+  run("dropout", [&](TroupeCudaStream* stream) {
+    return table().dropout(stream, type_of(x, residual ? residual : x, out), &passed, x.data,
+                           residual.data, out.data, rows, width);
+  });
+}
+
 void CudaOperators::rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                                      std::int64_t rows, std::int64_t width, float eps) {
   run("rms_norm_forward", [&](TroupeCudaStream* stream) {
@@ -395,6 +470,14 @@ void CudaOperators::rope(Elements x, std::int64_t stride, const std::int32_t* po
   });
 }
 
+void CudaOperators::plan_attention(const AttentionCall& call, AttentionPass pass,
+                                   std::int64_t scratch_bytes) {
+  if (!failure_.ok()) return;
+  const int code =
+      attention_.plan(stream_->device()->context(), stream_->get(), call, pass, scratch_bytes);
+  if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, "planning attention"));
+}
+
 void CudaOperators::attention_forward(const AttentionShape& shape, ConstElements q, ConstElements k,
                                       ConstElements v, Elements out, float* log_sum_exp) {
   const AttentionCall call = attention_of(shape, type_of(q, k, v, out));
@@ -402,6 +485,7 @@ void CudaOperators::attention_forward(const AttentionShape& shape, ConstElements
   const std::int64_t bytes =
       attention_.scratch_bytes(call, AttentionPass::kForward, scratch_available());
   const std::span scratch(cut.take(bytes), static_cast<std::size_t>(bytes));
+  if (planned_scratch_bytes_) return plan_attention(call, AttentionPass::kForward, bytes);
   run("attention_forward", [&](TroupeCudaStream* stream) {
     return attention_.forward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
                               out.data, log_sum_exp, scratch);
@@ -417,6 +501,7 @@ void CudaOperators::attention_backward(const AttentionShape& shape, ConstElement
   const std::int64_t bytes =
       attention_.scratch_bytes(call, AttentionPass::kBackward, scratch_available());
   const std::span scratch(cut.take(bytes), static_cast<std::size_t>(bytes));
+  if (planned_scratch_bytes_) return plan_attention(call, AttentionPass::kBackward, bytes);
   run("attention_backward", [&](TroupeCudaStream* stream) {
     return attention_.backward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
                                out.data, log_sum_exp, dout.data, dq.data, dk.data, dv.data,

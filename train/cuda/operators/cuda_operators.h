@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "train/cuda/device/device.h"
 #include "train/cuda/device/host_transfer.h"
 #include "train/cuda/device/stream.h"
+#include "train/cuda/operators/block_graphs.h"
 #include "train/cuda/operators/device_attention.h"
 #include "train/cuda/operators/gemm_algorithms.h"
 #include "train/tensor/operators.h"
@@ -29,6 +31,8 @@ struct CudaOptions {
   // see fp8_products.h. The device must have them (check_fp8).
   bool fp8 = false;
   AttentionOptions attention;
+  // Whether blocks of launches that come again are graphs.
+  GraphOptions graphs;
   // Told once, of the first product that fp8 does not reach.
   std::function<void(const std::string&)> fp8_notice = [](const std::string&) {};
 };
@@ -56,13 +60,30 @@ class CudaOperators final : public Operators {
   // All enqueued work is waited for.
   ~CudaOperators() override;
 
+  // --- planning: what is asked of the vendor's libraries once, asked before there is memory
+  // From here on nothing is run and no memory is touched: a pass over any addresses of the device
+  // chooses the products' algorithms and makes attention's plans as it will with `scratch_bytes` of
+  // scratch memory, given tensors that begin at multiples of 16 bytes. Downloads give zeros.
+  void begin_planning(std::int64_t scratch_bytes);
+  // What failed meanwhile: it will fail again, or come about, when it is run.
+  Status end_planning();
+  // Instead of create()'s, before anything was run.
+  void use_scratch(std::span<std::byte> scratch);
+
   // Of any call so far, at most: bytes.
   std::int64_t scratch_needed() const { return scratch_needed_; }
   // Who computed attention so far.
   DeviceAttention::Passes attention_passes() const { return attention_.passes(); }
+  // Of blocks so far; null where graphs are not asked for.
+  const BlockGraphs* graphs() const { return graphs_.get(); }
   // Waits for all that is enqueued; then what failure() says.
   Status synchronize();
   Status failure() const override { return failure_; }
+
+  // A block's work is enqueued when it ends. An upload, a download or a wait within a block
+  // enqueues what came before it, and the rest of the block as it comes.
+  void begin_block(int block) override;
+  void end_block() override;
 
   bool fast_bf16() const override;
   bool stores_bf16() const override { return fast_bf16(); }
@@ -73,6 +94,8 @@ class CudaOperators final : public Operators {
   void gemm(const Gemm& gemm) override;
   void zero(Elements x, std::int64_t count) override;
   void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) override;
+  void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,
+               std::int64_t rows, std::int64_t width) override;
   void rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
                         std::int64_t rows, std::int64_t width, float eps) override;
   void residual_rms_norm_forward(ConstElements x, ConstElements delta, const float* weight,
@@ -129,19 +152,26 @@ class CudaOperators final : public Operators {
  private:
   class Cut;
   CudaOperators(std::shared_ptr<const CudaLibrary> library, std::int64_t workspace_bytes,
-                const CudaOptions& options);
+                const CudaOptions& options, std::unique_ptr<BlockGraphs> graphs);
 
-  const TroupeCudaTable& table() const { return library_->table(); }
+  const TroupeCudaTable& table() const {
+    return graphs_ ? graphs_->record().table() : library_->table();
+  }
   bool metering() const { return stream_ == nullptr; }
+  // Whether anything is run.
+  bool launches() const { return !metering() && !planned_scratch_bytes_; }
   // What a call may choose by.
   std::int64_t scratch_available() const {
-    return metering() ? std::numeric_limits<std::int64_t>::max()
-                      : static_cast<std::int64_t>(scratch_.size());
+    if (metering()) return std::numeric_limits<std::int64_t>::max();
+    return planned_scratch_bytes_.value_or(static_cast<std::int64_t>(scratch_.size()));
   }
   // Calls launch() unless it is metering or something failed; keeps what it answers otherwise.
   template <typename Launch>
   void run(const char* name, Launch launch);
   void keep(Status status);
+  void plan_attention(const AttentionCall& call, AttentionPass pass, std::int64_t scratch_bytes);
+  // Before anything that comes behind a block's launches without being one.
+  void flush_block();
   // Whether the product was computed in 8 bits, or failed. False: bf16 is to compute it.
   bool gemm_in_fp8(const Gemm& gemm);
   bool refuse_fp8(const Gemm& gemm, const std::string& why);
@@ -151,12 +181,15 @@ class CudaOperators final : public Operators {
   std::shared_ptr<const CudaLibrary> library_;
   std::int64_t workspace_bytes_;
   CudaOptions options_;
+  std::unique_ptr<BlockGraphs> graphs_;  // null: everything is launched as it comes
   DeviceAttention attention_;
+  std::int64_t plans_dropped_ = 0;  // of attention, when graphs were forgotten last
   CudaStream* stream_ = nullptr;
   GemmAlgorithms* algorithms_ = nullptr;
   std::unique_ptr<HostTransfer> transfer_;
   std::span<std::byte> scratch_;
   std::int64_t scratch_needed_ = 0;
+  std::optional<std::int64_t> planned_scratch_bytes_;  // while planning
   // Products of 8 bits that the library has no algorithm for.
   std::set<std::string> without_fp8_;
   bool fp8_told_ = false;

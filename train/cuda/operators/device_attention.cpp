@@ -214,6 +214,10 @@ std::optional<DeviceAttention::Fused> DeviceAttention::choose(const AttentionCal
     return std::nullopt;
   };
   if (!available()) return refuse(Reason::kUnavailable, why_unavailable_);
+  if (call.dropout.threshold != 0)
+    return refuse(Reason::kDropout,
+                  "the model drops out attention's weights by counters, and cuDNN draws masks of "
+                  "its own; attention_dropout (GPT-2: attn_pdrop) of 0 in config.json is faster");
   Fused fused;
   fused.converts = s.type == TROUPE_CUDA_F32;
   // A window alone the library knows; what else raises first_key is a mask.
@@ -278,6 +282,7 @@ int DeviceAttention::drop_oldest(TroupeCudaStream* stream) {
   if (oldest->second.plan) {
     // Its kernels go with it.
     if (const int code = table().stream_synchronize(stream)) return code;
+    ++plans_dropped_;
     if (const int code = table().attention_plan_destroy(oldest->second.plan)) return code;
   }
   plans_.erase(oldest);
@@ -315,6 +320,14 @@ int DeviceAttention::plan_for(TroupeCudaContext* context, TroupeCudaStream* stre
   plans_.emplace(fused.piece, made);
   *plan = made.plan;
   return TROUPE_CUDA_OK;
+}
+
+int DeviceAttention::plan(TroupeCudaContext* context, TroupeCudaStream* stream,
+                          const AttentionCall& call, AttentionPass pass,
+                          std::int64_t scratch_bytes) {
+  const std::optional<Fused> fused = choose(call, pass, scratch_bytes);
+  TroupeCudaAttentionPlan* made = nullptr;
+  return fused ? plan_for(context, stream, call, *fused, &made) : static_cast<int>(TROUPE_CUDA_OK);
 }
 
 int DeviceAttention::run_fused(TroupeCudaContext* context, TroupeCudaStream* stream,
@@ -457,6 +470,9 @@ int DeviceAttention::forward(TroupeCudaContext* context, TroupeCudaStream* strea
     return code;
   if (done) return TROUPE_CUDA_OK;
   ++passes_.own;
+  if (call.dropout.threshold != 0)
+    return table().attention_dropout_forward(stream, &call.shape, &call.dropout, q, k, v, out,
+                                             log_sum_exp);
   return table().attention_forward(stream, &call.shape, q, k, v, out, log_sum_exp);
 }
 
@@ -480,6 +496,9 @@ int DeviceAttention::backward(TroupeCudaContext* context, TroupeCudaStream* stre
     return code;
   if (done) return TROUPE_CUDA_OK;
   ++passes_.own;
+  if (call.dropout.threshold != 0)
+    return table().attention_dropout_backward(stream, &call.shape, &call.dropout, q, k, v, out,
+                                              log_sum_exp, dout, dq, dk, dv, scratch.data());
   return table().attention_backward(stream, &call.shape, q, k, v, out, log_sum_exp, dout, dq, dk,
                                     dv, scratch.data());
 }

@@ -45,6 +45,8 @@ struct AttentionCall {
   Arithmetic arithmetic = Arithmetic::kFp32;
   // AttentionShape::window.
   std::int64_t window = 0;
+  // Of the weights. The vendor's library has masks of its own: it serves no dropout.
+  TroupeCudaDropout dropout{};
 };
 
 enum class AttentionPass { kForward, kBackward };
@@ -71,6 +73,11 @@ class DeviceAttention {
   std::int64_t scratch_bytes(const AttentionCall& call, AttentionPass pass,
                              std::int64_t available = std::numeric_limits<std::int64_t>::max());
 
+  // Makes the plan that the pass will ask for with so much scratch memory, where the vendor's
+  // library is to serve and the tensors begin at multiples of 16 bytes. A code of the table.
+  int plan(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,
+           AttentionPass pass, std::int64_t scratch_bytes);
+
   // Enqueue. Tensors as Operators::attention_forward and _backward have them, of call.shape.type.
   // `scratch`: scratch_bytes() of what is available, aligned to 256 bytes. A code of the table.
   int forward(TroupeCudaContext* context, TroupeCudaStream* stream, const AttentionCall& call,
@@ -86,12 +93,14 @@ class DeviceAttention {
     std::int64_t fused = 0, own = 0;
   };
   Passes passes() const { return passes_; }
+  // Plans that were destroyed so far: work that was kept to be done again may use them.
+  std::int64_t plans_dropped() const { return plans_dropped_; }
 
  private:
   struct Fused;
   struct Tensors;
   // Why the own kernel serves: a notice for each, once.
-  enum class Reason { kUnavailable, kShape, kAddresses, kWorkspace, kRefused };
+  enum class Reason { kUnavailable, kShape, kAddresses, kWorkspace, kRefused, kDropout };
   struct Less {
     bool operator()(const TroupeCudaFusedAttention& a, const TroupeCudaFusedAttention& b) const;
   };
@@ -123,7 +132,7 @@ class DeviceAttention {
   std::string why_unavailable_;
   std::set<Reason> told_;
   std::map<TroupeCudaFusedAttention, Plan, Less> plans_;
-  std::int64_t uses_ = 0;
+  std::int64_t uses_ = 0, plans_dropped_ = 0;
   Passes passes_;
 };
 

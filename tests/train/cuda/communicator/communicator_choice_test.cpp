@@ -31,6 +31,22 @@ TEST_CASE("the way follows from versions, hosts and devices") {
   CHECK(alone.reason == "one rank has nobody to talk to, and needs no NCCL");
 }
 
+TEST_CASE("peer access is missing where either GPU says so, within a host") {
+  const std::vector<RankDevice> ranks = {{"a", "01", kVersion, "GPU-0", {"GPU-2", "GPU-7"}},
+                                         {"a", "02", kVersion, "GPU-1"},
+                                         {"a", "03", kVersion, "GPU-2"},
+                                         {"b", "01", kVersion, "GPU-2"},
+                                         {"a", "04", kVersion, "GPU-3", {"GPU-1"}}};
+  const auto missing = missing_peer_access(ranks);
+  REQUIRE(missing.size() == 2);
+  CHECK(missing[0].rank == 0);
+  CHECK(missing[0].other == 2);
+  CHECK_FALSE(missing[0].possible);
+  CHECK(missing[1].rank == 1);
+  CHECK(missing[1].other == 4);
+  CHECK(missing_peer_access(std::span(ranks).subspan(1, 3)).empty());
+}
+
 struct Told {
   std::mutex mutex;
   std::vector<std::string> notices, settings;
@@ -63,16 +79,19 @@ bool sums(DeviceCommunicator& c, troupe::tests::RankDeviceMemory& device) {
 TEST_CASE("ranks with devices of their own use NCCL as it is") {
   Told told;
   const MapEnvironment environment;
-  troupe::tests::run_devices(2,
-                             [&](troupe::tests::Rank rank) {
-                               auto options = choice_options(rank, environment, told);
-                               options.peer_access = {{0, 1, false}};
-                               auto c = make_device_communicator(options).value();
-                               CHECK(c->transport() == "NCCL 2.28.9");
-                               CHECK(sums(*c, rank.device));
-                               CHECK(c->end(Deadline::after(std::chrono::seconds(10))).ok());
-                             },
-                             {.devices = 2});
+  troupe::tests::run_devices(
+      2,
+      [&](troupe::tests::Rank rank) {
+        auto options = choice_options(rank, environment, told);
+        // One that knows is enough.
+        if (rank.rank() == 1)
+          options.without_peer_access = {"GPU-other", "GPU-fa4e0000-0000-0000-0000-000000000000"};
+        auto c = make_device_communicator(options).value();
+        CHECK(c->transport() == "NCCL 2.28.9");
+        CHECK(sums(*c, rank.device));
+        CHECK(c->end(Deadline::after(std::chrono::seconds(10))).ok());
+      },
+      {.devices = 2});
   CHECK(told.settings == std::vector<std::string>(2, "NCCL_P2P_DISABLE=1"));
   CHECK(told.notices ==
         std::vector<std::string>(2,

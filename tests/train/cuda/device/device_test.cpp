@@ -81,6 +81,10 @@ TEST_CASE("memory is counted by purpose, and a shortage says who has it and what
     CHECK(moved.size() == 3 * kMiB);
   }
   CHECK(f.device->ledger().held() == MemoryLedger::Bytes{});
+  // Of all that was held together, and of nothing that was refused.
+  const MemoryLedger::Bytes peak = f.device->ledger().peak();
+  CHECK(total_bytes(peak) == 8 * kMiB);
+  CHECK(peak[static_cast<int>(MemoryPurpose::kParameters)] == 2 * kMiB + 1);
 }
 
 TEST_CASE("a failure in the middle of an allocation leaves nothing") {

@@ -11,6 +11,7 @@ struct TroupeCudaAttentionPlan {
   TroupeCudaContext* context = nullptr;
   TroupeCudaFusedAttention shape{};
   std::int64_t workspace_bytes = 0;
+  std::int64_t number = 0;
 };
 
 namespace troupe::tests::fake {
@@ -50,7 +51,7 @@ int plan_create(TroupeCudaContext* context, const TroupeCudaFusedAttention* shap
   if (s.backward && s.query_length != s.key_length)
     return state().fail(TROUPE_CUDA_INVALID, "keys that have no queries");
   *workspace_bytes = workspace_of(s);
-  *plan = new TroupeCudaAttentionPlan{context, s, *workspace_bytes};
+  *plan = new TroupeCudaAttentionPlan{context, s, *workspace_bytes, state().add_plan()};
   state().count_object("attention plan", 1);
   return TROUPE_CUDA_OK;
 }
@@ -58,6 +59,7 @@ int plan_create(TroupeCudaContext* context, const TroupeCudaFusedAttention* shap
 int plan_destroy(TroupeCudaAttentionPlan* plan) {
   const int code = state().enter("attention_plan_destroy");
   state().count_object("attention plan", -1);
+  state().remove_plan(plan->number);
   delete plan;
   return code;
 }
@@ -98,7 +100,8 @@ Launch prepare(TroupeCudaStream* stream, const char* function, TroupeCudaAttenti
       .needs(mask, sizes.mask, TROUPE_CUDA_BF16, "mask", true)
       .needs(out, sizes.outputs, TROUPE_CUDA_BF16, "out")
       .floats(log_sum_exp, sizes.statistics, "log_sum_exp")
-      .scratch(workspace, workspace_bytes);
+      .scratch(workspace, workspace_bytes)
+      .by_plan(plan->number);
   return launch;
 }
 

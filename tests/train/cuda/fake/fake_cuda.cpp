@@ -1,6 +1,8 @@
 #include "tests/train/cuda/fake/fake_cuda.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 
 #include <unistd.h>
@@ -58,10 +60,27 @@ int device_info(std::int32_t index, TroupeCudaDevice* device) {
   return TROUPE_CUDA_OK;
 }
 
+// What of TROUPE_FAKE_CUDA_EXCLUSIVE stands for the devices that this process sees is its own until
+// it ends.
+bool take_exclusive_device() {
+  static const char* const folder = std::getenv("TROUPE_FAKE_CUDA_EXCLUSIVE");
+  if (!folder) return true;
+  static const bool taken = [] {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const std::string path = fmt::format("{}/device-{}", folder, visible ? visible : "");
+    const int lock = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    return lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+  }();
+  return taken;
+}
+
 int context_open(std::int32_t index, TroupeCudaContext** context) {
   if (const int code = state().enter("context_open", index)) return code;
   if (index < 0 || index >= state().options().devices)
     return state().fail(TROUPE_CUDA_INVALID, fmt::format("there is no device {}", index));
+  if (!take_exclusive_device())
+    return state().fail(TROUPE_CUDA_UNAVAILABLE,
+                        "the device is in exclusive compute mode, and another process has it");
   *context = new TroupeCudaContext{index};
   state().count_object("context", 1);
   return TROUPE_CUDA_OK;
@@ -168,6 +187,22 @@ void State::updated(std::int64_t moments) {
 std::int64_t State::update_moments() {
   std::lock_guard lock(mutex_);
   return update_moments_;
+}
+
+std::int64_t State::add_plan() {
+  std::lock_guard lock(mutex_);
+  plans_.insert(++plans_made_);
+  return plans_made_;
+}
+
+void State::remove_plan(std::int64_t plan) {
+  std::lock_guard lock(mutex_);
+  plans_.erase(plan);
+}
+
+bool State::has_plan(std::int64_t plan) {
+  std::lock_guard lock(mutex_);
+  return plans_.contains(plan);
 }
 
 std::int64_t State::calls(const std::string& function) {
@@ -287,6 +322,7 @@ const TroupeCudaTable& fake_cuda_table() {
     fake::fill_optimizer(made);
     fake::fill_groups(made);
     fake::fill_attention(made);
+    fake::fill_graphs(made);
     return made;
   }();
   return table;

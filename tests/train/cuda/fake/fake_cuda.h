@@ -10,6 +10,7 @@
 // loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names, and
 // finds the version of cuDNN that TROUPE_FAKE_CUDA_CUDNN does. Its groups are threads of one
 // process: ranks that are processes set TROUPE_FAKE_CUDA_NCCL=0, "not there".
+// Where TROUPE_FAKE_CUDA_EXCLUSIVE names a folder, one process at a time has a device.
 // The first process that finds the file TROUPE_FAKE_CUDA_LOSE, which it removes, loses its device.
 
 #include <cstdint>

@@ -253,7 +253,7 @@ void carry_out(Member& member, const Batch& batch) {
 void put_on_stream(const std::shared_ptr<Member>& member, Batch batch) {
   ++member->outstanding;
   TroupeCudaStream* stream = batch.stream;
-  stream->enqueue([member, batch = std::move(batch)] { carry_out(*member, batch); });
+  stream->enqueue({.run = [member, batch = std::move(batch)] { carry_out(*member, batch); }});
 }
 
 int launch_batch(const std::shared_ptr<Member>& member, Batch batch) {

@@ -26,6 +26,7 @@ Launch& Launch::needs(const void* at, std::int64_t count, int type, const char* 
                       bool optional) {
   if (code_ || (!at && optional)) return *this;
   const std::int64_t bytes = count * type_bytes(type);
+  uses_.push_back({at, bytes});
   if (!state().known(at, bytes))
     code_ = state().fail(TROUPE_CUDA_INVALID, fmt::format("{}: {} is not {} bytes of the device",
                                                           function_, name, bytes));
@@ -46,6 +47,11 @@ Launch& Launch::scratch(void* at, std::int64_t bytes) {
   return *this;
 }
 
+Launch& Launch::by_plan(std::int64_t number) {
+  plan_ = number;
+  return requires_that(state().has_plan(number), "a plan that was destroyed");
+}
+
 Launch& Launch::requires_that(bool condition, const char* what) {
   if (!code_ && !condition)
     code_ = state().fail(TROUPE_CUDA_INVALID, fmt::format("{}: {}", function_, what));
@@ -54,10 +60,14 @@ Launch& Launch::requires_that(bool condition, const char* what) {
 
 int Launch::run(std::function<void(train::Operators&)> work) {
   if (code_) return code_;
-  stream_->enqueue([work = std::move(work), scratch = scratch_, bytes = scratch_bytes_] {
-    if (scratch) std::memset(scratch, 0xab, static_cast<std::size_t>(bytes));
-    work(cpu_operators());
-  });
+  stream_->enqueue({.run =
+                        [work = std::move(work), scratch = scratch_, bytes = scratch_bytes_] {
+                          if (scratch) std::memset(scratch, 0xab, static_cast<std::size_t>(bytes));
+                          work(cpu_operators());
+                        },
+                    .function = function_,
+                    .uses = std::move(uses_),
+                    .attention_plan = plan_});
   return TROUPE_CUDA_OK;
 }
 

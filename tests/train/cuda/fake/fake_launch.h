@@ -51,6 +51,8 @@ class Launch {
   Launch& activations_of(int type);
   // Filled with rubbish by the work: who reads it, or gives it to two, is found out.
   Launch& scratch(void* at, std::int64_t bytes);
+  // A plan of attention's, which must be there.
+  Launch& by_plan(std::int64_t number);
   // What must be said of the arguments.
   Launch& requires_that(bool condition, const char* what);
   int run(std::function<void(train::Operators&)> work);
@@ -61,6 +63,8 @@ class Launch {
   int code_;
   void* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;
+  std::vector<Work::Use> uses_;
+  std::int64_t plan_ = 0;
 };
 
 // Elements of the device's as fp32: the elements themselves, or a copy of bf16 ones.

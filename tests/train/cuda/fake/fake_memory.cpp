@@ -22,6 +22,16 @@ int no_room(TroupeCudaContext* context, std::int64_t bytes) {
                   state().options().memory_bytes, bytes));
 }
 
+// Nobody says what new memory holds: NaNs, here.
+bool spoil(int descriptor, std::int64_t bytes) {
+  void* at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    descriptor, 0);
+  if (at == MAP_FAILED) return false;
+  std::memset(at, 0xff, static_cast<std::size_t>(bytes));
+  ::munmap(at, static_cast<std::size_t>(bytes));
+  return true;
+}
+
 int memory_free_bytes(TroupeCudaContext* context, std::int64_t* free_bytes,
                       std::int64_t* total_bytes) {
   if (const int code = state().enter("memory_free_bytes", context->device)) return code;
@@ -47,7 +57,7 @@ int memory_create(TroupeCudaContext* context, std::int64_t bytes, std::int32_t e
   auto charge = state().charge(context->device, bytes);
   if (!charge) return no_room(context, bytes);
   const int descriptor = ::memfd_create("fake-cuda", MFD_CLOEXEC);
-  if (descriptor < 0 || ::ftruncate(descriptor, bytes) != 0) {
+  if (descriptor < 0 || ::ftruncate(descriptor, bytes) != 0 || !spoil(descriptor, bytes)) {
     if (descriptor >= 0) ::close(descriptor);
     return state().fail(TROUPE_CUDA_OUT_OF_MEMORY, std::strerror(errno));
   }

@@ -22,6 +22,36 @@ int add(TroupeCudaStream* stream, std::int32_t type, const void* a, const void* 
       });
 }
 
+// What train/cpu takes for it.
+train::Dropout dropout_of(const TroupeCudaDropout& d) {
+  return {.threshold = d.threshold,
+          .scale = d.scale,
+          .seed = d.seed,
+          .epoch = d.epoch,
+          .site = d.site,
+          .samples = d.samples,
+          .tokens = d.tokens};
+}
+
+int dropout(TroupeCudaStream* stream, std::int32_t type, const TroupeCudaDropout* given,
+            const void* x, const void* residual, void* out, std::int64_t rows, std::int64_t width) {
+  const train::Dropout drop = dropout_of(*given);
+  const std::int64_t count = rows * width;
+  return Launch(stream, "dropout")
+      .activations_of(type)
+      .requires_that(static_cast<bool>(drop), "a dropout that leaves nothing out")
+      .needs(drop.samples, rows, TROUPE_CUDA_I32, "samples")
+      .needs(drop.tokens, rows, TROUPE_CUDA_I32, "tokens")
+      .needs(x, count, type, "x")
+      .needs(residual, count, type, "residual", true)
+      .needs(out, count, type, "out")
+      .run([=](Operators& cpu) {
+        const In from(type, x, count), added(type, residual, residual ? count : 0);
+        InOut to(type, out, count);
+        cpu.dropout(drop, from, residual ? train::ConstElements(added) : nullptr, to, rows, width);
+      });
+}
+
 int rms_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* x,
                      const float* weight, void* y, float* rstd, std::int64_t rows,
                      std::int64_t width, float eps) {
@@ -256,7 +286,7 @@ int rope(TroupeCudaStream* stream, std::int32_t type, void* x, std::int64_t stri
       });
 }
 
-train::AttentionShape shape_of(const TroupeCudaAttention& shape) {
+train::AttentionShape shape_of(const TroupeCudaAttention& shape, const TroupeCudaDropout& drop) {
   return {.batch = shape.batch,
           .query_length = shape.query_length,
           .key_length = shape.key_length,
@@ -267,7 +297,8 @@ train::AttentionShape shape_of(const TroupeCudaAttention& shape) {
           .key_stride = shape.key_stride,
           .key_batch_stride = shape.key_batch_stride,
           .scale = shape.scale,
-          .first_key = shape.first_key};
+          .first_key = shape.first_key,
+          .dropout = dropout_of(drop)};
 }
 
 // Elements of the operands of attention.
@@ -282,12 +313,20 @@ struct AttentionSizes {
   std::int64_t tokens, queries, keys, outputs, statistics;
 };
 
-int attention_forward(TroupeCudaStream* stream, const TroupeCudaAttention* given, const void* q,
-                      const void* k, const void* v, void* out, float* log_sum_exp) {
-  const TroupeCudaAttention shape = *given;
+// What rows a dropout reads; none where there is none.
+Launch& needs_rows(Launch& launch, const TroupeCudaDropout& drop, std::int64_t rows) {
+  if (drop.threshold == 0) return launch;
+  return launch.needs(drop.samples, rows, TROUPE_CUDA_I32, "samples")
+      .needs(drop.tokens, rows, TROUPE_CUDA_I32, "tokens");
+}
+
+int attend_forward(TroupeCudaStream* stream, const char* function, const TroupeCudaAttention& shape,
+                   const TroupeCudaDropout& drop, const void* q, const void* k, const void* v,
+                   void* out, float* log_sum_exp) {
   const AttentionSizes sizes(shape);
   const int type = shape.type;
-  return Launch(stream, "attention_forward")
+  Launch launch(stream, function);
+  return needs_rows(launch, drop, sizes.tokens)
       .activations_of(type)
       .needs(q, sizes.queries, type, "q")
       .needs(k, sizes.keys, type, "k")
@@ -299,7 +338,7 @@ int attention_forward(TroupeCudaStream* stream, const TroupeCudaAttention* given
         const In queries(type, q, sizes.queries), keys(type, k, sizes.keys),
             values(type, v, sizes.keys);
         InOut to(type, out, sizes.outputs);
-        cpu.attention_forward(shape_of(shape), queries, keys, values, to, log_sum_exp);
+        cpu.attention_forward(shape_of(shape, drop), queries, keys, values, to, log_sum_exp);
       });
 }
 
@@ -307,13 +346,14 @@ std::int64_t attention_scratch_bytes(const TroupeCudaAttention* shape) {
   return shape->batch * shape->query_length * shape->query_heads * 4;
 }
 
-int attention_backward(TroupeCudaStream* stream, const TroupeCudaAttention* given, const void* q,
-                       const void* k, const void* v, const void* out, const float* log_sum_exp,
-                       const void* dout, void* dq, void* dk, void* dv, void* scratch) {
-  const TroupeCudaAttention shape = *given;
+int attend_backward(TroupeCudaStream* stream, const char* function,
+                    const TroupeCudaAttention& shape, const TroupeCudaDropout& drop, const void* q,
+                    const void* k, const void* v, const void* out, const float* log_sum_exp,
+                    const void* dout, void* dq, void* dk, void* dv, void* scratch) {
   const AttentionSizes sizes(shape);
   const int type = shape.type;
-  return Launch(stream, "attention_backward")
+  Launch launch(stream, function);
+  return needs_rows(launch, drop, sizes.tokens)
       .activations_of(type)
       .requires_that(shape.query_length == shape.key_length, "keys that have no queries")
       .needs(q, sizes.queries, type, "q")
@@ -326,21 +366,21 @@ int attention_backward(TroupeCudaStream* stream, const TroupeCudaAttention* give
       .needs(dk, sizes.keys, type, "dk")
       .needs(dv, sizes.keys, type, "dv")
       .needs(shape.first_key, sizes.tokens, TROUPE_CUDA_I32, "first_key", true)
-      .scratch(scratch, attention_scratch_bytes(given))
+      .scratch(scratch, attention_scratch_bytes(&shape))
       .run([=](Operators& cpu) {
         const In queries(type, q, sizes.queries), keys(type, k, sizes.keys),
             values(type, v, sizes.keys), result(type, out, sizes.outputs),
             gradient(type, dout, sizes.outputs);
         if (type == TROUPE_CUDA_F32) {
           // Gradients may lie side by side in one matrix: as they are.
-          cpu.attention_backward(shape_of(shape), queries, keys, values, result, log_sum_exp,
+          cpu.attention_backward(shape_of(shape, drop), queries, keys, values, result, log_sum_exp,
                                  gradient, static_cast<float*>(dq), static_cast<float*>(dk),
                                  static_cast<float*>(dv));
           return;
         }
         std::vector<float> query_gradient(static_cast<std::size_t>(sizes.queries)),
             key_gradient(static_cast<std::size_t>(sizes.keys)), value_gradient(key_gradient);
-        cpu.attention_backward(shape_of(shape), queries, keys, values, result, log_sum_exp,
+        cpu.attention_backward(shape_of(shape, drop), queries, keys, values, result, log_sum_exp,
                                gradient, query_gradient.data(), key_gradient.data(),
                                value_gradient.data());
         // Heads alone are written: between a row's and the next one's lie other tensors.
@@ -362,6 +402,33 @@ int attention_backward(TroupeCudaStream* stream, const TroupeCudaAttention* give
           store(from->data(), to, shape.batch, shape.key_batch_stride, shape.key_length,
                 shape.key_stride, shape.key_heads * shape.head_dim);
       });
+}
+
+int attention_forward(TroupeCudaStream* stream, const TroupeCudaAttention* shape, const void* q,
+                      const void* k, const void* v, void* out, float* log_sum_exp) {
+  return attend_forward(stream, "attention_forward", *shape, {}, q, k, v, out, log_sum_exp);
+}
+
+int attention_backward(TroupeCudaStream* stream, const TroupeCudaAttention* shape, const void* q,
+                       const void* k, const void* v, const void* out, const float* log_sum_exp,
+                       const void* dout, void* dq, void* dk, void* dv, void* scratch) {
+  return attend_backward(stream, "attention_backward", *shape, {}, q, k, v, out, log_sum_exp, dout,
+                         dq, dk, dv, scratch);
+}
+
+int attention_dropout_forward(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                              const TroupeCudaDropout* drop, const void* q, const void* k,
+                              const void* v, void* out, float* log_sum_exp) {
+  return attend_forward(stream, "attention_dropout_forward", *shape, *drop, q, k, v, out,
+                        log_sum_exp);
+}
+
+int attention_dropout_backward(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
+                               const TroupeCudaDropout* drop, const void* q, const void* k,
+                               const void* v, const void* out, const float* log_sum_exp,
+                               const void* dout, void* dq, void* dk, void* dv, void* scratch) {
+  return attend_backward(stream, "attention_dropout_backward", *shape, *drop, q, k, v, out,
+                         log_sum_exp, dout, dq, dk, dv, scratch);
 }
 
 int swiglu_forward(TroupeCudaStream* stream, std::int32_t type, const void* gate_up, void* act,
@@ -503,6 +570,9 @@ void fill_operators(TroupeCudaTable& table) {
   table.attention_forward = attention_forward;
   table.attention_backward = attention_backward;
   table.attention_scratch_bytes = attention_scratch_bytes;
+  table.dropout = dropout;
+  table.attention_dropout_forward = attention_dropout_forward;
+  table.attention_dropout_backward = attention_dropout_backward;
   table.swiglu_forward = swiglu_forward;
   table.swiglu_backward = swiglu_backward;
   table.gelu_forward = gelu_forward;

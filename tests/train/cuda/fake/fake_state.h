@@ -20,11 +20,33 @@ struct TroupeCudaContext {
   int device = 0;
 };
 
+namespace troupe::tests::fake {
+
+// Work, and what must be there when it is enqueued.
+struct Work {
+  struct Use {
+    const void* at = nullptr;
+    std::int64_t bytes = 0;
+  };
+  std::function<void()> run;
+  const char* function = "";
+  std::vector<Use> uses = {};       // memory of the device
+  std::int64_t attention_plan = 0;  // its number; 0: none
+};
+
+}  // namespace troupe::tests::fake
+
 // Runs what is enqueued, in order, on a thread of its own.
 struct TroupeCudaStream {
   explicit TroupeCudaStream(TroupeCudaContext* of);
   ~TroupeCudaStream();  // after all of it
-  void enqueue(std::function<void()> work);
+  // A stream that is captured keeps it instead.
+  void enqueue(troupe::tests::fake::Work work);
+  // What no captured stream is asked breaks the capture off. OK, or the failure to answer with.
+  int outside_of_capture(const char* function);
+  int begin_capture();
+  // What was kept.
+  int end_capture(std::vector<troupe::tests::fake::Work>& kept);
   bool idle();
   void wait_idle();
 
@@ -36,6 +58,9 @@ struct TroupeCudaStream {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
+  bool capturing_ = false;
+  bool broken_ = false;  // the capture
+  std::vector<troupe::tests::fake::Work> kept_;
   bool running_ = false;
   bool ended_ = false;
   std::thread thread_;
@@ -92,6 +117,10 @@ class State {
   std::optional<FakeUpdateEnd> take_update_end();
   void updated(std::int64_t moments);
   std::int64_t update_moments();
+  // Numbers of attention's plans that are there.
+  std::int64_t add_plan();
+  void remove_plan(std::int64_t plan);
+  bool has_plan(std::int64_t plan);
   std::vector<std::string> left();
 
   FakeCudaOptions options();
@@ -122,6 +151,8 @@ class State {
   std::map<std::string, std::int64_t> calls_, objects_;
   std::optional<FakeUpdateEnd> update_end_;
   std::int64_t update_moments_ = 0;
+  std::int64_t plans_made_ = 0;
+  std::set<std::int64_t> plans_;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
   int working_ = 0;  // streams, where memory is guarded
@@ -150,5 +181,6 @@ void fill_products(TroupeCudaTable& table);
 void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
 void fill_attention(TroupeCudaTable& table);
+void fill_graphs(TroupeCudaTable& table);
 
 }  // namespace troupe::tests::fake

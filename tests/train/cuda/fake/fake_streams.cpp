@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "tests/train/cuda/fake/fake_state.h"
 #include "train/tensor/convert.h"
@@ -20,12 +21,44 @@ TroupeCudaStream::~TroupeCudaStream() {
   thread_.join();
 }
 
-void TroupeCudaStream::enqueue(std::function<void()> work) {
+void TroupeCudaStream::enqueue(troupe::tests::fake::Work work) {
   {
     std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
+    if (capturing_) {
+      kept_.push_back(std::move(work));
+      return;
+    }
+    work_.push_back(std::move(work.run));
   }
   changed_.notify_all();
+}
+
+int TroupeCudaStream::outside_of_capture(const char* function) {
+  std::lock_guard lock(mutex_);
+  if (!capturing_) return TROUPE_CUDA_OK;
+  broken_ = true;
+  return troupe::tests::fake::state().fail(TROUPE_CUDA_FAILED,
+                                           std::string(function) + " of a stream that is captured");
+}
+
+int TroupeCudaStream::begin_capture() {
+  std::lock_guard lock(mutex_);
+  if (capturing_)
+    return troupe::tests::fake::state().fail(TROUPE_CUDA_INVALID, "a capture within a capture");
+  capturing_ = true;
+  broken_ = false;
+  kept_.clear();
+  return TROUPE_CUDA_OK;
+}
+
+int TroupeCudaStream::end_capture(std::vector<troupe::tests::fake::Work>& kept) {
+  std::lock_guard lock(mutex_);
+  if (!capturing_)
+    return troupe::tests::fake::state().fail(TROUPE_CUDA_INVALID, "the end of no capture");
+  capturing_ = false;
+  kept = std::exchange(kept_, {});
+  if (!broken_) return TROUPE_CUDA_OK;
+  return troupe::tests::fake::state().fail(TROUPE_CUDA_FAILED, "the capture was broken off");
 }
 
 bool TroupeCudaStream::idle() {
@@ -98,6 +131,7 @@ int stream_destroy(TroupeCudaStream* stream) {
 
 int stream_synchronize(TroupeCudaStream* stream) {
   if (const int code = state().enter("stream_synchronize", stream->context->device)) return code;
+  if (const int code = stream->outside_of_capture("stream_synchronize")) return code;
   stream->wait_idle();
   return TROUPE_CUDA_OK;
 }
@@ -106,6 +140,7 @@ int stream_query(TroupeCudaStream* stream) {
   // Asked first: work that loses the device is not done without having lost it.
   const bool idle = stream->idle();
   if (const int code = state().enter("stream_query", stream->context->device)) return code;
+  if (const int code = stream->outside_of_capture("stream_query")) return code;
   return idle ? TROUPE_CUDA_OK : state().fail(TROUPE_CUDA_NOT_READY, "the stream has work");
 }
 
@@ -145,19 +180,20 @@ std::optional<std::int64_t> time_of(TroupeCudaEvent* event) {
 
 int event_record(TroupeCudaEvent* event, TroupeCudaStream* stream) {
   if (const int code = state().enter("event_record", stream->context->device)) return code;
+  if (const int code = stream->outside_of_capture("event_record")) return code;
   auto record = std::make_shared<TroupeCudaEvent::Record>();
   {
     std::lock_guard lock(event->mutex);
     event->last = record;
   }
-  stream->enqueue([record] {
+  stream->enqueue({.run = [record] {
     {
       std::lock_guard lock(record->mutex);
       record->at_ns = now_ns();
       record->done = true;
     }
     record->changed.notify_all();
-  });
+  }});
   return TROUPE_CUDA_OK;
 }
 
@@ -187,21 +223,27 @@ int event_elapsed_ms(TroupeCudaEvent* from, TroupeCudaEvent* to, float* millisec
 
 int stream_wait(TroupeCudaStream* stream, TroupeCudaEvent* event) {
   if (const int code = state().enter("stream_wait", stream->context->device)) return code;
-  if (auto record = record_of(event)) stream->enqueue([record] { wait_for(*record); });
+  if (const int code = stream->outside_of_capture("stream_wait")) return code;
+  if (auto record = record_of(event)) stream->enqueue({.run = [record] { wait_for(*record); }});
   return TROUPE_CUDA_OK;
 }
 
 // Enqueued where both sides stay; else done when the call returns, behind what was enqueued before.
-void run_copy(TroupeCudaStream* stream, bool enqueued, std::function<void()> work) {
+int run_copy(TroupeCudaStream* stream, Work work) {
+  bool enqueued = true;
+  for (const Work::Use& use : work.uses) enqueued = enqueued && state().known(use.at, use.bytes);
+  if (!enqueued)
+    if (const int code = stream->outside_of_capture(work.function)) return code;
   stream->enqueue(std::move(work));
   if (!enqueued) stream->wait_idle();
+  return TROUPE_CUDA_OK;
 }
 
 int copy(TroupeCudaStream* stream, const void* from, void* to, std::int64_t bytes) {
   if (const int code = state().enter("copy", stream->context->device)) return code;
-  run_copy(stream, state().known(from, bytes) && state().known(to, bytes),
-           [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
-  return TROUPE_CUDA_OK;
+  return run_copy(stream, {.run = [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); },
+                           .function = "copy",
+                           .uses = {{from, bytes}, {to, bytes}}});
 }
 
 int copy_rows(TroupeCudaStream* stream, const void* from, std::int64_t from_stride_bytes, void* to,
@@ -209,20 +251,25 @@ int copy_rows(TroupeCudaStream* stream, const void* from, std::int64_t from_stri
   if (const int code = state().enter("copy_rows", stream->context->device)) return code;
   if (row_bytes > from_stride_bytes || row_bytes > to_stride_bytes)
     return state().fail(TROUPE_CUDA_INVALID, "rows longer than their distance");
-  run_copy(stream, state().known(from, row_bytes) && state().known(to, row_bytes), [=] {
-    for (std::int64_t row = 0; row < rows; ++row)
-      std::memcpy(static_cast<std::byte*>(to) + row * to_stride_bytes,
-                  static_cast<const std::byte*>(from) + row * from_stride_bytes,
-                  static_cast<std::size_t>(row_bytes));
-  });
-  return TROUPE_CUDA_OK;
+  return run_copy(
+      stream, {.run =
+                   [=] {
+                     for (std::int64_t row = 0; row < rows; ++row)
+                       std::memcpy(static_cast<std::byte*>(to) + row * to_stride_bytes,
+                                   static_cast<const std::byte*>(from) + row * from_stride_bytes,
+                                   static_cast<std::size_t>(row_bytes));
+                   },
+               .function = "copy_rows",
+               .uses = {{from, row_bytes}, {to, row_bytes}}});
 }
 
 int fill(TroupeCudaStream* stream, void* device, std::int32_t byte, std::int64_t bytes) {
   if (const int code = state().enter("fill", stream->context->device)) return code;
   if (!state().on_device(device, bytes))
     return state().fail(TROUPE_CUDA_INVALID, "no memory of the device");
-  stream->enqueue([=] { std::memset(device, byte, static_cast<std::size_t>(bytes)); });
+  stream->enqueue({.run = [=] { std::memset(device, byte, static_cast<std::size_t>(bytes)); },
+                   .function = "fill",
+                   .uses = {{device, bytes}}});
   return TROUPE_CUDA_OK;
 }
 
@@ -230,15 +277,21 @@ int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, 
             std::int32_t to_type, std::int64_t count) {
   if (const int code = state().enter("convert", stream->context->device)) return code;
   if (from_type == TROUPE_CUDA_F32 && to_type == TROUPE_CUDA_BF16) {
-    stream->enqueue([=] {
-      train::bf16_from_float(static_cast<const float*>(from), static_cast<std::uint16_t*>(to),
-                             count);
-    });
+    stream->enqueue({.run =
+                         [=] {
+                           train::bf16_from_float(static_cast<const float*>(from),
+                                                  static_cast<std::uint16_t*>(to), count);
+                         },
+                     .function = "convert",
+                     .uses = {{from, 4 * count}, {to, 2 * count}}});
   } else if (from_type == TROUPE_CUDA_BF16 && to_type == TROUPE_CUDA_F32) {
-    stream->enqueue([=] {
-      train::float_from_bf16(static_cast<const std::uint16_t*>(from), static_cast<float*>(to),
-                             count);
-    });
+    stream->enqueue({.run =
+                         [=] {
+                           train::float_from_bf16(static_cast<const std::uint16_t*>(from),
+                                                  static_cast<float*>(to), count);
+                         },
+                     .function = "convert",
+                     .uses = {{from, 2 * count}, {to, 4 * count}}});
   } else {
     return state().fail(TROUPE_CUDA_UNSUPPORTED, "a conversion between other types");
   }
@@ -250,7 +303,9 @@ int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(float));
   if (!state().known(x, bytes) || !state().known(out, bytes))
     return state().fail(TROUPE_CUDA_INVALID, "no memory of the device");
-  stream->enqueue([=] { train::round_to_bf16(x, out, count); });
+  stream->enqueue({.run = [=] { train::round_to_bf16(x, out, count); },
+                   .function = "round_to_bf16",
+                   .uses = {{x, bytes}, {out, bytes}}});
   return TROUPE_CUDA_OK;
 }
 

@@ -11,13 +11,14 @@ struct AttentionCase {
   // Where each segment begins, of every batch row; empty: no first_key.
   std::vector<std::int64_t> segments;
   bool cache = false;  // keys of a batch row lie in a longer table
+  double dropout = 0;
 };
 
 template <class T>
 struct AttentionInputs {
   AttentionShape shape;
   std::vector<float> q, k, v;
-  std::vector<std::int32_t> first_key;
+  std::vector<std::int32_t> first_key, samples, places;
 
   explicit AttentionInputs(const AttentionCase& c) {
     // Rows hold more than the heads, as those of a joint projection do.
@@ -46,7 +47,17 @@ struct AttentionInputs {
              .key_stride = key_stride,
              .key_batch_stride = key_rows * key_stride,
              .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-             .first_key = first_key.empty() ? nullptr : first_key.data()};
+             .first_key = first_key.empty() ? nullptr : first_key.data(),
+             .dropout = dropout_of(c.dropout)};
+    for (std::int64_t i = 0; i < c.batch * c.query_length; ++i) {
+      const std::int64_t t = i % c.query_length, past = c.key_length - c.query_length;
+      const std::int64_t first = first_key.empty() ? 0 : first_key[static_cast<std::size_t>(i)];
+      samples.push_back(static_cast<std::int32_t>(i / c.query_length * 1000 + first));
+      places.push_back(static_cast<std::int32_t>(past + t - first));
+    }
+    shape.dropout.seed = 42, shape.dropout.epoch = 3;
+    shape.dropout.site = dropout_site(DropoutPlace::kAttention, 7);
+    shape.dropout.samples = samples.data(), shape.dropout.tokens = places.data();
   }
   std::size_t outputs() const {
     return static_cast<std::size_t>(shape.batch * shape.query_length * shape.query_heads *
@@ -65,12 +76,19 @@ void run_forward(const AttentionInputs<T>& in, std::vector<T>& out, std::vector<
       q.data(),       k.data(),       v.data(),           out.data(),    lse.data(),  s.first_key,
       s.batch,        s.query_length, s.key_length,       s.query_heads, s.key_heads, s.head_dim,
       s.query_stride, s.key_stride,   s.key_batch_stride, s.scale};
+  const bool drops = static_cast<bool>(s.dropout);
   // What no one wrote is no number.
-  std::vector<float> memory(static_cast<std::size_t>(cuda::ForwardShared<Tile>::floats(s.head_dim)),
-                            std::nanf(""));
+  std::vector<float> memory(
+      static_cast<std::size_t>(cuda::ForwardShared<Tile>::floats(s.head_dim, drops)),
+      std::nanf(""));
   run_grid<cuda::AttentionBlock>(
       (s.query_length + Tile::kTileRows - 1) / Tile::kTileRows, s.query_heads, s.batch,
-      [&](const auto& block) { cuda::attention_forward_block<T, Tile>(block, memory.data(), a); });
+      [&](const auto& block) {
+        if (drops)
+          cuda::attention_forward_block<T, Tile>(block, memory.data(), a, s.dropout);
+        else
+          cuda::attention_forward_block<T, Tile>(block, memory.data(), a);
+      });
 }
 
 template <class T, class Tile>
@@ -86,19 +104,27 @@ void run_backward(const AttentionInputs<T>& in, const std::vector<float>& out,
                                      dk.data(),      dv.data(),     s.first_key,        s.batch,
                                      s.query_length, s.query_heads, s.key_heads,        s.head_dim,
                                      s.query_stride, s.key_stride,  s.key_batch_stride, s.scale};
+  const bool drops = static_cast<bool>(s.dropout);
   cuda::DeltaShared shared{};
   run_grid<cuda::AttentionBlock>(
       (s.batch * s.query_length * s.query_heads + cuda::kDeltasPerBlock - 1) /
           cuda::kDeltasPerBlock,
       1, 1, [&](const auto& block) { cuda::attention_deltas_block<T>(block, shared, a); });
   std::vector<float> memory(
-      static_cast<std::size_t>(cuda::BackwardShared<Tile>::floats(s.head_dim)), std::nanf(""));
+      static_cast<std::size_t>(cuda::BackwardShared<Tile>::floats(s.head_dim, drops)),
+      std::nanf(""));
   const std::int64_t tiles = (s.query_length + Tile::kTileRows - 1) / Tile::kTileRows;
   run_grid<cuda::AttentionBlock>(tiles, s.key_heads, s.batch, [&](const auto& block) {
-    cuda::attention_keys_block<T, Tile>(block, memory.data(), a);
+    if (drops)
+      cuda::attention_keys_block<T, Tile>(block, memory.data(), a, s.dropout);
+    else
+      cuda::attention_keys_block<T, Tile>(block, memory.data(), a);
   });
   run_grid<cuda::AttentionBlock>(tiles, s.query_heads, s.batch, [&](const auto& block) {
-    cuda::attention_queries_block<T, Tile>(block, memory.data(), a);
+    if (drops)
+      cuda::attention_queries_block<T, Tile>(block, memory.data(), a, s.dropout);
+    else
+      cuda::attention_queries_block<T, Tile>(block, memory.data(), a);
   });
 }
 
@@ -145,6 +171,17 @@ TEST_CASE("kernels' attention is the CPU's: grouped queries, segments, strides")
   test_attention<float, SmallForward, SmallBackward>({1, 135, 135, 1, 1, 12, {0, 40, 41, 90}});
   test_attention<float, SmallForward, SmallBackward>({2, 66, 66, 3, 3, 6, {0, 3, 64}});
   test_attention<Bf16, SmallForward, SmallBackward>({1, 70, 70, 4, 1, 16, {0, 33}});
+}
+
+TEST_CASE("kernels' attention drops out the weights that the CPU's does") {
+  test_attention<float, SmallForward, SmallBackward>({2, 5, 5, 4, 2, 16, {}, false, 0.3});
+  test_attention<float, SmallForward, SmallBackward>({1, 70, 70, 2, 1, 20, {}, false, 0.1});
+  test_attention<float, SmallForward, SmallBackward>(
+      {2, 135, 135, 2, 1, 12, {0, 40, 41, 90}, false, 0.5});
+  test_attention<Bf16, SmallForward, SmallBackward>({1, 70, 70, 4, 1, 16, {0, 33}, false, 0.3});
+  test_attention<float, SmallForward, SmallBackward>({2, 3, 75, 2, 2, 16, {}, true, 0.3});
+  test_attention<float, cuda::AttentionTile<4, 4, 4>, cuda::AttentionTile<2, 2, 4>>(
+      {1, 40, 40, 1, 1, 130, {0, 21}, false, 0.3});
 }
 
 TEST_CASE("kernels' attention reads behind a cache") {

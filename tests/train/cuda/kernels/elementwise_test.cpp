@@ -77,6 +77,29 @@ TEST_CASE("kernels rotate heads as the CPU, there and back") {
   });
 }
 
+TEST_CASE("kernels' dropout is the CPU's, bit for bit") {
+  for_types_and_packs([]<class T, int N>(T, std::integral_constant<int, N>) {
+    constexpr std::int64_t kRows = 5, kWidth = 264;
+    const std::vector<std::int32_t> samples{7, 7, 7, 2, 2}, places{4, 5, 6, 0, 1};
+    Dropout dropout = dropout_of(0.3);
+    dropout.seed = 42, dropout.epoch = 3;
+    dropout.site = dropout_site(DropoutPlace::kAttentionOutput, 3);
+    dropout.samples = samples.data(), dropout.tokens = places.data();
+    const auto x = random_held<T>(kRows * kWidth, 1), residual = random_held<T>(kRows * kWidth, 2);
+    const auto from = stored<T>(x), added = stored<T>(residual);
+    for (const bool adds : {false, true}) {
+      std::vector<float> expected(x.size());
+      CpuReference()->dropout(dropout, x.data(), adds ? residual.data() : nullptr, expected.data(),
+                              kRows, kWidth);
+      std::vector<T> out(x.size());
+      run_each(cuda::DropOut<T, N>{dropout, from.data(), adds ? added.data() : nullptr, out.data(),
+                                   kWidth},
+               kRows * kWidth / N);
+      CHECK(widened(out) == widened(stored<T>(expected)));
+    }
+  });
+}
+
 TEST_CASE("kernels' activations are the CPU's") {
   for_types_and_packs([]<class T, int N>(T, std::integral_constant<int, N>) {
     constexpr std::int64_t kRows = 3, kWidth = 40;

@@ -58,10 +58,19 @@ struct Packed {
     shape.window = window;
   }
 
+  void drop_out(double probability) {
+    for (std::int64_t i = 0; i < tokens(shape); ++i) {
+      samples.push_back(static_cast<std::int32_t>(i / shape.query_length));
+      places.push_back(static_cast<std::int32_t>(i % shape.query_length));
+    }
+    shape.dropout = dropout_of(probability);
+    shape.dropout.samples = samples.data(), shape.dropout.tokens = places.data();
+  }
+
   AttentionShape shape;
   std::int64_t width = 0;
   std::vector<float> qkv, dout;
-  std::vector<std::int32_t> first_key;
+  std::vector<std::int32_t> first_key, samples, places;
 };
 
 struct Results {
@@ -152,11 +161,17 @@ struct AttentionFixture : DeviceFixture {
                                  .type = type},
                        .arithmetic = arithmetic,
                        .window = s.window};
-    if (s.first_key) {
-      std::byte* first = take(static_cast<std::int64_t>(p.first_key.size()) * 4);
-      std::memcpy(first, p.first_key.data(), p.first_key.size() * 4);
-      call.shape.first_key = reinterpret_cast<const std::int32_t*>(first);
-    }
+    const auto put_integers = [&](const std::vector<std::int32_t>& values) {
+      std::byte* at = take(static_cast<std::int64_t>(values.size()) * 4);
+      std::memcpy(at, values.data(), values.size() * 4);
+      return reinterpret_cast<const std::int32_t*>(at);
+    };
+    if (s.first_key) call.shape.first_key = put_integers(p.first_key);
+    if (const Dropout& d = s.dropout)
+      call.dropout = {.threshold = d.threshold,
+                      .scale = d.scale,
+                      .samples = put_integers(p.samples),
+                      .tokens = put_integers(p.places)};
     const std::int64_t element = type == TROUPE_CUDA_F32 ? 4 : 2;
     const std::int64_t keys = query_width(s) * element, values = keys + key_width(s) * element;
     std::byte* q = put(p.qkv, type);
@@ -348,6 +363,24 @@ TEST_CASE("where cuDNN is missing or refuses, the own kernel serves and a notice
     one_notice(f, "not all multiples of 8");
     CHECK(fake_cuda_calls("attention_plan_create") == 0);
   }
+}
+
+TEST_CASE("a dropout of the weights is the own kernel's, and a notice says so once") {
+  AttentionFixture f;
+  f.make();
+  Packed p(kSmall);
+  p.drop_out(0.3);
+  f.check(p, f.run(p, TROUPE_CUDA_BF16));
+  CHECK(f.run(p, TROUPE_CUDA_F32).log_sum_exp == expected(p).log_sum_exp);
+  CHECK(f.attention->passes().fused == 0);
+  CHECK(f.attention->passes().own == 4);
+  CHECK(fake_cuda_calls("attention_dropout_forward") == 2);
+  CHECK(fake_cuda_calls("attention_dropout_backward") == 2);
+  REQUIRE(f.notices.size() == 1);
+  CHECK(f.notices[0].find("attention_dropout (GPT-2: attn_pdrop) of 0") != std::string::npos);
+  // What evaluates, without dropout, is cuDNN's.
+  f.check(Packed(kSmall), f.run(Packed(kSmall), TROUPE_CUDA_BF16));
+  CHECK(f.attention->passes().fused == 2);
 }
 
 TEST_CASE("an address between vectors is the own kernel's") {

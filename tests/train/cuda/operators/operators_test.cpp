@@ -30,7 +30,7 @@ void all_pass(const std::string& group, std::size_t at_least,
   CHECK(troupe::tests::fake_cuda_left().empty());
 }
 
-TEST_CASE("operators in fp32 and bf16 are the CPU's") { all_pass("operators/", 37); }
+TEST_CASE("operators in fp32 and bf16 are the CPU's") { all_pass("operators/", 39); }
 TEST_CASE("products of every type are the CPU's") { all_pass("products/values", 4); }
 TEST_CASE("attention is the CPU's") { all_pass("attention/values", 2); }
 TEST_CASE("attention by the tests' cuDNN is the CPU's") {

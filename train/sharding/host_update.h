@@ -1,0 +1,56 @@
+#pragma once
+// A rank's update in memory of the host, tile by tile under the log: what the CPU does for itself,
+// and for a GPU whose optimizer is offloaded.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "train/sharding/optimizer_device.h"
+
+namespace troupe::train {
+
+class HostUpdate {
+ public:
+  // As make_cpu_optimizer_device(); the shard's gradients may lie elsewhere.
+  HostUpdate(OptimizerShard shard, UpdateLog* log, UpdateObserver observer);
+
+  const OptimizerShard& shard() const { return shard_; }
+  // Of the shard, each of kTileElements, in the order of its ranges.
+  std::int64_t tiles() const { return std::ssize(tiles_); }
+  const UpdateRange& tile(std::int64_t tile) const {
+    return tiles_[static_cast<std::size_t>(tile)];
+  }
+
+  // Before an update of `number` ≥ 1: what a killed process left half written of it is restored.
+  void restore(std::int64_t number);
+  // What of a tile the update of that number has not done. `slot`: no two calls at a time have the
+  // same. `gradients`: the tile's.
+  void update_tile(const AdamWFactors& factors, std::int64_t number, int slot, std::int64_t tile,
+                   std::span<const float> gradients);
+  void forget();
+
+ private:
+  // What the update of a chunk changes: its parameters and moments.
+  using Parts = std::array<std::span<std::byte>, 3>;
+  template <typename T>
+  void update_tile_as(const AdamWFactors& factors, std::int64_t number, int slot, std::int64_t tile,
+                      std::span<const float> gradients);
+  template <typename T>
+  void update_logged(const AdamWFactors& factors, std::int64_t number, int slot, std::int64_t chunk,
+                     std::span<const float> gradients);
+  template <typename T>
+  void update_chunk(const AdamWFactors& factors, std::int64_t chunk,
+                    std::span<const float> gradients);
+  UpdateRange place_of(std::int64_t chunk) const;
+  Parts parts_of(std::int64_t chunk) const;
+
+  const OptimizerShard shard_;
+  UpdateLog* const log_;
+  const UpdateObserver observer_;
+  std::vector<UpdateRange> tiles_;
+};
+
+}  // namespace troupe::train
