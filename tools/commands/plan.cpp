@@ -229,8 +229,10 @@ void print_device_rest(const Question& question, const Row& row, std::ostream& o
   const std::string beside = spares_text(row.request);
   out << fmt::format(
       "\n* as configured; the rest of a GPU's memory: {} gradients on their way, {} workspaces, {} "
-      "communication; what the driver, the context and NCCL take for themselves is not counted{}. "
-      "A GPU's memory here: {}\nhost, a trainer: {}{} {}pinned memory, {} rings between trainers, {} "
+      "communication; what the driver, the context, graphs of launches and NCCL take for "
+      "themselves is not counted{}. "
+      "A GPU's memory here: {}\nhost, a trainer: {}{} {}pinned memory, {} rings between trainers, "
+      "{} "
       "data set, {} program\nmachine: {} trainers and {} beside them\n",
       bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.communication), beside, room,
       offloaded_text(host), bytes(host.workspaces),

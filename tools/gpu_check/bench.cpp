@@ -93,6 +93,15 @@ Result<Gpu*> Bench::gpu() {
   return gpu_.get();
 }
 
+Result<std::map<std::string, std::string>> Bench::device_environment() const {
+  const auto devices = TROUPE_TRY(train::list_devices(*library_, SystemEnvironment()));
+  const auto index = static_cast<std::size_t>(options_.device);
+  std::map<std::string, std::string> environment;
+  if (devices.size() > 1 && index < devices.size())
+    environment["CUDA_VISIBLE_DEVICES"] = devices[index].uuid;
+  return environment;
+}
+
 Result<double> Bench::copy_rate() {
   if (copy_rate_) return *copy_rate_;
   Gpu* gpu = TROUPE_TRY(this->gpu());

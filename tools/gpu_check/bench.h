@@ -96,6 +96,8 @@ class Bench {
   void close() { gpu_.reset(); }
   // GB/s that copies within the device read and write, measured once.
   Result<double> copy_rate();
+  // What shows a program this device alone, where it would see others, too: CUDA_VISIBLE_DEVICES.
+  Result<std::map<std::string, std::string>> device_environment() const;
   // What checks have measured that others need, too, by the run's settings.
   std::map<std::string, RunRate>& run_rates() { return run_rates_; }
 

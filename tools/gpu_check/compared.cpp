@@ -22,7 +22,7 @@ std::byte guard(std::size_t tensor) { return static_cast<std::byte>(0x11 + 37 * 
 std::int64_t kind_bytes(Compared::Kind kind) { return kind == Compared::Kind::kBf16 ? 2 : 4; }
 
 template <typename T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+std::vector<std::byte> raw_bytes(const std::vector<T>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
@@ -72,11 +72,11 @@ Compared::Tensor Compared::random(std::string name, Kind kind, std::int64_t coun
   if (kind == Kind::kBf16) {
     std::vector<std::uint16_t> rounded(values.size());
     train::bf16_from_float(values.data(), rounded.data(), count);
-    return add(std::move(name), kind, count, bytes_of(rounded));
+    return add(std::move(name), kind, count, raw_bytes(rounded));
   }
   if (kind == Kind::kActivation && flavour_ == Flavour::kBf16)
     train::round_to_bf16(values.data(), values.data(), count);
-  return add(std::move(name), kind, count, bytes_of(values));
+  return add(std::move(name), kind, count, raw_bytes(values));
 }
 
 Compared::Tensor Compared::activation(std::string name, std::int64_t count, float scale) {
@@ -87,14 +87,14 @@ Compared::Tensor Compared::floats(std::string name, std::int64_t count, float sc
 }
 Compared::Tensor Compared::floats(std::string name, std::vector<float> values) {
   const auto count = static_cast<std::int64_t>(values.size());
-  return add(std::move(name), Kind::kFloat, count, bytes_of(values));
+  return add(std::move(name), Kind::kFloat, count, raw_bytes(values));
 }
 Compared::Tensor Compared::bf16(std::string name, std::int64_t count, float scale) {
   return random(std::move(name), Kind::kBf16, count, scale);
 }
 Compared::Tensor Compared::integers(std::string name, std::vector<std::int32_t> values) {
   const auto count = static_cast<std::int64_t>(values.size());
-  return add(std::move(name), Kind::kIntegers, count, bytes_of(values));
+  return add(std::move(name), Kind::kIntegers, count, raw_bytes(values));
 }
 void Compared::ignore(Tensor tensor) {
   data_[static_cast<std::size_t>(tensor.index)].ignored = true;

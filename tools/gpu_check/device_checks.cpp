@@ -113,15 +113,15 @@ Result<Figure> check_shortage(Bench& bench) {
 
 void add_device_checks(std::vector<Check>& checks) {
   checks.push_back(
-      {"device/versions", "the device, the driver and the libraries", 2, check_device});
+      {"device/versions", "the device, the driver and the libraries", 1, check_device});
 }
 
 void add_copy_checks(std::vector<Check>& checks) {
-  checks.push_back({"copy/device", "copies within the device", 1, check_copy});
+  checks.push_back({"copy/device", "copies within the device", 0.5, check_copy});
   checks.push_back(
-      {"copy/pinned", "copies between pinned memory and the device", 1, check_host_copy});
+      {"copy/pinned", "copies between pinned memory and the device", 0.5, check_host_copy});
   checks.push_back(
-      {"copy/transfer", "uploads and downloads arrive as they were", 1, check_transfer});
+      {"copy/transfer", "uploads and downloads arrive as they were", 0.5, check_transfer});
   checks.push_back({"copy/shortage", "an allocation that does not fit is told, and nothing breaks",
                     1, check_shortage});
 }

@@ -243,7 +243,7 @@ Result<Figure> check_convert(Bench& bench) {
 
 void add_optimizer_checks(std::vector<Check>& checks) {
   checks.push_back(
-      {"optimizer/convert", "fp32 to bf16 to nearest, ties to even, and back", 1, check_convert});
+      {"optimizer/convert", "fp32 to bf16 to nearest, ties to even, and back", 0.3, check_convert});
   checks.push_back({"optimizer/adamw f32", "a step of AdamW over flat ranges, state in fp32", 1,
                     [](Bench& bench) { return check_adamw<float>(bench, kStep); }});
   checks.push_back({"optimizer/adamw bf16",
@@ -258,7 +258,7 @@ void add_optimizer_checks(std::vector<Check>& checks) {
   checks.push_back({"optimizer/tile sums", "sums of squares by tiles, in double, with a NaN", 1,
                     check_tile_sums});
   checks.push_back(
-      {"optimizer/tree sum", "the ranks' sums by the fixed tree, bit by bit", 2, check_tree_sum});
+      {"optimizer/tree sum", "the ranks' sums by the fixed tree, bit by bit", 0.5, check_tree_sum});
 }
 
 }  // namespace troupe::tools::gpu

@@ -36,7 +36,8 @@ std::string last_of(const std::string& text) {
 Result<PeerProgram> PeerProgram::make(const Bench& bench, std::string folder) {
   PosixFileSystem files;
   TROUPE_RETURN_IF_ERROR(write_file_atomically(files, folder + "/peer.py", kPeerText));
-  return PeerProgram(bench.options().python, std::move(folder), bench.rehearsal() ? "cpu" : "cuda");
+  return PeerProgram(bench.options().python, std::move(folder), bench.rehearsal() ? "cpu" : "cuda",
+                     TROUPE_TRY(bench.device_environment()));
 }
 
 Status PeerProgram::unavailable(const std::string& why) const {
@@ -57,9 +58,9 @@ Result<json::Value> PeerProgram::run(std::vector<std::string> arguments, Duratio
     return error(Code::kPermissionDenied, "{}/peer.out: {}", folder_, std::strerror(errno));
   // `env` looks names up in PATH.
   arguments.insert(arguments.begin(), {"/usr/bin/env", python_, folder_ + "/peer.py"});
-  std::map<std::string, std::string> environment = {
-      {"TORCHINDUCTOR_CACHE_DIR", folder_ + "/inductor"},
-      {"TRITON_CACHE_DIR", folder_ + "/triton"}};
+  std::map<std::string, std::string> environment = environment_;
+  environment["TORCHINDUCTOR_CACHE_DIR"] = folder_ + "/inductor";
+  environment["TRITON_CACHE_DIR"] = folder_ + "/triton";
   // It brings libraries of its own; what a packed gpu_check puts before them is not for it.
   if (const char* before = std::getenv("TROUPE_PEER_LD_LIBRARY_PATH"))
     environment["LD_LIBRARY_PATH"] = before;

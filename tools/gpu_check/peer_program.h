@@ -1,6 +1,7 @@
 #pragma once
 // PyTorch as a peer: peer.py in whatever Python there is.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,14 @@ class PeerProgram {
 
  private:
   Status unavailable(const std::string& why) const;
-  PeerProgram(std::string python, std::string folder, std::string device)
-      : python_(std::move(python)), folder_(std::move(folder)), device_(std::move(device)) {}
+  PeerProgram(std::string python, std::string folder, std::string device,
+              std::map<std::string, std::string> environment)
+      : python_(std::move(python)),
+        folder_(std::move(folder)),
+        device_(std::move(device)),
+        environment_(std::move(environment)) {}
   std::string python_, folder_, device_;
+  std::map<std::string, std::string> environment_;
 };
 
 }  // namespace troupe::tools::gpu

@@ -10,7 +10,8 @@
 namespace troupe::tools::gpu {
 namespace {
 
-constexpr auto kRunLimit = std::chrono::seconds(120);
+// Of a small model on a GPU: one that hangs must not take the time of all others.
+constexpr auto kSmallRunLimit = std::chrono::seconds(45);
 constexpr std::int64_t kWarmUpSteps = 3, kTimedSteps = 8;
 // Memory that does not fall any more is what it will stay.
 constexpr auto kMemoryLimit = std::chrono::seconds(15), kAskSeconds = std::chrono::seconds(1);
@@ -48,21 +49,22 @@ Result<Runs> Runs::create(Bench& bench) {
               TROUPE_TRY(WorkFolder::create()));
 }
 
-std::map<std::string, std::string> Runs::environment() const {
-  std::map<std::string, std::string> environment = {
-      {"TROUPE_CUDA_LIBRARY", bench_->options().library_path}};
+Result<std::map<std::string, std::string>> Runs::environment() const {
+  auto environment = TROUPE_TRY(bench_->device_environment());
+  environment["TROUPE_CUDA_LIBRARY"] = bench_->options().library_path;
   // The tests' NCCL connects threads, and ranks are processes here.
   if (bench_->rehearsal()) environment["TROUPE_FAKE_CUDA_NCCL"] = "0";
   return environment;
 }
 
 Result<TrainProgram> Runs::start(const std::string& name, const RunSpec& spec) const {
-  return TrainProgram::start(program_, environment(), folder_.path(), name, spec);
+  return TrainProgram::start(program_, TROUPE_TRY(environment()), folder_.path(), name, spec);
 }
 
 Result<TrainProgram> Runs::run(const std::string& name, const RunSpec& spec) const {
   TrainProgram run = TROUPE_TRY(start(name, spec));
-  if (const Status ended = run.wait(kRunLimit); !ended.ok()) return ended.prefixed(name);
+  const Duration limit = bench_->rehearsal() ? kRunLimit : kSmallRunLimit;
+  if (const Status ended = run.wait(limit); !ended.ok()) return ended.prefixed(name);
   return run;
 }
 
@@ -89,8 +91,8 @@ Result<RunRate> Runs::rate(const RunSpec& spec) const {
 }
 
 Result<json::Value> Runs::plan(const std::string& name, const RunSpec& spec) const {
-  const std::string text = TROUPE_TRY(
-      TrainProgram::planned(program_, environment(), folder_.path(), name, spec, kRunLimit));
+  const std::string text = TROUPE_TRY(TrainProgram::planned(program_, TROUPE_TRY(environment()),
+                                                            folder_.path(), name, spec, kRunLimit));
   const json::Value plan = TROUPE_TRY(json::parse(text, "troupe plan --json"));
   const json::Value* plans = json::find(plan, "plans");
   if (plans && plans->is_array())

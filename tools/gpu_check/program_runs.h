@@ -1,6 +1,7 @@
 #pragma once
 // What checks that run `troupe` share: models' shapes, settings, runs one after another.
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,6 +14,9 @@
 #include "tools/gpu_check/train_program.h"
 
 namespace troupe::tools::gpu {
+
+// How long a program is waited for.
+inline constexpr auto kRunLimit = std::chrono::seconds(120);
 
 // Of seconds.
 inline constexpr LlamaShape kSmallShape{.hidden = 64,
@@ -73,7 +77,7 @@ class Runs {
   static Result<Runs> create(Bench& bench);
 
   Result<TrainProgram> start(const std::string& name, const RunSpec& spec) const;
-  // To its end.
+  // To its end: of a small model.
   Result<TrainProgram> run(const std::string& name, const RunSpec& spec) const;
   // The rate of such a run, of so many steps behind those that warm up; it is ended then. What was
   // found once is not measured again.
@@ -91,7 +95,7 @@ class Runs {
  private:
   Runs(Bench& bench, std::string program, WorkFolder folder)
       : bench_(&bench), program_(std::move(program)), folder_(std::move(folder)) {}
-  std::map<std::string, std::string> environment() const;
+  Result<std::map<std::string, std::string>> environment() const;
 
   Bench* bench_;
   std::string program_;

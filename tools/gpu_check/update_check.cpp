@@ -347,19 +347,19 @@ void add_killed_update_check(std::vector<Check>& checks) {
   checks.push_back({"memory/a killed update is finished",
                     "AdamW under its log, ended by kill -9 in its midst, finished by another "
                     "process: the bits of one that nobody disturbed",
-                    15, check_killed});
+                    8, check_killed});
 }
 
 void add_update_checks(std::vector<Check>& checks) {
   for (const DType state : {DType::kF32, DType::kBF16}) {
     const char* name = state == DType::kBF16 ? "bf16" : "f32";
     checks.push_back({fmt::format("optimizer/transacted {}", name),
-                      "AdamW under a log against AdamW without one, bit by bit", 2,
+                      "AdamW under a log against AdamW without one, bit by bit", 1,
                       [state](Bench& bench) { return check_bits(bench, state); }});
     checks.push_back({fmt::format("bandwidth/transacted adamw {}", name),
                       "bytes that an update must read and write a second, the log's not counted, "
                       "against copies'",
-                      2, [state](Bench& bench) { return check_rate(bench, state); }});
+                      1, [state](Bench& bench) { return check_rate(bench, state); }});
   }
 }
 

@@ -41,7 +41,7 @@ enum class PointKind : std::uint8_t {
   kCollective,  // a collective begins; `number` is its sequence number
   kCollectiveEnd,
   // The optimizer is inside chunk `number`, one in each tile: saved, half written, or done. On a
-  // GPU chunk 0 stands for the whole update: before it, launched, after it.
+  // GPU (not offloaded) chunk 0 stands for the whole update: before it, launched, after it.
   kChunk,
   kFile,  // an operation on a file begins
   kFileEnd,

@@ -72,7 +72,8 @@ struct StepRecord {
   StepRates rates;
   std::vector<OperatorSeconds> operators;  // where they were asked for (troupe.operator_times)
   // What rank 0 has held of its GPU's memory at most, by purpose, and kDeviceInUse: what the device
-  // says is taken, by whomever, and what rank 0 has given back since. Of a process's first step, and of those in which it grew.
+  // says is taken, by whomever, and what rank 0 has given back since. Of a process's first step,
+  // and of those in which it grew.
   std::vector<NamedBytes> device_bytes;
 };
 

@@ -183,25 +183,30 @@ class Search {
   void try_everything() {
     PlanRequest least = with_rows(request_, 1);
     least.activations.recompute = Recompute::kBlocks;
-    const bool offloads = request_.on_gpu && device_is_short_;
-    if (offloads) least.offload = Offload::kParameters;
+    // As it is, and with all that a GPU can do without in the machine's memory.
+    std::vector<Offload> offloads = {request_.offload};
+    if (request_.on_gpu && device_is_short_ && request_.offload != Offload::kParameters)
+      offloads.push_back(Offload::kParameters);
     const auto settings = [&](const PlanRequest& changed) {
       std::string text = fmt::format("troupe.strategy=zero3{} {}", mesh_text(changed, request_),
                                      rows_text(changed));
       if (request_.activations.recompute != Recompute::kBlocks)
         text += " troupe.activation_checkpointing=full";
-      if (offloads && request_.offload != Offload::kParameters)
-        text += " troupe.offload=parameters";
+      if (changed.offload != request_.offload) text += " troupe.offload=parameters";
       return text;
     };
     for (int machines = machines_of(request_); machines <= kMachinesMax; machines *= 2) {
-      const auto changed =
-          with_ranks(least, Strategy::kZero3, std::max(1, request_.ranks_on_node), machines);
-      std::string text = changed ? settings(*changed) : "";
-      if (machines > machines_of(request_))
-        text += fmt::format(" on {} machines (NNODES={})", machines, machines);
-      if (add(changed, text)) return;
+      for (const Offload offload : offloads) {
+        least.offload = offload;
+        const auto changed =
+            with_ranks(least, Strategy::kZero3, std::max(1, request_.ranks_on_node), machines);
+        std::string text = changed ? settings(*changed) : "";
+        if (machines > machines_of(request_))
+          text += fmt::format(" on {} machines (NNODES={})", machines, machines);
+        if (add(changed, text)) return;
+      }
     }
+    least.offload = request_.offload;
     const auto alone = with_ranks(least, Strategy::kZero3, 1, kMachinesMax);
     add(alone, alone ? settings(*alone) + fmt::format(" on {} machines", kMachinesMax) : "");
   }

@@ -88,6 +88,21 @@ TEST_CASE("FSDP offloads parameters and optimizer state") {
                  "offloaded"));
 }
 
+TEST_CASE("troupe.offload, and what it does not go with") {
+  const auto offload = [](const std::string& text) {
+    return accepted(load_with("troupe: {" + text + "}")).config.sharding.offload;
+  };
+  CHECK(offload("strategy: zero1, offload: optimizer") == OffloadChoice::kOptimizer);
+  CHECK(offload("strategy: hsdp, mesh: [1, 1], offload: parameters") == OffloadChoice::kParameters);
+  CHECK(offload("strategy: zero3") == OffloadChoice::kNone);
+  for (const auto* name : {"zero1", "zero2"}) {
+    CHECK(contains(
+        refusal(load_with(fmt::format("troupe: {{strategy: {}, offload: parameters}}", name))),
+        "use troupe.offload=optimizer, or troupe.strategy=zero3"));
+  }
+  CHECK(contains(refusal(load_with("troupe: {offload: nvme}")), "troupe.offload"));
+}
+
 TEST_CASE("fsdp_config may be a file; without fsdp it is passed over aloud") {
   const auto file = load_with("fsdp: full_shard\nfsdp_config: f.json", {}, {},
                               {{"f.json", R"({"activation_checkpointing": true})"}});

@@ -115,6 +115,16 @@ TEST_CASE("offload is offered where a GPU's memory is short and the host's is no
   CHECK(offers(fitting_changes(run, memory), "troupe.offload=parameters"));
   CHECK(offers(fitting_changes(optimizer, memory), "troupe.offload=parameters"));
   CHECK_FALSE(offers(fitting_changes(parameters, memory), "troupe.offload=parameters"));
+  // Not by itself, but with everything else.
+  PlanRequest all = parameters;
+  all.activations.rows_max = 1;
+  all.activations.recompute = Recompute::kBlocks;
+  run.activations.recompute = Recompute::kNothing;
+  memory.device_bytes = plan_device_memory(all).total() + (1 << 20);
+  const auto everything = fitting_changes(run, memory);
+  REQUIRE(everything.size() == 1);
+  CHECK(offers(everything, "troupe.offload=parameters"));
+  CHECK(offers(everything, "per_device_train_batch_size=1 "));
   // Parameters that every GPU has whole and an update gathers stay there.
   run = large_request(Strategy::kZero2, 2);
   run.on_gpu = true;

@@ -228,10 +228,10 @@ TEST_CASE("offload changes no bits, whatever is offloaded, and means nothing on 
     bool bf16;
   };
   const std::vector<Case> cases = {
-      {"ddp", 1, kOptimizer, false},   {"zero3", 1, kParameters, true},
-      {"zero1", 2, kOptimizer, false}, {"zero2", 2, kOptimizer, true},
-      {"zero3", 2, kOptimizer, true},  {"zero3", 2, kParameters, false},
-      {"ddp", 2, kParameters, false},  {"shard_grad_op", 2, kParameters, true}};
+      {"ddp", 1, kOptimizer, false},          {"zero3", 1, kParameters, true},
+      {"zero1", 2, kOptimizer, false},        {"zero2", 2, kOptimizer, true},
+      {"zero3", 2, kOptimizer, true},         {"ddp", 2, kParameters, false},
+      {"shard_grad_op", 2, kParameters, true}};
   const auto steps = [](RunChange run) {
     run.change = [inner = run.change](RunBundle& bundle) {
       inner(bundle);

@@ -13,6 +13,7 @@ namespace troupe::train {
 namespace {
 
 constexpr const char* kHostVariable = "NCCL_HOSTID";
+constexpr int kNotWanted = -1;  // for a version
 
 struct Introduction {
   char host[128];
@@ -43,6 +44,7 @@ Result<std::vector<RankDevice>> introduce(const DeviceCommunicatorOptions& optio
                                      "asking for the device"));
   TroupeCudaVersions versions{};
   if (table.versions(&versions) != TROUPE_CUDA_OK) versions.nccl = 0;
+  if (options.environment->get(kNcclVariable) == "0") versions.nccl = kNotWanted;
   Introduction mine{};
   put_text(mine.host, options.node);
   put_text(mine.device, device.pci_bus);
@@ -90,7 +92,9 @@ TransportChoice choose_transport(std::span<const RankDevice> ranks) {
     const int version = ranks[r].nccl_version;
     if (version >= kNcclVersionMin) continue;
     return {DeviceTransport::kOverHost,
-            version == 0
+            version == kNotWanted
+                ? fmt::format("rank {} is told not to use NCCL ({}=0)", r, kNcclVariable)
+            : version == 0
                 ? fmt::format("rank {} has no NCCL", r)
                 : fmt::format("rank {} has NCCL {}, and {} or later is needed", r,
                               nccl_version_text(version), nccl_version_text(kNcclVersionMin))};
@@ -139,7 +143,9 @@ Result<std::unique_ptr<DeviceCommunicator>> make_device_communicator(
     apply_and_tell(
         options, {kHostVariable, fmt::format("{}-rank-{}", options.node, options.nccl.host->rank()),
                   choice.reason});
-  auto made = make_nccl_communicator(options.nccl);
+  NcclOptions tried = options.nccl;
+  tried.form_timeout = std::min(tried.form_timeout, options.shared_form_timeout);
+  auto made = make_nccl_communicator(tried);
   if (made.ok()) return made;
   options.notice(
       fmt::format("collectives go over the host: {}, and separate hosts did not help: {}",

@@ -129,6 +129,47 @@ TEST_CASE("ranks that share a device are hosts of their own to NCCL, or go over 
   }
 }
 
+TEST_CASE("ranks that share a device do not wait long for an NCCL that does not form") {
+  Told told;
+  const MapEnvironment environment;
+  troupe::tests::run_devices(2,
+                             [&](troupe::tests::Rank rank) {
+                               auto options = choice_options(rank, environment, told);
+                               options.device_index = 0;
+                               options.nccl.form_timeout = std::chrono::minutes(5);
+                               options.shared_form_timeout = std::chrono::milliseconds(50);
+                               auto c = make_device_communicator(options).value();
+                               CHECK(c->transport() == "over the host");
+                               CHECK(sums(*c, rank.device));
+                               CHECK(c->end(Deadline::after(std::chrono::seconds(10))).ok());
+                             },
+                             {.group_init_polls = 1'000'000'000, .groups_share_devices = true});
+  int explained = 0;
+  for (const std::string& line : told.notices)
+    explained += line.find("separate hosts did not help") != std::string::npos;
+  CHECK(explained == 2);
+}
+
+TEST_CASE("a rank that is told not to use NCCL takes all over the host") {
+  Told told;
+  const std::map<std::string, std::string, std::less<>> variables = {{"TROUPE_NCCL", "0"}};
+  const MapEnvironment silent, telling(variables);
+  troupe::tests::run_devices(
+      2,
+      [&](troupe::tests::Rank rank) {
+        const bool tells = rank.rank() == 1;
+        auto c =
+            make_device_communicator(choice_options(rank, tells ? telling : silent, told)).value();
+        CHECK(c->transport() == "over the host");
+        CHECK(sums(*c, rank.device));
+      },
+      {.devices = 2});
+  CHECK(told.notices ==
+        std::vector<std::string>(2,
+                                 "collectives go over the host: rank 1 is told not to use NCCL "
+                                 "(TROUPE_NCCL=0)"));
+}
+
 TEST_CASE("without NCCL collectives go over the host") {
   Told told;
   const MapEnvironment environment;

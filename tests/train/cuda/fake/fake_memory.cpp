@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -22,13 +23,15 @@ int no_room(TroupeCudaContext* context, std::int64_t bytes) {
                   state().options().memory_bytes, bytes));
 }
 
-// Nobody says what new memory holds: NaNs, here.
+// Nobody says what new memory holds: NaNs, here. The beginning of large allocations, of which tests
+// use little: every page that is touched takes time.
 bool spoil(int descriptor, std::int64_t bytes) {
-  void* at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    descriptor, 0);
+  constexpr std::int64_t kSpoiledBytes = 4 << 20;
+  const auto size = static_cast<std::size_t>(std::min(bytes, kSpoiledBytes));
+  void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (at == MAP_FAILED) return false;
-  std::memset(at, 0xff, static_cast<std::size_t>(bytes));
-  ::munmap(at, static_cast<std::size_t>(bytes));
+  std::memset(at, 0xff, size);
+  ::munmap(at, size);
   return true;
 }
 
