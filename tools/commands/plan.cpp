@@ -166,9 +166,13 @@ void print_table(const std::vector<Row>& rows, std::ostream& out) {
   table.print(out);
 }
 
-std::string precision_of(const train::ComputeOptions& compute) {
-  if (compute.state == train::DType::kBF16) return "pure bf16";
-  return compute.compute == train::DType::kBF16 ? "bf16 with fp32 parameters" : "fp32";
+std::string precision_of(const train::PlanRequest& request) {
+  const train::ComputeOptions& compute = request.compute;
+  const char* products = request.on_gpu && request.fp8 ? ", products in fp8" : "";
+  if (compute.state == train::DType::kBF16) return fmt::format("pure bf16{}", products);
+  if (compute.compute == train::DType::kBF16)
+    return fmt::format("bf16 with fp32 parameters{}", products);
+  return "fp32";
 }
 
 std::string_view recompute_name(train::Recompute recompute) {
@@ -190,7 +194,7 @@ void print_facts(const Question& question, std::ostream& out) {
   out << fmt::format(
       "{}: {} parameters ({} layers, hidden size {}, vocabulary {}), {}\n", model.model_type,
       train::format_count(static_cast<double>(layout.parameter_elements())),
-      model.num_hidden_layers, model.hidden_size, model.vocab_size, precision_of(request.compute));
+      model.num_hidden_layers, model.hidden_size, model.vocab_size, precision_of(request));
   out << fmt::format("micro-batches of {} rows of {} tokens ({}), {} a step; {}\n",
                      request.activations.rows_max, request.activations.length_max,
                      question.facts.length_from, request.reduction.micro_batches,

@@ -40,9 +40,13 @@ Result<std::unique_ptr<Gpu>> Gpu::open(std::shared_ptr<const train::CudaLibrary>
       train::CudaOperators::create(*gpu->stream, *gpu->algorithms, gpu->scratch_->bytes()));
   gpu->tf32_operators = TROUPE_TRY(train::CudaOperators::create(
       *gpu->stream, *gpu->algorithms, gpu->scratch_->bytes(), {.tf32 = true}));
-  gpu->graph_operators = TROUPE_TRY(
-      train::CudaOperators::create(*gpu->stream, *gpu->algorithms, gpu->scratch_->bytes(),
-                                   {.graphs = {.use = train::GraphOptions::Use::kAlways}}));
+  const train::GraphOptions graphs{.use = train::GraphOptions::Use::kAlways};
+  gpu->graph_operators = TROUPE_TRY(train::CudaOperators::create(
+      *gpu->stream, *gpu->algorithms, gpu->scratch_->bytes(), {.graphs = graphs}));
+  gpu->fp8_operators = TROUPE_TRY(train::CudaOperators::create(
+      *gpu->stream, *gpu->algorithms, gpu->scratch_->bytes(), {.fp8 = true}));
+  gpu->fp8_graph_operators = TROUPE_TRY(train::CudaOperators::create(
+      *gpu->stream, *gpu->algorithms, gpu->scratch_->bytes(), {.fp8 = true, .graphs = graphs}));
   gpu->host_arena = std::make_unique<train::Arena>(
       static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)));
   gpu->host = train::make_cpu_operators(*gpu->host_arena);
@@ -53,6 +57,8 @@ Gpu::~Gpu() {
   operators.reset();
   tf32_operators.reset();
   graph_operators.reset();
+  fp8_operators.reset();
+  fp8_graph_operators.reset();
 }
 
 Result<std::byte*> Gpu::take(std::int64_t bytes) {

@@ -59,6 +59,8 @@ class Gpu {
   std::unique_ptr<train::CudaOperators> operators;
   std::unique_ptr<train::CudaOperators> tf32_operators;
   std::unique_ptr<train::CudaOperators> graph_operators;  // layers' launches as graphs
+  // Where the device has 8 bits (train::check_fp8).
+  std::unique_ptr<train::CudaOperators> fp8_operators, fp8_graph_operators;
   // The CPU's, in as many threads as there are.
   std::unique_ptr<train::Arena> host_arena;
   std::unique_ptr<train::Operators> host;

@@ -64,5 +64,6 @@ void add_model_checks(std::vector<Check>& checks);
 void add_sharding_checks(std::vector<Check>& checks);
 void add_graph_checks(std::vector<Check>& checks);
 void add_training_checks(std::vector<Check>& checks);
+void add_fp8_checks(std::vector<Check>& checks);
 
 }  // namespace troupe::tools::gpu

@@ -32,6 +32,7 @@ std::vector<Check> all_checks() {
   add_graph_checks(checks);
   add_sharding_checks(checks);
   add_training_checks(checks);
+  add_fp8_checks(checks);
 
   add_large_program_rate_checks(checks);
   add_compiled_peer_checks(checks);

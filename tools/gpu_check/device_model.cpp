@@ -164,7 +164,7 @@ class GpuModel final : public TrainedModel {
   GpuModel(const train::ModelConfig& config, const TrainOptions& options, Gpu& gpu)
       : gpu_(gpu),
         options_(options),
-        operators_(options.graphs ? *gpu.graph_operators : *gpu.operators),
+        operators_(operators_of(gpu, options)),
         model_(train::make_model(config, operators_)) {}
 
   Status attach() {
@@ -272,6 +272,11 @@ class GpuModel final : public TrainedModel {
 };
 
 }  // namespace
+
+train::CudaOperators& operators_of(Gpu& gpu, const TrainOptions& options) {
+  if (options.fp8) return options.graphs ? *gpu.fp8_graph_operators : *gpu.fp8_operators;
+  return options.graphs ? *gpu.graph_operators : *gpu.operators;
+}
 
 std::vector<NamedConfig> small_models(bool rehearsal) {
   std::vector<NamedConfig> models = {

@@ -27,12 +27,14 @@ std::vector<NamedConfig> small_models(bool rehearsal);
 train::ModelConfig rate_model(bool rehearsal);
 
 // What a model trains with: products in `compute` (kBf16 keeps fp32 parameters beside bf16 ones),
-// on a GPU activations in `activations`. The host's are fp32.
+// on a GPU activations in `activations`, and with fp8 (compute in kBf16) the blocks' products in 8
+// bits. The host's are fp32.
 struct TrainOptions {
   train::DType compute = train::DType::kF32;
   train::DType activations = train::DType::kF32;
   std::int64_t rows = 2, length = 40;
   train::Recompute recompute = train::Recompute::kBlocks;
+  bool fp8 = false;
   bool graphs = false;  // on a GPU: layers' launches as graphs
 };
 
@@ -55,6 +57,8 @@ class TrainedModel {
   virtual Status synchronize() = 0;
 };
 
+// Which of the device's operators the options ask for.
+train::CudaOperators& operators_of(Gpu& gpu, const TrainOptions& options);
 // Both must outlive the model.
 Result<std::unique_ptr<TrainedModel>> host_model(const train::ModelConfig& config,
                                                  const TrainOptions& options,

@@ -8,6 +8,7 @@
 
 #include "tools/gpu_check/check.h"
 #include "tools/gpu_check/device_model.h"
+#include "train/cuda/operators/fp8_products.h"
 
 namespace troupe::tools::gpu {
 namespace {
@@ -56,7 +57,7 @@ Result<Figure> check_steps(Bench& bench) {
   };
   const train::DType bf16 = train::DType::kBF16;
   const std::int64_t length = bench.rehearsal() ? 16 : 128;
-  const Case cases[] = {
+  std::vector<Case> cases = {
       {"small Llama", small_models(true).front().config, {.rows = 2, .length = 40}},
       {"Qwen2.5-0.5B",
        rate_model(bench.rehearsal()),
@@ -65,6 +66,11 @@ Result<Figure> check_steps(Bench& bench) {
         .rows = 1,
         .length = length,
         .recompute = train::Recompute::kCheapOperators}}};
+  if (train::check_fp8(*TROUPE_TRY(bench.gpu())->device).ok()) {
+    cases.push_back(cases.back());
+    cases.back().name = "Qwen2.5-0.5B in fp8";
+    cases.back().options.fp8 = true;
+  }
   const int count = bench.rehearsal() ? 14 : 40;
   Figure figure{.unit = "of the time of a step without"};
   for (const Case& each : cases) {
@@ -73,12 +79,13 @@ Result<Figure> check_steps(Bench& bench) {
     options.graphs = true;
     Gpu* gpu = TROUPE_TRY(bench.gpu());
     const std::int64_t free = TROUPE_TRY(gpu->device->memory_use()).free_bytes;
-    const auto before = gpu->graph_operators->graphs()->counts();
+    const train::BlockGraphs& graphs = *operators_of(*gpu, options).graphs();
+    const auto before = graphs.counts();
     const Steps with = TROUPE_TRY(train_steps(bench, each.config, options, count));
     const std::int64_t taken = free - TROUPE_TRY(gpu->device->memory_use()).free_bytes;
-    const auto after = gpu->graph_operators->graphs()->counts();
+    const auto after = graphs.counts();
     const std::int64_t launched = after.launched - before.launched;
-    if (!gpu->graph_operators->graphs()->in_use() || launched == 0)
+    if (!graphs.in_use() || launched == 0)
       return error(Code::kInternal, "{}: no graph was launched", each.name);
     if (with.losses != without.losses ||
         std::memcmp(with.parameters.data(), without.parameters.data(),
@@ -101,8 +108,8 @@ Result<Figure> check_steps(Bench& bench) {
 void add_graph_checks(std::vector<Check>& checks) {
   checks.push_back({"graphs/steps",
                     "steps of AdamW with layers' launches as graphs: the bits of those without, "
-                    "and their times, of a small model and of few tokens",
-                    20, check_steps});
+                    "and their times, of a small model and of few tokens, in fp8, too",
+                    25, check_steps});
 }
 
 }  // namespace troupe::tools::gpu

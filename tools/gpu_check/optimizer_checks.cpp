@@ -13,6 +13,7 @@
 #include "train/cuda/operators/cuda_optimizer.h"
 #include "train/optimizer/adamw.h"
 #include "train/optimizer/gradient_norm.h"
+#include "train/optimizer/random_rounding.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::tools::gpu {
@@ -51,7 +52,7 @@ const train::AdamWStep kStep{
 // One update of a state of type T on both sides; the optimizer's arithmetic has no freedom but how
 // a division and a root are rounded.
 template <typename T>
-Result<Figure> check_adamw(Bench& bench) {
+Result<Figure> check_adamw(Bench& bench, const train::AdamWStep& step) {
   constexpr bool kBf16 = std::is_same_v<T, std::uint16_t>;
   const std::int64_t count = bench.rehearsal() ? 5000 : 5'000'003, begin = 700;
   const std::vector<train::DecayRange> ranges = {
@@ -81,8 +82,8 @@ Result<Figure> check_adamw(Bench& bench) {
   train::CudaOptimizer optimizer = TROUPE_TRY(train::CudaOptimizer::create(
       *gpu->stream, {scratch, static_cast<std::size_t>(scratch_bytes)}));
   const auto at = [&](std::size_t i) { return reinterpret_cast<T*>(device[i]); };
-  TROUPE_RETURN_IF_ERROR(optimizer.update(kStep, ranges, begin, at(0), g, at(1), at(2), count));
-  train::adamw_update(kStep, ranges, begin, states[0], gradients, states[1], states[2]);
+  TROUPE_RETURN_IF_ERROR(optimizer.update(step, ranges, begin, at(0), g, at(1), at(2), count));
+  train::adamw_update(step, ranges, begin, states[0], gradients, states[1], states[2]);
   double worst = 0;
   std::string text;
   const char* const names[] = {"parameters", "first moments", "second moments"};
@@ -244,10 +245,16 @@ void add_optimizer_checks(std::vector<Check>& checks) {
   checks.push_back(
       {"optimizer/convert", "fp32 to bf16 to nearest, ties to even, and back", 0.3, check_convert});
   checks.push_back({"optimizer/adamw f32", "a step of AdamW over flat ranges, state in fp32", 1,
-                    check_adamw<float>});
+                    [](Bench& bench) { return check_adamw<float>(bench, kStep); }});
   checks.push_back({"optimizer/adamw bf16",
                     "a step of AdamW over flat ranges, state in bf16, rounded to nearest", 1,
-                    check_adamw<std::uint16_t>});
+                    [](Bench& bench) { return check_adamw<std::uint16_t>(bench, kStep); }});
+  checks.push_back({"optimizer/adamw bf16 at random",
+                    "the same, rounded up or down by seed, step and element", 1, [](Bench& bench) {
+                      train::AdamWStep step = kStep;
+                      step.rounding_key = train::rounding_key(42, 3);
+                      return check_adamw<std::uint16_t>(bench, step);
+                    }});
   checks.push_back({"optimizer/tile sums", "sums of squares by tiles, in double, with a NaN", 1,
                     check_tile_sums});
   checks.push_back(

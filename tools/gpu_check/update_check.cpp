@@ -16,6 +16,7 @@
 #include "train/cuda/device/device_arena.h"
 #include "train/cuda/operators/cuda_optimizer.h"
 #include "train/cuda/operators/transacted_update.h"
+#include "train/optimizer/random_rounding.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::tools::gpu {
@@ -30,8 +31,12 @@ constexpr std::int64_t kPeriod = 1'000'003;
 constexpr std::int64_t kChunk = train::kUpdateElements;
 constexpr std::int64_t kUpdatesOfChild = 2000;
 
-train::AdamWStep step_of(std::int64_t number) {
-  return {.learning_rate = 1e-3, .weight_decay = 0.1, .step = number, .gradient_scale = 0.37f};
+// A state in bf16 is rounded randomly.
+train::AdamWStep step_of(std::int64_t number, DType state) {
+  train::AdamWStep step{
+      .learning_rate = 1e-3, .weight_decay = 0.1, .step = number, .gradient_scale = 0.37f};
+  if (state == DType::kBF16) step.rounding_key = train::rounding_key(42, number);
+  return step;
 }
 
 // What is updated: gradients, parameters and moments of `elements`, one behind the other, and where
@@ -122,7 +127,7 @@ Status update_plainly(train::CudaOptimizer& optimizer, const Updated& at, std::i
     };
     for (const UpdateRange& range : at.ranges())
       TROUPE_RETURN_IF_ERROR(
-          optimizer.update(step_of(number), decays, range.flat, part(0, range.parameters),
+          optimizer.update(step_of(number, at.state), decays, range.flat, part(0, range.parameters),
                            reinterpret_cast<const float*>(at.gradients) + range.gradients,
                            part(1, range.moments), part(2, range.moments), range.elements));
     return {};
@@ -179,7 +184,7 @@ Result<Figure> check_bits(Bench& bench, DType state) {
     TROUPE_RETURN_IF_ERROR(update_plainly(optimizer, plain, number));
     // The second time there is nothing to do.
     for (int time = 0; time < 2; ++time)
-      TROUPE_RETURN_IF_ERROR(update.enqueue(step_of(number), number));
+      TROUPE_RETURN_IF_ERROR(update.enqueue(step_of(number, logged.state), number));
   }
   return Figure{.value = static_cast<double>(TROUPE_TRY(differing_bytes(*gpu, plain, logged))),
                 .unit = "bytes that differ",
@@ -221,7 +226,8 @@ Result<Figure> check_rate(Bench& bench, DType state) {
   Status failed;
   const double logged_ms = TROUPE_TRY(gpu->milliseconds("adamw_transacted", times, [&]() -> int {
     ++number;  // of another step each time: there is all to do
-    if (failed.ok()) failed = update.enqueue(step_of(number), number);
+    // Rounded to nearest, as the other one.
+    if (failed.ok()) failed = update.enqueue(step_of(number, DType::kF32), number);
     return failed.ok() ? TROUPE_CUDA_OK : TROUPE_CUDA_FAILED;
   }));
   TROUPE_RETURN_IF_ERROR(failed);
@@ -291,7 +297,7 @@ Result<Figure> check_killed(Bench& bench) {
     train::TransactedUpdate update = TROUPE_TRY(
         transacted(*gpu->stream, left, arena.part("log"),
                    span_of(TROUPE_TRY(gpu->take(left.scratch_bytes())), left.scratch_bytes())));
-    TROUPE_RETURN_IF_ERROR(update.enqueue(step_of(number), number));
+    TROUPE_RETURN_IF_ERROR(update.enqueue(step_of(number, sizes.state), number));
     const Updated undisturbed = TROUPE_TRY(take_updated(*gpu, DType::kF32, sizes.elements));
     TROUPE_RETURN_IF_ERROR(fill(*gpu->stream, undisturbed));
     const std::int64_t scratch = train::CudaOptimizer::scratch_bytes(1);
@@ -330,7 +336,7 @@ Status run_update_child(std::shared_ptr<const train::CudaLibrary> library, int d
   TROUPE_RETURN_IF_ERROR(send_memory(socket, arena.bytes(), descriptor.get()));
   for (std::int64_t number = 1; number <= kUpdatesOfChild; ++number) {
     TROUPE_RETURN_IF_ERROR(send_number(socket, number));
-    TROUPE_RETURN_IF_ERROR(update.enqueue(step_of(number), number));
+    TROUPE_RETURN_IF_ERROR(update.enqueue(step_of(number, sizes.state), number));
     TROUPE_RETURN_IF_ERROR(stream.wait("an update"));
   }
   wait_for_end(socket);

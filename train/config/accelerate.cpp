@@ -24,7 +24,13 @@ Result<std::string> read_mixed_precision(const json::Value& value, std::string_v
   // YAML reads the bare word no as false.
   auto text = value.is_bool() && !value.get_bool() ? "no" : lowered(value_text(value));
   if (text == "no" || text == "bf16") return text;
-  if (text == "fp16" || text == "fp8") {
+  if (text == "fp8") {
+    return error(Code::kUnsupported,
+                 "{}=fp8 is not supported: accelerate's settings of FP8 are of other recipes; use "
+                 "bf16 here, and fp8: true in the run's own file",
+                 key);
+  }
+  if (text == "fp16") {
     return error(Code::kUnsupported,
                  "{}={} is not supported: training is in fp32 or bf16; use bf16", key, text);
   }

@@ -91,10 +91,21 @@ void add_quantization_keys(KeyTable& t) {
       .inert("quantise the scales too", "nothing is quantised without quantization_bit");
   t.optional("quantization_device_map", ValueType::kText)
       .inert("where quantised weights lie", "nothing is quantised without quantization_bit");
-  t.boolean("fp8", false).refused("FP8 training", "training is in fp32 or bf16", "use bf16: true");
-  t.text("fp8_backend", "auto").inert("FP8 library", "no effect without fp8");
+  t.boolean("fp8", false)
+      .implemented(
+          "on NVIDIA GPUs from Ada and Hopper on: linear layers within blocks multiply operands of "
+          "8 bits (E4M3, gradients E5M2), scaled tensor by tensor; the rest as with bf16: true, "
+          "which it turns on; refused where the run is on CPUs",
+          TROUPE_FIELD(model.fp8));
+  const char* one_recipe =
+      "there is one recipe, torchao's with one scale a tensor; those of other libraries scale by "
+      "earlier steps or keep optimizer state in FP8";
+  t.choice("fp8_backend", "auto", "auto|torchao|te|msamp")
+      .inert("FP8 library", one_recipe)
+      .refuses("te|msamp", one_recipe, "use fp8_backend: torchao");
   t.boolean("fp8_enable_fsdp_float8_all_gather", false)
-      .inert("gather FP8 weights", "no effect without fp8");
+      .refused("gather FP8 weights", "parameters are gathered in bf16",
+               "leave fp8_enable_fsdp_float8_all_gather out");
 }
 
 void add_inference_keys(KeyTable& t) {

@@ -7,7 +7,8 @@ namespace {
 
 void add_seed_keys(KeyTable& t) {
   t.integer("seed", 42)
-      .implemented("seed of initial weights, data order and dropout", TROUPE_FIELD(training.seed))
+      .implemented("seed of initial weights, data order, dropout and random rounding (pure_bf16)",
+                   TROUPE_FIELD(training.seed))
       .at_least(0)
       .at_most(4294967295.0);
   t.optional("data_seed", ValueType::kInteger)

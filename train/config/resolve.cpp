@@ -56,6 +56,14 @@ void resolve_precision(LoadedConfig& loaded, const json::Object& values, Problem
         "fp32, which rounds nothing away; pure_bf16: true keeps them in bf16",
         *model.stochastic_rounding));
   }
+  if (model.fp8) {
+    if (given_flag(values, "bf16") == false) {
+      problems.add(Code::kInvalidArgument, "fp8",
+                   "fp8=true and bf16=false disagree: what fp8 does not reach is computed in bf16; "
+                   "leave one of them out");
+    }
+    model.compute = Precision::kBfloat16;
+  }
   if (given_flag(values, "bf16_full_eval") == true && model.compute != Precision::kBfloat16) {
     problems.add_named(Code::kUnsupported, "bf16_full_eval",
                        "bf16_full_eval=true is not supported: an evaluation computes as training "

@@ -9,7 +9,7 @@ namespace troupe::train {
 // packing by stage, neat_packing; what an evaluation compares; do_eval where there is a strategy.
 void resolve_defaults(LoadedConfig& loaded, const json::Object& values);
 
-// bf16, pure_bf16. `values` are the canonical values of the keys that were given.
+// bf16, pure_bf16, fp8. `values` are the canonical values of the keys that were given.
 void resolve_precision(LoadedConfig& loaded, const json::Object& values, Problems& problems);
 
 // troupe.activation_checkpointing and disable_gradient_checkpointing. `fsdp_key` is the key by

@@ -66,6 +66,9 @@ struct ModelSection {
   // What gradients are reduced in over the ranks (troupe.reduce_dtype, DeepSpeed's
   // communication_data_type). Sums are in fp32 in either case.
   Precision reduce = Precision::kFloat32;
+  // fp8: within blocks, linear layers' products on GPUs have operands of 8 bits; the rest is
+  // bf16's.
+  bool fp8 = false;
   std::optional<bool> tf32;  // fp32 products on GPUs with operands rounded to TensorFloat-32
 };
 

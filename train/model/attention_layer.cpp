@@ -8,8 +8,9 @@ AttentionLayer::AttentionLayer(const ModelConfig& config, const ParameterLayout&
                                const BlockNames& names, Operators& operators)
     : config_(config),
       operators_(operators),
-      qkv_(layout, names.qkv, config.transposed_weights),
-      output_(layout, {names.attention_output}, config.transposed_weights) {
+      qkv_(layout, names.qkv, config.transposed_weights, Linear::EightBits::kAllowed),
+      output_(layout, {names.attention_output}, config.transposed_weights,
+              Linear::EightBits::kAllowed) {
   if (!config.qk_norm) return;
   query_norm_ = parameter_ref(layout, names.query_norm + ".weight");
   key_norm_ = parameter_ref(layout, names.key_norm + ".weight");

@@ -7,8 +7,9 @@
 namespace troupe::train {
 
 Linear::Linear(const ParameterLayout& layout, const std::vector<std::string>& modules,
-               bool transposed)
+               bool transposed, EightBits eight_bits)
     : transposed_(transposed) {
+  if (eight_bits == EightBits::kAllowed) value_ = Narrow::kValue, passed_back_ = Narrow::kGradient;
   for (const std::string& module : modules) {
     const ParameterInfo* weight = layout.find(module + ".weight");
     TROUPE_CHECK(weight && weight->shape.size() == 2, "{}", module);
@@ -42,7 +43,9 @@ void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElem
                     .transpose_b = !transposed_,
                     .c = y + part.column,
                     .c_stride = outputs_,
-                    .arithmetic = unit.arithmetic()});
+                    .arithmetic = unit.arithmetic(),
+                    .narrow_a = value_,
+                    .narrow_b = value_});
   for (const Part& part : biases_)
     operators.add_bias(y + part.column, outputs_, unit.vector(part.parameter), rows, part.outputs);
 }
@@ -64,7 +67,9 @@ void Linear::backward_input(Operators& operators, const UnitParameters& unit, Co
                     .c = dx,
                     .c_stride = inputs_,
                     .accumulate = accumulate,
-                    .arithmetic = unit.arithmetic()});
+                    .arithmetic = unit.arithmetic(),
+                    .narrow_a = passed_back_,
+                    .narrow_b = value_});
     accumulate = true;
   }
 }
@@ -86,12 +91,15 @@ void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, ConstE
               .c = gradient.at(part.parameter),
               .c_stride = weight_stride(part),
               .accumulate = !gradient.fresh,
-              .arithmetic = arithmetic};
+              .arithmetic = arithmetic,
+              .narrow_a = passed_back_,
+              .narrow_b = value_};
     if (transposed_) {
       std::swap(gemm.m, gemm.n);
       std::swap(gemm.a, gemm.b);
       std::swap(gemm.a_type, gemm.b_type);
       std::swap(gemm.a_stride, gemm.b_stride);
+      std::swap(gemm.narrow_a, gemm.narrow_b);
     }
     operators.gemm(gemm);
   }

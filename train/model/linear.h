@@ -17,9 +17,12 @@ namespace troupe::train {
 class Linear {
  public:
   Linear() = default;
+  enum class EightBits { kNever, kAllowed };  // of the layers' products; see Narrow
+
   // The layers' names, without ".weight"; they belong to one unit. Weights are [out, in], or
   // [in, out] when `transposed`.
-  Linear(const ParameterLayout& layout, const std::vector<std::string>& modules, bool transposed);
+  Linear(const ParameterLayout& layout, const std::vector<std::string>& modules, bool transposed,
+         EightBits eight_bits = EightBits::kNever);
 
   // y = x·Wᵀ + b. x: (rows, in) dense, y: (rows, out) dense. `unit` holds the weights: what type
   // they are of says what is computed in. bf16 activations want it to be bf16.
@@ -48,6 +51,7 @@ class Linear {
   }
   std::vector<Part> weights_, biases_;
   bool transposed_ = false;
+  Narrow value_ = Narrow::kNot, passed_back_ = Narrow::kNot;
   std::int64_t inputs_ = 0;
   std::int64_t outputs_ = 0;
 };

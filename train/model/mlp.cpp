@@ -6,8 +6,8 @@ Mlp::Mlp(const ModelConfig& config, const ParameterLayout& layout, const BlockNa
          Operators& operators)
     : config_(config),
       operators_(operators),
-      inputs_(layout, names.mlp_inputs, config.transposed_weights),
-      output_(layout, {names.mlp_output}, config.transposed_weights) {}
+      inputs_(layout, names.mlp_inputs, config.transposed_weights, Linear::EightBits::kAllowed),
+      output_(layout, {names.mlp_output}, config.transposed_weights, Linear::EightBits::kAllowed) {}
 
 void Mlp::expand(const UnitParameters& unit, const BlockActivations& kept,
                  std::int64_t tokens) const {

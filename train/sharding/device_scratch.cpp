@@ -51,6 +51,7 @@ std::shared_ptr<const CudaLibrary> sizes_alone() {
     made.fused_attention_available = [] { return static_cast<int>(TROUPE_CUDA_OK); };
     made.error_text = [] { return ""; };
     made.embedding_scratch_bytes = cuda::embedding_scratch_size;
+    made.quantize_scratch_bytes = cuda::quantize_scratch_size;
     return made;
   }();
   return CudaLibrary::over(table);

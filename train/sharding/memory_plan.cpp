@@ -207,6 +207,7 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   const ActivationOptions activations = activation_options(request);
   // As CudaCompute opens its operators.
   const CudaOptions options{
+      .fp8 = request.fp8,
       .attention = {.ordered = request.reduction.order != ReductionOrder::kOff}};
   const auto scratch = device_scratch_bytes(nullptr, request.model, activations,
                                             kGemmWorkspaceBytes, options, request.ragged);

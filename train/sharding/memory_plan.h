@@ -45,6 +45,7 @@ struct PlanRequest {
   bool on_gpu = false;
   int ranks_on_gpu = 1;       // that share one
   int spares_on_gpu = 0;      // processes that stand by on each
+  bool fp8 = false;           // products of 8 bits, on GPUs
   bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
 };
 

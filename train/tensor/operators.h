@@ -28,6 +28,14 @@ enum class Arithmetic {
   kBf16,
 };
 
+// What a device may round an operand to that was asked to multiply in 8 bits (CudaOptions::fp8).
+// Other devices, and products in fp32, take operands as they are.
+enum class Narrow {
+  kNot,
+  kValue,     // E4M3: an activation, a weight
+  kGradient,  // E5M2: what is passed back
+};
+
 // C = op(A)·op(B), or C += op(A)·op(B) with `accumulate`.
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
@@ -45,6 +53,7 @@ struct Gemm {
   std::int64_t c_stride = 0;
   bool accumulate = false;
   Arithmetic arithmetic = Arithmetic::kFp32;
+  Narrow narrow_a = Narrow::kNot, narrow_b = Narrow::kNot;
 };
 
 // Shapes of causal attention with grouped queries. Query row t of a batch row sees the keys

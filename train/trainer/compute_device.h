@@ -47,6 +47,8 @@ struct ComputeChoice {
   int index = 0;
   // kCuda: fp32 products with operands that are rounded to TF32.
   bool tf32 = false;
+  // kCuda: products in bf16 with operands of 8 bits, within blocks.
+  bool fp8 = false;
   // kCuda: whether a layer's launches are one graph's.
   GraphOptions::Use graphs = GraphOptions::Use::kNever;
   // kCuda: null: CudaLibrary::load(). Tests bring theirs.

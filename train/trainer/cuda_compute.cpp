@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/gpu_environment.h"
 #include "train/cuda/communicator/communicator_choice.h"
+#include "train/cuda/operators/fp8_products.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/device_scratch.h"
@@ -58,12 +59,15 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
     activations.type = DType::kBF16;
   stream_ = TROUPE_TRY(CudaStream::create(device_));
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
-  cuda_options_ = {.tf32 = choice.tf32, .attention = {.ordered = task.deterministic}};
+  if (choice.fp8) TROUPE_RETURN_IF_ERROR(check_fp8(*device_));
+  cuda_options_ = {
+      .tf32 = choice.tf32, .fp8 = choice.fp8, .attention = {.ordered = task.deterministic}};
   scratch_bytes_ =
       TROUPE_TRY(device_scratch_bytes(device_->library(), model_, activations,
                                       algorithms_->workspace_bytes(), cuda_options_, ragged_));
   CudaOptions telling = cuda_options_;
-  telling.attention.notice = [this](const std::string& text) { log_.warning("{}", text); };
+  telling.attention.notice =
+      telling.fp8_notice = [this](const std::string& text) { log_.warning("{}", text); };
   telling.graphs = {.use = choice.graphs,
                     .notice = [this](const std::string& text) { log_.info("{}", text); }};
   operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, {}, telling));

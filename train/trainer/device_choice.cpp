@@ -57,6 +57,13 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                  cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
         .with("key", "tf32");
   }
+  if (config.model.fp8) {
+    return error(Code::kInvalidArgument,
+                 "fp8: true is of NVIDIA's GPUs, and the run is on CPUs{}; use bf16: true without "
+                 "fp8",
+                 cpu ? " (troupe.device=cpu)" : fmt::format(" ({})", against.message()))
+        .with("key", "fp8");
+  }
   if (config.troupe.cuda_graphs == "true") {
     return error(Code::kInvalidArgument,
                  "troupe.cuda_graphs=true is of NVIDIA's GPUs, and the run is on CPUs{}; use "

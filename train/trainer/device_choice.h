@@ -33,8 +33,8 @@ GraphOptions::Use graph_use(const TrainConfig& config);
 
 // troupe.device=cuda: GPUs, or why not, with the way out: kUnavailable (there are none that can be
 // used), kResourceExhausted (too few), kUnsupported (what goes with CPUs alone). auto: GPUs where
-// nothing is against them, else the CPU and a notice that says why. On the CPU tf32: true and
-// troupe.cuda_graphs: true are kInvalidArgument.
+// nothing is against them, else the CPU and a notice that says why. On the CPU tf32: true,
+// fp8: true and troupe.cuda_graphs: true are kInvalidArgument.
 Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                                      const DeviceOffer& offer);
 

@@ -81,6 +81,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.ranks_on_node = ranks;
   request.dataset_bytes = facts.dataset_bytes;
   request.on_gpu = facts.on_gpus;
+  request.fp8 = config.model.fp8;
   request.ranks_on_gpu = std::min(ranks, trainers_per_gpu(config));
   request.spares_on_gpu = facts.on_gpus ? static_cast<int>(config.troupe.spares) : 0;
   request.saves_moments = !config.training.save_only_model;

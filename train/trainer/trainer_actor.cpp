@@ -356,6 +356,7 @@ Status TrainerActor::prepare_run() {
   if (setup_.on_gpu)
     compute = {.kind = ComputeKind::kCuda,
                .tf32 = bundle.config.model.tf32.value_or(false),
+               .fp8 = bundle.config.model.fp8,
                .graphs = graph_use(bundle.config)};
   run_ = TROUPE_TRY(TrainingRun::create(
       files_, clock_, context_.log(), std::move(bundle),

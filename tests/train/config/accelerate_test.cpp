@@ -149,6 +149,8 @@ deepspeed_config:
 TEST_CASE("what a file asks for in vain is refused_file by name") {
   CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: fp16"),
                  "override: troupe.accelerate_config.mixed_precision=fp16 is not supported"));
+  CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: fp8"),
+                 "fp8: true in the run's own file"));
   CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: bf61"),
                  "no valid value"));
   CHECK(contains(refused_file("distributed_type: MULTI_XPU"), "distributed_type=MULTI_XPU is not"));

@@ -32,6 +32,15 @@ TEST_CASE("precision") {
   CHECK(contains(idle.warnings[0], "troupe.stochastic_rounding=true has no effect"));
   CHECK(
       contains(refused_precision("pure_bf16: true\nbf16: false"), "pure_bf16=true and bf16=false"));
+  const auto fp8 = accepted(load_with("fp8: true\nfp8_backend: torchao")).config.model;
+  CHECK(fp8.fp8);
+  CHECK(fp8.compute == Precision::kBfloat16);
+  CHECK(fp8.state == Precision::kFloat32);
+  CHECK_FALSE(plain.fp8);
+  CHECK(contains(refused_precision("fp8: true\nbf16: false"), "fp8=true and bf16=false disagree"));
+  CHECK(contains(refused_precision("fp8: true\nfp8_backend: te"), "use fp8_backend: torchao"));
+  CHECK(contains(refused_precision("fp8: true\nfp8_enable_fsdp_float8_all_gather: true"),
+                 "parameters are gathered in bf16"));
   CHECK(contains(refused_precision("fp16: true"), "fp16=true is not supported"));
   CHECK(contains(refused_precision("fp16: true"), "use bf16: true"));
   CHECK(contains(refused_precision("fp16: true\nbf16: true"), "bf16 and fp16 cannot both be true"));

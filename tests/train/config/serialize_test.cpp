@@ -41,6 +41,7 @@ TEST_CASE("precision, sharding and evaluation travel") {
   auto files = tests::good_files();
   const std::vector<std::string> arguments = {"pure_bf16=true",
                                               "troupe.stochastic_rounding=false",
+                                              "fp8=true",
                                               "val_size=0.1",
                                               "eval_strategy=epoch",
                                               "save_strategy=best",

@@ -273,32 +273,34 @@ TEST_CASE("an update that a killed process left on the GPU is finished by those 
 
 TEST_CASE("the CPU's update is told in the midst of each tile, and finished from its log") {
   const ParameterLayout layout(tiny_model());
-  const HostState before(layout, Strategy::kZero3, Mesh{.dp_shard = 2}, 0, DType::kF32);
-  HostState expected = before;
-  REQUIRE(expected.device()->update(kThird, 9).ok());
-  const UpdateLog::Layout sizes{.chunks = ShardedOptimizer::chunk_count(before.layout),
-                                .chunk_bytes_max = ShardedOptimizer::chunk_bytes(DType::kF32),
-                                .undo_slots = 1};
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  std::vector<Line> marks(sizes.marks_bytes() / 64 + 1), undo(sizes.undo_bytes() / 64 + 1);
-  const auto bytes_of = [](std::vector<Line>& lines) {
-    return std::as_writable_bytes(std::span(lines));
-  };
-  UpdateLog log(sizes, bytes_of(marks), bytes_of(undo));
-  HostState found = before;
-  struct Killed {};
-  std::vector<std::string> told;
-  const auto dies = found.device(&log, [&](std::uint64_t chunk, std::string_view moment) {
-    told.push_back(fmt::format("{} {}", chunk, moment));
-    if (told.back() == "24 written") throw Killed{};
-  });
-  CHECK_THROWS_AS(static_cast<void>(dies->update(kThird, 9)), Killed);
-  CHECK(told ==
-        std::vector<std::string>{"8 saved", "8 written", "8 done", "24 saved", "24 written"});
-  REQUIRE(found.device(&log)->update(kThird, 9).ok());
-  CHECK(found.same_state(expected));
+  for (const DType state : {DType::kF32, DType::kBF16}) {
+    const HostState before(layout, Strategy::kZero3, Mesh{.dp_shard = 2}, 0, state);
+    HostState expected = before;
+    REQUIRE(expected.device()->update(third(state), 9).ok());
+    const UpdateLog::Layout sizes{.chunks = ShardedOptimizer::chunk_count(before.layout),
+                                  .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
+                                  .undo_slots = 1};
+    struct alignas(64) Line {
+      std::byte bytes[64];
+    };
+    std::vector<Line> marks(sizes.marks_bytes() / 64 + 1), undo(sizes.undo_bytes() / 64 + 1);
+    const auto bytes_of = [](std::vector<Line>& lines) {
+      return std::as_writable_bytes(std::span(lines));
+    };
+    UpdateLog log(sizes, bytes_of(marks), bytes_of(undo));
+    HostState found = before;
+    struct Killed {};
+    std::vector<std::string> told;
+    const auto dies = found.device(&log, [&](std::uint64_t chunk, std::string_view moment) {
+      told.push_back(fmt::format("{} {}", chunk, moment));
+      if (told.back() == "24 written") throw Killed{};
+    });
+    CHECK_THROWS_AS(static_cast<void>(dies->update(third(state), 9)), Killed);
+    CHECK(told ==
+          std::vector<std::string>{"8 saved", "8 written", "8 done", "24 saved", "24 written"});
+    REQUIRE(found.device(&log)->update(third(state), 9).ok());
+    CHECK(found.same_state(expected));
+  }
 }
 
 TEST_CASE("a GPU that fails in an update is told by name") {

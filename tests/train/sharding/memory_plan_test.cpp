@@ -274,6 +274,22 @@ TEST_CASE("untied models gather the embedding once") {
   CHECK(plan_traffic(untied).total() < traffic_formula(untied).bytes);
 }
 
+TEST_CASE("a GPU's plan counts the operands of products of 8 bits") {
+  PlanRequest run = request(Strategy::kDdp, 1);
+  run.on_gpu = true;
+  run.activations = {.rows_max = 4, .length_max = 64};
+  run.compute.compute = run.activations.compute = run.activations.type = DType::kBF16;
+  const DevicePlan wide = plan_device_memory(run);
+  run.fp8 = true;
+  const DevicePlan narrow = plan_device_memory(run);
+  // Beside the library's workspace: an activation and a weight at least.
+  const std::int64_t operands =
+      4 * 64 * run.model.hidden_size + run.model.intermediate_size * run.model.hidden_size;
+  CHECK(narrow.workspaces >= kGemmWorkspaceBytes + operands);
+  CHECK(narrow.workspaces > wide.workspaces);
+  CHECK(narrow.total() - narrow.workspaces == wide.total() - wide.workspaces);
+}
+
 TEST_CASE("what is offloaded is counted where it lies") {
   for (const Strategy strategy : {Strategy::kZero1, Strategy::kZero3}) {
     PlanRequest run = request(strategy, 4);

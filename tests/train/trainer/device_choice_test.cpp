@@ -61,7 +61,7 @@ TEST_CASE("cuda is GPUs, or one sentence with the way out") {
   CHECK(library.message() == "troupe.device=cuda: " + kNoLibrary.message());
 }
 
-TEST_CASE("the CPU is asked for without words, and has no TF32") {
+TEST_CASE("the CPU is asked for without words, and has neither TF32 nor FP8") {
   const auto cpu = decide("cpu", 2, {.gpus = 2}).value();
   CHECK_FALSE(cpu.on_gpus);
   CHECK(cpu.notice.empty());
@@ -78,6 +78,12 @@ TEST_CASE("the CPU is asked for without words, and has no TF32") {
     const Status refused = decide(device, 1, {.gpus = 0}, true).status();
     CHECK(refused.code() == Code::kInvalidArgument);
     CHECK(contains(refused.message(), "use tf32: false"));
+    TrainConfig eight_bits;
+    eight_bits.troupe.device = device;
+    eight_bits.model.fp8 = true;
+    const Status no_fp8 = decide_device(eight_bits, 1, {.gpus = 0}).status();
+    CHECK(no_fp8.code() == Code::kInvalidArgument);
+    CHECK(contains(no_fp8.message(), "use bf16: true without fp8"));
   }
 }
 

@@ -28,6 +28,7 @@ struct World {
   std::int64_t replicate = 0, shard = 0;
   int devices = 0;  // of the tests' GPU; 0: on the CPU
   OffloadChoice offload = OffloadChoice::kNone;
+  bool pure_bf16 = false;
 };
 
 RunChange change_of(const World& world) {
@@ -40,6 +41,8 @@ RunChange change_of(const World& world) {
                 bundle.config.sharding.mesh_replicate = world.replicate;
                 bundle.config.sharding.mesh_shard = world.shard;
                 bundle.config.sharding.offload = world.offload;
+                if (world.pure_bf16)
+                  bundle.config.model.compute = bundle.config.model.state = Precision::kBfloat16;
                 bundle.config.training.max_steps = 4;
                 bundle.config.training.logging_steps = 3;
                 bundle.config.training.save_steps = 2;
@@ -166,6 +169,17 @@ TEST_CASE("a rank killed at any point: no step is lost, and the bits are the sam
       if (turn % 3 != 0) at[static_cast<std::size_t>(last)] = point;
       check_kill(world, oracle, at);
     }
+  }
+}
+
+TEST_CASE("what is rounded at random is rounded equally by those who go on") {
+  const World world{.strategy = "zero2", .pure_bf16 = true};
+  troupe::tests::TemporaryDirectory dir;
+  const Oracle oracle = undisturbed(dir.file("oracle"), world);
+  const std::int64_t stride = oracle.points[0] / 7 | 1;
+  for (std::int64_t point = stride; point < oracle.points[0]; point += stride) {
+    CAPTURE(point);
+    check_kill(world, oracle, {point, point + stride / 2});
   }
 }
 

@@ -116,6 +116,7 @@ struct RunChange {
   std::function<void(RunBundle&)> change = {};
   // On so many devices of the tests' GPU, which ranks take in turns; 0: on the CPU.
   int devices = 0;
+  bool fp8 = false;  // there
   GraphOptions::Use graphs = GraphOptions::Use::kNever;
 };
 
@@ -123,6 +124,7 @@ inline ComputeChoice compute_of(const RunChange& change, int rank) {
   if (change.devices == 0) return {};
   return {.kind = ComputeKind::kCuda,
           .index = rank % change.devices,
+          .fp8 = change.fp8,
           .graphs = change.graphs,
           .library = CudaLibrary::over(troupe::tests::fake_cuda_table())};
 }

@@ -44,7 +44,10 @@ typedef enum TroupeCudaType {
   TROUPE_CUDA_I32 = 2,
   TROUPE_CUDA_I64 = 3,
   TROUPE_CUDA_F64 = 4,
-  TROUPE_CUDA_U8 = 5
+  TROUPE_CUDA_U8 = 5,
+  // OCP's formats of 8 bits: operands of products that are computed in FP8.
+  TROUPE_CUDA_E4M3 = 6,
+  TROUPE_CUDA_E5M2 = 7
 } TroupeCudaType;
 
 typedef struct TroupeCudaContext TroupeCudaContext;
@@ -76,11 +79,14 @@ typedef struct TroupeCudaVersions {
 
 // A matrix product in row-major terms; see train/tensor/operators.h. What is computed in: F32 (a, b
 // fp32), TF32 (a, b fp32, rounded by the unit), BF16 (a, b of either type; an fp32 operand is
-// rounded to bf16 by the caller first: types are BF16 here).
+// rounded to bf16 by the caller first: types are BF16 here), FP8 (one of a, b is E4M3, the other
+// E4M3 or E5M2; rows of k: a is not transposed, b is; k and strides of a and b are multiples of 16,
+// and so is n; alignment_bytes is 16).
 typedef enum TroupeCudaArithmetic {
   TROUPE_CUDA_COMPUTE_F32 = 0,
   TROUPE_CUDA_COMPUTE_TF32 = 1,
-  TROUPE_CUDA_COMPUTE_BF16 = 2
+  TROUPE_CUDA_COMPUTE_BF16 = 2,
+  TROUPE_CUDA_COMPUTE_FP8 = 3
 } TroupeCudaArithmetic;
 
 // Everything that chooses an algorithm: a key. Fields not used are 0.
@@ -94,6 +100,16 @@ typedef struct TroupeCudaGemm {
   // Least alignment of a, b, c in bytes: 16 or the element's.
   int32_t alignment_bytes;
 } TroupeCudaGemm;
+
+// A matrix that becomes one of 8 bits.
+typedef struct TroupeCudaQuantize {
+  int64_t rows, columns, stride;  // of x; rows lie `stride` elements apart
+  int32_t type;                   // of x: F32 or BF16
+  int32_t format;                 // of out: E4M3 or E5M2
+  int64_t transpose;              // not 0: out is (columns, rows), else (rows, columns)
+  // From row to row of out, a multiple of 16: what a row has less is filled with zeros.
+  int64_t out_stride;
+} TroupeCudaQuantize;
 
 // An algorithm as the vendor's library describes it: to be kept and given back to the same version.
 typedef struct TroupeCudaAlgorithm {
@@ -440,6 +456,20 @@ typedef struct TroupeCudaTable {
   int (*graph_launch)(TroupeCudaStream* stream, TroupeCudaGraph* graph);
   // Launches that are under way end undisturbed.
   int (*graph_destroy)(TroupeCudaGraph* graph);
+
+  // --- products of 8 bits (compute capability 8.9 or later).
+  // out = x·scale in the format, to nearest, with scale = the format's greatest number / the
+  // greatest magnitude of x. scales, two fp32: scale and 1/scale. A product with anything that is
+  // not finite in x is no number. out begins at 16 bytes. `scratch`: quantize_scratch_bytes().
+  int (*quantize)(TroupeCudaStream* stream, const TroupeCudaQuantize* matrix, const void* x,
+                  void* out, float* scales, void* scratch);
+  int64_t (*quantize_scratch_bytes)(void);
+  // gemm() of FP8, the product multiplied by *a_scale and *b_scale, fp32 of the device: the second
+  // of quantize()'s scales.
+  int (*gemm_scaled)(TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
+                     const TroupeCudaAlgorithm* algorithm, const void* a, const float* a_scale,
+                     const void* b, const float* b_scale, void* c, void* workspace,
+                     int64_t workspace_bytes);
 } TroupeCudaTable;
 
 enum { TROUPE_CUDA_PARTS_MAX = 64 };

@@ -5,6 +5,7 @@
 
 #include "train/cuda/kernels/column_sums.h"
 #include "train/cuda/kernels/embedding_backward.h"
+#include "train/cuda/kernels/fp8.h"
 
 namespace troupe::train::cuda {
 
@@ -20,6 +21,10 @@ inline std::int64_t attention_scratch_size(std::int64_t rows) {
 
 inline std::int64_t embedding_scratch_size(std::int64_t rows) {
   return rows <= 0 ? 0 : sorted_keys(rows) * static_cast<std::int64_t>(sizeof(std::uint64_t));
+}
+
+inline std::int64_t quantize_scratch_size() {
+  return kAmaxParts * static_cast<std::int64_t>(sizeof(std::uint32_t));
 }
 
 }  // namespace troupe::train::cuda

@@ -4,7 +4,8 @@
 //
 // Sums are fp32. Parts of a sum that was split over k are added in fp32 in a step of their own, in
 // order: algorithms that add into the output, or keep parts in its type, are not taken. So an
-// algorithm gives the same bits every time.
+// algorithm gives the same bits every time. Products of 8 bits are added without the units' fast
+// accumulation, which keeps 14 bits.
 
 #include <cublasLt.h>
 #include <fmt/format.h>
@@ -86,7 +87,18 @@ TroupeCudaCode code_of(cublasStatus_t status) {
 }
 
 const char* type_name(int type) {
-  return type == TROUPE_CUDA_F32 ? "f32" : type == TROUPE_CUDA_BF16 ? "bf16" : "?";
+  switch (type) {
+    case TROUPE_CUDA_F32:
+      return "f32";
+    case TROUPE_CUDA_BF16:
+      return "bf16";
+    case TROUPE_CUDA_E4M3:
+      return "e4m3";
+    case TROUPE_CUDA_E5M2:
+      return "e5m2";
+    default:
+      return "?";
+  }
 }
 
 std::string text_of(const TroupeCudaGemm& g) {
@@ -110,7 +122,31 @@ int check_cublas(const CublasLt& lt, cublasStatus_t status, const char* what,
   return failed_cublas(lt, status, what + text_of(gemm));
 }
 
-cudaDataType_t data_type(int type) { return type == TROUPE_CUDA_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t data_type(int type) {
+  switch (type) {
+    case TROUPE_CUDA_BF16:
+      return CUDA_R_16BF;
+    case TROUPE_CUDA_E4M3:
+      return CUDA_R_8F_E4M3;
+    case TROUPE_CUDA_E5M2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+// Of what is particular to products of 8 bits: null, or why not.
+const char* why_not_fp8(const TroupeCudaGemm& g) {
+  const auto narrow = [](int type) { return type == TROUPE_CUDA_E4M3 || type == TROUPE_CUDA_E5M2; };
+  if (!narrow(g.a_type) || !narrow(g.b_type)) return "fp8 arithmetic takes fp8 operands";
+  if (g.a_type == TROUPE_CUDA_E5M2 && g.b_type == TROUPE_CUDA_E5M2)
+    return "one of the operands is E4M3";
+  if (g.transpose_a || !g.transpose_b) return "operands in rows of k are wanted";
+  if (g.k % 16 != 0 || g.n % 16 != 0 || g.a_stride % 16 != 0 || g.b_stride % 16 != 0 ||
+      g.alignment_bytes % 16 != 0)
+    return "k, n, distances of operands' rows and alignments are multiples of 16";
+  return nullptr;
+}
 
 int check_gemm(const TroupeCudaGemm& g) {
   const auto invalid = [&](const char* why) {
@@ -120,21 +156,32 @@ int check_gemm(const TroupeCudaGemm& g) {
   if (g.a_stride < (g.transpose_a ? g.m : g.k) || g.b_stride < (g.transpose_b ? g.k : g.n) ||
       g.c_stride < g.n)
     return invalid("rows longer than their distance");
+  if (g.c_type != TROUPE_CUDA_F32 && g.c_type != TROUPE_CUDA_BF16)
+    return invalid("the result is F32 or BF16");
+  if (g.arithmetic == TROUPE_CUDA_COMPUTE_FP8) {
+    const char* why_not = why_not_fp8(g);
+    return why_not ? invalid(why_not) : TROUPE_CUDA_OK;
+  }
   const bool bf16 = g.arithmetic == TROUPE_CUDA_COMPUTE_BF16;
   if (!bf16 && g.arithmetic != TROUPE_CUDA_COMPUTE_F32 && g.arithmetic != TROUPE_CUDA_COMPUTE_TF32)
     return invalid("unknown arithmetic");
   const int operand = bf16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
   if (g.a_type != operand || g.b_type != operand)
     return invalid(bf16 ? "bf16 arithmetic takes bf16 operands" : "fp32 arithmetic takes fp32");
-  if (g.c_type != TROUPE_CUDA_F32 && g.c_type != TROUPE_CUDA_BF16)
-    return invalid("the result is F32 or BF16");
   return TROUPE_CUDA_OK;
 }
+
+// Of the operands of a product of 8 bits.
+struct OperandScales {
+  const float* a = nullptr;
+  const float* b = nullptr;
+};
 
 // A product as cuBLASLt describes it.
 class Description {
  public:
-  Description(const CublasLt& lt, const TroupeCudaGemm& gemm) : lt_(lt), gemm_(gemm) {}
+  Description(const CublasLt& lt, const TroupeCudaGemm& gemm, const OperandScales& scales = {})
+      : lt_(lt), gemm_(gemm), scales_(scales) {}
   ~Description() {
     if (product) lt_.description_destroy(product);
     for (cublasLtMatrixLayout_t layout : {first, second, result})
@@ -150,8 +197,13 @@ class Description {
                                             : CUBLAS_COMPUTE_32F;
     TROUPE_CUDA_RETURN_IF_FAILED(
         check_cublas(lt_, lt_.description_create(&product, compute, CUDA_R_32F), "", g));
-    TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSA, g.transpose_b));
-    TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_a));
+    TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSA, operation(g.transpose_b)));
+    TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_TRANSB, operation(g.transpose_a)));
+    if (g.arithmetic == TROUPE_CUDA_COMPUTE_FP8) {
+      TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{0}));
+      TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales_.b));
+      TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales_.a));
+    }
     TROUPE_CUDA_RETURN_IF_FAILED(
         layout(&first, g.b_type, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.b_stride));
     TROUPE_CUDA_RETURN_IF_FAILED(layout(&second, g.a_type, g.transpose_a ? g.k : g.m,
@@ -163,10 +215,13 @@ class Description {
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
 
  private:
-  int set(cublasLtMatmulDescAttributes_t attribute, int transpose) {
-    const cublasOperation_t operation = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
-    return check_cublas(lt_, lt_.description_set(product, attribute, &operation, sizeof operation),
-                        "", gemm_);
+  static cublasOperation_t operation(int transpose) {
+    return transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+  }
+  template <class V>
+  int set(cublasLtMatmulDescAttributes_t attribute, const V& value) {
+    return check_cublas(lt_, lt_.description_set(product, attribute, &value, sizeof value), "",
+                        gemm_);
   }
   // Of a row-major (rows, columns) matrix.
   int layout(cublasLtMatrixLayout_t* made, int type, std::int64_t rows, std::int64_t columns,
@@ -180,6 +235,7 @@ class Description {
 
   const CublasLt& lt_;
   const TroupeCudaGemm& gemm_;
+  const OperandScales scales_;
 };
 
 }  // namespace
@@ -266,7 +322,9 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
   const GemmLibrary* library = nullptr;
   TROUPE_CUDA_RETURN_IF_FAILED(library_of(context, &library));
   const CublasLt& lt = *library->functions;
-  Description description(lt, *gemm);
+  // Algorithms are wanted that take scales. Nobody reads them here.
+  static constexpr float kSomeScale = 1.0f;
+  Description description(lt, *gemm, {&kSomeScale, &kSomeScale});
   TROUPE_CUDA_RETURN_IF_FAILED(description.make());
   Preference preference(lt);
   TROUPE_CUDA_RETURN_IF_FAILED(preference.make(*gemm, workspace_bytes));
@@ -289,10 +347,15 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
   return TROUPE_CUDA_OK;
 }
 
-int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* gemm, const TroupeCudaAlgorithm* algorithm,
-         const void* a, const void* b, void* c, void* workspace, std::int64_t workspace_bytes) {
-  TROUPE_CUDA_RETURN_IF_FAILED(enter("gemm", stream));
+int multiply(const char* what, TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
+             const TroupeCudaAlgorithm* algorithm, const void* a, const void* b,
+             const OperandScales& scales, void* c, void* workspace, std::int64_t workspace_bytes) {
+  TROUPE_CUDA_RETURN_IF_FAILED(enter(what, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(check_gemm(*gemm));
+  const bool scaled = scales.a && scales.b;
+  if (scaled != (gemm->arithmetic == TROUPE_CUDA_COMPUTE_FP8))
+    return fail(TROUPE_CUDA_INVALID,
+                text_of(*gemm) + ": operands of 8 bits have scales, and no others");
   if (workspace_bytes < algorithm->workspace_bytes)
     return fail(TROUPE_CUDA_INVALID,
                 fmt::format("{}: its algorithm needs a workspace of {} bytes, {} are given",
@@ -300,7 +363,7 @@ int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* gemm, const TroupeCudaA
   const GemmLibrary* library = nullptr;
   TROUPE_CUDA_RETURN_IF_FAILED(library_of(stream->context, &library));
   const CublasLt& lt = *library->functions;
-  Description description(lt, *gemm);
+  Description description(lt, *gemm, scales);
   TROUPE_CUDA_RETURN_IF_FAILED(description.make());
   cublasLtMatmulAlgo_t chosen{};
   std::memcpy(&chosen, algorithm->opaque, sizeof chosen);
@@ -313,6 +376,19 @@ int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* gemm, const TroupeCudaA
       "cublasLtMatmul, a ", *gemm);
 }
 
+int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* gemm, const TroupeCudaAlgorithm* algorithm,
+         const void* a, const void* b, void* c, void* workspace, std::int64_t workspace_bytes) {
+  return multiply("gemm", stream, gemm, algorithm, a, b, {}, c, workspace, workspace_bytes);
+}
+
+int gemm_scaled(TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
+                const TroupeCudaAlgorithm* algorithm, const void* a, const float* a_scale,
+                const void* b, const float* b_scale, void* c, void* workspace,
+                std::int64_t workspace_bytes) {
+  return multiply("gemm_scaled", stream, gemm, algorithm, a, b, {a_scale, b_scale}, c, workspace,
+                  workspace_bytes);
+}
+
 }  // namespace
 
 int cublaslt_version() {
@@ -323,6 +399,7 @@ int cublaslt_version() {
 void fill_gemm(TroupeCudaTable& table) {
   table.gemm_algorithms = gemm_algorithms;
   table.gemm = gemm;
+  table.gemm_scaled = gemm_scaled;
 }
 
 }  // namespace troupe::train::cuda

@@ -71,6 +71,7 @@ void fill_devices(TroupeCudaTable& table);
 void fill_memory(TroupeCudaTable& table);
 void fill_streams(TroupeCudaTable& table);
 void fill_gemm(TroupeCudaTable& table);
+void fill_fp8(TroupeCudaTable& table);
 void fill_elementwise(TroupeCudaTable& table);
 void fill_norms(TroupeCudaTable& table);
 void fill_losses(TroupeCudaTable& table);

@@ -14,6 +14,7 @@ TroupeCudaTable make_table() {
   fill_memory(table);
   fill_streams(table);
   fill_gemm(table);
+  fill_fp8(table);
   fill_elementwise(table);
   fill_norms(table);
   fill_losses(table);

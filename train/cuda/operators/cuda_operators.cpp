@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "train/cuda/operators/fp8_products.h"
 
 namespace troupe::train {
 namespace {
@@ -238,8 +239,57 @@ const void* CudaOperators::bf16_operand(const void* data, DType type, std::int64
   return rounded;
 }
 
+bool CudaOperators::refuse_fp8(const Gemm& gemm, const std::string& why) {
+  if (!fp8_told_ && !metering()) {
+    fp8_told_ = true;
+    options_.fp8_notice(
+        fmt::format("fp8: the product of {} x {} x {} is computed in bf16: {} (told once)", gemm.m,
+                    gemm.n, gemm.k, why));
+  }
+  return false;
+}
+
+bool CudaOperators::gemm_in_fp8(const Gemm& gemm) {
+  std::string why_not;
+  const auto product = plan_fp8_product(gemm, why_not);
+  if (!product) return refuse_fp8(gemm, why_not);
+  if (!without_fp8_.empty() && without_fp8_.contains(describe_gemm(product->gemm))) return false;
+  Cut cut(*this, "gemm in fp8");
+  std::byte* a = cut.take(product->a_bytes);
+  std::byte* b = cut.take(product->b_bytes);
+  auto* scales = reinterpret_cast<float*>(cut.take(4 * sizeof(float)));
+  std::byte* parts = cut.take(table().quantize_scratch_bytes());
+  std::byte* workspace = workspace_bytes_ > 0 ? cut.take(workspace_bytes_) : nullptr;
+  // Where the library turns out to have no algorithm, bf16 needs its own.
+  if (metering()) return false;
+  if (!failure_.ok()) return true;
+  const Result<TroupeCudaAlgorithm> algorithm = algorithms_->choose(product->gemm);
+  if (algorithm.status().code() == Code::kUnsupported) {
+    without_fp8_.insert(describe_gemm(product->gemm));
+    return refuse_fp8(gemm, algorithm.status().message());
+  }
+  if (!algorithm.ok()) {
+    keep(algorithm.status());
+    return true;
+  }
+  // Scale and inverse of a, then of b.
+  run("gemm in fp8 (rounding its operands)", [&](TroupeCudaStream* stream) {
+    const int code = table().quantize(stream, &product->a, gemm.a, a, scales, parts);
+    if (code != TROUPE_CUDA_OK) return code;
+    return table().quantize(stream, &product->b, gemm.b, b, scales + 2, parts);
+  });
+  run("gemm in fp8", [&](TroupeCudaStream* stream) {
+    return table().gemm_scaled(stream, &product->gemm, &*algorithm, a, scales + 1, b, scales + 3,
+                               gemm.c.data, workspace, workspace_bytes_);
+  });
+  return true;
+}
+
 void CudaOperators::gemm(const Gemm& gemm) {
   const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
+  if (options_.fp8 && bf16 && gemm.narrow_a != Narrow::kNot && gemm.narrow_b != Narrow::kNot &&
+      gemm_in_fp8(gemm))
+    return;
   TROUPE_CHECK(bf16 || (gemm.a_type == DType::kF32 && gemm.b_type == DType::kF32 &&
                         gemm.c.type == DType::kF32),
                "bf16 in a product that is computed in fp32");

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,9 +27,14 @@ struct CudaOptions {
   // fp32 products with operands that the unit rounds to TF32 (10 bits of fraction): about 8 times
   // as fast on tensor cores, with errors of 1e-3 of the result.
   bool tf32 = false;
+  // Products in bf16 whose operands may be narrow are computed in 8 bits where their sizes allow:
+  // see fp8_products.h. The device must have them (check_fp8).
+  bool fp8 = false;
   AttentionOptions attention;
   // Whether blocks of launches that come again are graphs.
   GraphOptions graphs;
+  // Told once, of the first product that fp8 does not reach.
+  std::function<void(const std::string&)> fp8_notice = [](const std::string&) {};
 };
 
 // Enqueues on one stream and returns; downloads wait. Activations are fp32, or bf16 where the
@@ -165,6 +172,9 @@ class CudaOperators final : public Operators {
   void plan_attention(const AttentionCall& call, AttentionPass pass, std::int64_t scratch_bytes);
   // Before anything that comes behind a block's launches without being one.
   void flush_block();
+  // Whether the product was computed in 8 bits, or failed. False: bf16 is to compute it.
+  bool gemm_in_fp8(const Gemm& gemm);
+  bool refuse_fp8(const Gemm& gemm, const std::string& why);
   // An operand of a bf16 product: itself, or rounded into scratch.
   const void* bf16_operand(const void* data, DType type, std::int64_t elements, Cut& cut);
 
@@ -180,6 +190,9 @@ class CudaOperators final : public Operators {
   std::span<std::byte> scratch_;
   std::int64_t scratch_needed_ = 0;
   std::optional<std::int64_t> planned_scratch_bytes_;  // while planning
+  // Products of 8 bits that the library has no algorithm for.
+  std::set<std::string> without_fp8_;
+  bool fp8_told_ = false;
   Status failure_;
 };
 

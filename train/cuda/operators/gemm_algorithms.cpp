@@ -51,7 +51,18 @@ TroupeCudaGemm gemm_of(const Fields& f) {
           .alignment_bytes = small(12)};
 }
 
-std::string_view type_name(int type) { return type == TROUPE_CUDA_BF16 ? "bf16" : "f32"; }
+std::string_view type_name(int type) {
+  switch (type) {
+    case TROUPE_CUDA_BF16:
+      return "bf16";
+    case TROUPE_CUDA_E4M3:
+      return "e4m3";
+    case TROUPE_CUDA_E5M2:
+      return "e5m2";
+    default:
+      return "f32";
+  }
+}
 
 std::string_view arithmetic_name(int arithmetic) {
   switch (arithmetic) {
@@ -59,6 +70,8 @@ std::string_view arithmetic_name(int arithmetic) {
       return "bf16";
     case TROUPE_CUDA_COMPUTE_TF32:
       return "tf32";
+    case TROUPE_CUDA_COMPUTE_FP8:
+      return "fp8";
     default:
       return "fp32";
   }

@@ -21,6 +21,8 @@ inline constexpr bool kDescribes<TroupeCudaAttention> = sizeof(TroupeCudaAttenti
 template <>
 inline constexpr bool kDescribes<TroupeCudaDropout> = sizeof(TroupeCudaDropout) ==
                                                       6 * 4 + 2 * sizeof(void*);
+template <>
+inline constexpr bool kDescribes<TroupeCudaQuantize> = sizeof(TroupeCudaQuantize) == 5 * 8 + 2 * 4;
 
 template <typename Argument>
 struct Held {
@@ -88,7 +90,7 @@ LaunchRecord::LaunchRecord(std::shared_ptr<const CudaLibrary> library, TroupeCud
 TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   // Who adds a function to the table says here whether operators may call it within a block: by
   // Kept where it enqueues work, by the library's own where it takes no stream.
-  static_assert(sizeof(TroupeCudaTable) == 8 + 91 * sizeof(void*),
+  static_assert(sizeof(TroupeCudaTable) == 8 + 94 * sizeof(void*),
                 "a function was added to the table");
   TroupeCudaTable table{};
   table.version = real.version;
@@ -98,6 +100,7 @@ TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   table.row_sum_scratch_bytes = real.row_sum_scratch_bytes;
   table.attention_scratch_bytes = real.attention_scratch_bytes;
   table.embedding_scratch_bytes = real.embedding_scratch_bytes;
+  table.quantize_scratch_bytes = real.quantize_scratch_bytes;
   table.fused_attention_available = real.fused_attention_available;
   table.attention_plan_create = real.attention_plan_create;
   table.attention_plan_destroy = real.attention_plan_destroy;
@@ -136,6 +139,8 @@ TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   TROUPE_KEEP(dropout);
   TROUPE_KEEP(attention_dropout_forward);
   TROUPE_KEEP(attention_dropout_backward);
+  TROUPE_KEEP(quantize);
+  TROUPE_KEEP(gemm_scaled);
 #undef TROUPE_KEEP
   return table;
 }

@@ -48,7 +48,8 @@ int device_info(std::int32_t index, TroupeCudaDevice* device) {
   fmt::format_to_n(device->uuid, sizeof device->uuid - 1, "GPU-fa4e0000-0000-0000-0000-{:012d}",
                    index);
   fmt::format_to_n(device->pci_bus, sizeof device->pci_bus - 1, "00000000:{:02X}:00.0", index + 1);
-  device->compute_major = 9;
+  device->compute_major = options.compute_major;
+  device->compute_minor = options.compute_minor;
   device->multiprocessors = 1;
   device->memory_bytes = options.memory_bytes;
   device->l2_cache_bytes = 1 << 20;

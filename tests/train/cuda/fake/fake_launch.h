@@ -20,6 +20,8 @@ inline std::int64_t type_bytes(int type) {
     case TROUPE_CUDA_BF16:
       return 2;
     case TROUPE_CUDA_U8:
+    case TROUPE_CUDA_E4M3:
+    case TROUPE_CUDA_E5M2:
       return 1;
     case TROUPE_CUDA_I64:
     case TROUPE_CUDA_F64:

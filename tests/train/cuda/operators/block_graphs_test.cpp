@@ -376,7 +376,7 @@ TEST_CASE("a trial ends where blocks are seldom the same") {
 }
 
 // Of a step of a model: whatever is recomputed, whichever lengths come.
-TEST_CASE("models' steps with graphs have the bits of those without") {
+TEST_CASE("models' steps with graphs have the bits of those without, in fp8, too") {
   using namespace troupe::tools;
   for (const Recompute recompute :
        {Recompute::kBlocks, Recompute::kNothing, Recompute::kCheapOperators}) {
@@ -388,17 +388,17 @@ TEST_CASE("models' steps with graphs have the bits of those without") {
         std::vector<float> parameters[2];
         std::vector<double> losses[2];
         gpu::Gpu* device = bench.gpu().value();
+        gpu::TrainOptions options{.compute = DType::kBF16,
+                                  .activations = DType::kBF16,
+                                  .rows = 2,
+                                  .length = 12,
+                                  .recompute = recompute,
+                                  .fp8 = recompute == Recompute::kCheapOperators};
         for (const bool graphs : {false, true}) {
           device = bench.gpu().value();
-          const auto model = gpu::gpu_model(named.config,
-                                            {.compute = DType::kBF16,
-                                             .activations = DType::kBF16,
-                                             .rows = 2,
-                                             .length = 12,
-                                             .recompute = recompute,
-                                             .graphs = graphs},
-                                            *device)
-                                 .value();
+          options.graphs = graphs;
+          const std::int64_t products = fake_cuda_calls("gemm_scaled");
+          const auto model = gpu::gpu_model(named.config, options, *device).value();
           REQUIRE(gpu::set_some_parameters(*model).ok());
           int step = 0;
           for (const std::int64_t length : {12, 12, 5, 12, 9, 5, 12, 5}) {
@@ -411,11 +411,12 @@ TEST_CASE("models' steps with graphs have the bits of those without") {
             REQUIRE(model->update({.learning_rate = 1e-3, .step = step}).ok());
           }
           parameters[graphs] = model->parameters().value();
+          CHECK((fake_cuda_calls("gemm_scaled") > products) == options.fp8);
         }
         CHECK(losses[1] == losses[0]);
         CHECK(std::memcmp(parameters[1].data(), parameters[0].data(),
                           parameters[0].size() * sizeof(float)) == 0);
-        CHECK(device->graph_operators->graphs()->counts().launched > 0);
+        CHECK(operators_of(*device, options).graphs()->counts().launched > 0);
       }
     }
     CHECK(troupe::tests::fake_cuda_left().empty());
