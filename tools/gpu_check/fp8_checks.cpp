@@ -225,7 +225,7 @@ Check fp8_rate_check(const Fp8Model& model) {
       .what =
           "a block's products in fp8, the rounding of their operands included, beside bf16's "
           "(8,192 tokens)",
-      .seconds = 5,
+      .seconds = 2,
       .run = [model](Bench& bench) -> Result<Figure> {
         const std::int64_t rows = bench.rehearsal() ? 32 : 8192;
         const auto size = [&](std::int64_t n) {
@@ -325,14 +325,14 @@ Result<Figure> check_fp8_training(Bench& bench) {
 
 void add_fp8_checks(std::vector<Check>& checks) {
   checks.push_back({"products/fp8 codes",
-                    "scales and codes of matrices, turned round too, bit by bit", 4,
+                    "scales and codes of matrices, turned round too, bit by bit", 2,
                     check_fp8_codes});
   checks.push_back({"products/fp8 values",
-                    "a layer's products in fp8 against those of the rounded operands in fp32", 4,
+                    "a layer's products in fp8 against those of the rounded operands in fp32", 2,
                     check_fp8_values});
   for (const Fp8Model& model : kFp8Models) checks.push_back(fp8_rate_check(model));
   checks.push_back({"training/fp8",
-                    "losses of small models of each family in fp8 beside bf16's, step by step", 8,
+                    "losses of small models of each family in fp8 beside bf16's, step by step", 5,
                     check_fp8_training});
 }
 

@@ -109,7 +109,7 @@ void add_graph_checks(std::vector<Check>& checks) {
   checks.push_back({"graphs/steps",
                     "steps of AdamW with layers' launches as graphs: the bits of those without, "
                     "and their times, of a small model and of few tokens, in fp8, too",
-                    25, check_steps});
+                    15, check_steps});
 }
 
 }  // namespace troupe::tools::gpu
