@@ -55,7 +55,8 @@ TEST_CASE("the time of a step by operator, where it is asked for") {
     for (const char* part : {"gemm nt", "gemm nn", "gemm tn", "head gemm nt", "attention_backward",
                              "head cross_entropy", "optimizer", "norm", "gradient_done"})
       CHECK_MESSAGE(parts[part] > 0, part);
-    // Nothing is counted twice. All of it lies within the step but for what followed the step before
+    // Nothing is counted twice. All of it lies within the step but for what followed the step
+    // before
     // ("finished") and, on a loaded machine, moments between two readings of the clock.
     CHECK(sum - parts["finished"] <= 1.5 * step.seconds.total());
   }
