@@ -1,5 +1,7 @@
 #include "tools/gpu_check/bf16_operators.h"
 
+#include "train/cuda/operators/table_calls.h"
+
 namespace troupe::tools::gpu {
 namespace {
 
@@ -230,21 +232,6 @@ void Bf16Operators::rope(Elements x, std::int64_t stride, const std::int32_t* po
 
 namespace {
 
-TroupeCudaAttention attention_of(const train::AttentionShape& s) {
-  return {.batch = s.batch,
-          .query_length = s.query_length,
-          .key_length = s.key_length,
-          .query_heads = s.query_heads,
-          .key_heads = s.key_heads,
-          .head_dim = s.head_dim,
-          .query_stride = s.query_stride,
-          .key_stride = s.key_stride,
-          .key_batch_stride = s.key_batch_stride,
-          .scale = s.scale,
-          .type = TROUPE_CUDA_BF16,
-          .first_key = s.first_key};
-}
-
 struct Counts {
   explicit Counts(const train::AttentionShape& s)
       : tokens(s.batch * s.query_length),
@@ -258,22 +245,14 @@ struct Counts {
 
 }  // namespace
 
-namespace {
-
-TroupeCudaDropout dropout_of(const train::Dropout& d) {
-  return {d.threshold, d.scale, d.seed, d.epoch, d.site, 0, d.samples, d.tokens};
-}
-
-}  // namespace
-
 void Bf16Operators::attention_forward(const train::AttentionShape& shape, ConstElements q,
                                       ConstElements k, ConstElements v, Elements result,
                                       float* log_sum_exp) {
   const Counts n(shape);
-  const TroupeCudaAttention given = attention_of(shape);
+  const TroupeCudaAttention given = train::table_attention(shape, TROUPE_CUDA_BF16);
   const Elements queries = in(q, n.queries), keys = in(k, n.keys), values = in(v, n.keys),
                  to = room(n.outputs);
-  const TroupeCudaDropout drop = dropout_of(shape.dropout);
+  const TroupeCudaDropout drop = train::table_dropout(shape.dropout);
   launch("attention_forward", [&] {
     if (shape.dropout)
       return table().attention_dropout_forward(stream(), &given, &drop, queries.data, keys.data,
@@ -289,13 +268,13 @@ void Bf16Operators::attention_backward(const train::AttentionShape& shape, Const
                                        const float* log_sum_exp, ConstElements dout, Elements dq,
                                        Elements dk, Elements dv) {
   const Counts n(shape);
-  const TroupeCudaAttention given = attention_of(shape);
+  const TroupeCudaAttention given = train::table_attention(shape, TROUPE_CUDA_BF16);
   const Elements queries = in(q, n.queries), keys = in(k, n.keys), values = in(v, n.keys),
                  outputs = in(result, n.outputs), gradient = in(dout, n.outputs);
   const Elements query_gradient = in(dq, n.queries), key_gradient = in(dk, n.keys),
                  value_gradient = in(dv, n.keys);
   void* scratch = take(table().attention_scratch_bytes(&given));
-  const TroupeCudaDropout drop = dropout_of(shape.dropout);
+  const TroupeCudaDropout drop = train::table_dropout(shape.dropout);
   launch("attention_backward", [&] {
     if (shape.dropout)
       return table().attention_dropout_backward(

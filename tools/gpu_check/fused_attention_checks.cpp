@@ -12,6 +12,7 @@
 #include "runtime/base/random.h"
 #include "tools/gpu_check/compared.h"
 #include "train/cuda/operators/device_attention.h"
+#include "train/cuda/operators/table_calls.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::tools::gpu {
@@ -43,6 +44,20 @@ struct FusedCase {
                        type == TROUPE_CUDA_F32 ? ", fp32 activations" : "",
                        ordered ? "" : ", any order", pieces ? ", in pieces" : "");
   }
+  // Of operands in one matrix; first_key: first_keys(), where the shape is used, or null.
+  train::AttentionShape shape(const std::int32_t* first_key) const {
+    return {.batch = batch,
+            .query_length = length,
+            .key_length = length,
+            .query_heads = query_heads,
+            .key_heads = key_heads,
+            .head_dim = head_dim,
+            .query_stride = width(),
+            .key_stride = width(),
+            .key_batch_stride = length * width(),
+            .scale = static_cast<float>(1 / std::sqrt(double(head_dim))),
+            .first_key = first_key};
+  }
   // By (batch, length); empty: queries see all before them.
   std::vector<std::int32_t> first_keys() const {
     std::vector<std::int32_t> first;
@@ -69,19 +84,9 @@ class FusedRun {
     std::byte* first_key = TROUPE_TRY(gpu.take(c.tokens() * 4));
     if (!first.empty()) gpu.operators->upload(first.data(), first_key, first.size() * 4);
     run.call_ = {
-        .shape = {.batch = c.batch,
-                  .query_length = c.length,
-                  .key_length = c.length,
-                  .query_heads = c.query_heads,
-                  .key_heads = c.key_heads,
-                  .head_dim = c.head_dim,
-                  .query_stride = c.width(),
-                  .key_stride = c.width(),
-                  .key_batch_stride = c.length * c.width(),
-                  .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
-                  .type = c.type,
-                  .first_key =
-                      first.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(first_key)},
+        .shape = train::table_attention(
+            c.shape(first.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(first_key)),
+            c.type),
         .arithmetic = train::Arithmetic::kBf16,
         .window = c.segment ? 0 : c.window};
     return run;
@@ -194,24 +199,14 @@ struct AttentionResults {
   std::vector<float> out, sums, gradients;
 };
 
-AttentionResults host_results(Gpu& gpu, const FusedCase& c, const AttentionCall& call,
-                              const std::vector<float>& qkv, const std::vector<float>& dout) {
+AttentionResults host_results(Gpu& gpu, const FusedCase& c, const std::vector<float>& qkv,
+                              const std::vector<float>& dout) {
   AttentionResults r;
   r.out.resize(dout.size());
   r.sums.resize(static_cast<std::size_t>(c.tokens() * c.query_heads));
   r.gradients.resize(qkv.size());
   const std::vector<std::int32_t> first = c.first_keys();
-  const train::AttentionShape shape{.batch = c.batch,
-                                    .query_length = c.length,
-                                    .key_length = c.length,
-                                    .query_heads = c.query_heads,
-                                    .key_heads = c.key_heads,
-                                    .head_dim = c.head_dim,
-                                    .query_stride = c.width(),
-                                    .key_stride = c.width(),
-                                    .key_batch_stride = c.length * c.width(),
-                                    .scale = call.shape.scale,
-                                    .first_key = first.empty() ? nullptr : first.data()};
+  const train::AttentionShape shape = c.shape(first.empty() ? nullptr : first.data());
   const float* q = qkv.data();
   const float* k = q + c.query_width();
   float* dq = r.gradients.data();
@@ -302,7 +297,7 @@ Check fused_values_check() {
               if (!fused.ok()) return fused.status().prefixed(c.text());
               const auto own = device_results(*gpu, run, false);
               if (!own.ok()) return own.status().prefixed(c.text());
-              const AttentionResults host = host_results(*gpu, c, run.call(), qkv, dout);
+              const AttentionResults host = host_results(*gpu, c, qkv, dout);
               worst.add(results_difference(*fused, host, "cuDNN from the CPU"), c.text());
               worst.add(results_difference(*fused, *own, "cuDNN from the own kernel"), c.text());
             }

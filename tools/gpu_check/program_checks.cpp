@@ -11,7 +11,6 @@
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
 #include "tools/gpu_check/program_runs.h"
-#include "train/cuda/device/device.h"
 #include "train/cuda/device/memory_ledger.h"
 #include "train/sharding/memory_plan.h"
 
@@ -137,24 +136,18 @@ Result<std::size_t> equal_steps(const std::vector<train::StepRecord>& left,
   return both;
 }
 
-Result<std::int64_t> free_bytes(const Bench& bench) {
-  const auto device = TROUPE_TRY(
-      train::CudaDevice::open(bench.library(), bench.options().device, SystemEnvironment()));
-  return TROUPE_TRY(device->memory_use()).free_bytes;
-}
-
 struct SpareRun {
   train::RunEvent recovered;
   std::vector<train::StepRecord> steps;
-  std::int64_t free_bytes = 0;  // of the device, beside two trainers and a spare
+  std::int64_t bytes_in_use = 0;  // of the device, by two trainers and a spare
 };
 
-Result<SpareRun> run_with_spare(const Bench& bench, const Runs& runs, const RunSpec& spec) {
+Result<SpareRun> run_with_spare(const Runs& runs, const RunSpec& spec) {
   SpareRun out;
   TrainProgram run = TROUPE_TRY(runs.start("killed", spec));
   TROUPE_RETURN_IF_ERROR(run.wait_text("logs/spare-0.log", "ready for a rank", kRunLimit));
   TROUPE_RETURN_IF_ERROR(run.wait_steps(3, kRunLimit));
-  out.free_bytes = TROUPE_TRY(free_bytes(bench));
+  out.bytes_in_use = TROUPE_TRY(runs.bytes_in_use());
   TROUPE_RETURN_IF_ERROR(run.kill_rank(1));
   TROUPE_RETURN_IF_ERROR(run.wait_text(train::kEventsFile, train::events::kRecovered, kRunLimit));
   bool by_spare = false;
@@ -182,12 +175,12 @@ Check spare_check() {
             RunSpec spec{.model = config_text(kSmallShape),
                          .settings = settings + "troupe.spares: 1\n",
                          .steps = 1'000'000};
-            const SpareRun killed = TROUPE_TRY(run_with_spare(bench, runs, spec));
+            const SpareRun killed = TROUPE_TRY(run_with_spare(runs, spec));
             spec.settings = settings;
             TrainProgram calm = TROUPE_TRY(runs.start("calm", spec));
             const auto steps = static_cast<std::int64_t>(killed.steps.size());
             TROUPE_RETURN_IF_ERROR(calm.wait_steps(steps, kRunLimit));
-            const std::int64_t spare_bytes = TROUPE_TRY(free_bytes(bench)) - killed.free_bytes;
+            const std::int64_t spare_bytes = killed.bytes_in_use - TROUPE_TRY(runs.bytes_in_use());
             const std::size_t equal =
                 TROUPE_TRY(equal_steps(killed.steps, TROUPE_TRY(calm.steps())));
             if (std::cmp_less(equal, steps))

@@ -88,7 +88,8 @@ class Runs {
   }
   // `troupe plan --json` of such a run: what is said of the configured strategy.
   Result<json::Value> plan(const std::string& name, const RunSpec& spec) const;
-  // Bytes of the device that are taken before a run begins, this process's context among them.
+  // Bytes of the device that are taken, once they do not fall any more; this process's context
+  // among them.
   Result<std::int64_t> bytes_in_use() const;
   const std::string& folder() const { return folder_.path(); }
 

@@ -1,12 +1,12 @@
 #include "train/trainer/cuda_compute.h"
 
 #include <algorithm>
-#include <string_view>
 #include <thread>
 
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
 #include "runtime/base/gpu_environment.h"
+#include "runtime/base/suggest.h"
 #include "train/cuda/communicator/communicator_choice.h"
 #include "train/cuda/operators/fp8_products.h"
 #include "train/sharding/cuda_engine_device.h"
@@ -25,17 +25,6 @@ constexpr const char* kEngine = "engine";
 constexpr const char* kSums = "sums";
 // While memory is waited for.
 constexpr auto kAllocateAgain = std::chrono::milliseconds(10);
-
-// With commas between them.
-std::vector<std::string> names_in(std::string_view list) {
-  std::vector<std::string> names;
-  while (!list.empty()) {
-    const auto end = std::min(list.find(','), list.size());
-    names.emplace_back(list.substr(0, end));
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return names;
-}
 
 }  // namespace
 
@@ -196,7 +185,7 @@ Result<std::unique_ptr<DeviceCommunicator>> CudaCompute::connect(collective::Com
   options.node = links.node;
   options.environment = &environment_;
   options.without_peer_access =
-      names_in(environment_.get(kGpusWithoutPeerAccess).value_or(std::string()));
+      split_words(environment_.get(kGpusWithoutPeerAccess).value_or(std::string()), ',');
   options.notice = links.notice;
   return make_device_communicator(options);
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <string_view>
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/base/suggest.h"
 #include "train/cuda/communicator/staged_communicator.h"
 
 namespace troupe::train {
@@ -25,15 +25,6 @@ struct Introduction {
 
 void put_text(std::span<char> to, const std::string& text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), to.size() - 1));
-}
-
-std::vector<std::string> split_names(std::string_view text) {
-  std::vector<std::string> names;
-  for (auto end = text.find(','); end != std::string_view::npos; end = text.find(',')) {
-    names.emplace_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
-  }
-  return names;
 }
 
 Result<std::vector<RankDevice>> introduce(const DeviceCommunicatorOptions& options) {
@@ -66,7 +57,7 @@ Result<std::vector<RankDevice>> introduce(const DeviceCommunicatorOptions& optio
     other.uuid[sizeof other.uuid - 1] = 0;
     other.without_peer_access[sizeof other.without_peer_access - 1] = 0;
     ranks.push_back({other.host, other.device, other.nccl_version, other.uuid,
-                     split_names(other.without_peer_access)});
+                     split_words(other.without_peer_access, ',')});
   }
   return ranks;
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/base/check.h"
 #include "train/cuda/operators/fp8_products.h"
+#include "train/cuda/operators/table_calls.h"
 
 namespace troupe::train {
 namespace {
@@ -41,32 +42,11 @@ std::int32_t type_of(ConstElements first, Others... others) {
   return type_of(first.type);
 }
 
-TroupeCudaDropout as_passed(const Dropout& d) {
-  return {.threshold = d.threshold,
-          .scale = d.scale,
-          .seed = d.seed,
-          .epoch = d.epoch,
-          .site = d.site,
-          .samples = d.samples,
-          .tokens = d.tokens};
-}
-
 AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
-  return {.shape = {.batch = s.batch,
-                    .query_length = s.query_length,
-                    .key_length = s.key_length,
-                    .query_heads = s.query_heads,
-                    .key_heads = s.key_heads,
-                    .head_dim = s.head_dim,
-                    .query_stride = s.query_stride,
-                    .key_stride = s.key_stride,
-                    .key_batch_stride = s.key_batch_stride,
-                    .scale = s.scale,
-                    .type = type,
-                    .first_key = s.first_key},
+  return {.shape = table_attention(s, type),
           .arithmetic = s.arithmetic,
           .window = s.window,
-          .dropout = as_passed(s.dropout)};
+          .dropout = table_dropout(s.dropout)};
 }
 
 }  // namespace
@@ -350,7 +330,7 @@ void CudaOperators::add(ConstElements a, ConstElements b, Elements out, std::int
 
 void CudaOperators::dropout(const Dropout& dropout, ConstElements x, ConstElements residual,
                             Elements out, std::int64_t rows, std::int64_t width) {
-  const TroupeCudaDropout passed = as_passed(dropout);
+  const TroupeCudaDropout passed = table_dropout(dropout);
   run("dropout", [&](TroupeCudaStream* stream) {
     return table().dropout(stream, type_of(x, residual ? residual : x, out), &passed, x.data,
                            residual.data, out.data, rows, width);

@@ -14,6 +14,7 @@
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/cuda/operators/cuda_operators.h"
+#include "train/cuda/operators/table_calls.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train::tests {
@@ -148,19 +149,8 @@ struct AttentionFixture : DeviceFixture {
   Results run(const Packed& p, int type, Arithmetic arithmetic = Arithmetic::kBf16) {
     used = 0;
     const AttentionShape& s = p.shape;
-    AttentionCall call{.shape = {.batch = s.batch,
-                                 .query_length = s.query_length,
-                                 .key_length = s.key_length,
-                                 .query_heads = s.query_heads,
-                                 .key_heads = s.key_heads,
-                                 .head_dim = s.head_dim,
-                                 .query_stride = s.query_stride,
-                                 .key_stride = s.key_stride,
-                                 .key_batch_stride = s.key_batch_stride,
-                                 .scale = s.scale,
-                                 .type = type},
-                       .arithmetic = arithmetic,
-                       .window = s.window};
+    AttentionCall call{
+        .shape = table_attention(s, type), .arithmetic = arithmetic, .window = s.window};
     const auto put_integers = [&](const std::vector<std::int32_t>& values) {
       std::byte* at = take(static_cast<std::int64_t>(values.size()) * 4);
       std::memcpy(at, values.data(), values.size() * 4);
