@@ -92,16 +92,20 @@ class Core : public std::enable_shared_from_this<Core> {
     send_queue();
   }
 
-  void close(std::int64_t flush_ms) {
+  void close(std::int64_t flush_ms, std::function<void()> closed) {
+    bool already;
     {
       MutexLock lock(mutex_);
-      if (closing_) return;
-      closing_ = true;
+      already = std::exchange(closing_, true);
     }
-    if (loop_.in_loop_thread()) {
-      begin_close(flush_ms);
+    if (already) {
+      if (closed) loop_.post(std::move(closed));
+    } else if (loop_.in_loop_thread()) {
+      begin_close(flush_ms, std::move(closed));
     } else {
-      loop_.post([self = shared_from_this(), flush_ms] { self->begin_close(flush_ms); });
+      loop_.post([self = shared_from_this(), flush_ms, closed = std::move(closed)] {
+        self->begin_close(flush_ms, closed);
+      });
     }
   }
 
@@ -284,13 +288,19 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // --- the end: loop thread only -----------------------------------------------------------------
 
-  void begin_close(std::int64_t flush_ms) {
+  void begin_close(std::int64_t flush_ms, std::function<void()> closed) {
     bool nothing_to_send;
+    bool ended;
     {
       MutexLock lock(mutex_);
-      if (!socket_.valid()) return;
+      ended = !socket_.valid();
       nothing_to_send = queue_.empty();
     }
+    if (ended) {
+      if (closed) loop_.post(std::move(closed));
+      return;
+    }
+    closed_ = std::move(closed);
     if (flush_ms <= 0 || nothing_to_send) {
       release();
       return;
@@ -317,6 +327,7 @@ class Core : public std::enable_shared_from_this<Core> {
     loop_.unwatch(fd);
     if (close_timer_ != 0) loop_.cancel(std::exchange(close_timer_, 0));
     handlers_.reset();  // they often hold the owner, and so this connection
+    if (closed_) loop_.post(std::exchange(closed_, nullptr));
     MutexLock lock(mutex_);
     socket_.reset();
     queue_.clear();
@@ -328,6 +339,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::shared_ptr<Connection::Handlers> handlers_;  // loop thread
   FrameReader reader_;                              // loop thread
   TimerId close_timer_ = 0;                         // loop thread
+  std::function<void()> closed_;                    // loop thread
   bool started_ = false;                            // loop thread
   bool watching_ = false;                           // loop thread
 
@@ -346,12 +358,14 @@ class Core : public std::enable_shared_from_this<Core> {
 class StreamConnection final : public Connection {
  public:
   explicit StreamConnection(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-  ~StreamConnection() override { core_->close(0); }
+  ~StreamConnection() override { core_->close(0, nullptr); }
   void start(Handlers handlers) override { core_->start(std::move(handlers)); }
   Status send(Bytes frame) override { return core_->send(std::move(frame), false); }
   Status send_soon(Bytes frame) override { return core_->send(std::move(frame), true); }
   void flush() override { core_->flush_waiting(); }
-  void close(std::int64_t flush_ms) override { core_->close(flush_ms); }
+  void close(std::int64_t flush_ms, std::function<void()> closed) override {
+    core_->close(flush_ms, std::move(closed));
+  }
   const std::string& peer() const override { return core_->peer; }
 
  private:

@@ -37,8 +37,10 @@ class Connection {
   virtual Status send_soon(Bytes frame) = 0;
   // Sends what waits for company. Any thread.
   virtual void flush() = 0;
-  // Sends what is queued (bounded by `flush_ms`), then closes. Any thread.
-  virtual void close(std::int64_t flush_ms = 0) = 0;
+  // Sends what is queued (bounded by `flush_ms`), then closes. Any thread. `closed`, if given,
+  // once, in the loop's thread: the peer has read it and gone, or the time is over. (Until then the
+  // loop must run: what is encrypted leaves by it.)
+  virtual void close(std::int64_t flush_ms = 0, std::function<void()> closed = nullptr) = 0;
   virtual const std::string& peer() const = 0;
 };
 

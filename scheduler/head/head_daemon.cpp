@@ -335,9 +335,14 @@ void Daemon::carry_out(ProbeNode& command) {
       });
 }
 
+// Whoever asked for it is answered first: on_end stops the loop, by which answers leave.
 void Daemon::carry_out(EndHead& command) {
-  for (auto& [id, connection] : peers_) connection->close(kFlushMs);
-  if (on_end_) std::exchange(on_end_, nullptr)(command.reason);
+  if (!on_end_) return;
+  const std::shared_ptr<void> all_closed(
+      nullptr, [this, alive = std::weak_ptr<bool>(alive_), reason = command.reason](void*) {
+        if (!alive.expired() && on_end_) std::exchange(on_end_, nullptr)(reason);
+      });
+  for (auto& [id, connection] : peers_) connection->close(kFlushMs, [all_closed] {});
 }
 
 void Daemon::arm() {

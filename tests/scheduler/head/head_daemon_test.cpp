@@ -362,6 +362,39 @@ TEST_CASE("stopping the cluster stops nodes, then the head") {
   CHECK(create(*client, {spec(5)}).code() == Code::kUnavailable);
 }
 
+// What is encrypted leaves by the loop, which whoever runs a head stops when it has ended.
+TEST_CASE("who stops the cluster over TLS has its answer before the head has ended") {
+  const net::Token token(std::vector<std::byte>(32, std::byte{0x5a}), net::Security::kTlsAlways);
+  tests::FaultyFileSystem files;
+  SystemRandom random;
+  FileJournal journal(files, kPath);
+  Inbox<bool> answers, ended;
+  std::unique_ptr<HeadDaemon> head;
+  net::LoopThread clients("clients");
+  net::LoopThread thread("head");
+  REQUIRE(on_loop(thread.loop(), [&] {
+            auto made = HeadDaemon::start(thread.loop(), HeadOptions{.token = token}, journal,
+                                          random, Logger::discard(), [&](const std::string&) {
+                                            const auto said =
+                                                answers.take_within(2s, [](bool) { return true; });
+                                            ended.put(said.value_or(false));
+                                          });
+            if (made.ok()) head = std::move(*made);
+            return made.status();
+          }).ok());
+  const auto address = on_loop(thread.loop(), [&] { return head->address(); });
+  const wire::ClientHello hello{
+      .client_id = ClientId{0xc1, 1}, .job_id = JobId{0x10, 1}, .name = "tool", .kind = "tool"};
+  auto client = HeadClient::connect(clients.loop(), address, token, hello, tests::patience());
+  REQUIRE_MESSAGE(client.ok(), client.status().to_string());
+  (*client)->stop_cluster("the day is over", [&](const Status& said) { answers.put(said.ok()); });
+  CHECK(ended.take());
+  on_loop(thread.loop(), [&] {
+    head.reset();
+    return 0;
+  });
+}
+
 TEST_CASE("a head whose journal cannot be written goes on, and keeps all when it can again") {
   Fixture f;
   f.stop();
