@@ -20,7 +20,7 @@ Result<int> count_devices(const CudaLibrary& library, const Environment& environ
   if (asked.code() == Code::kUnavailable)
     return error(Code::kUnavailable,
                  "{}; `nvidia-smi` says whether the driver is there, "
-                 "troupe.device=cpu needs none",
+                 "troupe.device=cpu needs no GPU",
                  asked.message());
   TROUPE_RETURN_IF_ERROR(asked);
   if (count == 0)
