@@ -32,11 +32,17 @@ constexpr std::array kXids{
     Xid{74, {GpuBlame::kDevice, "NVLink error: reset the GPU, check its links"}},
     Xid{79, {GpuBlame::kDevice, "the GPU has fallen off the bus: power, cooling or its seat"}},
     Xid{92, {GpuBlame::kNotice, "high rate of corrected ECC errors"}},
+    Xid{93,
+        {GpuBlame::kNotice, "the GPU's configuration memory is written more often than planned"}},
     Xid{94, {GpuBlame::kProcess, "uncorrectable ECC error, contained in the program that met it"}},
     Xid{95, {GpuBlame::kDevice, "uncorrectable ECC error that was not contained: reset the GPU"}},
     Xid{109, {GpuBlame::kProcess, "context switch time-out"}},
     Xid{119, {GpuBlame::kDevice, "the GPU's system processor does not answer: reset the GPU"}},
     Xid{120, {GpuBlame::kDevice, "error of the GPU's system processor: reset the GPU"}},
+    Xid{137,
+        {GpuBlame::kProcess,
+         "an access over NVLink that the other GPU refused: usually a program, or one whose peer "
+         "has gone"}},
     Xid{140, {GpuBlame::kDevice, "ECC error without recovery: reset the GPU"}},
     Xid{154, {GpuBlame::kNotice, "the driver says what should be done to recover the GPU"}},
 };
