@@ -2,6 +2,8 @@
 
 #include "train/cuda/device/device.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -118,6 +120,7 @@ TEST_CASE("an arena lies where its plan says, and outlives its owner behind a de
     CHECK(arena.part("moments").data() == arena.part("parameters").data() + 1024);
     std::memset(arena.part("moments").data(), 42, 8000);
     kept = arena.export_descriptor().value();
+    CHECK((::fcntl(kept.get(), F_GETFD) & FD_CLOEXEC) != 0);
     bytes = arena.bytes();
     CHECK(bytes == 1 << 16);
   }
