@@ -85,6 +85,7 @@ TEST_CASE("an abort of one group while another one's operation hangs is told, of
     CHECK(t.groups_abort(groups[1], 2) == TROUPE_CUDA_OK);
     CHECK(t.stream_synchronize(a.stream) == TROUPE_CUDA_OK);
   }
+  fake_cuda_reset();
 }
 
 TEST_CASE("ranks of one device are refused") {

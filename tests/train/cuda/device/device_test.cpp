@@ -49,6 +49,20 @@ TEST_CASE("a device that is not there is said with what the process sees") {
   CHECK(troupe::tests::fake_cuda_left().empty());
 }
 
+TEST_CASE("a device that others have filled takes no context, and says so") {
+  troupe::tests::fake_cuda_reset();
+  fake_cuda_inject({.function = "context_open",
+                    .code = TROUPE_CUDA_OUT_OF_MEMORY,
+                    .text = "cudaErrorMemoryAllocation"});
+  const auto full =
+      CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), 0, MapEnvironment());
+  REQUIRE_FALSE(full.ok());
+  CHECK(full.status().code() == Code::kOutOfMemory);
+  CHECK(says(full.status(), "GPU 0 (Fake GPU of tests): a context takes some hundred MiB"));
+  CHECK(says(full.status(), "`nvidia-smi` lists them"));
+  CHECK(says(full.status(), "cudaErrorMemoryAllocation"));
+}
+
 TEST_CASE("memory is counted by purpose, and a shortage says who has it and what would fit") {
   DeviceFixture f({.memory_bytes = 8 * kMiB, .granularity_bytes = kMiB});
   {

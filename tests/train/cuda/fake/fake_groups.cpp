@@ -471,7 +471,7 @@ void end_groups(TroupeCudaGroup* const* groups, std::int32_t count) {
     for (std::int32_t i = 0; i < count; ++i) {
       Member& member = *groups[i]->member;
       member.pending.clear();
-      if (others_operate(member)) state().count_object("abort that waits for another group", 1);
+      if (others_operate(member)) state().count_object(kWaitingAbort, 1);
       if (!member.clique) continue;
       // Nobody reads or writes this rank's memory from here on.
       for (auto& [ends, messages] : member.clique->channels)
