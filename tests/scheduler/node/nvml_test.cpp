@@ -209,10 +209,12 @@ TEST_CASE("whose fault an Xid is") {
   const auto blame = [](std::uint64_t xid) { return meaning_of({"GPU-0", xid}).blame; };
   CHECK(blame(31) == GpuBlame::kProcess);
   CHECK(blame(94) == GpuBlame::kProcess);
-  CHECK(blame(137) == GpuBlame::kProcess);
+  for (const std::uint64_t xid : {39, 41, 70, 85, 100, 130})
+    CHECK(blame(xid) == GpuBlame::kProcess);
+  CHECK(blame(137) == GpuBlame::kNotice);
   CHECK(blame(63) == GpuBlame::kNotice);
   CHECK(blame(93) == GpuBlame::kNotice);
-  CHECK(blame(79) == GpuBlame::kDevice);
+  for (const std::uint64_t xid : {46, 79, 109, 119}) CHECK(blame(xid) == GpuBlame::kDevice);
   CHECK(blame(9999) == GpuBlame::kDevice);
   CHECK(meaning_of({"GPU-0", std::nullopt}).blame == GpuBlame::kDevice);
 }

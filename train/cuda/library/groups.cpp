@@ -273,20 +273,19 @@ constexpr int kVersionOfGroupAborts = NCCL_VERSION(2, 22, 0);
 
 int groups_abort(TroupeCudaGroup* const* groups, std::int32_t count) {
   TROUPE_CUDA_RETURN_IF_FAILED(need_positive("groups_abort", "count", count));
-  const bool together = count > 1 && nccl_version() >= kVersionOfGroupAborts;
-  if (!together) {
-    int first = TROUPE_CUDA_OK;
-    for (std::int32_t i = 0; i < count; ++i) {
-      const int code = group_abort(groups[i]);
-      if (first == TROUPE_CUDA_OK) first = code;
-    }
-    return first;
-  }
   TROUPE_CUDA_RETURN_IF_FAILED(enter("groups_abort", groups[0]->context));
   const Nccl* n = nullptr;
   TROUPE_CUDA_RETURN_IF_FAILED(nccl(&n));
-  TROUPE_CUDA_RETURN_IF_FAILED(
-      check_nccl(*n, n->group_start(), nullptr, "ncclGroupStart of aborts"));
+  const bool together =
+      count > 1 && nccl_version() >= kVersionOfGroupAborts && n->group_start() == ncclSuccess;
+  if (!together) {
+    int failed = TROUPE_CUDA_OK;
+    for (std::int32_t i = 0; i < count; ++i) {
+      const int code = group_abort(groups[i]);
+      if (failed == TROUPE_CUDA_OK) failed = code;
+    }
+    return failed;
+  }
   int first = TROUPE_CUDA_OK;
   for (std::int32_t i = 0; i < count; ++i) {
     if (!groups[i]->communicator) continue;
