@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <map>
 
@@ -62,14 +61,12 @@ int run(const RunOptions& options, bool as_json) {
                       std::strerror(errno)));
   const auto results = run_checks(options, as_json ? std::cerr : std::cout);
   if (!results.ok()) return fail(results.status());
-  const std::string json = results_json(*results);
-  std::ofstream(options.log_folder + "/results.json") << json << "\n";
   int counts[3] = {};
   for (const CheckResult& r : *results) ++counts[static_cast<int>(r.verdict)];
   (as_json ? std::cerr : std::cout)
       << fmt::format("{} passed, {} failed, {} skipped; {}/results.json\n", counts[0], counts[1],
                      counts[2], options.log_folder);
-  if (as_json) std::cout << json << "\n";
+  if (as_json) std::cout << results_json(*results) << "\n";
   return all_passed(*results) ? 0 : exit_code(Code::kActorError);
 }
 

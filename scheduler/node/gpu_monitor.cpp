@@ -67,6 +67,8 @@ std::optional<std::uint64_t> GpuMonitor::State::wait() {
     if (!listening) continue;
     auto fault = nvml->wait_fault(kWaitMs);
     if (!fault.ok()) {
+      // One that has gone is found by its readings.
+      if (nvml->listen_to_the_rest()) continue;
       listening = false;
       tell([why = fault.status()](const Handlers& told) { told.on_trouble(why); });
     } else if (*fault) {

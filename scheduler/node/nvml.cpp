@@ -396,23 +396,30 @@ Status Nvml::listen() {
       table_.event_wait == nullptr || table_.event_set_free == nullptr || boards_.empty()) {
     return nothing;
   }
-  if (events_ == nullptr) {
-    if (const auto code = table_.event_set_create(&events_); code != nvml::kSuccess) {
-      events_ = nullptr;
-      return failure(code, "NVML makes no event set");
-    }
+  if (events_ != nullptr) (void)table_.event_set_free(std::exchange(events_, nullptr));
+  if (const auto code = table_.event_set_create(&events_); code != nvml::kSuccess) {
+    events_ = nullptr;
+    return failure(code, "NVML makes no event set");
   }
-  bool any = false;
+  listened_to_ = 0;
   for (const Board& board : boards_) {
+    nvml::Memory memory{};
+    if (table_.memory(board.handle, &memory) == nvml::kGpuIsLost) continue;
     unsigned long long types = nvml::kEventXid | nvml::kEventDoubleBitEcc;
     unsigned long long supported = types;
     if (table_.event_types != nullptr &&
         table_.event_types(board.handle, &supported) == nvml::kSuccess) {
       types &= supported;
     }
-    any |= types != 0 && table_.event_register(board.handle, types, events_) == nvml::kSuccess;
+    listened_to_ +=
+        types != 0 && table_.event_register(board.handle, types, events_) == nvml::kSuccess;
   }
-  return any ? Status() : nothing;
+  return listened_to_ > 0 ? Status() : nothing;
+}
+
+bool Nvml::listen_to_the_rest() {
+  const int before = listened_to_;
+  return listen().ok() && listened_to_ < before;
 }
 
 Result<std::optional<GpuFault>> Nvml::wait_fault(unsigned timeout_ms) const {

@@ -165,8 +165,12 @@ class Nvml {
   // Memory and processes of a device that devices() listed.
   GpuReading read(const std::string& uuid) const;
 
-  // Begins to listen to the devices of devices(). kUnsupported: none of them reports anything.
+  // Begins to listen to the devices of devices() that have not fallen off the bus. kUnsupported:
+  // none of them reports anything.
   Status listen();
+  // After a failure of wait_fault(), which one device that is gone makes fail for all: listens to
+  // those that are left. False where none has gone since, or no other reports anything.
+  bool listen_to_the_rest();
   // The next fault, waiting for at most `timeout_ms`; nothing: there was none. After listen(), one
   // thread at a time. An error: NVML's.
   Result<std::optional<GpuFault>> wait_fault(unsigned timeout_ms) const;
@@ -203,6 +207,7 @@ class Nvml {
   std::map<std::string, nvml::Device> handles_;  // of all that devices() listed, by UUID
   std::map<std::string, Instance> instances_;    // by UUID
   nvml::EventSet events_ = nullptr;
+  int listened_to_ = 0;  // devices
 };
 
 }  // namespace troupe::scheduler

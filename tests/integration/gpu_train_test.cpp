@@ -49,8 +49,12 @@ TEST_CASE("two trainers on GPUs: the CPU's bits, a kill -9 costs no step") {
   const GpuCluster cluster(tiny, 2);
   const std::vector<std::string> there = {"--address", cluster.address()};
   const Settings on_gpus = {{"troupe.device", "cuda"}};
-  const auto whole = tiny.train("gpu", on_gpus, there, gpu_environment());
+  // What the shell says to NCCL reaches trainers on nodes that were started without it.
+  auto shell = gpu_environment();
+  shell["NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  const auto whole = tiny.train("gpu", on_gpus, there, shell);
   REQUIRE_MESSAGE(whole.exit_code == 0, whole.err);
+  CHECK(whole.err.find("NCCL_ASYNC_ERROR_HANDLING has no effect") != std::string::npos);
   CHECK(whole.err.find("a GPU and 1 thread each") != std::string::npos);
   CHECK(whole.err.find("Fake GPU of tests") != std::string::npos);
   check_same_result(tiny.file("gpu"), tiny.file("cpu"));

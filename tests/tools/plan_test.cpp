@@ -77,6 +77,20 @@ TEST_CASE("a table for every strategy at the configured and the doubled world si
   CHECK(!PosixFileSystem().exists(home.file("out")));
 }
 
+TEST_CASE("a plan for CPUs says why it is not one for GPUs") {
+  PlanHome home;
+  home.more().environment["TROUPE_CUDA_LIBRARY"] = "/nowhere.so";
+  const auto result = home.run(home.arguments({"troupe.workers=1"}));
+  CHECK(result.exit_code == 0);
+  CHECK_MESSAGE(contains(result.err,
+                         "notice: the run is on CPUs (troupe.device=auto): no GPU can be used: "
+                         "/nowhere.so"),
+                result.err);
+  const auto asked = home.run(home.arguments({"troupe.workers=1", "troupe.device=cpu"}));
+  CHECK(asked.exit_code == 0);
+  CHECK_FALSE(contains(asked.err, "notice"));
+}
+
 TEST_CASE("the same as JSON") {
   const PlanHome home;
   const json::Value answer = home.run_json(home.arguments(

@@ -27,6 +27,7 @@ struct Question {
   // Trainers run on this machine: its memory decides.
   bool here = true;
   PlanRequest configured;
+  std::string notice;  // why it is planned for CPUs
 };
 
 // One line of the table.
@@ -50,8 +51,9 @@ Result<bool> plans_on_gpus(Question& question, CommandContext& context) {
   const auto machines = static_cast<std::int64_t>(question.facts.machines);
   const train::DeviceOffer offer{
       .nodes = machines, .gpus = here.ok() ? machines * here->count : 0, .usable = here.status()};
-  const auto decision =
+  auto decision =
       TROUPE_TRY(train::decide_device(config, static_cast<int>(question.facts.world_size), offer));
+  if (!decision.notice.empty()) question.notice = std::move(decision.notice);
   return decision.on_gpus;
 }
 
@@ -329,6 +331,7 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
   } else {
     for (const std::string& warning : question.loaded.warnings)
       context.err << "warning: " << warning << "\n";
+    if (!question.notice.empty()) context.err << question.notice << "\n";
     print_facts(question, context.out);
     context.out << fmt::format("\nworld size {}, as configured\n", world);
     print_table(rows, context.out);

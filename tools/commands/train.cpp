@@ -15,6 +15,7 @@
 #include "tools/commands/train_cluster.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
+#include "train/cuda/communicator/nccl_environment.h"
 #include "train/trainer/driver.h"
 
 namespace troupe::tools {
@@ -171,6 +172,8 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   if (embedded) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
     environment.gpus_here = [&context] { return gpus_here(context.environment); };
+  } else {
+    environment.communicator_variables = train::communicator_variables(environ);
   }
   environment.note = note_of_this_process(context, arguments);
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));

@@ -13,7 +13,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -98,6 +100,17 @@ void say(std::ostream& out, const CheckResult& r) {
   if (!r.reason.empty()) out << "        " << r.reason << "\n";
   if (!r.figure.text.empty()) out << "        " << r.figure.text << "\n";
   out.flush();
+}
+
+// Whole at any moment: a run that is ended from outside leaves the results that it had.
+Status keep(const std::vector<CheckResult>& results, const std::string& folder) {
+  const std::string path = folder + "/results.json", next = path + ".new";
+  std::ofstream file(next);
+  file << results_json(results) << "\n";
+  file.close();
+  if (file.fail() || std::rename(next.c_str(), path.c_str()) != 0)
+    return error(Code::kInternal, "{} cannot be written: {}", path, std::strerror(errno));
+  return {};
 }
 
 // A process that runs checks, one after another.
@@ -265,8 +278,9 @@ Result<std::vector<CheckResult>> run_checks(const RunOptions& options, std::ostr
       }
       if (r.broken) worker.reset();
     }
-    say(out, r);
     results.push_back(std::move(r));
+    TROUPE_RETURN_IF_ERROR(keep(results, options.log_folder));
+    say(out, results.back());
   }
   return results;
 }

@@ -33,7 +33,9 @@ struct RunOptions {
   // Checks whose name contains one of them; empty: all.
   std::vector<std::string> only;
   double seconds = 480;
-  std::string log_folder;  // its worker.log gets what the checks' processes write
+  // Its worker.log gets what the checks' processes write; its results.json the results, after every
+  // check.
+  std::string log_folder;
 };
 
 // The checks that `only` selects, in order.

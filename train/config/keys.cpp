@@ -143,6 +143,10 @@ Result<json::Value> canonical_value(const KeySpec& key, const json::Value& value
   if (!key.allowed.empty()) {
     const auto text = value_text(typed);
     if (!contains(key.allowed, text)) {
+      // The nearest word to "gpu" is "cpu".
+      if (text == "gpu" && contains(key.allowed, "cuda"))
+        return error(Code::kInvalidArgument, "'gpu' is no valid value; one of {}; GPUs are 'cuda'",
+                     join_words(key.allowed));
       return error(Code::kInvalidArgument, "'{}' is no valid value; one of {}{}", text,
                    join_words(key.allowed), did_you_mean(text, key.allowed));
     }

@@ -72,6 +72,11 @@ void ProgressReporter::update(const ProgressUpdate& update) {
   const double total = update.seconds.total();
   logged_work_.gflops += update.rates.gflops * total;
   logged_work_.gemm_share += update.rates.gemm_share * total;
+  // Whoever made this with its first step had begun that earlier.
+  if (window_.size() == 1) {
+    const Duration step_time(static_cast<std::int64_t>(total * 1e9));
+    window_.front().time = std::min(window_.front().time, now - step_time);
+  }
   window_.push_back({now, update.step, tokens_});
   if (window_.size() > kWindowSteps + 1) window_.pop_front();
   if (!output_.is_terminal()) return;

@@ -144,9 +144,12 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                        .owner = Owner::kJob,
                        .run = spec_.run,
                        .rank = rank};
+  options.environment = spec_.trainer_variables;
   // It holds nothing of the GPU before it has a rank, which is one that its holder had.
-  if (!gpu.empty())
-    options.environment = {{kVisibleGpus, gpu}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}};
+  if (!gpu.empty()) {
+    options.environment[kVisibleGpus] = gpu;
+    options.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+  }
   if (!spec_.log_dir.empty()) {
     options.log_path =
         join_path(spec_.log_dir, spare ? fmt::format("spare-{}.log", trainer - spec_.world_size)

@@ -58,6 +58,8 @@ struct RunSpec {
   std::vector<NodeId> nodes;
   std::int32_t spares = 0;  // on each node that runs trainers; on GPUs for each GPU of theirs
   std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
+  // Of the environment, besides the node's own.
+  std::map<std::string, std::string> trainer_variables;
 };
 
 class TrainController {

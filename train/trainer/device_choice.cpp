@@ -47,8 +47,13 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
   const Status against = cpu ? Status() : against_gpus(config, trainers, offer);
   if (wanted == "cuda" && !against.ok()) {
     const bool has_way_out = against.message().find("troupe.device=cpu") != std::string::npos;
-    return Status(against.code(), fmt::format("troupe.device=cuda: {}{}", against.message(),
-                                              has_way_out ? "" : "; or use troupe.device=cpu"));
+    const bool none = offer.usable.ok() && offer.gpus == 0;
+    return Status(against.code(),
+                  fmt::format("troupe.device=cuda: {}{}{}", against.message(),
+                              none ? ": the driver shows none, or CUDA_VISIBLE_DEVICES or "
+                                     "--num-gpus leave none"
+                                   : "",
+                              has_way_out ? "" : "; or use troupe.device=cpu"));
   }
   if (!cpu && against.ok()) return DeviceDecision{.on_gpus = true, .notice = ""};
   if (config.model.tf32.value_or(false)) {

@@ -74,6 +74,7 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.hang_timeout_ms =
       config.troupe.hang_timeout_ms.value_or(on_gpus ? kGpuHangTimeoutMs : kHangTimeoutMs);
   spec.gpus_per_trainer = on_gpus ? config.troupe.gpus_per_worker : 0;
+  if (on_gpus) spec.trainer_variables = environment.communicator_variables;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.nodes = cluster.nodes;
   return spec;

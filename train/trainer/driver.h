@@ -6,6 +6,7 @@
 // checkpoint stays. A run that lost ranks on the way ends with the table of its recoveries.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +58,9 @@ struct DriverEnvironment {
   // GPUs of this machine that the program can use, where trainers run on it; kUnavailable says what
   // is missing and how to get it. Nothing: not known.
   std::function<Result<GpusHere>()> gpus_here;
+  // Of the user's shell, for trainers with GPUs on nodes that have another one; see
+  // communicator_variables().
+  std::map<std::string, std::string> communicator_variables;
   // A descriptor that becomes readable when the user wants something of the run; -1: none.
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.

@@ -446,7 +446,8 @@ Result<std::shared_ptr<DeviceCommunicator>> TrainerActor::connect_device(
   // It lives on the other one, whoever still ends it.
   std::shared_ptr<DeviceCommunicator> device(
       made.release(), [world](DeviceCommunicator* communicator) { delete communicator; });
-  if (tells) context_.log().info("collectives of GPUs: {}", device->transport());
+  if (tells && world->world_size() > 1)
+    context_.log().info("collectives of GPUs: {}", device->transport());
   told_transport_ = true;
   TROUPE_RETURN_IF_ERROR(take_over(plan, device));
   return device;

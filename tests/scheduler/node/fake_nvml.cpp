@@ -153,16 +153,23 @@ struct FakeNvmlFunctions {
   static nvml::Return event_set_create(nvml::EventSet* set) {
     std::lock_guard lock(g_fake->mutex);
     ++g_fake->event_sets;
+    g_fake->listened_to.clear();
     *set = reinterpret_cast<nvml::EventSet>(g_fake);
     return nvml::kSuccess;
   }
-  static nvml::Return event_register(nvml::Device, unsigned long long types, nvml::EventSet) {
+  static nvml::Return event_register(nvml::Device device, unsigned long long types,
+                                     nvml::EventSet) {
     std::lock_guard lock(g_fake->mutex);
+    g_fake->listened_to.push_back(device);
     g_fake->registered.push_back(types);
     return nvml::kSuccess;
   }
   static nvml::Return event_wait(nvml::EventSet, nvml::EventData* data, unsigned timeout_ms) {
     std::unique_lock lock(g_fake->mutex);
+    // One that has fallen off the bus fails the wait for all.
+    for (const nvml::Device device : g_fake->listened_to) {
+      if (at(device).answer == nvml::kGpuIsLost) return nvml::kGpuIsLost;
+    }
     if (!g_fake->event_came.wait_for(lock, std::chrono::milliseconds(timeout_ms),
                                      [] { return !g_fake->events.empty(); })) {
       return nvml::kTimeout;

@@ -51,6 +51,7 @@ class FakeNvml {
   int inits = 0, shutdowns = 0;
   int event_sets = 0;
   std::vector<unsigned long long> registered;
+  std::vector<nvml::Device> listened_to;  // of the newest event set
   std::deque<nvml::EventData> events;
   std::condition_variable event_came;
 };

@@ -33,7 +33,7 @@ TEST_CASE("the GPUs are read when asked, and their errors are heard") {
   (void)nvml->devices(files).value();
   net::LoopThread thread{"gpus"};
   std::promise<std::vector<GpuReading>> read;
-  std::promise<GpuFault> failed;
+  std::promise<GpuFault> failed, failed_later;
   std::promise<Status> trouble;
   std::unique_ptr<GpuMonitor> monitor;
   on_loop(thread.loop(), [&] {
@@ -44,7 +44,10 @@ TEST_CASE("the GPUs are read when asked, and their errors are heard") {
                 [&](std::uint64_t number, std::vector<GpuReading> readings) {
                   if (number == 3) read.set_value(std::move(readings));
                 },
-            .on_fault = [&](GpuFault fault) { failed.set_value(std::move(fault)); },
+            .on_fault =
+                [&, heard = 0](GpuFault fault) mutable {
+                  (++heard == 1 ? failed : failed_later).set_value(std::move(fault));
+                },
             .on_trouble = [&](const Status& why) { trouble.set_value(why); }});
     monitor->read(3);
   });
@@ -59,6 +62,14 @@ TEST_CASE("the GPUs are read when asked, and their errors are heard") {
     auto fault = failed.get_future();
     REQUIRE(fault.wait_for(kGpuPatience) == std::future_status::ready);
     CHECK(fault.get().uuid == FakeNvml::uuid(1));
+    {
+      std::lock_guard lock(fake.mutex);
+      fake.gpus[1].answer = nvml::kGpuIsLost;
+    }
+    fake.report(0, nvml::kEventXid, 63);
+    auto later = failed_later.get_future();
+    REQUIRE(later.wait_for(kGpuPatience) == std::future_status::ready);
+    CHECK(later.get().uuid == FakeNvml::uuid(0));
   } else {
     auto why = trouble.get_future();
     REQUIRE(why.wait_for(kGpuPatience) == std::future_status::ready);

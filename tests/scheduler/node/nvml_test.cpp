@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "scheduler/node/gpu_faults.h"
 #include "tests/scheduler/node/fake_nvml.h"
 #include "tests/scheduler/node/fake_sysfs.h"
 
@@ -181,6 +182,41 @@ TEST_CASE("NVML: errors of GPUs") {
   CHECK(fake.event_sets == 0);
   CHECK(fake.inits == 1);
   CHECK(fake.shutdowns == 1);
+}
+
+TEST_CASE("NVML: a GPU that has gone does not keep the others' errors from being heard") {
+  FakeNvml fake;
+  fake.gpus = {FakeNvml::gpu(0), FakeNvml::gpu(1), FakeNvml::gpu(2)};
+  const auto nvml = open_fake(fake);
+  (void)inventory_of(*nvml);
+  REQUIRE(nvml->listen().ok());
+  CHECK_FALSE(nvml->listen_to_the_rest());  // all are there
+  fake.gpus[1].answer = nvml::kGpuIsLost;
+  CHECK_FALSE(nvml->wait_fault(0).ok());
+  REQUIRE(nvml->listen_to_the_rest());
+  CHECK(fake.event_sets == 1);
+  CHECK(fake.listened_to.size() == 2);
+  fake.report(2, nvml::kEventXid, 48);
+  const auto heard = nvml->wait_fault(0).value();
+  REQUIRE(heard);
+  CHECK(heard->uuid == FakeNvml::uuid(2));
+  CHECK_FALSE(nvml->listen_to_the_rest());
+  fake.gpus[0].answer = fake.gpus[2].answer = nvml::kGpuIsLost;
+  CHECK_FALSE(nvml->listen_to_the_rest());  // nobody is left
+}
+
+TEST_CASE("whose fault an Xid is") {
+  const auto blame = [](std::uint64_t xid) { return meaning_of({"GPU-0", xid}).blame; };
+  CHECK(blame(31) == GpuBlame::kProcess);
+  CHECK(blame(94) == GpuBlame::kProcess);
+  for (const std::uint64_t xid : {39, 41, 70, 85, 100, 130})
+    CHECK(blame(xid) == GpuBlame::kProcess);
+  CHECK(blame(137) == GpuBlame::kNotice);
+  CHECK(blame(63) == GpuBlame::kNotice);
+  CHECK(blame(93) == GpuBlame::kNotice);
+  for (const std::uint64_t xid : {46, 79, 109, 119}) CHECK(blame(xid) == GpuBlame::kDevice);
+  CHECK(blame(9999) == GpuBlame::kDevice);
+  CHECK(meaning_of({"GPU-0", std::nullopt}).blame == GpuBlame::kDevice);
 }
 
 TEST_CASE("NVML: what it says, and the way out") {

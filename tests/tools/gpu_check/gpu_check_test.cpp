@@ -2,6 +2,7 @@
 // typing error does not waste a GPU's minutes.
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -141,6 +142,20 @@ TEST_CASE("a check that takes its process along fails alone") {
   CHECK(result.out.find("failed  operators/gelu f32") != std::string::npos);
   CHECK(result.out.find("its process died of signal 6") != std::string::npos);
   CHECK(result.out.find("passed  operators/add f32") != std::string::npos);
+}
+
+TEST_CASE("a run that is ended from outside leaves the results that it had") {
+  const GpuCheck check;
+  BackgroundCommand run({GpuCheck::bin("gpu_check"), "--rehearsal", "--logs", check.folder,
+                         "--only", "operators/add f32,attention/values", "--library",
+                         GpuCheck::bin("libtroupe_cuda_fake.so")});
+  REQUIRE_MESSAGE(run.wait_for_output("passed  operators/add f32", std::chrono::seconds(60)),
+                  run.output());
+  run.kill(SIGKILL);
+  std::ifstream file(check.folder + "/results.json");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  CHECK(text.find("operators/add f32") != std::string::npos);
+  CHECK(json::parse(text, "results").ok());
 }
 
 TEST_CASE("what is packed runs where nothing of ours is, and fits what travels") {

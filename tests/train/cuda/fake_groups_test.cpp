@@ -56,6 +56,38 @@ TEST_CASE("a group waits for its ranks, and nothing is on a stream before it is 
   CHECK(t.stream_synchronize(b.stream) == TROUPE_CUDA_OK);
 }
 
+TEST_CASE("an abort of one group while another one's operation hangs is told, of both it is not") {
+  for (const bool together : {false, true}) {
+    fake_cuda_reset({.devices = 2});
+    RankDeviceMemory a(0), b(1);
+    const TroupeCudaTable& t = a.table;
+    TroupeCudaGroup* groups[2][2] = {};  // by rank
+    for (int g = 0; g < 2; ++g) {
+      Id id;
+      REQUIRE(t.group_unique_id(id) == TROUPE_CUDA_OK);
+      REQUIRE(t.group_begin_init(a.context, id, 2, 0, "g", &groups[0][g]) == TROUPE_CUDA_OK);
+      REQUIRE(t.group_begin_init(b.context, id, 2, 1, "g", &groups[1][g]) == TROUPE_CUDA_OK);
+      CHECK(poll(t, groups[0][g]) == TROUPE_CUDA_OK);
+      CHECK(poll(t, groups[1][g]) == TROUPE_CUDA_OK);
+    }
+    const auto room = a.room<float>(0, 4);
+    CHECK(t.group_receive(groups[0][1], a.stream, room.data(), 16, 1) == TROUPE_CUDA_OK);
+    CHECK(poll(t, groups[0][1]) == TROUPE_CUDA_OK);
+    const auto before = fake_cuda_left().size();
+    if (!together) {
+      CHECK(t.group_abort(groups[0][0]) == TROUPE_CUDA_OK);
+      CHECK(fake_cuda_left().size() == before + 1);
+      CHECK(t.group_abort(groups[0][1]) == TROUPE_CUDA_OK);
+    } else {
+      CHECK(t.groups_abort(groups[0], 2) == TROUPE_CUDA_OK);
+      CHECK(fake_cuda_left().size() == before);
+    }
+    CHECK(t.groups_abort(groups[1], 2) == TROUPE_CUDA_OK);
+    CHECK(t.stream_synchronize(a.stream) == TROUPE_CUDA_OK);
+  }
+  fake_cuda_reset();
+}
+
 TEST_CASE("ranks of one device are refused") {
   fake_cuda_reset({.devices = 1});
   RankDeviceMemory a(0), b(0);

@@ -136,6 +136,19 @@ TEST_CASE("a line says where the time went, over all steps since the last line")
   CHECK(terminal.writes[1].find("61 GFLOP/s  ") != std::string::npos);
 }
 
+TEST_CASE("the first step's rate is that of its own time where nobody looked before") {
+  ManualClock clock;
+  FakeTerminal terminal;
+  clock.advance(10 * kSecond);
+  ProgressReporter progress(clock, terminal, 10);
+  clock.advance(std::chrono::nanoseconds(200));
+  progress.update({.step = 1, .tokens = 400, .seconds = {.forward = 1, .backward = 3}});
+  CHECK(progress.tokens_per_s() == doctest::Approx(100));
+  clock.advance(kSecond);
+  progress.update({.step = 2, .tokens = 400, .seconds = {.forward = 1}});
+  CHECK(progress.tokens_per_s() == doctest::Approx(160));
+}
+
 TEST_CASE("rates follow the last steps and start anew after a recovery") {
   ManualClock clock;
   FakeTerminal terminal;

@@ -56,7 +56,9 @@ TEST_CASE("cuda is GPUs, or one sentence with the way out") {
                  "(troupe.gpus_per_worker); or use troupe.device=cpu"));
   const Status none = decide("cuda", 1, {.gpus = 0}).status();
   CHECK(none.code() == Code::kUnavailable);
-  CHECK(contains(none.message(), "troupe.device=cpu"));
+  CHECK(none.message() ==
+        "troupe.device=cuda: the node does not offer a GPU: the driver shows none, or "
+        "CUDA_VISIBLE_DEVICES or --num-gpus leave none; or use troupe.device=cpu");
   const Status library = decide("cuda", 1, {.gpus = 1, .usable = kNoLibrary}).status();
   CHECK(library.message() == "troupe.device=cuda: " + kNoLibrary.message());
 }

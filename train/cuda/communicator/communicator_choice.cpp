@@ -123,10 +123,13 @@ Result<std::unique_ptr<DeviceCommunicator>> make_device_communicator(
   const std::vector<RankDevice> ranks = TROUPE_TRY(introduce(options));
   const TransportChoice choice = choose_transport(ranks);
   if (choice.transport == DeviceTransport::kOverHost) {
-    options.notice(fmt::format("collectives go over the host: {}", choice.reason));
+    if (ranks.size() > 1)
+      options.notice(fmt::format("collectives go over the host: {}", choice.reason));
     return make_over_host(options);
   }
   if (const auto setting = peer_access_setting(*options.environment, missing_peer_access(ranks)))
+    apply_and_tell(options, *setting);
+  if (const auto setting = nonblocking_setting(*options.environment))
     apply_and_tell(options, *setting);
   if (choice.transport == DeviceTransport::kNccl) return make_nccl_communicator(options.nccl);
   // Never over what the user has said.

@@ -75,6 +75,30 @@ std::optional<EnvironmentSetting> peer_access_setting(const Environment& environ
   return std::nullopt;
 }
 
+std::optional<EnvironmentSetting> nonblocking_setting(const Environment& environment) {
+  constexpr const char* kVariable = "NCCL_COMM_BLOCKING";
+  const auto said = environment.get(kVariable);
+  if (!said || *said == "0") return std::nullopt;
+  return EnvironmentSetting{
+      kVariable, "0",
+      fmt::format("calls of NCCL that block, as {}={} asks for, would have no deadline", kVariable,
+                  *said)};
+}
+
+std::map<std::string, std::string> communicator_variables(const char* const* variables) {
+  std::map<std::string, std::string> found;
+  for (; *variables; ++variables) {
+    const std::string_view text = *variables;
+    const std::size_t end = text.find('=');
+    if (end == text.npos) continue;
+    const std::string_view name = text.substr(0, end);
+    const bool ours = name.starts_with("NCCL_") || name.starts_with("TORCH_NCCL_") ||
+                      name == "AXOLOTL_NCCL_TIMEOUT" || name == "TROUPE_NCCL";
+    if (ours && name != "NCCL_HOSTID") found.emplace(name, text.substr(end + 1));
+  }
+  return found;
+}
+
 void apply_setting(const EnvironmentSetting& setting) {
   ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
 }

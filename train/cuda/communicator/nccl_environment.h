@@ -1,6 +1,7 @@
 #pragma once
 // NCCL's and PyTorch's variables of the environment as Troupe reads and sets them.
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +42,15 @@ struct PeerAccess {
 // nothing where all have it, or where the user has set the variable, to whatever.
 std::optional<EnvironmentSetting> peer_access_setting(const Environment& environment,
                                                       std::span<const PeerAccess> pairs);
+
+// NCCL_COMM_BLOCKING=0 where the user has set it to anything else: it comes before what a
+// communicator is made with, and a call that blocks has no deadline.
+std::optional<EnvironmentSetting> nonblocking_setting(const Environment& environment);
+
+// Of "NAME=value" texts, the last one null (environ): what a user says to communicators, which goes
+// to trainers on nodes that were started elsewhere. NCCL_*, TORCH_NCCL_*, AXOLOTL_NCCL_TIMEOUT and
+// TROUPE_NCCL; not NCCL_HOSTID, which is a process's own.
+std::map<std::string, std::string> communicator_variables(const char* const* variables);
 
 // Before NCCL is first used in this process: it reads its variables once. Not thread-safe, like
 // all changes of the environment.

@@ -334,9 +334,13 @@ void NcclWorld::abort(Status reason) {
   options_.host->abort(std::move(reason));
 }
 
+// All at once: one that is ended alone may wait for another one's operation on the same device.
 void NcclWorld::abort_groups_locked() {
+  std::vector<TroupeCudaGroup*> handles;
   for (const auto& group : groups_)
-    if (group->handle) (void)table().group_abort(std::exchange(group->handle, nullptr));
+    if (group->handle) handles.push_back(std::exchange(group->handle, nullptr));
+  if (!handles.empty())
+    (void)table().groups_abort(handles.data(), static_cast<std::int32_t>(handles.size()));
 }
 
 Status NcclWorld::end() {

@@ -20,7 +20,7 @@ Result<int> count_devices(const CudaLibrary& library, const Environment& environ
   if (asked.code() == Code::kUnavailable)
     return error(Code::kUnavailable,
                  "{}; `nvidia-smi` says whether the driver is there, "
-                 "troupe.device=cpu needs none",
+                 "troupe.device=cpu needs no GPU",
                  asked.message());
   TROUPE_RETURN_IF_ERROR(asked);
   if (count == 0)
@@ -61,7 +61,13 @@ Status CudaDevice::attach(const Environment& environment) {
   TROUPE_RETURN_IF_ERROR(
       cuda_status(t, t.device_info(index_, &info_), "asking what " + which + " is"));
   TROUPE_RETURN_IF_ERROR(status(t.versions(&versions_), "asking for the libraries' versions"));
-  TROUPE_RETURN_IF_ERROR(status(t.context_open(index_, &context_), "opening a context"));
+  const int opened = t.context_open(index_, &context_);
+  if (opened == TROUPE_CUDA_OUT_OF_MEMORY)
+    return error(Code::kOutOfMemory,
+                 "{}: a context takes some hundred MiB of its memory, and that is not free: other "
+                 "processes hold it (`nvidia-smi` lists them) [{}]",
+                 name(), t.error_text());
+  TROUPE_RETURN_IF_ERROR(status(opened, "opening a context"));
   return status(t.memory_granularity(context_, &granularity_bytes_),
                 "asking for the size of memory's granules");
 }

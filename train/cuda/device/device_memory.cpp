@@ -1,6 +1,10 @@
 #include "train/cuda/device/device_memory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "runtime/base/check.h"
 
@@ -106,7 +110,12 @@ Result<UniqueFd> DeviceMemory::export_descriptor() const {
   std::int32_t descriptor = -1;
   TROUPE_RETURN_IF_ERROR(
       device_->status(device_->table().memory_export(handle_, &descriptor), "exporting memory"));
-  return UniqueFd(descriptor);
+  UniqueFd exported(descriptor);
+  // A driver does not say how it opens them, and a program that is started meanwhile would keep the
+  // memory.
+  if (::fcntl(exported.get(), F_SETFD, FD_CLOEXEC) != 0)
+    return error(Code::kInternal, "{}: exported memory: {}", device_->name(), std::strerror(errno));
+  return exported;
 }
 
 Result<PinnedMemory> PinnedMemory::allocate(std::shared_ptr<CudaDevice> device, std::int64_t bytes,

@@ -412,7 +412,8 @@ typedef struct TroupeCudaTable {
   int (*group_begin_split)(TroupeCudaGroup* parent, int32_t color, int32_t key, const char* name,
                            TroupeCudaGroup** group);  // color < 0: not a member, *group is null
   int (*group_state)(TroupeCudaGroup* group);
-  // Ends what is under way and frees it: from any thread, the others no longer use it.
+  // Ends what is under way and frees it: from any thread, the others no longer use it. Of several
+  // groups: groups_abort().
   int (*group_abort)(TroupeCudaGroup* group);
   // In order: waits for what was enqueued.
   int (*group_destroy)(TroupeCudaGroup* group);
@@ -470,6 +471,11 @@ typedef struct TroupeCudaTable {
                      const TroupeCudaAlgorithm* algorithm, const void* a, const float* a_scale,
                      const void* b, const float* b_scale, void* c, void* workspace,
                      int64_t workspace_bytes);
+
+  // --- communicators of one context, together. group_abort() of one may wait for all that the
+  // device is doing, and so for ever where another one's operation hangs: where several may be
+  // under way they are aborted by one call. `count` ≥ 1, none of them null; all are freed.
+  int (*groups_abort)(TroupeCudaGroup* const* groups, int32_t count);
 } TroupeCudaTable;
 
 enum { TROUPE_CUDA_PARTS_MAX = 64 };

@@ -31,10 +31,12 @@ int device_count(std::int32_t* count) {
     cudaGetLastError();
     int version = 0;
     cudaDriverGetVersion(&version);
+    // The runtime then speaks of a driver that is too old.
     if (version == 0 || error == cudaErrorStubLibrary)
       return fail(TROUPE_CUDA_UNAVAILABLE,
-                  fmt::format("no NVIDIA driver is on this machine: {} ({})",
-                              cudaGetErrorName(error), cudaGetErrorString(error)));
+                  fmt::format("no NVIDIA driver is on this machine, or this container is not given "
+                              "it ({})",
+                              cudaGetErrorName(error)));
     if (error == cudaErrorInsufficientDriver)
       return fail(TROUPE_CUDA_UNAVAILABLE,
                   fmt::format("the NVIDIA driver serves CUDA {}, libtroupe_cuda.so was built with "

@@ -92,6 +92,14 @@ int check(cudaError_t error, const std::string& what) {
   return fail(code_of(error), std::move(text));
 }
 
+cudaError_t device_error() {
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  std::size_t unused = 0, total = 0;
+  const cudaError_t error = cudaMemGetInfo(&unused, &total);
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
 int need_positive(const char* what, const char* name, long long value) {
   if (value > 0) return TROUPE_CUDA_OK;
   return fail(TROUPE_CUDA_INVALID, fmt::format("{}: {} is {}", what, name, value));

@@ -21,6 +21,12 @@ TroupeCudaCode code_of(cudaError_t error);
 // OK, or the failure "what: cudaErrorInvalidValue (invalid argument)".
 int check(cudaError_t error, const std::string& what);
 
+// What is wrong with the calling thread's device where another library says that something is: the
+// vendor's libraries have runtimes of their own, whose failures this library's cudaGetLastError()
+// does not know; but every call into a broken context answers with what broke it. cudaSuccess: the
+// device is well.
+cudaError_t device_error();
+
 // OK, or the failure "what: rows is 0", for sizes that must be positive.
 int need_positive(const char* what, const char* name, long long value);
 

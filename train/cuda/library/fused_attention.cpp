@@ -76,7 +76,7 @@ int check_frontend(fe::error_t result, TroupeCudaCode otherwise,
                    const TroupeCudaFusedAttention& shape, const char* during) {
   if (result.is_good()) return TROUPE_CUDA_OK;
   const std::string what = fmt::format("cuDNN, {}, {}", text_of(shape), during);
-  const cudaError_t error = cudaGetLastError();
+  const cudaError_t error = device_error();
   if (error != cudaSuccess && code_of(error) == TROUPE_CUDA_DEVICE_LOST) return check(error, what);
   return fail(otherwise, fmt::format("{}: {}", what, one_line(result.get_message())));
 }

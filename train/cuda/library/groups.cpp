@@ -147,7 +147,7 @@ int check_nccl(const Nccl& n, ncclResult_t result, ncclComm_t communicator,
   const char* last = n.last_error(communicator);
   if (last && *last) text += fmt::format(": {}", last);
   if (result == ncclUnhandledCudaError) {
-    const cudaError_t error = cudaGetLastError();
+    const cudaError_t error = device_error();
     if (error != cudaSuccess) {
       text += fmt::format(": {} ({})", cudaGetErrorName(error), cudaGetErrorString(error));
       code = code_of(error);
@@ -191,9 +191,14 @@ int group_begin_init(TroupeCudaContext* context, const std::uint8_t* id, std::in
   made->context = context;
   made->name = name ? name : "";
   ncclConfig_t config = config_of(*made);
-  TROUPE_CUDA_RETURN_IF_FAILED(
+  const int code =
       check_nccl(*n, n->init(&made->communicator, world_size, unique, rank, &config), nullptr,
-                 fmt::format("ncclCommInitRankConfig of rank {} of {}", rank, world_size)));
+                 fmt::format("ncclCommInitRankConfig of rank {} of {}", rank, world_size));
+  if (code != TROUPE_CUDA_OK) {
+    // Its thread may be at work still, and write to what goes here.
+    if (made->communicator) (void)n->abort(made->communicator);
+    return code;
+  }
   *group = made.release();
   return TROUPE_CUDA_OK;
 }
@@ -260,6 +265,39 @@ int group_abort(TroupeCudaGroup* group) {
                               fmt::format("ncclCommAbort of '{}'", group->name));
   delete group;
   return code;
+}
+
+// NCCL sets all flags that kernels look at before it waits for any of them only within a group, and
+// only since this version: before, each is waited for on its own.
+constexpr int kVersionOfGroupAborts = NCCL_VERSION(2, 22, 0);
+
+int groups_abort(TroupeCudaGroup* const* groups, std::int32_t count) {
+  TROUPE_CUDA_RETURN_IF_FAILED(need_positive("groups_abort", "count", count));
+  TROUPE_CUDA_RETURN_IF_FAILED(enter("groups_abort", groups[0]->context));
+  const Nccl* n = nullptr;
+  TROUPE_CUDA_RETURN_IF_FAILED(nccl(&n));
+  const bool together =
+      count > 1 && nccl_version() >= kVersionOfGroupAborts && n->group_start() == ncclSuccess;
+  if (!together) {
+    int failed = TROUPE_CUDA_OK;
+    for (std::int32_t i = 0; i < count; ++i) {
+      const int code = group_abort(groups[i]);
+      if (failed == TROUPE_CUDA_OK) failed = code;
+    }
+    return failed;
+  }
+  int first = TROUPE_CUDA_OK;
+  for (std::int32_t i = 0; i < count; ++i) {
+    if (!groups[i]->communicator) continue;
+    const int code = check_nccl(*n, n->abort(groups[i]->communicator), nullptr,
+                                fmt::format("ncclCommAbort of '{}'", groups[i]->name));
+    if (first == TROUPE_CUDA_OK) first = code;
+  }
+  const int ended = check_nccl(*n, n->group_end(), nullptr, "ncclGroupEnd of aborts");
+  // Not before: NCCL reads their names until here. (What it may still write to stays.)
+  for (std::int32_t i = 0; i < count; ++i)
+    if (groups[i]->communicator) delete groups[i];
+  return first == TROUPE_CUDA_OK ? ended : first;
 }
 
 // Where it fails, the group is still there: to be aborted.
@@ -439,6 +477,7 @@ void fill_groups(TroupeCudaTable& table) {
   table.group_begin_split = group_begin_split;
   table.group_state = group_state;
   table.group_abort = group_abort;
+  table.groups_abort = groups_abort;
   table.group_destroy = group_destroy;
   table.group_batch_begin = group_batch_begin;
   table.group_batch_end = group_batch_end;
@@ -475,6 +514,7 @@ void fill_groups(TroupeCudaTable& table) {
                                TroupeCudaGroup**) { return none(); };
   table.group_state = [](TroupeCudaGroup*) { return none(); };
   table.group_abort = [](TroupeCudaGroup*) { return none(); };
+  table.groups_abort = [](TroupeCudaGroup* const*, std::int32_t) { return none(); };
   table.group_destroy = [](TroupeCudaGroup*) { return none(); };
   table.group_batch_begin = [] { return none(); };
   table.group_batch_end = [] { return none(); };

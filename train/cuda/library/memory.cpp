@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "train/cuda/library/driver.h"
 #include "train/cuda/library/objects.h"
 
@@ -23,11 +25,16 @@ int memory_granularity(TroupeCudaContext* context, std::int64_t* bytes) {
   TROUPE_CUDA_RETURN_IF_FAILED(enter("memory_granularity", context));
   const Driver* functions = nullptr;
   TROUPE_CUDA_RETURN_IF_FAILED(driver(&functions));
-  const CUmemAllocationProp properties = properties_of(context, false);
-  std::size_t found = 0;
+  CUmemAllocationProp properties = properties_of(context, false);
+  std::size_t found = 0, of_exported = 0;
   TROUPE_CUDA_RETURN_IF_FAILED(check_driver(
       functions->get_granularity(&found, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
       fmt::format("cuMemGetAllocationGranularity of device {}", context->device)));
+  // Each specification has its own, powers of two; a device that exports nothing has none of these.
+  properties = properties_of(context, true);
+  if (functions->get_granularity(&of_exported, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) ==
+      CUDA_SUCCESS)
+    found = std::max(found, of_exported);
   *bytes = static_cast<std::int64_t>(found);
   return TROUPE_CUDA_OK;
 }

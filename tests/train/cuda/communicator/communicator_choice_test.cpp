@@ -99,6 +99,21 @@ TEST_CASE("ranks with devices of their own use NCCL as it is") {
                                  "each other's memory"));
 }
 
+TEST_CASE("NCCL's calls do not block even where the user's environment says so") {
+  Told told;
+  const std::map<std::string, std::string, std::less<>> variables = {{"NCCL_COMM_BLOCKING", "1"}};
+  const MapEnvironment environment(variables);
+  troupe::tests::run_devices(
+      2,
+      [&](troupe::tests::Rank rank) {
+        auto c = make_device_communicator(choice_options(rank, environment, told)).value();
+        CHECK(c->transport() == "NCCL 2.28.9");
+        CHECK(c->end(Deadline::after(std::chrono::seconds(10))).ok());
+      },
+      {.devices = 2});
+  CHECK(told.settings == std::vector<std::string>(2, "NCCL_COMM_BLOCKING=0"));
+}
+
 TEST_CASE("ranks that share a device are hosts of their own to NCCL, or go over the host") {
   for (const bool taken : {true, false}) {
     for (const bool set_by_user : {false, true}) {

@@ -389,6 +389,31 @@ TEST_CASE("the axes of a mesh are groups of their own, by split where all ranks 
   CHECK(troupe::tests::fake_cuda_calls("group_destroy") == 16);
 }
 
+TEST_CASE("groups of a rank are aborted together, whichever of them hangs") {
+  std::atomic<int> over = 0;
+  troupe::tests::run_devices(3, [&](Rank rank) {
+    NcclOptions options = troupe::tests::nccl_options(rank);
+    options.compared_operations = 1;
+    auto c = make_nccl_communicator(options).value();
+    auto pair = rank.rank() < 2 ? c->device_subgroup(std::vector<int>{0, 1}, "pair").value()
+                                : c->device_subgroup(std::vector<int>{2}, "pair").value();
+    const auto data = rank.device.room<float>(0, 100);
+    REQUIRE(c->all_reduce(data).ok());
+    REQUIRE(pair->all_reduce(data).ok());
+    // Rank 0 goes no further; rank 1 waits in the younger group, with the elder behind it.
+    if (rank.rank() == 0) return wait_until(over, 2);
+    c->set_asynchronous(true);
+    pair->set_asynchronous(true);
+    if (rank.rank() == 1) REQUIRE(pair->broadcast(data, 0).ok());
+    REQUIRE(c->broadcast(data, 0).ok());
+    c->abort(error(Code::kCancelled, "the test's end"));
+    CHECK(c->settle(Deadline::after(seconds(10))).code() == Code::kAborted);
+    ++over;
+  });
+  CHECK(troupe::tests::fake_cuda_calls("group_abort") == 0);
+  CHECK(troupe::tests::fake_cuda_calls("groups_abort") == 3);
+}
+
 TEST_CASE("what cannot be given back at the end is aborted, and told") {
   troupe::tests::run_devices(2, [](Rank rank) {
     auto c = make_nccl_communicator(troupe::tests::nccl_options(rank)).value();

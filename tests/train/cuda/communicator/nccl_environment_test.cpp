@@ -59,5 +59,32 @@ TEST_CASE("peer-to-peer is turned off where a pair lacks it, and never over the 
   CHECK_FALSE(peer_access_setting(with_variable("NCCL_P2P_DISABLE", "0"), pairs));
 }
 
+TEST_CASE("NCCL does not block, whatever the user says") {
+  CHECK_FALSE(nonblocking_setting(MapEnvironment()));
+  CHECK_FALSE(nonblocking_setting(with_variable("NCCL_COMM_BLOCKING", "0")));
+  const auto setting = nonblocking_setting(with_variable("NCCL_COMM_BLOCKING", "1"));
+  REQUIRE(setting);
+  CHECK(setting->name == "NCCL_COMM_BLOCKING");
+  CHECK(setting->value == "0");
+  CHECK(setting->reason.find("would have no deadline") != std::string::npos);
+}
+
+TEST_CASE("what a user says to communicators is known by its names") {
+  const char* const said[] = {"PATH=/bin",
+                              "NCCL_SOCKET_IFNAME==eth0,eth1",
+                              "NCCL_HOSTID=me",
+                              "TORCH_NCCL_BLOCKING_WAIT=",
+                              "AXOLOTL_NCCL_TIMEOUT=60",
+                              "TROUPE_NCCL=0",
+                              "XNCCL_DEBUG=INFO",
+                              "no variable",
+                              nullptr};
+  const std::map<std::string, std::string> want = {{"NCCL_SOCKET_IFNAME", "=eth0,eth1"},
+                                                   {"TORCH_NCCL_BLOCKING_WAIT", ""},
+                                                   {"AXOLOTL_NCCL_TIMEOUT", "60"},
+                                                   {"TROUPE_NCCL", "0"}};
+  CHECK(communicator_variables(said) == want);
+}
+
 }  // namespace
 }  // namespace troupe::train

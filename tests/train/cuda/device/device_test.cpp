@@ -2,6 +2,8 @@
 
 #include "train/cuda/device/device.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -45,6 +47,20 @@ TEST_CASE("a device that is not there is said with what the process sees") {
   CHECK(says(no_driver.status(), "no GPU can be used: libcuda.so.1 is not there; `nvidia-smi`"));
   troupe::tests::fake_cuda_reset();
   CHECK(troupe::tests::fake_cuda_left().empty());
+}
+
+TEST_CASE("a device that others have filled takes no context, and says so") {
+  troupe::tests::fake_cuda_reset();
+  fake_cuda_inject({.function = "context_open",
+                    .code = TROUPE_CUDA_OUT_OF_MEMORY,
+                    .text = "cudaErrorMemoryAllocation"});
+  const auto full =
+      CudaDevice::open(CudaLibrary::over(troupe::tests::fake_cuda_table()), 0, MapEnvironment());
+  REQUIRE_FALSE(full.ok());
+  CHECK(full.status().code() == Code::kOutOfMemory);
+  CHECK(says(full.status(), "GPU 0 (Fake GPU of tests): a context takes some hundred MiB"));
+  CHECK(says(full.status(), "`nvidia-smi` lists them"));
+  CHECK(says(full.status(), "cudaErrorMemoryAllocation"));
 }
 
 TEST_CASE("memory is counted by purpose, and a shortage says who has it and what would fit") {
@@ -118,6 +134,7 @@ TEST_CASE("an arena lies where its plan says, and outlives its owner behind a de
     CHECK(arena.part("moments").data() == arena.part("parameters").data() + 1024);
     std::memset(arena.part("moments").data(), 42, 8000);
     kept = arena.export_descriptor().value();
+    CHECK((::fcntl(kept.get(), F_GETFD) & FD_CLOEXEC) != 0);
     bytes = arena.bytes();
     CHECK(bytes == 1 << 16);
   }

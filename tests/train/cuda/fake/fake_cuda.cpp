@@ -139,6 +139,7 @@ void State::reset(const FakeCudaOptions& options) {
   calls_.clear();
   group_failures_.clear();
   update_end_.reset();
+  objects_.erase(kWaitingAbort);
 }
 
 void State::inject(FakeCudaFault fault) {

@@ -2,8 +2,9 @@
 //
 // As with NCCL, initialisation and a group's first operation take polls of group_state before they
 // are done, and nothing is on the stream before; ranks that mean different things wait for ever;
-// who leaves is missed by nobody until its peers abort. Reductions are taken in order of rank,
-// which is not the fixed tree's: who wants that must not ask for them.
+// who leaves is missed by nobody until its peers abort; who aborts one of its groups while another
+// one's operation is on its device would wait for that, which fake_cuda_left() tells. Reductions
+// are taken in order of rank, which is not the fixed tree's: who wants that must not ask for them.
 
 #include <fmt/format.h>
 
@@ -72,6 +73,7 @@ struct Member {
   int color = 0;
   int rank = 0;
   int device = 0;
+  const TroupeCudaContext* context = nullptr;
   int init_polls = 0;
   int connect_polls = 0;
   bool connected = false;
@@ -96,6 +98,7 @@ std::mutex groups_mutex;
 std::condition_variable groups_changed;
 std::map<std::array<std::uint8_t, TROUPE_CUDA_GROUP_ID_BYTES>, std::shared_ptr<Clique>> cliques;
 std::uint64_t last_id = 0;
+std::set<const Member*> members;  // of all groups that are there
 
 thread_local int batch_depth = 0;
 thread_local TroupeCudaGroup* batch_group = nullptr;
@@ -340,6 +343,23 @@ void join_clique(Clique& clique, Member& member) {
   clique.devices[member.rank] = member.device;
 }
 
+// Under the lock.
+int made(std::shared_ptr<Member> member, TroupeCudaGroup** group) {
+  members.insert(member.get());
+  *group = new TroupeCudaGroup{std::move(member)};
+  state().count_object("group", 1);
+  return TROUPE_CUDA_OK;
+}
+
+void remove(TroupeCudaGroup* group) {
+  {
+    std::lock_guard lock(groups_mutex);
+    members.erase(group->member.get());
+  }
+  delete group;
+  state().count_object("group", -1);
+}
+
 int group_begin_init(TroupeCudaContext* context, const std::uint8_t id[TROUPE_CUDA_GROUP_ID_BYTES],
                      std::int32_t world_size, std::int32_t rank, const char*,
                      TroupeCudaGroup** group) {
@@ -360,12 +380,11 @@ int group_begin_init(TroupeCudaContext* context, const std::uint8_t id[TROUPE_CU
   member->clique = clique;
   member->rank = rank;
   member->device = context->device;
+  member->context = context;
   member->init_polls = state().options().group_init_polls;
   join_clique(*clique, *member);
   if (clique->formed()) cliques.erase(key);
-  *group = new TroupeCudaGroup{std::move(member)};
-  state().count_object("group", 1);
-  return TROUPE_CUDA_OK;
+  return made(std::move(member), group);
 }
 
 int group_begin_split(TroupeCudaGroup* parent, std::int32_t color, std::int32_t key, const char*,
@@ -383,10 +402,9 @@ int group_begin_split(TroupeCudaGroup* parent, std::int32_t color, std::int32_t 
   member->split_number = number;
   member->color = color;
   member->device = from->device;
+  member->context = from->context;
   member->init_polls = state().options().group_init_polls;
-  *group = new TroupeCudaGroup{std::move(member)};
-  state().count_object("group", 1);
-  return TROUPE_CUDA_OK;
+  return made(std::move(member), group);
 }
 
 // Under the lock: once all of the parent have said their colours.
@@ -439,14 +457,22 @@ int group_state(TroupeCudaGroup* group) {
   return state_of(group->member);
 }
 
-int group_abort(TroupeCudaGroup* group) {
-  const int code = state().enter("group_abort");
+// Under the lock.
+bool others_operate(const Member& ended) {
+  return std::any_of(members.begin(), members.end(), [&](const Member* member) {
+    return member->context == ended.context && member->outstanding > 0 && !member->aborted;
+  });
+}
+
+void end_groups(TroupeCudaGroup* const* groups, std::int32_t count) {
   {
     std::lock_guard lock(groups_mutex);
-    Member& member = *group->member;
-    member.aborted = true;
-    member.pending.clear();
-    if (member.clique) {
+    for (std::int32_t i = 0; i < count; ++i) groups[i]->member->aborted = true;
+    for (std::int32_t i = 0; i < count; ++i) {
+      Member& member = *groups[i]->member;
+      member.pending.clear();
+      if (others_operate(member)) state().count_object(kWaitingAbort, 1);
+      if (!member.clique) continue;
       // Nobody reads or writes this rank's memory from here on.
       for (auto& [ends, messages] : member.clique->channels)
         if (ends.first == member.rank) messages.clear();
@@ -455,8 +481,19 @@ int group_abort(TroupeCudaGroup* group) {
     }
   }
   groups_changed.notify_all();
-  delete group;
-  state().count_object("group", -1);
+  for (std::int32_t i = 0; i < count; ++i) remove(groups[i]);
+}
+
+int group_abort(TroupeCudaGroup* group) {
+  const int code = state().enter("group_abort");
+  end_groups(&group, 1);
+  return code;
+}
+
+int groups_abort(TroupeCudaGroup* const* groups, std::int32_t count) {
+  if (count < 1) return state().fail(TROUPE_CUDA_INVALID, "no group to abort");
+  const int code = state().enter("groups_abort");
+  end_groups(groups, count);
   return code;
 }
 
@@ -467,8 +504,7 @@ int group_destroy(TroupeCudaGroup* group) {
     std::unique_lock lock(groups_mutex);
     groups_changed.wait(lock, [&] { return group->member->outstanding == 0; });
   }
-  delete group;
-  state().count_object("group", -1);
+  remove(group);
   return TROUPE_CUDA_OK;
 }
 
@@ -557,6 +593,7 @@ void fill_groups(TroupeCudaTable& table) {
   table.group_begin_split = group_begin_split;
   table.group_state = group_state;
   table.group_abort = group_abort;
+  table.groups_abort = groups_abort;
   table.group_destroy = group_destroy;
   table.group_batch_begin = group_batch_begin;
   table.group_batch_end = group_batch_end;

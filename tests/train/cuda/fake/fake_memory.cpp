@@ -71,7 +71,8 @@ int memory_create(TroupeCudaContext* context, std::int64_t bytes, std::int32_t e
 
 int memory_export(TroupeCudaMemory* memory, std::int32_t* descriptor) {
   if (const int code = state().enter("memory_export", memory->context->device)) return code;
-  *descriptor = ::fcntl(memory->descriptor, F_DUPFD_CLOEXEC, 0);
+  // As a driver may: who wants it closed when a program is started says so.
+  *descriptor = ::fcntl(memory->descriptor, F_DUPFD, 0);
   if (*descriptor < 0) return state().fail(TROUPE_CUDA_FAILED, std::strerror(errno));
   return TROUPE_CUDA_OK;
 }

@@ -97,6 +97,10 @@ struct Range {
   std::shared_ptr<void> charge;
 };
 
+// Counted among what is left until the next reset: a group was aborted while another one's
+// operation was on its context.
+inline constexpr const char* kWaitingAbort = "abort that waits for another group";
+
 class State {
  public:
   State();
