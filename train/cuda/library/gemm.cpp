@@ -10,8 +10,10 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "train/cuda/library/dynamic_library.h"
@@ -132,6 +134,18 @@ cudaDataType_t data_type(int type) {
       return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_32F;
+  }
+}
+
+std::int32_t element_bytes(int type) {
+  switch (type) {
+    case TROUPE_CUDA_BF16:
+      return 2;
+    case TROUPE_CUDA_E4M3:
+    case TROUPE_CUDA_E5M2:
+      return 1;
+    default:
+      return 4;
   }
 }
 
@@ -284,13 +298,20 @@ class Preference {
     const auto workspace = static_cast<std::uint64_t>(workspace_bytes);
     const std::uint32_t reductions =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const auto alignment = static_cast<std::uint32_t>(gemm.alignment_bytes);
     TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
     TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
-    for (const auto attribute :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    const std::pair<cublasLtMatmulPreferenceAttributes_t, int> matrices[] = {
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, gemm.b_type},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, gemm.a_type},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, gemm.c_type},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, gemm.c_type}};
+    for (const auto& [attribute, type] : matrices) {
+      // Whatever is said of all, elements lie at multiples of their size: of bf16 operands' least
+      // alignment alone, an fp32 result would have no algorithm.
+      const auto alignment =
+          static_cast<std::uint32_t>(std::max(gemm.alignment_bytes, element_bytes(type)));
       TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, attribute, alignment));
+    }
     return TROUPE_CUDA_OK;
   }
 
