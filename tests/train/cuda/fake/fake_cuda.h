@@ -27,7 +27,8 @@ struct FakeCudaOptions {
   std::int64_t granularity_bytes = 1 << 16;
   bool can_export_memory = true;
   int compute_major = 9, compute_minor = 0;
-  bool fp8_algorithms = true;  // products of 8 bits have some
+  bool fp8_algorithms = true;       // products of 8 bits have some
+  bool epilogue_algorithms = true;  // products with epilogues have some
   // The host cannot touch the device's memory while no stream works: it dies of SIGSEGV, as it
   // would with a real GPU. (Slow: not for every test.)
   bool guards_memory = false;
