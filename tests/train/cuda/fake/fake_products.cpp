@@ -41,7 +41,7 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
   if (gemm->arithmetic == TROUPE_CUDA_COMPUTE_FP8 && !state().options().fp8_algorithms)
     return TROUPE_CUDA_OK;
   if (gemm->epilogue != TROUPE_CUDA_EPILOGUE_NONE &&
-      (!state().options().epilogue_algorithms ||
+      ((state().options().epilogues >> gemm->epilogue & 1) == 0 ||
        (gemm->epilogue != TROUPE_CUDA_EPILOGUE_BIAS && gemm->c_stride % 8 != 0)))
     return TROUPE_CUDA_OK;
   for (std::size_t i = 0; i < kWorkspaces.size() && *count < algorithms_max; ++i) {

@@ -322,5 +322,138 @@ TEST_CASE("what products make in the library is given back") {
   CHECK(stand_in_objects() == before);
 }
 
+// --- what follows a product in it
+
+// c (m, n) of a product with an epilogue, by every algorithm that is named.
+struct EpilogueCase {
+  int epilogue;
+  ProductTypes types;
+  Sizes sizes;
+  bool transpose_b;
+  std::int64_t gap;
+};
+
+double tanh_gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x)));
+}
+// By differences: another way than the formula that is tested.
+double gelu_slope_at(double x) { return (tanh_gelu(x + 1e-5) - tanh_gelu(x - 1e-5)) / 2e-5; }
+
+// Of a value of about this size, what its storing may cost, and fp32's hyperbolic tangent.
+double stored_error(int type, double value) {
+  return (type == TROUPE_CUDA_BF16 ? 0x1p-8 : 1e-6) * std::abs(value) + 1e-5;
+}
+
+int check_epilogue(Products& products, const EpilogueCase& one) {
+  const Sizes& s = one.sizes;
+  const bool tb = one.transpose_b;
+  StoredMatrix a(one.types.a, s.m, s.k, s.k),
+      b(one.types.b, tb ? s.n : s.k, tb ? s.k : s.n, tb ? s.k : s.n),
+      bias(one.types.c, 1, s.n, s.n), kept(one.types.c, s.m, s.n, s.n + one.gap);
+  a.fill(1, 1), b.fill(2, 1), bias.fill(3), kept.fill(4);
+  const bool adds_bias = one.epilogue != TROUPE_CUDA_EPILOGUE_GELU_GRADIENT;
+  const bool gelu = one.epilogue == TROUPE_CUDA_EPILOGUE_BIAS_GELU,
+             gradient = one.epilogue == TROUPE_CUDA_EPILOGUE_GELU_GRADIENT;
+  StoredMatrix shape(one.types.c, s.m, s.n, s.n + one.gap);
+  TroupeCudaGemm gemm = gemm_of(a, false, b, tb, shape, one.types.arithmetic);
+  gemm.alignment_bytes = 16;
+  gemm.epilogue = one.epilogue;
+  const std::vector<double> product = plain_product(gemm, a, b);
+  const auto algorithms = products.algorithms(gemm);
+  for (const TroupeCudaAlgorithm& algorithm : algorithms) {
+    StoredMatrix c(one.types.c, s.m, s.n, s.n + one.gap),
+        input(one.types.c, s.m, s.n, s.n + one.gap);
+    if (gradient) input.fill(4);
+    Workspace workspace(algorithm.workspace_bytes);
+    const int code = products.table.gemm_fused(
+        &products.stream, &gemm, &algorithm, a.data(), b.data(), adds_bias ? bias.data() : nullptr,
+        gelu || gradient ? input.data() : nullptr, c.data(), workspace.data(), workspace.size());
+    REQUIRE_MESSAGE(code == TROUPE_CUDA_OK, train::cuda::last_failure());
+    std::int64_t wrong = 0, wrong_input = 0;
+    for (std::int64_t i = 0; i < s.m; ++i)
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        const double sum = product[static_cast<std::size_t>(i * s.n + j)];
+        const double biased = sum + bias.get(0, j);
+        double expected = biased;
+        if (gelu) expected = tanh_gelu(biased);
+        if (gradient) expected = sum * gelu_slope_at(kept.get(i, j));
+        const double error = std::abs(c.get(i, j) - expected);
+        wrong += gelu || gradient ? error > stored_error(one.types.c, expected) : error != 0;
+        if (gelu) wrong_input += input.get(i, j) != as_stored(one.types.c, biased);
+        if (gradient) wrong_input += input.get(i, j) != kept.get(i, j);
+      }
+    CHECK(wrong == 0);
+    CHECK(wrong_input == 0);
+    CHECK(c.gaps_are_untouched());
+    CHECK(input.gaps_are_untouched());
+  }
+  return static_cast<int>(algorithms.size());
+}
+
+TEST_CASE("bias, GELU and GELU's gradient follow in the product, by every type and stride") {
+  Products products;
+  for (const ProductTypes& types : kWide)
+    for (const int epilogue : {TROUPE_CUDA_EPILOGUE_BIAS, TROUPE_CUDA_EPILOGUE_BIAS_GELU,
+                               TROUPE_CUDA_EPILOGUE_GELU_GRADIENT})
+      for (const Sizes& s : {Sizes{5, 24, 40}, Sizes{1, 8, 16}, Sizes{24, 40, 8}})
+        for (const bool transpose_b : {false, true})
+          for (const std::int64_t gap : {0, 8}) {
+            CAPTURE(std::string(types.name));
+            CAPTURE(epilogue);
+            CAPTURE(s.m);
+            CHECK(check_epilogue(products, {epilogue, types, s, transpose_b, gap}) >= 1);
+          }
+}
+
+TEST_CASE(
+    "what no epilogue can be is refused by name, and what the library has none for has none") {
+  Products products;
+  StoredMatrix a(TROUPE_CUDA_BF16, 4, 16, 16), b(TROUPE_CUDA_BF16, 16, 16, 16),
+      c(TROUPE_CUDA_BF16, 4, 16, 16), bias(TROUPE_CUDA_BF16, 1, 16, 16), odd(c.type, 4, 16, 20);
+  TroupeCudaGemm gemm = gemm_of(a, false, b, true, c, TROUPE_CUDA_COMPUTE_BF16);
+  gemm.alignment_bytes = 16;
+  gemm.epilogue = TROUPE_CUDA_EPILOGUE_BIAS_GELU;
+  const TroupeCudaAlgorithm algorithm = products.algorithms(gemm, 0).at(0);
+  const auto refused = [&](auto&& change, const std::string& why) {
+    TroupeCudaGemm changed = gemm;
+    change(changed);
+    std::int32_t count = 0;
+    TroupeCudaAlgorithm none{};
+    const int code =
+        products.table.gemm_algorithms(&products.context, &changed, 0, 1, &none, &count);
+    return code == TROUPE_CUDA_INVALID &&
+           std::string(train::cuda::last_failure()).find(why) != std::string::npos;
+  };
+  CHECK(refused([](TroupeCudaGemm& g) { g.accumulate = 1; }, "not added to what is there"));
+  CHECK(refused([](TroupeCudaGemm& g) { g.alignment_bytes = 2; }, "16 bytes' alignment"));
+  CHECK(refused([](TroupeCudaGemm& g) { g.epilogue = 7; }, "unknown epilogue"));
+  CHECK(refused(
+      [](TroupeCudaGemm& g) {
+        g.arithmetic = TROUPE_CUDA_COMPUTE_FP8;
+        g.a_type = g.b_type = TROUPE_CUDA_E4M3;
+      },
+      "8 bits have no epilogue"));
+  // GELU's input by rows of 20 elements.
+  TroupeCudaGemm no_eights = gemm;
+  no_eights.c_stride = odd.stride;
+  CHECK(products.algorithms(no_eights).empty());
+
+  const auto run = [&](const void* vector, void* input) {
+    return products.table.gemm_fused(&products.stream, &gemm, &algorithm, a.data(), b.data(),
+                                     vector, input, c.data(), nullptr, 0);
+  };
+  StoredMatrix input(TROUPE_CUDA_BF16, 4, 16, 16);
+  CHECK(run(bias.data(), input.data()) == TROUPE_CUDA_OK);
+  CHECK(run(nullptr, input.data()) == TROUPE_CUDA_INVALID);
+  CHECK(run(bias.data(), nullptr) == TROUPE_CUDA_INVALID);
+  CHECK(products.table.gemm(&products.stream, &gemm, &algorithm, a.data(), b.data(), c.data(),
+                            nullptr, 0) == TROUPE_CUDA_INVALID);
+  // An algorithm that was named for a bias and GELU's input at 16 bytes serves no others.
+  CHECK(run(static_cast<std::uint16_t*>(bias.data()) + 1, input.data()) == TROUPE_CUDA_INVALID);
+  CHECK(run(bias.data(), static_cast<std::uint16_t*>(input.data()) + 4) == TROUPE_CUDA_INVALID);
+  CHECK(std::string(train::cuda::last_failure()).find("lies where the algorithm cannot") !=
+        std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::tests
