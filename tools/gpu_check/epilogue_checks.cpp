@@ -112,8 +112,8 @@ void separately(train::CudaOperators& o, const EpilogueProduct& p, Elements acti
   o.gemm(plain);
   if (p.bias) o.add_bias(p.sums, p.gemm.n, p.bias, p.gemm.m, p.gemm.n);
   if (p.gemm.epilogue == Epilogue::kBiasGelu) o.gelu_forward(p.sums, activated, p.count);
-  if (p.gemm.epilogue == Epilogue::kGeluGradient)
-    o.gelu_backward(p.input, p.sums, nullptr, p.count);
+  // And GELU again, for the gradient of the weights behind it.
+  if (p.gemm.epilogue == Epilogue::kGeluGradient) o.gelu_backward(p.input, p.sums, p.sums, p.count);
 }
 
 std::vector<float> downloaded(Gpu& gpu, Elements from, std::int64_t count) {
@@ -236,6 +236,7 @@ Result<Figure> check_epilogue_rate(Bench& bench) {
     }
     const double fused = TROUPE_TRY(gpu->milliseconds(layer.name, times, [&] {
       o.gemm(p.gemm);
+      if (layer.epilogue == Epilogue::kGeluGradient) o.gelu_forward(p.input, p.input, p.count);
       return TROUPE_CUDA_OK;
     }));
     TROUPE_RETURN_IF_ERROR(o.failure());

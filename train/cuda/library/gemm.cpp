@@ -424,7 +424,11 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
       lt.heuristic(library->handle, description.product, description.first, description.second,
                    description.result, description.result, preference.made, algorithms_max,
                    found.data(), &found_count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return TROUPE_CUDA_OK;
+  // A product that was found good is not made wrong by what follows it: then the library has no way
+  // for that, whichever of the two it answers.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+      (status == CUBLAS_STATUS_INVALID_VALUE && gemm->epilogue != TROUPE_CUDA_EPILOGUE_NONE))
+    return TROUPE_CUDA_OK;
   TROUPE_CUDA_RETURN_IF_FAILED(
       check_cublas(lt, status, "cublasLtMatmulAlgoGetHeuristic for a ", *gemm));
   for (int i = 0; i < found_count; ++i) {

@@ -254,6 +254,7 @@ constexpr TrainOptions kNarrow{
 TEST_CASE("models with biases fuse them all, and compute what they compute apart") {
   const std::vector<NamedConfig> models = tools::gpu::small_models(true);
   for (const NamedConfig& named : models) {
+    if (named.name == "qwen3") continue;  // no more biases than llama
     CAPTURE(named.name);
     const bool gpt2 = named.name == "gpt2", qwen2 = named.name == "qwen2.5";
     for (const bool bf16 : {false, true}) {
@@ -282,8 +283,9 @@ TEST_CASE("models with biases fuse them all, and compute what they compute apart
 
 TEST_CASE("with epilogues, too, what is computed again has the bits of the first time") {
   const NamedConfig gpt2 = tools::gpu::small_models(true).at(2);
-  // All of them, some, and none.
-  for (unsigned epilogues = 0; epilogues < 16; epilogues += 2) {
+  // GELU in the product, its gradient apart; and the other way round.
+  for (const unsigned epilogues :
+       {1u << TROUPE_CUDA_EPILOGUE_BIAS_GELU, 1u << TROUPE_CUDA_EPILOGUE_GELU_GRADIENT}) {
     CAPTURE(epilogues);
     TrainOptions options = kNarrow;
     const PassOfModel kept = pass_of_model(gpt2, options, {.epilogues = epilogues});
