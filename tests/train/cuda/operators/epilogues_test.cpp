@@ -281,6 +281,24 @@ TEST_CASE("models with biases fuse them all, and compute what they compute apart
   }
 }
 
+// Keys of 24: their bias ends within 16 elements, and the values' begins behind them.
+TEST_CASE("biases that do not lie one behind another keep their kernel") {
+  const NamedConfig odd{
+      "qwen2 of odd heads",
+      ModelConfig::parse(
+          R"({"model_type": "qwen2", "vocab_size": 64, "hidden_size": 48, "intermediate_size": 64,
+              "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+              "initializer_range": 0.05, "tie_word_embeddings": true})",
+          "config.json")
+          .value()};
+  const PassOfModel some = pass_of_model(odd, kNarrow);
+  CHECK(some.fused == 0);
+  CHECK(some.bias_kernels == 2 * 3);
+  const PassOfModel none = pass_of_model(odd, kNarrow, {.epilogues = 0});
+  CHECK(some.loss == none.loss);
+  CHECK(some.gradients == none.gradients);
+}
+
 TEST_CASE("with epilogues, too, what is computed again has the bits of the first time") {
   const NamedConfig gpt2 = tools::gpu::small_models(true).at(2);
   // GELU in the product, its gradient apart; and the other way round.
