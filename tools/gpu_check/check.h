@@ -53,6 +53,8 @@ void add_large_program_rate_checks(std::vector<Check>& checks);
 void add_product_rate_checks(std::vector<Check>& checks);
 void add_operator_checks(std::vector<Check>& checks);
 void add_product_checks(std::vector<Check>& checks);
+void add_epilogue_checks(std::vector<Check>& checks);
+void add_epilogue_rate_checks(std::vector<Check>& checks);
 void add_attention_checks(std::vector<Check>& checks);
 void add_fused_attention_checks(std::vector<Check>& checks);
 void add_optimizer_checks(std::vector<Check>& checks);

@@ -14,6 +14,7 @@ std::vector<Check> all_checks() {
   add_program_checks(checks);
 
   add_product_checks(checks);
+  add_epilogue_checks(checks);
   add_operator_checks(checks);
   add_attention_checks(checks);
   add_fused_attention_checks(checks);
@@ -26,6 +27,7 @@ std::vector<Check> all_checks() {
   add_peer_checks(checks);
 
   add_product_rate_checks(checks);
+  add_epilogue_rate_checks(checks);
   add_bandwidth_checks(checks);
   add_fused_attention_rate_checks(checks);
   add_attention_rate_checks(checks);

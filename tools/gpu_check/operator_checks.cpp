@@ -279,8 +279,14 @@ Result<Compared::Difference> swiglu_backward_case(Compared& c, std::int64_t rows
 
 Result<Compared::Difference> gelu_case(Compared& c, std::int64_t rows, std::int64_t width) {
   const std::int64_t n = rows * width;
-  const auto x = c.activation("x", n, 4.0f), act = c.activation("act", n);
-  return c.run([=](Operators& o, const Side& t) { o.gelu_forward(t(x), t(act), n); }, {});
+  const auto x = c.activation("x", n, 4.0f), act = c.activation("act", n),
+             in_place = c.activation("x in place", n, 4.0f);
+  return c.run(
+      [=](Operators& o, const Side& t) {
+        o.gelu_forward(t(x), t(act), n);
+        o.gelu_forward(t(in_place), t(in_place), n);
+      },
+      {});
 }
 
 Result<Compared::Difference> gelu_backward_case(Compared& c, std::int64_t rows,

@@ -42,6 +42,7 @@ void check_gemm(const Gemm& g) {
   TROUPE_CHECK(fits(g.a_type) && fits(g.b_type), "operands of types {} and {}",
                dtype_name(g.a_type), dtype_name(g.b_type));
   TROUPE_CHECK(g.c.type == DType::kF32, "a product of type {}", dtype_name(g.c.type));
+  TROUPE_CHECK(g.epilogue == Epilogue::kNone, "a product that goes on with what fuses() refuses");
 }
 
 }  // namespace

@@ -64,10 +64,11 @@ void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& grad
     operators_.dropout(drop, dy, nullptr, scratch.delta, tokens, width_);
     return scratch.delta;
   };
-  mlp_.backward_contract(unit, gradient, kept, scratch, given(DropoutPlace::kMlpOutput), tokens);
+  const Elements dproduct = mlp_.backward_contract(unit, gradient, kept, scratch,
+                                                   given(DropoutPlace::kMlpOutput), tokens);
   if (!scratch.keeps_everything())
     mlp_norm_.apply(operators_, unit, kept.middle, kept.mlp_statistics, kept.mlp_input, tokens);
-  mlp_.backward_expand(unit, gradient, kept, scratch.delta, tokens);
+  mlp_.backward_expand(unit, gradient, kept, dproduct, scratch.delta, tokens);
   mlp_norm_.backward(operators_, unit, scratch.delta, kept.middle, kept.mlp_statistics, dy,
                      gradient, tokens);
 

@@ -26,52 +26,113 @@ Linear::Linear(const ParameterLayout& layout, const std::vector<std::string>& mo
     if (layout.find(bias)) biases_.push_back({parameter_ref(layout, bias), outputs_, outputs});
     outputs_ += outputs;
   }
+  for (const Part& part : weights_) part_biases_.push_back(bias_of(part));
+}
+
+std::optional<ParameterRef> Linear::bias_of(const Part& part) const {
+  std::optional<ParameterRef> first;
+  std::int64_t covered = 0;
+  for (const Part& bias : biases_) {
+    if (bias.column < part.column || bias.column >= part.column + part.outputs) continue;
+    if (!first) first = bias.parameter;
+    // In the unit, and where its vectors lie in fp32.
+    if (bias.column != part.column + covered || bias.parameter.offset != first->offset + covered ||
+        bias.parameter.vector_offset != first->vector_offset + covered)
+      return std::nullopt;
+    covered += bias.outputs;
+  }
+  return covered == part.outputs ? first : std::nullopt;
+}
+
+Gemm Linear::product(const Part& part, const UnitParameters& unit, ConstElements x, Elements y,
+                     std::int64_t rows) const {
+  return {.m = rows,
+          .n = part.outputs,
+          .k = inputs_,
+          .a = x.data,
+          .a_type = x.type,
+          .a_stride = inputs_,
+          .b = unit.matrix(part.parameter),
+          .b_type = unit.dtype,
+          .b_stride = weight_stride(part),
+          .transpose_b = !transposed_,
+          .c = y + part.column,
+          .c_stride = outputs_,
+          .arithmetic = unit.arithmetic(),
+          .narrow_a = value_,
+          .narrow_b = value_};
+}
+
+Gemm Linear::gradient_product(const Part& part, const UnitParameters& unit, ConstElements dy,
+                              Elements dx, std::int64_t rows) const {
+  return {.m = rows,
+          .n = inputs_,
+          .k = part.outputs,
+          .a = (dy + part.column).data,
+          .a_type = dy.type,
+          .a_stride = outputs_,
+          .b = unit.matrix(part.parameter),
+          .b_type = unit.dtype,
+          .b_stride = weight_stride(part),
+          .transpose_b = transposed_,
+          .c = dx,
+          .c_stride = inputs_,
+          .arithmetic = unit.arithmetic(),
+          .narrow_a = passed_back_,
+          .narrow_b = value_};
 }
 
 void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                      std::int64_t rows) const {
-  for (const Part& part : weights_)
-    operators.gemm({.m = rows,
-                    .n = part.outputs,
-                    .k = inputs_,
-                    .a = x.data,
-                    .a_type = x.type,
-                    .a_stride = inputs_,
-                    .b = unit.matrix(part.parameter),
-                    .b_type = unit.dtype,
-                    .b_stride = weight_stride(part),
-                    .transpose_b = !transposed_,
-                    .c = y + part.column,
-                    .c_stride = outputs_,
-                    .arithmetic = unit.arithmetic(),
-                    .narrow_a = value_,
-                    .narrow_b = value_});
-  for (const Part& part : biases_)
-    operators.add_bias(y + part.column, outputs_, unit.vector(part.parameter), rows, part.outputs);
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    const Part& part = weights_[i];
+    const Gemm plain = product(part, unit, x, y, rows);
+    if (part_biases_[i]) {
+      Gemm biased = plain;
+      biased.epilogue = Epilogue::kBias;
+      biased.bias = unit.vector_as(*part_biases_[i], y.type);
+      if (operators.fuses(biased)) {
+        operators.gemm(biased);
+        continue;
+      }
+    }
+    operators.gemm(plain);
+    for (const Part& bias : biases_)
+      if (bias.column >= part.column && bias.column < part.column + part.outputs)
+        operators.add_bias(y + bias.column, outputs_, unit.vector(bias.parameter), rows,
+                           bias.outputs);
+  }
+}
+
+std::optional<Gemm> Linear::gelu_product(const UnitParameters& unit, ConstElements x,
+                                         Elements gelu_input, Elements y, std::int64_t rows) const {
+  if (weights_.size() != 1 || !part_biases_.front()) return std::nullopt;
+  Gemm gemm = product(weights_.front(), unit, x, y, rows);
+  gemm.epilogue = Epilogue::kBiasGelu;
+  gemm.bias = unit.vector_as(*part_biases_.front(), y.type);
+  gemm.gelu_input = gelu_input;
+  return gemm;
 }
 
 void Linear::backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
                             Elements dx, std::int64_t rows) const {
   bool accumulate = false;
   for (const Part& part : weights_) {
-    operators.gemm({.m = rows,
-                    .n = inputs_,
-                    .k = part.outputs,
-                    .a = (dy + part.column).data,
-                    .a_type = dy.type,
-                    .a_stride = outputs_,
-                    .b = unit.matrix(part.parameter),
-                    .b_type = unit.dtype,
-                    .b_stride = weight_stride(part),
-                    .transpose_b = transposed_,
-                    .c = dx,
-                    .c_stride = inputs_,
-                    .accumulate = accumulate,
-                    .arithmetic = unit.arithmetic(),
-                    .narrow_a = passed_back_,
-                    .narrow_b = value_});
+    Gemm gemm = gradient_product(part, unit, dy, dx, rows);
+    gemm.accumulate = accumulate;
+    operators.gemm(gemm);
     accumulate = true;
   }
+}
+
+std::optional<Gemm> Linear::gelu_gradient_product(const UnitParameters& unit, ConstElements dy,
+                                                  Elements gelu_input, Elements dx,
+                                                  std::int64_t rows) const {
+  if (weights_.size() != 1) return std::nullopt;
+  Gemm gemm = gradient_product(weights_.front(), unit, dy, dx, rows);
+  gemm.epilogue = Epilogue::kGeluGradient;
+  gemm.gelu_input = gelu_input;
+  return gemm;
 }
 
 void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, ConstElements dy,

@@ -2,6 +2,7 @@
 // One or several linear layers over the same input.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,18 @@ class Linear {
   // they are of says what is computed in. bf16 activations want it to be bf16.
   void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                std::int64_t rows) const;
+  // gelu_input = x·Wᵀ + b, y = GELU(gelu_input), in the product itself: for operators that fuse it.
+  // Nothing where the layers are no single product with biases. y, gelu_input: (rows, out) dense.
+  std::optional<Gemm> gelu_product(const UnitParameters& unit, ConstElements x, Elements gelu_input,
+                                   Elements y, std::int64_t rows) const;
   // dx = dy·W.
   void backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
                       Elements dx, std::int64_t rows) const;
+  // dx = dy·W · GELU′(gelu_input), in the product itself, of a layer whose inputs are GELUs.
+  // Nothing where the layers are no single product.
+  std::optional<Gemm> gelu_gradient_product(const UnitParameters& unit, ConstElements dy,
+                                            Elements gelu_input, Elements dx,
+                                            std::int64_t rows) const;
   // dW += dyᵀ·x and db += Σ dy in the unit's gradient, products in the arithmetic of the forward
   // pass. In a fresh gradient dW is written, db still added to: the values of adding to zeros, and
   // its bits but for a sum that is −0 (it underflowed), which norms and AdamW take for 0.
@@ -45,11 +55,19 @@ class Linear {
     std::int64_t column = 0;  // of the first output
     std::int64_t outputs = 0;
   };
+  // y = x·Wᵀ of one part, and dx = dy·W.
+  Gemm product(const Part& part, const UnitParameters& unit, ConstElements x, Elements y,
+               std::int64_t rows) const;
+  Gemm gradient_product(const Part& part, const UnitParameters& unit, ConstElements dy, Elements dx,
+                        std::int64_t rows) const;
+  // The part's biases as one vector: where all of them are there, one behind another.
+  std::optional<ParameterRef> bias_of(const Part& part) const;
   // Distance of two rows of a part's weight.
   std::int64_t weight_stride(const Part& part) const {
     return transposed_ ? part.outputs : inputs_;
   }
   std::vector<Part> weights_, biases_;
+  std::vector<std::optional<ParameterRef>> part_biases_;  // by part of weights_
   bool transposed_ = false;
   Narrow value_ = Narrow::kNot, passed_back_ = Narrow::kNot;
   std::int64_t inputs_ = 0;

@@ -9,8 +9,19 @@ Mlp::Mlp(const ModelConfig& config, const ParameterLayout& layout, const BlockNa
       inputs_(layout, names.mlp_inputs, config.transposed_weights, Linear::EightBits::kAllowed),
       output_(layout, {names.mlp_output}, config.transposed_weights, Linear::EightBits::kAllowed) {}
 
+std::optional<Gemm> Mlp::gelu_product(const UnitParameters& unit, const BlockActivations& kept,
+                                      std::int64_t tokens) const {
+  if (config_.mlp == MlpKind::kSwiGlu) return std::nullopt;
+  std::optional<Gemm> gemm =
+      inputs_.gelu_product(unit, kept.mlp_input, kept.mlp_product, kept.mlp_hidden, tokens);
+  if (gemm && !operators_.fuses(*gemm)) gemm.reset();
+  return gemm;
+}
+
 void Mlp::expand(const UnitParameters& unit, const BlockActivations& kept,
                  std::int64_t tokens) const {
+  if (const std::optional<Gemm> gemm = gelu_product(unit, kept, tokens))
+    return operators_.gemm(*gemm);
   inputs_.forward(operators_, unit, kept.mlp_input, kept.mlp_product, tokens);
 }
 
@@ -19,29 +30,46 @@ void Mlp::contract(const UnitParameters& unit, const BlockActivations& kept, Ele
   const std::int64_t width = config_.intermediate_size;
   if (config_.mlp == MlpKind::kSwiGlu)
     operators_.swiglu_forward(kept.mlp_product, kept.mlp_hidden, tokens, width);
-  else
+  else if (!gelu_product(unit, kept, tokens))
     operators_.gelu_forward(kept.mlp_product, kept.mlp_hidden, tokens * width);
   output_.forward(operators_, unit, kept.mlp_hidden, y, tokens);
 }
 
-void Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
-                            const BlockActivations& kept, const Activations& scratch,
-                            ConstElements dy, std::int64_t tokens) const {
+Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
+                                const BlockActivations& kept, const Activations& scratch,
+                                ConstElements dy, std::int64_t tokens) const {
   const std::int64_t width = config_.intermediate_size;
+  if (config_.mlp == MlpKind::kGeluTanh) {
+    const std::optional<Gemm> gemm =
+        output_.gelu_gradient_product(unit, dy, kept.mlp_product, scratch.hidden, tokens);
+    if (gemm && operators_.fuses(*gemm)) {
+      operators_.gemm(*gemm);
+      // scratch.hidden may be kept.mlp_hidden: the product, which has served, makes room for GELU.
+      operators_.gelu_forward(kept.mlp_product, kept.mlp_product, tokens * width);
+      output_.backward_weight(operators_, unit.arithmetic(), dy, kept.mlp_product, gradient,
+                              tokens);
+      return scratch.hidden;
+    }
+  }
   output_.backward_input(operators_, unit, dy, scratch.hidden, tokens);
-  const Elements again = scratch.keeps_everything() ? Elements() : kept.mlp_hidden;
+  // A product that does GELU takes it of sums that are not rounded yet, and only rounded ones are
+  // kept. So that the same is multiplied whatever is kept, it is made of those here, always.
+  const bool kept_hidden = scratch.keeps_everything() && !gelu_product(unit, kept, tokens);
+  const Elements again = kept_hidden ? Elements() : kept.mlp_hidden;
   if (config_.mlp == MlpKind::kSwiGlu)
     operators_.swiglu_backward(kept.mlp_product, scratch.hidden, again, tokens, width);
   else
     operators_.gelu_backward(kept.mlp_product, scratch.hidden, again, tokens * width);
   output_.backward_weight(operators_, unit.arithmetic(), dy, kept.mlp_hidden, gradient, tokens);
+  return kept.mlp_product;
 }
 
 void Mlp::backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
-                          const BlockActivations& kept, Elements dx, std::int64_t tokens) const {
-  inputs_.backward_weight(operators_, unit.arithmetic(), kept.mlp_product, kept.mlp_input, gradient,
+                          const BlockActivations& kept, ConstElements dproduct, Elements dx,
+                          std::int64_t tokens) const {
+  inputs_.backward_weight(operators_, unit.arithmetic(), dproduct, kept.mlp_input, gradient,
                           tokens);
-  inputs_.backward_input(operators_, unit, kept.mlp_product, dx, tokens);
+  inputs_.backward_input(operators_, unit, dproduct, dx, tokens);
 }
 
 }  // namespace troupe::train

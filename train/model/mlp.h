@@ -3,6 +3,7 @@
 // silu(gate)·up of two products side by side, or GELU of one.
 
 #include <cstdint>
+#include <optional>
 
 #include "train/model/activations.h"
 #include "train/model/linear.h"
@@ -17,19 +18,21 @@ class Mlp {
   Mlp(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
       Operators& operators);
 
-  // kept.mlp_input → kept.mlp_product.
+  // kept.mlp_input → kept.mlp_product; and kept.mlp_hidden, where operators do GELU in the product.
   void expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens) const;
   // kept.mlp_product → kept.mlp_hidden → y (N, C).
   void contract(const UnitParameters& unit, const BlockActivations& kept, Elements y,
                 std::int64_t tokens) const;
 
-  // From dy, the gradient of y, to that of mlp_product, which replaces it.
-  void backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
-                         const BlockActivations& kept, const Activations& scratch, ConstElements dy,
-                         std::int64_t tokens) const;
+  // From dy, the gradient of y, to that of mlp_product. Where that lies is returned: in its place,
+  // or in scratch.hidden. Destroys kept.mlp_product.
+  Elements backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
+                             const BlockActivations& kept, const Activations& scratch,
+                             ConstElements dy, std::int64_t tokens) const;
   // From there to dx, the gradient of kept.mlp_input, which must be there.
   void backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
-                       const BlockActivations& kept, Elements dx, std::int64_t tokens) const;
+                       const BlockActivations& kept, ConstElements dproduct, Elements dx,
+                       std::int64_t tokens) const;
   // What the two write in a fresh gradient.
   void append_written(std::vector<GradientRange>& ranges) const {
     inputs_.append_written(ranges);
@@ -37,6 +40,10 @@ class Mlp {
   }
 
  private:
+  // The product that does GELU, too, where operators take it.
+  std::optional<Gemm> gelu_product(const UnitParameters& unit, const BlockActivations& kept,
+                                   std::int64_t tokens) const;
+
   const ModelConfig& config_;
   Operators& operators_;
   Linear inputs_, output_;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "train/model/parameter_layout.h"
 #include "train/tensor/dtype.h"
@@ -42,6 +43,13 @@ struct UnitParameters {
   const float* vector(const ParameterRef& ref) const {
     return vectors ? vectors + ref.vector_offset
                    : reinterpret_cast<const float*>(data) + ref.offset;
+  }
+  // The same in `type`, where the unit holds it so: kF32, or kBF16 of a unit of that type, whose
+  // values are those of vector().
+  const void* vector_as(const ParameterRef& ref, DType type) const {
+    TROUPE_CHECK(type == DType::kF32 || type == dtype, "a unit of {} has no {}", dtype_name(dtype),
+                 dtype_name(type));
+    return type == DType::kF32 ? static_cast<const void*>(vector(ref)) : matrix(ref);
   }
   // What products with the unit's matrices, and their weight gradients, are computed in.
   Arithmetic arithmetic() const {

@@ -29,6 +29,7 @@ class ObservedOperators final : public Operators {
   void copy_rows(ConstElements from, std::int64_t from_stride, Elements to, std::int64_t to_stride,
                  std::int64_t rows, std::int64_t width) override;
   void gemm(const Gemm& gemm) override;
+  bool fuses(const Gemm& gemm) override { return inner_.fuses(gemm); }
   void zero(Elements x, std::int64_t count) override;
   void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) override;
   void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,

@@ -36,6 +36,15 @@ enum class Narrow {
   kGradient,  // E5M2: what is passed back
 };
 
+// What becomes of a product's sums before they are stored, where a device does that in the product
+// itself: see Operators::fuses.
+enum class Epilogue {
+  kNone,
+  kBias,          // c = sum + bias
+  kBiasGelu,      // gelu_input = sum + bias, c = GELU of that, before it was rounded
+  kGeluGradient,  // c = sum · GELU′(gelu_input)
+};
+
 // C = op(A)·op(B), or C += op(A)·op(B) with `accumulate`.
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
@@ -54,6 +63,11 @@ struct Gemm {
   bool accumulate = false;
   Arithmetic arithmetic = Arithmetic::kFp32;
   Narrow narrow_a = Narrow::kNot, narrow_b = Narrow::kNot;
+  // Other than kNone: of a product that fuses() takes, and that is not accumulated.
+  Epilogue epilogue = Epilogue::kNone;
+  const void* bias = nullptr;  // (n), of c's type
+  // (m, n), of c's type and by its stride: kBiasGelu writes it, kGeluGradient reads it.
+  Elements gelu_input = {};
 };
 
 // Shapes of causal attention with grouped queries. Query row t of a batch row sees the keys
@@ -114,6 +128,12 @@ class Operators {
                          std::int64_t to_stride, std::int64_t rows, std::int64_t width) = 0;
 
   virtual void gemm(const Gemm& gemm) = 0;
+  // Whether gemm() does this product's epilogue. Where not, whoever asks computes the product
+  // without it and calls what follows by itself. The same answer for the same product.
+  virtual bool fuses(const Gemm& gemm) {
+    static_cast<void>(gemm);
+    return false;
+  }
   virtual void zero(Elements x, std::int64_t count) = 0;
   // out = a + b; out may be a or b.
   virtual void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) = 0;
@@ -198,7 +218,7 @@ class Operators {
   virtual void swiglu_backward(Elements gate_up, ConstElements dact, Elements act,
                                std::int64_t rows, std::int64_t width) = 0;
 
-  // act = ½x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), HF's gelu_new. x, act: (count).
+  // act = ½x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), HF's gelu_new. x, act: (count); act may be x.
   virtual void gelu_forward(ConstElements x, Elements act, std::int64_t count) = 0;
   // Replaces x by its gradient and writes act again, the same bits, unless it is null. act may be
   // dact.

@@ -89,6 +89,16 @@ typedef enum TroupeCudaArithmetic {
   TROUPE_CUDA_COMPUTE_FP8 = 3
 } TroupeCudaArithmetic;
 
+// What becomes of a product's sums before they are stored: see Epilogue of
+// train/tensor/operators.h. Of products in F32, TF32 and BF16 that are not added to c, and of 16
+// bytes' alignment.
+typedef enum TroupeCudaEpilogue {
+  TROUPE_CUDA_EPILOGUE_NONE = 0,
+  TROUPE_CUDA_EPILOGUE_BIAS = 1,
+  TROUPE_CUDA_EPILOGUE_BIAS_GELU = 2,
+  TROUPE_CUDA_EPILOGUE_GELU_GRADIENT = 3
+} TroupeCudaEpilogue;
+
 // Everything that chooses an algorithm: a key. Fields not used are 0.
 typedef struct TroupeCudaGemm {
   int64_t m, n, k;
@@ -97,8 +107,10 @@ typedef struct TroupeCudaGemm {
   int32_t transpose_a, transpose_b;
   int32_t accumulate;  // C += instead of C =
   int32_t arithmetic;  // TroupeCudaArithmetic
-  // Least alignment of a, b, c in bytes: 16 or the element's.
+  // Least alignment in bytes of a, b, c, and of a bias and GELU's input: 16 or the element's.
   int32_t alignment_bytes;
+  int32_t epilogue;  // TroupeCudaEpilogue
+  int32_t reserved;  // 0: every byte is a field's
 } TroupeCudaGemm;
 
 // A matrix that becomes one of 8 bits.
@@ -476,6 +488,13 @@ typedef struct TroupeCudaTable {
   // device is doing, and so for ever where another one's operation hangs: where several may be
   // under way they are aborted by one call. `count` ≥ 1, none of them null; all are freed.
   int (*groups_abort)(TroupeCudaGroup* const* groups, int32_t count);
+
+  // --- products that go on with an epilogue. bias: (n), of c's type; gelu_input: (m, n), of c's
+  // type and by its stride; each null where the epilogue has none.
+  int (*gemm_fused)(TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
+                    const TroupeCudaAlgorithm* algorithm, const void* a, const void* b,
+                    const void* bias, void* gelu_input, void* c, void* workspace,
+                    int64_t workspace_bytes);
 } TroupeCudaTable;
 
 enum { TROUPE_CUDA_PARTS_MAX = 64 };

@@ -6,12 +6,17 @@
 // order: algorithms that add into the output, or keep parts in its type, are not taken. So an
 // algorithm gives the same bits every time. Products of 8 bits are added without the units' fast
 // accumulation, which keeps 14 bits.
+//
+// What follows a product is cuBLASLt's epilogue: its bias is as long as Cᵀ has rows, which is n,
+// and of C's type, and GELU's input lies as C does.
 
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "train/cuda/library/dynamic_library.h"
@@ -101,15 +106,31 @@ const char* type_name(int type) {
   }
 }
 
+const char* epilogue_text(int epilogue) {
+  switch (epilogue) {
+    case TROUPE_CUDA_EPILOGUE_NONE:
+      return "";
+    case TROUPE_CUDA_EPILOGUE_BIAS:
+      return ", with a bias";
+    case TROUPE_CUDA_EPILOGUE_BIAS_GELU:
+      return ", with a bias and GELU";
+    case TROUPE_CUDA_EPILOGUE_GELU_GRADIENT:
+      return ", with GELU's gradient";
+    default:
+      return ", with an unknown epilogue";
+  }
+}
+
 std::string text_of(const TroupeCudaGemm& g) {
-  return fmt::format("product of {} x {} x {} ({}{} x {}{} -> {}{})", g.m, g.n, g.k,
+  return fmt::format("product of {} x {} x {} ({}{} x {}{} -> {}{}{})", g.m, g.n, g.k,
                      type_name(g.a_type), g.transpose_a ? "ᵀ" : "", type_name(g.b_type),
-                     g.transpose_b ? "ᵀ" : "", type_name(g.c_type), g.accumulate ? ", added" : "");
+                     g.transpose_b ? "ᵀ" : "", type_name(g.c_type), g.accumulate ? ", added" : "",
+                     epilogue_text(g.epilogue));
 }
 
 int failed_cublas(const CublasLt& lt, cublasStatus_t status, const std::string& what) {
-  // The runtime knows better where the device itself has failed.
-  const cudaError_t error = cudaGetLastError();
+  // The device knows better where it is what failed.
+  const cudaError_t error = device_error();
   if (error != cudaSuccess) return check(error, what + ": " + lt.status_name(status));
   return fail(code_of(status),
               fmt::format("{}: {} ({})", what, lt.status_name(status), lt.status_string(status)));
@@ -135,6 +156,18 @@ cudaDataType_t data_type(int type) {
   }
 }
 
+std::int32_t element_bytes(int type) {
+  switch (type) {
+    case TROUPE_CUDA_BF16:
+      return 2;
+    case TROUPE_CUDA_E4M3:
+    case TROUPE_CUDA_E5M2:
+      return 1;
+    default:
+      return 4;
+  }
+}
+
 // Of what is particular to products of 8 bits: null, or why not.
 const char* why_not_fp8(const TroupeCudaGemm& g) {
   const auto narrow = [](int type) { return type == TROUPE_CUDA_E4M3 || type == TROUPE_CUDA_E5M2; };
@@ -148,6 +181,24 @@ const char* why_not_fp8(const TroupeCudaGemm& g) {
   return nullptr;
 }
 
+bool adds_bias(const TroupeCudaGemm& g) {
+  return g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS || g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS_GELU;
+}
+bool has_gelu(const TroupeCudaGemm& g) {
+  return g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS_GELU ||
+         g.epilogue == TROUPE_CUDA_EPILOGUE_GELU_GRADIENT;
+}
+
+// Of what is particular to epilogues: null, or why not.
+const char* why_not_epilogue(const TroupeCudaGemm& g) {
+  if (g.epilogue == TROUPE_CUDA_EPILOGUE_NONE) return nullptr;
+  if (!adds_bias(g) && !has_gelu(g)) return "unknown epilogue";
+  if (g.accumulate) return "a product with an epilogue is not added to what is there";
+  if (g.arithmetic == TROUPE_CUDA_COMPUTE_FP8) return "products of 8 bits have no epilogue";
+  if (g.alignment_bytes % 16 != 0) return "a product with an epilogue is of 16 bytes' alignment";
+  return nullptr;
+}
+
 int check_gemm(const TroupeCudaGemm& g) {
   const auto invalid = [&](const char* why) {
     return fail(TROUPE_CUDA_INVALID, text_of(g) + ": " + why);
@@ -158,6 +209,7 @@ int check_gemm(const TroupeCudaGemm& g) {
     return invalid("rows longer than their distance");
   if (g.c_type != TROUPE_CUDA_F32 && g.c_type != TROUPE_CUDA_BF16)
     return invalid("the result is F32 or BF16");
+  if (const char* why_not = why_not_epilogue(g)) return invalid(why_not);
   if (g.arithmetic == TROUPE_CUDA_COMPUTE_FP8) {
     const char* why_not = why_not_fp8(g);
     return why_not ? invalid(why_not) : TROUPE_CUDA_OK;
@@ -177,11 +229,18 @@ struct OperandScales {
   const float* b = nullptr;
 };
 
+// Of an epilogue; null where it has none.
+struct Following {
+  const void* bias = nullptr;
+  void* gelu_input = nullptr;
+};
+
 // A product as cuBLASLt describes it.
 class Description {
  public:
-  Description(const CublasLt& lt, const TroupeCudaGemm& gemm, const OperandScales& scales = {})
-      : lt_(lt), gemm_(gemm), scales_(scales) {}
+  Description(const CublasLt& lt, const TroupeCudaGemm& gemm, const OperandScales& scales,
+              const Following& following)
+      : lt_(lt), gemm_(gemm), scales_(scales), following_(following) {}
   ~Description() {
     if (product) lt_.description_destroy(product);
     for (cublasLtMatrixLayout_t layout : {first, second, result})
@@ -204,6 +263,7 @@ class Description {
       TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales_.b));
       TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales_.a));
     }
+    TROUPE_CUDA_RETURN_IF_FAILED(make_epilogue());
     TROUPE_CUDA_RETURN_IF_FAILED(
         layout(&first, g.b_type, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.b_stride));
     TROUPE_CUDA_RETURN_IF_FAILED(layout(&second, g.a_type, g.transpose_a ? g.k : g.m,
@@ -217,6 +277,23 @@ class Description {
  private:
   static cublasOperation_t operation(int transpose) {
     return transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+  }
+  // Bias and GELU's input are of the result's type, as the library has it unless it is told.
+  int make_epilogue() {
+    const TroupeCudaGemm& g = gemm_;
+    if (g.epilogue == TROUPE_CUDA_EPILOGUE_NONE) return TROUPE_CUDA_OK;
+    const cublasLtEpilogue_t epilogue =
+        g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS        ? CUBLASLT_EPILOGUE_BIAS
+        : g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS_GELU ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                                       : CUBLASLT_EPILOGUE_DGELU;
+    TROUPE_CUDA_RETURN_IF_FAILED(
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue)));
+    if (adds_bias(g))
+      TROUPE_CUDA_RETURN_IF_FAILED(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, following_.bias));
+    if (!has_gelu(g)) return TROUPE_CUDA_OK;
+    TROUPE_CUDA_RETURN_IF_FAILED(
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, following_.gelu_input));
+    return set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.c_stride);
   }
   template <class V>
   int set(cublasLtMatmulDescAttributes_t attribute, const V& value) {
@@ -236,6 +313,7 @@ class Description {
   const CublasLt& lt_;
   const TroupeCudaGemm& gemm_;
   const OperandScales scales_;
+  const Following following_;
 };
 
 }  // namespace
@@ -284,13 +362,20 @@ class Preference {
     const auto workspace = static_cast<std::uint64_t>(workspace_bytes);
     const std::uint32_t reductions =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const auto alignment = static_cast<std::uint32_t>(gemm.alignment_bytes);
     TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
     TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
-    for (const auto attribute :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    const std::pair<cublasLtMatmulPreferenceAttributes_t, int> matrices[] = {
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, gemm.b_type},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, gemm.a_type},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, gemm.c_type},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, gemm.c_type}};
+    for (const auto& [attribute, type] : matrices) {
+      // Whatever is said of all, elements lie at multiples of their size: of bf16 operands' least
+      // alignment alone, an fp32 result would have no algorithm.
+      const auto alignment =
+          static_cast<std::uint32_t>(std::max(gemm.alignment_bytes, element_bytes(type)));
       TROUPE_CUDA_RETURN_IF_FAILED(set(gemm, attribute, alignment));
+    }
     return TROUPE_CUDA_OK;
   }
 
@@ -322,9 +407,14 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
   const GemmLibrary* library = nullptr;
   TROUPE_CUDA_RETURN_IF_FAILED(library_of(context, &library));
   const CublasLt& lt = *library->functions;
-  // Algorithms are wanted that take scales. Nobody reads them here.
+  // What the library takes GELU's input by: it has no way where rows lie otherwise.
+  if (has_gelu(*gemm) && gemm->c_stride % 8 != 0) return TROUPE_CUDA_OK;
+  // Algorithms are wanted that take scales, or a bias and GELU's input of 16 bytes' alignment and
+  // no more. Nobody reads them here.
   static constexpr float kSomeScale = 1.0f;
-  Description description(lt, *gemm, {&kSomeScale, &kSomeScale});
+  alignas(32) static std::byte some_memory[32];
+  Description description(lt, *gemm, {&kSomeScale, &kSomeScale},
+                          {some_memory + 16, some_memory + 16});
   TROUPE_CUDA_RETURN_IF_FAILED(description.make());
   Preference preference(lt);
   TROUPE_CUDA_RETURN_IF_FAILED(preference.make(*gemm, workspace_bytes));
@@ -334,7 +424,11 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
       lt.heuristic(library->handle, description.product, description.first, description.second,
                    description.result, description.result, preference.made, algorithms_max,
                    found.data(), &found_count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return TROUPE_CUDA_OK;
+  // A product that was found good is not made wrong by what follows it: then the library has no way
+  // for that, whichever of the two it answers.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+      (status == CUBLAS_STATUS_INVALID_VALUE && gemm->epilogue != TROUPE_CUDA_EPILOGUE_NONE))
+    return TROUPE_CUDA_OK;
   TROUPE_CUDA_RETURN_IF_FAILED(
       check_cublas(lt, status, "cublasLtMatmulAlgoGetHeuristic for a ", *gemm));
   for (int i = 0; i < found_count; ++i) {
@@ -349,13 +443,18 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
 
 int multiply(const char* what, TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
              const TroupeCudaAlgorithm* algorithm, const void* a, const void* b,
-             const OperandScales& scales, void* c, void* workspace, std::int64_t workspace_bytes) {
+             const OperandScales& scales, const Following& following, void* c, void* workspace,
+             std::int64_t workspace_bytes) {
   TROUPE_CUDA_RETURN_IF_FAILED(enter(what, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(check_gemm(*gemm));
   const bool scaled = scales.a && scales.b;
   if (scaled != (gemm->arithmetic == TROUPE_CUDA_COMPUTE_FP8))
     return fail(TROUPE_CUDA_INVALID,
                 text_of(*gemm) + ": operands of 8 bits have scales, and no others");
+  if (adds_bias(*gemm) != (following.bias != nullptr) ||
+      has_gelu(*gemm) != (following.gelu_input != nullptr))
+    return fail(TROUPE_CUDA_INVALID,
+                text_of(*gemm) + ": a bias and GELU's input are given to epilogues that have them");
   if (workspace_bytes < algorithm->workspace_bytes)
     return fail(TROUPE_CUDA_INVALID,
                 fmt::format("{}: its algorithm needs a workspace of {} bytes, {} are given",
@@ -363,7 +462,7 @@ int multiply(const char* what, TroupeCudaStream* stream, const TroupeCudaGemm* g
   const GemmLibrary* library = nullptr;
   TROUPE_CUDA_RETURN_IF_FAILED(library_of(stream->context, &library));
   const CublasLt& lt = *library->functions;
-  Description description(lt, *gemm, scales);
+  Description description(lt, *gemm, scales, following);
   TROUPE_CUDA_RETURN_IF_FAILED(description.make());
   cublasLtMatmulAlgo_t chosen{};
   std::memcpy(&chosen, algorithm->opaque, sizeof chosen);
@@ -378,14 +477,21 @@ int multiply(const char* what, TroupeCudaStream* stream, const TroupeCudaGemm* g
 
 int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* gemm, const TroupeCudaAlgorithm* algorithm,
          const void* a, const void* b, void* c, void* workspace, std::int64_t workspace_bytes) {
-  return multiply("gemm", stream, gemm, algorithm, a, b, {}, c, workspace, workspace_bytes);
+  return multiply("gemm", stream, gemm, algorithm, a, b, {}, {}, c, workspace, workspace_bytes);
 }
 
 int gemm_scaled(TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
                 const TroupeCudaAlgorithm* algorithm, const void* a, const float* a_scale,
                 const void* b, const float* b_scale, void* c, void* workspace,
                 std::int64_t workspace_bytes) {
-  return multiply("gemm_scaled", stream, gemm, algorithm, a, b, {a_scale, b_scale}, c, workspace,
+  return multiply("gemm_scaled", stream, gemm, algorithm, a, b, {a_scale, b_scale}, {}, c,
+                  workspace, workspace_bytes);
+}
+
+int gemm_fused(TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
+               const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, const void* bias,
+               void* gelu_input, void* c, void* workspace, std::int64_t workspace_bytes) {
+  return multiply("gemm_fused", stream, gemm, algorithm, a, b, {}, {bias, gelu_input}, c, workspace,
                   workspace_bytes);
 }
 
@@ -400,6 +506,7 @@ void fill_gemm(TroupeCudaTable& table) {
   table.gemm_algorithms = gemm_algorithms;
   table.gemm = gemm;
   table.gemm_scaled = gemm_scaled;
+  table.gemm_fused = gemm_fused;
 }
 
 }  // namespace troupe::train::cuda

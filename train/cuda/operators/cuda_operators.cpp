@@ -17,12 +17,28 @@ namespace {
 constexpr std::int64_t kScratchAlignBytes = 256;
 // Of operands: what the vendor's fastest algorithms read at once.
 constexpr std::int64_t kVectorBytes = 16;
+// Of the units whose products do GELU without a detour.
+constexpr int kGeluComputeMajor = 9;
 
 std::int64_t element_bytes(DType type) { return static_cast<std::int64_t>(dtype_size(type)); }
 
 std::int32_t type_of(DType type) {
   TROUPE_CHECK(type == DType::kF32 || type == DType::kBF16, "{}", dtype_name(type));
   return type == DType::kBF16 ? TROUPE_CUDA_BF16 : TROUPE_CUDA_F32;
+}
+
+std::int32_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::kBias:
+      return TROUPE_CUDA_EPILOGUE_BIAS;
+    case Epilogue::kBiasGelu:
+      return TROUPE_CUDA_EPILOGUE_BIAS_GELU;
+    case Epilogue::kGeluGradient:
+      return TROUPE_CUDA_EPILOGUE_GELU_GRADIENT;
+    case Epilogue::kNone:
+      return TROUPE_CUDA_EPILOGUE_NONE;
+  }
+  return TROUPE_CUDA_EPILOGUE_NONE;
 }
 
 // Where scratch memory will be that is planned with: an address that nobody may touch.
@@ -265,30 +281,19 @@ bool CudaOperators::gemm_in_fp8(const Gemm& gemm) {
   return true;
 }
 
-void CudaOperators::gemm(const Gemm& gemm) {
-  const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
-  if (options_.fp8 && bf16 && gemm.narrow_a != Narrow::kNot && gemm.narrow_b != Narrow::kNot &&
-      gemm_in_fp8(gemm))
-    return;
-  TROUPE_CHECK(bf16 || (gemm.a_type == DType::kF32 && gemm.b_type == DType::kF32 &&
-                        gemm.c.type == DType::kF32),
-               "bf16 in a product that is computed in fp32");
-  Cut cut(*this, "gemm");
-  const void *a = gemm.a, *b = gemm.b;
-  if (bf16) {
-    a = bf16_operand(a, gemm.a_type, elements_of(gemm.m, gemm.k, gemm.transpose_a, gemm.a_stride),
-                     cut);
-    b = bf16_operand(b, gemm.b_type, elements_of(gemm.k, gemm.n, gemm.transpose_b, gemm.b_stride),
-                     cut);
-  }
-  std::byte* workspace = workspace_bytes_ > 0 ? cut.take(workspace_bytes_) : nullptr;
-  if (metering() || !failure_.ok()) return;
+bool CudaOperators::wants_fp8(const Gemm& gemm) const {
+  return options_.fp8 && gemm.arithmetic == Arithmetic::kBf16 && gemm.narrow_a != Narrow::kNot &&
+         gemm.narrow_b != Narrow::kNot;
+}
 
+TroupeCudaGemm CudaOperators::key_of(const Gemm& gemm, const void* a, const void* b) const {
+  const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
   const DType operands = bf16 ? DType::kBF16 : DType::kF32;
+  // What is not there lies well.
   const auto whole_vectors = [](const void* at) {
     return reinterpret_cast<std::uintptr_t>(at) % kVectorBytes == 0;
   };
-  const TroupeCudaGemm key{
+  return {
       .m = gemm.m,
       .n = gemm.n,
       .k = gemm.k,
@@ -304,13 +309,61 @@ void CudaOperators::gemm(const Gemm& gemm) {
       .arithmetic = bf16            ? TROUPE_CUDA_COMPUTE_BF16
                     : options_.tf32 ? TROUPE_CUDA_COMPUTE_TF32
                                     : TROUPE_CUDA_COMPUTE_F32,
-      .alignment_bytes = static_cast<std::int32_t>(whole_vectors(a) && whole_vectors(b) &&
-                                                           whole_vectors(gemm.c.data)
-                                                       ? kVectorBytes
-                                                       : element_bytes(operands)),
+      .alignment_bytes = static_cast<std::int32_t>(
+          whole_vectors(a) && whole_vectors(b) && whole_vectors(gemm.c.data) &&
+                  whole_vectors(gemm.bias) && whole_vectors(gemm.gelu_input.data)
+              ? kVectorBytes
+              : element_bytes(operands)),
+      .epilogue = epilogue_of(gemm.epilogue),
   };
+}
+
+bool CudaOperators::fuses(const Gemm& gemm) {
+  TROUPE_CHECK(gemm.epilogue != Epilogue::kNone && !gemm.accumulate);
+  // A meter's pass takes the same scratch memory either way. What goes to 8 bits has no epilogue.
+  if (metering() || !failure_.ok() || wants_fp8(gemm)) return false;
+  // On older units bf16 products with GELU write their result twice: slower than a kernel for it.
+  if (gemm.epilogue != Epilogue::kBias &&
+      stream_->device()->info().compute_major < kGeluComputeMajor)
+    return false;
+  // An operand that is rounded lies in scratch memory.
+  const auto operand = [&](const void* data, DType type) {
+    return gemm.arithmetic == Arithmetic::kBf16 && type == DType::kF32 ? nullptr : data;
+  };
+  const TroupeCudaGemm key =
+      key_of(gemm, operand(gemm.a, gemm.a_type), operand(gemm.b, gemm.b_type));
+  if (key.alignment_bytes != kVectorBytes) return false;
+  const auto algorithm = algorithms_->choose_if_any(key);
+  if (!algorithm.ok()) keep(algorithm.status());
+  return algorithm.ok() && *algorithm;
+}
+
+void CudaOperators::gemm(const Gemm& gemm) {
+  const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
+  const bool fused = gemm.epilogue != Epilogue::kNone;
+  if (!fused && wants_fp8(gemm) && gemm_in_fp8(gemm)) return;
+  TROUPE_CHECK(bf16 || (gemm.a_type == DType::kF32 && gemm.b_type == DType::kF32 &&
+                        gemm.c.type == DType::kF32),
+               "bf16 in a product that is computed in fp32");
+  Cut cut(*this, "gemm");
+  const void *a = gemm.a, *b = gemm.b;
+  if (bf16) {
+    a = bf16_operand(a, gemm.a_type, elements_of(gemm.m, gemm.k, gemm.transpose_a, gemm.a_stride),
+                     cut);
+    b = bf16_operand(b, gemm.b_type, elements_of(gemm.k, gemm.n, gemm.transpose_b, gemm.b_stride),
+                     cut);
+  }
+  std::byte* workspace = workspace_bytes_ > 0 ? cut.take(workspace_bytes_) : nullptr;
+  if (metering() || !failure_.ok()) return;
+
+  const TroupeCudaGemm key = key_of(gemm, a, b);
   const Result<TroupeCudaAlgorithm> algorithm = algorithms_->choose(key);
   if (!algorithm.ok()) return keep(algorithm.status());
+  if (fused)
+    return run("gemm with an epilogue", [&](TroupeCudaStream* stream) {
+      return table().gemm_fused(stream, &key, &*algorithm, a, b, gemm.bias, gemm.gelu_input.data,
+                                gemm.c.data, workspace, workspace_bytes_);
+    });
   run("gemm", [&](TroupeCudaStream* stream) {
     return table().gemm(stream, &key, &*algorithm, a, b, gemm.c.data, workspace, workspace_bytes_);
   });

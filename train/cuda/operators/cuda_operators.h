@@ -92,6 +92,9 @@ class CudaOperators final : public Operators {
   void copy_rows(ConstElements from, std::int64_t from_stride, Elements to, std::int64_t to_stride,
                  std::int64_t rows, std::int64_t width) override;
   void gemm(const Gemm& gemm) override;
+  // Products in fp32 and bf16 whose matrices, bias and GELU's input begin at multiples of 16 bytes,
+  // where the library has an algorithm; GELU's from compute capability 9.0 on.
+  bool fuses(const Gemm& gemm) override;
   void zero(Elements x, std::int64_t count) override;
   void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) override;
   void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,
@@ -172,6 +175,10 @@ class CudaOperators final : public Operators {
   void plan_attention(const AttentionCall& call, AttentionPass pass, std::int64_t scratch_bytes);
   // Before anything that comes behind a block's launches without being one.
   void flush_block();
+  // Whether the product's operands are to be of 8 bits, if its sizes allow.
+  bool wants_fp8(const Gemm& gemm) const;
+  // What the algorithm is chosen by; a, b: operands as they are multiplied.
+  TroupeCudaGemm key_of(const Gemm& gemm, const void* a, const void* b) const;
   // Whether the product was computed in 8 bits, or failed. False: bf16 is to compute it.
   bool gemm_in_fp8(const Gemm& gemm);
   bool refuse_fp8(const Gemm& gemm, const std::string& why);

@@ -15,7 +15,7 @@ namespace troupe::train {
 namespace {
 
 // The fields of a key, in the order in which they are compared and written.
-using Fields = std::array<std::int64_t, 13>;
+using Fields = std::array<std::int64_t, 14>;
 
 Fields fields_of(const TroupeCudaGemm& g) {
   return {g.m,
@@ -30,7 +30,8 @@ Fields fields_of(const TroupeCudaGemm& g) {
           g.transpose_a,
           g.transpose_b,
           g.accumulate * 4 + g.arithmetic,
-          g.alignment_bytes};
+          g.alignment_bytes,
+          g.epilogue};
 }
 
 TroupeCudaGemm gemm_of(const Fields& f) {
@@ -48,7 +49,8 @@ TroupeCudaGemm gemm_of(const Fields& f) {
           .transpose_b = small(10),
           .accumulate = small(11) / 4,
           .arithmetic = small(11) % 4,
-          .alignment_bytes = small(12)};
+          .alignment_bytes = small(12),
+          .epilogue = small(13)};
 }
 
 std::string_view type_name(int type) {
@@ -77,6 +79,19 @@ std::string_view arithmetic_name(int arithmetic) {
   }
 }
 
+std::string_view epilogue_name(int epilogue) {
+  switch (epilogue) {
+    case TROUPE_CUDA_EPILOGUE_BIAS:
+      return " +bias";
+    case TROUPE_CUDA_EPILOGUE_BIAS_GELU:
+      return " +bias, gelu";
+    case TROUPE_CUDA_EPILOGUE_GELU_GRADIENT:
+      return " gelu's gradient";
+    default:
+      return "";
+  }
+}
+
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -101,11 +116,11 @@ bool same(const TroupeCudaAlgorithm& a, const TroupeCudaAlgorithm& b) {
 }  // namespace
 
 std::string describe_gemm(const TroupeCudaGemm& g) {
-  return fmt::format("{} m={} n={} k={} a{}={}/{} b{}={}/{} c{}={}/{} align={}",
+  return fmt::format("{} m={} n={} k={} a{}={}/{} b{}={}/{} c{}={}/{} align={}{}",
                      arithmetic_name(g.arithmetic), g.m, g.n, g.k, g.transpose_a ? "T" : "",
                      type_name(g.a_type), g.a_stride, g.transpose_b ? "T" : "", type_name(g.b_type),
                      g.b_stride, g.accumulate ? "+" : "", type_name(g.c_type), g.c_stride,
-                     g.alignment_bytes);
+                     g.alignment_bytes, epilogue_name(g.epilogue));
 }
 
 bool GemmAlgorithms::Less::operator()(const TroupeCudaGemm& a, const TroupeCudaGemm& b) const {
@@ -144,6 +159,16 @@ Result<TroupeCudaAlgorithm> GemmAlgorithms::choose(const TroupeCudaGemm& gemm) {
   return first;
 }
 
+Result<std::optional<TroupeCudaAlgorithm>> GemmAlgorithms::choose_if_any(
+    const TroupeCudaGemm& gemm) {
+  if (!without_.empty() && without_.contains(gemm)) return std::optional<TroupeCudaAlgorithm>();
+  const Result<TroupeCudaAlgorithm> chosen = choose(gemm);
+  if (chosen.ok()) return std::optional(*chosen);
+  if (chosen.status().code() != Code::kUnsupported) return chosen.status();
+  without_.insert(gemm);
+  return std::optional<TroupeCudaAlgorithm>();
+}
+
 Result<std::vector<GemmAlgorithms::Timing>> GemmAlgorithms::time(const TroupeCudaGemm& gemm,
                                                                  const Operands& operands,
                                                                  CudaStream& stream,
@@ -156,10 +181,15 @@ Result<std::vector<GemmAlgorithms::Timing>> GemmAlgorithms::time(const TroupeCud
     double least = 0;
     for (int i = 0; i <= repeats; ++i) {  // the first warms up
       TROUPE_RETURN_IF_ERROR(begin.record(stream));
-      TROUPE_RETURN_IF_ERROR(device_->status(
-          device_->table().gemm(stream.get(), &gemm, &algorithm, operands.a, operands.b, operands.c,
-                                operands.workspace, workspace_bytes_),
-          fmt::format("timing the product {}", describe_gemm(gemm))));
+      const int code =
+          gemm.epilogue == TROUPE_CUDA_EPILOGUE_NONE
+              ? device_->table().gemm(stream.get(), &gemm, &algorithm, operands.a, operands.b,
+                                      operands.c, operands.workspace, workspace_bytes_)
+              : device_->table().gemm_fused(stream.get(), &gemm, &algorithm, operands.a, operands.b,
+                                            operands.bias, operands.gelu_input, operands.c,
+                                            operands.workspace, workspace_bytes_);
+      TROUPE_RETURN_IF_ERROR(
+          device_->status(code, fmt::format("timing the product {}", describe_gemm(gemm))));
       TROUPE_RETURN_IF_ERROR(end.record(stream));
       TROUPE_RETURN_IF_ERROR(end.wait("a product that is timed"));
       const double milliseconds = TROUPE_TRY(end.milliseconds_since(begin));
@@ -184,7 +214,7 @@ Status GemmAlgorithms::tune(const TroupeCudaGemm& gemm, const Operands& operands
 }
 
 std::string GemmAlgorithms::header() const {
-  return fmt::format("troupe products 1; cublasLt {}; {}.{} {}; workspace {}",
+  return fmt::format("troupe products 2; cublasLt {}; {}.{} {}; workspace {}",
                      device_->versions().cublaslt, device_->info().compute_major,
                      device_->info().compute_minor, device_->info().name, workspace_bytes_);
 }

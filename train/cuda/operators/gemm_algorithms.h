@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +26,8 @@ namespace troupe::train {
 // documentation recommends for the newest: 32 MiB.
 inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{32} << 20;
 
-// "bf16 m=512 n=4864 k=896 a=bf16/896 bT=bf16/896 c=f32/4864 align=16": in errors and reports.
+// "bf16 m=512 n=4864 k=896 a=bf16/896 bT=bf16/896 c=f32/4864 align=16 +bias": in errors and
+// reports.
 std::string describe_gemm(const TroupeCudaGemm& gemm);
 
 // Not for use by two threads at once.
@@ -36,6 +39,8 @@ class GemmAlgorithms {
   std::int64_t workspace_bytes() const { return workspace_bytes_; }
   // The same for the same product, always. kUnsupported: the library has none for it.
   Result<TroupeCudaAlgorithm> choose(const TroupeCudaGemm& gemm);
+  // The same; nothing where the library has none, for who can do without. It is asked once.
+  Result<std::optional<TroupeCudaAlgorithm>> choose_if_any(const TroupeCudaGemm& gemm);
   // Those that the library names, best first, at most `count_max`.
   Result<std::vector<TroupeCudaAlgorithm>> candidates(const TroupeCudaGemm& gemm,
                                                       int count_max) const;
@@ -46,6 +51,9 @@ class GemmAlgorithms {
     const void* b = nullptr;
     void* c = nullptr;
     void* workspace = nullptr;  // workspace_bytes()
+    // Of epilogues that have them.
+    const void* bias = nullptr;
+    void* gelu_input = nullptr;
   };
   // By candidate: milliseconds of one product, the least of `repeats`.
   struct Timing {
@@ -79,6 +87,7 @@ class GemmAlgorithms {
   std::shared_ptr<CudaDevice> device_;
   std::int64_t workspace_bytes_;
   Chosen chosen_;
+  std::set<TroupeCudaGemm, Less> without_;  // the library has no algorithm for them
 };
 
 }  // namespace troupe::train

@@ -12,7 +12,7 @@ namespace {
 template <typename T>
 inline constexpr bool kDescribes = false;
 template <>
-inline constexpr bool kDescribes<TroupeCudaGemm> = sizeof(TroupeCudaGemm) == 6 * 8 + 8 * 4;
+inline constexpr bool kDescribes<TroupeCudaGemm> = sizeof(TroupeCudaGemm) == 6 * 8 + 10 * 4;
 template <>
 inline constexpr bool kDescribes<TroupeCudaAlgorithm> = sizeof(TroupeCudaAlgorithm) == 9 * 8;
 template <>
@@ -90,7 +90,7 @@ LaunchRecord::LaunchRecord(std::shared_ptr<const CudaLibrary> library, TroupeCud
 TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   // Who adds a function to the table says here whether operators may call it within a block: by
   // Kept where it enqueues work, by the library's own where it takes no stream.
-  static_assert(sizeof(TroupeCudaTable) == 8 + 95 * sizeof(void*),
+  static_assert(sizeof(TroupeCudaTable) == 8 + 96 * sizeof(void*),
                 "a function was added to the table");
   TroupeCudaTable table{};
   table.version = real.version;
@@ -141,6 +141,7 @@ TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   TROUPE_KEEP(attention_dropout_backward);
   TROUPE_KEEP(quantize);
   TROUPE_KEEP(gemm_scaled);
+  TROUPE_KEEP(gemm_fused);
 #undef TROUPE_KEEP
   return table;
 }

@@ -28,6 +28,9 @@ struct FakeCudaOptions {
   bool can_export_memory = true;
   int compute_major = 9, compute_minor = 0;
   bool fp8_algorithms = true;  // products of 8 bits have some
+  // Epilogues whose products have some: a bit for each TroupeCudaEpilogue.
+  unsigned epilogues = 1u << TROUPE_CUDA_EPILOGUE_BIAS | 1u << TROUPE_CUDA_EPILOGUE_BIAS_GELU |
+                       1u << TROUPE_CUDA_EPILOGUE_GELU_GRADIENT;
   // The host cannot touch the device's memory while no stream works: it dies of SIGSEGV, as it
   // would with a real GPU. (Slow: not for every test.)
   bool guards_memory = false;

@@ -40,6 +40,10 @@ int gemm_algorithms(TroupeCudaContext* context, const TroupeCudaGemm* gemm,
   *count = 0;
   if (gemm->arithmetic == TROUPE_CUDA_COMPUTE_FP8 && !state().options().fp8_algorithms)
     return TROUPE_CUDA_OK;
+  if (gemm->epilogue != TROUPE_CUDA_EPILOGUE_NONE &&
+      ((state().options().epilogues >> gemm->epilogue & 1) == 0 ||
+       (gemm->epilogue != TROUPE_CUDA_EPILOGUE_BIAS && gemm->c_stride % 8 != 0)))
+    return TROUPE_CUDA_OK;
   for (std::size_t i = 0; i < kWorkspaces.size() && *count < algorithms_max; ++i) {
     if (kWorkspaces[i] > workspace_bytes) continue;
     TroupeCudaAlgorithm& algorithm = algorithms[(*count)++];
@@ -61,10 +65,16 @@ std::int64_t matrix_extent(std::int64_t rows, std::int64_t columns, bool transpo
   return transposed ? extent(columns, stride, rows) : extent(rows, stride, columns);
 }
 
-int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* given,
-         const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, void* c,
-         void* workspace, std::int64_t workspace_bytes) {
+// With an epilogue: c's sums and bias are fp32 until they are stored, GELU is of them unrounded,
+// its gradient of what was stored.
+int multiply(const char* function, TroupeCudaStream* stream, const TroupeCudaGemm* given,
+             const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, const void* bias,
+             void* gelu_input, void* c, void* workspace, std::int64_t workspace_bytes) {
   const TroupeCudaGemm g = *given;
+  const bool adds_bias =
+      g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS || g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS_GELU;
+  const bool gelu = g.epilogue == TROUPE_CUDA_EPILOGUE_BIAS_GELU,
+             gelu_gradient = g.epilogue == TROUPE_CUDA_EPILOGUE_GELU_GRADIENT;
   const std::int64_t needed = algorithm->workspace_bytes;
   const std::int64_t a_count = matrix_extent(g.m, g.k, g.transpose_a, g.a_stride),
                      b_count = matrix_extent(g.k, g.n, g.transpose_b, g.b_stride),
@@ -75,8 +85,18 @@ int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* given,
     return reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(g.alignment_bytes) ==
            0;
   };
-  Launch launch(stream, "gemm");
+  Launch launch(stream, function);
   launch
+      .requires_that(
+          adds_bias == (bias != nullptr) && (gelu || gelu_gradient) == (gelu_input != nullptr),
+          "a bias or GELU's input of an epilogue that has none, or none of one that has")
+      .requires_that(!(adds_bias || gelu_gradient) || (!g.accumulate && g.alignment_bytes == 16 &&
+                                                       aligned(bias) && aligned(gelu_input)),
+                     "an epilogue of a product that is added to c, or not at 16 bytes")
+      .requires_that(!gelu_input || g.c_stride % 8 == 0,
+                     "GELU's input by a stride that is no multiple of 8")
+      .needs(bias, g.n, g.c_type, "bias", !adds_bias)
+      .needs(gelu_input, c_count, g.c_type, "gelu_input", !(gelu || gelu_gradient))
       .requires_that(
           algorithm->opaque[1] == mark_of(g) && algorithm->opaque[0] < kWorkspaces.size(),
           "an algorithm of another product")
@@ -117,7 +137,36 @@ int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* given,
               .c_stride = g.c_stride,
               .accumulate = g.accumulate != 0,
               .arithmetic = bf16 ? train::Arithmetic::kBf16 : train::Arithmetic::kFp32});
+    float* sums = result;
+    if (adds_bias) cpu.add_bias(sums, g.c_stride, In(g.c_type, bias, g.n), g.m, g.n);
+    if (!gelu && !gelu_gradient) return;
+    InOut input(g.c_type, gelu_input, c_count);
+    for (std::int64_t row = 0; row < g.m; ++row) {
+      float *sum = sums + row * g.c_stride, *x = static_cast<float*>(input) + row * g.c_stride;
+      if (gelu) {
+        std::copy_n(sum, g.n, x);
+        cpu.gelu_forward(x, sum, g.n);
+      } else {
+        std::vector<float> gradient(x, x + g.n);
+        cpu.gelu_backward(gradient.data(), sum, train::Elements(), g.n);
+        std::copy_n(gradient.data(), g.n, sum);
+      }
+    }
   });
+}
+
+int gemm(TroupeCudaStream* stream, const TroupeCudaGemm* given,
+         const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, void* c,
+         void* workspace, std::int64_t workspace_bytes) {
+  return multiply("gemm", stream, given, algorithm, a, b, nullptr, nullptr, c, workspace,
+                  workspace_bytes);
+}
+
+int gemm_fused(TroupeCudaStream* stream, const TroupeCudaGemm* given,
+               const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, const void* bias,
+               void* gelu_input, void* c, void* workspace, std::int64_t workspace_bytes) {
+  return multiply("gemm_fused", stream, given, algorithm, a, b, bias, gelu_input, c, workspace,
+                  workspace_bytes);
 }
 
 // --- products of 8 bits
@@ -251,6 +300,7 @@ void fill_products(TroupeCudaTable& table) {
   table.quantize = quantize;
   table.quantize_scratch_bytes = cuda::quantize_scratch_size;
   table.gemm_scaled = gemm_scaled;
+  table.gemm_fused = gemm_fused;
 }
 
 }  // namespace troupe::tests::fake

@@ -93,6 +93,32 @@ TEST_CASE("choices are written and taken again by who has the same library, and 
   CHECK(algorithms.size() == 0);
 }
 
+TEST_CASE("what follows a product is part of what its algorithm is chosen and written by") {
+  DeviceFixture f;
+  GemmAlgorithms algorithms(f.device, 1 << 20);
+  TroupeCudaGemm biased = product(64);
+  biased.epilogue = TROUPE_CUDA_EPILOGUE_BIAS;
+  const TroupeCudaAlgorithm plain = algorithms.choose(product(64)).value();
+  const auto chosen = algorithms.choose_if_any(biased).value();
+  REQUIRE(chosen);
+  CHECK_FALSE(same_algorithm(*chosen, plain));
+  CHECK(algorithms.size() == 2);
+  CHECK(describe_gemm(biased).ends_with("align=16 +bias"));
+  GemmAlgorithms again(f.device, 1 << 20);
+  REQUIRE(again.take_text(algorithms.to_text()).ok());
+  CHECK(again.to_text() == algorithms.to_text());
+  const std::int64_t asked = troupe::tests::fake_cuda_calls("gemm_algorithms");
+  CHECK(same_algorithm(*again.choose_if_any(biased).value(), *chosen));
+  CHECK(troupe::tests::fake_cuda_calls("gemm_algorithms") == asked);
+  // Rows of 4·9 elements, which GELU's input cannot have: asked once, and no choice.
+  TroupeCudaGemm none = product(36);
+  none.epilogue = TROUPE_CUDA_EPILOGUE_BIAS_GELU;
+  CHECK_FALSE(algorithms.choose_if_any(none).value());
+  CHECK_FALSE(algorithms.choose_if_any(none).value());
+  CHECK(troupe::tests::fake_cuda_calls("gemm_algorithms") == asked + 1);
+  CHECK(algorithms.size() == 2);
+}
+
 TEST_CASE("a product that the library cannot compute is refused by its sizes") {
   DeviceFixture f;
   GemmAlgorithms algorithms(f.device, 0);
@@ -125,6 +151,13 @@ TEST_CASE("timing tells every candidate, and tuning keeps one of them") {
   REQUIRE(algorithms.tune(gemm, operands, stream, 2, 1).ok());
   CHECK(index_of(algorithms.choose(gemm)) <= 2);
   CHECK(algorithms.size() == 1);
+  // With what follows it, by the function for that.
+  TroupeCudaGemm biased = gemm;
+  biased.epilogue = TROUPE_CUDA_EPILOGUE_BIAS;
+  GemmAlgorithms::Operands more = operands;
+  more.bias = memory.data() + (1 << 19);
+  CHECK(algorithms.time(biased, more, stream, 8, 1).value().size() == 3);
+  CHECK(troupe::tests::fake_cuda_calls("gemm_fused") == 3 * 2);
 }
 
 }  // namespace

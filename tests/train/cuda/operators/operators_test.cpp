@@ -32,6 +32,7 @@ void all_pass(const std::string& group, std::size_t at_least,
 
 TEST_CASE("operators in fp32 and bf16 are the CPU's") { all_pass("operators/", 39); }
 TEST_CASE("products of every type are the CPU's") { all_pass("products/values", 4); }
+TEST_CASE("what follows products in them is as apart") { all_pass("products/epilogues", 2); }
 TEST_CASE("attention is the CPU's") { all_pass("attention/values", 2); }
 TEST_CASE("attention by the tests' cuDNN is the CPU's") {
   all_pass("attention/cudnn", 4, {.cudnn_version = 91900});
