@@ -217,6 +217,10 @@ function(troupe_test folder)
   add_test(NAME ${folder} COMMAND ${name})
   set_tests_properties(${folder} PROPERTIES TIMEOUT ${arg_TIMEOUT_S} LABELS "${arg_LABELS}"
     ENVIRONMENT "TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR};TROUPE_BIN_DIR=${PROJECT_BINARY_DIR}/bin")
+  if(TROUPE_SANITIZE MATCHES "thread")
+    set_property(TEST ${folder} APPEND PROPERTY ENVIRONMENT
+      "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt")
+  endif()
   if(arg_SECONDS)
     set_tests_properties(${folder} PROPERTIES COST ${arg_SECONDS})
   endif()
