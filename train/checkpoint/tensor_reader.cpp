@@ -300,7 +300,8 @@ Status TensorReader::read_bf16(std::string_view name, std::int64_t begin,
       [&](std::span<const std::byte> bytes, std::span<std::uint16_t> target) -> Status {
         floats.resize(target.size());
         TROUPE_RETURN_IF_ERROR(convert_to_float(bytes, info->dtype, floats));
-        std::transform(floats.begin(), floats.end(), target.begin(), float_to_bf16);
+        std::transform(floats.begin(), floats.end(), target.begin(),
+                       [](float x) { return float_to_bf16(x); });
         return {};
       });
 }

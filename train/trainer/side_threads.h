@@ -30,8 +30,10 @@ class SideThreads {
   void run(std::function<void()> work) {
     MutexLock lock(mutex_);
     for (auto it = pieces_.begin(); it != pieces_.end();) {
-      if (*it->done) it->thread.join();
-      it = *it->done ? pieces_.erase(it) : std::next(it);
+      // Asked once: it may end between two questions.
+      const bool done = *it->done;
+      if (done) it->thread.join();
+      it = done ? pieces_.erase(it) : std::next(it);
     }
     auto done = std::make_shared<std::atomic<bool>>(false);
     pieces_.push_back({std::thread([work = std::move(work), done] {

@@ -3,9 +3,12 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "tests/train/cuda/fake/fake_cuda.h"
 
 namespace troupe::tests {
@@ -103,6 +106,79 @@ TEST_CASE("streams run behind their caller, in order, and wait for events of oth
   t.stream_destroy(a);
   t.stream_destroy(b);
 }
+
+// Two streams: one fills, the other one copies what is there.
+struct TwoStreams {
+  TwoStreams(const TroupeCudaTable& table, TroupeCudaContext* in) : t(table), context(in) {
+    REQUIRE(t.memory_create(context, 1 << 16, 0, &memory) == TROUPE_CUDA_OK);
+    REQUIRE(t.memory_map(memory, &filled) == TROUPE_CUDA_OK);
+    std::memset(filled, 0, 1 << 16);
+    copied = static_cast<unsigned char*>(filled) + 4096;
+    REQUIRE(t.stream_create(context, 0, &first) == TROUPE_CUDA_OK);
+    REQUIRE(t.stream_create(context, 0, &second) == TROUPE_CUDA_OK);
+    REQUIRE(t.event_create(context, 0, &event) == TROUPE_CUDA_OK);
+  }
+  ~TwoStreams() {
+    t.stream_destroy(first), t.stream_destroy(second), t.event_destroy(event);
+    t.memory_release(memory), t.memory_unmap(context, filled, 1 << 16);
+  }
+  // What the second stream has copied, which is waited for alone.
+  int copy(bool waits) {
+    REQUIRE(t.fill(first, filled, 1, 1) == TROUPE_CUDA_OK);
+    REQUIRE(t.event_record(event, first) == TROUPE_CUDA_OK);
+    if (waits) REQUIRE(t.stream_wait(second, event) == TROUPE_CUDA_OK);
+    REQUIRE(t.copy(second, filled, copied, 1) == TROUPE_CUDA_OK);
+    REQUIRE(t.stream_synchronize(second) == TROUPE_CUDA_OK);
+    const int found = *copied;
+    REQUIRE(t.stream_synchronize(first) == TROUPE_CUDA_OK);
+    return found;
+  }
+
+  const TroupeCudaTable& t;
+  TroupeCudaContext* const context;
+  TroupeCudaMemory* memory = nullptr;
+  void* filled = nullptr;
+  unsigned char* copied = nullptr;
+  TroupeCudaStream *first = nullptr, *second = nullptr;
+  TroupeCudaEvent* event = nullptr;
+};
+
+#if !defined(__SANITIZE_THREAD__)  // which tells of who does not wait: that is what these do
+TEST_CASE("a lazy stream is behind one that does not wait for it, and never behind one that does") {
+  int behind = 0;
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    for (const bool waits : {false, true}) {
+      Device device({.lazy_streams_seed = seed});
+      TwoStreams streams(device.table, device.context);
+      const int found = streams.copy(waits);
+      if (waits)
+        CHECK(found == 1);
+      else
+        behind += found == 0;
+    }
+  }
+  CHECK(behind > 0);
+}
+
+TEST_CASE("a lazy stream does its work though nobody waits for it") {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Device device({.lazy_streams_seed = seed});
+    TwoStreams streams(device.table, device.context);
+    // Asked of memory: asking the stream is waiting for it.
+    void* pinned = nullptr;
+    REQUIRE(device.table.host_allocate(device.context, 1, &pinned) == TROUPE_CUDA_OK);
+    std::atomic_ref<unsigned char> done(*static_cast<unsigned char*>(pinned));
+    done = 0;
+    REQUIRE(device.table.fill(streams.first, streams.filled, 1, 1) == TROUPE_CUDA_OK);
+    REQUIRE(device.table.copy(streams.first, streams.filled, pinned, 1) == TROUPE_CUDA_OK);
+    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+    while (done != 1 && !deadline.passed()) std::this_thread::yield();
+    CHECK(done == 1);
+    REQUIRE(device.table.stream_synchronize(streams.first) == TROUPE_CUDA_OK);
+    CHECK(device.table.host_free(device.context, pinned) == TROUPE_CUDA_OK);
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace troupe::tests

@@ -91,7 +91,8 @@ struct Setting {
   bool spoilt = false;  // places of gradients hold NaN before a micro-batch begins them
   bool late = false;    // a GPU's arithmetic comes long after it was enqueued
   Place place = Place::kCpu;
-  bool guarded = false;  // a GPU's memory is none of the host's
+  bool guarded = false;                 // a GPU's memory is none of the host's
+  std::uint64_t lazy_streams_seed = 0;  // of FakeCudaOptions
   GraphOptions::Use graphs = GraphOptions::Use::kNever;
   // Called by a rank when it has the gradient of a unit in the last turn of the first step.
   std::function<void(int rank, int unit, EngineDevice& device)> strike;
@@ -516,8 +517,9 @@ inline std::vector<Outcome> train_ranks(const Setting& setting) {
   std::vector<int> nodes(world, 0);
   if (setting.apart) std::iota(nodes.begin(), nodes.end(), 0);
   if (setting.place != Place::kCpu)
-    troupe::tests::fake_cuda_reset(
-        {.devices = setting.mesh.size(), .guards_memory = setting.guarded});
+    troupe::tests::fake_cuda_reset({.devices = setting.mesh.size(),
+                                    .guards_memory = setting.guarded,
+                                    .lazy_streams_seed = setting.lazy_streams_seed});
   auto links = collective::make_local_links(nodes).value();
   std::vector<Outcome> outcomes(world);
   std::vector<std::thread> threads;

@@ -15,8 +15,10 @@ namespace {
 // A GPU for tests, and nothing of it left at the end.
 class TestDevices {
  public:
-  explicit TestDevices(int devices, bool can_export = true) {
-    troupe::tests::fake_cuda_reset({.devices = devices, .can_export_memory = can_export});
+  explicit TestDevices(int devices, bool can_export = true, std::uint64_t lazy_streams_seed = 0) {
+    troupe::tests::fake_cuda_reset({.devices = devices,
+                                    .can_export_memory = can_export,
+                                    .lazy_streams_seed = lazy_streams_seed});
   }
   ~TestDevices() {
     CHECK(troupe::tests::fake_cuda_left().empty());
@@ -121,6 +123,37 @@ TEST_CASE("runs on GPUs whose layers are graphs give the bits of the CPU, whatev
     const TestDevices devices(each.world);
     train(dir.file("gpu"), change(each.world));
     CHECK(troupe::tests::fake_cuda_calls("graph_launch") > 20);
+    check_same(dir.file("gpu"), dir.file("cpu"));
+  }
+}
+
+TEST_CASE("runs on GPUs give the bits of the CPU however late their streams are") {
+  struct Case {
+    const char* strategy;
+    int devices;  // of two ranks
+    OffloadChoice offload;
+    GraphOptions::Use graphs;
+  };
+  using Use = GraphOptions::Use;
+  std::uint64_t seed = 0;
+  for (const Case& each : {Case{"zero3", 2, OffloadChoice::kNone, Use::kAlways},
+                           Case{"zero2", 1, OffloadChoice::kNone, Use::kNever},
+                           Case{"zero3", 2, OffloadChoice::kParameters, Use::kNever}}) {
+    CAPTURE(each.strategy);
+    const auto three_steps = [&](int devices) {
+      RunChange run = offloaded(strategy(each.strategy, 2, devices), each.offload);
+      run.change = [inner = run.change](RunBundle& bundle) {
+        inner(bundle);
+        bundle.config.training.max_steps = 3;
+      };
+      return run;
+    };
+    troupe::tests::TemporaryDirectory dir;
+    train(dir.file("cpu"), three_steps(0));
+    RunChange change = three_steps(each.devices);
+    change.graphs = each.graphs;
+    const TestDevices devices(each.devices, true, ++seed);
+    train(dir.file("gpu"), change);
     check_same(dir.file("gpu"), dir.file("cpu"));
   }
 }

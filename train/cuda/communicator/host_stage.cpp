@@ -198,7 +198,18 @@ HostStage::Chunk HostStage::sharded_chunk(collective::Communicator& host, const 
 
 Status HostStage::pipeline(std::size_t chunks, const std::function<Chunk(std::size_t)>& make,
                            Deadline deadline) {
-  const TroupeCudaTable& table = library_->table();
+  Status status = run_chunks(chunks, make, deadline);
+  // Whatever became of it: who waits for the stream before memory goes waits for what is on its way
+  // up, too.
+  for (const Buffers& buffers : buffers_) {
+    Status followed = check(library_->table().stream_wait(stream_, buffers.up), kUp);
+    if (status.ok()) status = std::move(followed);
+  }
+  return status;
+}
+
+Status HostStage::run_chunks(std::size_t chunks, const std::function<Chunk(std::size_t)>& make,
+                             Deadline deadline) {
   Chunk current = make(0);
   TROUPE_RETURN_IF_ERROR(begin_down(current, buffers_[0]));
   for (std::size_t k = 0; k < chunks; ++k) {
@@ -210,8 +221,6 @@ Status HostStage::pipeline(std::size_t chunks, const std::function<Chunk(std::si
     TROUPE_RETURN_IF_ERROR(finish(current, buffers_[k % 2], deadline));
     current = std::move(next);
   }
-  for (const Buffers& buffers : buffers_)
-    TROUPE_RETURN_IF_ERROR(check(table.stream_wait(stream_, buffers.up), kUp));
   return {};
 }
 

@@ -27,8 +27,8 @@ class HostStage {
   HostStage& operator=(const HostStage&) = delete;
 
   // Carries any operation out over `host`, whose ranks are the group's. When it returns, results
-  // may still be on their way up: `stream` waits for them. Errors: `host`'s, the library's,
-  // kDeadlineExceeded; afterwards the ranks no longer agree where they are.
+  // may still be on their way up: `stream` waits for them, after an error too. Errors: `host`'s,
+  // the library's, kDeadlineExceeded; afterwards the ranks no longer agree where they are.
   Status carry_out(collective::Communicator& host, const DeviceCall& call);
 
  private:
@@ -64,6 +64,8 @@ class HostStage {
                       std::vector<std::size_t> counts) const;
   Status pipeline(std::size_t chunks, const std::function<Chunk(std::size_t)>& make,
                   Deadline deadline);
+  Status run_chunks(std::size_t chunks, const std::function<Chunk(std::size_t)>& make,
+                    Deadline deadline);
   Status begin_down(const Chunk& chunk, Buffers& buffers);
   Status finish(const Chunk& chunk, Buffers& buffers, Deadline deadline);
   Status check(int code, std::string_view what) const {

@@ -264,12 +264,9 @@ std::optional<Status> NcclWorld::device_failure_locked() {
 
 std::optional<Status> NcclWorld::lost_locked(const collective::Communicator& host, TimePoint now) {
   const auto lost = host.lost_rank();
-  if (!lost) {
-    lost_since_ = {};
-    return std::nullopt;
-  }
-  if (lost_since_ == TimePoint{}) lost_since_ = now;
-  if (now - lost_since_ < kLostGrace) return std::nullopt;
+  if (!lost) return std::nullopt;
+  const TimePoint since = lost_since_.try_emplace(&host, now).first->second;
+  if (now - since < kLostGrace) return std::nullopt;
   return lost_status(*lost);
 }
 

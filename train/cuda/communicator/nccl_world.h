@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -127,7 +128,8 @@ class NcclWorld {
   std::vector<std::shared_ptr<NcclGroup>> groups_ TROUPE_GUARDED_BY(mutex_);
   std::deque<InFlight> in_flight_ TROUPE_GUARDED_BY(mutex_);
   std::vector<TroupeCudaEvent*> free_events_ TROUPE_GUARDED_BY(mutex_);
-  TimePoint lost_since_ TROUPE_GUARDED_BY(mutex_){};
+  // By group: since when one of its ranks is known to be lost.
+  std::map<const collective::Communicator*, TimePoint> lost_since_ TROUPE_GUARDED_BY(mutex_);
   bool stopping_ TROUPE_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
 };

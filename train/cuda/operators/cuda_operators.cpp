@@ -506,8 +506,9 @@ void CudaOperators::rope(Elements x, std::int64_t stride, const std::int32_t* po
 void CudaOperators::plan_attention(const AttentionCall& call, AttentionPass pass,
                                    std::int64_t scratch_bytes) {
   if (!failure_.ok()) return;
-  const int code =
-      attention_.plan(stream_->device()->context(), stream_->get(), call, pass, scratch_bytes);
+  // The stream of attention's table.
+  TroupeCudaStream* const stream = graphs_ ? graphs_->record().stream() : stream_->get();
+  const int code = attention_.plan(stream_->device()->context(), stream, call, pass, scratch_bytes);
   if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, "planning attention"));
 }
 

@@ -6,6 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "train/cuda/device/stream.h"
+#include "train/cuda/device/waiting.h"
+
 namespace troupe::train {
 namespace {
 
@@ -19,6 +22,16 @@ constexpr std::int64_t kPartialQueriesMin = 64;
 // Alignment, small tables, rounding of lengths to a kernel's tiles.
 constexpr std::int64_t kWorkspaceSlackBytes = 1 << 20;
 constexpr std::int64_t kTile = 128;
+
+// The vendor's own wait has no deadline.
+int wait_until_done(const TroupeCudaTable& table, TroupeCudaStream* stream) {
+  const Deadline deadline = Deadline::after(kStreamWaitMax);
+  for (Backoff backoff;; backoff.pause()) {
+    const int code = table.stream_query(stream);
+    if (code != TROUPE_CUDA_NOT_READY) return code;
+    if (deadline.passed()) return TROUPE_CUDA_FAILED;  // the library's words: it is not done
+  }
+}
 
 std::int64_t round_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
 
@@ -281,7 +294,7 @@ int DeviceAttention::drop_oldest(TroupeCudaStream* stream) {
       [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
   if (oldest->second.plan) {
     // Its kernels go with it.
-    if (const int code = table().stream_synchronize(stream)) return code;
+    if (const int code = wait_until_done(table(), stream)) return code;
     ++plans_dropped_;
     if (const int code = table().attention_plan_destroy(oldest->second.plan)) return code;
   }

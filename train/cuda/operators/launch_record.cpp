@@ -104,7 +104,7 @@ TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   table.fused_attention_available = real.fused_attention_available;
   table.attention_plan_create = real.attention_plan_create;
   table.attention_plan_destroy = real.attention_plan_destroy;
-  table.stream_synchronize = synchronize;
+  table.stream_query = query;
 #define TROUPE_KEEP(function) table.function = Kept<&TroupeCudaTable::function>::call
   TROUPE_KEEP(copy);
   TROUPE_KEEP(copy_rows);
@@ -164,14 +164,14 @@ int LaunchRecord::run(const char** failed) const {
   return TROUPE_CUDA_OK;
 }
 
-int LaunchRecord::synchronize(TroupeCudaStream* stream) {
+int LaunchRecord::query(TroupeCudaStream* stream) {
   LaunchRecord& record = of(stream);
   if (record.open_) {
     record.close();
     const char* failed = nullptr;
     if (const int code = record.run(&failed)) return code;
   }
-  return record.library_->table().stream_synchronize(record.stream_);
+  return record.library_->table().stream_query(record.stream_);
 }
 
 }  // namespace troupe::train

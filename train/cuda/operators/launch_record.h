@@ -34,7 +34,8 @@ class LaunchRecord {
 
   // From here on calls are kept; what was kept before is forgotten.
   void open();
-  // What was kept stays. A wait for stream() closes an open record and makes its calls first.
+  // What was kept stays. Who asks whether stream() is done closes an open record, too, and makes
+  // its calls first.
   void close() { open_ = false; }
   bool is_open() const { return open_; }
   // What the following calls are, in errors. It stays as long as the program.
@@ -60,7 +61,7 @@ class LaunchRecord {
   static LaunchRecord& of(TroupeCudaStream* stream) {
     return *reinterpret_cast<LaunchRecord*>(stream);
   }
-  static int synchronize(TroupeCudaStream* stream);
+  static int query(TroupeCudaStream* stream);
   static TroupeCudaTable make_table(const TroupeCudaTable& real);
 
   const std::shared_ptr<const CudaLibrary> library_;

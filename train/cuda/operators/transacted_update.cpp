@@ -113,7 +113,9 @@ Status TransactedUpdate::upload(const UpdateTarget& target) {
   }
   const CudaDevice& device = *stream_->device();
   std::byte* to = scratch_.data();
-  // From ordinary memory of the host: done when the call returns.
+  // From ordinary memory of the host: done when the call returns, which has no deadline. So what is
+  // before it on the stream is waited for here.
+  TROUPE_RETURN_IF_ERROR(stream_->wait("what comes before the optimizer's tables"));
   const auto put = [&](const void* from, std::size_t size) -> Status {
     const auto bytes = static_cast<std::int64_t>(size);
     std::byte* const at = to;

@@ -10,6 +10,7 @@
 
 #include "tests/runtime/collective/conformance.h"
 #include "tests/train/cuda/communicator/device_ranks.h"
+#include "train/cuda/communicator/host_stage.h"
 
 namespace troupe::train {
 namespace {
@@ -305,6 +306,38 @@ TEST_CASE("over the host, ranks that do not mean the same are told, however larg
       CHECK((status.code() == Code::kProtocol || status.code() == Code::kAborted));
       CHECK(c->barrier().code() == Code::kAborted);
     });
+  }
+}
+
+// Rank 1 goes after the first piece. What that brought is on its way up, and whoever has waited for
+// the communicator's stream may take the memory away.
+TEST_CASE("over the host, the stream waits for what goes up, after a failure too") {
+  constexpr std::size_t kChunk = 4096;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const auto body = [&](Rank rank) {
+      const auto data = rank.device.room<float>(0, 3 * kChunk);
+      std::fill(data.begin(), data.end(), 1.0f);
+      if (rank.rank() == 1) {
+        REQUIRE(rank.host.all_reduce(data.first(kChunk)).ok());
+        rank.host.abort(error(Code::kCancelled, "enough"));
+        return;
+      }
+      const auto stage =
+          HostStage::make(troupe::tests::fake_library(), rank.device.context, rank.device.stream,
+                          static_cast<std::int64_t>(kChunk * sizeof(float)))
+              .value();
+      auto* bytes = reinterpret_cast<std::byte*>(data.data());
+      const Status status = stage->carry_out(rank.host, {.operation = Operation::kAllReduce,
+                                                         .input = bytes,
+                                                         .output = bytes,
+                                                         .count = data.size(),
+                                                         .type = DataType::kFloat32,
+                                                         .deadline = Deadline::after(seconds(30))});
+      CHECK(status.code() == Code::kAborted);
+      CHECK(rank.device.table.stream_synchronize(rank.device.stream) == TROUPE_CUDA_OK);
+      CHECK(data[0] == 2.0f);
+    };
+    troupe::tests::run_devices(2, body, {.devices = 8, .lazy_streams_seed = seed});
   }
 }
 

@@ -291,6 +291,51 @@ TEST_CASE("a rank whose process ends is named, by who waits for the device alone
   CHECK(troupe::tests::fake_cuda_left().empty());
 }
 
+// Ranks 0 and 1 have an operation of their own under way when rank 2 ends, and wait for the library
+// to begin one of all three.
+TEST_CASE("a rank that is lost is found by who waits for its group, whatever the other groups do") {
+  troupe::tests::fake_cuda_reset({.devices = 8});
+  std::atomic<int> formed{0}, under_way{0}, gone{0}, told{0};
+  collective::tests::run_owners({0, 0, 0}, [&](std::unique_ptr<collective::Communicator> host) {
+    troupe::tests::RankDeviceMemory device(host->rank());
+    NcclOptions options = troupe::tests::nccl_options({device, *host});
+    options.compared_operations = 0;
+    auto c = make_nccl_communicator(options).value();
+    const auto data = device.room<float>(0, 1000);
+    REQUIRE(c->all_reduce(data).ok());
+    std::unique_ptr<DeviceCommunicator> pair;
+    if (host->rank() != 2) {
+      pair = c->device_subgroup(std::vector<int>{0, 1}, "pair").value();
+      REQUIRE(pair->all_reduce(data).ok());
+    }
+    ++formed;
+    wait_until(formed, 3);
+    if (host->rank() == 2) {
+      wait_until(under_way, 1);
+      c.reset();
+      host.reset();
+      ++gone;
+      return;
+    }
+    if (host->rank() == 0) {
+      c->set_asynchronous(true);
+      REQUIRE(pair->all_reduce(data).ok());  // to which rank 1 does not come
+      troupe::tests::fake_cuda_inject(
+          {.function = "group_state", .code = TROUPE_CUDA_NOT_READY, .text = "being launched"});
+      ++under_way;
+      const Status status = c->all_reduce(data);
+      CHECK(status.code() == Code::kAborted);
+      CHECK(status.context("lost_rank") == "2");
+      ++told;
+    } else {
+      wait_until(told, 1);
+    }
+    pair.reset();
+    c.reset();
+  });
+  CHECK(troupe::tests::fake_cuda_left().empty());
+}
+
 TEST_CASE("what NCCL finds by itself ends the operation under way, and the next one between") {
   for (const bool between : {false, true}) {
     std::atomic<int> ready{0}, injected{0};

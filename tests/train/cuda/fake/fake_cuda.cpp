@@ -100,6 +100,14 @@ State::State() {
     options_.cudnn_version = std::atoi(version);
 }
 
+std::uint64_t State::next_stream_seed() {
+  static const char* const named = std::getenv("TROUPE_FAKE_CUDA_LAZY_STREAMS");
+  std::lock_guard lock(mutex_);
+  std::uint64_t seed = options_.lazy_streams_seed;
+  if (seed == 0 && named) seed = std::strtoull(named, nullptr, 10);
+  return seed == 0 ? 0 : seed * 1'000'003 + ++streams_made_;
+}
+
 State& state() {
   static State only;
   return only;
@@ -134,6 +142,8 @@ const char* State::last_text() const { return last_error_text.c_str(); }
 void State::reset(const FakeCudaOptions& options) {
   std::lock_guard lock(mutex_);
   options_ = options;
+  guards_memory_ = options.guards_memory;
+  streams_made_ = 0;
   faults_.clear();
   lost_.clear();
   calls_.clear();
@@ -253,12 +263,12 @@ void State::protect(bool open) {
 
 void State::begin_work() {
   std::lock_guard lock(mutex_);
-  if (options_.guards_memory && working_++ == 0) protect(true);
+  if (working_++ == 0) protect(true);
 }
 
 void State::end_work() {
   std::lock_guard lock(mutex_);
-  if (options_.guards_memory && --working_ == 0) protect(false);
+  if (--working_ == 0) protect(false);
 }
 
 void State::add_range(void* begin, Range range) {

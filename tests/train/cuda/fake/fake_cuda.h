@@ -34,6 +34,10 @@ struct FakeCudaOptions {
   // The host cannot touch the device's memory while no stream works: it dies of SIGSEGV, as it
   // would with a real GPU. (Slow: not for every test.)
   bool guards_memory = false;
+  // Not 0: by chance, streams put stretches of their work off until somebody waits for it, or for
+  // some milliseconds. So of two streams of which one should wait for the other either may come
+  // first. (TROUPE_FAKE_CUDA_LAZY_STREAMS of the environment, where it is 0.)
+  std::uint64_t lazy_streams_seed = 0;
   int cublaslt_version = 130100;            // what products' algorithms belong to
   int cudnn_version = 0;                    // 0: not there; attention is then Troupe's own kernel's
   std::int64_t cudnn_workspace_bytes = -1;  // of every plan; -1: what its sums take

@@ -157,8 +157,11 @@ void accumulate_input(std::vector<std::byte>& sum, const GroupOperation& operati
   }
 }
 
-// All ranks are there and mean the same.
-void perform(const std::map<int, GroupOperation>& came) {
+// All ranks are there and mean the same: what their streams did before comes before it.
+void perform(Meeting& meeting) {
+  const Watched watched;
+  happens_after(&meeting);
+  const std::map<int, GroupOperation>& came = meeting.came;
   const GroupOperation& first = came.begin()->second;
   const auto ranks = static_cast<std::int64_t>(came.size());
   const std::int64_t bytes = first.count * size_of(first.type);
@@ -181,6 +184,7 @@ void perform(const std::map<int, GroupOperation>& came) {
     std::memcpy(operation.output, result.data() + (shard ? rank * bytes : 0),
                 shard ? static_cast<std::size_t>(bytes) : result.size());
   }
+  happens_before(&meeting);
 }
 
 bool agree(const std::map<int, GroupOperation>& came) {
@@ -199,18 +203,30 @@ struct Running {
   bool done = false;
 };
 
+// Between streams of two ranks, by what both know.
+void give(void* what) {
+  const Watched watched;
+  happens_before(what);
+}
+void take(void* what) {
+  const Watched watched;
+  happens_after(what);
+}
+
 void post(Member& member, Running& running) {
   const GroupOperation& operation = running.operation;
   Clique& clique = *member.clique;
   if (operation.kind == Kind::kSend) {
     running.message = std::make_shared<Message>(Message{operation.input, operation.count});
+    give(running.message.get());
     clique.channels[{member.rank, operation.peer}].push_back(running.message);
   } else if (operation.kind != Kind::kReceive) {
     Meeting& meeting = clique.meetings[operation.number];
     meeting.came[member.rank] = operation;
+    give(&meeting);
     if (!meeting.broken && std::cmp_equal(meeting.came.size(), clique.world_size) &&
         agree(meeting.came)) {
-      perform(meeting.came);
+      perform(meeting);
       meeting.done = true;
     }
   }
@@ -218,11 +234,25 @@ void post(Member& member, Running& running) {
 
 bool advance(Member& member, Running& running) {
   const GroupOperation& operation = running.operation;
-  if (operation.kind == Kind::kSend) return running.message->taken;
-  if (operation.kind != Kind::kReceive) return member.clique->meetings[operation.number].done;
+  if (operation.kind == Kind::kSend) {
+    if (!running.message->taken) return false;
+    take(running.message.get());
+    return true;
+  }
+  if (operation.kind != Kind::kReceive) {
+    Meeting& meeting = member.clique->meetings[operation.number];
+    if (!meeting.done) return false;
+    take(&meeting);
+    return true;
+  }
   auto& channel = member.clique->channels[{operation.peer, member.rank}];
   if (channel.empty() || channel.front()->bytes != operation.count) return false;
-  std::memcpy(operation.output, channel.front()->data, static_cast<std::size_t>(operation.count));
+  {
+    const Watched watched;
+    happens_after(channel.front().get());
+    std::memcpy(operation.output, channel.front()->data, static_cast<std::size_t>(operation.count));
+    happens_before(channel.front().get());
+  }
   channel.front()->taken = true;
   channel.pop_front();
   groups_changed.notify_all();
@@ -231,6 +261,7 @@ bool advance(Member& member, Running& running) {
 
 // On the stream's thread.
 void carry_out(Member& member, const Batch& batch) {
+  const Unwatched own;
   std::unique_lock lock(groups_mutex);
   std::vector<Running> all;
   for (const GroupOperation& operation : batch.operations)

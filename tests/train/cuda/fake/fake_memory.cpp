@@ -116,7 +116,8 @@ int memory_map(TroupeCudaMemory* memory, void** device) {
 
 int memory_unmap(TroupeCudaContext* context, void* device, std::int64_t bytes) {
   const int code = state().enter("memory_unmap");
-  // A device that is lost runs nothing any more, and nobody waits for it: here its streams go on.
+  // A device that is lost runs nothing any more, and nobody waits for it: here its streams go on,
+  // as they do before pinned memory goes.
   if (state().lost(context->device)) wait_for_streams(context);
   if (!state().remove_range(device))
     return state().fail(TROUPE_CUDA_INVALID, "nothing is mapped there");
@@ -136,8 +137,9 @@ int host_allocate(TroupeCudaContext* context, std::int64_t bytes, void** host) {
   return TROUPE_CUDA_OK;
 }
 
-int host_free(TroupeCudaContext*, void* host) {
+int host_free(TroupeCudaContext* context, void* host) {
   const int code = state().enter("host_free");
+  if (state().lost(context->device)) wait_for_streams(context);
   if (!state().remove_range(host))
     return state().fail(TROUPE_CUDA_INVALID, "no pinned memory is there");
   std::free(host);

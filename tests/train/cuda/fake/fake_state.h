@@ -1,6 +1,7 @@
 #pragma once
 // What the parts of the fake share. Private to this folder.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -14,7 +15,9 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/random.h"
 #include "tests/train/cuda/fake/fake_cuda.h"
+#include "tests/train/cuda/fake/fake_order.h"
 
 struct TroupeCudaContext {
   int device = 0;
@@ -38,10 +41,13 @@ struct Work {
 
 // Runs what is enqueued, in order, on a thread of its own.
 struct TroupeCudaStream {
-  explicit TroupeCudaStream(TroupeCudaContext* of);
+  // `lazy_seed`: of FakeCudaOptions, and the stream's own; 0: it does what there is to do.
+  TroupeCudaStream(TroupeCudaContext* of, std::uint64_t lazy_seed);
   ~TroupeCudaStream();  // after all of it
-  // A stream that is captured keeps it instead.
-  void enqueue(troupe::tests::fake::Work work);
+  // A stream that is captured keeps it instead. How many there were with it.
+  std::uint64_t enqueue(troupe::tests::fake::Work work);
+  // Somebody waits for the first `number`: they are put off no more.
+  void hurry(std::uint64_t number);
   // What no captured stream is asked breaks the capture off. OK, or the failure to answer with.
   int outside_of_capture(const char* function);
   int begin_capture();
@@ -53,11 +59,20 @@ struct TroupeCudaStream {
   TroupeCudaContext* const context;
 
  private:
+  using Item = std::unique_ptr<std::function<void()>>;
   void run();
+  Item next();  // null: it has ended
+  void put_off(std::unique_lock<std::mutex>& lock);
+  bool done_locked() const { return work_.empty() && !running_; }
+  void hurry_locked();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> work_;
+  std::deque<Item> work_;
+  std::uint64_t enqueued_ = 0, begun_ = 0, hurried_ = 0;
+  std::optional<troupe::SeededRandom> lazy_;
+  std::uint64_t stretch_ = 0;  // that is left of what is put off, or is not
+  bool puts_off_ = false;
   bool capturing_ = false;
   bool broken_ = false;  // the capture
   std::vector<troupe::tests::fake::Work> kept_;
@@ -73,6 +88,8 @@ struct TroupeCudaEvent {
     std::condition_variable changed;
     bool done = false;
     std::int64_t at_ns = 0;
+    TroupeCudaStream* stream = nullptr;  // until it is done
+    std::uint64_t number = 0;            // of the stream's work
   };
   TroupeCudaContext* context = nullptr;
   bool timed = false;
@@ -131,7 +148,9 @@ class State {
   // Null where the device has no more room.
   std::shared_ptr<void> charge(int device, std::int64_t bytes);
   std::int64_t allocated(int device);
+  std::uint64_t next_stream_seed();  // 0: streams are not lazy
   // See OpenMemory: opens what guards_memory keeps shut.
+  bool guards_memory() const { return guards_memory_.load(std::memory_order_relaxed); }
   void begin_work();
   void end_work();
   void add_range(void* begin, Range range);
@@ -159,6 +178,9 @@ class State {
   std::set<std::int64_t> plans_;
   std::map<int, std::shared_ptr<std::int64_t>> allocated_;
   std::map<std::uintptr_t, Range> ranges_;
+  std::uint64_t streams_made_ = 0;
+  // Apart, for streams' threads, which nothing but the streams' own order is to order.
+  std::atomic<bool> guards_memory_{false};
   int working_ = 0;  // streams, where memory is guarded
 };
 
@@ -168,10 +190,17 @@ State& state();
 // reads.
 class OpenMemory {
  public:
-  OpenMemory() { state().begin_work(); }
-  ~OpenMemory() { state().end_work(); }
+  OpenMemory() {
+    if (guards_) state().begin_work();
+  }
+  ~OpenMemory() {
+    if (guards_) state().end_work();
+  }
   OpenMemory(const OpenMemory&) = delete;
   OpenMemory& operator=(const OpenMemory&) = delete;
+
+ private:
+  const bool guards_ = state().guards_memory();
 };
 
 // Until all streams of the context are idle.

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -9,8 +11,18 @@
 #include "tests/train/cuda/fake/fake_state.h"
 #include "train/tensor/convert.h"
 
-TroupeCudaStream::TroupeCudaStream(TroupeCudaContext* of)
-    : context(of), thread_([this] { run(); }) {}
+namespace {
+
+// Work that is put off is so for this long at most, and so many pieces after one another.
+constexpr auto kPutOffMax = std::chrono::milliseconds(3);
+constexpr std::uint64_t kStretchMax = 16;
+
+}  // namespace
+
+TroupeCudaStream::TroupeCudaStream(TroupeCudaContext* of, std::uint64_t lazy_seed) : context(of) {
+  if (lazy_seed != 0) lazy_.emplace(lazy_seed);
+  thread_ = std::thread([this] { run(); });
+}
 
 TroupeCudaStream::~TroupeCudaStream() {
   {
@@ -21,16 +33,18 @@ TroupeCudaStream::~TroupeCudaStream() {
   thread_.join();
 }
 
-void TroupeCudaStream::enqueue(troupe::tests::fake::Work work) {
-  {
-    std::lock_guard lock(mutex_);
-    if (capturing_) {
-      kept_.push_back(std::move(work));
-      return;
-    }
-    work_.push_back(std::move(work.run));
+std::uint64_t TroupeCudaStream::enqueue(troupe::tests::fake::Work work) {
+  auto item = std::make_unique<std::function<void()>>(work.run);
+  troupe::tests::fake::happens_before(item.get());
+  const troupe::tests::fake::Unwatched own;
+  std::lock_guard lock(mutex_);
+  if (capturing_) {
+    kept_.push_back(std::move(work));
+    return enqueued_;
   }
+  work_.push_back(std::move(item));
   changed_.notify_all();
+  return ++enqueued_;
 }
 
 int TroupeCudaStream::outside_of_capture(const char* function) {
@@ -62,29 +76,74 @@ int TroupeCudaStream::end_capture(std::vector<troupe::tests::fake::Work>& kept) 
 }
 
 bool TroupeCudaStream::idle() {
-  std::lock_guard lock(mutex_);
-  return work_.empty() && !running_;
+  bool done = false;
+  {
+    const troupe::tests::fake::Unwatched own;
+    std::lock_guard lock(mutex_);
+    done = done_locked();
+    if (!done) hurry_locked();
+  }
+  if (done) troupe::tests::fake::happens_after(this);
+  return done;
 }
 
 void TroupeCudaStream::wait_idle() {
+  {
+    const troupe::tests::fake::Unwatched own;
+    std::unique_lock lock(mutex_);
+    hurry_locked();
+    changed_.wait(lock, [this] { return done_locked(); });
+  }
+  troupe::tests::fake::happens_after(this);
+}
+
+void TroupeCudaStream::hurry_locked() {
+  hurried_ = enqueued_;
+  changed_.notify_all();
+}
+
+void TroupeCudaStream::hurry(std::uint64_t number) {
+  std::lock_guard lock(mutex_);
+  hurried_ = std::max(hurried_, number);
+  changed_.notify_all();
+}
+
+void TroupeCudaStream::put_off(std::unique_lock<std::mutex>& lock) {
+  if (!lazy_) return;
+  if (stretch_ == 0) {
+    stretch_ = 1 + lazy_->below(kStretchMax);
+    puts_off_ = lazy_->below(2) == 0;
+  }
+  --stretch_;
+  // Who was not waited for all the time does the rest of the stretch at once.
+  if (puts_off_)
+    puts_off_ = changed_.wait_for(lock, kPutOffMax, [this] { return ended_ || begun_ < hurried_; });
+}
+
+TroupeCudaStream::Item TroupeCudaStream::next() {
+  const troupe::tests::fake::Unwatched own;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return work_.empty() && !running_; });
+  changed_.wait(lock, [this] { return ended_ || !work_.empty(); });
+  if (work_.empty()) return nullptr;
+  put_off(lock);
+  Item item = std::move(work_.front());
+  work_.pop_front();
+  ++begun_;
+  running_ = true;
+  return item;
 }
 
 void TroupeCudaStream::run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return ended_ || !work_.empty(); });
-    if (work_.empty()) return;
-    const std::function<void()> work = std::move(work_.front());
-    work_.pop_front();
-    running_ = true;
-    lock.unlock();
+  while (Item item = next()) {
+    troupe::tests::fake::happens_after(item.get());
     {
       const troupe::tests::fake::OpenMemory open;
-      work();
+      (*item)();
     }
-    lock.lock();
+    troupe::tests::fake::happens_before(this);
+    const troupe::tests::fake::Unwatched own;
+    item.reset();
+    std::lock_guard lock(mutex_);
     running_ = false;
     if (work_.empty()) changed_.notify_all();
   }
@@ -111,7 +170,7 @@ int context_synchronize(TroupeCudaContext* context) {
 
 int stream_create(TroupeCudaContext* context, std::int32_t, TroupeCudaStream** stream) {
   if (const int code = state().enter("stream_create", context->device)) return code;
-  *stream = new TroupeCudaStream(context);
+  *stream = new TroupeCudaStream(context, state().next_stream_seed());
   std::lock_guard lock(streams_mutex);
   streams.insert(*stream);
   state().count_object("stream", 1);
@@ -165,16 +224,41 @@ std::shared_ptr<TroupeCudaEvent::Record> record_of(TroupeCudaEvent* event) {
   return event->last;
 }
 
+// Under the record's lock.
+void hurry(TroupeCudaEvent::Record& record) {
+  if (record.stream) record.stream->hurry(record.number);
+}
+
 void wait_for(TroupeCudaEvent::Record& record) {
-  std::unique_lock lock(record.mutex);
-  record.changed.wait(lock, [&] { return record.done; });
+  {
+    const Unwatched own;
+    std::unique_lock lock(record.mutex);
+    hurry(record);
+    record.changed.wait(lock, [&] { return record.done; });
+  }
+  happens_after(&record);
+}
+
+void set_done(TroupeCudaEvent::Record& record) {
+  happens_before(&record);
+  const Unwatched own;
+  std::lock_guard lock(record.mutex);
+  record.at_ns = now_ns();
+  record.done = true;
+  record.stream = nullptr;
+  record.changed.notify_all();
 }
 
 std::optional<std::int64_t> time_of(TroupeCudaEvent* event) {
   const auto record = record_of(event);
   if (!record) return std::nullopt;
-  std::lock_guard lock(record->mutex);
-  if (!record->done) return std::nullopt;
+  {
+    const Unwatched own;
+    std::lock_guard lock(record->mutex);
+    hurry(*record);
+    if (!record->done) return std::nullopt;
+  }
+  happens_after(record.get());
   return record->at_ns;
 }
 
@@ -186,14 +270,10 @@ int event_record(TroupeCudaEvent* event, TroupeCudaStream* stream) {
     std::lock_guard lock(event->mutex);
     event->last = record;
   }
-  stream->enqueue({.run = [record] {
-    {
-      std::lock_guard lock(record->mutex);
-      record->at_ns = now_ns();
-      record->done = true;
-    }
-    record->changed.notify_all();
-  }});
+  const std::uint64_t number = stream->enqueue({.run = [record] { set_done(*record); }});
+  const Unwatched own;
+  std::lock_guard lock(record->mutex);
+  if (!record->done) record->stream = stream, record->number = number;
   return TROUPE_CUDA_OK;
 }
 
