@@ -128,7 +128,7 @@ Check attention_values_check(Flavour flavour) {
                   a.keys, a.query_heads, a.key_heads, a.head_dim, a.packed ? ", packed" : "",
                   a.segment ? fmt::format(", segments of {}", a.segment) : "",
                   a.dropout > 0 ? fmt::format(", dropout of {}", a.dropout) : "");
-              Compared compared(*gpu, flavour, bench.rehearsal() && flavour == Flavour::kF32);
+              Compared compared(*gpu, flavour, bench.exact() && flavour == Flavour::kF32);
               const auto difference = run_case(compared, a);
               if (!difference.ok()) return difference.status().prefixed(what);
               worst.add(*difference, what);
