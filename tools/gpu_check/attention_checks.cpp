@@ -110,7 +110,8 @@ Result<Compared::Difference> run_case(Compared& c, const Case& a) {
                              a.packed ? t(dqkv) : t(dq), a.packed ? t(dqkv, query_width) : t(dk),
                              a.packed ? t(dqkv, query_width + key_width) : t(dv));
       },
-      {.f32 = 3e-5, .bf16 = 2e-2});
+      // A query that sees one key alone has no gradient, but for that rounding.
+      {.f32 = 3e-5, .bf16 = 2e-2, .least = 0.1});
 }
 
 Check attention_values_check(Flavour flavour) {

@@ -75,6 +75,7 @@ class SharedMemory {
 std::string run(const Launch& launch, std::uint64_t order) {
   thread_local HostThreads threads_apart;
   std::string wrong;
+  if (launch.how == Threads::kApart && !why_not_apart().empty()) return why_not_apart();
   SharedMemory shared(launch.shared_bytes);
   gridDim = launch.grid;
   const std::int64_t across = launch.grid.x, down = std::int64_t{launch.grid.y};

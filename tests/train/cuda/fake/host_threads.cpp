@@ -68,6 +68,10 @@ std::string HostThreads::run(int count, Order& order, const std::function<void()
   if (wrong_.empty() && ended != count)
     wrong_ =
         fmt::format("{} of a block's {} threads ended, the others wait at a barrier", ended, count);
+  // What waits in the middle of its body does so for ever: its thread begins anew with the next
+  // one.
+  if (!wrong_.empty())
+    for (Fiber& fiber : fibers_) fiber.begun = false;
   return wrong_;
 }
 

@@ -1,6 +1,8 @@
 // The library's own launchers and kernels, function by function of the table, against train/cpu:
 // which kernel an address and a width choose, grids, strides, scratch, shared memory.
 
+#include <limits>
+
 #include "tests/train/cuda/kernels/device_call.h"
 #include "train/tensor/dropout.h"
 
@@ -10,6 +12,8 @@ namespace {
 using Table = TroupeCudaTable;
 using Stream = TroupeCudaStream*;
 constexpr float kEps = 1e-5f;
+// Of what has no exponential and no sum across threads.
+constexpr Tolerance kSameBits{0, 0};
 
 struct Shape {
   std::int64_t rows, width;
@@ -33,6 +37,13 @@ void for_shapes(CallDevice& device, const std::string& name, F&& part) {
   part(call, std::int64_t{3}, std::int64_t{64}, std::int64_t{1});
 }
 
+// Where the activation goes that a gradient's kernel makes again.
+enum class Again { kNowhere, kElsewhere, kOverItsGradient };
+constexpr Again kAgain[] = {Again::kNowhere, Again::kElsewhere, Again::kOverItsGradient};
+void* again_at(Again again, void* gradient, void* elsewhere) {
+  return again == Again::kNowhere ? nullptr : again == Again::kElsewhere ? elsewhere : gradient;
+}
+
 std::vector<std::int32_t> counted(std::int64_t count, std::int32_t step, std::int32_t modulus) {
   std::vector<std::int32_t> out;
   for (std::int64_t i = 0; i < count; ++i)
@@ -46,7 +57,8 @@ TEST_CASE("launchers: sums, activations and conversions of flat ranges") {
       device, "add", [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
         const std::int64_t n = rows * width;
         void *a = d.activations(n, 1, off), *b = d.activations(n, 1, off), *out = d.activations(n);
-        d.check([=, &d](const Table& t, Stream s) { return t.add(s, d.type, a, b, out, n); });
+        d.check([=, &d](const Table& t, Stream s) { return t.add(s, d.type, a, b, out, n); },
+                kSameBits);
       });
   for_shapes(
       device, "gelu", [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
@@ -54,14 +66,14 @@ TEST_CASE("launchers: sums, activations and conversions of flat ranges") {
         void *x = d.activations(n, 3, off), *act = d.activations(n);
         d.check([=, &d](const Table& t, Stream s) { return t.gelu_forward(s, d.type, x, act, n); });
       });
-  for (const bool again : {false, true})
+  for (const Again again : kAgain)
     for_shapes(device, "gelu_backward",
                [again](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
                  const std::int64_t n = rows * width;
                  void *x = d.activations(n, 3, off), *dact = d.activations(n),
                       *act = d.activations(n);
                  d.check([=, &d](const Table& t, Stream s) {
-                   return t.gelu_backward(s, d.type, x, dact, again ? act : nullptr, n);
+                   return t.gelu_backward(s, d.type, x, dact, again_at(again, dact, act), n);
                  });
                });
   for (const std::int32_t to : {TROUPE_CUDA_F32, TROUPE_CUDA_BF16})
@@ -72,12 +84,12 @@ TEST_CASE("launchers: sums, activations and conversions of flat ranges") {
                  void* out = to == TROUPE_CUDA_BF16 ? d.bf16(n) : d.floats(n);
                  d.check([=, &d](const Table& t,
                                  Stream s) { return t.convert(s, from, d.type, out, to, n); },
-                         {0, 0});
+                         kSameBits);
                });
   for (const std::int64_t n : {1, 8, 1003, 5000}) {
     DeviceCall d(device, "round_to_bf16", TROUPE_CUDA_F32);
     float *x = d.floats(n), *out = d.floats(n);
-    d.check([=](const Table& t, Stream s) { return t.round_to_bf16(s, x, out, n); }, {0, 0});
+    d.check([=](const Table& t, Stream s) { return t.round_to_bf16(s, x, out, n); }, kSameBits);
   }
 }
 
@@ -89,9 +101,11 @@ TEST_CASE("launchers: rows, with what belongs to a row or a column") {
                const std::int64_t stride = width + (rows % 2 == 0 ? 8 : 3);
                void* y = d.activations((rows - 1) * stride + width, 1, off);
                float* bias = d.floats(width);
-               d.check([=, &d](const Table& t, Stream s) {
-                 return t.add_bias(s, d.type, y, stride, bias, rows, width);
-               });
+               d.check(
+                   [=, &d](const Table& t, Stream s) {
+                     return t.add_bias(s, d.type, y, stride, bias, rows, width);
+                   },
+                   kSameBits);
              });
   for (const bool residual : {false, true})
     for_shapes(device, "dropout",
@@ -103,27 +117,34 @@ TEST_CASE("launchers: rows, with what belongs to a row or a column") {
                  drop.site = dropout_site(DropoutPlace::kMlpOutput, 17);
                  drop.samples = d.integers(counted(rows, 7, 1000));
                  drop.tokens = d.integers(counted(rows, 3, 100));
-                 d.check([=, &d](const Table& t, Stream s) {
-                   return t.dropout(s, d.type, &drop, x, residual ? sum : nullptr, sum, rows,
-                                    width);
-                 });
+                 d.check(
+                     [=, &d](const Table& t, Stream s) {
+                       return t.dropout(s, d.type, &drop, x, residual ? sum : nullptr, sum, rows,
+                                        width);
+                     },
+                     kSameBits);
                });
   for_shapes(device, "rms_norm_apply",
              [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
                void *x = d.activations(rows * width, 1, off), *y = d.activations(rows * width);
                float *weight = d.floats(width), *rstd = d.floats(rows);
-               d.check([=, &d](const Table& t, Stream s) {
-                 return t.rms_norm_apply(s, d.type, x, weight, rstd, y, rows, width);
-               });
+               d.check(
+                   [=, &d](const Table& t, Stream s) {
+                     return t.rms_norm_apply(s, d.type, x, weight, rstd, y, rows, width);
+                   },
+                   kSameBits);
              });
   for_shapes(device, "layer_norm_apply",
              [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
                void *x = d.activations(rows * width, 1, off), *y = d.activations(rows * width);
                float *weight = d.floats(width), *bias = d.floats(width);
                float *mean = d.floats(rows), *rstd = d.floats(rows);
-               d.check([=, &d](const Table& t, Stream s) {
-                 return t.layer_norm_apply(s, d.type, x, weight, bias, mean, rstd, y, rows, width);
-               });
+               d.check(
+                   [=, &d](const Table& t, Stream s) {
+                     return t.layer_norm_apply(s, d.type, x, weight, bias, mean, rstd, y, rows,
+                                               width);
+                   },
+                   kSameBits);
              });
   for_shapes(
       device, "swiglu", [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
@@ -132,13 +153,13 @@ TEST_CASE("launchers: rows, with what belongs to a row or a column") {
           return t.swiglu_forward(s, d.type, both, act, rows, width);
         });
       });
-  for (const bool again : {false, true})
+  for (const Again again : kAgain)
     for_shapes(device, "swiglu_backward",
                [again](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
                  void* both = d.activations(2 * rows * width, 3, off);
                  void *dact = d.activations(rows * width), *act = d.activations(rows * width);
                  d.check([=, &d](const Table& t, Stream s) {
-                   return t.swiglu_backward(s, d.type, both, dact, again ? act : nullptr, rows,
+                   return t.swiglu_backward(s, d.type, both, dact, again_at(again, dact, act), rows,
                                             width);
                  });
                });
@@ -164,10 +185,12 @@ TEST_CASE("launchers: heads side by side in rows") {
         void* x = d.activations(extent(stride));
         const std::int32_t* positions = d.integers(counted(rows, 3, 11));
         float *cosine = d.floats(11 * head_dim / 2), *sine = d.floats(11 * head_dim / 2);
-        d.check([=](const Table& t, Stream s) {
-          return t.rope(s, type, x, stride, positions, cosine, sine, rows, heads, head_dim,
-                        backward);
-        });
+        d.check(
+            [=](const Table& t, Stream s) {
+              return t.rope(s, type, x, stride, positions, cosine, sine, rows, heads, head_dim,
+                            backward);
+            },
+            kSameBits);
       }
       for (const bool in_place : {false, true}) {
         DeviceCall d(device, "head_norm_forward", type);
@@ -201,17 +224,18 @@ TEST_CASE("launchers: norms, and what is summed down columns") {
                  return t.rms_norm_forward(s, d.type, x, weight, y, rstd, rows, width, kEps);
                });
              });
-  for_shapes(device, "residual_rms_norm_forward",
-             [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
-               const std::int64_t n = rows * width;
-               void *x = d.activations(n, 1, off), *delta = d.activations(n);
-               void *sum = d.activations(n), *y = d.activations(n);
-               float *weight = d.floats(width), *rstd = d.floats(rows);
-               d.check([=, &d](const Table& t, Stream s) {
-                 return t.residual_rms_norm_forward(s, d.type, x, delta, weight, sum, y, rstd, rows,
-                                                    width, kEps);
+  for (const bool in_place : {false, true})
+    for_shapes(device, "residual_rms_norm_forward",
+               [in_place](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
+                 const std::int64_t n = rows * width;
+                 void *x = d.activations(n, 1, off), *delta = d.activations(n);
+                 void *sum = in_place ? x : d.activations(n), *y = d.activations(n);
+                 float *weight = d.floats(width), *rstd = d.floats(rows);
+                 d.check([=, &d](const Table& t, Stream s) {
+                   return t.residual_rms_norm_forward(s, d.type, x, delta, weight, sum, y, rstd,
+                                                      rows, width, kEps);
+                 });
                });
-             });
   for_shapes(device, "rms_norm_backward",
              [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
                const std::int64_t n = rows * width;
@@ -270,9 +294,11 @@ TEST_CASE("launchers: rows of a table, and their gradients, in the order of rows
           const std::int32_t* ids = d.integers(counted(rows, 5, 9));
           void* from = table_type == TROUPE_CUDA_BF16 ? d.bf16(9 * width) : d.floats(9 * width);
           void* out = d.activations(rows * width, 1, off);
-          d.check([=, &d](const Table& t, Stream s) {
-            return t.embedding_forward(s, ids, from, table_type, out, d.type, rows, width);
-          });
+          d.check(
+              [=, &d](const Table& t, Stream s) {
+                return t.embedding_forward(s, ids, from, table_type, out, d.type, rows, width);
+              },
+              kSameBits);
         });
   const auto backward = [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
     const std::int32_t* ids = d.integers(counted(rows, 5, 9));
@@ -284,7 +310,7 @@ TEST_CASE("launchers: rows of a table, and their gradients, in the order of rows
         [=, &d](const Table& t, Stream s) {
           return t.embedding_backward(s, d.type, ids, dout, dweight, rows, width, scratch);
         },
-        {0, 0});
+        kSameBits);
   };
   for_shapes(device, "embedding_backward", backward);
   // More rows than a tile of the sort, and than two.
@@ -398,14 +424,13 @@ TEST_CASE("launchers: attention of every tile, with segments, past keys and drop
         void* mask = m.bf16(c.batch * rows * stride);
         m.check([=](const Table& t,
                     Stream s) { return t.attention_mask(s, &masked, mask, rows, stride); },
-                {0, 0});
+                kSameBits);
       }
     }
 }
 
 TEST_CASE("launchers: the optimizer's ranges, tiles and trees are the CPU's bit by bit") {
   CallDevice device;
-  const Tolerance none{0, 0};
   for (const std::int32_t type : {TROUPE_CUDA_F32, TROUPE_CUDA_BF16})
     for (const bool random : {false, true})
       for (const std::int64_t count : {1, 1003, 4096})
@@ -423,7 +448,7 @@ TEST_CASE("launchers: the optimizer's ranges, tiles and trees are the CPU's bit 
           float* scale = d.floats(1);
           d.check(
               [=](const Table& t, Stream s) { return t.adamw(s, &step, p, g, m, v, count, scale); },
-              none);
+              kSameBits);
         }
   for (const std::int64_t tile : {301, 1000, 1024})
     for (const std::int64_t count : {1, 1003, 3000}) {
@@ -450,7 +475,7 @@ TEST_CASE("launchers: the optimizer's ranges, tiles and trees are the CPU's bit 
               [=](const Table& t, Stream s) {
                 return t.tree_sum(s, parts.data(), count, type, out, out_type, elements);
               },
-              none);
+              kSameBits);
         }
 }
 
@@ -477,7 +502,7 @@ TEST_CASE("launchers: matrices of 8 bits, as they are and transposed") {
           void* scratch = d.scratch(d.table().quantize_scratch_bytes());
           d.check(
               [=](const Table& t, Stream s) { return t.quantize(s, &q, x, out, scales, scratch); },
-              {0, 0});
+              kSameBits);
         }
 }
 
