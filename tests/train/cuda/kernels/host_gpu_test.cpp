@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "tests/train/cuda/kernels/device_call.h"
 #include "train/cuda/kernels/block.h"
 
 namespace troupe::train::tests {
@@ -150,6 +151,36 @@ TEST_CASE("shared memory is no number to begin with, block by block, and ends wh
   CHECK(host_gpu::run({.grid = 2, .threads = 1, .shared_bytes = 40, .body = used(9)}, 0) == "");
   CHECK(host_gpu::run({.grid = 2, .threads = 1, .shared_bytes = 40, .body = used(10)}, 0) ==
         "block 0, 0, 0: shared memory was written behind its end, 40 bytes");
+}
+
+TEST_CASE("launches that a GPU refuses are refused") {
+  CallDevice device;
+  const int kernel = 0;  // any address
+  int ran = 0;
+  const auto told = [&](const host_gpu::dim3& grid, int threads, std::size_t shared_bytes) {
+    host_gpu::enqueue(device.stream.get(), {.kernel = &kernel,
+                                            .grid = grid,
+                                            .threads = threads,
+                                            .shared_bytes = shared_bytes,
+                                            .body = [&] { ++ran; }});
+    REQUIRE(device.device->table().stream_synchronize(device.stream.get()) == TROUPE_CUDA_OK);
+    return host_gpu::take_launch_failure();
+  };
+  CHECK(
+      told({1, 65536, 1}, 32, 0) ==
+      "a launch of 1 x 65536 x 1 blocks of 32 threads, 0 bytes of shared memory: a GPU has no such "
+      "grid");
+  CHECK(told(0, 32, 0).ends_with("a GPU has no such grid"));
+  CHECK(told(1, 1025, 0).ends_with("a GPU has no such block"));
+  const int more = host_gpu::kSharedBytesUnasked + 16;
+  const auto bytes = static_cast<std::size_t>(more);
+  CHECK(told(1, 32, bytes).ends_with("the kernel may not have as much shared memory"));
+  CHECK(ran == 0);
+  CHECK_FALSE(host_gpu::allow_shared_bytes(&kernel, host_gpu::kSharedBytesPerBlock + 1));
+  CHECK(host_gpu::allow_shared_bytes(&kernel, more));
+  CHECK(told(1, 32, bytes) == "");
+  CHECK(told(3, 32, 0) == "");
+  CHECK(ran == 4);
 }
 
 }  // namespace
