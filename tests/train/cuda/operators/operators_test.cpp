@@ -46,8 +46,10 @@ TEST_CASE("training goes as on the CPU") { all_pass("training/steps", 3); }
 
 const troupe::tests::FakeCudaOptions kByPhases = {.kernels = troupe::tests::FakeKernels::kByPhases};
 
-TEST_CASE("the library's kernels: operators in fp32 and bf16") {
+TEST_CASE(
+    "the library's kernels: operators in fp32 and bf16, attention and gradients that cancel out") {
   all_pass("operators/", 39, kByPhases);
+  all_pass("attention/values f32", 1, kByPhases);
 }
 TEST_CASE("the library's kernels: steps of training") {
   all_pass("training/steps f32", 1, kByPhases);
