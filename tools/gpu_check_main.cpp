@@ -99,6 +99,10 @@ int main(int argc, char** argv) {
       "--rehearsal", options.bench.rehearsal,
       "small sizes, the CPU's very bits and no bars for times: for a library that computes "
       "on the CPU");
+  app.add_flag("--kernels", options.bench.kernels,
+               "with --rehearsal: the library computes on the CPU by the kernels of a GPU "
+               "(TROUPE_FAKE_CUDA_KERNELS=phases): a GPU's tolerances in place of the CPU's bits")
+      ->needs("--rehearsal");
   // Parts of a run, in processes of their own.
   app.add_flag("--worker", worker)->group("");
   app.add_option("--export-child", export_socket)->group("");

@@ -29,6 +29,9 @@ struct BenchOptions {
   // Small sizes, values equal to the CPU's bit by bit where the tests' GPU gives them so, and no
   // bars for times: what shows without a GPU that the checks themselves work.
   bool rehearsal = false;
+  // With it: the library computes as a GPU does, so that values are held against a GPU's
+  // tolerances.
+  bool kernels = false;
   // This program, for the check that needs a process of its own; empty: that check cannot run.
   std::string program;
   std::string library_path;
@@ -89,6 +92,8 @@ class Bench {
   const std::shared_ptr<const train::CudaLibrary>& library() const { return library_; }
   const BenchOptions& options() const { return options_; }
   bool rehearsal() const { return options_.rehearsal; }
+  // Whether values are the CPU's bit by bit, where the tests' GPU gives them so.
+  bool exact() const { return options_.rehearsal && !options_.kernels; }
   // Opened when it is first asked for; its memory is free for the check.
   Result<Gpu*> gpu();
   bool is_open() const { return gpu_ != nullptr; }

@@ -115,7 +115,7 @@ Compared::Difference Compared::compare(const Data& data, const std::vector<std::
     for (double& x : expected)
       x = train::bf16_to_float(train::float_to_bf16(static_cast<float>(x)));
   }
-  double greatest = 1e-30, difference = 0;
+  double greatest = tolerances.least, difference = 0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (std::isfinite(expected[i])) greatest = std::max(greatest, std::abs(expected[i]));

@@ -23,6 +23,9 @@ inline const char* flavour_name(Flavour flavour) {
 struct Tolerances {
   double f32 = 1e-5;   // of anything that is fp32
   double bf16 = 8e-3;  // of activations in bf16: one unit of the last place
+  // What a tensor's greatest number counts as, at least: of one that is nothing but the rounding of
+  // what cancels out.
+  double least = 1e-30;
 };
 
 // Tensors of a case, on both sides. Those that are written begin with rubbish too, and each is

@@ -72,7 +72,7 @@ Check gradient_check(Types types) {
       .run = [types](Bench& bench) -> Result<Figure> {
         const bool bf16 = types.bf16();
         // The CPU may round in bf16 what the device keeps.
-        const bool exact = bench.rehearsal() && !bf16;
+        const bool exact = bench.exact() && !bf16;
         Difference worst;
         std::string text;
         int turn = 0;
@@ -129,7 +129,7 @@ Check training_check(Types types) {
           "CPU's do",
       .seconds = 2,
       .run = [types](Bench& bench) -> Result<Figure> {
-        const bool bf16 = types.bf16(), exact = bench.rehearsal() && !bf16;
+        const bool bf16 = types.bf16(), exact = bench.exact() && !bf16;
         const int steps = bench.rehearsal() ? 8 : 30;
         const NamedConfig named = small_models(true).front();
         Gpu* gpu = TROUPE_TRY(bench.gpu());

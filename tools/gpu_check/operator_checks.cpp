@@ -39,7 +39,7 @@ Check check_of(const std::string& name, const std::string& what, Flavour flavour
             WorstDifference worst;
             for (const auto& [rows, width] : shapes(bench)) {
               Gpu* gpu = TROUPE_TRY(bench.gpu());
-              Compared compared(*gpu, flavour, bench.rehearsal());
+              Compared compared(*gpu, flavour, bench.exact());
               const std::string sizes = fmt::format("{} rows of {}", rows, width);
               Result<Compared::Difference> difference = run_case(compared, rows, width);
               if (!difference.ok()) return difference.status().prefixed(sizes);

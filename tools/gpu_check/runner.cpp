@@ -139,6 +139,7 @@ class Worker {
       words.push_back(options.bench.library_path);
     }
     if (options.bench.rehearsal) words.push_back("--rehearsal");
+    if (options.bench.kernels) words.push_back("--kernels");
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);

@@ -88,6 +88,23 @@ TEST_CASE("every check runs once over the tests' GPU and passes") {
   CHECK(std::filesystem::exists(check.folder + "/worker.log"));
 }
 
+TEST_CASE("over a GPU's own kernels values are near the CPU's, and strategies have one result") {
+  const GpuCheck check;
+  const std::map<std::string, std::string> environment = {
+      {"TROUPE_FAKE_CUDA_KERNELS", "phases"},
+      {"TROUPE_FAKE_GPUS", "1"},
+      {"LD_LIBRARY_PATH", GpuCheck::bin("../fake_gpus")}};
+  const CommandResult result =
+      check.run({"--kernels", "--only", "operators/rms_norm f32,sharding/strategies bf16"}, true,
+                environment);
+  CAPTURE(result.out);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("2 passed") != std::string::npos);
+  // Their sums have another order than the CPU's.
+  CHECK(check.run({"--only", "operators/rms_norm f32"}, true, environment).exit_code == 7);
+}
+
 TEST_CASE("without cuDNN its checks are skipped, with the reason") {
   const GpuCheck check;
   const CommandResult result = check.run({"--only", "attention/cudnn values,operators/add f32"});

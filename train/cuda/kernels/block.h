@@ -4,13 +4,31 @@
 // A body is a sequence of phases; in each, every thread does its part, and the next one begins when
 // all are through. On a GPU a phase is the calling thread's own part and a barrier. Tests run the
 // very same bodies: one thread of the host plays the block's threads one after another, phase by
-// phase. So what a thread keeps from one phase to the next is in a PerThread.
+// phase. So what a thread keeps from one phase to the next is in a PerThread. Or the host plays
+// each thread by itself, as a GPU does (HostThread): that shows where a barrier is missing.
 
 #include <cstdint>
 
 #include "train/cuda/kernels/arithmetic.h"
 
 namespace troupe::train::cuda {
+
+#if !defined(__CUDA_ARCH__)
+// The thread of a block that the host runs at the moment, where each of them goes through the whole
+// body by itself.
+class HostThread {
+ public:
+  // Which one it is, of a block that takes itself to have `threads`.
+  virtual int index(int threads) = 0;
+  // Returns when all threads of the block have come here.
+  virtual void barrier() = 0;
+
+ protected:
+  ~HostThread() = default;
+};
+// Null: one thread plays all of a block's.
+inline thread_local HostThread* host_thread = nullptr;
+#endif
 
 template <int kThreadCount>
 struct Block {
@@ -23,6 +41,11 @@ struct Block {
     part(static_cast<int>(threadIdx.x));
     __syncthreads();
 #else
+    if (host_thread) {
+      part(host_thread->index(kThreads));
+      host_thread->barrier();
+      return;
+    }
     for (int thread = 0; thread < kThreads; ++thread) part(thread);
 #endif
   }
@@ -33,6 +56,7 @@ struct Block {
 #if defined(__CUDA_ARCH__)
     part(static_cast<int>(threadIdx.x));
 #else
+    if (host_thread) return part(host_thread->index(kThreads));
     for (int thread = 0; thread < kThreads; ++thread) part(thread);
 #endif
   }

@@ -1,5 +1,6 @@
 // Troupe's own attention.
 
+#include "train/cuda/kernels/scratch_sizes.h"
 #include "train/cuda/library/attention.cuh"
 
 namespace troupe::train::cuda {
@@ -11,7 +12,7 @@ int attention_forward(TroupeCudaStream* stream, const TroupeCudaAttention* shape
 }
 
 std::int64_t attention_scratch_bytes(const TroupeCudaAttention* s) {
-  return s->batch * s->query_heads * s->query_length * static_cast<std::int64_t>(sizeof(float));
+  return attention_scratch_size(s->batch * s->query_heads * s->query_length);
 }
 
 int attention_backward(TroupeCudaStream* stream, const TroupeCudaAttention* shape, const void* q,

@@ -11,26 +11,26 @@ namespace {  // each source's own
 template <class T, class Tile, class... Drop>
 __global__ void __launch_bounds__(kAttentionThreads)
     forward_kernel(AttentionForward<T> a, Drop... dropout) {
-  extern __shared__ __align__(16) float memory[];
+  TROUPE_LAUNCH_SHARED(memory);
   attention_forward_block<T, Tile>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a,
                                    dropout...);
 }
 template <class T>
 __global__ void __launch_bounds__(kAttentionThreads) deltas_kernel(AttentionBackward<T> a) {
-  __shared__ DeltaShared shared;
+  auto& shared = block_shared<DeltaShared>();
   attention_deltas_block<T>(AttentionBlock{blockIdx.x}, shared, a);
 }
 template <class T, class Tile, class... Drop>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     keys_kernel(AttentionBackward<T> a, Drop... dropout) {
-  extern __shared__ __align__(16) float memory[];
+  TROUPE_LAUNCH_SHARED(memory);
   attention_keys_block<T, Tile>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a,
                                 dropout...);
 }
 template <class T, class Tile, class... Drop>
 __global__ void __launch_bounds__(kAttentionThreads)
     queries_kernel(AttentionBackward<T> a, Drop... dropout) {
-  extern __shared__ __align__(16) float memory[];
+  TROUPE_LAUNCH_SHARED(memory);
   attention_queries_block<T, Tile>(AttentionBlock{blockIdx.x, blockIdx.y, blockIdx.z}, memory, a,
                                    dropout...);
 }
@@ -79,16 +79,16 @@ template <class... Args>
 int start_attention(TroupeCudaStream* stream, const char* what, void (*kernel)(Args...), dim3 grid,
                     std::int64_t floats, const Args&... args) {
   const auto bytes = static_cast<std::size_t>(floats) * sizeof(float);
-  if (bytes > static_cast<std::size_t>(stream->context->shared_bytes_per_block))
-    return fail(TROUPE_CUDA_UNSUPPORTED,
-                std::string(what) + ": needs " + std::to_string(bytes) +
-                    " bytes of shared memory, this GPU has " +
-                    std::to_string(stream->context->shared_bytes_per_block) + " for a block");
+  const int most = shared_bytes_per_block(stream);
+  if (bytes > static_cast<std::size_t>(most))
+    return fail(TROUPE_CUDA_UNSUPPORTED, std::string(what) + ": needs " + std::to_string(bytes) +
+                                             " bytes of shared memory, this GPU has " +
+                                             std::to_string(most) + " for a block");
   TROUPE_CUDA_RETURN_IF_FAILED(check(
       cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       std::string(what) + ": cudaFuncSetAttribute of " + std::to_string(bytes) + " bytes"));
-  kernel<<<grid, kAttentionThreads, bytes, stream->stream>>>(args...);
+  start_blocks(stream, kernel, {grid, kAttentionThreads, bytes}, args...);
   return launched(what, grid.x, grid.y);
 }
 
@@ -159,8 +159,10 @@ int start_attention_backward(TroupeCudaStream* stream, const char* what,
                                    s.key_stride,
                                    s.key_batch_stride,
                                    s.scale};
-      deltas_kernel<T><<<blocks(s.batch * s.query_length * s.query_heads, kDeltasPerBlock),
-                         kAttentionThreads, 0, stream->stream>>>(a);
+      start_blocks(
+          stream, deltas_kernel<T>,
+          {blocks(s.batch * s.query_length * s.query_heads, kDeltasPerBlock), kAttentionThreads},
+          a);
       TROUPE_CUDA_RETURN_IF_FAILED(launched(what, s.query_length, s.query_heads));
       const unsigned tiles = blocks(s.query_length, Tile::kTileRows);
       const auto batch = static_cast<unsigned>(s.batch);

@@ -14,13 +14,14 @@ int attention_mask(TroupeCudaStream* stream, const TroupeCudaAttention* shape, v
   TROUPE_CUDA_RETURN_IF_FAILED(need_positive(kWhat, "query_length", shape->query_length));
   if (!shape->first_key || mask_rows < shape->query_length || mask_stride < shape->key_length ||
       mask_stride % kMaskPack != 0)
-    return fail(TROUPE_CUDA_INVALID,
-                "attention_mask: no first_key, or a mask that does not hold the queries and keys in "
-                "packs of 8");
+    return fail(
+        TROUPE_CUDA_INVALID,
+        "attention_mask: no first_key, or a mask that does not hold the queries and keys in "
+        "packs of 8");
   const std::int64_t rows = shape->batch * mask_rows;
-  for_each(stream->stream,
-           AttentionMask{shape->first_key, static_cast<Bf16*>(mask), shape->query_length,
-                         mask_rows, mask_stride},
+  for_each(stream,
+           AttentionMask{shape->first_key, static_cast<Bf16*>(mask), shape->query_length, mask_rows,
+                         mask_stride},
            rows * (mask_stride / kMaskPack));
   return launched(kWhat, rows, mask_stride);
 }

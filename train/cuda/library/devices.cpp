@@ -117,13 +117,13 @@ int context_open(std::int32_t index, TroupeCudaContext** context) {
       check(cudaSetDevice(index), fmt::format("cudaSetDevice of device {}", index)));
   TROUPE_CUDA_RETURN_IF_FAILED(
       check(cudaFree(nullptr), fmt::format("making the context of device {}", index)));
-  int shared = 0;
-  TROUPE_CUDA_RETURN_IF_FAILED(
-      check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
-            fmt::format("cudaDeviceGetAttribute of device {}", index)));
   auto made = std::make_unique<TroupeCudaContext>();
   made->device = index;
-  made->shared_bytes_per_block = shared;
+  for (const auto& [attribute, value] :
+       {std::pair{cudaDevAttrMaxSharedMemoryPerBlockOptin, &made->shared_bytes_per_block},
+        {cudaDevAttrMultiProcessorCount, &made->multiprocessors}})
+    TROUPE_CUDA_RETURN_IF_FAILED(check(cudaDeviceGetAttribute(value, attribute, index),
+                                       fmt::format("cudaDeviceGetAttribute of device {}", index)));
   *context = made.release();
   return TROUPE_CUDA_OK;
 }
@@ -181,6 +181,14 @@ int launched(const char* what, long long rows, long long width) {
   if (error == cudaSuccess) return TROUPE_CUDA_OK;
   return check(error, fmt::format("{} of {} x {}", what, rows, width));
 }
+
+cudaStream_t cuda_stream(const TroupeCudaStream* stream) { return stream->stream; }
+
+int shared_bytes_per_block(const TroupeCudaStream* stream) {
+  return stream->context->shared_bytes_per_block;
+}
+
+int multiprocessors(const TroupeCudaStream* stream) { return stream->context->multiprocessors; }
 
 int cudnn_version() {
   static DynamicLibrary library({"libcudnn.so.9"});

@@ -9,7 +9,7 @@ namespace {
 
 // Packs as far as they go, the rest one by one: make(Tag<Op's N>, first element).
 template <class Packed, class Single>
-int flat(cudaStream_t stream, const char* what, bool fits, std::int64_t count, Packed&& packed,
+int flat(TroupeCudaStream* stream, const char* what, bool fits, std::int64_t count, Packed&& packed,
          Single&& single) {
   const std::int64_t packs = fits ? count / kPack : 0;
   for_each(stream, packed(), packs);
@@ -28,7 +28,7 @@ int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, 
       const auto* source = static_cast<const From*>(from);
       auto* target = static_cast<To*>(to);
       return flat(
-          stream->stream, kWhat, packs_fit(0, from, to), count,
+          stream, kWhat, packs_fit(0, from, to), count,
           [&] {
             return Convert<From, To, kPack>{source, target};
           },
@@ -44,7 +44,7 @@ int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int
   TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(need_positive(kWhat, "count", count));
   return flat(
-      stream->stream, kWhat, packs_fit(0, x, out), count,
+      stream, kWhat, packs_fit(0, x, out), count,
       [&] {
         return RoundToBf16<kPack>{x, out};
       },
@@ -62,7 +62,7 @@ int add(TroupeCudaStream* stream, std::int32_t type, const void* a, const void* 
     const auto *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
     auto* to = static_cast<T*>(out);
     return flat(
-        stream->stream, kWhat, packs_fit(0, a, b, out), count,
+        stream, kWhat, packs_fit(0, a, b, out), count,
         [&] {
           return Add<T, kPack>{x, y, to};
         },
@@ -81,7 +81,7 @@ int gelu_forward(TroupeCudaStream* stream, std::int32_t type, const void* x, voi
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(act);
     return flat(
-        stream->stream, kWhat, packs_fit(0, x, act), count,
+        stream, kWhat, packs_fit(0, x, act), count,
         [&] {
           return Gelu<T, kPack>{from, to};
         },
@@ -101,7 +101,7 @@ int gelu_backward(TroupeCudaStream* stream, std::int32_t type, void* x, const vo
     const auto* from = static_cast<const T*>(dact);
     auto* again = static_cast<T*>(act);
     return flat(
-        stream->stream, kWhat, packs_fit(0, x, dact, act), count,
+        stream, kWhat, packs_fit(0, x, dact, act), count,
         [&] {
           return GeluBackward<T, kPack>{to, from, again};
         },
@@ -113,8 +113,8 @@ int gelu_backward(TroupeCudaStream* stream, std::int32_t type, void* x, const vo
 
 // make(pack size, as a type) → op; rows of `width`, of which `packed` elements are one pack.
 template <class F>
-int by_rows(cudaStream_t stream, const char* what, bool fits, std::int64_t rows, std::int64_t width,
-            F&& make) {
+int by_rows(TroupeCudaStream* stream, const char* what, bool fits, std::int64_t rows,
+            std::int64_t width, F&& make) {
   if (fits)
     for_each(stream, make.template operator()<kPack>(), rows * (width / kPack));
   else
@@ -134,11 +134,10 @@ int dropout(TroupeCudaStream* stream, std::int32_t type, const TroupeCudaDropout
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   TROUPE_CUDA_RETURN_IF_FAILED(need_dropout(kWhat, *drop));
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return by_rows(
-        stream->stream, kWhat, packs_fit(width, x, residual, out), rows, width, [&]<int N>() {
-          return DropOut<T, N>{dropout_of(*drop), static_cast<const T*>(x),
-                               static_cast<const T*>(residual), static_cast<T*>(out), width};
-        });
+    return by_rows(stream, kWhat, packs_fit(width, x, residual, out), rows, width, [&]<int N>() {
+      return DropOut<T, N>{dropout_of(*drop), static_cast<const T*>(x),
+                           static_cast<const T*>(residual), static_cast<T*>(out), width};
+    });
   });
 }
 
@@ -148,8 +147,8 @@ int add_bias(TroupeCudaStream* stream, std::int32_t type, void* y, std::int64_t 
   TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return by_rows(stream->stream, kWhat, packs_fit(width, y, bias) && packs_fit(stride), rows,
-                   width, [&]<int N>() {
+    return by_rows(stream, kWhat, packs_fit(width, y, bias) && packs_fit(stride), rows, width,
+                   [&]<int N>() {
                      return AddBias<T, N>{static_cast<T*>(y), stride, bias, width};
                    });
   });
@@ -161,10 +160,9 @@ int rms_norm_apply(TroupeCudaStream* stream, std::int32_t type, const void* x, c
   TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return by_rows(
-        stream->stream, kWhat, packs_fit(width, x, weight, y), rows, width, [&]<int N>() {
-          return RmsApply<T, N>{static_cast<const T*>(x), weight, rstd, static_cast<T*>(y), width};
-        });
+    return by_rows(stream, kWhat, packs_fit(width, x, weight, y), rows, width, [&]<int N>() {
+      return RmsApply<T, N>{static_cast<const T*>(x), weight, rstd, static_cast<T*>(y), width};
+    });
   });
 }
 
@@ -175,11 +173,10 @@ int layer_norm_apply(TroupeCudaStream* stream, std::int32_t type, const void* x,
   TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return by_rows(stream->stream, kWhat, packs_fit(width, x, weight, bias, y), rows, width,
-                   [&]<int N>() {
-                     return LayerApply<T, N>{static_cast<const T*>(x), weight, bias, mean, rstd,
-                                             static_cast<T*>(y),       width};
-                   });
+    return by_rows(stream, kWhat, packs_fit(width, x, weight, bias, y), rows, width, [&]<int N>() {
+      return LayerApply<T, N>{static_cast<const T*>(x), weight, bias, mean, rstd,
+                              static_cast<T*>(y),       width};
+    });
   });
 }
 
@@ -196,8 +193,8 @@ int rope(TroupeCudaStream* stream, std::int32_t type, void* x, std::int64_t stri
   const std::int64_t half = head_dim / 2;
   const float sign = backward ? -1.0f : 1.0f;
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return by_rows(stream->stream, kWhat, packs_fit(half, x, cosine, sine) && packs_fit(stride),
-                   rows, heads * half, [&]<int N>() {
+    return by_rows(stream, kWhat, packs_fit(half, x, cosine, sine) && packs_fit(stride), rows,
+                   heads * half, [&]<int N>() {
                      return Rope<T, N>{
                          static_cast<T*>(x), stride, positions, cosine, sine, heads, half, sign};
                    });
@@ -210,10 +207,9 @@ int swiglu_forward(TroupeCudaStream* stream, std::int32_t type, const void* gate
   TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return by_rows(
-        stream->stream, kWhat, packs_fit(width, gate_up, act), rows, width, [&]<int N>() {
-          return Swiglu<T, N>{static_cast<const T*>(gate_up), static_cast<T*>(act), width};
-        });
+    return by_rows(stream, kWhat, packs_fit(width, gate_up, act), rows, width, [&]<int N>() {
+      return Swiglu<T, N>{static_cast<const T*>(gate_up), static_cast<T*>(act), width};
+    });
   });
 }
 
@@ -223,11 +219,10 @@ int swiglu_backward(TroupeCudaStream* stream, std::int32_t type, void* gate_up, 
   TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return by_rows(
-        stream->stream, kWhat, packs_fit(width, gate_up, dact, act), rows, width, [&]<int N>() {
-          return SwigluBackward<T, N>{static_cast<T*>(gate_up), static_cast<const T*>(dact),
-                                      static_cast<T*>(act), width};
-        });
+    return by_rows(stream, kWhat, packs_fit(width, gate_up, dact, act), rows, width, [&]<int N>() {
+      return SwigluBackward<T, N>{static_cast<T*>(gate_up), static_cast<const T*>(dact),
+                                  static_cast<T*>(act), width};
+    });
   });
 }
 
@@ -239,11 +234,10 @@ int embedding_forward(TroupeCudaStream* stream, const std::int32_t* ids, const v
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   return with_type(kWhat, table_type, [&]<class From>(Tag<From>) {
     return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-      return by_rows(stream->stream, kWhat, packs_fit(width, table, out), rows, width,
-                     [&]<int N>() {
-                       return EmbeddingForward<From, T, N>{ids, static_cast<const From*>(table),
-                                                           static_cast<T*>(out), width};
-                     });
+      return by_rows(stream, kWhat, packs_fit(width, table, out), rows, width, [&]<int N>() {
+        return EmbeddingForward<From, T, N>{ids, static_cast<const From*>(table),
+                                            static_cast<T*>(out), width};
+      });
     });
   });
 }

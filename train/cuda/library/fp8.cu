@@ -13,39 +13,40 @@ namespace {
 template <class T, int N>
 __global__ void __launch_bounds__(kAmaxThreads)
     amax_kernel(Fp8Source<T> source, std::uint32_t* parts) {
-  __shared__ AmaxShared shared;
+  auto& shared = block_shared<AmaxShared>();
   amax_block<T, N>(Block<kAmaxThreads>{blockIdx.x}, shared, source, gridDim.x, parts);
 }
 
 template <class Format>
 __global__ void __launch_bounds__(kAmaxThreads)
     scale_kernel(const std::uint32_t* parts, std::int64_t count, Fp8Scale* scale) {
-  __shared__ AmaxShared shared;
+  auto& shared = block_shared<AmaxShared>();
   scale_block<Format>(Block<kAmaxThreads>{blockIdx.x}, shared, parts, count, scale);
 }
 
 template <class Format, class T, bool kWhole>
 __global__ void __launch_bounds__(kTransposeThreads)
     quantize_transposed_kernel(Quantize<Format, T> a) {
-  __shared__ TransposeShared shared;
+  auto& shared = block_shared<TransposeShared>();
   quantize_transposed_block<Format, T, kWhole>(Block<kTransposeThreads>{blockIdx.x, blockIdx.y},
                                                shared, a);
 }
 
 template <class T>
-void find_parts(cudaStream_t stream, const Fp8Source<T>& source, unsigned grid,
+void find_parts(TroupeCudaStream* stream, const Fp8Source<T>& source, unsigned grid,
                 std::uint32_t* parts) {
   if (packs_fit(source.columns, source.x) && packs_fit(source.stride))
-    amax_kernel<T, kPack><<<grid, kAmaxThreads, 0, stream>>>(source, parts);
+    start_blocks(stream, amax_kernel<T, kPack>, {grid, kAmaxThreads}, source, parts);
   else
-    amax_kernel<T, 1><<<grid, kAmaxThreads, 0, stream>>>(source, parts);
+    start_blocks(stream, amax_kernel<T, 1>, {grid, kAmaxThreads}, source, parts);
 }
 
 template <bool kWhole, class Format, class T>
-void round_all(cudaStream_t stream, const Quantize<Format, T>& a, bool transpose) {
+void round_all(TroupeCudaStream* stream, const Quantize<Format, T>& a, bool transpose) {
   if (transpose) {
     const dim3 grid(blocks(a.out_stride, kTransposeTile), blocks(a.source.columns, kTransposeTile));
-    quantize_transposed_kernel<Format, T, kWhole><<<grid, kTransposeThreads, 0, stream>>>(a);
+    start_blocks(stream, quantize_transposed_kernel<Format, T, kWhole>, {grid, kTransposeThreads},
+                 a);
   } else {
     for_each(stream, QuantizePack<Format, T, kWhole>{a}, a.source.rows * (a.out_stride / kPack));
   }
@@ -74,14 +75,14 @@ int quantize(TroupeCudaStream* stream, const TroupeCudaQuantize* matrix, const v
       kAmaxParts, (m.rows * m.columns + kAmaxThreads * kPack - 1) / (kAmaxThreads * kPack)));
   return with_type(kWhat, m.type, [&]<class T>(Tag<T>) {
     const Fp8Source<T> source{static_cast<const T*>(x), m.rows, m.columns, m.stride};
-    find_parts(stream->stream, source, grid, parts);
+    find_parts(stream, source, grid, parts);
     const auto finish = [&]<class Format>(Tag<Format>) {
-      scale_kernel<Format><<<1, kAmaxThreads, 0, stream->stream>>>(parts, grid, scale);
+      start_blocks(stream, scale_kernel<Format>, {1, kAmaxThreads}, parts, grid, scale);
       const Quantize<Format, T> a{source, scale, codes, m.out_stride};
       if (packs_fit(m.stride, x))
-        round_all<true>(stream->stream, a, m.transpose != 0);
+        round_all<true>(stream, a, m.transpose != 0);
       else
-        round_all<false>(stream->stream, a, m.transpose != 0);
+        round_all<false>(stream, a, m.transpose != 0);
     };
     if (m.format == TROUPE_CUDA_E4M3)
       finish(Tag<E4M3>{});

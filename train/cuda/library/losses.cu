@@ -2,6 +2,7 @@
 
 #include "train/cuda/kernels/cross_entropy.h"
 #include "train/cuda/kernels/embedding_backward.h"
+#include "train/cuda/kernels/scratch_sizes.h"
 #include "train/cuda/library/launch.cuh"
 
 namespace troupe::train::cuda {
@@ -9,7 +10,7 @@ namespace {
 
 template <class Gradient, int N>
 __global__ void __launch_bounds__(kEntropyThreads) cross_entropy_kernel(CrossEntropy<Gradient> a) {
-  __shared__ EntropyShared shared;
+  auto& shared = block_shared<EntropyShared>();
   cross_entropy_row<Gradient, N>(EntropyBlock{blockIdx.x}, shared, a);
 }
 
@@ -32,16 +33,16 @@ int cross_entropy(TroupeCudaStream* stream, float* logits, const std::int32_t* l
         logits, labels, losses, scale, wanted ? static_cast<T*>(gradient) : nullptr, rows, classes};
     const auto grid = static_cast<unsigned>(rows);
     if (packs_fit(classes, logits, a.gradient))
-      cross_entropy_kernel<T, kPack><<<grid, kEntropyThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, cross_entropy_kernel<T, kPack>, {grid, kEntropyThreads}, a);
     else
-      cross_entropy_kernel<T, 1><<<grid, kEntropyThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, cross_entropy_kernel<T, 1>, {grid, kEntropyThreads}, a);
     return launched(kWhat, rows, classes);
   });
 }
 
 __global__ void __launch_bounds__(kSortThreads)
     sort_tile_kernel(const std::int32_t* ids, std::int64_t rows, std::uint64_t* keys) {
-  __shared__ SortShared shared;
+  auto& shared = block_shared<SortShared>();
   sort_tile(SortBlock{blockIdx.x}, shared, ids, rows, keys);
 }
 __global__ void __launch_bounds__(kSortThreads)
@@ -51,16 +52,12 @@ __global__ void __launch_bounds__(kSortThreads)
 }
 __global__ void __launch_bounds__(kSortThreads)
     sort_within_tile_kernel(std::int64_t run, std::uint64_t* keys) {
-  __shared__ SortShared shared;
+  auto& shared = block_shared<SortShared>();
   sort_within_tile(SortBlock{blockIdx.x}, shared, run, keys);
 }
 template <class T, int N>
 __global__ void __launch_bounds__(kScatterThreads) scatter_rows_kernel(ScatterRows<T> a) {
   scatter_rows<T, N>(a, blockIdx.x, (std::int64_t{blockIdx.y} * kScatterThreads + threadIdx.x) * N);
-}
-
-std::int64_t embedding_scratch_bytes(std::int64_t rows) {
-  return rows <= 0 ? 0 : sorted_keys(rows) * static_cast<std::int64_t>(sizeof(std::uint64_t));
 }
 
 int embedding_backward(TroupeCudaStream* stream, std::int32_t type, const std::int32_t* ids,
@@ -79,14 +76,14 @@ int embedding_backward(TroupeCudaStream* stream, std::int32_t type, const std::i
     for_sort_launches(
         rows,
         [&](std::int64_t) {
-          sort_tile_kernel<<<tiles, kSortThreads, 0, stream->stream>>>(ids, rows, keys);
+          start_blocks(stream, sort_tile_kernel, {tiles, kSortThreads}, ids, rows, keys);
         },
         [&](std::int64_t run, std::int64_t distance) {
-          sort_between_tiles_kernel<<<blocks(count / 2, kSortThreads), kSortThreads, 0,
-                                      stream->stream>>>(run, distance, keys);
+          start_threads(stream, sort_between_tiles_kernel,
+                        {blocks(count / 2, kSortThreads), kSortThreads}, run, distance, keys);
         },
         [&](std::int64_t run) {
-          sort_within_tile_kernel<<<tiles, kSortThreads, 0, stream->stream>>>(run, keys);
+          start_blocks(stream, sort_within_tile_kernel, {tiles, kSortThreads}, run, keys);
         });
     TROUPE_CUDA_RETURN_IF_FAILED(launched(kWhat, rows, width));
     const ScatterRows<T> a{keys, static_cast<const T*>(dout), dweight, rows, width};
@@ -94,9 +91,9 @@ int embedding_backward(TroupeCudaStream* stream, std::int32_t type, const std::i
     const dim3 grid(static_cast<unsigned>(rows),
                     blocks(width, kScatterThreads * (fits ? kPack : 1)));
     if (fits)
-      scatter_rows_kernel<T, kPack><<<grid, kScatterThreads, 0, stream->stream>>>(a);
+      start_threads(stream, scatter_rows_kernel<T, kPack>, {grid, kScatterThreads}, a);
     else
-      scatter_rows_kernel<T, 1><<<grid, kScatterThreads, 0, stream->stream>>>(a);
+      start_threads(stream, scatter_rows_kernel<T, 1>, {grid, kScatterThreads}, a);
     return launched(kWhat, rows, width);
   });
 }
@@ -106,7 +103,7 @@ int embedding_backward(TroupeCudaStream* stream, std::int32_t type, const std::i
 void fill_losses(TroupeCudaTable& table) {
   table.cross_entropy = cross_entropy;
   table.embedding_backward = embedding_backward;
-  table.embedding_scratch_bytes = embedding_scratch_bytes;
+  table.embedding_scratch_bytes = embedding_scratch_size;
 }
 
 }  // namespace troupe::train::cuda

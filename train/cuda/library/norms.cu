@@ -2,6 +2,7 @@
 
 #include "train/cuda/kernels/column_sums.h"
 #include "train/cuda/kernels/norms.h"
+#include "train/cuda/kernels/scratch_sizes.h"
 #include "train/cuda/library/launch.cuh"
 
 namespace troupe::train::cuda {
@@ -16,42 +17,42 @@ int need_rows(const char* what, std::int64_t rows, std::int64_t width) {
 
 template <class T, int N>
 __global__ void __launch_bounds__(kNormThreads) rms_forward_kernel(RmsForward<T> a) {
-  __shared__ NormShared<float> shared;
+  auto& shared = block_shared<NormShared<float>>();
   rms_forward_row<T, N>(NormBlock{blockIdx.x}, shared, a);
 }
 template <class T, int N>
 __global__ void __launch_bounds__(kNormThreads) rms_backward_kernel(RmsBackward<T> a) {
-  __shared__ NormShared<float> shared;
+  auto& shared = block_shared<NormShared<float>>();
   rms_backward_row<T, N>(NormBlock{blockIdx.x}, shared, a);
 }
 template <class T, int N>
 __global__ void __launch_bounds__(kNormThreads) layer_forward_kernel(LayerForward<T> a) {
-  __shared__ NormShared<float> shared;
+  auto& shared = block_shared<NormShared<float>>();
   layer_forward_row<T, N>(NormBlock{blockIdx.x}, shared, a);
 }
 template <class T, int N>
 __global__ void __launch_bounds__(kNormThreads) layer_backward_kernel(LayerBackward<T> a) {
-  __shared__ NormShared<TwoSums> shared;
+  auto& shared = block_shared<NormShared<TwoSums>>();
   layer_backward_row<T, N>(NormBlock{blockIdx.x}, shared, a);
 }
 template <class T, int N>
 __global__ void __launch_bounds__(kNormThreads) head_forward_kernel(HeadForward<T> a) {
-  __shared__ HeadShared shared;
+  auto& shared = block_shared<HeadShared>();
   head_forward_block<T, N>(NormBlock{blockIdx.x}, shared, a);
 }
 template <class T, int N>
 __global__ void __launch_bounds__(kNormThreads) head_backward_kernel(HeadBackward<T> a) {
-  __shared__ HeadShared shared;
+  auto& shared = block_shared<HeadShared>();
   head_backward_block<T, N>(NormBlock{blockIdx.x}, shared, a);
 }
 
 template <class T>
-int rms_forward(cudaStream_t stream, const char* what, const RmsForward<T>& a) {
+int rms_forward(TroupeCudaStream* stream, const char* what, const RmsForward<T>& a) {
   const auto grid = static_cast<unsigned>(a.rows);
   if (packs_fit(a.width, a.x, a.delta, a.weight, a.sum, a.y))
-    rms_forward_kernel<T, kPack><<<grid, kNormThreads, 0, stream>>>(a);
+    start_blocks(stream, rms_forward_kernel<T, kPack>, {grid, kNormThreads}, a);
   else
-    rms_forward_kernel<T, 1><<<grid, kNormThreads, 0, stream>>>(a);
+    start_blocks(stream, rms_forward_kernel<T, 1>, {grid, kNormThreads}, a);
   return launched(what, a.rows, a.width);
 }
 
@@ -62,7 +63,7 @@ int rms_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* x,
   TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
   TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return rms_forward<T>(stream->stream, kWhat,
+    return rms_forward<T>(stream, kWhat,
                           {static_cast<const T*>(x), nullptr, weight, nullptr, static_cast<T*>(y),
                            rstd, rows, width, eps});
   });
@@ -77,7 +78,7 @@ int residual_rms_norm_forward(TroupeCudaStream* stream, std::int32_t type, const
   if (!delta || !sum)
     return fail(TROUPE_CUDA_INVALID, std::string(kWhat) + ": delta or sum is null");
   return with_type(kWhat, type, [&]<class T>(Tag<T>) {
-    return rms_forward<T>(stream->stream, kWhat,
+    return rms_forward<T>(stream, kWhat,
                           {static_cast<const T*>(x), static_cast<const T*>(delta), weight,
                            static_cast<T*>(sum), static_cast<T*>(y), rstd, rows, width, eps});
   });
@@ -87,22 +88,17 @@ int residual_rms_norm_forward(TroupeCudaStream* stream, std::int32_t type, const
 
 template <class T, int N, ColumnTerm kTerm>
 __global__ void __launch_bounds__(kColumnThreads) column_sums_kernel(ColumnSums<T> a) {
-  __shared__ ColumnShared<N, column_sets(kTerm)> shared;
+  auto& shared = block_shared<ColumnShared<N, column_sets(kTerm)>>();
   column_sums_block<T, N, kTerm>(ColumnBlock{blockIdx.x, blockIdx.y}, shared, a);
 }
 __global__ void __launch_bounds__(kColumnThreads) add_parts_kernel(AddParts a) {
-  __shared__ AddPartsShared shared;
+  auto& shared = block_shared<AddPartsShared>();
   add_parts_block(ColumnBlock{blockIdx.x}, shared, a);
-}
-
-std::int64_t row_sum_scratch_bytes(std::int64_t rows, std::int64_t width) {
-  if (rows <= 0 || width <= 0) return 0;
-  return row_parts(rows, width).count * width * static_cast<std::int64_t>(sizeof(float));
 }
 
 // out[set] += the sums of a's rows. fits: packs may be used.
 template <ColumnTerm kTerm, class T>
-int add_column_sums(cudaStream_t stream, const char* what, bool fits, ColumnSums<T> a,
+int add_column_sums(TroupeCudaStream* stream, const char* what, bool fits, ColumnSums<T> a,
                     void* scratch, float* (&&outs)[column_sets(kTerm)]) {
   a.parts = row_parts(a.rows, a.width);
   a.sums = static_cast<float*>(scratch);
@@ -110,13 +106,13 @@ int add_column_sums(cudaStream_t stream, const char* what, bool fits, ColumnSums
   a.lanes = column_lanes(a.width, n);
   const dim3 grid(blocks(a.width, a.lanes * n), static_cast<unsigned>(a.parts.count));
   if (fits)
-    column_sums_kernel<T, kPack, kTerm><<<grid, kColumnThreads, 0, stream>>>(a);
+    start_blocks(stream, column_sums_kernel<T, kPack, kTerm>, {grid, kColumnThreads}, a);
   else
-    column_sums_kernel<T, 1, kTerm><<<grid, kColumnThreads, 0, stream>>>(a);
+    start_blocks(stream, column_sums_kernel<T, 1, kTerm>, {grid, kColumnThreads}, a);
   TROUPE_CUDA_RETURN_IF_FAILED(launched(what, a.rows, a.width));
   for (int set = 0; set < column_sets(kTerm); ++set) {
     const AddParts add{a.sums + set * a.parts.count * a.width, a.parts.count, a.width, outs[set]};
-    add_parts_kernel<<<blocks(a.width, kPartLanes), kColumnThreads, 0, stream>>>(add);
+    start_blocks(stream, add_parts_kernel, {blocks(a.width, kPartLanes), kColumnThreads}, add);
   }
   return launched(what, a.parts.count, a.width);
 }
@@ -144,12 +140,12 @@ int rms_norm_backward(TroupeCudaStream* stream, std::int32_t type, const void* d
                              .heads = 1,
                              .width = width};
     TROUPE_CUDA_RETURN_IF_FAILED(add_column_sums<ColumnTerm::kRms>(
-        stream->stream, kWhat, packs_fit(width, dy, x), sums, scratch, {dweight}));
+        stream, kWhat, packs_fit(width, dy, x), sums, scratch, {dweight}));
     const auto grid = static_cast<unsigned>(rows);
     if (packs_fit(width, dy, x, weight, dx))
-      rms_backward_kernel<T, kPack><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, rms_backward_kernel<T, kPack>, {grid, kNormThreads}, a);
     else
-      rms_backward_kernel<T, 1><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, rms_backward_kernel<T, 1>, {grid, kNormThreads}, a);
     return launched(kWhat, rows, width);
   });
 }
@@ -165,9 +161,9 @@ int layer_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* 
         static_cast<const T*>(x), weight, bias, static_cast<T*>(y), mean, rstd, rows, width, eps};
     const auto grid = static_cast<unsigned>(rows);
     if (packs_fit(width, x, weight, bias, y))
-      layer_forward_kernel<T, kPack><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, layer_forward_kernel<T, kPack>, {grid, kNormThreads}, a);
     else
-      layer_forward_kernel<T, 1><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, layer_forward_kernel<T, 1>, {grid, kNormThreads}, a);
     return launched(kWhat, rows, width);
   });
 }
@@ -198,12 +194,12 @@ int layer_norm_backward(TroupeCudaStream* stream, std::int32_t type, const void*
                              .heads = 1,
                              .width = width};
     TROUPE_CUDA_RETURN_IF_FAILED(add_column_sums<ColumnTerm::kLayer>(
-        stream->stream, kWhat, packs_fit(width, dy, x), sums, scratch, {dweight, dbias}));
+        stream, kWhat, packs_fit(width, dy, x), sums, scratch, {dweight, dbias}));
     const auto grid = static_cast<unsigned>(rows);
     if (packs_fit(width, dy, x, weight, dx))
-      layer_backward_kernel<T, kPack><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, layer_backward_kernel<T, kPack>, {grid, kNormThreads}, a);
     else
-      layer_backward_kernel<T, 1><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, layer_backward_kernel<T, 1>, {grid, kNormThreads}, a);
     return launched(kWhat, rows, width);
   });
 }
@@ -233,9 +229,9 @@ int head_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* x
                            eps};
     const unsigned grid = blocks(rows * heads, kHeadsPerBlock);
     if (packs_fit(head_dim, x, weight, y) && packs_fit(x_stride) && packs_fit(y_stride))
-      head_forward_kernel<T, kPack><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, head_forward_kernel<T, kPack>, {grid, kNormThreads}, a);
     else
-      head_forward_kernel<T, 1><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, head_forward_kernel<T, 1>, {grid, kNormThreads}, a);
     return launched(kWhat, rows, heads * head_dim);
   });
 }
@@ -268,13 +264,12 @@ int head_norm_backward(TroupeCudaStream* stream, std::int32_t type, void* dy, st
                              .heads = heads,
                              .width = head_dim};
     TROUPE_CUDA_RETURN_IF_FAILED(add_column_sums<ColumnTerm::kRms>(
-        stream->stream, kWhat, strides_fit && packs_fit(head_dim, dy, x), sums, scratch,
-        {dweight}));
+        stream, kWhat, strides_fit && packs_fit(head_dim, dy, x), sums, scratch, {dweight}));
     const unsigned grid = blocks(rows * heads, kHeadsPerBlock);
     if (strides_fit && packs_fit(head_dim, dy, x, weight))
-      head_backward_kernel<T, kPack><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, head_backward_kernel<T, kPack>, {grid, kNormThreads}, a);
     else
-      head_backward_kernel<T, 1><<<grid, kNormThreads, 0, stream->stream>>>(a);
+      start_blocks(stream, head_backward_kernel<T, 1>, {grid, kNormThreads}, a);
     return launched(kWhat, rows, heads * head_dim);
   });
 }
@@ -291,7 +286,7 @@ int bias_backward(TroupeCudaStream* stream, std::int32_t type, const void* dy, s
                              .heads = 1,
                              .width = width};
     return add_column_sums<ColumnTerm::kPlain>(
-        stream->stream, kWhat, packs_fit(width, dy) && packs_fit(stride), sums, scratch, {dbias});
+        stream, kWhat, packs_fit(width, dy) && packs_fit(stride), sums, scratch, {dbias});
   });
 }
 
@@ -306,7 +301,7 @@ void fill_norms(TroupeCudaTable& table) {
   table.head_norm_forward = head_norm_forward;
   table.head_norm_backward = head_norm_backward;
   table.bias_backward = bias_backward;
-  table.row_sum_scratch_bytes = row_sum_scratch_bytes;
+  table.row_sum_scratch_bytes = row_sum_scratch_size;
 }
 
 }  // namespace troupe::train::cuda

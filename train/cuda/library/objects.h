@@ -8,6 +8,7 @@
 
 #include "train/cuda/device/table.h"
 #include "train/cuda/library/errors.h"
+#include "train/cuda/library/launches.h"
 
 namespace troupe::train::cuda {
 
@@ -29,6 +30,7 @@ struct AttentionLibraryDeleter {
 struct TroupeCudaContext {
   int device = 0;
   int shared_bytes_per_block = 0;
+  int multiprocessors = 0;
   std::mutex mutex;  // of what follows
   std::unique_ptr<troupe::train::cuda::GemmLibrary, troupe::train::cuda::GemmLibraryDeleter> gemm;
   std::unique_ptr<troupe::train::cuda::AttentionLibrary,
@@ -61,25 +63,13 @@ namespace troupe::train::cuda {
 
 // Makes the context's device the calling thread's. `what`: the function that was called.
 int enter(const char* what, const TroupeCudaContext* context);
-int enter(const char* what, const TroupeCudaStream* stream);
 
-// After a launch: OK, or "rms_norm_forward of 4096 x 896: cudaError…".
-int launched(const char* what, long long rows, long long width);
-
-// Each fills its part of the table.
+// Each fills its part of the table; those of kernels are in launches.h.
 void fill_devices(TroupeCudaTable& table);
 void fill_memory(TroupeCudaTable& table);
 void fill_streams(TroupeCudaTable& table);
 void fill_gemm(TroupeCudaTable& table);
-void fill_fp8(TroupeCudaTable& table);
-void fill_elementwise(TroupeCudaTable& table);
-void fill_norms(TroupeCudaTable& table);
-void fill_losses(TroupeCudaTable& table);
-void fill_attention(TroupeCudaTable& table);
-void fill_attention_dropout(TroupeCudaTable& table);
-void fill_attention_mask(TroupeCudaTable& table);
 void fill_fused_attention(TroupeCudaTable& table);
-void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
 void fill_graphs(TroupeCudaTable& table);
 

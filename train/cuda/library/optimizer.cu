@@ -34,8 +34,8 @@ int adamw(TroupeCudaStream* stream, const TroupeCudaAdamW* step, void* parameter
     };
     const bool fits = packs_fit(0, parameters, gradients, first_moments, second_moments);
     const std::int64_t packs = fits ? count / kPack : 0;
-    for_each(stream->stream, make(Tag<std::integral_constant<int, kPack>>{}, 0), packs);
-    for_each(stream->stream, make(Tag<std::integral_constant<int, 1>>{}, packs * kPack),
+    for_each(stream, make(Tag<std::integral_constant<int, kPack>>{}, 0), packs);
+    for_each(stream, make(Tag<std::integral_constant<int, 1>>{}, packs * kPack),
              count - packs * kPack);
     return launched(kWhat, 1, count);
   });
@@ -108,30 +108,24 @@ int adamw_transacted(TroupeCudaStream* stream, const TroupeCudaUpdate* update) {
   TROUPE_CUDA_RETURN_IF_FAILED(need_positive(kWhat, "decay_count", u.decay_count));
   if (u.step == 0) return fail(TROUPE_CUDA_INVALID, "adamw_transacted: steps count from 1");
   if (u.adamw.round_randomly && u.adamw.state_type != TROUPE_CUDA_BF16)
-    return fail(TROUPE_CUDA_INVALID,
-                "adamw_transacted: only states of BF16 are rounded randomly");
+    return fail(TROUPE_CUDA_INVALID, "adamw_transacted: only states of BF16 are rounded randomly");
   if (!packs_fit(0, u.parameters, u.gradients, u.first_moments, u.second_moments, u.undo))
     return fail(TROUPE_CUDA_INVALID, "adamw_transacted: buffers begin at multiples of 16 bytes");
-  int multiprocessors = 0;
-  TROUPE_CUDA_RETURN_IF_FAILED(
-      check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
-                                   stream->context->device),
-            kWhat));
   return with_type(kWhat, u.adamw.state_type, [&]<class State>(Tag<State>) {
     const TransactedAdamW<State> a = transacted_of<State>(u);
     const auto slots = static_cast<unsigned>(u.writers * TROUPE_CUDA_UNDO_SLOTS_PER_WRITER);
-    restore_kernel<State><<<slots, kUpdateThreads, 0, stream->stream>>>(a);
+    start_blocks(stream, restore_kernel<State>, {slots, kUpdateThreads}, a);
     TROUPE_CUDA_RETURN_IF_FAILED(launched(kWhat, slots, TROUPE_CUDA_CHUNK_ELEMENTS));
-    const std::int64_t most = std::int64_t{multiprocessors} * kUpdateBlocks<State>;
+    const std::int64_t most = std::int64_t{multiprocessors(stream)} * kUpdateBlocks<State>;
     const auto grid = static_cast<unsigned>(std::min({u.writers, u.chunks, most}));
-    transacted_adamw_kernel<State><<<grid, kUpdateThreads, 0, stream->stream>>>(a);
+    start_blocks(stream, transacted_adamw_kernel<State>, {grid, kUpdateThreads}, a);
     return launched(kWhat, u.chunks, TROUPE_CUDA_CHUNK_ELEMENTS);
   });
 }
 
 template <int N>
 __global__ void __launch_bounds__(kTileThreads) tile_sums_kernel(TileSums a) {
-  __shared__ TileShared shared;
+  auto& shared = block_shared<TileShared>();
   tile_sum_block<N>(TileBlock{blockIdx.x}, shared, a);
 }
 
@@ -145,9 +139,9 @@ int tile_sums_of_squares(TroupeCudaStream* stream, const float* x, std::int64_t 
   const TileSums a{x, count, tile_elements, sums};
   const unsigned grid = blocks(count, tile_elements);
   if (packs_fit(tile_elements, x))
-    tile_sums_kernel<kPack><<<grid, kTileThreads, 0, stream->stream>>>(a);
+    start_blocks(stream, tile_sums_kernel<kPack>, {grid, kTileThreads}, a);
   else
-    tile_sums_kernel<1><<<grid, kTileThreads, 0, stream->stream>>>(a);
+    start_blocks(stream, tile_sums_kernel<1>, {grid, kTileThreads}, a);
   return launched(kWhat, grid, tile_elements);
 }
 
@@ -178,10 +172,9 @@ int tree_sum(TroupeCudaStream* stream, const void* const* parts, std::int32_t co
     return with_type(kWhat, out_type, [&]<class Out>(Tag<Out>) {
       const std::int64_t packs = fits ? elements / kPack : 0;
       const std::int64_t done = packs * kPack;
-      if (packs > 0)
-        for_each(stream->stream, tree_of<T, Out, kFew, kPack>(parts, count, out, 0), packs);
+      if (packs > 0) for_each(stream, tree_of<T, Out, kFew, kPack>(parts, count, out, 0), packs);
       if (done < elements)
-        for_each(stream->stream, tree_of<T, Out, TROUPE_CUDA_PARTS_MAX, 1>(parts, count, out, done),
+        for_each(stream, tree_of<T, Out, TROUPE_CUDA_PARTS_MAX, 1>(parts, count, out, done),
                  elements - done);
       return launched(kWhat, count, elements);
     });

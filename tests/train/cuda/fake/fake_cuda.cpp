@@ -11,9 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "tests/train/cuda/fake/fake_state.h"
+#include "tests/train/cuda/fake/host_gpu.h"
 
 namespace troupe::tests {
 namespace fake {
@@ -50,10 +53,10 @@ int device_info(std::int32_t index, TroupeCudaDevice* device) {
   fmt::format_to_n(device->pci_bus, sizeof device->pci_bus - 1, "00000000:{:02X}:00.0", index + 1);
   device->compute_major = options.compute_major;
   device->compute_minor = options.compute_minor;
-  device->multiprocessors = 1;
+  device->multiprocessors = host_gpu::kMultiprocessors;
   device->memory_bytes = options.memory_bytes;
   device->l2_cache_bytes = 1 << 20;
-  device->shared_bytes_per_block = 1 << 16;
+  device->shared_bytes_per_block = host_gpu::kSharedBytesPerBlock;
   device->can_export_memory = options.can_export_memory;
   device->has_bf16 = 1;
   device->driver_version = 13000;
@@ -98,6 +101,12 @@ int context_close(TroupeCudaContext* context) {
 State::State() {
   if (const char* version = std::getenv("TROUPE_FAKE_CUDA_CUDNN"))
     options_.cudnn_version = std::atoi(version);
+  if (const char* kernels = std::getenv("TROUPE_FAKE_CUDA_KERNELS")) {
+    const std::string_view how = kernels;
+    TROUPE_CHECK(how == "phases" || how == "threads",
+                 "TROUPE_FAKE_CUDA_KERNELS is '{}', not 'phases' or 'threads'", how);
+    options_.kernels = how == "phases" ? FakeKernels::kByPhases : FakeKernels::kByThreads;
+  }
 }
 
 std::uint64_t State::next_stream_seed() {
@@ -183,6 +192,11 @@ std::optional<std::pair<int, std::string>> State::group_failure(int rank) {
 void State::end_update(const FakeUpdateEnd& end) {
   std::lock_guard lock(mutex_);
   update_end_ = end;
+}
+
+bool State::ends_update() {
+  std::lock_guard lock(mutex_);
+  return update_end_.has_value();
 }
 
 std::optional<FakeUpdateEnd> State::take_update_end() {
@@ -334,6 +348,7 @@ const TroupeCudaTable& fake_cuda_table() {
     fake::fill_groups(made);
     fake::fill_attention(made);
     fake::fill_graphs(made);
+    fake::compose_with_kernels(made);
     return made;
   }();
   return table;

@@ -3,13 +3,15 @@
 //
 // Device memory is memfds, so that exporting, mapping twice and outliving a process work as they
 // should. Every stream has a thread of its own and really runs behind its caller: who forgets to
-// wait for an event reads what is not there yet. Operators run on train/cpu, so values are right;
-// what a GPU's arithmetic is worth is not tested here.
+// wait for an event reads what is not there yet. Operators run on train/cpu, so values are right.
+// Or they are what a real GPU would run (FakeKernels): the library's own launchers and kernels,
+// compiled for the host.
 //
 // One per process, as the table has no other place for it; reset() between tests. A program that
 // loads it as a library dies of SIGABRT in the function that TROUPE_FAKE_CUDA_ABORT names, and
 // finds the version of cuDNN that TROUPE_FAKE_CUDA_CUDNN does. Its groups are threads of one
 // process: ranks that are processes set TROUPE_FAKE_CUDA_NCCL=0, "not there".
+// TROUPE_FAKE_CUDA_KERNELS=phases, or threads, is FakeCudaOptions::kernels.
 // Where TROUPE_FAKE_CUDA_EXCLUSIVE names a folder, one process at a time has a device.
 // The first process that finds the file TROUPE_FAKE_CUDA_LOSE, which it removes, loses its device.
 
@@ -20,6 +22,16 @@
 #include "train/cuda/device/table.h"
 
 namespace troupe::tests {
+
+// Who computes what Troupe's own kernels do on a GPU: all of the table's functions of kernels, but
+// products, attention's plans and communicators, which are the vendor's.
+enum class FakeKernels {
+  kNone,      // train/cpu, in a GPU's place
+  kByPhases,  // the kernels; a block's threads are played one after another, phase by phase
+  // The kernels; each thread by itself up to the next barrier: slower, and shows barriers that are
+  // missing (host_gpu.h).
+  kByThreads
+};
 
 struct FakeCudaOptions {
   int devices = 1;
@@ -41,6 +53,11 @@ struct FakeCudaOptions {
   int cublaslt_version = 130100;            // what products' algorithms belong to
   int cudnn_version = 0;                    // 0: not there; attention is then Troupe's own kernel's
   std::int64_t cudnn_workspace_bytes = -1;  // of every plan; -1: what its sums take
+
+  FakeKernels kernels = FakeKernels::kNone;
+  // Of blocks, and of threads between two barriers: 0: ascending, 1: descending, else by chance, of
+  // this seed.
+  std::uint64_t kernel_order = 0;
 
   // Communicators.
   int nccl_version = 22809;           // 0: not there

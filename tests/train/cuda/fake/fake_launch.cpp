@@ -10,6 +10,14 @@
 #include "train/tensor/convert.h"
 
 namespace troupe::tests::fake {
+namespace {
+
+thread_local bool only_checking = false;
+
+}  // namespace
+
+OnlyChecking::OnlyChecking() { only_checking = true; }
+OnlyChecking::~OnlyChecking() { only_checking = false; }
 
 train::Operators& cpu_operators() {
   thread_local train::Arena arena(1);
@@ -47,6 +55,11 @@ Launch& Launch::scratch(void* at, std::int64_t bytes) {
   return *this;
 }
 
+Launch& Launch::first(std::function<void()> look) {
+  first_ = std::move(look);
+  return *this;
+}
+
 Launch& Launch::by_plan(std::int64_t number) {
   plan_ = number;
   return requires_that(state().has_plan(number), "a plan that was destroyed");
@@ -60,10 +73,13 @@ Launch& Launch::requires_that(bool condition, const char* what) {
 
 int Launch::run(std::function<void(train::Operators&)> work) {
   if (code_) return code_;
+  if (only_checking) work = nullptr;
   stream_->enqueue({.run =
-                        [work = std::move(work), scratch = scratch_, bytes = scratch_bytes_] {
+                        [work = std::move(work), first = std::move(first_), scratch = scratch_,
+                         bytes = scratch_bytes_] {
+                          if (first) first();
                           if (scratch) std::memset(scratch, 0xab, static_cast<std::size_t>(bytes));
-                          work(cpu_operators());
+                          if (work) work(cpu_operators());
                         },
                     .function = function_,
                     .uses = std::move(uses_),

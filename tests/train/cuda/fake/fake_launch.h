@@ -36,6 +36,16 @@ inline std::int64_t extent(std::int64_t rows, std::int64_t stride, std::int64_t 
   return (rows - 1) * stride + width;
 }
 
+// As long as it lives, the calling thread's Launches look at their arguments and note what they
+// use, and leave the work to somebody else.
+class OnlyChecking {
+ public:
+  OnlyChecking();
+  ~OnlyChecking();
+  OnlyChecking(const OnlyChecking&) = delete;
+  OnlyChecking& operator=(const OnlyChecking&) = delete;
+};
+
 // A function of the table that enqueues work. What is wrong with an argument is told at once, as a
 // GPU would not do: an address of ordinary memory of the host, too.
 class Launch {
@@ -51,6 +61,8 @@ class Launch {
   Launch& activations_of(int type);
   // Filled with rubbish by the work: who reads it, or gives it to two, is found out.
   Launch& scratch(void* at, std::int64_t bytes);
+  // What can be looked at on the stream alone, ahead of the work, whoever does that.
+  Launch& first(std::function<void()> look);
   // A plan of attention's, which must be there.
   Launch& by_plan(std::int64_t number);
   // What must be said of the arguments.
@@ -63,6 +75,7 @@ class Launch {
   int code_;
   void* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;
+  std::function<void()> first_;
   std::vector<Work::Use> uses_;
   std::int64_t plan_ = 0;
 };

@@ -1,12 +1,39 @@
 // The fake's operators: train/cpu's, in the stream. bf16 activations are expanded, computed with in
 // fp32 and rounded once.
 
+#include <cstring>
+
 #include "tests/train/cuda/fake/fake_launch.h"
+#include "train/cuda/kernels/scratch_sizes.h"
+#include "train/tensor/convert.h"
 
 namespace troupe::tests::fake {
 namespace {
 
+namespace cuda = train::cuda;
 using train::Operators;
+
+int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, void* to,
+            std::int32_t to_type, std::int64_t count) {
+  return Launch(stream, "convert")
+      .activations_of(from_type)
+      .activations_of(to_type)
+      .needs(from, count, from_type, "from")
+      .needs(to, count, to_type, "to")
+      .run([=](Operators&) {
+        const In in(from_type, from, count);
+        InOut out(to_type, to, count);
+        std::memcpy(static_cast<float*>(out), static_cast<const float*>(in),
+                    static_cast<std::size_t>(count) * sizeof(float));
+      });
+}
+
+int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int64_t count) {
+  return Launch(stream, "round_to_bf16")
+      .floats(x, count, "x")
+      .floats(out, count, "out")
+      .run([=](Operators&) { train::round_to_bf16(x, out, count); });
+}
 
 int add(TroupeCudaStream* stream, std::int32_t type, const void* a, const void* b, void* out,
         std::int64_t count) {
@@ -110,10 +137,6 @@ int rms_norm_apply(TroupeCudaStream* stream, std::int32_t type, const void* x, c
       });
 }
 
-std::int64_t row_sum_scratch_bytes(std::int64_t rows, std::int64_t width) {
-  return (rows / 64 + 1) * width * 4;
-}
-
 int rms_norm_backward(TroupeCudaStream* stream, std::int32_t type, const void* dy, const void* x,
                       const float* weight, const float* rstd, void* dx, float* dweight,
                       std::int64_t rows, std::int64_t width, void* scratch) {
@@ -126,7 +149,7 @@ int rms_norm_backward(TroupeCudaStream* stream, std::int32_t type, const void* d
       .floats(rstd, rows, "rstd")
       .needs(dx, count, type, "dx")
       .floats(dweight, width, "dweight")
-      .scratch(scratch, row_sum_scratch_bytes(rows, width))
+      .scratch(scratch, cuda::row_sum_scratch_size(rows, width))
       .run([=](Operators& cpu) {
         const In gradient(type, dy, count), from(type, x, count);
         InOut to(type, dx, count);
@@ -187,7 +210,7 @@ int layer_norm_backward(TroupeCudaStream* stream, std::int32_t type, const void*
       .needs(dx, count, type, "dx")
       .floats(dweight, width, "dweight")
       .floats(dbias, width, "dbias")
-      .scratch(scratch, 2 * row_sum_scratch_bytes(rows, width))
+      .scratch(scratch, 2 * cuda::row_sum_scratch_size(rows, width))
       .run([=](Operators& cpu) {
         const In gradient(type, dy, count), from(type, x, count);
         InOut to(type, dx, count);
@@ -233,7 +256,7 @@ int head_norm_backward(TroupeCudaStream* stream, std::int32_t type, void* dy, st
       .floats(weight, head_dim, "weight")
       .floats(rstd, rows * heads, "rstd")
       .floats(dweight, head_dim, "dweight")
-      .scratch(scratch, row_sum_scratch_bytes(rows * heads, head_dim))
+      .scratch(scratch, cuda::row_sum_scratch_size(rows * heads, head_dim))
       .run([=](Operators& cpu) {
         InOut gradient(type, dy, count);
         const In from(type, x, x_count);
@@ -262,7 +285,7 @@ int bias_backward(TroupeCudaStream* stream, std::int32_t type, const void* dy, s
       .activations_of(type)
       .needs(dy, count, type, "dy")
       .floats(dbias, width, "dbias")
-      .scratch(scratch, row_sum_scratch_bytes(rows, width))
+      .scratch(scratch, cuda::row_sum_scratch_size(rows, width))
       .run([=](Operators& cpu) {
         const In gradient(type, dy, count);
         cpu.bias_backward(gradient, stride, dbias, rows, width);
@@ -342,10 +365,6 @@ int attend_forward(TroupeCudaStream* stream, const char* function, const TroupeC
       });
 }
 
-std::int64_t attention_scratch_bytes(const TroupeCudaAttention* shape) {
-  return shape->batch * shape->query_length * shape->query_heads * 4;
-}
-
 int attend_backward(TroupeCudaStream* stream, const char* function,
                     const TroupeCudaAttention& shape, const TroupeCudaDropout& drop, const void* q,
                     const void* k, const void* v, const void* out, const float* log_sum_exp,
@@ -366,7 +385,7 @@ int attend_backward(TroupeCudaStream* stream, const char* function,
       .needs(dk, sizes.keys, type, "dk")
       .needs(dv, sizes.keys, type, "dv")
       .needs(shape.first_key, sizes.tokens, TROUPE_CUDA_I32, "first_key", true)
-      .scratch(scratch, attention_scratch_bytes(&shape))
+      .scratch(scratch, cuda::attention_scratch_size(sizes.statistics))
       .run([=](Operators& cpu) {
         const In queries(type, q, sizes.queries), keys(type, k, sizes.keys),
             values(type, v, sizes.keys), result(type, out, sizes.outputs),
@@ -507,8 +526,6 @@ int embedding_forward(TroupeCudaStream* stream, const std::int32_t* ids, const v
       });
 }
 
-std::int64_t embedding_scratch_bytes(std::int64_t rows) { return rows * 12; }
-
 int embedding_backward(TroupeCudaStream* stream, std::int32_t type, const std::int32_t* ids,
                        const void* dout, float* dweight, std::int64_t rows, std::int64_t width,
                        void* scratch) {
@@ -518,7 +535,7 @@ int embedding_backward(TroupeCudaStream* stream, std::int32_t type, const std::i
       .needs(ids, rows, TROUPE_CUDA_I32, "ids")
       .needs(dout, count, type, "dout")
       .floats(dweight, width, "dweight")
-      .scratch(scratch, embedding_scratch_bytes(rows))
+      .scratch(scratch, cuda::embedding_scratch_size(rows))
       .run([=](Operators& cpu) {
         const In gradient(type, dout, count);
         cpu.embedding_backward(ids, gradient, dweight, rows, width);
@@ -553,6 +570,8 @@ int cross_entropy(TroupeCudaStream* stream, float* logits, const std::int32_t* l
 }  // namespace
 
 void fill_operators(TroupeCudaTable& table) {
+  table.convert = convert;
+  table.round_to_bf16 = round_to_bf16;
   table.add = add;
   table.rms_norm_forward = rms_norm_forward;
   table.residual_rms_norm_forward = residual_rms_norm_forward;
@@ -565,11 +584,9 @@ void fill_operators(TroupeCudaTable& table) {
   table.head_norm_backward = head_norm_backward;
   table.add_bias = add_bias;
   table.bias_backward = bias_backward;
-  table.row_sum_scratch_bytes = row_sum_scratch_bytes;
   table.rope = rope;
   table.attention_forward = attention_forward;
   table.attention_backward = attention_backward;
-  table.attention_scratch_bytes = attention_scratch_bytes;
   table.dropout = dropout;
   table.attention_dropout_forward = attention_dropout_forward;
   table.attention_dropout_backward = attention_dropout_backward;
@@ -579,7 +596,6 @@ void fill_operators(TroupeCudaTable& table) {
   table.gelu_backward = gelu_backward;
   table.embedding_forward = embedding_forward;
   table.embedding_backward = embedding_backward;
-  table.embedding_scratch_bytes = embedding_scratch_bytes;
   table.cross_entropy = cross_entropy;
 }
 

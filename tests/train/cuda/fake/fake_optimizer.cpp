@@ -179,10 +179,10 @@ int adamw_transacted(TroupeCudaStream* stream, const TroupeCudaUpdate* given) {
       .needs(u.decays, u.decay_count * static_cast<std::int64_t>(sizeof *u.decays), TROUPE_CUDA_U8,
              "decays")
       .needs(u.marks, u.chunks, TROUPE_CUDA_I64, "marks")
-      .needs(u.undo, slots * slot_bytes, TROUPE_CUDA_U8, "undo");
+      .needs(u.undo, slots * slot_bytes, TROUPE_CUDA_U8, "undo")
+      .first([u] { check_ranges(u); });
   return launch.run(
       [u, type, device = stream->context->device, end = state().take_update_end()](Operators&) {
-        check_ranges(u);
         if (type == TROUPE_CUDA_BF16)
           run_transacted<cuda::Bf16>(u, device, end);
         else

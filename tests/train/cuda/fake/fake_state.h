@@ -134,6 +134,7 @@ class State {
   std::optional<std::pair<int, std::string>> group_failure(int rank);
   std::int64_t calls(const std::string& function);
   void end_update(const FakeUpdateEnd& end);
+  bool ends_update();
   // What was asked for of the next update; forgotten with it.
   std::optional<FakeUpdateEnd> take_update_end();
   void updated(std::int64_t moments);
@@ -215,5 +216,7 @@ void fill_optimizer(TroupeCudaTable& table);
 void fill_groups(TroupeCudaTable& table);
 void fill_attention(TroupeCudaTable& table);
 void fill_graphs(TroupeCudaTable& table);
+// Behind all of them: kernel_functions.cpp.
+void compose_with_kernels(TroupeCudaTable& table);
 
 }  // namespace troupe::tests::fake

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "tests/train/cuda/fake/fake_state.h"
-#include "train/tensor/convert.h"
 
 namespace {
 
@@ -353,42 +352,6 @@ int fill(TroupeCudaStream* stream, void* device, std::int32_t byte, std::int64_t
   return TROUPE_CUDA_OK;
 }
 
-int convert(TroupeCudaStream* stream, const void* from, std::int32_t from_type, void* to,
-            std::int32_t to_type, std::int64_t count) {
-  if (const int code = state().enter("convert", stream->context->device)) return code;
-  if (from_type == TROUPE_CUDA_F32 && to_type == TROUPE_CUDA_BF16) {
-    stream->enqueue({.run =
-                         [=] {
-                           train::bf16_from_float(static_cast<const float*>(from),
-                                                  static_cast<std::uint16_t*>(to), count);
-                         },
-                     .function = "convert",
-                     .uses = {{from, 4 * count}, {to, 2 * count}}});
-  } else if (from_type == TROUPE_CUDA_BF16 && to_type == TROUPE_CUDA_F32) {
-    stream->enqueue({.run =
-                         [=] {
-                           train::float_from_bf16(static_cast<const std::uint16_t*>(from),
-                                                  static_cast<float*>(to), count);
-                         },
-                     .function = "convert",
-                     .uses = {{from, 2 * count}, {to, 4 * count}}});
-  } else {
-    return state().fail(TROUPE_CUDA_UNSUPPORTED, "a conversion between other types");
-  }
-  return TROUPE_CUDA_OK;
-}
-
-int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int64_t count) {
-  if (const int code = state().enter("round_to_bf16", stream->context->device)) return code;
-  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(float));
-  if (!state().known(x, bytes) || !state().known(out, bytes))
-    return state().fail(TROUPE_CUDA_INVALID, "no memory of the device");
-  stream->enqueue({.run = [=] { train::round_to_bf16(x, out, count); },
-                   .function = "round_to_bf16",
-                   .uses = {{x, bytes}, {out, bytes}}});
-  return TROUPE_CUDA_OK;
-}
-
 }  // namespace
 
 void wait_for_streams(TroupeCudaContext* context) {
@@ -414,8 +377,6 @@ void fill_streams(TroupeCudaTable& table) {
   table.copy = copy;
   table.copy_rows = copy_rows;
   table.fill = fill;
-  table.convert = convert;
-  table.round_to_bf16 = round_to_bf16;
 }
 
 }  // namespace troupe::tests::fake

@@ -1,8 +1,10 @@
 // The checks of a GPU's values, over the tests' GPU, which computes as the CPU does: they pass bit
 // by bit here, which shows that tensors, sizes and strides go where they should; and they fail
-// where an operator is wrong, which shows that they can.
+// where an operator is wrong, which shows that they can. Over the library's own kernels they pass
+// within the tolerances of a real GPU.
 
 #include "tests/train/cuda/device/device_fixture.h"
+#include "tests/train/cuda/fake/host_gpu.h"
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
 #include "tools/gpu_check/runner.h"
@@ -16,7 +18,9 @@ void all_pass(const std::string& group, std::size_t at_least,
               const troupe::tests::FakeCudaOptions& options = {}) {
   troupe::tests::fake_cuda_reset(options);
   {
-    gpu::Bench bench(CudaLibrary::over(troupe::tests::fake_cuda_table()), {.rehearsal = true});
+    gpu::Bench bench(
+        CudaLibrary::over(troupe::tests::fake_cuda_table()),
+        {.rehearsal = true, .kernels = options.kernels != troupe::tests::FakeKernels::kNone});
     const std::vector<gpu::Check> checks = gpu::selected_checks({group});
     CHECK(checks.size() >= at_least);
     for (const gpu::Check& check : checks) {
@@ -40,6 +44,21 @@ TEST_CASE("attention by the tests' cuDNN is the CPU's") {
 TEST_CASE("the optimizer is the CPU's") { all_pass("optimizer/", 5); }
 TEST_CASE("models' losses and gradients are the CPU's") { all_pass("model/", 3); }
 TEST_CASE("training goes as on the CPU") { all_pass("training/steps", 3); }
+
+const troupe::tests::FakeCudaOptions kByPhases = {.kernels = troupe::tests::FakeKernels::kByPhases};
+
+TEST_CASE(
+    "the library's kernels: operators in fp32 and bf16, attention and gradients that cancel out") {
+  all_pass("operators/", 39, kByPhases);
+  all_pass("attention/values f32", 1, kByPhases);
+}
+TEST_CASE("the library's kernels: steps of training") {
+  all_pass("training/steps f32", 1, kByPhases);
+}
+TEST_CASE("the library's kernels: what is updated under a log, each thread by itself") {
+  if (!troupe::tests::host_gpu::why_not_apart().empty()) return;
+  all_pass("optimizer/", 5, {.kernels = troupe::tests::FakeKernels::kByThreads, .kernel_order = 3});
+}
 
 // The tests' table with one function that is wrong.
 TroupeCudaTable broken_table() { return troupe::tests::fake_cuda_table(); }
