@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Changes with anything below. A library of another version is refused by name.
-#define TROUPE_CUDA_TABLE_VERSION 3u
+#define TROUPE_CUDA_TABLE_VERSION 4u
 
 typedef enum TroupeCudaCode {
   TROUPE_CUDA_OK = 0,
