@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe::train {
 namespace {
@@ -264,9 +265,9 @@ std::string header_text(const std::vector<StoredTensor>& tensors, const Metadata
   for (const auto& tensor : tensors) {
     const std::uint64_t end = offset + *tensor_bytes(tensor.dtype, tensor.shape);
     separate();
-    fmt::format_to(std::back_inserter(text), "{}:{{\"dtype\":\"{}\",\"shape\":[{}],",
-                   quoted(tensor.name), dtype_name(tensor.dtype), fmt::join(tensor.shape, ","));
-    fmt::format_to(std::back_inserter(text), "\"data_offsets\":[{},{}]}}", offset, end);
+    text += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        quoted(tensor.name), dtype_name(tensor.dtype),
+                        join_numbers(tensor.shape, ","), offset, end);
     offset = end;
   }
   text += '}';
@@ -307,12 +308,12 @@ Result<std::uint64_t> tensor_bytes(DType dtype, std::span<const std::int64_t> sh
     if (size < 0) return error(Code::kInvalidArgument, "a dimension is negative ({})", size);
     if (__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count)) {
       return error(Code::kInvalidArgument, "the product of its shape [{}] overflows 64 bits",
-                   fmt::join(shape, ", "));
+                   join_numbers(shape));
     }
   }
   if (__builtin_mul_overflow(bytes, count, &bytes)) {
     return error(Code::kInvalidArgument, "its shape [{}] in bytes overflows 64 bits",
-                 fmt::join(shape, ", "));
+                 join_numbers(shape));
   }
   return bytes;
 }
