@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/base/sort_by.h"
 #include "runtime/wire/request_id.h"
 #include "scheduler/policy/resources.h"
 
@@ -234,9 +235,8 @@ void HeadState::push_updates() {
 void HeadState::on(PeerId peer, wire::ListNodes& message) {
   wire::NodeList list{message.request_id, {}};
   for (const auto& [id, node] : nodes_) list.nodes.push_back(visible(node));
-  std::stable_sort(list.nodes.begin(), list.nodes.end(), [](const auto& a, const auto& b) {
-    return a.joined_unix_us < b.joined_unix_us;
-  });
+  stable_sort_by(list.nodes,
+                 [](const auto& a, const auto& b) { return a.joined_unix_us < b.joined_unix_us; });
   send(peer, std::move(list));
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/sort_by.h"
 #include "runtime/base/suggest.h"
 
 namespace troupe::train {
@@ -142,7 +143,7 @@ Result<Metadata> parse_metadata(const json::Value& value) {
 // Entries tile the data: each begins where the one before ends, and is as long as its type and
 // shape say. Sorts by offset. Returns the end of the last.
 Result<std::uint64_t> check_tiling(std::vector<Entry>& entries) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  stable_sort_by(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });
   std::uint64_t end = 0;
@@ -238,8 +239,7 @@ Result<SafetensorsHeader> parse_layout(std::string_view text, std::uint64_t file
                               std::move(entry.tensor.shape), header.data_begin + entry.begin,
                               header.data_begin + entry.end});
   }
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  stable_sort_by(header.tensors, [](const auto& a, const auto& b) { return a.name < b.name; });
   return header;
 }
 
@@ -365,10 +365,9 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 
 Result<std::string> make_safetensors_header(std::vector<StoredTensor>& tensors,
                                             const Metadata& metadata, const std::string& path) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  stable_sort_by(tensors, [](const auto& a, const auto& b) { return a.name < b.name; });
   TROUPE_RETURN_IF_ERROR(check_declared(tensors, path));
-  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+  stable_sort_by(tensors, [](const auto& a, const auto& b) {
     return dtype_size(a.dtype) > dtype_size(b.dtype);
   });
   const std::string text = header_text(tensors, metadata);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/sort_by.h"
 #include "runtime/base/suggest.h"
 #include "train/report/format.h"
 #include "train/report/text_table.h"
@@ -334,7 +335,7 @@ std::string tell_entries(const RunStory& story) {
   for (const auto& event : story.incidents) {
     entries.emplace_back(event.unix_time_us, tell_incident(event));
   }
-  std::ranges::stable_sort(entries, {}, &std::pair<std::int64_t, std::string>::first);
+  stable_sort_by(entries, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string text;
   for (const auto& entry : entries) text += entry.second;
   return text;
