@@ -1,7 +1,8 @@
 #include "actors/call_cycles.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "runtime/base/suggest.h"
 
 namespace troupe::detail {
 namespace {
@@ -44,7 +45,7 @@ void CallCycles::arrived(ClientId caller, const wire::CallProbe& probe, std::opt
         Code::kFailedPrecondition,
         "a cycle of calls, each of which waits for the next: {} -> {}. Make one of them without "
         "waiting, or give an actor room for it (kMaxConcurrency, concurrency groups)",
-        fmt::join(probe.path, " -> "), entry.waiting.label));
+        join_words(probe.path, " -> "), entry.waiting.label));
     return;
   }
   if (probe.path.size() >= kPathMax) return;

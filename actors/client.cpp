@@ -277,7 +277,7 @@ Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std
   auto answer = TROUPE_TRY(scheduler::ask_node(
       *options_.environment->loop, address, options_.environment->token,
       wire::ReadSegment{1, options_.job_id, name, offset, bytes_max}, deadline));
-  auto* piece = std::get_if<wire::SegmentBytes>(&answer);
+  auto* piece = get_if<wire::SegmentBytes>(&answer);
   if (piece == nullptr) return error(Code::kProtocol, "the node's answer is no segment");
   TROUPE_RETURN_IF_ERROR(piece->status.with("segment", name));
   return std::move(*piece);

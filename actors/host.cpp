@@ -159,20 +159,20 @@ class Host final : public HostServices {
 // --- the node's messages -------------------------------------------------------------------------
 
 void Host::on_message(wire::HostMessage message, UniqueFd fd) {
-  if (auto* start = std::get_if<wire::HostStart>(&message)) {
+  if (auto* start = get_if<wire::HostStart>(&message)) {
     if (std::exchange(start_seen_, true)) {
       // Said by a new daemon: the one before may have died with the answer.
       if (ready_) static_cast<void>(node_.send(wire::HostReady{}));
       return;
     }
     start_.set(Started{std::move(*start), std::move(fd)});
-  } else if (auto* connection = std::get_if<wire::HostConnection>(&message)) {
+  } else if (auto* connection = get_if<wire::HostConnection>(&message)) {
     on_connection(std::move(*connection), std::move(fd));
-  } else if (const auto* stop = std::get_if<wire::HostStop>(&message)) {
+  } else if (const auto* stop = get_if<wire::HostStop>(&message)) {
     if (stop->drain && ready_) return begin_draining(*stop);
     mailbox_->stop();
     stop_.request_stop();
-  } else if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) {
+  } else if (const auto* reply = get_if<wire::HostAttachReply>(&message)) {
     attacher_.answered(*reply, std::move(fd));
   }
 }

@@ -35,11 +35,11 @@ Logger Logger::named(std::string component) const {
   return copy;
 }
 
-void Logger::emit(LogLevel level, const std::string& message) const {
+void Logger::emit(LogLevel level, fmt::string_view format, fmt::format_args args) const {
   static constexpr char kLetters[] = {'D', 'I', 'W', 'E', '-'};
   const std::string line =
       fmt::format("{} {} {}: {}", format_unix_time_us(shared_->clock->unix_time_us()),
-                  kLetters[static_cast<int>(level)], component_, message);
+                  kLetters[static_cast<int>(level)], component_, fmt::vformat(format, args));
   MutexLock lock(shared_->mutex);
   shared_->sink(level, line);
 }

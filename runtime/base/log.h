@@ -57,9 +57,9 @@ class Logger {
   struct Shared;
   template <typename... Args>
   void write(LogLevel level, fmt::format_string<Args...> format, Args&&... args) const {
-    if (enabled(level)) emit(level, fmt::format(format, std::forward<Args>(args)...));
+    if (enabled(level)) emit(level, format, fmt::make_format_args(args...));
   }
-  void emit(LogLevel level, const std::string& message) const;
+  void emit(LogLevel level, fmt::string_view format, fmt::format_args args) const;
 
   std::string component_;
   LogLevel level_;

@@ -54,30 +54,74 @@ Code code_from_number(int number) {
   return static_cast<Code>(number);
 }
 
+Status::Status(Code code, std::string message) : code_(code) {
+  if (!message.empty()) own_details().message = std::move(message);
+}
+
+Status::Status(Code code, const char* message) : Status(code, std::string(message)) {}
+
+Status& Status::operator=(const Status& other) { return *this = Status(other); }
+
+const Status::Details& Status::no_details() {
+  static const Details none;
+  return none;
+}
+
+Status::Details* Status::copy_of(const Details& details) { return new Details(details); }
+
+void Status::destroy(Details* details) noexcept { delete details; }
+
+Status::Details& Status::own_details() {
+  if (details_ == nullptr) details_ = new Details;
+  return *details_;
+}
+
 std::optional<std::string_view> Status::context(std::string_view key) const {
-  for (const auto& [k, v] : context_) {
+  for (const auto& [k, v] : context()) {
     if (k == key) return v;
   }
   return std::nullopt;
 }
 
+void Status::add_context(std::string_view key, std::string_view value) {
+  if (!context(key)) own_details().context.emplace_back(key, value);
+}
+
+void Status::format_context(std::string_view key, fmt::format_args value) {
+  if (!context(key)) own_details().context.emplace_back(key, fmt::vformat("{}", value));
+}
+
 Status Status::prefixed(std::string_view prefix) const {
   Status copy = *this;
-  if (!copy.ok()) copy.message_ = fmt::format("{}: {}", prefix, message_);
+  if (!ok()) copy.own_details().message = fmt::format("{}: {}", prefix, message());
   return copy;
 }
 
 std::string Status::to_string() const {
   if (ok()) return "ok";
-  std::string text = message_;
-  for (std::size_t i = 0; i < context_.size(); ++i) {
-    text += fmt::format("{}{}={}", i == 0 ? " (" : ", ", context_[i].first, context_[i].second);
+  std::string text = message();
+  std::string_view before = " (";
+  for (const auto& [key, value] : context()) {
+    text += fmt::format("{}{}={}", std::exchange(before, ", "), key, value);
   }
-  if (!context_.empty()) text += ')';
+  if (!context().empty()) text += ')';
   return text;
 }
 
+bool operator==(const Status& a, const Status& b) {
+  return a.code() == b.code() && a.message() == b.message() && a.context() == b.context();
+}
+
+StatusError::StatusError(Status status)
+    : std::runtime_error(status.to_string()), status_(std::move(status)) {}
+
 namespace detail {
+Status format_error(Code code, fmt::string_view format, fmt::format_args args) {
+  return Status(code, fmt::vformat(format, args));
+}
+
+void throw_status_error(const Status& status) { throw StatusError(status); }
+
 void result_misuse(const char* what, const Status& status) {
   TROUPE_CHECK(false, "Result {}: {}", what, status.to_string());
   std::abort();

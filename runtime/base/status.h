@@ -7,13 +7,13 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace troupe {
@@ -55,8 +55,27 @@ int exit_code(Code code);
 
 class [[nodiscard]] Status {
  public:
+  using Context = std::vector<std::pair<std::string, std::string>>;
+
   Status() = default;  // ok
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, std::string message);
+  Status(Code code, const char* message);  // without a string made at each place that fails
+  Status(const Status& other)
+      : code_(other.code_),
+        details_(other.details_ == nullptr ? nullptr : copy_of(*other.details_)) {}
+  Status(Status&& other) noexcept
+      : code_(other.code_), details_(std::exchange(other.details_, nullptr)) {}
+  Status& operator=(const Status& other);
+  Status& operator=(Status&& other) noexcept {
+    Details* const taken = std::exchange(other.details_, nullptr);
+    if (details_ != nullptr) destroy(details_);
+    code_ = other.code_;
+    details_ = taken;
+    return *this;
+  }
+  ~Status() {
+    if (details_ != nullptr) destroy(details_);
+  }
 
   static Status ok_status() { return {}; }
 
@@ -64,16 +83,21 @@ class [[nodiscard]] Status {
   explicit operator bool() const { return ok(); }
   Code code() const { return code_; }
   // What was wrong and the way out, without the context.
-  const std::string& message() const { return message_; }
+  const std::string& message() const { return details().message; }
   // Where it happened: (key, value) pairs such as ("actor", "trainer-1"), innermost first.
-  const std::vector<std::pair<std::string, std::string>>& context() const { return context_; }
+  const Context& context() const { return details().context; }
   // The value of a context key, or nothing.
   std::optional<std::string_view> context(std::string_view key) const;
 
   // Adds where it happened, once per key: the innermost value wins. No effect on an ok status.
   template <typename V>
   Status& with(std::string_view key, const V& value) & {
-    if (!ok() && !context(key)) context_.emplace_back(std::string(key), fmt::format("{}", value));
+    if (ok()) return *this;
+    if constexpr (std::is_convertible_v<const V&, std::string_view>) {
+      add_context(key, std::string_view(value));
+    } else {
+      format_context(key, fmt::make_format_args(value));
+    }
     return *this;
   }
   template <typename V>
@@ -87,36 +111,52 @@ class [[nodiscard]] Status {
   // "message (key=value, key=value)" — what a person reads.
   std::string to_string() const;
 
-  friend bool operator==(const Status& a, const Status& b) = default;
+  friend bool operator==(const Status& a, const Status& b);
 
  private:
+  // Apart from the code, so that what every function returns is small, and what it costs to
+  // compile, too: a third of the code of a caller would be the destruction of texts that are not
+  // there.
+  struct Details {
+    std::string message;
+    Context context;
+  };
+  static const Details& no_details();
+  static Details* copy_of(const Details& details);
+  static void destroy(Details* details) noexcept;
+  const Details& details() const { return details_ == nullptr ? no_details() : *details_; }
+  Details& own_details();
+  void add_context(std::string_view key, std::string_view value);
+  void format_context(std::string_view key, fmt::format_args value);
+
   Code code_ = Code::kOk;
-  std::string message_;
-  std::vector<std::pair<std::string, std::string>> context_;
+  Details* details_ = nullptr;  // owned; none: no message and no context
 };
+
+namespace detail {
+Status format_error(Code code, fmt::string_view format, fmt::format_args args);
+[[noreturn]] void result_misuse(const char* what, const Status& status);
+[[noreturn]] void throw_status_error(const Status& status);
+}  // namespace detail
 
 // An error Status from a format string: error(Code::kNotFound, "no file {}", path).
 template <typename... Args>
 Status error(Code code, fmt::format_string<Args...> format, Args&&... args) {
-  return Status(code, fmt::format(format, std::forward<Args>(args)...));
+  return detail::format_error(code, format, fmt::make_format_args(args...));
 }
 
 // Thrown by Result::value() only: for callers who prefer exceptions (examples, tests).
 class StatusError : public std::runtime_error {
  public:
-  explicit StatusError(Status status)
-      : std::runtime_error(status.to_string()), status_(std::move(status)) {}
+  explicit StatusError(Status status);
   const Status& status() const { return status_; }
 
  private:
   Status status_;
 };
 
-namespace detail {
-[[noreturn]] void result_misuse(const char* what, const Status& status);
-}
-
-// A value or the reason why there is none.
+// A value or the reason why there is none. Not a std::variant, which takes the compiler several
+// times as long: nearly every function here returns one.
 template <typename T>
 class [[nodiscard]] Result {
   static_assert(!std::is_reference_v<T>, "Result of a reference: return a pointer");
@@ -124,23 +164,50 @@ class [[nodiscard]] Result {
 
  public:
   using value_type = T;
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
-  Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {
-    if (std::get<1>(state_).ok()) detail::result_misuse("made from an ok status", {});
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) {
+    if (ok()) detail::result_misuse("made from an ok status", {});
   }
   Result(Code code, std::string message) : Result(Status(code, std::move(message))) {}
+  Result(Code code, const char* message) : Result(Status(code, message)) {}
+  Result(const Result& other) requires std::is_copy_constructible_v<T> : status_(other.status_) {
+    if (ok()) std::construct_at(&value_, other.value_);
+  }
+  Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
+      : status_(std::move(other.status_)) {
+    if (ok()) std::construct_at(&value_, std::move(other.value_));
+  }
+  Result& operator=(const Result& other) requires std::is_copy_constructible_v<T> {
+    return *this = Result(other);
+  }
+  Result& operator=(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>) {
+    if (this == &other) return *this;
+    if (ok()) value_.~T();
+    // A failure, should the value's move throw.
+    status_ = Status(Code::kInternal, std::string());
+    if (other.ok()) std::construct_at(&value_, std::move(other.value_));
+    status_ = std::move(other.status_);
+    return *this;
+  }
+  ~Result() {
+    if (ok()) value_.~T();
+  }
 
-  bool ok() const { return state_.index() == 0; }
+  bool ok() const { return status_.ok(); }
   explicit operator bool() const { return ok(); }
   // The failure, or an ok status.
-  Status status() const& { return ok() ? Status() : std::get<1>(state_); }
+  Status status() const& { return status_; }
+  Status status() && { return std::move(status_); }
 
   // The value; throws StatusError where there is none.
-  T& value() & { return ok() ? std::get<0>(state_) : throw StatusError(status()); }
-  const T& value() const& { return ok() ? std::get<0>(state_) : throw StatusError(status()); }
+  T& value() & {
+    if (!ok()) detail::throw_status_error(status_);
+    return value_;
+  }
+  const T& value() const& { return const_cast<Result*>(this)->value(); }
   // By value, so that `for (x : f().value())` does not iterate over what is gone.
-  T value() && { return ok() ? std::get<0>(std::move(state_)) : throw StatusError(status()); }
-  T value_or(T fallback) && { return ok() ? std::get<0>(std::move(state_)) : std::move(fallback); }
+  T value() && { return std::move(value()); }
+  T value_or(T fallback) && { return ok() ? std::move(value_) : std::move(fallback); }
 
   // The value where ok() is known; a failed check otherwise.
   T& operator*() & { return checked(); }
@@ -152,16 +219,19 @@ class [[nodiscard]] Result {
   // Adds context to a failure (see Status::with).
   template <typename V>
   Result with(std::string_view key, const V& value) && {
-    if (!ok()) std::get<1>(state_).with(key, value);
+    status_.with(key, value);
     return std::move(*this);
   }
 
  private:
   T& checked() {
-    if (!ok()) detail::result_misuse("value taken of a failure", std::get<1>(state_));
-    return std::get<0>(state_);
+    if (!ok()) detail::result_misuse("value taken of a failure", status_);
+    return value_;
   }
-  std::variant<T, Status> state_;
+  Status status_;
+  union {
+    T value_;  // alive where status_ is ok
+  };
 };
 
 namespace detail {
@@ -170,15 +240,19 @@ template <typename T>
 Status status_of(const Result<T>& r) {
   return r.status();
 }
+template <typename T>
+Status status_of(Result<T>&& r) {
+  return std::move(r).status();
+}
 }  // namespace detail
 
 // auto x = TROUPE_TRY(f()): the value of a Result, or return of its failure. A statement expression
 // (GCC and Clang).
-#define TROUPE_TRY(expression)                                \
-  ({                                                          \
-    auto troupe_result_ = (expression);                       \
-    if (!troupe_result_.ok()) return troupe_result_.status(); \
-    std::move(*troupe_result_);                               \
+#define TROUPE_TRY(expression)                                           \
+  ({                                                                     \
+    auto troupe_result_ = (expression);                                  \
+    if (!troupe_result_.ok()) return std::move(troupe_result_).status(); \
+    std::move(*troupe_result_);                                          \
   })
 
 // TROUPE_RETURN_IF_ERROR(f()): returns the failure of a Status or Result.

@@ -71,6 +71,11 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return best ? "; did you mean '" + *best + "'?" : std::string();
 }
 
+void detail::append_number(std::string& text, std::int64_t number, std::string_view separator) {
+  if (!text.empty()) text += separator;
+  text += std::to_string(number);
+}
+
 std::string join_words(const std::vector<std::string>& words, std::string_view separator) {
   std::string out;
   for (const auto& word : words) {

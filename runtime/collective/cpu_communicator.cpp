@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/suggest.h"
 #include "runtime/collective/bootstrap.h"
 #include "runtime/collective/exchange.h"
 #include "runtime/collective/progress.h"
@@ -334,7 +335,7 @@ Result<std::unique_ptr<Communicator>> CpuCommunicator::subgroup(std::span<const 
                                                                 std::string_view name) {
   const auto refuse = [&](const std::string& why) {
     return error(Code::kInvalidArgument, "subgroup '{}' of ranks [{}] of communicator '{}': {}",
-                 name, fmt::join(ranks, ", "), group_.name, why)
+                 name, join_numbers(ranks), group_.name, why)
         .with("rank", shared_->options.rank);
   };
   if (name.size() >= kNameBytes)

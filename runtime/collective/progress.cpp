@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/suggest.h"
 #include "runtime/collective/reduce_tree.h"
 #include "runtime/memory/futex.h"
 
@@ -71,7 +72,8 @@ Group Engine::add_group(std::string name, std::vector<int> ranks) {
                                   [](const Peer* peer) { return peer->segment.valid(); });
   // The first group is that of all ranks.
   for (int turn = 0; group_names_.contains(group.id); ++turn) {
-    const std::string said = fmt::format("{} {} {}", fmt::join(group.ranks, ","), turn, group.name);
+    const std::string said =
+        fmt::format("{} {} {}", join_numbers(group.ranks, ","), turn, group.name);
     group.id = xxh3_64(std::as_bytes(std::span(said)));
   }
   group_names_[group.id] = group.name;

@@ -22,11 +22,11 @@ constexpr Duration kLookAgain = std::chrono::milliseconds(5);
 
 // Whether a message travels with a descriptor.
 bool has_descriptor(const wire::HostMessage& message) {
-  if (const auto* start = std::get_if<wire::HostStart>(&message)) return start->has_saved_state;
-  if (const auto* keep = std::get_if<wire::HostKeepSegment>(&message)) return !keep->drop;
-  if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) return reply->status.ok();
-  return std::holds_alternative<wire::HostConnection>(message) ||
-         std::holds_alternative<wire::HostSavedState>(message);
+  if (const auto* start = get_if<wire::HostStart>(&message)) return start->has_saved_state;
+  if (const auto* keep = get_if<wire::HostKeepSegment>(&message)) return !keep->drop;
+  if (const auto* reply = get_if<wire::HostAttachReply>(&message)) return reply->status.ok();
+  return holds_alternative<wire::HostConnection>(message) ||
+         holds_alternative<wire::HostSavedState>(message);
 }
 
 }  // namespace

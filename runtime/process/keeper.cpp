@@ -217,7 +217,7 @@ void Keeper::take_packets() {
     auto message = wire::decode_keeper((*packet)->bytes);
     if (!message.ok()) return lose_client();
     heard_ = clock_.now();
-    std::visit([&](auto& m) { on(m, (*packet)->descriptors); }, *message);
+    visit([&](auto& m) { on(m, (*packet)->descriptors); }, *message);
   }
 }
 

@@ -47,14 +47,14 @@ Result<KeeperClient::Contents> greet(int socket, Deadline deadline) {
   while (true) {
     auto packet = TROUPE_TRY(receive_packet(socket, deadline));
     auto message = TROUPE_TRY(wire::decode_keeper(packet.bytes));
-    if (auto* entry = std::get_if<wire::KeeperEntry>(&message)) {
+    if (auto* entry = get_if<wire::KeeperEntry>(&message)) {
       contents.entries.push_back({std::move(entry->key), std::move(entry->bytes), {}});
       if (!packet.descriptors.empty()) {
         contents.entries.back().descriptor = std::move(packet.descriptors.front());
       }
-    } else if (const auto* child = std::get_if<wire::KeeperChild>(&message)) {
+    } else if (const auto* child = get_if<wire::KeeperChild>(&message)) {
       contents.children.push_back(*child);
-    } else if (const auto* welcome = std::get_if<wire::KeeperWelcome>(&message)) {
+    } else if (const auto* welcome = get_if<wire::KeeperWelcome>(&message)) {
       TROUPE_RETURN_IF_ERROR(welcome->status);
       return contents;
     }
@@ -135,8 +135,8 @@ Status KeeperClient::say(const wire::KeeperMessage& message, std::span<const int
 // --- what it says --------------------------------------------------------------------------------
 
 void KeeperClient::took(wire::KeeperMessage message) {
-  if (auto* exited = std::get_if<wire::KeeperExited>(&message)) exits_.push_back(*exited);
-  if (auto* spawned = std::get_if<wire::KeeperSpawned>(&message)) spawned_ = std::move(*spawned);
+  if (auto* exited = get_if<wire::KeeperExited>(&message)) exits_.push_back(*exited);
+  if (auto* spawned = get_if<wire::KeeperSpawned>(&message)) spawned_ = std::move(*spawned);
 }
 
 void KeeperClient::on_readable() {

@@ -757,7 +757,7 @@ ControlMessage get(schema::ControlMessage::Reader root) {
 
 Bytes encode(const ControlMessage& message) {
   capnp::MallocMessageBuilder builder(codec::segment_words(0));
-  std::visit(codec::Put{builder.initRoot<schema::ControlMessage>()}, message);
+  visit(codec::Put{builder.initRoot<schema::ControlMessage>()}, message);
   return codec::to_bytes(builder);
 }
 
@@ -771,3 +771,7 @@ Result<ControlMessage> decode_control(std::span<const std::byte> frame) {
 }
 
 }  // namespace troupe::wire
+
+namespace troupe {
+template class Variant<wire::ControlMessages>;
+}  // namespace troupe

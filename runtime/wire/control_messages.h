@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/base/variant.h"
 #include "runtime/wire/gpu.h"
 #include "runtime/wire/types.h"
 
@@ -399,17 +399,18 @@ struct OutputLine {
   bool notice = false;
 };
 
-using ControlMessage =
-    std::variant<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
-                 ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
-                 WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
-                 ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText,
-                 ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles,
-                 BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup,
-                 ListPlacementGroups, PlacementGroupUpdate, PlacementGroupList, FollowOutput,
-                 OutputLine, SubmitJob, StopJob, ListJobs, JobList, CreateSupervisor, EndSupervisor,
-                 WatchSupervisor, ListSupervisors, SupervisorUpdate, SupervisorList, DrainNode,
-                 ReadGpus, GpuList>;
+struct ControlMessages
+    : Alternatives<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
+                   ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
+                   WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
+                   ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList,
+                   LogText, ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles,
+                   ReleaseBundles, BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup,
+                   WatchPlacementGroup, ListPlacementGroups, PlacementGroupUpdate,
+                   PlacementGroupList, FollowOutput, OutputLine, SubmitJob, StopJob, ListJobs,
+                   JobList, CreateSupervisor, EndSupervisor, WatchSupervisor, ListSupervisors,
+                   SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList> {};
+using ControlMessage = Variant<ControlMessages>;
 
 // The message's bytes, ready to be a frame.
 Bytes encode(const ControlMessage& message);
@@ -417,3 +418,7 @@ Bytes encode(const ControlMessage& message);
 Result<ControlMessage> decode_control(std::span<const std::byte> frame);
 
 }  // namespace troupe::wire
+
+namespace troupe {
+extern template class Variant<wire::ControlMessages>;
+}  // namespace troupe

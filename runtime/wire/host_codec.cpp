@@ -166,7 +166,7 @@ HostMessage get(schema::HostMessage::Reader root) {
 
 Bytes encode(const HostMessage& message) {
   capnp::MallocMessageBuilder builder(codec::segment_words(0));
-  std::visit(codec::Put{builder.initRoot<schema::HostMessage>()}, message);
+  visit(codec::Put{builder.initRoot<schema::HostMessage>()}, message);
   return codec::to_bytes(builder);
 }
 
@@ -180,3 +180,7 @@ Result<HostMessage> decode_host(std::span<const std::byte> frame) {
 }
 
 }  // namespace troupe::wire
+
+namespace troupe {
+template class Variant<wire::HostMessages>;
+}  // namespace troupe

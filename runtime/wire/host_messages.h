@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <variant>
 
 #include "runtime/base/status.h"
+#include "runtime/base/variant.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::wire {
@@ -92,11 +92,16 @@ struct HostHealth {
   Status status;
 };
 
-using HostMessage =
-    std::variant<HostStart, HostConnection, HostStop, HostReady, HostFailed, HostSavedState,
-                 HostKeepSegment, HostAttachSegment, HostAttachReply, HostDrained, HostHealth>;
+struct HostMessages
+    : Alternatives<HostStart, HostConnection, HostStop, HostReady, HostFailed, HostSavedState,
+                   HostKeepSegment, HostAttachSegment, HostAttachReply, HostDrained, HostHealth> {};
+using HostMessage = Variant<HostMessages>;
 
 Bytes encode(const HostMessage& message);
 Result<HostMessage> decode_host(std::span<const std::byte> frame);
 
 }  // namespace troupe::wire
+
+namespace troupe {
+extern template class Variant<wire::HostMessages>;
+}  // namespace troupe

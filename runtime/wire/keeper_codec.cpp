@@ -270,7 +270,7 @@ KeeperMessage get(schema::KeeperMessage::Reader root) {
 
 Bytes encode(const KeeperMessage& message) {
   capnp::MallocMessageBuilder builder(codec::segment_words(0));
-  std::visit(codec::Put{builder.initRoot<schema::KeeperMessage>()}, message);
+  visit(codec::Put{builder.initRoot<schema::KeeperMessage>()}, message);
   return codec::to_bytes(builder);
 }
 
@@ -284,3 +284,7 @@ Result<KeeperMessage> decode_keeper(std::span<const std::byte> packet) {
 }
 
 }  // namespace troupe::wire
+
+namespace troupe {
+template class Variant<wire::KeeperMessages>;
+}  // namespace troupe

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/base/variant.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::wire {
@@ -123,12 +123,17 @@ struct KeptGpus {
   std::vector<KeptGpu> gpus;
 };
 
-using KeeperMessage =
-    std::variant<KeeperHello, KeeperSpawn, KeeperPut, KeeperDrop, KeeperForget, KeeperAlive,
-                 KeeperQuit, KeeperEntry, KeeperChild, KeeperWelcome, KeeperSpawned, KeeperExited,
-                 KeptActor, KeptSegment, KeptNode, KeptGpus>;
+struct KeeperMessages
+    : Alternatives<KeeperHello, KeeperSpawn, KeeperPut, KeeperDrop, KeeperForget, KeeperAlive,
+                   KeeperQuit, KeeperEntry, KeeperChild, KeeperWelcome, KeeperSpawned, KeeperExited,
+                   KeptActor, KeptSegment, KeptNode, KeptGpus> {};
+using KeeperMessage = Variant<KeeperMessages>;
 
 Bytes encode(const KeeperMessage& message);
 Result<KeeperMessage> decode_keeper(std::span<const std::byte> packet);
 
 }  // namespace troupe::wire
+
+namespace troupe {
+extern template class Variant<wire::KeeperMessages>;
+}  // namespace troupe

@@ -5,11 +5,11 @@
 #include <future>
 #include <map>
 #include <set>
-#include <type_traits>
 #include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/net/connection.h"
+#include "runtime/wire/request_id.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -17,23 +17,9 @@ namespace {
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::milliseconds(1000);
 
-template <typename T>
-concept HasRequestId = requires(T t) {
-  t.request_id;
-};
-
-std::uint64_t request_id_of(const wire::ControlMessage& message) {
-  return std::visit(
-      [](const auto& m) -> std::uint64_t {
-        if constexpr (HasRequestId<std::decay_t<decltype(m)>>) return m.request_id;
-        return 0;
-      },
-      message);
-}
-
 // An answer's status, for those that carry nothing else.
 Status status_of(const wire::ControlMessage& answer) {
-  if (const auto* reply = std::get_if<wire::Reply>(&answer)) return reply->status;
+  if (const auto* reply = get_if<wire::Reply>(&answer)) return reply->status;
   return Status(Code::kProtocol, "the head gave an answer of another kind");
 }
 
@@ -259,11 +245,7 @@ void HeadClient::State::transmit(const wire::ControlMessage& message) {
 void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
   if (closed) return;
   const std::uint64_t id = next_request++;
-  std::visit(
-      [id](auto& m) {
-        if constexpr (HasRequestId<std::decay_t<decltype(m)>>) m.request_id = id;
-      },
-      message);
+  wire::set_request_id(message, id);
   auto& request = requests[id] = {std::move(message), std::move(done)};
   if (introduced) {
     transmit(request.message);
@@ -275,15 +257,15 @@ void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
 void HeadClient::State::received(std::span<const std::byte> frame) {
   auto message = wire::decode_control(frame);
   if (!message.ok()) return cut(message.status());
-  if (const auto* update = std::get_if<wire::ActorUpdate>(&*message)) {
+  if (const auto* update = get_if<wire::ActorUpdate>(&*message)) {
     updated(update->actor);
-  } else if (const auto* group = std::get_if<wire::PlacementGroupUpdate>(&*message)) {
+  } else if (const auto* group = get_if<wire::PlacementGroupUpdate>(&*message)) {
     updated(group->group);
-  } else if (const auto* supervisor = std::get_if<wire::SupervisorUpdate>(&*message)) {
+  } else if (const auto* supervisor = get_if<wire::SupervisorUpdate>(&*message)) {
     updated(supervisor->supervisor);
-  } else if (const auto* changed = std::get_if<wire::NodeUpdate>(&*message)) {
+  } else if (const auto* changed = get_if<wire::NodeUpdate>(&*message)) {
     for (const auto& on_node : std::vector<OnNode>(node_watchers)) on_node(changed->node);
-  } else if (const std::uint64_t id = request_id_of(*message); id != 0) {
+  } else if (const std::uint64_t id = wire::request_id_of(*message).value_or(0); id != 0) {
     answered(id, std::move(*message));
   }
 }
@@ -464,7 +446,7 @@ void HeadClient::get_or_create_actor(wire::ActorSpec spec, OnCreated done) {
     state->ask(std::move(create), [done](Result<wire::ControlMessage> answer) {
       const Status status = answer.ok() ? status_of(*answer) : answer.status();
       if (!status.ok()) return done(status);
-      done(std::get<wire::Reply>(*answer).actor_id);
+      done(get<wire::Reply>(*answer).actor_id);
     });
   });
 }
@@ -527,7 +509,7 @@ namespace {
 template <typename Message, typename T>
 Result<T> member(const Result<wire::ControlMessage>& answer, T Message::*field) {
   if (!answer.ok()) return answer.status();
-  if (const auto* message = std::get_if<Message>(&*answer)) return message->*field;
+  if (const auto* message = get_if<Message>(&*answer)) return message->*field;
   const Status status = status_of(*answer);
   if (!status.ok()) return status;
   return Status(Code::kProtocol, "the head gave an answer of another kind");

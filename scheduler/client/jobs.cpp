@@ -23,7 +23,7 @@ Result<wire::ControlMessage> ask(HeadClient& head, wire::ControlMessage message,
 
 Status status_of(const Result<wire::ControlMessage>& answer) {
   if (!answer.ok()) return answer.status();
-  if (const auto* reply = std::get_if<wire::Reply>(&*answer)) return reply->status;
+  if (const auto* reply = get_if<wire::Reply>(&*answer)) return reply->status;
   return Status(Code::kProtocol, "the head gave an answer of another kind");
 }
 
@@ -45,7 +45,7 @@ Result<std::vector<wire::JobInfo>> list_jobs(HeadClient& head, bool include_ende
                                              Deadline deadline) {
   auto answer = ask(head, wire::ListJobs{.include_ended = include_ended}, deadline);
   if (answer.ok()) {
-    if (auto* list = std::get_if<wire::JobList>(&*answer)) return std::move(list->jobs);
+    if (auto* list = get_if<wire::JobList>(&*answer)) return std::move(list->jobs);
   }
   const Status status = status_of(answer);
   if (!status.ok()) return status;

@@ -158,9 +158,9 @@ void OutputFollower::State::received(NodeId id, std::span<const std::byte> frame
     if (connection) connection->close();
     return lost(id, connection.get());
   }
-  if (const auto* line = std::get_if<wire::OutputLine>(&*message)) {
+  if (const auto* line = get_if<wire::OutputLine>(&*message)) {
     pass_on(node, *line);
-  } else if (const auto* reply = std::get_if<wire::Reply>(&*message)) {
+  } else if (const auto* reply = get_if<wire::Reply>(&*message)) {
     node.answered = std::max(node.answered, reply->request_id);
     node.pause = kFollowAgainFirst;
     settle();

@@ -96,7 +96,7 @@ class Reader {
   Result<Message> message() {
     auto decoded = wire::decode_control(rest_);
     if (decoded.ok()) {
-      if (auto* message = std::get_if<Message>(&*decoded)) return std::move(*message);
+      if (auto* message = get_if<Message>(&*decoded)) return std::move(*message);
     }
     return Status(Code::kDataLoss, "a journal record holds something else than its kind says");
   }
@@ -283,7 +283,7 @@ Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
 }  // namespace
 
 std::vector<std::byte> encode_delta(const Delta& delta) {
-  return std::visit([](const auto& d) { return encode_one(d); }, delta);
+  return visit([](const auto& d) { return encode_one(d); }, delta);
 }
 
 Result<Delta> decode_delta(std::span<const std::byte> bytes) {
@@ -301,3 +301,7 @@ Result<Delta> decode_delta(std::span<const std::byte> bytes) {
 }
 
 }  // namespace troupe::scheduler
+
+namespace troupe {
+template class Variant<scheduler::Deltas>;
+}  // namespace troupe

@@ -7,10 +7,10 @@
 
 #include <cstdint>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/base/variant.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::scheduler {
@@ -87,12 +87,18 @@ struct SupervisorForgotten {
   friend bool operator==(const SupervisorForgotten&, const SupervisorForgotten&) = default;
 };
 
-using Delta = std::variant<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
-                           EventLogged, GroupCreated, GroupChanged, GroupForgotten, JobKnown,
-                           JobForgotten, SupervisorCreated, SupervisorChanged, SupervisorForgotten>;
+struct Deltas
+    : Alternatives<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
+                   EventLogged, GroupCreated, GroupChanged, GroupForgotten, JobKnown, JobForgotten,
+                   SupervisorCreated, SupervisorChanged, SupervisorForgotten> {};
+using Delta = Variant<Deltas>;
 
 std::vector<std::byte> encode_delta(const Delta& delta);
 // kDataLoss for bytes that are no record; kUnsupported for a version or kind of a later release.
 Result<Delta> decode_delta(std::span<const std::byte> bytes);
 
 }  // namespace troupe::scheduler
+
+namespace troupe {
+extern template class Variant<scheduler::Deltas>;
+}  // namespace troupe

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/variant.h"
 #include "runtime/wire/control_messages.h"
 #include "scheduler/control/delta.h"
 
@@ -43,7 +43,8 @@ struct NodeGone {
   wire::Endpoint endpoint;
 };
 
-using Event = std::variant<MessageArrived, PeerClosed, Tick, DaemonNoted, NodeGone>;
+struct Events : Alternatives<MessageArrived, PeerClosed, Tick, DaemonNoted, NodeGone> {};
+using Event = Variant<Events>;
 
 struct SendMessage {
   PeerId peer = 0;
@@ -65,7 +66,8 @@ struct ProbeNode {
   Duration time{};
 };
 
-using Command = std::variant<SendMessage, ClosePeer, EndHead, ProbeNode>;
+struct Commands : Alternatives<SendMessage, ClosePeer, EndHead, ProbeNode> {};
+using Command = Variant<Commands>;
 
 // `deltas` are to be on stable storage before the first command is carried out.
 struct Outcome {
@@ -74,3 +76,8 @@ struct Outcome {
 };
 
 }  // namespace troupe::scheduler
+
+namespace troupe {
+extern template class Variant<scheduler::Events>;
+extern template class Variant<scheduler::Commands>;
+}  // namespace troupe

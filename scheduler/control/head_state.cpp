@@ -1,20 +1,13 @@
 #include "scheduler/control/head_state.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "runtime/base/check.h"
+#include "runtime/base/sort_by.h"
+#include "runtime/wire/request_id.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
-namespace {
-
-template <typename Message>
-concept HasRequestId = requires(const Message& m) {
-  m.request_id;
-};
-
-}  // namespace
 
 HeadState::HeadState(const HeadConfig& config)
     : config_(config), suspicion_deviations_(deviations_at(config.suspicion_phi)) {}
@@ -22,13 +15,13 @@ HeadState::HeadState(const HeadConfig& config)
 Outcome HeadState::apply(Event event, Moment now) {
   now_ = now;
   run_timers();
-  if (auto* arrived = std::get_if<MessageArrived>(&event)) {
+  if (auto* arrived = get_if<MessageArrived>(&event)) {
     dispatch(*arrived);
-  } else if (auto* closed = std::get_if<PeerClosed>(&event)) {
+  } else if (auto* closed = get_if<PeerClosed>(&event)) {
     peer_closed(closed->peer);
-  } else if (const auto* gone = std::get_if<NodeGone>(&event)) {
+  } else if (const auto* gone = get_if<NodeGone>(&event)) {
     node_gone(*gone);
-  } else if (auto* noted = std::get_if<DaemonNoted>(&event)) {
+  } else if (auto* noted = get_if<DaemonNoted>(&event)) {
     log_event(std::move(noted->kind), {}, {}, 0, std::move(noted->text));
   }
   return finish();
@@ -58,34 +51,37 @@ Outcome HeadState::finish() {
 
 template <typename Message>
 void HeadState::on(PeerId peer, Message& message) {
-  if constexpr (HasRequestId<Message>) {
-    reply(peer, message.request_id, Status(Code::kProtocol, "the head does not take this message"));
+  if constexpr (wire::HasRequestId<Message>) {
+    not_taken(peer, message.request_id);
   } else {
-    commands_.push_back(ClosePeer{peer});
+    not_taken(peer, std::nullopt);
   }
+}
+
+void HeadState::not_taken(PeerId peer, std::optional<std::uint64_t> request_id) {
+  if (!request_id) {
+    commands_.push_back(ClosePeer{peer});
+    return;
+  }
+  reply(peer, *request_id, Status(Code::kProtocol, "the head does not take this message"));
 }
 
 void HeadState::dispatch(MessageArrived& arrived) {
   const PeerRecord& peer = peers_[arrived.peer];
   const bool unknown = peer.client_id.empty() && peer.node_id.empty();
-  std::visit(
-      [&](auto& message) {
-        using Message = std::decay_t<decltype(message)>;
-        constexpr bool introduces = std::is_same_v<Message, wire::ClientHello> ||
-                                    std::is_same_v<Message, wire::RegisterNode>;
-        if (!introduces && unknown) {
-          if constexpr (HasRequestId<Message>) {
-            reply(arrived.peer, message.request_id,
-                  Status(Code::kFailedPrecondition,
-                         "say who you are first (ClientHello or RegisterNode)"));
-          }
-          commands_.push_back(ClosePeer{arrived.peer});
-          return;
-        }
-        if (!peer.node_id.empty()) lives(arrived.peer);
-        on(arrived.peer, message);
-      },
-      arrived.message);
+  const bool introduces = holds_alternative<wire::ClientHello>(arrived.message) ||
+                          holds_alternative<wire::RegisterNode>(arrived.message);
+  if (!introduces && unknown) {
+    if (const auto request_id = wire::request_id_of(arrived.message)) {
+      reply(
+          arrived.peer, *request_id,
+          Status(Code::kFailedPrecondition, "say who you are first (ClientHello or RegisterNode)"));
+    }
+    commands_.push_back(ClosePeer{arrived.peer});
+    return;
+  }
+  if (!peer.node_id.empty()) lives(arrived.peer);
+  visit([&](auto& message) { on(arrived.peer, message); }, arrived.message);
 }
 
 void HeadState::send(PeerId peer, wire::ControlMessage message) {
@@ -239,9 +235,8 @@ void HeadState::push_updates() {
 void HeadState::on(PeerId peer, wire::ListNodes& message) {
   wire::NodeList list{message.request_id, {}};
   for (const auto& [id, node] : nodes_) list.nodes.push_back(visible(node));
-  std::stable_sort(list.nodes.begin(), list.nodes.end(), [](const auto& a, const auto& b) {
-    return a.joined_unix_us < b.joined_unix_us;
-  });
+  stable_sort_by(list.nodes,
+                 [](const auto& a, const auto& b) { return a.joined_unix_us < b.joined_unix_us; });
   send(peer, std::move(list));
 }
 
@@ -439,3 +434,8 @@ std::optional<std::string> HeadState::broken_invariant() const {
 }
 
 }  // namespace troupe::scheduler
+
+namespace troupe {
+template class Variant<scheduler::Events>;
+template class Variant<scheduler::Commands>;
+}  // namespace troupe

@@ -348,6 +348,7 @@ class HeadState {
   // Messages that only the head sends.
   template <typename Message>
   void on(PeerId peer, Message& message);
+  void not_taken(PeerId peer, std::optional<std::uint64_t> request_id);
 
   HeadConfig config_;
   double suspicion_deviations_;  // what config_.suspicion_phi comes to

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/sort_by.h"
 #include "scheduler/control/head_state.h"
 
 namespace troupe::scheduler {
@@ -298,7 +299,7 @@ void HeadState::on(PeerId peer, wire::ListJobs& message) {
   for (const auto& [id, job] : jobs_) {
     if (message.include_ended || !job.info.ended()) list.jobs.push_back(visible(job));
   }
-  std::stable_sort(list.jobs.begin(), list.jobs.end(), [](const auto& a, const auto& b) {
+  stable_sort_by(list.jobs, [](const auto& a, const auto& b) {
     return a.submitted_unix_us < b.submitted_unix_us;
   });
   std::set<JobId> others;

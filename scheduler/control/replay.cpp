@@ -14,17 +14,17 @@ void raise(std::uint64_t& next, std::uint64_t used) { next = std::max(next, used
 }  // namespace
 
 Status HeadState::replay(const Delta& delta) {
-  if (const auto* known = std::get_if<NodeKnown>(&delta)) {
+  if (const auto* known = get_if<NodeKnown>(&delta)) {
     nodes_[known->node.node_id].info = known->node;
-  } else if (const auto* forgotten = std::get_if<NodeForgotten>(&delta)) {
+  } else if (const auto* forgotten = get_if<NodeForgotten>(&delta)) {
     nodes_.erase(forgotten->node_id);
-  } else if (const auto* created = std::get_if<ActorCreated>(&delta)) {
+  } else if (const auto* created = get_if<ActorCreated>(&delta)) {
     ActorRecord& actor = actors_[created->spec.actor_id];
     actor.spec = created->spec;
     actor.gang = created->gang;
     raise(next_order_, created->gang);
     raise(next_order_, created->spec.supervisor_order);
-  } else if (const auto* changed = std::get_if<ActorChanged>(&delta)) {
+  } else if (const auto* changed = get_if<ActorChanged>(&delta)) {
     const auto found = actors_.find(changed->info.actor_id);
     if (found == actors_.end()) {
       return error(Code::kDataLoss, "the journal changes actor {}, which it never created",
@@ -50,12 +50,12 @@ Status HeadState::replay(const Delta& delta) {
     actor.moving = changed->moving;
     actor.barrier = changed->barrier;
     raise(next_order_, changed->queue_order);
-  } else if (const auto* gone = std::get_if<ActorForgotten>(&delta)) {
+  } else if (const auto* gone = get_if<ActorForgotten>(&delta)) {
     actors_.erase(gone->actor_id);
     std::erase(dead_actors_, gone->actor_id);
-  } else if (const auto* group = std::get_if<GroupCreated>(&delta)) {
+  } else if (const auto* group = get_if<GroupCreated>(&delta)) {
     groups_[group->spec.group_id].spec = group->spec;
-  } else if (const auto* moved = std::get_if<GroupChanged>(&delta)) {
+  } else if (const auto* moved = get_if<GroupChanged>(&delta)) {
     const auto found = groups_.find(moved->info.group_id);
     if (found == groups_.end() || found->second.spec.bundles.size() != moved->info.bundles.size()) {
       return error(Code::kDataLoss,
@@ -70,18 +70,18 @@ Status HeadState::replay(const Delta& delta) {
     record.queue_order = moved->queue_order;
     record.was_created = moved->was_created;
     raise(next_order_, moved->queue_order);
-  } else if (const auto* dropped = std::get_if<GroupForgotten>(&delta)) {
+  } else if (const auto* dropped = get_if<GroupForgotten>(&delta)) {
     groups_.erase(dropped->group_id);
     std::erase(removed_groups_, dropped->group_id);
-  } else if (const auto* job = std::get_if<JobKnown>(&delta)) {
+  } else if (const auto* job = get_if<JobKnown>(&delta)) {
     replay_job(job->job);
-  } else if (const auto* past = std::get_if<JobForgotten>(&delta)) {
+  } else if (const auto* past = get_if<JobForgotten>(&delta)) {
     jobs_.erase(past->job_id);
     std::erase(ended_jobs_, past->job_id);
-  } else if (const auto* supervisor = std::get_if<SupervisorCreated>(&delta)) {
+  } else if (const auto* supervisor = get_if<SupervisorCreated>(&delta)) {
     supervisors_[supervisor->spec.supervisor_id].spec = supervisor->spec;
     raise(next_order_, supervisor->spec.order);
-  } else if (const auto* now = std::get_if<SupervisorChanged>(&delta)) {
+  } else if (const auto* now = get_if<SupervisorChanged>(&delta)) {
     const auto found = supervisors_.find(now->info.supervisor_id);
     if (found == supervisors_.end()) {
       return error(Code::kDataLoss, "the journal changes supervisor {}, which it never created",
@@ -93,10 +93,10 @@ Status HeadState::replay(const Delta& delta) {
     }
     record.info = now->info;
     record.restarts_unix_us = now->restarts_unix_us;
-  } else if (const auto* removed = std::get_if<SupervisorForgotten>(&delta)) {
+  } else if (const auto* removed = get_if<SupervisorForgotten>(&delta)) {
     supervisors_.erase(removed->supervisor_id);
     std::erase(ended_supervisors_, removed->supervisor_id);
-  } else if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+  } else if (const auto* logged = get_if<EventLogged>(&delta)) {
     events_.push_back(logged->event);
     if (events_.size() > config_.events_max) events_.pop_front();
     raise(next_event_, logged->event.sequence);

@@ -215,9 +215,9 @@ void Daemon::received(PeerId peer, std::span<const std::byte> frame) {
   }
   metrics_.received(*message, frame.size(), state_);
   // The node hears its own words again, but not these.
-  if (auto* beat = std::get_if<wire::Heartbeat>(&*message)) beat->usage.reset();
+  if (auto* beat = get_if<wire::Heartbeat>(&*message)) beat->usage.reset();
   // It is there.
-  if (auto* node = std::get_if<wire::RegisterNode>(&*message)) probes_.erase(node->node.node_id);
+  if (auto* node = get_if<wire::RegisterNode>(&*message)) probes_.erase(node->node.node_id);
   apply(MessageArrived{peer, std::move(*message)});
 }
 
@@ -292,7 +292,7 @@ void Daemon::flush() {
   auto commands = std::exchange(commands_, {});
   const std::weak_ptr<bool> alive = alive_;
   for (Command& command : commands) {
-    std::visit([this](auto& c) { carry_out(c); }, command);
+    visit([this](auto& c) { carry_out(c); }, command);
     if (alive.expired()) return;
   }
 }

@@ -60,11 +60,11 @@ void HeadMetrics::received(const wire::ControlMessage& message, std::size_t byte
                            const HeadState& state) {
   ++figures_.received[message.index()];
   figures_.received_bytes += bytes;
-  if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
+  if (const auto* beat = get_if<wire::Heartbeat>(&message)) {
     if (beat->usage && state.nodes().contains(beat->node_id)) {
       usage_[beat->node_id] = *beat->usage;
     }
-  } else if (const auto* gone = std::get_if<wire::ActorExited>(&message)) {
+  } else if (const auto* gone = get_if<wire::ActorExited>(&message)) {
     exited(*gone, state);
   }
 }
@@ -118,7 +118,7 @@ void HeadMetrics::decided(std::span<const Delta> deltas, Duration took, TimePoin
   figures_.decision_seconds.observe(seconds(took));
   std::set<NodeId> died;
   for (const Delta& delta : deltas) {
-    if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+    if (const auto* logged = get_if<EventLogged>(&delta)) {
       ++figures_.events[logged->event.kind];
       const std::string& kind = logged->event.kind;
       if (kind == "node_died") died.insert(logged->event.node_id);
@@ -128,13 +128,13 @@ void HeadMetrics::decided(std::span<const Delta> deltas, Duration took, TimePoin
       if ((restarts || kind == "actor_died") && died.contains(logged->event.node_id)) {
         ++figures_.exits[{"node_lost", ""}];
       }
-    } else if (const auto* created = std::get_if<ActorCreated>(&delta)) {
+    } else if (const auto* created = get_if<ActorCreated>(&delta)) {
       waiting_since_.emplace(created->spec.actor_id, now);
-    } else if (const auto* changed = std::get_if<ActorChanged>(&delta)) {
+    } else if (const auto* changed = get_if<ActorChanged>(&delta)) {
       waits(*changed, now);
-    } else if (const auto* forgotten = std::get_if<NodeForgotten>(&delta)) {
+    } else if (const auto* forgotten = get_if<NodeForgotten>(&delta)) {
       usage_.erase(forgotten->node_id);
-    } else if (const auto* gone = std::get_if<ActorForgotten>(&delta)) {
+    } else if (const auto* gone = get_if<ActorForgotten>(&delta)) {
       waiting_since_.erase(gone->actor_id);
     }
   }

@@ -247,7 +247,7 @@ pid_t HostProcess::pid() const { return state_->pid; }
 
 Status HostProcess::tell(const wire::HostMessage& message, int fd) {
   if (state_->program) {
-    if (std::holds_alternative<wire::HostStop>(message)) {
+    if (holds_alternative<wire::HostStop>(message)) {
       (void)process::kill_group(state_->pid, SIGTERM);
     }
     return {};

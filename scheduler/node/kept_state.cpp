@@ -20,7 +20,7 @@ template <typename Record>
 std::optional<Record> record_of(const Entry& entry) {
   auto message = wire::decode_keeper(entry.bytes);
   if (!message.ok()) return std::nullopt;
-  auto* record = std::get_if<Record>(&*message);
+  auto* record = get_if<Record>(&*message);
   if (record == nullptr) return std::nullopt;
   return std::move(*record);
 }
@@ -38,7 +38,7 @@ Result<wire::StartActor> decode_start(int fd) {
     have += static_cast<std::size_t>(count);
   }
   auto message = TROUPE_TRY(wire::decode_control(bytes));
-  auto* start = std::get_if<wire::StartActor>(&message);
+  auto* start = get_if<wire::StartActor>(&message);
   if (start == nullptr) return Status(Code::kProtocol, "an actor's start is none");
   return std::move(*start);
 }

@@ -127,7 +127,7 @@ void NodeState::on(node_event::SpawnFailed& event) {
 void NodeState::on(node_event::FromHost& event) {
   Actor* actor = find(event.host);
   if (actor == nullptr) return close(event.fd);
-  if (const auto* ready = std::get_if<wire::HostReady>(&event.message)) {
+  if (const auto* ready = get_if<wire::HostReady>(&event.message)) {
     close(event.fd);
     if (actor->phase != Phase::kStarting) return;
     if (ready->protocol_version != wire::kProtocolVersion) {
@@ -144,22 +144,22 @@ void NodeState::on(node_event::FromHost& event) {
     expect_health(*actor);
     keep(*actor);
     send(wire::ActorReady{actor->spec.actor_id, actor->generation});
-  } else if (auto* failed = std::get_if<wire::HostFailed>(&event.message)) {
+  } else if (auto* failed = get_if<wire::HostFailed>(&event.message)) {
     close(event.fd);
     actor->constructor_failed = true;
     if (actor->cause.ok()) actor->cause = std::move(failed->status);
     keep(*actor);
-  } else if (const auto* report = std::get_if<wire::HostDrained>(&event.message)) {
+  } else if (const auto* report = get_if<wire::HostDrained>(&event.message)) {
     close(event.fd);
     drained(*actor, *report);
-  } else if (const auto* health = std::get_if<wire::HostHealth>(&event.message)) {
+  } else if (const auto* health = get_if<wire::HostHealth>(&event.message)) {
     close(event.fd);
     health_said(*actor, health->status);
-  } else if (std::holds_alternative<wire::HostSavedState>(event.message)) {
+  } else if (holds_alternative<wire::HostSavedState>(event.message)) {
     save(*actor, event.fd);
-  } else if (auto* keep = std::get_if<wire::HostKeepSegment>(&event.message)) {
+  } else if (auto* keep = get_if<wire::HostKeepSegment>(&event.message)) {
     keep_segment(*actor, *keep, event.fd);
-  } else if (const auto* request = std::get_if<wire::HostAttachSegment>(&event.message)) {
+  } else if (const auto* request = get_if<wire::HostAttachSegment>(&event.message)) {
     close(event.fd);
     attach(*actor, *request);
   } else {

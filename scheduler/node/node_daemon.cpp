@@ -345,7 +345,7 @@ void Daemon::drain() {
     auto event = std::move(events_.front());
     events_.pop_front();
     for (NodeCommand& command : state_->apply(std::move(event), loop_.clock().now())) {
-      std::visit([this](auto& c) { carry_out(c); }, command);
+      visit([this](auto& c) { carry_out(c); }, command);
       if (alive.expired()) return;
     }
   }
@@ -388,10 +388,10 @@ void Daemon::carry_out(node_command::ReportExit& command) {
 }
 
 void Daemon::carry_out(node_command::SendHead& command) {
-  if (auto* registration = std::get_if<wire::RegisterNode>(&command.message)) {
+  if (auto* registration = get_if<wire::RegisterNode>(&command.message)) {
     registration->exited.assign(unreported_.begin(), unreported_.end());
     in_registration_ = unreported_.size();
-  } else if (auto* beat = std::get_if<wire::Heartbeat>(&command.message)) {
+  } else if (auto* beat = get_if<wire::Heartbeat>(&command.message)) {
     beat->usage = usage_.measure(loop_.clock().now());
     if (beat->usage) beat->usage->processes = static_cast<std::uint32_t>(hosts_.size());
   }
@@ -653,7 +653,7 @@ void Daemon::keeper_lost(const Status& why) {
 
 void Daemon::carry_out(node_command::Keep& command) {
   if (!keeper_) return;
-  if (auto* node = std::get_if<wire::KeptNode>(&command.record)) {
+  if (auto* node = get_if<wire::KeptNode>(&command.record)) {
     // What the next daemon binds, wherever others reach it.
     node->endpoint.host = listener_->address().host;
     node->endpoint.port = listener_->address().port;
@@ -682,7 +682,7 @@ void Daemon::carry_out(node_command::Keep& command) {
 void Daemon::carry_out(node_command::TellHost& command) {
   const auto host = hosts_.find(command.host);
   if (host == hosts_.end()) return;
-  if (auto* start = std::get_if<wire::HostStart>(&command.message)) {
+  if (auto* start = get_if<wire::HostStart>(&command.message)) {
     start->node_endpoint = info_.endpoint;
     start->head_endpoint = {options_.head.host, options_.head.port, options_.head.local_name};
     start->token = options_.token.secret();

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/base/variant.h"
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
@@ -109,13 +109,14 @@ struct Tick {};
 
 }  // namespace node_event
 
-using NodeEvent =
-    std::variant<node_event::Adopt, node_event::KeeperLost, node_event::HeadUp,
-                 node_event::HeadDown, node_event::FromHead, node_event::Spawned,
-                 node_event::SpawnFailed, node_event::FromHost, node_event::ChannelEnded,
-                 node_event::LeaderEnded, node_event::GroupGone, node_event::ConnectionArrived,
-                 node_event::ShutDown, node_event::GpusRead, node_event::GpuFailed,
-                 node_event::Tick>;
+struct NodeEvents
+    : Alternatives<node_event::Adopt, node_event::KeeperLost, node_event::HeadUp,
+                   node_event::HeadDown, node_event::FromHead, node_event::Spawned,
+                   node_event::SpawnFailed, node_event::FromHost, node_event::ChannelEnded,
+                   node_event::LeaderEnded, node_event::GroupGone, node_event::ConnectionArrived,
+                   node_event::ShutDown, node_event::GpusRead, node_event::GpuFailed,
+                   node_event::Tick> {};
+using NodeEvent = Variant<NodeEvents>;
 
 namespace node_command {
 
@@ -185,11 +186,17 @@ struct EndNode {
 
 }  // namespace node_command
 
-using NodeCommand =
-    std::variant<node_command::ConnectHead, node_command::DropHead, node_command::SendHead,
-                 node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
-                 node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
-                 node_command::Registered, node_command::Keep, node_command::Unkeep,
-                 node_command::ReadGpus, node_command::Warn, node_command::EndNode>;
+struct NodeCommands
+    : Alternatives<node_command::ConnectHead, node_command::DropHead, node_command::SendHead,
+                   node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
+                   node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
+                   node_command::Registered, node_command::Keep, node_command::Unkeep,
+                   node_command::ReadGpus, node_command::Warn, node_command::EndNode> {};
+using NodeCommand = Variant<NodeCommands>;
 
 }  // namespace troupe::scheduler
+
+namespace troupe {
+extern template class Variant<scheduler::NodeEvents>;
+extern template class Variant<scheduler::NodeCommands>;
+}  // namespace troupe

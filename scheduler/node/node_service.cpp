@@ -146,12 +146,12 @@ void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
   const auto message = wire::decode_control(frame);
   std::optional<wire::ControlMessage> reply;
   if (message.ok()) {
-    if (const auto* logs = std::get_if<wire::ReadLogs>(&*message)) reply = answer(*logs);
-    if (const auto* segment = std::get_if<wire::ReadSegment>(&*message)) reply = answer(*segment);
-    if (const auto* gpus = std::get_if<wire::ReadGpus>(&*message)) {
+    if (const auto* logs = get_if<wire::ReadLogs>(&*message)) reply = answer(*logs);
+    if (const auto* segment = get_if<wire::ReadSegment>(&*message)) reply = answer(*segment);
+    if (const auto* gpus = get_if<wire::ReadGpus>(&*message)) {
       reply = wire::GpuList{gpus->request_id, sources_.gpus()};
     }
-    if (const auto* request = std::get_if<wire::FollowOutput>(&*message)) {
+    if (const auto* request = get_if<wire::FollowOutput>(&*message)) {
       return follow(id, *request);
     }
   }

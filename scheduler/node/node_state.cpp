@@ -43,7 +43,7 @@ NodeState::NodeState(NodeConfig config, TimePoint now)
 
 std::vector<NodeCommand> NodeState::apply(NodeEvent event, TimePoint now) {
   now_ = std::max(now_, now);
-  std::visit([this](auto& e) { on(e); }, event);
+  visit([this](auto& e) { on(e); }, event);
   if (!ended_self_) {
     tick_actors();
     tick_head();
@@ -123,7 +123,7 @@ void NodeState::head_lost(const Status& why) {
 
 void NodeState::on(node_event::FromHead& event) {
   if (!connected_) return;
-  std::visit([this](auto& message) { from_head(message); }, event.message);
+  visit([this](auto& message) { from_head(message); }, event.message);
 }
 
 // What is only said to others.
@@ -331,3 +331,8 @@ std::optional<std::string> NodeState::broken_invariant() const {
 }
 
 }  // namespace troupe::scheduler
+
+namespace troupe {
+template class Variant<scheduler::NodeEvents>;
+template class Variant<scheduler::NodeCommands>;
+}  // namespace troupe

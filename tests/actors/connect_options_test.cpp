@@ -114,7 +114,7 @@ TEST_CASE("a host says by name that its node is of another version, and ends") {
   thread.loop().post([&] {
     channel.start(
         [&, told = false](const wire::HostMessage& message, UniqueFd) mutable {
-          const auto* why = std::get_if<wire::HostFailed>(&message);
+          const auto* why = get_if<wire::HostFailed>(&message);
           if (why != nullptr && !std::exchange(told, true)) failed.set_value(why->status);
         },
         [](const Status&) {});

@@ -155,13 +155,13 @@ void FakeNode::on_host_readable(ActorId id) {
     auto host = wire::decode_host(std::span(actor.input).subspan(4, length));
     actor.input.erase(actor.input.begin(), actor.input.begin() + 4 + length);
     TROUPE_CHECK(host.ok(), "{}", host.status().to_string());
-    if (std::get_if<wire::HostReady>(&*host)) {
+    if (get_if<wire::HostReady>(&*host)) {
       ++actor.times_ready;
       actor.info.state = wire::ActorState::kAlive;
       publish(actor);
-    } else if (const auto* failed = std::get_if<wire::HostFailed>(&*host)) {
+    } else if (const auto* failed = get_if<wire::HostFailed>(&*host)) {
       actor.failure = failed->status;
-    } else if (std::get_if<wire::HostSavedState>(&*host)) {
+    } else if (get_if<wire::HostSavedState>(&*host)) {
       actor.saved_state = std::move(actor.input_fds.front());
       actor.input_fds.erase(actor.input_fds.begin());
     }

@@ -106,19 +106,19 @@ class FuzzedNode {
     TROUPE_CHECK(!due || *due > now_);
   }
   void account(const NodeCommand& command) {
-    if (const auto* close = std::get_if<node_command::CloseFd>(&command)) {
+    if (const auto* close = get_if<node_command::CloseFd>(&command)) {
       TROUPE_CHECK(open_.erase(close->fd) == 1);
-    } else if (const auto* spawn = std::get_if<node_command::SpawnHost>(&command)) {
+    } else if (const auto* spawn = get_if<node_command::SpawnHost>(&command)) {
       TROUPE_CHECK(spawning_.insert(spawn->host).second);
-    } else if (const auto* tell = std::get_if<node_command::TellHost>(&command)) {
+    } else if (const auto* tell = get_if<node_command::TellHost>(&command)) {
       TROUPE_CHECK(tell->fd == kNoFd || open_.contains(tell->fd));
       TROUPE_CHECK(running_.contains(tell->host));
-    } else if (const auto* kill = std::get_if<node_command::KillGroup>(&command)) {
+    } else if (const auto* kill = get_if<node_command::KillGroup>(&command)) {
       TROUPE_CHECK(running_.contains(kill->host) || ended_.contains(kill->host));
-    } else if (std::holds_alternative<node_command::ConnectHead>(command)) {
+    } else if (holds_alternative<node_command::ConnectHead>(command)) {
       TROUPE_CHECK(link_ == Link::kNone);
       link_ = Link::kAsked;
-    } else if (std::holds_alternative<node_command::DropHead>(command)) {
+    } else if (holds_alternative<node_command::DropHead>(command)) {
       link_ = Link::kNone;
     }
   }

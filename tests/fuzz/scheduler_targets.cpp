@@ -233,7 +233,7 @@ void run_head(std::span<const std::byte> input) {
         if (!message.ok()) break;
         const auto outcome = apply(MessageArrived{peer, std::move(*message)});
         for (const Command& command : outcome.commands) {
-          const auto* ended = std::get_if<ClosePeer>(&command);
+          const auto* ended = get_if<ClosePeer>(&command);
           const auto found =
               ended == nullptr ? peers.end() : std::find(peers.begin(), peers.end(), ended->peer);
           if (found != peers.end()) close(*found);

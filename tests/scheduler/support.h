@@ -117,7 +117,7 @@ class FakeHead {
   // The first message of this type that fits and was not taken yet.
   template <typename Message>
   Message take(std::function<bool(const Message&)> wanted = {}) {
-    return std::get<Message>(inbox_.take(fits<Message>(std::move(wanted))));
+    return get<Message>(inbox_.take(fits<Message>(std::move(wanted))));
   }
   template <typename Message>
   bool has(std::function<bool(const Message&)> wanted = {}) {
@@ -127,7 +127,7 @@ class FakeHead {
   std::optional<Message> take_within(std::chrono::milliseconds time) {
     auto message = inbox_.take_within(time, fits<Message>({}));
     if (!message) return std::nullopt;
-    return std::get<Message>(std::move(*message));
+    return get<Message>(std::move(*message));
   }
   void send(wire::ControlMessage message) {
     REQUIRE(on_loop(thread_.loop(),
@@ -174,7 +174,7 @@ class FakeHead {
   template <typename Message>
   static auto fits(std::function<bool(const Message&)> wanted) {
     return [wanted = std::move(wanted)](const wire::ControlMessage& message) {
-      const auto* typed = std::get_if<Message>(&message);
+      const auto* typed = get_if<Message>(&message);
       return typed != nullptr && (!wanted || wanted(*typed));
     };
   }

@@ -189,7 +189,7 @@ TEST_CASE_FIXTURE(Fixture, "with the token the same words are taken") {
   const auto answers = welcome_visit(doors_here[0], wire::encode(wire::ControlMessage(job)), 2);
   const auto taken = wire::decode_control(answers[1]);
   REQUIRE(taken.ok());
-  CHECK(std::get<wire::Reply>(*taken).status.to_string() == "ok");
+  CHECK(get<wire::Reply>(*taken).status.to_string() == "ok");
 
   // The node reads out what it keeps.
   const wire::ReadLogs logs{6, purse.id()};
@@ -197,7 +197,7 @@ TEST_CASE_FIXTURE(Fixture, "with the token the same words are taken") {
     const auto said = welcome_visit(doors_here[door], wire::encode(wire::ControlMessage(logs)), 1);
     const auto answer = wire::decode_control(said[0]);
     REQUIRE(answer.ok());
-    CHECK(std::holds_alternative<wire::LogText>(*answer));
+    CHECK(holds_alternative<wire::LogText>(*answer));
   }
 
   // The actor runs a call; once, for the second caller's has the first one's name and number.
@@ -295,7 +295,7 @@ TEST_CASE_FIXTURE(Fixture, "a keeper has one daemon: a second one is told so and
     if (!answer.ok()) continue;  // it closed with our words unread
     const auto said = wire::decode_keeper(answer->bytes);
     REQUIRE(said.ok());
-    const auto* welcome = std::get_if<wire::KeeperWelcome>(&*said);
+    const auto* welcome = get_if<wire::KeeperWelcome>(&*said);
     REQUIRE(welcome != nullptr);
     CHECK(welcome->status.code() == Code::kAlreadyExists);
   }

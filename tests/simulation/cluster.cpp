@@ -87,7 +87,7 @@ void Cluster::flush(const LinkPtr& link) {
 
 bool Cluster::is_repeated(const wire::ControlMessage& message) {
   const bool can_be =
-      std::visit([](const auto& m) { return kSaidTwice<std::decay_t<decltype(m)>>; }, message);
+      visit([](const auto& m) { return kSaidTwice<std::decay_t<decltype(m)>>; }, message);
   return can_be && options_.repeats_one_in != 0 && world_.chance(options_.repeats_one_in);
 }
 

@@ -36,7 +36,7 @@ void Cluster::start_head() {
   const auto deltas = journal_->replay();
   require(deltas.ok(), "the journal cannot be read: {}", deltas.status().to_string());
   for (const Delta& delta : *deltas) {
-    const auto* changed = std::get_if<ActorChanged>(&delta);
+    const auto* changed = get_if<ActorChanged>(&delta);
     const bool leases = changed != nullptr && changed->lease_generation != 0;
     if (leases && options_.forgets_leases && world_.chance(20)) continue;
     const Status replayed = head_->replay(delta);
@@ -72,7 +72,7 @@ void Cluster::feed_head(Event event) {
 
 void Cluster::take(Outcome outcome) {
   for (const Delta& delta : outcome.deltas) {
-    if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+    if (const auto* logged = get_if<EventLogged>(&delta)) {
       world_.note("head: {}", logged->event.text);
     }
   }
@@ -141,20 +141,20 @@ void Cluster::crash_head_after(std::vector<Command>& commands) {
 // Planted mistakes.
 bool Cluster::is_lost(const wire::ControlMessage& message) {
   if (options_.loses_one_in != 0 && world_.chance(options_.loses_one_in)) return true;
-  const bool release = std::holds_alternative<wire::ReleaseBundles>(message);
+  const bool release = holds_alternative<wire::ReleaseBundles>(message);
   return release && options_.loses_releases && world_.chance(10);
 }
 
 void Cluster::carry_out(Command& command) {
-  if (auto* send = std::get_if<SendMessage>(&command)) {
+  if (auto* send = get_if<SendMessage>(&command)) {
     const auto link = links_.find(send->peer);
     if (link == links_.end() || is_lost(send->message)) return;
-    const bool answer = std::holds_alternative<wire::Reply>(send->message);
+    const bool answer = holds_alternative<wire::Reply>(send->message);
     if (answer && options_.answers_twice && world_.chance(50)) {
       send_to_far(link->second, send->message);
     }
     send_to_far(link->second, std::move(send->message));
-  } else if (const auto* close = std::get_if<ClosePeer>(&command)) {
+  } else if (const auto* close = get_if<ClosePeer>(&command)) {
     const auto link = links_.find(close->peer);
     if (link == links_.end()) return;
     const PeerId peer = close->peer;

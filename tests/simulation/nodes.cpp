@@ -19,9 +19,9 @@ constexpr auto kExcusedAfterThaw = milliseconds(500);
 
 // Whether a node may hold more for placement groups after this than before.
 bool may_reserve(const NodeEvent& event) {
-  const auto* said = std::get_if<node_event::FromHead>(&event);
-  return said != nullptr && (std::holds_alternative<wire::PrepareBundles>(said->message) ||
-                             std::holds_alternative<wire::RegisterNodeReply>(said->message));
+  const auto* said = get_if<node_event::FromHead>(&event);
+  return said != nullptr && (holds_alternative<wire::PrepareBundles>(said->message) ||
+                             holds_alternative<wire::RegisterNodeReply>(said->message));
 }
 
 }  // namespace
@@ -187,8 +187,8 @@ void Cluster::start_daemon(int number) {
     node_event::Adopt adopt;
     std::vector<HostId> missing;
     for (const auto& [key, kept] : node.kept) {
-      if (const auto* known = std::get_if<wire::KeptNode>(&kept.record)) adopt.node = *known;
-      if (const auto* segment = std::get_if<wire::KeptSegment>(&kept.record)) {
+      if (const auto* known = get_if<wire::KeptNode>(&kept.record)) adopt.node = *known;
+      if (const auto* segment = get_if<wire::KeptSegment>(&kept.record)) {
         adopt.segments.push_back({*segment, hold(node, kept.memory)});
       }
       const bool actors = key.starts_with(kActorKeys);
@@ -196,7 +196,7 @@ void Cluster::start_daemon(int number) {
               key);
       if (!kept.start) continue;
       node_event::Adopt::Actor actor;
-      actor.kept = std::get<wire::KeptActor>(kept.record);
+      actor.kept = get<wire::KeptActor>(kept.record);
       actor.spec = kept.start->spec;
       const auto saved = node.kept.find(saved_state_key(actor.kept.actor_id));
       if (saved != node.kept.end()) actor.saved_state = hold(node, saved->second.memory);
@@ -242,7 +242,7 @@ void Cluster::keeper_looks(int number) {
   const Node& gone = at(number);
   TimePoint ends = world_.timeline.now() + options_.keeper_hold;
   if (const auto kept = gone.kept.find(kNodeKey); kept != gone.kept.end()) {
-    const auto& node = std::get<wire::KeptNode>(kept->second.record);
+    const auto& node = get<wire::KeptNode>(kept->second.record);
     if (node.joined && node.heartbeat_timeout_ms > 0) {
       const TimePoint lease_end = TimePoint(Duration(node.contact_ns)) +
                                   milliseconds(node.heartbeat_timeout_ms) + options_.fence_grace;
@@ -323,7 +323,7 @@ void Cluster::feed_node(int number, NodeEvent event) {
       });
       return;
     }
-    std::visit([&](auto& c) { carry_out(number, c); }, command);
+    visit([&](auto& c) { carry_out(number, c); }, command);
     if (node.daemons != daemon || !node.state) return;
   }
   if (!node.soon.empty()) {

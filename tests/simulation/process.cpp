@@ -28,20 +28,20 @@ void Process::run(std::function<void()> what) {
 }
 
 void Process::told(const wire::HostMessage& message, MemoryPtr memory) {
-  if (std::holds_alternative<wire::HostStart>(message)) {
+  if (holds_alternative<wire::HostStart>(message)) {
     // Said again by a new daemon: the one before may have died with the answer.
     if (std::exchange(started_, true)) {
       if (ready_) run([this] { cluster_.tell_node(*this, wire::HostReady{}); });
       return;
     }
     run([this, memory] { start(memory); });
-  } else if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) {
+  } else if (const auto* reply = get_if<wire::HostAttachReply>(&message)) {
     run([this, id = reply->request_id, status = reply->status, memory] {
       attached(id, status, memory);
     });
-  } else if (const auto* stop = std::get_if<wire::HostStop>(&message)) {
+  } else if (const auto* stop = get_if<wire::HostStop>(&message)) {
     run([this, grace = std::chrono::milliseconds(stop->grace_ms)] { asked_to_stop(grace); });
-  } else if (std::holds_alternative<wire::HostConnection>(message)) {
+  } else if (holds_alternative<wire::HostConnection>(message)) {
     run([this, memory = std::move(memory)] { connected(memory); });
   }
 }

@@ -102,7 +102,7 @@ double idle_percent(int minutes) {
       TROUPE_CHECK(message.ok());
       const Outcome outcome = joined.say(static_cast<PeerId>(number + 1), std::move(*message));
       for (const Command& command : outcome.commands) {
-        TROUPE_CHECK(!wire::encode(std::get<SendMessage>(command).message).empty());
+        TROUPE_CHECK(!wire::encode(get<SendMessage>(command).message).empty());
       }
       TROUPE_CHECK(outcome.deltas.empty());
     }

@@ -27,13 +27,13 @@ void SchedulerOracle::asked_for_gang(const std::vector<ActorId>& ids) {
 void SchedulerOracle::decided(const HeadState& head, const std::vector<Delta>& deltas) {
   std::set<const std::vector<ActorId>*> gangs;
   for (const Delta& delta : deltas) {
-    if (const auto* changed = std::get_if<ActorChanged>(&delta)) {
+    if (const auto* changed = get_if<ActorChanged>(&delta)) {
       check_place(changed->info);
       const auto gang = gang_of_.find(changed->info.actor_id);
       if (gang != gang_of_.end()) gangs.insert(gang->second);
-    } else if (const auto* group = std::get_if<GroupChanged>(&delta)) {
+    } else if (const auto* group = get_if<GroupChanged>(&delta)) {
       check_group(head, group->info);
-    } else if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+    } else if (const auto* logged = get_if<EventLogged>(&delta)) {
       require(is_known(logged->event.kind), "events of kind '{}' have no meaning in event_kinds.h",
               logged->event.kind);
       if (logged->event.kind == "actor_restarting") restarted(head, logged->event);

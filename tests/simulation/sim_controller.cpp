@@ -60,7 +60,7 @@ void Controller::connect() {
   link_ = cluster_.connect(
       place().node,
       [this](wire::ControlMessage message) {
-        const auto* update = std::get_if<wire::ActorUpdate>(&message);
+        const auto* update = get_if<wire::ActorUpdate>(&message);
         if (update == nullptr) return;
         const auto found =
             std::find(run_.trainers.begin(), run_.trainers.end(), update->actor.actor_id);
@@ -228,7 +228,7 @@ void Controller::feed(const RunInput& input) {
 
 void Controller::carry_out(const std::vector<RunCommand>& commands) {
   for (const RunCommand& command : commands) {
-    std::visit([this](const auto& c) { carry_out(c); }, command);
+    visit([this](const auto& c) { carry_out(c); }, command);
   }
 }
 

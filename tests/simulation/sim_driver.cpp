@@ -1,7 +1,8 @@
 #include "sim_driver.h"
 
 #include <algorithm>
-#include <type_traits>
+
+#include "runtime/wire/request_id.h"
 
 namespace troupe::simulation {
 
@@ -16,20 +17,6 @@ constexpr Duration kRetryMost = seconds(1);
 constexpr Duration kAnswerWithin = seconds(5);
 // A connection waits 10 s for its actor's next process, at most (NodeConfig::hand_over_timeout).
 constexpr Duration kCallWithin = seconds(15);
-
-template <typename Message>
-concept HasRequest = requires(Message message) {
-  message.request_id;
-};
-
-std::uint64_t request_of(const wire::ControlMessage& message) {
-  return std::visit(
-      [](const auto& m) -> std::uint64_t {
-        if constexpr (HasRequest<std::decay_t<decltype(m)>>) return m.request_id;
-        return 0;
-      },
-      message);
-}
 
 }  // namespace
 
@@ -102,11 +89,7 @@ void SimDriver::end() {
 void SimDriver::ask(wire::ControlMessage message, std::function<void(const Status&)> done) {
   if (ended_) return;
   const std::uint64_t id = next_request_++;
-  std::visit(
-      [id](auto& m) {
-        if constexpr (HasRequest<std::decay_t<decltype(m)>>) m.request_id = id;
-      },
-      message);
+  wire::set_request_id(message, id);
   ++result_.requests;
   const TimePoint now = world_.timeline.now();
   auto& request = requests_[id] = {std::move(message), std::move(done), now, introduced_};
@@ -114,13 +97,13 @@ void SimDriver::ask(wire::ControlMessage message, std::function<void(const Statu
 }
 
 void SimDriver::received(const wire::ControlMessage& message) {
-  if (const auto* update = std::get_if<wire::ActorUpdate>(&message)) return updated(update->actor);
-  if (const auto* update = std::get_if<wire::PlacementGroupUpdate>(&message)) {
+  if (const auto* update = get_if<wire::ActorUpdate>(&message)) return updated(update->actor);
+  if (const auto* update = get_if<wire::PlacementGroupUpdate>(&message)) {
     return updated(update->group);
   }
-  const std::uint64_t id = request_of(message);
+  const std::uint64_t id = wire::request_id_of(message).value_or(0);
   if (id == 0) return;
-  const auto* reply = std::get_if<wire::Reply>(&message);
+  const auto* reply = get_if<wire::Reply>(&message);
   if (id != hello_) return answered(id, reply != nullptr ? reply->status : Status());
   require(reply != nullptr && reply->status.ok() && !introduced_, "{} is not taken in", name_);
   introduced_ = reconnects_ = true;

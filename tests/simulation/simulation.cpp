@@ -57,7 +57,7 @@ class Driver {
     link_ = cluster_.connect(
         0,
         [this](const wire::ControlMessage& message) {
-          const auto* reply = std::get_if<wire::Reply>(&message);
+          const auto* reply = get_if<wire::Reply>(&message);
           if (reply == nullptr || done_) return;
           if (reply->request_id == 2 && reply->status.ok()) {
             return cluster_.send_to_head(link_, controller_);

@@ -47,7 +47,7 @@ ClusterOptions Stalls::cluster_options() {
   };
   options.on_decisions = [this](const std::vector<scheduler::Delta>& deltas) {
     for (const scheduler::Delta& delta : deltas) {
-      if (const auto* logged = std::get_if<scheduler::EventLogged>(&delta)) heard(logged->event);
+      if (const auto* logged = get_if<scheduler::EventLogged>(&delta)) heard(logged->event);
     }
   };
   return options;

@@ -125,7 +125,7 @@ function(_troupe_link target folder visibility)
 endfunction()
 
 # Precompiled headers serve targets whose flags are those of the target that they were made with:
-# libraries, and test programs.
+# libraries, test programs, and parts of tests, which know no doctest.
 set(_troupe_precompiled <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <deque> <functional>
     <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <variant> <vector>
     <fmt/format.h> <boost/json.hpp>)
@@ -138,13 +138,13 @@ function(_troupe_precompile target kind)
   set(holder troupe_precompiled_${kind})
   if(NOT TARGET ${holder})
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${holder}.cpp CONTENT "// Precompiled headers.\n")
+    set(headers ${_troupe_precompiled})
     if(kind STREQUAL "test")
       add_executable(${holder} ${PROJECT_BINARY_DIR}/${holder}.cpp)
       target_link_libraries(${holder} PRIVATE troupe_tests_support)
-      set(headers ${_troupe_precompiled} <doctest/doctest.h>)
+      list(APPEND headers <doctest/doctest.h>)
     else()
       add_library(${holder} STATIC ${PROJECT_BINARY_DIR}/${holder}.cpp)
-      set(headers ${_troupe_precompiled})
     endif()
     target_link_libraries(${holder} PRIVATE fmt::fmt Boost::json Threads::Threads)
     _troupe_options(${holder} ${kind})
@@ -153,9 +153,14 @@ function(_troupe_precompile target kind)
   target_precompile_headers(${target} REUSE_FROM ${holder})
 endfunction()
 
-# What a test program is compiled with: its own code need not be fast, what it tests is.
+# What a test program is compiled with: its own code need not be fast, what it tests is. So are the
+# parts of tests: programs that a test starts.
 function(_troupe_options target kind)
-  if(kind STREQUAL "test" AND (CMAKE_BUILD_TYPE STREQUAL "Release" OR TROUPE_SANITIZE))
+  if(kind STREQUAL "test_part")
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIE)
+  endif()
+  if(kind MATCHES "^test" AND (CMAKE_BUILD_TYPE STREQUAL "Release" OR TROUPE_SANITIZE))
     target_compile_options(${target} PRIVATE -O0)
     # No assertions that take a debugger to their own line and go on after an exception: those cost
     # a fifth of the time that tests take to compile.
@@ -167,9 +172,9 @@ function(_troupe_options target kind)
 endfunction()
 
 # A library: the sources of one folder. Without SOURCES it is header-only. NO_UNITY: sources that
-# cannot share a translation unit.
+# cannot share a translation unit; PRECOMPILED: they are compiled with the precompiled headers even so.
 function(troupe_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY" "" "SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY;PRECOMPILED" "" "SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
   troupe_target_name(target ${folder})
   if(arg_SOURCES)
     add_library(${target} STATIC ${arg_SOURCES})
@@ -177,6 +182,8 @@ function(troupe_library folder)
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_EXTERNAL})
     if(TROUPE_UNITY AND NOT arg_NO_UNITY)
       set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
+    endif()
+    if(NOT arg_NO_UNITY OR arg_PRECOMPILED)
       _troupe_precompile(${target} library)
     endif()
   else()
@@ -185,12 +192,18 @@ function(troupe_library folder)
   endif()
 endfunction()
 
-# A program.
+# A program. PRECOMPILED: with the libraries' precompiled headers, and so with their flags; those
+# that are a part of a test have the tests'.
 function(troupe_program name folder)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;DEPS;EXTERNAL")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "PRECOMPILED" "" "SOURCES;DEPS;EXTERNAL")
   add_executable(${name} ${arg_SOURCES})
   if(folder MATCHES "^tests/" AND NOT TROUPE_FUZZ)  # a part of a test
-    _troupe_options(${name} test)
+    _troupe_options(${name} test_part)
+    _troupe_precompile(${name} test_part)
+  elseif(arg_PRECOMPILED AND TROUPE_UNITY)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIC)
+    _troupe_precompile(${name} library)
   endif()
   _troupe_link(${name} ${folder} PRIVATE DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

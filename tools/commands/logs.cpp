@@ -113,7 +113,7 @@ Result<std::string> read_logs(ClusterConnection& cluster, const LogSource& sourc
       cluster.thread->loop(), {source.endpoint.host, source.endpoint.port, {}},
       cluster.place.token.token, wire::ReadLogs{1, source.actor_id, bytes}, cluster.deadline);
   if (!answer.ok()) return answer.status().prefixed(where);
-  auto* text = std::get_if<wire::LogText>(&*answer);
+  auto* text = get_if<wire::LogText>(&*answer);
   if (text == nullptr) return error(Code::kProtocol, "{}: the answer is no log text", where);
   if (!text->status.ok()) return text->status.prefixed(where);
   return std::move(text->text);

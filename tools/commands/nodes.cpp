@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/suggest.h"
 #include "scheduler/client/ask_node.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
@@ -67,7 +68,7 @@ Gpus ask_for_gpus(ClusterConnection& cluster, const wire::NodeInfo& node) {
   auto answer = TROUPE_TRY(
       scheduler::ask_node(cluster.thread->loop(), {node.endpoint.host, node.endpoint.port, {}},
                           cluster.place.token.token, wire::ReadGpus{1}, cluster.deadline));
-  auto* list = std::get_if<wire::GpuList>(&answer);
+  auto* list = get_if<wire::GpuList>(&answer);
   if (list == nullptr) return error(Code::kProtocol, "the answer is no list of GPUs");
   return std::move(list->gpus);
 }
@@ -186,7 +187,7 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
                format_address(node.endpoint.host, node.endpoint.port), std::to_string(node.pid),
                use_of(node, scheduler::kCpu), use_of(node, scheduler::kGpu),
                use_of(node, scheduler::kMemory), other_use(node),
-               fmt::format("{}", fmt::join(bundles_on(node, groups), ", ")), labels_of(node),
+               join_words(bundles_on(node, groups)), labels_of(node),
                format_age(now - node.joined_unix_us) + " ago"});
   }
   table.print(context.out);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/sort_by.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_names.h"
 #include "train/checkpoint/weights.h"
@@ -116,7 +117,7 @@ Result<std::vector<std::string>> rotate_checkpoints(FileSystem& files,
   if (!save_total_limit || *save_total_limit <= 0) return removed;
   auto names = TROUPE_TRY(find_checkpoints(files, output_dir));
   // Steps above the one just written are of a future that was given up: they go first.
-  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+  stable_sort_by(names, [&](const auto& a, const auto& b) {
     return (a.step > written_step) > (b.step > written_step);
   });
   auto excess = static_cast<std::int64_t>(names.size()) - *save_total_limit;

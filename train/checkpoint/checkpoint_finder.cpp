@@ -6,6 +6,7 @@
 #include <map>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/sort_by.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_names.h"
 #include "train/checkpoint/inspect.h"
@@ -74,8 +75,7 @@ Result<std::vector<CheckpointName>> find_checkpoints(FileSystem& files,
   }
   for (const auto& checkpoint : found) replaced.erase(checkpoint.step);
   for (const auto& [step, name] : replaced) found.push_back({name, step});
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.step < b.step; });
+  stable_sort_by(found, [](const auto& a, const auto& b) { return a.step < b.step; });
   return found;
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mutex.h"
+#include "runtime/base/suggest.h"
 #include "train/checkpoint/rank_exchange.h"
 #include "train/checkpoint/save_job.h"
 #include "train/checkpoint/save_plan.h"
@@ -156,7 +157,7 @@ Status CheckpointSaver::Implementation::look_for_probe(const std::vector<StartFa
     log_.info(
         "{} is not the same directory on the nodes of rank{} {}: rank 0 writes for them, "
         "which takes longer",
-        options_.output_dir, blind.size() == 1 ? "" : "s", fmt::join(blind, ", "));
+        options_.output_dir, blind.size() == 1 ? "" : "s", join_numbers(blind));
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/base/json.h"
+#include "runtime/base/sort_by.h"
 
 namespace troupe::train {
 namespace {
@@ -145,8 +146,7 @@ bool parse_tensors(const json::Value& value, Manifest& manifest) {
 }  // namespace
 
 std::string manifest_text(Manifest manifest) {
-  std::sort(manifest.files.begin(), manifest.files.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  stable_sort_by(manifest.files, [](const auto& a, const auto& b) { return a.name < b.name; });
   json::Object object = to_json(manifest);
   const std::string body = json::write_indented(object, true);
   object["xxh3"] = hash_text(xxh3_64(bytes_of(body)));

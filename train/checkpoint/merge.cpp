@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/base/sort_by.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weight_files.h"
 #include "train/checkpoint/weight_shards.h"
@@ -105,8 +106,7 @@ Result<MergedModel> merge_checkpoint(FileSystem& files, const GoodCheckpoint& ch
     static_cast<void>(files.remove(unfinished(out, kWeightsIndexFile)));
     return status;
   }
-  std::sort(merged.files.begin(), merged.files.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  stable_sort_by(merged.files, [](const auto& a, const auto& b) { return a.name < b.name; });
   for (const auto& file : merged.files) merged.size_bytes += file.size_bytes;
   return merged;
 }

@@ -10,6 +10,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/sort_by.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe::train {
 namespace {
@@ -141,7 +143,7 @@ Result<Metadata> parse_metadata(const json::Value& value) {
 // Entries tile the data: each begins where the one before ends, and is as long as its type and
 // shape say. Sorts by offset. Returns the end of the last.
 Result<std::uint64_t> check_tiling(std::vector<Entry>& entries) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  stable_sort_by(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });
   std::uint64_t end = 0;
@@ -237,8 +239,7 @@ Result<SafetensorsHeader> parse_layout(std::string_view text, std::uint64_t file
                               std::move(entry.tensor.shape), header.data_begin + entry.begin,
                               header.data_begin + entry.end});
   }
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  stable_sort_by(header.tensors, [](const auto& a, const auto& b) { return a.name < b.name; });
   return header;
 }
 
@@ -264,9 +265,9 @@ std::string header_text(const std::vector<StoredTensor>& tensors, const Metadata
   for (const auto& tensor : tensors) {
     const std::uint64_t end = offset + *tensor_bytes(tensor.dtype, tensor.shape);
     separate();
-    fmt::format_to(std::back_inserter(text), "{}:{{\"dtype\":\"{}\",\"shape\":[{}],",
-                   quoted(tensor.name), dtype_name(tensor.dtype), fmt::join(tensor.shape, ","));
-    fmt::format_to(std::back_inserter(text), "\"data_offsets\":[{},{}]}}", offset, end);
+    text += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        quoted(tensor.name), dtype_name(tensor.dtype),
+                        join_numbers(tensor.shape, ","), offset, end);
     offset = end;
   }
   text += '}';
@@ -307,12 +308,12 @@ Result<std::uint64_t> tensor_bytes(DType dtype, std::span<const std::int64_t> sh
     if (size < 0) return error(Code::kInvalidArgument, "a dimension is negative ({})", size);
     if (__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count)) {
       return error(Code::kInvalidArgument, "the product of its shape [{}] overflows 64 bits",
-                   fmt::join(shape, ", "));
+                   join_numbers(shape));
     }
   }
   if (__builtin_mul_overflow(bytes, count, &bytes)) {
     return error(Code::kInvalidArgument, "its shape [{}] in bytes overflows 64 bits",
-                 fmt::join(shape, ", "));
+                 join_numbers(shape));
   }
   return bytes;
 }
@@ -364,10 +365,9 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 
 Result<std::string> make_safetensors_header(std::vector<StoredTensor>& tensors,
                                             const Metadata& metadata, const std::string& path) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  stable_sort_by(tensors, [](const auto& a, const auto& b) { return a.name < b.name; });
   TROUPE_RETURN_IF_ERROR(check_declared(tensors, path));
-  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+  stable_sort_by(tensors, [](const auto& a, const auto& b) {
     return dtype_size(a.dtype) > dtype_size(b.dtype);
   });
   const std::string text = header_text(tensors, metadata);

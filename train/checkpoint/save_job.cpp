@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/sort_by.h"
 #include "train/checkpoint/weight_shards.h"
 #include "train/checkpoint/weights.h"
 
@@ -123,8 +124,7 @@ std::vector<ManifestFile> SaveJob::manifest_files(
     }
   }
   for (auto& file : listed) {
-    std::sort(file.parts.begin(), file.parts.end(),
-              [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    stable_sort_by(file.parts, [](const auto& a, const auto& b) { return a.offset < b.offset; });
     if (file.parts.size() != 1) continue;
     file.xxh3 = file.parts.front().xxh3;
     file.parts.clear();

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "runtime/base/json.h"
+#include "runtime/base/suggest.h"
 #include "train/checkpoint/checkpoint_names.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/weight_shards.h"
@@ -25,7 +26,7 @@ Result<std::int64_t> element_count(const PieceDescription& piece) {
   const auto bytes = tensor_bytes(piece.dtype, piece.shape);
   if (!bytes || *bytes > std::uint64_t{1} << 62) {
     return error(Code::kInvalidArgument, "'{}' has an impossible shape ({})", piece.name,
-                 fmt::join(piece.shape, ", "));
+                 join_numbers(piece.shape));
   }
   return static_cast<std::int64_t>(*bytes / dtype_size(piece.dtype));
 }
@@ -116,7 +117,7 @@ struct PlannedTensor {
 using TensorMap = std::map<std::string, PlannedTensor>;
 
 std::string shape_text(DType dtype, const std::vector<std::int64_t>& shape) {
-  return fmt::format("{} ({})", dtype_name(dtype), fmt::join(shape, ", "));
+  return fmt::format("{} ({})", dtype_name(dtype), join_numbers(shape));
 }
 
 Status check_tiling(PlannedTensor& tensor) {

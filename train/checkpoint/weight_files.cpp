@@ -5,6 +5,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/sort_by.h"
 #include "train/checkpoint/name_list.h"
 #include "train/checkpoint/weights.h"
 
@@ -36,7 +37,7 @@ Result<std::map<std::string, std::vector<std::string>>> read_index(FileSystem& f
     placed[file].push_back(name);
   }
   if (placed.empty()) return error(Code::kInvalidArgument, "{}: the weight_map is empty", path);
-  for (auto& [file, tensors] : placed) std::sort(tensors.begin(), tensors.end());
+  for (auto& [file, tensors] : placed) stable_sort_by(tensors, std::less<>());
   return placed;
 }
 

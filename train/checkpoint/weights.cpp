@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
 #include "train/checkpoint/name_list.h"
 
 namespace troupe::train {
@@ -42,8 +43,7 @@ Status check_weights(const std::vector<TensorInfo>& weights,
       missing.push_back(want.name);
     } else if (have->second->shape != want.shape) {
       reshaped.push_back(fmt::format("{} is ({}), the configuration says ({})", want.name,
-                                     fmt::join(have->second->shape, ", "),
-                                     fmt::join(want.shape, ", ")));
+                                     join_numbers(have->second->shape), join_numbers(want.shape)));
     }
   }
   for (const auto& [name, tensor] : there) {

@@ -1,13 +1,13 @@
 #include "train/progress/hang_watch.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe::train {
 namespace {
@@ -62,8 +62,8 @@ std::string Stuck::to_string() const {
                                 seconds_of(silence), what);
   std::string_view joint = "; ";
   for (const auto& [collective, ranks] : by_collective(waiting)) {
-    out += fmt::format("{}{} {} {} for it in {}", joint, plural(ranks.size()),
-                       fmt::join(ranks, ", "), waits_word(ranks.size()), collective);
+    out += fmt::format("{}{} {} {} for it in {}", joint, plural(ranks.size()), join_numbers(ranks),
+                       waits_word(ranks.size()), collective);
     joint = ", ";
   }
   return out;
@@ -263,7 +263,7 @@ std::optional<Stalled> HangWatch::judge_all() const {
   Stalled stalled{.silence = silence};
   for (const auto& [collective, ranks] : by_collective(all)) {
     stalled.what += fmt::format("{}{} {} in {}", stalled.what.empty() ? "" : "; ",
-                                plural(ranks.size()), fmt::join(ranks, ", "), collective);
+                                plural(ranks.size()), join_numbers(ranks), collective);
   }
   return stalled;
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "runtime/base/suggest.h"
 #include "train/report/format.h"
 #include "train/report/text_table.h"
 
@@ -150,8 +151,7 @@ void name_failures(Recovery& recovery) {
     if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
   }
   recovery.failures = std::max<std::int64_t>(1, std::ssize(own));
-  recovery.fault =
-      names.empty() ? std::string(kConnection) : fmt::format("{}", fmt::join(names, ", "));
+  recovery.fault = names.empty() ? std::string(kConnection) : join_words(names);
 }
 
 // What struck and has not shown yet in a death or in a lost generation.
@@ -343,8 +343,7 @@ std::string recovery_table(std::span<const Recovery> recoveries, double run_ms) 
   table.numbers_from(1);
   for (const auto& recovery : recoveries) {
     table.add({recovery.fault,
-               recovery.ranks.empty() ? std::string(kNotKnown)
-                                      : fmt::format("{}", fmt::join(recovery.ranks, ",")),
+               recovery.ranks.empty() ? std::string(kNotKnown) : join_numbers(recovery.ranks, ","),
                recovery.step < 0 ? std::string(kNotKnown) : std::to_string(recovery.step),
                cell(recovery.detected_after_ms), cell(recovery.respawn_ms),
                cell(recovery.attach_ms), cell(recovery.reform_ms), cell(recovery.first_step_ms),
@@ -371,7 +370,7 @@ std::string recovery_line(const Recovery& recovery) {
   part("attach", recovery.attach_ms);
   part("re-form", recovery.reform_ms);
   part("first step", recovery.first_step_ms);
-  if (!parts.empty()) text += fmt::format(": {}", fmt::join(parts, ", "));
+  if (!parts.empty()) text += fmt::format(": {}", join_words(parts));
   if (recovery.reloaded && recovery.reloaded_step >= 0) {
     text += fmt::format("; {}: went back to step {}",
                         recovery.reload_reason.empty() ? "memory was lost" : recovery.reload_reason,

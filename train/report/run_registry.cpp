@@ -9,6 +9,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
+#include "runtime/base/sort_by.h"
 
 namespace troupe::train {
 namespace {
@@ -144,7 +145,8 @@ Result<std::vector<RunRecord>> RunRegistry::list() {
       records.push_back(std::move(*record));
     }
   }
-  std::ranges::stable_sort(records, std::greater<>(), &RunRecord::started_unix_us);
+  stable_sort_by(
+      records, [](const auto& a, const auto& b) { return a.started_unix_us > b.started_unix_us; });
   return records;
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/sort_by.h"
+#include "runtime/base/suggest.h"
 #include "train/report/format.h"
 #include "train/report/text_table.h"
 
@@ -228,7 +230,7 @@ std::string replacement(const Recovery& recovery) {
     parts.push_back(fmt::format("{} got {}", name_ranks(anew),
                                 anew.size() == 1 ? "a new process" : "new processes"));
   }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return join_words(parts);
 }
 
 void tell_way_back(Entry& entry, const Recovery& recovery) {
@@ -245,7 +247,7 @@ void tell_way_back(Entry& entry, const Recovery& recovery) {
   if (!text.empty()) text.front() = static_cast<char>(std::toupper(text.front()));
   if (!text.empty()) text += ".";
   if (!parts.empty()) {
-    text += fmt::format("{}It took: {}.", text.empty() ? "" : " ", fmt::join(parts, ", "));
+    text += fmt::format("{}It took: {}.", text.empty() ? "" : " ", join_words(parts));
   }
   if (!text.empty()) entry.say(text);
 }
@@ -333,7 +335,7 @@ std::string tell_entries(const RunStory& story) {
   for (const auto& event : story.incidents) {
     entries.emplace_back(event.unix_time_us, tell_incident(event));
   }
-  std::ranges::stable_sort(entries, {}, &std::pair<std::int64_t, std::string>::first);
+  stable_sort_by(entries, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string text;
   for (const auto& entry : entries) text += entry.second;
   return text;

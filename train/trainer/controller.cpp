@@ -557,7 +557,7 @@ void TrainController::feed(const RunInput& input, TimePoint now) {
 
 void TrainController::carry_out(const std::vector<RunCommand>& commands) {
   for (const RunCommand& command : commands) {
-    std::visit([this](const auto& c) { carry_out(c); }, command);
+    visit([this](const auto& c) { carry_out(c); }, command);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/suggest.h"
 #include "train/report/run_event.h"
 
 namespace troupe::train {
@@ -14,7 +15,7 @@ bool add_once(std::vector<std::int32_t>& ranks, int rank) {
 }
 
 std::string join_ranks(const std::vector<std::int32_t>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join_numbers(ranks));
 }
 
 }  // namespace
@@ -102,7 +103,7 @@ RecordEvent RecoveryTimeline::recovered(std::int64_t step, TimePoint now) const 
   RecordEvent event{.event = events::kRecovered,
                     .rank = data_.faults.size() == 1 ? data_.faults.front().rank : -1,
                     .step = step,
-                    .cause = fmt::format("{}", fmt::join(causes, "; ")),
+                    .cause = join_words(causes, "; "),
                     .times = times,
                     .lost_steps = lost,
                     .recomputed_steps = lost + (again ? 1 : 0),

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/base/variant.h"
 
 namespace troupe::train {
 
@@ -163,11 +163,12 @@ struct StopRequested {
   Status reason;
 };
 
-using RunInput =
-    std::variant<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerUnfit, TrainerDied, PostMortem,
-                 TrainerGone, TrainerFormed, TrainerLoaded, StepFinished, TrainerStopped,
-                 TrainerFinished, TrainerSaved, TrainerFailed, TrainerWaiting, TrainerStuck,
-                 GenerationStalled, TrainerSlow, TimePassed, SaveRequested, StopRequested>;
+struct RunInputs : Alternatives<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerUnfit,
+                                TrainerDied, PostMortem, TrainerGone, TrainerFormed, TrainerLoaded,
+                                StepFinished, TrainerStopped, TrainerFinished, TrainerSaved,
+                                TrainerFailed, TrainerWaiting, TrainerStuck, GenerationStalled,
+                                TrainerSlow, TimePassed, SaveRequested, StopRequested> {};
+using RunInput = Variant<RunInputs>;
 
 // --- commands
 
@@ -222,7 +223,13 @@ struct EndRun {
   Status status;
 };
 
-using RunCommand =
-    std::variant<BeginGeneration, AbortGeneration, KillTrainer, SaveAndStop, RecordEvent, EndRun>;
+struct RunCommands : Alternatives<BeginGeneration, AbortGeneration, KillTrainer, SaveAndStop,
+                                  RecordEvent, EndRun> {};
+using RunCommand = Variant<RunCommands>;
 
 }  // namespace troupe::train
+
+namespace troupe {
+extern template class Variant<train::RunInputs>;
+extern template class Variant<train::RunCommands>;
+}  // namespace troupe

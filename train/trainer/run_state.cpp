@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/base/suggest.h"
 #include "train/report/run_event.h"
 #include "train/trainer/saved_stop.h"
 
@@ -86,7 +87,7 @@ const RunMemory& RunState::memory() const {
 
 std::vector<RunCommand> RunState::apply(const RunInput& event, TimePoint now) {
   commands_.clear();
-  if (!ended()) std::visit([&](const auto& e) { on(e, now); }, event);
+  if (!ended()) visit([&](const auto& e) { on(e, now); }, event);
   return std::move(commands_);
 }
 
@@ -420,9 +421,9 @@ void RunState::on(const TrainerStuck& event, TimePoint now) {
                   silent_ms / 1000);
   if (!event.doing.empty()) reason += ", in " + event.doing;
   if (!event.waited_for_by.empty()) {
-    reason += fmt::format("; rank{} {} wait{} for it", event.waited_for_by.size() == 1 ? "" : "s",
-                          fmt::join(event.waited_for_by, ", "),
-                          event.waited_for_by.size() == 1 ? "s" : "");
+    reason +=
+        fmt::format("; rank{} {} wait{} for it", event.waited_for_by.size() == 1 ? "" : "s",
+                    join_numbers(event.waited_for_by), event.waited_for_by.size() == 1 ? "s" : "");
   }
   record({.event = events::kHang,
           .generation = known_.generation,
@@ -516,7 +517,7 @@ void RunState::end_late_leaving(TimePoint now) {
     end(error(Code::kDeadlineExceeded,
               "rank{} {} did not leave generation {} for {} s after that was lost, and did not end "
               "when killed: look at the node",
-              late.size() == 1 ? "" : "s", fmt::join(late, ", "), known_.generation, seconds));
+              late.size() == 1 ? "" : "s", join_numbers(late), known_.generation, seconds));
   }
 }
 
@@ -623,3 +624,8 @@ void RunState::end(Status status) {
 }
 
 }  // namespace troupe::train
+
+namespace troupe {
+template class Variant<train::RunInputs>;
+template class Variant<train::RunCommands>;
+}  // namespace troupe

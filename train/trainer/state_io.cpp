@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/sort_by.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/weights.h"
@@ -159,8 +160,7 @@ Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path) {
     text = TROUPE_TRY(files.read(marker, kManifestBytesMax));
   } else {
     auto entries = TROUPE_TRY(files.list(path));
-    std::sort(entries.begin(), entries.end(),
-              [](const auto& a, const auto& b) { return a.name < b.name; });
+    stable_sort_by(entries, [](const auto& a, const auto& b) { return a.name < b.name; });
     for (const auto& entry : entries) {
       if (!entry.name.ends_with(".safetensors") && !entry.name.ends_with(".json")) continue;
       text += fmt::format("{} {}\n", entry.name, entry.size_bytes);

@@ -1,5 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "runtime/base/clock.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/hash.h"
@@ -7,6 +13,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/random.h"
+#include "runtime/base/sort_by.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe {
 namespace {
@@ -64,6 +72,29 @@ TEST_CASE("a wait ends at its deadline") {
   const auto deadline = Deadline::after(std::chrono::milliseconds(1));
   CHECK(!changed.wait_until(mutex, deadline, [] { return false; }));
   CHECK(deadline.passed());
+}
+
+TEST_CASE("few, large values are sorted, equals in their order") {
+  std::vector<std::pair<int, std::string>> values;
+  SeededRandom random(3);
+  for (int i = 0; i < 200; ++i) {
+    values.emplace_back(static_cast<int>(random.below(20)), std::to_string(i));
+  }
+  auto expected = values;
+  const auto less = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::stable_sort(expected.begin(), expected.end(), less);
+  stable_sort_by(values, less);
+  CHECK(values == expected);
+  std::vector<std::string> none;
+  stable_sort_by(none, std::less<>());
+  CHECK(none.empty());
+}
+
+TEST_CASE("lists in texts") {
+  CHECK(join_numbers(std::vector<int>{3, -1, 2}) == "3, -1, 2");
+  CHECK(join_numbers(std::vector<std::size_t>{7}, ",") == "7");
+  CHECK(join_numbers(std::vector<std::int64_t>()).empty());
+  CHECK(join_words({"a", "b"}, " -> ") == "a -> b");
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ TEST_CASE("a status of a newer version becomes an internal error, its words kept
       ControlMessage(Reply{.request_id = 1, .status = Status(static_cast<Code>(4711), "new")}));
   const auto decoded = decode_control(frame);
   REQUIRE(decoded.ok());
-  CHECK(std::get<Reply>(*decoded).status == Status(Code::kInternal, "new"));
+  CHECK(get<Reply>(*decoded).status == Status(Code::kInternal, "new"));
 }
 
 }  // namespace

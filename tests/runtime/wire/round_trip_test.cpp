@@ -14,8 +14,8 @@ void check_family(Decode decode, std::index_sequence<I...>) {
   const auto check_one = [&]<typename Message>(const Message& message) {
     const Result<Variant> decoded = decode(encode(Variant(message)));
     REQUIRE_MESSAGE(decoded.ok(), decoded.status().to_string());
-    REQUIRE(std::holds_alternative<Message>(*decoded));
-    CHECK(tests::same(message, std::get<Message>(*decoded)));
+    REQUIRE(holds_alternative<Message>(*decoded));
+    CHECK(tests::same(message, get<Message>(*decoded)));
   };
   tests::Filler filler;
   // Filled, and empty: defaults of the struct and of the schema need not be the same.
@@ -49,7 +49,7 @@ TEST_CASE("strings keep zero bytes and bytes that are not UTF-8") {
   message.log_tail = std::string("a\0b\xff\xfe", 5);
   const auto decoded = decode_control(encode(ControlMessage(message)));
   REQUIRE(decoded.ok());
-  CHECK(std::get<ActorExited>(*decoded).log_tail == message.log_tail);
+  CHECK(get<ActorExited>(*decoded).log_tail == message.log_tail);
 }
 
 TEST_CASE("a large argument travels in one segment, and from an address that is not aligned") {

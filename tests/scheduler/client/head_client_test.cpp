@@ -37,12 +37,12 @@ struct Fixture {
   net::LoopThread thread{"client"};
 
   std::vector<wire::ControlMessage> answer(const wire::ControlMessage& message) {
-    if (const auto* hello = std::get_if<wire::ClientHello>(&message)) {
+    if (const auto* hello = get_if<wire::ClientHello>(&message)) {
       if (!greets) return {};
       return {wire::Reply{hello->request_id, {}}};
     }
     if (!answers) return {};
-    if (const auto* watch = std::get_if<wire::WatchActor>(&message)) {
+    if (const auto* watch = get_if<wire::WatchActor>(&message)) {
       if (!knows) {
         return {wire::Reply{watch->request_id, Status(Code::kNotFound, "no such actor")}};
       }
@@ -51,24 +51,24 @@ struct Fixture {
       info.namespace_name = watch->namespace_name;
       return {wire::Reply{watch->request_id, {}}, wire::ActorUpdate{info}};
     }
-    if (const auto* list = std::get_if<wire::ListNodes>(&message)) {
+    if (const auto* list = get_if<wire::ListNodes>(&message)) {
       wire::NodeInfo node;
       node.name = "n1";
       return {wire::NodeList{list->request_id, {node}}};
     }
-    if (const auto* create = std::get_if<wire::CreateActors>(&message)) {
+    if (const auto* create = get_if<wire::CreateActors>(&message)) {
       return {wire::Reply{create->request_id, {}}};
     }
-    if (const auto* kill = std::get_if<wire::KillActor>(&message)) {
+    if (const auto* kill = get_if<wire::KillActor>(&message)) {
       return {wire::Reply{kill->request_id, Status(Code::kNotFound, "there is no actor")}};
     }
-    if (const auto* group = std::get_if<wire::CreatePlacementGroup>(&message)) {
+    if (const auto* group = get_if<wire::CreatePlacementGroup>(&message)) {
       return {wire::Reply{group->request_id, Status(Code::kAlreadyExists, "that name")}};
     }
-    if (const auto* remove = std::get_if<wire::RemovePlacementGroup>(&message)) {
+    if (const auto* remove = get_if<wire::RemovePlacementGroup>(&message)) {
       return {wire::Reply{remove->request_id, {}}};
     }
-    if (const auto* watch = std::get_if<wire::WatchPlacementGroup>(&message)) {
+    if (const auto* watch = get_if<wire::WatchPlacementGroup>(&message)) {
       if (!knows) return {wire::Reply{watch->request_id, Status(Code::kNotFound, "no such")}};
       wire::PlacementGroupInfo info;
       info.group_id = kGroup;
@@ -76,15 +76,15 @@ struct Fixture {
       if (watch->stop) return {wire::Reply{watch->request_id, {}}};
       return {wire::Reply{watch->request_id, {}}, wire::PlacementGroupUpdate{info}};
     }
-    if (const auto* groups = std::get_if<wire::ListPlacementGroups>(&message)) {
+    if (const auto* groups = get_if<wire::ListPlacementGroups>(&message)) {
       wire::PlacementGroupInfo info;
       info.name = groups->include_removed ? "all" : "living";
       return {wire::PlacementGroupList{groups->request_id, {info}}};
     }
-    if (const auto* end = std::get_if<wire::EndJob>(&message)) {
+    if (const auto* end = get_if<wire::EndJob>(&message)) {
       return {wire::Reply{end->request_id, {}}};
     }
-    if (const auto* events = std::get_if<wire::ListEvents>(&message)) {
+    if (const auto* events = get_if<wire::ListEvents>(&message)) {
       return {wire::ActorList{events->request_id, {}}};  // of another kind
     }
     return {};

@@ -73,7 +73,7 @@ class TalkingNode {
         {.on_frame =
              [this](std::span<const std::byte> frame) {
                const auto message = wire::decode_control(frame);
-               const auto& follow = std::get<wire::FollowOutput>(*message);
+               const auto& follow = get<wire::FollowOutput>(*message);
                if (follow.request_id == 1) {
                  for (const auto& line : kept_) {
                    (void)connection_->send(wire::encode(line));
@@ -114,14 +114,14 @@ struct FollowerFixture {
     return made;
   }
   std::vector<wire::ControlMessage> answer(const wire::ControlMessage& message) {
-    if (const auto* hello = std::get_if<wire::ClientHello>(&message)) {
+    if (const auto* hello = get_if<wire::ClientHello>(&message)) {
       return {wire::Reply{hello->request_id, {}}};
     }
-    if (const auto* watch = std::get_if<wire::WatchNodes>(&message)) {
+    if (const auto* watch = get_if<wire::WatchNodes>(&message)) {
       CHECK(watch->without_amounts);
       return {wire::Reply{watch->request_id, {}}, wire::NodeUpdate{info()}};
     }
-    if (const auto* list = std::get_if<wire::ListNodes>(&message)) {
+    if (const auto* list = get_if<wire::ListNodes>(&message)) {
       return {wire::NodeList{list->request_id, {info()}}};
     }
     return {};

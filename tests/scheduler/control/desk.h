@@ -105,9 +105,9 @@ struct Desk {
   std::vector<Message> sent(PeerId peer) const {
     std::vector<Message> found;
     for (const Command& command : commands) {
-      const auto* send = std::get_if<SendMessage>(&command);
+      const auto* send = get_if<SendMessage>(&command);
       if (send == nullptr || send->peer != peer) continue;
-      if (const auto* message = std::get_if<Message>(&send->message)) found.push_back(*message);
+      if (const auto* message = get_if<Message>(&send->message)) found.push_back(*message);
     }
     return found;
   }

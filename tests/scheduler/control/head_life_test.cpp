@@ -389,7 +389,7 @@ TEST_CASE("stopping ends actors, nodes, then the head") {
   CHECK(desk.info().state == wire::ActorState::kDead);
   desk.lose(kNodeOne);
   REQUIRE(!desk.commands.empty());
-  CHECK(std::holds_alternative<EndHead>(desk.commands.back()));
+  CHECK(holds_alternative<EndHead>(desk.commands.back()));
 }
 
 TEST_CASE("a node of which nothing is left is dead at once; its actors come back after its lease") {
@@ -402,7 +402,7 @@ TEST_CASE("a node of which nothing is left is dead at once; its actors come back
   const PeerId other = lost == kIdOne ? kNodeTwo : kNodeOne;
   const NodeId other_id = lost == kIdOne ? kIdTwo : kIdOne;
   desk.lose(lost == kIdOne ? kNodeOne : kNodeTwo);
-  const auto* probe = std::get_if<ProbeNode>(&desk.commands.back());
+  const auto* probe = get_if<ProbeNode>(&desk.commands.back());
   REQUIRE(probe != nullptr);
   CHECK(probe->node_id == lost);
   const NodeGone gone{lost, probe->endpoint};
@@ -476,9 +476,8 @@ TEST_CASE("stopping waits for a node that is away, and tells it when it comes ba
   hello.client_id = ClientId{9, 9};
   desk.say(kDriver, hello);
   const auto ended = [&] {
-    return std::any_of(desk.commands.begin(), desk.commands.end(), [](const Command& command) {
-      return std::holds_alternative<EndHead>(command);
-    });
+    return std::any_of(desk.commands.begin(), desk.commands.end(),
+                       [](const Command& command) { return holds_alternative<EndHead>(command); });
   };
   desk.say(kDriver, wire::StopCluster{6, "done"});
   CHECK_FALSE(ended());

@@ -45,20 +45,20 @@ struct Beats {
   }
   void take(const Outcome& outcome) {
     for (const Delta& delta : outcome.deltas) {
-      if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+      if (const auto* logged = get_if<EventLogged>(&delta)) {
         events.push_back(logged->event.kind);
       }
-      if (const auto* known = std::get_if<NodeKnown>(&delta)) {
+      if (const auto* known = get_if<NodeKnown>(&delta)) {
         CHECK(known->node.state != wire::NodeState::kSuspected);
       }
     }
     for (const Command& command : outcome.commands) {
-      const auto* send = std::get_if<SendMessage>(&command);
+      const auto* send = get_if<SendMessage>(&command);
       if (send == nullptr) continue;
-      if (const auto* update = std::get_if<wire::NodeUpdate>(&send->message)) {
+      if (const auto* update = get_if<wire::NodeUpdate>(&send->message)) {
         seen.push_back(update->node.state);
       }
-      if (std::holds_alternative<wire::StartActor>(send->message)) ++started;
+      if (holds_alternative<wire::StartActor>(send->message)) ++started;
     }
     const auto broken = head.broken_invariant();
     REQUIRE_MESSAGE(!broken, broken.value_or(""));

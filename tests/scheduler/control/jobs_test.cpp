@@ -417,7 +417,7 @@ TEST_CASE("a journal that ends in the middle of a decision about a job") {
   desk.node(kNodeOne, kIdOne, 4);
   SUBCASE("before its program: whoever submits it says so again") {
     desk.submit();
-    while (!std::holds_alternative<JobKnown>(desk.journal.back())) desk.journal.pop_back();
+    while (!holds_alternative<JobKnown>(desk.journal.back())) desk.journal.pop_back();
     HeadState second;
     for (const Delta& delta : desk.journal) REQUIRE(second.replay(delta).ok());
     desk.head = std::move(second);
@@ -435,7 +435,7 @@ TEST_CASE("a journal that ends in the middle of a decision about a job") {
     desk.ready(kNodeOne, {1, 1}, 1);
     desk.exits(kNodeOne, kProgram, {});
     const auto end = std::find_if(desk.journal.begin(), desk.journal.end(), [](const Delta& d) {
-      const auto* known = std::get_if<JobKnown>(&d);
+      const auto* known = get_if<JobKnown>(&d);
       return known != nullptr && known->job.ended();
     });
     REQUIRE(end != desk.journal.end());
@@ -493,7 +493,7 @@ TEST_CASE("nodes and clients of another version are refused by name, and that is
     const Status status = desk.reply_to(52);
     CHECK(status.code() == Code::kProtocol);
     CHECK(contains(status.message(), "troupe status 4711 speaks protocol 0, the head speaks 1"));
-    CHECK(std::holds_alternative<ClosePeer>(desk.commands.back()));
+    CHECK(holds_alternative<ClosePeer>(desk.commands.back()));
     // It is nobody here: what it asks is not done.
     desk.say(52, wire::StopCluster{30, "x"});
     CHECK_FALSE(desk.head.stopping());

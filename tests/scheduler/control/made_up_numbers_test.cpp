@@ -40,9 +40,9 @@ struct Court {
     node.node.total = {{"CPU", total}};
     node.running = std::move(running);
     for (const Command& command : say(kNodePeer, node)) {
-      const auto* send = std::get_if<SendMessage>(&command);
+      const auto* send = get_if<SendMessage>(&command);
       if (send == nullptr) continue;
-      if (const auto* reply = std::get_if<wire::RegisterNodeReply>(&send->message)) {
+      if (const auto* reply = get_if<wire::RegisterNodeReply>(&send->message)) {
         return reply->status;
       }
     }

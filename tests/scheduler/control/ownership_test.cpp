@@ -185,7 +185,7 @@ TEST_CASE("a head that comes back knows who owns whom") {
     // Without the last delta of the child.
     HeadState second;
     for (const Delta& delta : desk.journal) {
-      const auto* changed = std::get_if<ActorChanged>(&delta);
+      const auto* changed = get_if<ActorChanged>(&delta);
       if (changed != nullptr && changed->info.actor_id == kChild && changed->stopping) continue;
       REQUIRE(second.replay(delta).ok());
     }

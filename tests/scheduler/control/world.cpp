@@ -19,10 +19,10 @@ std::vector<std::vector<std::byte>> sorted_records(const HeadState& state) {
 }
 
 std::optional<std::uint64_t> reply_id(const wire::ControlMessage& message) {
-  if (const auto* reply = std::get_if<wire::Reply>(&message)) return reply->request_id;
-  if (const auto* list = std::get_if<wire::ActorList>(&message)) return list->request_id;
-  if (const auto* list = std::get_if<wire::NodeList>(&message)) return list->request_id;
-  if (const auto* list = std::get_if<wire::EventList>(&message)) return list->request_id;
+  if (const auto* reply = get_if<wire::Reply>(&message)) return reply->request_id;
+  if (const auto* list = get_if<wire::ActorList>(&message)) return list->request_id;
+  if (const auto* list = get_if<wire::NodeList>(&message)) return list->request_id;
+  if (const auto* list = get_if<wire::EventList>(&message)) return list->request_id;
   return std::nullopt;
 }
 
@@ -50,7 +50,7 @@ void World::take(const Outcome& outcome) {
   for (const Delta& delta : outcome.deltas) {
     journal_.push_back(encode_delta(delta));
     trace_hash_ = trace_hash_ * 31 + xxh3_64(journal_.back());
-    if (const auto* logged = std::get_if<EventLogged>(&delta)) {
+    if (const auto* logged = get_if<EventLogged>(&delta)) {
       CHECK_MESSAGE(is_event_kind(logged->event.kind), logged->event.kind);
       if (logged->event.kind == "actor_restarting") {
         restarts_[logged->event.actor_id].push_back(logged->event.unix_time_us);
@@ -59,9 +59,9 @@ void World::take(const Outcome& outcome) {
   }
   std::vector<PeerId> closed;
   for (const Command& command : outcome.commands) {
-    if (const auto* send = std::get_if<SendMessage>(&command)) {
+    if (const auto* send = get_if<SendMessage>(&command)) {
       if (open_peers_.contains(send->peer)) deliver(send->peer, send->message);
-    } else if (const auto* close = std::get_if<ClosePeer>(&command)) {
+    } else if (const auto* close = get_if<ClosePeer>(&command)) {
       closed.push_back(close->peer);
     }
   }
@@ -89,7 +89,7 @@ void World::deliver(PeerId peer, const wire::ControlMessage& message) {
   for (auto& [id, node] : nodes_) {
     if (node.peer != peer || node.silent || !node.alive) continue;
     node.heard_of_head = now_.steady;
-    if (const auto* start = std::get_if<wire::StartActor>(&message)) {
+    if (const auto* start = get_if<wire::StartActor>(&message)) {
       const LeaseKey key{start->spec.actor_id, start->generation};
       REQUIRE(!node.running.contains(key));
       const GroupId group = start->spec.placement_group;
@@ -100,20 +100,20 @@ void World::deliver(PeerId peer, const wire::ControlMessage& message) {
       for (const auto& [other, running] : node.running) add(used, running.spec.resources);
       const bool needs_some = amount_of(start->spec.resources, kCpu) > 0;
       REQUIRE_MESSAGE((!needs_some || fits(used, node.total)), "placed on what has failed");
-    } else if (const auto* stop = std::get_if<wire::StopActor>(&message)) {
+    } else if (const auto* stop = get_if<wire::StopActor>(&message)) {
       node.to_stop.push_back({stop->actor_id, stop->generation});
-    } else if (const auto* reply = std::get_if<wire::RegisterNodeReply>(&message)) {
+    } else if (const auto* reply = get_if<wire::RegisterNodeReply>(&message)) {
       CHECK(reply->status.ok());
       for (const LeaseKey& key : reply->stop) node.to_stop.push_back(key);
       node.asked.clear();
       node.held.clear();
       for (const wire::Reservation& held : reply->reservations) node.held[held.group_id] = held;
-    } else if (const auto* prepare = std::get_if<wire::PrepareBundles>(&message)) {
+    } else if (const auto* prepare = get_if<wire::PrepareBundles>(&message)) {
       node.asked.push_back(prepare->reservation);
-    } else if (const auto* commit = std::get_if<wire::CommitBundles>(&message)) {
+    } else if (const auto* commit = get_if<wire::CommitBundles>(&message)) {
       REQUIRE(node.held.contains(commit->group_id));
       REQUIRE(node.held.at(commit->group_id).generation == commit->generation);
-    } else if (const auto* release = std::get_if<wire::ReleaseBundles>(&message)) {
+    } else if (const auto* release = get_if<wire::ReleaseBundles>(&message)) {
       node.held.erase(release->group_id);
       std::erase_if(node.asked, [&](const wire::Reservation& asked) {
         return asked.group_id == release->group_id;

@@ -71,17 +71,17 @@ class Node {
  private:
   void received(std::span<const std::byte> frame) {
     auto message = wire::decode_control(frame).value();
-    if (auto* reply = std::get_if<wire::RegisterNodeReply>(&message)) {
+    if (auto* reply = get_if<wire::RegisterNodeReply>(&message)) {
       replies.put(std::move(*reply));
-    } else if (auto* start = std::get_if<wire::StartActor>(&message)) {
+    } else if (auto* start = get_if<wire::StartActor>(&message)) {
       say(wire::ActorStarted{start->spec.actor_id, start->generation, 4711});
       say(wire::ActorReady{start->spec.actor_id, start->generation});
       starts.put(std::move(*start));
-    } else if (auto* stop = std::get_if<wire::StopActor>(&message)) {
+    } else if (auto* stop = get_if<wire::StopActor>(&message)) {
       say(wire::ActorExited{
           .actor_id = stop->actor_id, .generation = stop->generation, .exit = {0, 9}});
       stops.put(std::move(*stop));
-    } else if (std::holds_alternative<wire::ShutdownNode>(message)) {
+    } else if (holds_alternative<wire::ShutdownNode>(message)) {
       wire::NodeUpdate left;
       left.node.node_id = node_id_;
       left.node.state = wire::NodeState::kDead;
@@ -338,9 +338,9 @@ TEST_CASE("who does not say who it is, or speaks no message, is closed") {
   };
   const auto refused = talk(wire::encode(wire::ListNodes{.request_id = 8}));
   REQUIRE(refused);
-  REQUIRE(std::holds_alternative<wire::Reply>(*refused));
-  CHECK(std::get<wire::Reply>(*refused).request_id == 8);
-  CHECK(std::get<wire::Reply>(*refused).status.code() == Code::kFailedPrecondition);
+  REQUIRE(holds_alternative<wire::Reply>(*refused));
+  CHECK(get<wire::Reply>(*refused).request_id == 8);
+  CHECK(get<wire::Reply>(*refused).status.code() == Code::kFailedPrecondition);
   CHECK_FALSE(talk(wire::encode(wire::Heartbeat{NodeId{1, 1}, 1})));
   CHECK_FALSE(talk(wire::Bytes(100, std::byte{0x7f})));
   CHECK(net::connect_blocking(f.address(), "node", tests::kToken, tests::patience())

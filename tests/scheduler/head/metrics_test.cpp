@@ -41,7 +41,7 @@ class CountedHead {
     const auto outcome = state_.apply(std::move(event), {now_, 1'700'000'000'000'000});
     metrics_.decided(outcome.deltas, 20us, now_);
     for (const auto& command : outcome.commands) {
-      if (const auto* sent = std::get_if<SendMessage>(&command)) metrics_.sent(sent->message, 50);
+      if (const auto* sent = get_if<SendMessage>(&command)) metrics_.sent(sent->message, 50);
     }
   }
   PrometheusPage page() {

@@ -82,7 +82,7 @@ TEST_CASE("node, driver and tools reach each other encrypted") {
   const auto answer = ask_node(thread.loop(), {node.host, node.port, {}}, options.token,
                                wire::ReadLogs{1, ActorId(), 1000}, Deadline::after(10s));
   REQUIRE_MESSAGE(answer.ok(), answer.status().to_string());
-  CHECK(std::get<wire::LogText>(*answer).status.ok());
+  CHECK(get<wire::LogText>(*answer).status.ok());
   client->close();
   cluster.stop();
 }

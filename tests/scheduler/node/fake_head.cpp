@@ -48,7 +48,7 @@ void FakeHead::accept(net::AcceptedSocket accepted) {
 }
 
 void FakeHead::received(wire::ControlMessage message) {
-  if (const auto* registration = std::get_if<wire::RegisterNode>(&message)) {
+  if (const auto* registration = get_if<wire::RegisterNode>(&message)) {
     wire::RegisterNodeReply reply;
     reply.request_id = registration->request_id;
     reply.status = options_.refusal;
@@ -56,7 +56,7 @@ void FakeHead::received(wire::ControlMessage message) {
     reply.heartbeat_interval_ms = options_.heartbeat_interval_ms;
     reply.heartbeat_timeout_ms = options_.heartbeat_timeout_ms;
     if (answers_) (void)connection_->send(wire::encode(reply));
-  } else if (const auto* heartbeat = std::get_if<wire::Heartbeat>(&message)) {
+  } else if (const auto* heartbeat = get_if<wire::Heartbeat>(&message)) {
     if (answers_) (void)connection_->send(wire::encode(*heartbeat));
   }
   MutexLock lock(mutex_);

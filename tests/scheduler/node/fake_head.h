@@ -40,7 +40,7 @@ class FakeHead {
     changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(20)),
                         [&]() TROUPE_NO_ANALYSIS {
                           for (auto it = said_.begin(); it != said_.end(); ++it) {
-                            if (auto* message = std::get_if<Message>(&*it)) {
+                            if (auto* message = get_if<Message>(&*it)) {
                               found = std::move(*message);
                               said_.erase(it);
                               return true;

@@ -130,7 +130,7 @@ TEST_CASE("a daemon with GPUs: who sees which, who waits, what is told of them")
     auto answer = ask_node(thread.loop(), {"127.0.0.1", node->info().endpoint.port, {}}, token,
                            wire::ReadGpus{5}, Deadline::after(kGpuPatience));
     REQUIRE(answer.ok());
-    auto list = std::get<wire::GpuList>(*answer);
+    auto list = get<wire::GpuList>(*answer);
     CHECK(list.request_id == 5);
     return list.gpus;
   };

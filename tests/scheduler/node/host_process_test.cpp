@@ -70,7 +70,7 @@ struct Running {
     return on_loop(thread.loop(), [this] { return host->pid(); });
   }
   void ready() {
-    messages.take([](const auto& m) { return std::holds_alternative<wire::HostReady>(m); });
+    messages.take([](const auto& m) { return holds_alternative<wire::HostReady>(m); });
   }
   bool gone() {
     order.take([](const auto& what) { return what == "gone"; });
@@ -101,8 +101,8 @@ TEST_CASE("what a host said and wrote comes before the news that it is gone") {
   const auto message =
       running.messages.take_within(std::chrono::milliseconds(0), [](const auto&) { return true; });
   REQUIRE(message);
-  REQUIRE(std::holds_alternative<wire::HostFailed>(*message));
-  CHECK(std::get<wire::HostFailed>(*message).status.message() == "no such luck");
+  REQUIRE(holds_alternative<wire::HostFailed>(*message));
+  CHECK(get<wire::HostFailed>(*message).status.message() == "no such luck");
 }
 
 TEST_CASE("a crash in the start is an exit like others") {

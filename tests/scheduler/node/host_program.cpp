@@ -57,17 +57,17 @@ struct Program {
   }
 
   void on_message(wire::HostMessage message, UniqueFd fd) {
-    if (const auto* start = std::get_if<wire::HostStart>(&message)) {
+    if (const auto* start = get_if<wire::HostStart>(&message)) {
       on_start(*start, std::move(fd));
-    } else if (const auto* connection = std::get_if<wire::HostConnection>(&message)) {
+    } else if (const auto* connection = get_if<wire::HostConnection>(&message)) {
       const std::string answer = "hello " + connection->target + "\n";
       (void)!::write(fd.get(), answer.data(), answer.size());
-    } else if (const auto* reply = std::get_if<wire::HostAttachReply>(&message)) {
+    } else if (const auto* reply = get_if<wire::HostAttachReply>(&message)) {
       char text[16] = {};
       if (fd.valid()) (void)!::pread(fd.get(), text, sizeof text - 1, 0);
       std::printf("attached: %s\n", reply->status.ok() ? text : reply->status.to_string().c_str());
       std::fflush(stdout);
-    } else if (std::get_if<wire::HostStop>(&message)) {
+    } else if (get_if<wire::HostStop>(&message)) {
       std::printf("asked to stop\n");
       std::fflush(stdout);
       if (!ignore_stop) loop->stop();

@@ -71,7 +71,7 @@ class World {
         ask_node(thread_.loop(), {endpoint_.host, endpoint_.port, {}}, net::Token(32, std::byte{9}),
                  wire::ReadLogs{1, start.spec.actor_id}, Deadline::after(10s));
     REQUIRE_MESSAGE(answer.ok(), answer.status().to_string());
-    const auto& text = std::get<wire::LogText>(*answer);
+    const auto& text = get<wire::LogText>(*answer);
     return text.status.ok() ? text.text : text.status.to_string();
   }
   void kill_daemon() {

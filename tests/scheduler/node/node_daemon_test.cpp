@@ -109,8 +109,7 @@ struct Fixture {
     on_loop(thread.loop(), [&] {
       connection->start({.on_frame =
                              [answer](std::span<const std::byte> frame) {
-                               answer->set_value(
-                                   std::get<wire::LogText>(*wire::decode_control(frame)));
+                               answer->set_value(get<wire::LogText>(*wire::decode_control(frame)));
                              },
                          .on_close = [](Status) {}});
     });
@@ -409,9 +408,9 @@ struct Follower {
                              [this](std::span<const std::byte> frame) {
                                const auto message = wire::decode_control(frame);
                                std::lock_guard lock(mutex);
-                               if (auto* line = std::get_if<wire::OutputLine>(&*message)) {
+                               if (auto* line = get_if<wire::OutputLine>(&*message)) {
                                  lines.push_back(*line);
-                               } else if (auto* reply = std::get_if<wire::Reply>(&*message)) {
+                               } else if (auto* reply = get_if<wire::Reply>(&*message)) {
                                  replies[reply->request_id] = reply->status;
                                }
                              },

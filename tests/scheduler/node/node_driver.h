@@ -45,25 +45,25 @@ struct NodeDriver {
     REQUIRE((!due || *due > clock.now()));
   }
   void account(const NodeCommand& command) {
-    if (const auto* c = std::get_if<node_command::CloseFd>(&command)) {
+    if (const auto* c = get_if<node_command::CloseFd>(&command)) {
       REQUIRE(open.erase(c->fd) == 1);
-    } else if (const auto* s = std::get_if<node_command::SpawnHost>(&command)) {
+    } else if (const auto* s = get_if<node_command::SpawnHost>(&command)) {
       REQUIRE(spawning.insert(s->host).second);
-    } else if (const auto* t = std::get_if<node_command::TellHost>(&command)) {
+    } else if (const auto* t = get_if<node_command::TellHost>(&command)) {
       REQUIRE((t->fd == kNoFd || open.contains(t->fd)));
       REQUIRE(running.contains(t->host));
-    } else if (const auto* k = std::get_if<node_command::KillGroup>(&command)) {
+    } else if (const auto* k = get_if<node_command::KillGroup>(&command)) {
       REQUIRE((running.contains(k->host) || ended.contains(k->host)));
       being_killed.insert(k->host);
-    } else if (const auto* keep = std::get_if<node_command::Keep>(&command)) {
+    } else if (const auto* keep = get_if<node_command::Keep>(&command)) {
       REQUIRE((keep->fd == kNoFd || open.contains(keep->fd)));
       Held& held = kept[keep->key];
       held.record = keep->record;
       held.has_fd = held.has_fd || keep->fd != kNoFd;
       if (keep->start) held.start = keep->start;
-    } else if (const auto* unkeep = std::get_if<node_command::Unkeep>(&command)) {
+    } else if (const auto* unkeep = get_if<node_command::Unkeep>(&command)) {
       kept.erase(unkeep->key);
-    } else if (const auto* r = std::get_if<node_command::ReportExit>(&command)) {
+    } else if (const auto* r = get_if<node_command::ReportExit>(&command)) {
       REQUIRE(!running.contains(r->log));
       REQUIRE(!ended.contains(r->log));
     }
@@ -75,12 +75,12 @@ struct NodeDriver {
     open.clear();
     if (!kept.contains(kNodeKey)) return;
     node_event::Adopt adopt;
-    adopt.node = std::get<wire::KeptNode>(kept.at(kNodeKey).record);
+    adopt.node = get<wire::KeptNode>(kept.at(kNodeKey).record);
     std::vector<HostId> lost;
     std::vector<HostId> ended_before;
     for (const auto& [key, held] : kept) {
       if (key.starts_with(kActorKeys)) {
-        node_event::Adopt::Actor actor{std::get<wire::KeptActor>(held.record), {}, 0, false, kNoFd};
+        node_event::Adopt::Actor actor{get<wire::KeptActor>(held.record), {}, 0, false, kNoFd};
         REQUIRE(held.start);
         actor.spec = held.start->spec;
         const HostId host = actor.kept.host;
@@ -95,9 +95,9 @@ struct NodeDriver {
         adopt.actors.push_back(std::move(actor));
       } else if (key.starts_with(kSegmentKeys)) {
         REQUIRE(held.has_fd);
-        adopt.segments.push_back({std::get<wire::KeptSegment>(held.record), fd()});
+        adopt.segments.push_back({get<wire::KeptSegment>(held.record), fd()});
       } else if (key == kGpusKey) {
-        adopt.gpus = std::get<wire::KeptGpus>(held.record);
+        adopt.gpus = get<wire::KeptGpus>(held.record);
       }
     }
     spawning.clear();
@@ -121,25 +121,25 @@ struct NodeDriver {
   template <typename T>
   const T* said() const {
     for (const auto& command : last) {
-      const auto* send = std::get_if<node_command::SendHead>(&command);
+      const auto* send = get_if<node_command::SendHead>(&command);
       if (send == nullptr) continue;
-      if (const auto* message = std::get_if<T>(&send->message)) return message;
+      if (const auto* message = get_if<T>(&send->message)) return message;
     }
     return nullptr;
   }
   template <typename T>
   const T* told() const {
     for (const auto& command : last) {
-      const auto* tell = std::get_if<node_command::TellHost>(&command);
+      const auto* tell = get_if<node_command::TellHost>(&command);
       if (tell == nullptr) continue;
-      if (const auto* message = std::get_if<T>(&tell->message)) return message;
+      if (const auto* message = get_if<T>(&tell->message)) return message;
     }
     return nullptr;
   }
   template <typename T>
   const T* did() const {
     for (const auto& command : last) {
-      if (const auto* c = std::get_if<T>(&command)) return c;
+      if (const auto* c = get_if<T>(&command)) return c;
     }
     return nullptr;
   }

@@ -45,7 +45,7 @@ struct FaultFixture {
     });
   }
   std::vector<wire::ControlMessage> answer(const wire::ControlMessage& message) {
-    if (const auto* registration = std::get_if<wire::RegisterNode>(&message)) {
+    if (const auto* registration = get_if<wire::RegisterNode>(&message)) {
       wire::RegisterNodeReply reply;
       reply.request_id = registration->request_id;
       reply.name = "test";
@@ -54,7 +54,7 @@ struct FaultFixture {
       reply.stop = stop_at_registration;
       return {reply};
     }
-    if (std::holds_alternative<wire::Heartbeat>(message)) return {message};
+    if (holds_alternative<wire::Heartbeat>(message)) return {message};
     return {};
   }
   Status start() {

@@ -181,7 +181,7 @@ TEST_CASE("an exit is reported at once; the next one waits for the memory") {
   // It is there, for the head and for its callers.
   CHECK(d.state.process_count() == 1);
   d.apply(node_event::ConnectionArrived{ActorId{1, 2}, d.fd(), {}});
-  d.apply(node_event::GpusRead{std::get<node_command::ReadGpus>(first_read).number, d.readings});
+  d.apply(node_event::GpusRead{get<node_command::ReadGpus>(first_read).number, d.readings});
   CHECK_FALSE(d.sees());
   d.readings[0].used_bytes = 0;
   d.reads_again();
@@ -213,7 +213,7 @@ TEST_CASE("one whose job keeps memory gets its own GPU, though others are free")
   const NodeCommand read = *d.did<node_command::ReadGpus>();
   d.ask(1, kGpuUnit, 2);
   CHECK_FALSE(d.sees());
-  d.apply(node_event::GpusRead{std::get<node_command::ReadGpus>(read).number, d.readings});
+  d.apply(node_event::GpusRead{get<node_command::ReadGpus>(read).number, d.readings});
   CHECK(d.sees() == "GPU-0");
 }
 
@@ -283,12 +283,12 @@ TEST_CASE("a GPU that is stuck is no room for the head until it is free") {
   std::int64_t total = 2 * kGpuUnit;
   const auto look = [&] {
     for (const auto& command : d.last) {
-      const auto* said = std::get_if<node_command::SendHead>(&command);
+      const auto* said = get_if<node_command::SendHead>(&command);
       if (said == nullptr) continue;
-      if (const auto* update = std::get_if<wire::NodeUpdate>(&said->message)) {
+      if (const auto* update = get_if<wire::NodeUpdate>(&said->message)) {
         total = update->node.total.at("GPU");
       }
-      if (const auto* note = std::get_if<wire::NodeNote>(&said->message)) {
+      if (const auto* note = get_if<wire::NodeNote>(&said->message)) {
         noted |= note->kind == "gpu_stuck";
       }
     }
@@ -355,12 +355,12 @@ TEST_CASE("a lost GPU takes its actors with it, and the head hears of it first")
   d.end(one);
   std::vector<std::string> order;
   for (const auto& command : d.last) {
-    if (const auto* said = std::get_if<node_command::SendHead>(&command)) {
-      if (const auto* update = std::get_if<wire::NodeUpdate>(&said->message)) {
+    if (const auto* said = get_if<node_command::SendHead>(&command)) {
+      if (const auto* update = get_if<wire::NodeUpdate>(&said->message)) {
         CHECK(update->node.total.at("GPU") == kGpuUnit);
         order.push_back("update");
       }
-    } else if (const auto* report = std::get_if<node_command::ReportExit>(&command)) {
+    } else if (const auto* report = get_if<node_command::ReportExit>(&command)) {
       CHECK(report->exited.cause.code() == Code::kUnavailable);
       CHECK(report->exited.cause.message().find("GPU-0") != std::string::npos);
       CHECK(report->exited.cause.message().find("fallen off the bus") != std::string::npos);

@@ -100,7 +100,7 @@ TEST_CASE("segments, saved state and owners outlive the daemon") {
 bool dropped_in_order(const NodeDriver& d, ActorId id) {
   std::vector<std::string> dropped;
   for (const NodeCommand& command : d.last) {
-    if (const auto* unkeep = std::get_if<node_command::Unkeep>(&command)) {
+    if (const auto* unkeep = get_if<node_command::Unkeep>(&command)) {
       dropped.push_back(unkeep->key);
     }
   }

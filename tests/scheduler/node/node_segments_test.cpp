@@ -35,14 +35,14 @@ struct SegmentFixture : NodeDriver {
   // What the last apply() answered, and with which descriptor.
   const node_command::TellHost* answer() const {
     for (const auto& command : last) {
-      const auto* tell = std::get_if<node_command::TellHost>(&command);
-      if (tell && std::holds_alternative<wire::HostAttachReply>(tell->message)) return tell;
+      const auto* tell = get_if<node_command::TellHost>(&command);
+      if (tell && holds_alternative<wire::HostAttachReply>(tell->message)) return tell;
     }
     return nullptr;
   }
   Code answered() const {
     REQUIRE(answer());
-    return std::get<wire::HostAttachReply>(answer()->message).status.code();
+    return get<wire::HostAttachReply>(answer()->message).status.code();
   }
   void kill(std::uint64_t n, bool comes_back) {
     apply(node_event::FromHead{wire::StopActor{ActorId{1, n}, 1, 0, "x", comes_back}});
@@ -107,9 +107,9 @@ TEST_CASE("two that wait for one segment: the first gets it") {
   f.end(owner);
   std::vector<std::pair<HostId, Code>> answers;
   for (const auto& command : f.last) {
-    const auto* tell = std::get_if<node_command::TellHost>(&command);
+    const auto* tell = get_if<node_command::TellHost>(&command);
     if (!tell) continue;
-    answers.emplace_back(tell->host, std::get<wire::HostAttachReply>(tell->message).status.code());
+    answers.emplace_back(tell->host, get<wire::HostAttachReply>(tell->message).status.code());
   }
   CHECK(answers == std::vector<std::pair<HostId, Code>>{{first, Code::kOk},
                                                         {second, Code::kFailedPrecondition}});

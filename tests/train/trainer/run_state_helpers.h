@@ -11,14 +11,14 @@ namespace troupe::train::run_state_test {
 template <typename T>
 const T* find(const std::vector<RunCommand>& commands) {
   for (const auto& command : commands) {
-    if (const auto* found = std::get_if<T>(&command)) return found;
+    if (const auto* found = get_if<T>(&command)) return found;
   }
   return nullptr;
 }
 
 inline const RecordEvent* record(const std::vector<RunCommand>& commands, const std::string& name) {
   for (const auto& command : commands) {
-    const auto* found = std::get_if<RecordEvent>(&command);
+    const auto* found = get_if<RecordEvent>(&command);
     if (found && found->event == name) return found;
   }
   return nullptr;

@@ -119,9 +119,9 @@ TEST_CASE("a step that is told before the last rank's load: every event is there
   run.apply(TrainerLoaded{0, 2, 10, LoadedFrom::kCheckpoint, false, 0, "why"}, at_ms(3));
   const auto first = run.apply(StepFinished{2, 11}, at_ms(9));
   REQUIRE(first.size() == 2);
-  CHECK(std::get<RecordEvent>(first[0]).event == "resume");
-  CHECK(std::get<RecordEvent>(first[0]).step == 10);
-  CHECK(std::get<RecordEvent>(first[1]).event == "recovered");
+  CHECK(get<RecordEvent>(first[0]).event == "resume");
+  CHECK(get<RecordEvent>(first[0]).step == 10);
+  CHECK(get<RecordEvent>(first[1]).event == "recovered");
   const auto late =
       run.apply(TrainerLoaded{1, 2, 10, LoadedFrom::kCheckpoint, false, 0, "why"}, at_ms(10));
   REQUIRE(late.size() == 1);
@@ -183,9 +183,9 @@ TEST_CASE("events wait for a post-mortem in order, and not for ever") {
   CHECK(run.apply(TimePassed{}, at_ms(499)).empty());
   const auto told = run.apply(TimePassed{}, at_ms(500));
   REQUIRE(told.size() == 3);
-  CHECK(std::get<RecordEvent>(told[0]).rank == 0);
-  CHECK(std::get<RecordEvent>(told[1]).rank == 1);
-  CHECK(std::get<RecordEvent>(told[2]).event == "respawn");
+  CHECK(get<RecordEvent>(told[0]).rank == 0);
+  CHECK(get<RecordEvent>(told[1]).rank == 1);
+  CHECK(get<RecordEvent>(told[2]).event == "respawn");
   // The run's end keeps none back.
   run.apply(TrainerDied{0, 2, "n", killed()}, at_ms(600));
   const auto ended = run.apply(StopRequested{killed()}, at_ms(601));

@@ -350,7 +350,7 @@ TEST_CASE("a death before the save: the next generation saves") {
   const auto again = run.apply(TrainerAlive{0, 2}, {});
   REQUIRE(find<BeginGeneration>(again));
   CHECK(find<BeginGeneration>(again)->generation == 2);
-  CHECK(std::holds_alternative<SaveAndStop>(again.back()));
+  CHECK(holds_alternative<SaveAndStop>(again.back()));
   run.apply(TrainerSaved{0, 2, 5}, {});
   const auto ended = run.apply(TrainerSaved{1, 2, 5}, {});
   REQUIRE(find<EndRun>(ended));

@@ -110,7 +110,7 @@ class Walk {
   }
 
   void carry_out(const std::vector<RunCommand>& commands) {
-    for (const auto& command : commands) std::visit([this](const auto& c) { on(c); }, command);
+    for (const auto& command : commands) visit([this](const auto& c) { on(c); }, command);
   }
   void on(const BeginGeneration& begin) {
     REQUIRE(begin.trainers.size() == static_cast<std::size_t>(world_));
