@@ -42,8 +42,8 @@ if(TROUPE_UNITY)
   set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 endif()
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
-# What a sanitizer watches takes ten times as long without optimisation as with a little; lines are
-# all that its reports want of the debugger's.
+# What a sanitizer watches is slow, and far slower where nothing is optimised; lines are all that its
+# reports want of the debugger's.
 if(TROUPE_SANITIZE)
   set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 endif()
