@@ -40,12 +40,22 @@ Result<Child> start_keeper(const KeeperOptions& options, int listener) {
   return spawn(spawning);
 }
 
+// What the keeper said, also where it has closed: with the greeting unread that is an error of the
+// first reading, and of that alone.
+Result<Packet> receive_from_keeper(int socket, Deadline deadline) {
+  auto packet = receive_packet(socket, deadline);
+  if (packet.ok() || packet.status().code() != Code::kUnavailable) return packet;
+  return receive_packet(socket, deadline);
+}
+
 // Everything that it has. kUnavailable: it is on its way out.
 Result<KeeperClient::Contents> greet(int socket, Deadline deadline) {
-  TROUPE_RETURN_IF_ERROR(send_packet(socket, wire::encode(wire::KeeperHello{}), {}, deadline));
+  // One that has a daemon says so and closes, perhaps before it could be greeted.
+  const Status greeted = send_packet(socket, wire::encode(wire::KeeperHello{}), {}, deadline);
+  if (!greeted.ok() && greeted.code() != Code::kUnavailable) return greeted;
   KeeperClient::Contents contents;
   while (true) {
-    auto packet = TROUPE_TRY(receive_packet(socket, deadline));
+    auto packet = TROUPE_TRY(receive_from_keeper(socket, deadline));
     auto message = TROUPE_TRY(wire::decode_keeper(packet.bytes));
     if (auto* entry = get_if<wire::KeeperEntry>(&message)) {
       contents.entries.push_back({std::move(entry->key), std::move(entry->bytes), {}});

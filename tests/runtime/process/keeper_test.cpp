@@ -9,10 +9,13 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <thread>
 
 #include "runtime/base/file_system.h"
 #include "runtime/process/executable.h"
 #include "runtime/process/keeper_client.h"
+#include "runtime/process/packet_socket.h"
+#include "runtime/wire/keeper_messages.h"
 #include "tests/runtime/process/support.h"
 #include "tests/support/test_data.h"
 
@@ -154,6 +157,30 @@ TEST_CASE_FIXTURE(Fixture, "one client at a time") {
   auto after = open().value();
   CHECK(after->contents().children.empty());
   CHECK(after->quit(tests::patience()).ok());
+}
+
+TEST_CASE_FIXTURE(Fixture, "a keeper that says no is heard, however soon it closes") {
+  const auto listener = listen_packets(name).value();
+  constexpr int kTimes = 50;
+  std::atomic<int> asked = 0;
+  std::thread keeper([&] {
+    const auto refusal = wire::encode(wire::KeeperWelcome{Status(Code::kAlreadyExists, "taken")});
+    while (asked < kTimes) {
+      pollfd waiting{listener.get(), POLLIN, 0};
+      if (::poll(&waiting, 1, 10000) != 1) return;
+      const auto socket = accept_packets(listener.get()).value();
+      if (!socket) continue;
+      ++asked;
+      CHECK(send_packet(socket->get(), refusal, {}, tests::patience()).ok());
+    }
+  });
+  int before = 0;
+  for (int i = 0; i < kTimes && asked < kTimes; ++i) {
+    CHECK(open().status().code() == Code::kAlreadyExists);
+    before = i + 1;
+  }
+  keeper.join();
+  CHECK(asked == before);  // nobody had to ask twice
 }
 
 TEST_CASE_FIXTURE(Fixture, "without a client everything ends after the hold time, also who left") {
