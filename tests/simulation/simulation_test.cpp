@@ -12,6 +12,9 @@ using namespace troupe::simulation;
 
 namespace {
 
+// Of the default run: `tools/simulate --seeds N` runs more.
+constexpr std::uint64_t kSeeds = 100;
+
 Options with_seed(std::uint64_t seed) {
   Options options;
   options.seed = seed;
@@ -22,7 +25,7 @@ Options with_seed(std::uint64_t seed) {
 
 TEST_CASE("whatever fails, the run ends as the undisturbed one") {
   Result total;
-  for (std::uint64_t seed = 1; seed <= seeds_wanted(200); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(kSeeds); ++seed) {
     CAPTURE(seed);
     const Result result = simulate(with_seed(seed));
     REQUIRE_MESSAGE(result.violation.empty(), result.violation);
@@ -66,7 +69,7 @@ TEST_CASE("planted mistakes are noticed within the seeds of the default run") {
     std::uint64_t seed = 1;
     Options options = with_seed(seed);
     options.mistake = mistake;
-    while (seed <= 200 && simulate(options).violation.empty()) options.seed = ++seed;
-    CHECK(seed <= 200);
+    while (seed <= kSeeds && simulate(options).violation.empty()) options.seed = ++seed;
+    CHECK(seed <= kSeeds);
   }
 }

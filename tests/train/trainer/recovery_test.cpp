@@ -160,7 +160,7 @@ TEST_CASE("a rank killed at any point: no step is lost, and the bits are the sam
     const Oracle oracle = undisturbed(dir.file("oracle"), world);
     const int last = world.ranks - 1;
     // A stride that has nothing in common with the rhythm of steps and units.
-    const std::int64_t stride = oracle.points[0] / 22 | 1;
+    const std::int64_t stride = oracle.points[0] / 14 | 1;
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
