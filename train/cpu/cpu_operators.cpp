@@ -29,11 +29,12 @@ class CpuOperators final : public Operators {
   bool fast_bf16() const override { return gemms_.native_bf16(); }
   bool stores_bf16() const override { return false; }
 
+  // Of no bytes the addresses may be null, which memcpy is not given.
   void upload(const void* host, void* device, std::size_t bytes) override {
-    std::memcpy(device, host, bytes);
+    if (bytes > 0) std::memcpy(device, host, bytes);
   }
   void download(const void* device, void* host, std::size_t bytes) override {
-    std::memcpy(host, device, bytes);
+    if (bytes > 0) std::memcpy(host, device, bytes);
   }
   void copy_rows(ConstElements from, std::int64_t from_stride, Elements to, std::int64_t to_stride,
                  std::int64_t rows, std::int64_t width) override {

@@ -32,7 +32,7 @@ TEST_CASE("a library that is not there, is not Troupe's, and one that is") {
   CHECK(other.status().message().find("is not Troupe's CUDA library") != std::string::npos);
 
   const auto loaded = load(bin("libtroupe_cuda_fake.so"));
-  REQUIRE(loaded.ok());
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
   std::int32_t devices = 0;
   CHECK((*loaded)->table().device_count(&devices) == TROUPE_CUDA_OK);
   CHECK(devices == 1);
