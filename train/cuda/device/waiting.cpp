@@ -34,14 +34,15 @@ Status wait_for_event(const TroupeCudaTable& table, TroupeCudaEvent* event, Dead
   }
 }
 
-bool drained(const TroupeCudaTable& table, TroupeCudaStream* stream) {
-  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
-  Backoff backoff;
-  while (table.stream_query(stream) == TROUPE_CUDA_NOT_READY) {
-    if (deadline.passed()) return false;
-    backoff.pause();
+int finish(const TroupeCudaTable& table, TroupeCudaStream* stream, Deadline deadline) {
+  for (Backoff backoff;; backoff.pause()) {
+    const int code = table.stream_query(stream);
+    if (code != TROUPE_CUDA_NOT_READY || deadline.passed()) return code;
   }
-  return true;
+}
+
+bool drained(const TroupeCudaTable& table, TroupeCudaStream* stream) {
+  return finish(table, stream, Deadline::after(std::chrono::seconds(10))) != TROUPE_CUDA_NOT_READY;
 }
 
 }  // namespace troupe::train

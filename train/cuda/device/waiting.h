@@ -22,6 +22,10 @@ class Backoff {
 Status wait_for_event(const TroupeCudaTable& table, TroupeCudaEvent* event, Deadline deadline,
                       std::string_view what);
 
+// Until everything on the stream is done: what the library then says of it, TROUPE_CUDA_NOT_READY
+// where the deadline passed. (Its own wait has none.)
+int finish(const TroupeCudaTable& table, TroupeCudaStream* stream, Deadline deadline);
+
 // Until everything on the stream is done, for who frees what it uses: false where it is not within
 // ten seconds, and what it uses must then be left where it is. A stream whose device is lost is
 // done.

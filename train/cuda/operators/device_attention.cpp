@@ -23,16 +23,6 @@ constexpr std::int64_t kPartialQueriesMin = 64;
 constexpr std::int64_t kWorkspaceSlackBytes = 1 << 20;
 constexpr std::int64_t kTile = 128;
 
-// The vendor's own wait has no deadline.
-int wait_until_done(const TroupeCudaTable& table, TroupeCudaStream* stream) {
-  const Deadline deadline = Deadline::after(kStreamWaitMax);
-  for (Backoff backoff;; backoff.pause()) {
-    const int code = table.stream_query(stream);
-    if (code != TROUPE_CUDA_NOT_READY) return code;
-    if (deadline.passed()) return TROUPE_CUDA_FAILED;  // the library's words: it is not done
-  }
-}
-
 std::int64_t round_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
 
 // Elements of (batch, length) rows as they lie in memory.
@@ -294,7 +284,8 @@ int DeviceAttention::drop_oldest(TroupeCudaStream* stream) {
       [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
   if (oldest->second.plan) {
     // Its kernels go with it.
-    if (const int code = wait_until_done(table(), stream)) return code;
+    if (const int code = finish(table(), stream, Deadline::after(kStreamWaitMax)))
+      return code == TROUPE_CUDA_NOT_READY ? TROUPE_CUDA_FAILED : code;
     ++plans_dropped_;
     if (const int code = table().attention_plan_destroy(oldest->second.plan)) return code;
   }

@@ -20,6 +20,21 @@ using troupe::tests::fake_cuda_inject;
 
 constexpr std::int64_t kCount = 64;
 
+// Of queries, keys and values that lie beside one another.
+AttentionShape small_attention(std::int64_t length) {
+  return {.batch = 1,
+          .query_length = length,
+          .key_length = length,
+          .query_heads = 2,
+          .key_heads = 2,
+          .head_dim = 8,
+          .query_stride = 48,
+          .key_stride = 48,
+          .key_batch_stride = 48 * length,
+          .scale = 0.3f,
+          .arithmetic = Arithmetic::kBf16};
+}
+
 struct GraphsFixture : DeviceFixture {
   explicit GraphsFixture(GraphOptions options = {.use = GraphOptions::Use::kAlways},
                          AttentionOptions attention = {},
@@ -288,17 +303,7 @@ TEST_CASE("the tests' GPU tells of graphs whose memory has gone") {
 TEST_CASE("with a plan of attention's go the graphs that use it") {
   GraphsFixture f({.use = GraphOptions::Use::kAlways}, {.plans_max = 1}, {.cudnn_version = 91900});
   const auto attend = [&](int block, std::int64_t length) {
-    AttentionShape shape{.batch = 1,
-                         .query_length = length,
-                         .key_length = length,
-                         .query_heads = 2,
-                         .key_heads = 2,
-                         .head_dim = 8,
-                         .query_stride = 48,
-                         .key_stride = 48,
-                         .key_batch_stride = 48 * length,
-                         .scale = 0.3f,
-                         .arithmetic = Arithmetic::kBf16};
+    const AttentionShape shape = small_attention(length);
     float* qkv = f.floats(0);
     const OperatorBlock scope(*f.operators, block);
     f.operators->attention_forward(shape, qkv, qkv + 16, qkv + 32, f.floats(100'000), nullptr);
@@ -333,17 +338,7 @@ TEST_CASE("plans that are made before there is memory drop others, where blocks 
   f.operators->begin_planning(4 << 20);
   for (const std::int64_t length : {64, 128}) {
     const OperatorBlock scope(*f.operators, 0);
-    const AttentionShape shape{.batch = 1,
-                               .query_length = length,
-                               .key_length = length,
-                               .query_heads = 2,
-                               .key_heads = 2,
-                               .head_dim = 8,
-                               .query_stride = 48,
-                               .key_stride = 48,
-                               .key_batch_stride = 48 * length,
-                               .scale = 0.3f,
-                               .arithmetic = Arithmetic::kBf16};
+    const AttentionShape shape = small_attention(length);
     float* qkv = f.floats(0);
     f.operators->attention_forward(shape, qkv, qkv + 16, qkv + 32, f.floats(100'000), nullptr);
   }
