@@ -28,6 +28,9 @@ struct Bind {
   type @1 :Text;
   caller @2 :T.Id;
   methods @3 :List(MethodSignature);
+  callerActor @4 :T.Id;
+  callerGeneration @5 :UInt64;
+  generation @6 :UInt64;
 }
 
 struct BindReply {

@@ -23,6 +23,9 @@ void write(schema::Bind::Builder out, const Bind& m) {
   out.setType(text(m.type));
   write(out.initCaller(), m.caller);
   write_list([&](auto count) { return out.initMethods(count); }, m.methods, kWriteOne);
+  write(out.initCallerActor(), m.caller_actor);
+  out.setCallerGeneration(m.caller_generation);
+  out.setGeneration(m.generation);
 }
 
 void write(schema::BindReply::Builder out, const BindReply& m) {
@@ -74,7 +77,10 @@ Bind read(schema::Bind::Reader in) {
   return {.actor_id = read_id<ActorId>(in.getActorId()),
           .type = text(in.getType()),
           .caller = read_id<ClientId>(in.getCaller()),
-          .methods = read_list(in.getMethods(), "methods", kReadOne)};
+          .methods = read_list(in.getMethods(), "methods", kReadOne),
+          .caller_actor = read_id<ActorId>(in.getCallerActor()),
+          .caller_generation = in.getCallerGeneration(),
+          .generation = in.getGeneration()};
 }
 
 BindReply read(schema::BindReply::Reader in) {

@@ -25,6 +25,13 @@ struct Bind {
   std::string type;
   ClientId caller;
   std::vector<MethodSignature> methods;
+  // Where the caller is an actor's process: which, so that one whose successor has been seen is
+  // refused. Empty: a driver.
+  ActorId caller_actor;
+  std::uint64_t caller_generation = 0;
+  // The newest generation of the actor that the caller knows of: a process of an earlier one
+  // refuses, and ends itself. 0: unknown.
+  std::uint64_t generation = 0;
 };
 // actor → caller: not ok names the method whose signature differs.
 struct BindReply {

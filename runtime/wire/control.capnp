@@ -62,6 +62,8 @@ struct ControlMessage {
     drainNode @52 :DrainNode;
     readGpus @53 :ReadGpus;
     gpuList @54 :GpuList;
+    actorSaved @55 :ActorSaved;
+    readSavedState @56 :ReadSavedState;
   }
 }
 
@@ -122,6 +124,9 @@ struct Heartbeat {
 struct StartActor {
   spec @0 :T.ActorSpec;
   generation @1 :UInt64;
+  savedStateNode @2 :T.Id;
+  savedStateEndpoint @3 :T.Endpoint;
+  stateLostWith @4 :Text;
 }
 
 struct StopActor {
@@ -146,6 +151,18 @@ struct ActorStarted {
 struct ActorReady {
   actorId @0 :T.Id;
   generation @1 :UInt64;
+}
+
+struct ActorSaved {
+  actorId @0 :T.Id;
+  generation @1 :UInt64;
+}
+
+struct ReadSavedState {
+  requestId @0 :UInt64;
+  actorId @1 :T.Id;
+  offset @2 :UInt64;
+  bytesMax @3 :UInt64;
 }
 
 struct ActorExited {

@@ -82,6 +82,9 @@ void write(schema::Heartbeat::Builder out, const Heartbeat& m) {
 void write(schema::StartActor::Builder out, const StartActor& m) {
   write(out.initSpec(), m.spec);
   out.setGeneration(m.generation);
+  write(out.initSavedStateNode(), m.saved_state_node);
+  write(out.initSavedStateEndpoint(), m.saved_state_endpoint);
+  out.setStateLostWith(text(m.state_lost_with));
 }
 
 void write(schema::StopActor::Builder out, const StopActor& m) {
@@ -104,6 +107,11 @@ void write(schema::ActorStarted::Builder out, const ActorStarted& m) {
 }
 
 void write(schema::ActorReady::Builder out, const ActorReady& m) {
+  write(out.initActorId(), m.actor_id);
+  out.setGeneration(m.generation);
+}
+
+void write(schema::ActorSaved::Builder out, const ActorSaved& m) {
   write(out.initActorId(), m.actor_id);
   out.setGeneration(m.generation);
 }
@@ -205,6 +213,13 @@ void write(schema::ReadSegment::Builder out, const ReadSegment& m) {
   out.setRequestId(m.request_id);
   write(out.initJobId(), m.job_id);
   out.setName(text(m.name));
+  out.setOffset(m.offset);
+  out.setBytesMax(m.bytes_max);
+}
+
+void write(schema::ReadSavedState::Builder out, const ReadSavedState& m) {
+  out.setRequestId(m.request_id);
+  write(out.initActorId(), m.actor_id);
   out.setOffset(m.offset);
   out.setBytesMax(m.bytes_max);
 }
@@ -423,7 +438,11 @@ Heartbeat read(schema::Heartbeat::Reader in) {
 }
 
 StartActor read(schema::StartActor::Reader in) {
-  return {.spec = read(in.getSpec()), .generation = in.getGeneration()};
+  return {.spec = read(in.getSpec()),
+          .generation = in.getGeneration(),
+          .saved_state_node = read_id<NodeId>(in.getSavedStateNode()),
+          .saved_state_endpoint = read(in.getSavedStateEndpoint()),
+          .state_lost_with = text(in.getStateLostWith())};
 }
 
 StopActor read(schema::StopActor::Reader in) {
@@ -444,6 +463,10 @@ ActorStarted read(schema::ActorStarted::Reader in) {
 }
 
 ActorReady read(schema::ActorReady::Reader in) {
+  return {.actor_id = read_id<ActorId>(in.getActorId()), .generation = in.getGeneration()};
+}
+
+ActorSaved read(schema::ActorSaved::Reader in) {
   return {.actor_id = read_id<ActorId>(in.getActorId()), .generation = in.getGeneration()};
 }
 
@@ -535,6 +558,13 @@ ReadSegment read(schema::ReadSegment::Reader in) {
   return {.request_id = in.getRequestId(),
           .job_id = read_id<JobId>(in.getJobId()),
           .name = text(in.getName()),
+          .offset = in.getOffset(),
+          .bytes_max = in.getBytesMax()};
+}
+
+ReadSavedState read(schema::ReadSavedState::Reader in) {
+  return {.request_id = in.getRequestId(),
+          .actor_id = read_id<ActorId>(in.getActorId()),
           .offset = in.getOffset(),
           .bytes_max = in.getBytesMax()};
 }
@@ -729,7 +759,9 @@ GpuList read(schema::GpuList::Reader in) {
   M(SUPERVISOR_LIST, SupervisorList)              \
   M(DRAIN_NODE, DrainNode)                        \
   M(READ_GPUS, ReadGpus)                          \
-  M(GPU_LIST, GpuList)
+  M(GPU_LIST, GpuList)                            \
+  M(ACTOR_SAVED, ActorSaved)                      \
+  M(READ_SAVED_STATE, ReadSavedState)
 
 struct Put {
   schema::ControlMessage::Builder root;

@@ -99,6 +99,12 @@ struct Heartbeat {
 struct StartActor {
   ActorSpec spec;
   std::uint64_t generation = 0;
+  // The node that keeps what the actor saved last, and its port; empty: nothing was saved. Where it
+  // is another one than that which is told to start it, that one fetches the state first.
+  NodeId saved_state_node;
+  Endpoint saved_state_endpoint;
+  // The name of the node with which the saved state was lost; empty: none was.
+  std::string state_lost_with;
 };
 
 struct StopActor {
@@ -144,6 +150,11 @@ struct ActorStarted {
 };
 // Its constructor ran: it answers calls.
 struct ActorReady {
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+};
+// The node keeps a state that the actor saved: the first of this process.
+struct ActorSaved {
   ActorId actor_id;
   std::uint64_t generation = 0;
 };
@@ -309,6 +320,15 @@ struct ReadSegment {
   std::uint64_t bytes_max = 64 << 10;
 };
 
+// A piece of the state that an actor saved last on this node. Sent to the node's own port, as
+// ReadLogs, by the node where the actor is started next; answered by SegmentBytes.
+struct ReadSavedState {
+  std::uint64_t request_id = 0;
+  ActorId actor_id;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes_max = 64 << 10;
+};
+
 // The GPUs of a node: what they are, what is on them and who holds them. Sent to the node's own
 // port, as ReadLogs; answered by GpuList.
 struct ReadGpus {
@@ -409,7 +429,8 @@ struct ControlMessages
                    WatchPlacementGroup, ListPlacementGroups, PlacementGroupUpdate,
                    PlacementGroupList, FollowOutput, OutputLine, SubmitJob, StopJob, ListJobs,
                    JobList, CreateSupervisor, EndSupervisor, WatchSupervisor, ListSupervisors,
-                   SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList> {};
+                   SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList, ActorSaved,
+                   ReadSavedState> {};
 using ControlMessage = Variant<ControlMessages>;
 
 // The message's bytes, ready to be a frame.

@@ -31,6 +31,7 @@ struct HostStart {
   hasSavedState @6 :Bool;
   security @7 :UInt8;
   protocolVersion @8 :UInt32;
+  stateLostWith @9 :Text;
 }
 
 struct HostConnection {

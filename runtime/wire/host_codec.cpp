@@ -21,6 +21,7 @@ void write(schema::HostStart::Builder out, const HostStart& m) {
   out.setHasSavedState(m.has_saved_state);
   out.setSecurity(m.security);
   out.setProtocolVersion(m.protocol_version);
+  out.setStateLostWith(text(m.state_lost_with));
 }
 
 void write(schema::HostConnection::Builder out, const HostConnection& m) {
@@ -82,7 +83,8 @@ HostStart read(schema::HostStart::Reader in) {
           .token = data(in.getToken()),
           .has_saved_state = in.getHasSavedState(),
           .security = in.getSecurity(),
-          .protocol_version = in.getProtocolVersion()};
+          .protocol_version = in.getProtocolVersion(),
+          .state_lost_with = text(in.getStateLostWith())};
 }
 
 HostConnection read(schema::HostConnection::Reader in) {

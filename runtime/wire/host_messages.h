@@ -30,6 +30,8 @@ struct HostStart {
   // How the cluster protects its connections: net::Security.
   std::uint8_t security = 0;
   std::uint32_t protocol_version = kProtocolVersion;  // of the node; 0: of before nodes said theirs
+  // The name of the node with which the state that the actor had saved was lost; empty: none was.
+  std::string state_lost_with;
 };
 // node → host, with one descriptor: an authenticated connection whose target was this actor; or a
 // stranger's, of which nothing is known but that it named this actor.

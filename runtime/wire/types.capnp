@@ -87,6 +87,8 @@ struct ActorSpec {
   supervisor @26 :Id;
   supervisorOrder @27 :UInt64;
   health @28 :HealthPolicy;
+  onHeadLoss @29 :UInt8;
+  startEmptyOnStateLoss @30 :Bool;
 }
 
 struct HealthPolicy {
@@ -118,6 +120,8 @@ struct ActorInfo {
   detached @20 :Bool;
   supervisor @21 :Id;
   callsDropped @22 :Int64 = -1;
+  savedStateNode @23 :Id;
+  stateLostGeneration @24 :UInt64;
 }
 
 struct SupervisorSpec {

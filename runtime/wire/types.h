@@ -17,7 +17,7 @@
 namespace troupe::wire {
 
 // Protocol generation: nodes and clients of another one are refused by name.
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 using Bytes = std::vector<std::byte>;
 
@@ -82,6 +82,15 @@ struct LabelTerm {
 // All of its terms hold; an empty one holds for every node.
 using LabelSelector = std::vector<LabelTerm>;
 
+// What happens to an actor while its node cannot reach the head.
+enum class OnHeadLoss : std::uint8_t {
+  // It runs on. Once a head has declared its node lost it is started elsewhere under a new
+  // generation, and the old process ends at its first contact with the cluster.
+  kKeep = 0,
+  // Its node ends it before the head may start it elsewhere: never more than one copy anywhere.
+  kFence = 1,
+};
+
 // Everything needed to create an actor, and to create it again.
 struct ActorSpec {
   ActorId actor_id;
@@ -121,6 +130,9 @@ struct ActorSpec {
   SupervisorId supervisor;
   std::uint64_t supervisor_order = 0;
   HealthPolicy health;
+  OnHeadLoss on_head_loss = OnHeadLoss::kKeep;
+  // Whether an empty start is right where the saved state was lost with its node.
+  bool start_empty_on_state_loss = false;
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
   bool is_program() const { return !program.argv.empty(); }
 };
@@ -231,6 +243,10 @@ struct ActorInfo {
   SupervisorId supervisor;  // empty: none
   // Where its last process was told to finish what was queued: what it did not get to. -1: unknown.
   std::int64_t calls_dropped = -1;
+  NodeId saved_state_node;  // which keeps what it saved last; empty: it saved nothing so far
+  // The last generation that began without what an earlier one had saved, which was lost with its
+  // node; 0: none did.
+  std::uint64_t state_lost_generation = 0;
   friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
 };
 

@@ -197,6 +197,8 @@ void write(schema::ActorSpec::Builder out, const ActorSpec& value) {
   auto health = out.initHealth();
   health.setIntervalMs(value.health.interval_ms);
   health.setTimeoutMs(value.health.timeout_ms);
+  out.setOnHeadLoss(static_cast<std::uint8_t>(value.on_head_loss));
+  out.setStartEmptyOnStateLoss(value.start_empty_on_state_loss);
 }
 
 ActorSpec read(schema::ActorSpec::Reader in) {
@@ -232,6 +234,8 @@ ActorSpec read(schema::ActorSpec::Reader in) {
   value.supervisor_order = in.getSupervisorOrder();
   value.health = {.interval_ms = in.getHealth().getIntervalMs(),
                   .timeout_ms = in.getHealth().getTimeoutMs()};
+  value.on_head_loss = read_enum(in.getOnHeadLoss(), OnHeadLoss::kFence, "on_head_loss");
+  value.start_empty_on_state_loss = in.getStartEmptyOnStateLoss();
   return value;
 }
 
@@ -259,6 +263,8 @@ void write(schema::ActorInfo::Builder out, const ActorInfo& value) {
   out.setDetached(value.detached);
   write(out.initSupervisor(), value.supervisor);
   out.setCallsDropped(value.calls_dropped);
+  write(out.initSavedStateNode(), value.saved_state_node);
+  out.setStateLostGeneration(value.state_lost_generation);
 }
 
 ActorInfo read(schema::ActorInfo::Reader in) {
@@ -286,6 +292,8 @@ ActorInfo read(schema::ActorInfo::Reader in) {
   value.detached = in.getDetached();
   value.supervisor = read_id<SupervisorId>(in.getSupervisor());
   value.calls_dropped = in.getCallsDropped();
+  value.saved_state_node = read_id<NodeId>(in.getSavedStateNode());
+  value.state_lost_generation = in.getStateLostGeneration();
   return value;
 }
 

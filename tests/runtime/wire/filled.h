@@ -46,6 +46,7 @@ class Filler {
   void fill(wire::GpuState& value) { value = wire::GpuState::kStuck; }
   void fill(wire::JobState& value) { value = wire::JobState::kFailed; }
   void fill(wire::RestartStrategy& value) { value = wire::RestartStrategy::kRestForOne; }
+  void fill(wire::OnHeadLoss& value) { value = wire::OnHeadLoss::kFence; }
   void fill(wire::SupervisorState& value) { value = wire::SupervisorState::kEnded; }
   template <std::integral T>
   void fill(T& value) {
