@@ -16,16 +16,18 @@ _ASK_S = 5
 class Cluster:
     """with Cluster(place, bin, cpus) as cluster: its processes have the workplace's mark."""
 
-    def __init__(self, place, bin_folder, cpus, watch=True):
+    def __init__(self, place, bin_folder, cpus, watch=True, head_environment=None):
         self._place = place
         self._program = os.path.join(bin_folder, "troupe")
         self._cpus = cpus
         self._watch = ["--watch"] if watch else []
+        self._head_environment = head_environment or {}
         self.address = None
         self.token_file = None
 
     def __enter__(self):
-        head = self._start("head", "--address", "127.0.0.1", "--json", *self._watch, out=subprocess.PIPE)
+        head = self._start("head", "--address", "127.0.0.1", "--json", *self._watch, out=subprocess.PIPE,
+                           environment=self._head_environment)
         line = head.stdout.readline()
         if not line:
             raise Fault(f"the head did not start: {self._last_words('head')}")
@@ -43,10 +45,10 @@ class Cluster:
             pass  # it does not answer: what is left is killed with the workplace
         processes.end_all(self._place.mark)
 
-    def _start(self, *words, out=subprocess.DEVNULL):
+    def _start(self, *words, out=subprocess.DEVNULL, environment=None):
         with open(self._place.file(words[0] + ".log"), "ab") as log:
-            return subprocess.Popen([self._program, *words], env=self._place.environment(), stdin=subprocess.DEVNULL,
-                                    stdout=out, stderr=log, text=True, start_new_session=True)
+            return subprocess.Popen([self._program, *words], env={**self._place.environment(), **(environment or {})},
+                                    stdin=subprocess.DEVNULL, stdout=out, stderr=log, text=True, start_new_session=True)
 
     def add_worker(self, out=subprocess.DEVNULL):
         return self._start("worker", "--address", self.address, "--num-cpus", str(self._cpus), *self._watch, out=out)

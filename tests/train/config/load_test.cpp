@@ -1,11 +1,10 @@
 #include "train/config/load.h"
-#include "tests/support/text.h"
 
 #include <doctest/doctest.h>
 
 #include <random>
 
-#include "tests/train/config/memory_files.h"
+#include "tests/train/config/load_helpers.h"
 #include "train/config/explain.h"
 
 namespace troupe::train {

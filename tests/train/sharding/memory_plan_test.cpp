@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "train/cuda/operators/gemm_algorithms.h"
+
 namespace troupe::train {
 namespace {
 

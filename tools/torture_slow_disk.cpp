@@ -1,0 +1,41 @@
+// A disk that is slow on demand, for `tools/torture head`: loaded before the C library (LD_PRELOAD)
+// it makes each fsync and fdatasync wait for as many milliseconds as the file that
+// TROUPE_SLOW_DISK names holds. A missing or empty file: no wait.
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cstdio>
+
+namespace {
+
+void wait_as_told() {
+  const char* path = ::getenv("TROUPE_SLOW_DISK");
+  if (path == nullptr) return;
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return;
+  long wait_ms = 0;
+  if (std::fscanf(file, "%ld", &wait_ms) != 1) wait_ms = 0;
+  std::fclose(file);
+  if (wait_ms <= 0) return;
+  const timespec wait{wait_ms / 1000, (wait_ms % 1000) * 1'000'000};
+  ::nanosleep(&wait, nullptr);
+}
+
+int call_next(const char* name, int fd) {
+  using Sync = int (*)(int);
+  return reinterpret_cast<Sync>(::dlsym(RTLD_NEXT, name))(fd);
+}
+
+}  // namespace
+
+extern "C" int fsync(int fd) {
+  wait_as_told();
+  return call_next("fsync", fd);
+}
+
+extern "C" int fdatasync(int fd) {
+  wait_as_told();
+  return call_next("fdatasync", fd);
+}
