@@ -190,7 +190,8 @@ void HeadState::push_updates() {
     const ActorRecord& actor = found->second;
     deltas_.push_back(ActorChanged{actor.info, actor.lease_generation, actor.queue_order,
                                    actor.started, actor.stopping, actor.restart_after_stop,
-                                   actor.restarts_unix_us, actor.moving, actor.barrier});
+                                   actor.restarts_unix_us, actor.moving, actor.barrier,
+                                   actor.state_lost});
     if (actor.watchers.empty()) continue;
     const wire::ActorInfo info = visible(actor);
     for (PeerId watcher : actor.watchers) send(watcher, wire::ActorUpdate{info});
