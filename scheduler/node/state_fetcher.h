@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "runtime/base/ids.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
