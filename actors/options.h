@@ -96,7 +96,8 @@ struct CallOptions {
   // actor does not begin a call whose time is over.
   Duration timeout = std::chrono::seconds(60);
   // Send the call again when its connection or process is lost before its answer came. Without it a
-  // call runs at most once. A living actor never runs a repeated call twice; after a death the call
+  // call runs at most once, and is sent again only where its process has said that it did not begin
+  // it (a node that is drained). A living actor never runs a repeated call twice; after a death the call
   // may have run and been saved already: its method is idempotent, or its class kExactlyOnce.
   bool retry = false;
   // When an actor goes on without the state that it had saved, which was lost with its node, the
