@@ -419,6 +419,10 @@ std::optional<std::string> HeadState::broken_invariant() const {
     if (actor.has_process() && actor.lease_generation != actor.info.generation) {
       return fmt::format("actor {} runs without a lease of its generation", id.brief());
     }
+    if (actor.state_lost &&
+        (actor.info.state_lost_generation == 0 || actor.info.saved_state_node.empty())) {
+      return fmt::format("actor {} has lost its state, and nobody says so", id.brief());
+    }
     if (actor.dead() && (held != 0 || actor.queue_order != 0)) {
       return fmt::format("dead actor {} holds something", id.brief());
     }
