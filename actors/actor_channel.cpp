@@ -28,6 +28,11 @@ constexpr std::size_t kCallsInStream = 8;
 // What a frame carries besides the arguments.
 constexpr std::size_t kCallOverheadBytes = 4096;
 
+std::span<const std::byte> arguments_of(const CallRequest& request) {
+  if (!request.slab.valid()) return request.arguments;
+  return request.slab.space().first(request.slab.used());
+}
+
 }  // namespace
 
 ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment, ActorId actor_id,
@@ -35,7 +40,8 @@ ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment
     : environment_(std::move(environment)),
       actor_id_(actor_id),
       interface_(interface),
-      caller_(caller) {}
+      caller_(caller),
+      state_loss_(interface_) {}
 
 // --- calls
 
@@ -107,9 +113,15 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
     send_stream_locked(sequence, call, answers);
     return;
   }
+  if (!call.request.despite_state_loss) {
+    if (Status loss = state_loss_.tell(arguments_of(call.request)); !loss.ok()) {
+      end_call_locked(calls_.find(sequence), std::move(loss), answers);
+      return;
+    }
+  }
   if (fast_road_ && send_by_road_locked(sequence, call, answers)) return;
   if (call.request.slab.valid()) {
-    const auto bytes = call.request.slab.space().first(call.request.slab.used());
+    const auto bytes = arguments_of(call.request);
     call.request.arguments.assign(bytes.begin(), bytes.end());
     call.request.slab = SlabLease();
   }
@@ -299,7 +311,7 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
       if (info->state == wire::ActorState::kDead) {
         on_death_locked(info->death, answers);
       } else {
-        if (info->state == wire::ActorState::kRestarting || info->generation > bound_generation_) {
+        if (info->state == wire::ActorState::kRestarting || info->generation > state_loss_.generation()) {
           end_lost_locked(
               error(Code::kUnavailable,
                     "the actor died while it had this call; it is being restarted{}. Whether the "
@@ -308,6 +320,7 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
               answers);
         }
         if (info->state == wire::ActorState::kAlive && road_ == Road::kWaiting) connect_locked();
+        if (bound_early_ && info->generation >= *bound_early_) open_locked(*bound_early_, answers);
       }
     }
   }
@@ -390,6 +403,7 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
 // The head may not know yet that the process is gone, or the node not yet have the new one.
 void ActorChannel::retry_later_locked() {
   road_ = Road::kWaiting;
+  bound_early_.reset();
   backoff_ = backoff_ == Duration::zero() ? kBackoffFirst : std::min(backoff_ * 2, kBackoffMax);
   environment_->loop->call_after(backoff_, [weak = weak_from_this(), attempt = attempt_] {
     auto self = weak.lock();
@@ -417,6 +431,14 @@ void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> fr
       on_bound(attempt, *reply);
       return;
     }
+    if (std::holds_alternative<wire::Draining>(*message)) {
+      on_draining(attempt);
+      return;
+    }
+    if (auto* back = std::get_if<wire::CallGivenBack>(&*message)) {
+      on_given_back(std::move(*back));
+      return;
+    }
   }
   // Not an actor of this version: the connection is useless, and a new one would say the same.
   Status why = message.ok() ? error(Code::kProtocol, "the actor sent what only callers send")
@@ -436,30 +458,60 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
       } else {
         end_all_locked(reply.status, answers);
       }
+    } else if (state_loss_.generation() != 0 && info_->generation < reply.generation) {
+      // Whether the next process has what the one before had saved the head says.
+      bound_early_ = reply.generation;
     } else {
-      road_ = Road::kOpen;
-      backoff_ = Duration::zero();
-      socket_calls_ = answered_ = 0;
-      road_offered_ = false;
-      lent_slabs_.clear();
-      const bool same = reply.generation == bound_generation_;
-      bound_generation_ = reply.generation;
-      end_lost_locked(
-          Status(Code::kUnavailable,
-                 same ? "the connection to the actor broke while it had this call. "
-                        "Whether the call ran is unknown: CallOptions::retry sends such "
-                        "calls again"
-                      : "the actor died while it had this call, and was restarted. "
-                        "Whether the call ran is unknown: CallOptions::retry sends such "
-                        "calls again"),
-          answers);
-      for (const auto sequence : sequences_locked()) {
-        const auto it = calls_.find(sequence);
-        if (it->second.state == SendState::kUnsent) send_locked(sequence, it->second, answers);
-      }
+      open_locked(reply.generation, answers);
     }
   }
   deliver(std::move(answers));
+}
+
+void ActorChannel::open_locked(std::uint64_t generation, Answers& answers) {
+  road_ = Road::kOpen;
+  bound_early_.reset();
+  backoff_ = Duration::zero();
+  socket_calls_ = answered_ = 0;
+  road_offered_ = false;
+  lent_slabs_.clear();
+  const bool same = generation == state_loss_.generation();
+  state_loss_.bound(generation, *info_);
+  end_lost_locked(Status(Code::kUnavailable,
+                         same ? "the connection to the actor broke while it had this call. "
+                                "Whether the call ran is unknown: CallOptions::retry sends such "
+                                "calls again"
+                              : "the actor died while it had this call, and was restarted. "
+                                "Whether the call ran is unknown: CallOptions::retry sends such "
+                                "calls again"),
+                  answers);
+  for (const auto sequence : sequences_locked()) {
+    const auto it = calls_.find(sequence);
+    if (it->second.state == SendState::kUnsent) send_locked(sequence, it->second, answers);
+  }
+}
+
+// The process will end, and another one follows. The answer says that nothing comes after what was
+// sent before it; where it does not leave, the connection's end says the same.
+void ActorChannel::on_draining(std::uint64_t attempt) {
+  MutexLock lock(mutex_);
+  if (attempt != attempt_ || road_ != Road::kOpen) return;
+  road_ = Road::kDraining;
+  (void)connection_->send(wire::encode(wire::CallMessage(wire::Draining{})));
+}
+
+void ActorChannel::on_given_back(wire::CallGivenBack back) {
+  MutexLock lock(mutex_);
+  lent_slabs_.erase(back.sequence);
+  const auto it = calls_.find(back.sequence);
+  if (it == calls_.end()) return;  // cancelled, or past its deadline
+  PendingCall& call = it->second;
+  call.state = SendState::kUnsent;
+  if (road_ == Road::kOpen) road_ = Road::kDraining;
+  // (With `retry`, and in a slab, they are here still.)
+  if (call.request.arguments.empty() && !call.request.slab.valid()) {
+    call.request.arguments = std::move(back.arguments);
+  }
 }
 
 void ActorChannel::on_reply(wire::CallReply reply) {

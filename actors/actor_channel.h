@@ -8,7 +8,10 @@
 //   kUnavailable       the call was sent and its process died or the connection broke, so it may or
 //                      may not have run; CallOptions::retry sends it again instead
 //   kOverloaded        the actor's mailbox or the connection's queue is full
-// Calls that were not sent yet wait for the actor's (next) process until their deadline.
+//   kDataLoss          once: the actor goes on without the state that it had saved (state_loss.h);
+//                      this call was not sent
+// Calls that were not sent yet wait for the actor's (next) process until their deadline; so do
+// those that a process gives back which ends in an orderly way, on a node that is drained.
 //
 // Two roads. Every call can go over the connection's socket. A caller on the actor's node that
 // calls more than a few times makes a fast road besides (call_road.h): calls and answers then pass
@@ -34,6 +37,7 @@
 #include "actors/directory.h"
 #include "actors/method_table.h"
 #include "actors/running_call.h"
+#include "actors/state_loss.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
 #include "runtime/net/connection.h"
@@ -61,6 +65,7 @@ struct CallRequest {
   wire::Bytes arguments;
   Deadline deadline;
   bool retry = false;
+  bool despite_state_loss = false;  // state_loss.h
   // Answered once, on any thread. Users' code runs on the loop's thread only, or on the caller's
   // during call().
   CallSinkRef sink;
@@ -107,7 +112,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   bool has_fast_road() const;
 
  private:
-  enum class Road { kNone, kWaiting, kConnecting, kBinding, kOpen };
+  // kDraining: open, for the answers to what was sent; the rest is for the actor's next process.
+  enum class Road { kNone, kWaiting, kConnecting, kBinding, kOpen, kDraining };
   enum class SendState { kUnsent, kSent, kLost };  // kLost: sent, and the connection broke
   struct PendingCall {
     CallRequest request;
@@ -128,6 +134,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void retry_later_locked() TROUPE_REQUIRES(mutex_);
   void on_frame(std::uint64_t attempt, std::span<const std::byte> frame);
   void on_bound(std::uint64_t attempt, const wire::BindReply& reply);
+  void open_locked(std::uint64_t generation, Answers& answers) TROUPE_REQUIRES(mutex_);
+  void on_draining(std::uint64_t attempt);
+  void on_given_back(wire::CallGivenBack back);
   void on_reply(wire::CallReply reply);
   void on_item(const wire::StreamItem& item);
   void on_close(std::uint64_t attempt, const Status& why);
@@ -184,7 +193,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::vector<std::pair<TimePoint, std::uint64_t>> deadlines_ TROUPE_GUARDED_BY(mutex_);
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
   std::optional<wire::ActorInfo> info_ TROUPE_GUARDED_BY(mutex_);
-  std::uint64_t bound_generation_ TROUPE_GUARDED_BY(mutex_) = 0;
+  StateLoss state_loss_ TROUPE_GUARDED_BY(mutex_);
+  // Bound to a process of which the head has not told yet: calls wait for what it says.
+  std::optional<std::uint64_t> bound_early_ TROUPE_GUARDED_BY(mutex_);
   std::shared_ptr<net::Connection> connection_ TROUPE_GUARDED_BY(mutex_);
   // Callbacks of earlier attempts to connect are ignored.
   std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;

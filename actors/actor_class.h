@@ -73,6 +73,9 @@ class ActorInstance {
   // Nothing where the class has no save().
   virtual std::optional<SavedState> save() const = 0;
   virtual Status load(const SavedState& state, const DecodeContext& context) = 0;
+  // Instead of load(), where what was saved is lost; `why` in words. Ok where the class has no
+  // load_lost().
+  virtual Status load_lost(const std::string& why) = 0;
   // What the class's `Status health()` or `bool healthy()` says; ok where it has neither.
   virtual Status health() = 0;
 };
@@ -81,6 +84,7 @@ struct ActorClass {
   ActorInterface interface;
   std::uint64_t constructor_hash = 0;
   bool saves = false;
+  bool has_load_lost = false;
   SavePolicy save_policy;
   bool exactly_once = false;
   // Whether method i leaves the state as it is (it is const): then nothing is saved after it.
@@ -271,9 +275,15 @@ using InvokersOf = MethodInvokers<T, std::remove_cvref_t<decltype(T::methods)>>;
 
 // --- saved state
 
+// What the actor does where the state that it had saved is lost with its node: `load_lost()` or
+// `load_lost(const std::string& why)`, void or Status, after its constructor.
 template <typename T>
-concept HasSave = requires(const T& actor) {
-  actor.save();
+concept HasLoadLostWhy = requires(T& actor, const std::string& why) {
+  actor.load_lost(why);
+};
+template <typename T>
+concept HasLoadLost = HasLoadLostWhy<T> || requires(T& actor) {
+  actor.load_lost();
 };
 template <typename T>
 using StateOf = std::remove_cvref_t<decltype(std::declval<const T&>().save())>;
@@ -398,6 +408,17 @@ class TypedActor final : public ActorInstance {
     }
   }
 
+  Status load_lost(const std::string& why) override {
+    if constexpr (HasLoadLostWhy<T>) {
+      return call_to_status([&] { return actor_->load_lost(why); });
+    } else if constexpr (HasLoadLost<T>) {
+      return call_to_status([&] { return actor_->load_lost(); });
+    } else {
+      (void)why;
+      return {};
+    }
+  }
+
   Status health() override {
     if constexpr (HasHealth<T>) {
       return actor_->health();
@@ -427,9 +448,12 @@ Result<std::unique_ptr<ActorInstance>> create_actor(ActorContext& context,
 
 template <typename T>
 constexpr ActorClass actor_class() {
+  static_assert(HasSave<T> || !HasLoadLost<T>,
+                "load_lost() is for actors with save() and load(): nothing of others is lost");
   return {.interface = kActorInterface<T>,
           .constructor_hash = ConstructorTraits<T>::kHash,
           .saves = HasSave<T>,
+          .has_load_lost = HasLoadLost<T>,
           .save_policy = save_policy<T>(),
           .exactly_once = exactly_once<T>(),
           .method_is_const = InvokersOf<T>::kIsConst,

@@ -214,6 +214,18 @@ bool CallRunner::remove(ClientId caller, std::uint64_t sequence) {
   return true;
 }
 
+std::deque<QueuedCall> CallRunner::take_waiting() {
+  std::deque<QueuedCall> calls;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& group : groups_) {
+      while (auto call = next_locked(*group)) calls.push_back(std::move(*call));
+    }
+  }
+  config_.mailbox->count_held(-static_cast<int>(calls.size()));
+  return calls;
+}
+
 // A thread of a group.
 void CallRunner::work(Group& group) TROUPE_NO_ANALYSIS {
   for (;;) {

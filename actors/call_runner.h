@@ -53,6 +53,8 @@ class CallRunner final : public HeldCalls, public CallHost {
   void accept(QueuedCall call);
   // Answers a call that is not to begin any more.
   void refuse(const QueuedCall& call, Status why) { answer(call, std::move(why)); }
+  // Takes out the calls that have left the mailbox and have not begun. Any thread.
+  std::deque<QueuedCall> take_waiting();
   // Begins nothing more, waits for the methods that run in threads, and destroys what is suspended.
   // Actor's thread.
   void stop();

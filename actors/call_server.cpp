@@ -86,6 +86,10 @@ void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std
       on_probe(peer, *probe);
       return;
     }
+    if (std::holds_alternative<wire::Draining>(*message)) {
+      on_draining(peer);
+      return;
+    }
   }
   // Not of this protocol, or out of turn: nothing it says later can be trusted.
   on_close(peer);
@@ -184,6 +188,9 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
     stops = stops_of_streams_locked(session);
     // Under the lock, so that no answer of an earlier connection's calls comes before it.
     (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
+    if (gives_back_) {
+      (void)peer->connection->send(wire::encode(wire::CallMessage(wire::Draining{})));
+    }
   }
   if (replaced) replaced->connection->close();
   for (auto& stop : stops) stop.request_stop();
@@ -246,6 +253,11 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
                                      "the call ran before its connection broke, and its answer is "
                                      "no longer kept")));
       }
+      return std::nullopt;
+    }
+    // It has not run, and its number is free for the next process.
+    if (gives_back_) {
+      give_back_locked(session, call);
       return std::nullopt;
     }
     if (said < session.methods.size()) call.method = session.methods[said];
@@ -489,6 +501,41 @@ void CallServer::refuse_new(Status why) {
     if (refusal_.ok()) refusal_ = std::move(why);
   }
   refuses_.store(true);
+}
+
+// A connection that does not take what follows ends, and its end says the same.
+void CallServer::give_back_new() {
+  read_roads();  // what was said before
+  MutexLock lock(mutex_);
+  if (std::exchange(gives_back_, true)) return;
+  for (const auto& [caller, session] : sessions_) {
+    if (!session.peer) continue;
+    (void)session.peer->connection->send(wire::encode(wire::CallMessage(wire::Draining{})));
+  }
+}
+
+void CallServer::give_back_locked(const Session& session, const QueuedCall& call) {
+  if (!session.peer) return;
+  // (What lies in the caller's own memory stays there until the call has an answer.)
+  const wire::CallMessage back(wire::CallGivenBack{call.sequence, call.arguments});
+  (void)session.peer->connection->send(wire::encode(back));
+}
+
+void CallServer::give_back(const QueuedCall& call) {
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(call.caller);
+  if (it != sessions_.end()) give_back_locked(it->second, call);
+}
+
+// What it said before this is in its ring, or was read.
+void CallServer::on_draining(const std::shared_ptr<Peer>& peer) {
+  read_whole_ring(peer);
+  peer->stopped = true;
+}
+
+bool CallServer::callers_stopped() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const auto& peer) { return peer->stopped || !peer->bound; });
 }
 
 Status CallServer::refusal() {

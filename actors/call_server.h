@@ -73,6 +73,14 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // From now on new calls are answered with `why`; what was said before is accepted first. Loop
   // thread.
   void refuse_new(Status why);
+  // From now on new calls go back to their callers, which send them to the actor's next process;
+  // callers are told. Loop thread.
+  void give_back_new();
+  // Gives back a call that the mailbox gave out, and that has not begun. To the numbering it stays
+  // one that has not run. Any thread.
+  void give_back(const QueuedCall& call);
+  // After give_back_new(): whether every caller has said that it calls no more. Loop thread.
+  bool callers_stopped() const;
   // Accepts, or refuses, what callers have put into their rings. Loop thread.
   void read_roads();
   // Accepted and not answered: queued, or run now.
@@ -94,6 +102,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     bool bound = false;
     ClientId caller;
     std::uint64_t calls = 0;  // that came over this connection
+    bool stopped = false;     // it has said that it calls no more
   };
   // A caller, across its connections: one that comes back with calls it sent before gets their
   // answers, and none is run twice.
@@ -119,7 +128,9 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel);
   void on_credit(const std::shared_ptr<Peer>& peer, const wire::StreamCredit& credit);
   void on_probe(const std::shared_ptr<Peer>& peer, const wire::CallProbe& probe);
+  void on_draining(const std::shared_ptr<Peer>& peer);
   void on_close(const std::shared_ptr<Peer>& peer);
+  void give_back_locked(const Session& session, const QueuedCall& call) TROUPE_REQUIRES(mutex_);
   void read_whole_ring(const std::shared_ptr<Peer>& peer);
   void request_stop(ClientId caller, std::uint64_t sequence);
   std::vector<std::stop_source> stops_of_streams_locked(Session& session) TROUPE_REQUIRES(mutex_);
@@ -163,6 +174,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   Roads roads_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<bool> refuses_{false};
   Status refusal_ TROUPE_GUARDED_BY(mutex_);
+  bool gives_back_ TROUPE_GUARDED_BY(mutex_) = false;
   std::atomic<std::uint64_t> roads_version_{0};
   std::atomic<int> road_count_{0};
   std::atomic<std::int64_t> spin_ns_{0};

@@ -98,6 +98,7 @@ class ActorHandle {
                               .arguments = encoder.take(),
                               .deadline = deadline,
                               .retry = options_.retry,
+                              .despite_state_loss = options_.despite_state_loss,
                               .sink = detail::CallSinkRef(std::move(state)),
                               .slab = slabs.release(encoder),
                               .deadline_of = deadline_of}));
@@ -129,6 +130,7 @@ class ActorHandle {
                                 .arguments = encoder.take(),
                                 .deadline = deadline,
                                 .retry = false,
+                                .despite_state_loss = options_.despite_state_loss,
                                 .sink = detail::CallSinkRef(state),
                                 .slab = {},
                                 .deadline_of = deadline_of,

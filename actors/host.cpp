@@ -32,8 +32,14 @@ constexpr Duration kLastAnswersTime = std::chrono::milliseconds(20);
 constexpr std::int64_t kHealthMsMax = 24LL * 3600 * 1000;
 // How often an actor that drains is looked at.
 constexpr Duration kDrainLook = std::chrono::milliseconds(2);
+// How long one that drains waits for its callers to say that they have stopped calling: those that
+// are stopped, or cut off, say nothing.
+constexpr Duration kCallersStopTime = std::chrono::milliseconds(200);
 // Sockets that came before anybody accepted their purpose.
 constexpr std::size_t kWaitingConnectionsMax = 256;
+
+// `count` without `part` of it, which was counted at another moment.
+std::size_t less(std::size_t count, std::size_t part) { return count - std::min(count, part); }
 
 std::shared_ptr<HostPageSegment> make_host_page() {
   auto page = HostPageSegment::create();
@@ -88,7 +94,8 @@ class Host final : public HostServices {
   Result<Started> wait_for_start();
   Status prepare(Started& started);
   Status create(Started& started);
-  Status create_light(std::span<const std::byte> arguments, UniqueFd log);
+  Status create_light(std::span<const std::byte> arguments, UniqueFd log, std::string state_lost);
+  Status check_state_loss(const std::string& node) const;
   Status begin();
   Status load(UniqueFd segment);
   void serve();
@@ -98,6 +105,7 @@ class Host final : public HostServices {
   std::shared_ptr<CallServer> server();
   void begin_draining(const wire::HostStop& stop);
   void look_at_drain(Deadline deadline);
+  std::size_t give_up_waiting(CallServer& server);
   void end_draining(std::size_t calls_dropped);
   void ask_health();
   void answer_health();
@@ -142,7 +150,9 @@ class Host final : public HostServices {
   std::uint32_t calls_since_save_ TROUPE_GUARDED_BY(save_mutex_) = 0;
 
   std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
-  bool draining_ = false;                         // this and the next two: loop thread
+  bool draining_ = false;                         // this and the next four: loop thread
+  bool gives_back_ = false;  // draining: calls that it does not come to go to the next process
+  TimePoint callers_stop_by_{};
   std::optional<net::TimerId> drain_timer_;
   std::optional<net::TimerId> health_timer_;
   std::atomic<bool> health_asked_{false};
@@ -370,8 +380,14 @@ Status Host::create(Started& started) {
         spec_.type);
   }
   const auto arguments = constructor_arguments_.subspan(sizeof hash);
+  std::string state_lost;
+  if (const std::string& node = started.message.state_lost_with; !node.empty()) {
+    TROUPE_RETURN_IF_ERROR(check_state_loss(node));
+    state_lost = fmt::format("what the actor had saved is lost with node {}", node);
+  }
   if (light_class_) {
-    TROUPE_RETURN_IF_ERROR(create_light(arguments, std::move(started.saved_state)));
+    TROUPE_RETURN_IF_ERROR(
+        create_light(arguments, std::move(started.saved_state), std::move(state_lost)));
     return begin();
   }
   auto actor = guarded([&] { return class_->create(*context_, arguments, decode); });
@@ -379,8 +395,22 @@ Status Host::create(Started& started) {
   actor_ = std::move(*actor);
   if (started.message.has_saved_state) {
     TROUPE_RETURN_IF_ERROR(load(std::move(started.saved_state)));
+  } else if (!state_lost.empty()) {
+    TROUPE_RETURN_IF_ERROR(
+        guarded([&] { return actor_->load_lost(state_lost); }).prefixed("load_lost()"));
   }
   return begin();
+}
+
+// Whether it may begin without the state that it had saved.
+Status Host::check_state_loss(const std::string& node) const {
+  const ActorClass& own = light_class_ ? light_class_->of() : *class_;
+  if (!own.saves || own.has_load_lost || spec_.start_empty_on_state_loss) return {};
+  return error(Code::kDataLoss,
+               "what {} had saved is lost with node {}, and it does not begin without it. Give {} a "
+               "member `void load_lost(const std::string& why)`, which is called in place of "
+               "load(), or set ActorOptions::start_empty_on_state_loss",
+               label(), node, own.interface.type);
 }
 
 Status Host::begin() {
@@ -391,7 +421,8 @@ Status Host::begin() {
   return {};
 }
 
-Status Host::create_light(std::span<const std::byte> arguments, UniqueFd log) {
+Status Host::create_light(std::span<const std::byte> arguments, UniqueFd log,
+                          std::string state_lost) {
   auto table = TROUPE_TRY(LightTable::create(
       {.light_class = *light_class_,
        .spec = spec_,
@@ -403,7 +434,8 @@ Status Host::create_light(std::span<const std::byte> arguments, UniqueFd log) {
        .host_context = *context_,
        .keep_log = [this](int fd) { return node_.send(wire::HostSavedState{generation_}, fd); },
        .run = [this](QueuedCall call) { take(std::move(call)); },
-       .label = label()},
+       .label = label(),
+       .state_lost = std::move(state_lost)},
       arguments, std::move(log)));
   light_ = table.get();
   actor_ = std::move(table);
@@ -535,20 +567,21 @@ void Host::answer_health() {
 
 // --- the end -------------------------------------------------------------------------------------
 
-// Nothing new is taken; what is queued runs until the deadline.
+// Nothing new is taken; what is queued runs until the deadline. Where another process follows,
+// callers get back what this one does not come to, and send it there.
 void Host::begin_draining(const wire::HostStop& stop) {
   if (std::exchange(draining_, true)) return;
-  Status why =
-      stop.comes_back
-          ? error(Code::kUnavailable,
-                  "the actor takes no new calls here and will be started again: {}", stop.reason)
-          : error(Code::kActorDied, "the actor is being stopped and takes no new calls: {}",
-                  stop.reason);
+  Status why = error(Code::kActorDied,
+                     "the actor is being stopped and takes no new calls: {}", stop.reason);
   const Deadline deadline =
       Deadline::after(std::chrono::milliseconds(stop.grace_ms), loop_.clock());
+  gives_back_ = stop.comes_back;
+  callers_stop_by_ = loop_.clock().now() + kCallersStopTime;
   // What callers said before this may lie in their sockets still: they are read first.
   drain_timer_ = loop_.call_after(kDrainLook, [this, why = std::move(why), deadline] {
-    if (const auto server = this->server()) server->refuse_new(why);
+    if (const auto server = this->server()) {
+      gives_back_ ? server->give_back_new() : server->refuse_new(why);
+    }
     look_at_drain(deadline);
   });
 }
@@ -564,17 +597,29 @@ void Host::look_at_drain(Deadline deadline) {
   const auto server = this->server();
   if (!server) return end_draining(0);
   server->read_roads();
-  const std::size_t open = server->open_calls();
-  if (open == 0) return end_draining(0);
-  if (deadline.passed(loop_.clock().now())) {
-    // Those that have not begun can be told so for certain.
-    for (const QueuedCall& call : mailbox_->drain()) {
+  // Who waits for the end of a light actor waits for that of its next process.
+  const std::size_t open = less(server->open_calls(), light_ != nullptr ? light_->watches() : 0);
+  const TimePoint now = loop_.clock().now();
+  if (deadline.passed(now)) return end_draining(less(open, give_up_waiting(*server)));
+  if (open == 0 && (!gives_back_ || server->callers_stopped() || callers_stop_by_ <= now)) {
+    return end_draining(0);
+  }
+  drain_timer_ = loop_.call_after(kDrainLook, [this, deadline] { look_at_drain(deadline); });
+}
+
+// Those that have not begun can be told so for certain. How many of them nothing is lost of.
+std::size_t Host::give_up_waiting(CallServer& server) {
+  std::deque<QueuedCall> waiting = mailbox_->drain();
+  for (QueuedCall& call : runner_->take_waiting()) waiting.push_back(std::move(call));
+  for (const QueuedCall& call : waiting) {
+    if (gives_back_) {
+      server.give_back(call);
+    } else {
       runner_->refuse(call,
                       error(Code::kActorDied, "the actor was stopped before it came to this call"));
     }
-    return end_draining(open);
   }
-  drain_timer_ = loop_.call_after(kDrainLook, [this, deadline] { look_at_drain(deadline); });
+  return gives_back_ ? waiting.size() : 0;
 }
 
 void Host::end_draining(std::size_t calls_dropped) {

@@ -68,7 +68,7 @@ template <typename T>
 inline constexpr ActorInterface kLightInterface{
     std::string_view(LightInterfaceTraits<T>::kTypeText.data(),
                      LightInterfaceTraits<T>::kTypeText.size()),
-    LightInterfaceTraits<T>::kSignatures, true};
+    LightInterfaceTraits<T>::kSignatures, true, HasSave<T>};
 
 // The position of a host's own method in its interface.
 inline std::uint32_t light_method(const ActorInterface& hosts, LightMethod method) {

@@ -31,6 +31,7 @@ Future<Value> call_host(const std::shared_ptr<ActorClient>& client,
                         .arguments = encode_arguments(std::tuple<A...>(arguments...)),
                         .deadline = deadline,
                         .retry = true,
+                        .despite_state_loss = true,
                         .sink = CallSinkRef(std::move(state)),
                         .slab = {}}));
   return future;

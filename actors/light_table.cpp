@@ -208,11 +208,17 @@ Status LightTable::make_again(std::uint32_t number, std::span<const std::byte> a
   }
   TROUPE_RETURN_IF_ERROR(make(number, arguments));
   Light& light = lights_[number];
-  if (!known.state || light.state != State::kAlive) return {};
+  if (light.state != State::kAlive) return {};
   const Running running(*this, number);
-  const Status loaded = guarded([&] {
-                          return light.instance->load(*known.state, decode_context());
-                        }).prefixed("load()");
+  Status loaded;
+  if (known.state) {
+    loaded = guarded([&] {
+               return light.instance->load(*known.state, decode_context());
+             }).prefixed("load()");
+  } else if (!parts_.state_lost.empty()) {
+    loaded =
+        guarded([&] { return light.instance->load_lost(parts_.state_lost); }).prefixed("load_lost()");
+  }
   return loaded.ok() ? Status() : end(number, loaded);
 }
 
@@ -274,6 +280,7 @@ bool LightTable::hold(QueuedCall& call) {
     if (state == State::kDead || call.deadline.passed(SystemClock().now())) return false;
     if (watchers_.size() >= kWatchersMany) forget_late_watchers();
     watchers_.emplace(*number, std::move(call));
+    watch_count_ = watchers_.size();
     return true;
   }
   // Not before those that are held already.
@@ -304,6 +311,7 @@ void LightTable::forget_late_watchers() {
       ++it;
     }
   }
+  watch_count_ = watchers_.size();
   for (QueuedCall& call : late) parts_.run(std::move(call));  // says that it is late
 }
 
@@ -438,6 +446,7 @@ void LightTable::bury(std::uint32_t number, Status why) {
   auto calls = std::make_shared<std::vector<QueuedCall>>();
   for (auto it = begin; it != end; ++it) calls->push_back(std::move(it->second));
   watchers_.erase(begin, end);
+  watch_count_ = watchers_.size();
   parts_.executor->post([this, calls] {
     for (QueuedCall& call : *calls) parts_.run(std::move(call));
   });

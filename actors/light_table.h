@@ -5,6 +5,7 @@
 // One that throws, or ends, ends alone: its calls end with kActorDied. What must outlive a crash of
 // the process is in a LightLog. All of it belongs to the host's thread, except where it says so.
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -58,6 +59,7 @@ class LightTable final : public ActorInstance {
     LightLog::Keep keep_log;
     std::function<void(QueuedCall)> run;  // a call that the table held back
     std::string label;                    // of the host
+    std::string state_lost;               // why there is no log any more; empty: none was lost
   };
   // Makes all that are made at the start, with what is known of them from an earlier process
   // (`log`, invalid where there is nothing). `arguments`: the host's own, after the hash.
@@ -77,10 +79,13 @@ class LightTable final : public ActorInstance {
   // (The table saves each of its actors itself, in invoke().)
   std::optional<SavedState> save() const override { return std::nullopt; }
   Status load(const SavedState& state, const DecodeContext& context) override;
+  Status load_lost(const std::string&) override { return {}; }  // make_again() says it to each
 
   // Takes a call that is to be answered later: who wants to know of an end, and what came before
   // its light actor was made.
   bool hold(QueuedCall& call);
+  // Calls that wait for the end of a light actor. Any thread.
+  std::size_t watches() const { return watch_count_.load(std::memory_order_relaxed); }
   // (That the host's thread comes to answer is enough.)
   Status health() override { return {}; }
 
@@ -137,6 +142,7 @@ class LightTable final : public ActorInstance {
   std::unordered_map<std::uint32_t, std::deque<QueuedCall>> held_;
   std::size_t held_count_ = 0;
   std::unordered_multimap<std::uint32_t, QueuedCall> watchers_;
+  std::atomic<std::size_t> watch_count_{0};  // of watchers_
 };
 
 }  // namespace troupe::detail

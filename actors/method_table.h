@@ -267,14 +267,21 @@ struct ActorClassTraits {
 };
 
 // What both sides of a connection compare: the type's name and its signatures.
+template <typename T>
+concept HasSave = requires(const T& actor) {
+  actor.save();
+};
+
 struct ActorInterface {
   std::string_view type;
   std::span<const MethodSignature> methods;
   bool light = false;  // of a host of light actors (light_actor.h)
+  bool saves = false;  // whether the class has save() and load()
 };
 template <typename T>
 inline constexpr ActorInterface kActorInterface{ActorClassTraits<T>::kType,
-                                                ActorClassTraits<T>::kSignatures};
+                                                ActorClassTraits<T>::kSignatures, false,
+                                                HasSave<T>};
 
 // --- encoding arguments
 

@@ -125,6 +125,7 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
   spec.rank = options.rank;
   spec.environment = options.environment;
   spec.log_path = options.log_path;
+  spec.start_empty_on_state_loss = options.start_empty_on_state_loss;
   return spec;
 }
 

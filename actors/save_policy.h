@@ -5,7 +5,8 @@
 namespace troupe {
 
 // When the runtime saves the state of an actor that has save() and load(). What was saved last
-// survives the process.
+// survives the process, and follows the actor to another node; it is lost with the node that keeps
+// it (ActorOptions::start_empty_on_state_loss).
 //
 //   static constexpr auto kSavePolicy = troupe::SavePolicy::every(100);
 //
@@ -17,11 +18,14 @@ namespace troupe {
 // that is sent again after a death is answered again, and never run twice. Its calls run one at a
 // time. The answers that are kept for each caller, the last 128 and 1 MiB at most, are written with
 // each save; one that is no longer kept ends the repeated call with kUnavailable.
+//
+// Where the saved state is lost with its node they are lost with it, and a call that is sent again
+// may have run before: the kDataLoss that each caller gets once says so (state_loss.h).
 struct SavePolicy {
   std::uint32_t every_calls = 1;  // 0: only where ActorContext::save_now() says so
 
   // After each call that may have changed the state (methods that are not const), before its answer
-  // leaves: what a caller was told is never lost. The default.
+  // leaves: what a caller was told outlives the process. The default.
   static constexpr SavePolicy every_call() { return {1}; }
   // After every n-th such call: a death loses at most n - 1 answered calls.
   static constexpr SavePolicy every(std::uint32_t n) { return {n}; }

@@ -15,6 +15,8 @@ struct CallMessage {
     streamItem @5 :StreamItem;
     streamCredit @6 :StreamCredit;
     callProbe @7 :CallProbe;
+    draining @8 :Draining;
+    callGivenBack @9 :CallGivenBack;
   }
 }
 
@@ -49,6 +51,14 @@ struct CallReply {
   sequence @0 :UInt64;
   status @1 :T.Status;
   result @2 :Data;
+}
+
+struct Draining {
+}
+
+struct CallGivenBack {
+  sequence @0 :UInt64;
+  arguments @1 :Data;
 }
 
 struct CancelCall {

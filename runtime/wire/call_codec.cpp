@@ -46,6 +46,13 @@ void write(schema::CallReply::Builder out, const CallReply& m) {
   out.setResult(data(m.result));
 }
 
+void write(schema::Draining::Builder, const Draining&) {}
+
+void write(schema::CallGivenBack::Builder out, const CallGivenBack& m) {
+  out.setSequence(m.sequence);
+  out.setArguments(data(m.arguments));
+}
+
 void write(schema::CancelCall::Builder out, const CancelCall& m) { out.setSequence(m.sequence); }
 
 void write(schema::StreamItem::Builder out, const StreamItem& m) {
@@ -99,6 +106,12 @@ CallReply read(schema::CallReply::Reader in) {
       .sequence = in.getSequence(), .status = read(in.getStatus()), .result = data(in.getResult())};
 }
 
+Draining read(schema::Draining::Reader) { return {}; }
+
+CallGivenBack read(schema::CallGivenBack::Reader in) {
+  return {.sequence = in.getSequence(), .arguments = data(in.getArguments())};
+}
+
 CancelCall read(schema::CancelCall::Reader in) { return {.sequence = in.getSequence()}; }
 
 StreamItem read(schema::StreamItem::Reader in) {
@@ -129,7 +142,9 @@ CallProbe read(schema::CallProbe::Reader in) {
   M(CANCEL_CALL, CancelCall)     \
   M(STREAM_ITEM, StreamItem)     \
   M(STREAM_CREDIT, StreamCredit) \
-  M(CALL_PROBE, CallProbe)
+  M(CALL_PROBE, CallProbe)       \
+  M(DRAINING, Draining)          \
+  M(CALL_GIVEN_BACK, CallGivenBack)
 
 struct Put {
   schema::CallMessage::Builder root;
@@ -161,6 +176,7 @@ std::size_t payload_bytes(const CallMessage& message) {
   if (const auto* call = std::get_if<Call>(&message)) return call->arguments.size();
   if (const auto* reply = std::get_if<CallReply>(&message)) return reply->result.size();
   if (const auto* item = std::get_if<StreamItem>(&message)) return item->item.size();
+  if (const auto* back = std::get_if<CallGivenBack>(&message)) return back->arguments.size();
   return 0;
 }
 

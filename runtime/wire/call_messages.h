@@ -49,6 +49,17 @@ struct CallReply {
   Status status;
   Bytes result;
 };
+// actor → caller: this process takes no new calls, and another one follows. What it does not come
+// to it gives back (CallGivenBack). caller → actor: it has heard that, and sends no more calls on
+// this connection.
+struct Draining {};
+// actor → caller: the process ends without having begun this call, and the next one has never heard
+// of it: the caller sends it there. The arguments come back with it, unless they lie in the caller's
+// own memory (actors/call_road.h).
+struct CallGivenBack {
+  std::uint64_t sequence = 0;
+  Bytes arguments;
+};
 // caller → actor: the call is not to begin; where its method runs, it is asked to stop.
 struct CancelCall {
   std::uint64_t sequence = 0;
@@ -73,8 +84,8 @@ struct CallProbe {
   std::vector<std::string> path;  // the methods that wait, the first one first
 };
 
-using CallMessage =
-    std::variant<Bind, BindReply, Call, CallReply, CancelCall, StreamItem, StreamCredit, CallProbe>;
+using CallMessage = std::variant<Bind, BindReply, Call, CallReply, CancelCall, StreamItem,
+                                 StreamCredit, CallProbe, Draining, CallGivenBack>;
 
 Bytes encode(const CallMessage& message);
 Result<CallMessage> decode_call(std::span<const std::byte> frame);

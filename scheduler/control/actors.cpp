@@ -101,18 +101,31 @@ void HeadState::on(PeerId peer, wire::ActorReady& message) {
   changed(*actor);
 }
 
-// Where there was a process, and it ended by itself or was killed in its time.
-void HeadState::note_exit(ActorRecord& actor, const wire::ActorExited& exited) {
+// What the node says of the end of the actor's present process.
+void HeadState::process_exited(NodeRecord& node, ActorRecord& actor,
+                               const wire::ActorExited& exited) {
+  // Where there was a process, and it ended by itself or was killed in its time.
   if (exited.cause.ok()) actor.exit = exited.exit;
+  actor.info.calls_dropped = exited.calls_dropped;
+  const Status cause = death_of(actor, node.info.name, exited);
+  if (refused_to_begin(actor, exited)) {
+    // The next process would refuse, too.
+    actor.stopping = true;
+    actor.restart_after_stop = false;
+    actor.info.death = cause;
+  } else if (lost_its_state(node, actor, exited)) {
+    lose_state(actor, actor.info.generation + 1);
+    // No process of it has failed: the next start, which is told of the loss, costs no restart.
+    actor.moving = actor.barrier.empty();
+  }
+  process_gone(actor, cause, Duration::zero());
 }
 
 void HeadState::on(PeerId peer, wire::ActorExited& message) {
   NodeRecord* node = node_of(peer);
   if (node == nullptr) return;
   if (ActorRecord* actor = current(peer, message.actor_id, message.generation)) {
-    note_exit(*actor, message);
-    actor->info.calls_dropped = message.calls_dropped;
-    return process_gone(*actor, death_of(*actor, node->info.name, message), Duration::zero());
+    return process_exited(*node, *actor, message);
   }
   // A process that nobody wanted any more. A place that is kept for a next process stays kept.
   const auto found = actors_.find(message.actor_id);

@@ -127,7 +127,8 @@ std::vector<std::byte> encode_one(const ActorChanged& delta) {
   writer.u64(delta.queue_order);
   writer.u8(static_cast<std::uint8_t>((delta.started ? 1 : 0) | (delta.stopping ? 2 : 0) |
                                       (delta.restart_after_stop ? 4 : 0) |
-                                      (delta.barrier.empty() ? 0 : 8) | (delta.moving ? 16 : 0)));
+                                      (delta.barrier.empty() ? 0 : 8) | (delta.moving ? 16 : 0) |
+                                      (delta.state_lost ? 32 : 0)));
   writer.times(delta.restarts_unix_us);
   if (!delta.barrier.empty()) writer.id(delta.barrier);
   return writer.finish(wire::ActorUpdate{delta.info});
@@ -206,6 +207,7 @@ Result<Delta> decode_changed(Reader& reader) {
   delta.stopping = (flags & 2) != 0;
   delta.restart_after_stop = (flags & 4) != 0;
   delta.moving = (flags & 16) != 0;
+  delta.state_lost = (flags & 32) != 0;
   delta.restarts_unix_us = reader.times();
   if ((flags & 8) != 0) delta.barrier = reader.id<SupervisorId>();
   if (reader.failed()) return Status(Code::kDataLoss, "a journal record of an actor is cut");

@@ -48,7 +48,10 @@ inline constexpr std::array kEventKinds{
     EventKind{"actor_restarting", Severity::kWarning,
               "an actor's process ended; another one will come"},
     EventKind{"actor_moving", Severity::kInfo,
-              "an actor's node is drained; its next process starts elsewhere"},
+              "an actor gets a next process that is no restart of its budget: its node is drained, "
+              "or had not what the actor had saved"},
+    EventKind{"state_lost", Severity::kError,
+              "an actor starts without the state that it had saved, which was lost with a node"},
     EventKind{"actor_died", Severity::kInfo, "an actor ended for good; the text says why"},
     EventKind{"group_requested", Severity::kInfo, "a placement group was accepted"},
     EventKind{"group_created", Severity::kInfo, "a placement group is reserved, all of it"},

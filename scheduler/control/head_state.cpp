@@ -190,7 +190,8 @@ void HeadState::push_updates() {
     const ActorRecord& actor = found->second;
     deltas_.push_back(ActorChanged{actor.info, actor.lease_generation, actor.queue_order,
                                    actor.started, actor.stopping, actor.restart_after_stop,
-                                   actor.restarts_unix_us, actor.moving, actor.barrier});
+                                   actor.restarts_unix_us, actor.moving, actor.barrier,
+                                   actor.state_lost});
     if (actor.watchers.empty()) continue;
     const wire::ActorInfo info = visible(actor);
     for (PeerId watcher : actor.watchers) send(watcher, wire::ActorUpdate{info});
@@ -417,6 +418,10 @@ std::optional<std::string> HeadState::broken_invariant() const {
     }
     if (actor.has_process() && actor.lease_generation != actor.info.generation) {
       return fmt::format("actor {} runs without a lease of its generation", id.brief());
+    }
+    if (actor.state_lost &&
+        (actor.info.state_lost_generation == 0 || actor.info.saved_state_node.empty())) {
+      return fmt::format("actor {} has lost its state, and nobody says so", id.brief());
     }
     if (actor.dead() && (held != 0 || actor.queue_order != 0)) {
       return fmt::format("dead actor {} holds something", id.brief());

@@ -188,7 +188,7 @@ class HeadState {
   void create(wire::ActorSpec spec, std::uint64_t gang);
   void end_actor(ActorRecord& actor, bool allow_restart, std::int64_t grace_ms,
                  const std::string& reason, bool drain = false);
-  static void note_exit(ActorRecord& actor, const wire::ActorExited& exited);
+  void process_exited(NodeRecord& node, ActorRecord& actor, const wire::ActorExited& exited);
   void process_gone(ActorRecord& actor, Status cause, Duration restart_delay);
   void await_restart(ActorRecord& actor, const Status& cause, std::optional<Duration> wait,
                      const char* event = "actor_restarting");
@@ -200,6 +200,14 @@ class HeadState {
   void back_off_over(ActorRecord& actor);
   ActorRecord* current(PeerId peer, ActorId actor_id, std::uint64_t generation);
   static std::string describe(const ActorRecord& actor);
+
+  // saved_state.cpp
+  void on(PeerId peer, wire::ActorSaved& message);
+  bool lost_its_state(const NodeRecord& node, const ActorRecord& actor,
+                      const wire::ActorExited& exited) const;
+  static bool refused_to_begin(const ActorRecord& actor, const wire::ActorExited& exited);
+  void lose_state(ActorRecord& actor, std::uint64_t generation);
+  void say_saved_state(ActorRecord& actor, wire::StartActor& start);
 
   // jobs.cpp
   void on(PeerId peer, wire::SubmitJob& message);

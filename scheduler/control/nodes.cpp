@@ -189,12 +189,13 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
             return e.actor_id == lost.first && e.generation == lost.second;
           });
       actor.lease_generation = 0;
-      if (exited != message.exited.end()) note_exit(actor, *exited);
-      process_gone(actor,
-                   exited != message.exited.end()
-                       ? death_of(actor, node.info.name, *exited)
-                       : Status(Code::kUnavailable, "its process was gone when its node came back"),
-                   Duration::zero());
+      if (exited != message.exited.end()) {
+        process_exited(node, actor, *exited);
+      } else {
+        process_gone(actor,
+                     Status(Code::kUnavailable, "its process was gone when its node came back"),
+                     Duration::zero());
+      }
     } else {
       // The place kept for its next process.
       const auto inside = old_inside.find(key);

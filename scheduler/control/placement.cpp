@@ -53,10 +53,11 @@ void HeadState::start_on(ActorRecord& actor, NodeRecord& node) {
   actor.exit.reset();
   actor.started = false;
   take_lease(node, actor);
+  wire::StartActor start{actor.spec, actor.info.generation};
+  say_saved_state(actor, start);
   log_event("actor_starting", node.info.node_id, actor.spec.actor_id, actor.info.generation,
             fmt::format("{} starts on node {}", describe(actor), node.info.name));
   changed(actor);
-  wire::StartActor start{actor.spec, actor.info.generation};
   start.spec.bundle_index = actor.info.bundle_index;
   send(node.peer, std::move(start));
 }

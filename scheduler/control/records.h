@@ -67,7 +67,9 @@ struct ActorRecord {
   // The supervisor that restarts it with others: kRestarting, it waits for the last of them to be
   // gone.
   SupervisorId barrier;
-  bool moving = false;  // its node is drained: its next process is no restart of the budget
+  bool moving = false;  // its next process is no restart of the budget: its node is drained
+  // What it saved on info.saved_state_node is lost, and it has saved nothing since.
+  bool state_lost = false;
   std::set<PeerId> watchers;
 
   bool in_group() const { return !spec.placement_group.empty(); }

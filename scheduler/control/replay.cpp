@@ -49,6 +49,7 @@ Status HeadState::replay(const Delta& delta) {
     actor.restarts_unix_us = changed->restarts_unix_us;
     actor.moving = changed->moving;
     actor.barrier = changed->barrier;
+    actor.state_lost = changed->state_lost;
     raise(next_order_, changed->queue_order);
   } else if (const auto* gone = get_if<ActorForgotten>(&delta)) {
     actors_.erase(gone->actor_id);
@@ -239,7 +240,8 @@ std::vector<Delta> HeadState::snapshot() const {
     deltas.push_back(ActorCreated{actor.spec, actor.gang});
     deltas.push_back(ActorChanged{actor.info, actor.lease_generation, actor.queue_order,
                                   actor.started, actor.stopping, actor.restart_after_stop,
-                                  actor.restarts_unix_us, actor.moving, actor.barrier});
+                                  actor.restarts_unix_us, actor.moving, actor.barrier,
+                                  actor.state_lost});
   };
   for (const ActorId& id : dead_actors_) put(actors_.at(id));
   for (const auto& [id, actor] : actors_) {

@@ -69,7 +69,8 @@ bool take(Entry& entry, KeptState& kept, std::map<ActorId, UniqueFd>& saved) {
           fmt::format("the keeper's entry {}: {}", key, start.status().to_string()));
       return false;
     }
-    kept.actors[record->actor_id] = {*record, std::move(start->spec), {}};
+    kept.actors[record->actor_id] = {
+        *record, std::move(start->spec), {}, std::move(start->state_lost_with)};
     return true;
   }
   if (key.starts_with(kSavedStateKeys)) {

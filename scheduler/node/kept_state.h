@@ -18,6 +18,7 @@ struct KeptState {
     wire::KeptActor record;
     wire::ActorSpec spec;
     UniqueFd saved_state;
+    std::string state_lost_with;  // of its start
   };
   std::optional<wire::KeptNode> node;  // nothing: this node's daemon never joined a head
   std::optional<wire::KeptGpus> gpus;

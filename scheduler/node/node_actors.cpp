@@ -73,7 +73,9 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.cause = {};
   actor.calls_dropped = -1;
   actor.health_due.reset();
+  actor.state_lost_with = start.state_lost_with;
   by_host_[actor.host] = id;
+  if (!find_saved_state(actor, start)) return gone(actor);
   // Or later (settle_gpus): the next daemon is to know of it.
   if (!start_queued(actor)) keep(actor, true);
 }
@@ -112,6 +114,7 @@ void NodeState::tell_start(const Actor& actor) {
   start.generation = actor.generation;
   start.node_id = config_.node.node_id;
   start.has_saved_state = actor.saved_state != kNoFd;
+  start.state_lost_with = actor.state_lost_with;
   commands_.push_back(node_command::TellHost{actor.host, std::move(start), actor.saved_state});
 }
 
@@ -167,13 +170,6 @@ void NodeState::on(node_event::FromHost& event) {
   }
 }
 
-void NodeState::save(Actor& actor, FdHandle fd) {
-  if (fd == kNoFd) return;
-  close(std::exchange(actor.saved_state, fd));
-  commands_.push_back(
-      node_command::Keep{saved_state_key(actor.spec.actor_id), wire::KeptActor{}, fd, {}});
-}
-
 void NodeState::on(node_event::ChannelEnded& event) {
   Actor* actor = find(event.host);
   // A program has no socket to us.
@@ -217,6 +213,11 @@ void NodeState::from_head(wire::StopActor& message) {
   if (found != actors_.end() && found->second.next &&
       found->second.next->generation == message.generation) {
     found->second.next.reset();
+  }
+  // It runs on another node, which has fetched what was kept here.
+  if (found != actors_.end() && !found->second.has_process() &&
+      found->second.generation < message.generation) {
+    drop_saved_state(found->second);
   }
   wire::ActorExited exited{message.actor_id, message.generation};
   exited.cause = error(Code::kNotFound, "node {} runs no generation {} of it", config_.node.name,
@@ -337,12 +338,6 @@ void NodeState::may_come_back(Actor& actor) {
   const std::int64_t back_off_ms =
       std::clamp<std::int64_t>(actor.spec.restart.backoff_max_ms, 0, kGraceMsMax);
   actor.keep_until = now_ + std::chrono::milliseconds(back_off_ms) + config_.keep_segments;
-}
-
-void NodeState::drop_saved_state(Actor& actor) {
-  if (actor.saved_state == kNoFd) return;
-  close(std::exchange(actor.saved_state, kNoFd));
-  commands_.push_back(node_command::Unkeep{saved_state_key(actor.spec.actor_id)});
 }
 
 void NodeState::drop_waiting(Actor& actor) {

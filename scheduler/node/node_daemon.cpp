@@ -19,6 +19,7 @@
 #include "scheduler/node/node_service.h"
 #include "scheduler/node/node_usage.h"
 #include "scheduler/node/program.h"
+#include "scheduler/node/state_fetcher.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -66,6 +67,7 @@ class Daemon final : public NodeDaemon {
   void accept(net::AcceptedSocket accepted);
   Result<std::string> logs_of(ActorId actor_id, std::size_t bytes_max) const;
   Result<int> segment_of(JobId job_id, const std::string& name) const;
+  Result<int> saved_state_of(ActorId actor_id) const;
   void apply(NodeEvent event);
   void drain();
   void arm();
@@ -103,6 +105,7 @@ class Daemon final : public NodeDaemon {
   void carry_out(node_command::Unkeep& command) {
     if (keeper_) (void)keeper_->drop(command.key);
   }
+  void carry_out(node_command::FetchState& command);
   void carry_out(node_command::ReadGpus& command);
   void carry_out(node_command::Warn& command) { log_.warning("{}", command.text); }
   void carry_out(node_command::EndNode& command);
@@ -130,6 +133,7 @@ class Daemon final : public NodeDaemon {
   std::map<HostId, std::shared_ptr<ActorLog>> logs_;
   // Of actors that have had no process under this daemon, but under one before it.
   std::map<ActorId, OutputRing> earlier_outputs_;
+  std::map<HostId, std::unique_ptr<StateFetcher>> fetchers_;
   std::map<FdHandle, UniqueFd> held_;
   FdHandle next_fd_ = 1;
   std::deque<wire::ActorExited> unreported_;  // ends that no head has been told of
@@ -235,6 +239,11 @@ Status Daemon::start() {
                  .logs = [this](ActorId actor_id, std::size_t b) { return logs_of(actor_id, b); },
                  .segment = [this](JobId job_id,
                                    const std::string& name) { return segment_of(job_id, name); },
+                 .saved_state = [this](ActorId actor_id) { return saved_state_of(actor_id); },
+                 .on_state_read =
+                     [this] {
+                       if (state_->ending()) apply(node_event::StateRead{});
+                     },
                  .kept_output = [this](JobId job_id,
                                        ActorId actor_id) { return kept_output(job_id, actor_id); },
                  .gpus = [this] { return state_->gpus(); },
@@ -285,6 +294,23 @@ Result<int> Daemon::segment_of(JobId job_id, const std::string& name) const {
   return error(Code::kNotFound, "node {} keeps no segment '{}' of this job", info_.name, name);
 }
 
+Result<int> Daemon::saved_state_of(ActorId actor_id) const {
+  const FdHandle handle = TROUPE_TRY(state_->saved_state(actor_id));
+  return held_.at(handle).get();
+}
+
+void Daemon::carry_out(node_command::FetchState& command) {
+  log_.info("actor {}: fetching what it saved from the node at {}", command.actor_id.brief(),
+            command.from.to_string());
+  fetchers_[command.host] = std::make_unique<StateFetcher>(
+      loop_, net::Address{command.from.host, command.from.port, {}}, options_.token,
+      command.actor_id, [this, host = command.host](Result<UniqueFd> state) {
+        fetchers_.erase(host);
+        const Status status = state.status();
+        apply(node_event::StateFetched{host, status, state.ok() ? hold(std::move(*state)) : kNoFd});
+      });
+}
+
 void Daemon::stop() {
   if (std::exchange(stopped_, true)) return;
   if (timer_) loop_.cancel(*timer_);
@@ -293,6 +319,7 @@ void Daemon::stop() {
   service_.reset();
   gpus_.reset();
   link_.reset();
+  fetchers_.clear();
   for (auto& [id, host] : hosts_) (void)process::kill_group(host->pid(), SIGKILL);
   hosts_.clear();
   if (keeper_ && keeper_is_ours_) {
@@ -601,7 +628,8 @@ void Daemon::take_up() {
   std::vector<HostId> lost;
   for (auto& [id, actor] : kept.actors) {
     node_event::Adopt::Actor entry{actor.record, std::move(actor.spec), 0, false,
-                                   hold(std::move(actor.saved_state))};
+                                   hold(std::move(actor.saved_state)),
+                                   std::move(actor.state_lost_with)};
     if (entry.kept.host != 0 && !take_up(entry, kept)) lost.push_back(entry.kept.host);
     adopt.actors.push_back(std::move(entry));
   }

@@ -33,6 +33,7 @@ struct Adopt {
     std::int64_t pid = 0;  // 0: it has no process, or that was not started any more
     bool ended = false;    // LeaderEnded will follow
     FdHandle saved_state = kNoFd;
+    std::string state_lost_with = {};  // of its start
   };
   struct Segment {
     wire::KeptSegment kept;
@@ -104,6 +105,15 @@ struct GpusRead {
 struct GpuFailed {
   GpuFault fault;
 };
+// Answers FetchState. Ok: `fd`, the state's from here on, is what the actor had saved. kNotFound: the
+// other node keeps nothing of it. Otherwise it could not be reached in time.
+struct StateFetched {
+  HostId host = 0;
+  Status status;
+  FdHandle fd = kNoFd;
+};
+// Another node has read a piece of what an actor saved here. Said of a node that ends.
+struct StateRead {};
 // Time has come to next_deadline().
 struct Tick {};
 
@@ -115,7 +125,7 @@ struct NodeEvents
                    node_event::SpawnFailed, node_event::FromHost, node_event::ChannelEnded,
                    node_event::LeaderEnded, node_event::GroupGone, node_event::ConnectionArrived,
                    node_event::ShutDown, node_event::GpusRead, node_event::GpuFailed,
-                   node_event::Tick> {};
+                   node_event::StateFetched, node_event::StateRead, node_event::Tick> {};
 using NodeEvent = Variant<NodeEvents>;
 
 namespace node_command {
@@ -171,6 +181,13 @@ struct Keep {
 struct Unkeep {
   std::string key;
 };
+// What the actor saved on another node, for the process with this number that is to be started.
+// Answered by StateFetched.
+struct FetchState {
+  HostId host = 0;
+  ActorId actor_id;
+  wire::Endpoint from;
+};
 // Answered by GpusRead.
 struct ReadGpus {
   std::uint64_t number = 0;
@@ -191,7 +208,8 @@ struct NodeCommands
                    node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
                    node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
                    node_command::Registered, node_command::Keep, node_command::Unkeep,
-                   node_command::ReadGpus, node_command::Warn, node_command::EndNode> {};
+                   node_command::FetchState, node_command::ReadGpus, node_command::Warn,
+                   node_command::EndNode> {};
 using NodeCommand = Variant<NodeCommands>;
 
 }  // namespace troupe::scheduler

@@ -22,7 +22,7 @@ void NodeState::keep(Actor& actor, bool with_start) {
   record.gpus = actor.gpus;
   node_command::Keep command{actor_key(record.actor_id), std::move(record), kNoFd, {}};
   if (std::exchange(actor.record_lost, false) || with_start)
-    command.start = wire::StartActor{actor.spec, actor.generation};
+    command.start = wire::StartActor{actor.spec, actor.generation, {}, {}, actor.state_lost_with};
   commands_.push_back(std::move(command));
 }
 
@@ -65,6 +65,7 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
   actor.ends_for_good = kept.kept.ends_for_good;
   actor.cause = std::move(kept.kept.cause);
   actor.saved_state = kept.saved_state;
+  actor.state_lost_with = std::move(kept.state_lost_with);
   actor.gpus = std::move(kept.kept.gpus);
   if (kept.kept.host == 0) {
     may_come_back(actor);

@@ -22,9 +22,11 @@ constexpr std::size_t kFollowersMax = 256;
 constexpr std::size_t kQueueBytesMax = 8u << 20;
 
 // By the descriptor, without mapping it: whatever its owner does meanwhile.
-Status read_piece(int fd, const wire::ReadSegment& request, wire::SegmentBytes& answer) {
+template <typename Request>
+Status read_piece(int fd, const Request& request, const std::string& what,
+                  wire::SegmentBytes& answer) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0) return errno_status(errno, "read segment", request.name);
+  if (::fstat(fd, &status) != 0) return errno_status(errno, "read", what);
   answer.size_bytes = static_cast<std::uint64_t>(status.st_size);
   if (request.offset >= answer.size_bytes) return {};
   const std::uint64_t wanted = std::min({request.bytes_max, answer.size_bytes - request.offset,
@@ -35,7 +37,7 @@ Status read_piece(int fd, const wire::ReadSegment& request, wire::SegmentBytes& 
     const ssize_t count = ::pread(fd, answer.bytes.data() + have, wanted - have,
                                   static_cast<off_t>(request.offset + have));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno_status(errno, "read segment", request.name);
+    if (count < 0) return errno_status(errno, "read", what);
     if (count == 0) break;
     have += static_cast<std::size_t>(count);
   }
@@ -135,7 +137,16 @@ wire::ControlMessage NodeService::answer(const wire::ReadSegment& request) const
   wire::SegmentBytes answer;
   answer.request_id = request.request_id;
   const auto fd = sources_.segment(request.job_id, request.name);
-  answer.status = fd.ok() ? read_piece(*fd, request, answer) : fd.status();
+  answer.status =
+      fd.ok() ? read_piece(*fd, request, "segment " + request.name, answer) : fd.status();
+  return answer;
+}
+
+wire::ControlMessage NodeService::answer(const wire::ReadSavedState& request) const {
+  wire::SegmentBytes answer;
+  answer.request_id = request.request_id;
+  const auto fd = sources_.saved_state(request.actor_id);
+  answer.status = fd.ok() ? read_piece(*fd, request, "a saved state", answer) : fd.status();
   return answer;
 }
 
@@ -148,6 +159,7 @@ void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
   if (message.ok()) {
     if (const auto* logs = get_if<wire::ReadLogs>(&*message)) reply = answer(*logs);
     if (const auto* segment = get_if<wire::ReadSegment>(&*message)) reply = answer(*segment);
+    if (const auto* state = get_if<wire::ReadSavedState>(&*message)) reply = answer(*state);
     if (const auto* gpus = get_if<wire::ReadGpus>(&*message)) {
       reply = wire::GpuList{gpus->request_id, sources_.gpus()};
     }
@@ -157,6 +169,7 @@ void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
   }
   if (!reply) return drop(id);
   (void)connection->send(wire::encode(*reply));
+  if (holds_alternative<wire::ReadSavedState>(*message)) sources_.on_state_read();
 }
 
 }  // namespace troupe::scheduler

@@ -1,5 +1,5 @@
 #pragma once
-// Answers ReadLogs, ReadSegment, ReadGpus and FollowOutput on the node's own port (target "node").
+// Answers ReadLogs, ReadSegment, ReadSavedState, ReadGpus and FollowOutput on the node's own port (target "node").
 
 #include <functional>
 #include <map>
@@ -20,6 +20,10 @@ class NodeService {
     std::function<Result<std::string>(ActorId, std::size_t bytes_max)> logs;
     // The descriptor of a kept segment; it stays the owner's.
     std::function<Result<int>(JobId, const std::string& name)> segment;
+    // The descriptor of what an actor saved last, for the node where it starts next; it stays the
+    // owner's. And what follows when a piece of it has been sent.
+    std::function<Result<int>(ActorId)> saved_state;
+    std::function<void()> on_state_read;
     // The lines that are kept, of a job's actors, or of one actor where its id is not empty.
     std::function<std::vector<wire::OutputLine>(JobId, ActorId)> kept_output;
     std::function<std::vector<wire::GpuStatus>()> gpus;
@@ -45,6 +49,7 @@ class NodeService {
   void received(std::uint64_t id, std::span<const std::byte> frame);
   wire::ControlMessage answer(const wire::ReadLogs& request) const;
   wire::ControlMessage answer(const wire::ReadSegment& request) const;
+  wire::ControlMessage answer(const wire::ReadSavedState& request) const;
 
   net::EventLoop& loop_;
   const Sources sources_;

@@ -68,6 +68,7 @@ std::optional<TimePoint> NodeState::next_deadline() const {
     consider(contact_ + heartbeat_timeout_);
   }
   if (!registered_ && !end_status_) consider(give_up_at_);
+  if (by_host_.empty()) consider(hand_over_until_);
   consider(gpus_.next_deadline());
   consider(read_gpus_at_);
   for (const Attach& attach : attaches_) consider(attach.until);
@@ -75,7 +76,7 @@ std::optional<TimePoint> NodeState::next_deadline() const {
     if (!actor.killed) consider(actor.kill_at);
     if (!actor.killed) consider(actor.health_due);
     consider(actor.keep_until);
-    if (actor.phase == Phase::kQueued) consider(actor.gpus_by);
+    if (actor.phase == Phase::kQueued && !actor.fetching) consider(actor.gpus_by);
     if (!actor.waiting.empty()) consider(actor.waiting.front().until);
   }
   return first;
@@ -101,6 +102,7 @@ void NodeState::on(node_event::HeadUp&) {
         {actor.spec, actor.generation, actor.pid, actor.phase == Phase::kReady});
   }
   send(std::move(message));
+  say_saved_states();
 }
 
 void NodeState::on(node_event::HeadDown& event) { head_lost(event.why); }
@@ -245,15 +247,17 @@ void NodeState::on(node_event::ShutDown& event) {
     leaving.state = wire::NodeState::kDraining;
     send(wire::NodeUpdate{std::move(leaving)});
   }
+  if (event.drain) hand_over_until_ = now_ + 2 * config_.shutdown_grace;
   for (auto& [id, actor] : actors_) {
     actor.next.reset();
-    actor.ends_for_good = true;
+    // Those that come back do so on other nodes, which fetch what was saved here.
+    if (!event.drain) actor.ends_for_good = true;
     stop(actor, config_.shutdown_grace, event.reason, event.drain);
   }
 }
 
 void NodeState::end_when_empty() {
-  if (!end_status_ || !by_host_.empty()) return;
+  if (!end_status_ || !by_host_.empty() || hands_over_states()) return;
   while (!actors_.empty()) forget(actors_.begin());
   drop_segments_of_ended_jobs();
   if (registered_ && !std::exchange(said_farewell_, true)) {

@@ -33,7 +33,8 @@ struct NodeConfig {
   // How long a caller's connection waits for the actor's next process.
   Duration hand_over_timeout = std::chrono::seconds(10);
   std::size_t hand_overs_max = 64;  // per actor
-  // What actors may take to finish when the node shuts down.
+  // What actors may take to finish when the node shuts down; and how long it then waits for the
+  // nodes where they start next to begin, or go on, to fetch what they saved here.
   Duration shutdown_grace = std::chrono::seconds(2);
   // How long an actor without a process may come back, besides its longest back-off: its saved
   // state is kept so long, and the segments of its job.
@@ -62,6 +63,9 @@ class NodeState {
   std::optional<FdHandle> segment(JobId job_id, const std::string& name) const;
   // What is held for placement groups, committed or only prepared.
   std::vector<wire::Reservation> reservations() const;
+  // What is kept of an actor that has no process here. kNotFound: nothing.
+  Result<FdHandle> saved_state(ActorId actor_id) const;
+  bool ending() const { return end_status_.has_value(); }
   // Its GPUs as it sees them.
   std::vector<wire::GpuStatus> gpus() const { return gpus_.status(); }
   // Processes that are not gone, and actors that wait for GPUs.
@@ -70,7 +74,7 @@ class NodeState {
   std::optional<std::string> broken_invariant() const;
 
  private:
-  // kQueued: it waits for GPUs, and has no process yet.
+  // kQueued: it waits for GPUs or for its saved state, and has no process yet.
   enum class Phase : std::uint8_t { kNone, kQueued, kSpawning, kStarting, kReady, kEnded };
   struct Waiting {
     FdHandle fd = kNoFd;
@@ -93,6 +97,8 @@ class NodeState {
     bool constructor_failed = false;
     std::optional<wire::StartActor> next;  // starts when the process before it is gone
     FdHandle saved_state = kNoFd;
+    bool fetching = false;        // its saved state, from another node
+    std::string state_lost_with;  // of its start
     std::deque<Waiting> waiting;
     HostId log = 0;
     std::optional<TimePoint> keep_until;  // without a process: may come back so long
@@ -170,14 +176,21 @@ class NodeState {
   void unhealthy(Actor& actor, Status why);
   void kill(Actor& actor);
   void gone(Actor& actor);
-  void save(Actor& actor, FdHandle fd);
-  void drop_saved_state(Actor& actor);
   void drop_waiting(Actor& actor);
   void tell_start(const Actor& actor);
   void program_runs(Actor& actor);
   void may_come_back(Actor& actor);
   void forget(Actors::iterator actor);
   void close(FdHandle fd);
+
+  // node_saved_state.cpp: what actors save, and where it lies
+  void on(node_event::StateFetched& event);
+  void on(node_event::StateRead& event);
+  void save(Actor& actor, FdHandle fd);
+  void drop_saved_state(Actor& actor);
+  bool find_saved_state(Actor& actor, const wire::StartActor& start);
+  void say_saved_states();
+  bool hands_over_states() const;
 
   // node_gpus.cpp: which of them an actor has, and when it may start
   void on(node_event::GpusRead& event);
@@ -233,6 +246,8 @@ class NodeState {
   bool joined_once_ = false;
   bool ended_self_ = false;
   std::optional<Status> end_status_;  // shutting down; what to end with
+  // Shutting down: until when it waits for others to fetch what actors saved here.
+  std::optional<TimePoint> hand_over_until_;
   bool said_farewell_ = false;
   std::vector<wire::NodeNote> notes_;  // for the head, once it is there
   TimePoint give_up_at_;

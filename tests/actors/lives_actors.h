@@ -1,5 +1,5 @@
 #pragma once
-// The actors of lifetimes_test.cpp.
+// The actors of lifetimes_test.cpp and moving_test.cpp.
 
 #include <unistd.h>
 
@@ -51,6 +51,62 @@ class Life {
   ActorContext& context_;
   int worked_ = 0;
   bool ill_ = false;
+};
+
+// Counts, and saves what it has counted.
+class Tally {
+ public:
+  explicit Tally(ActorContext& context) : context_(context) {}
+  int add(int n) { return count_ += n; }
+  int add_slowly(int n, std::int64_t ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    return count_ += n;
+  }
+  int count() const { return count_; }
+  std::string node() const { return context_.node_id().to_string(); }
+  std::uint64_t generation() const { return context_.generation(); }
+  int save() const { return count_; }
+  void load(int count) { count_ = count; }
+  static constexpr auto methods = troupe::methods<&Tally::add, &Tally::add_slowly, &Tally::count,
+                                                  &Tally::node, &Tally::generation>;
+
+ protected:
+  ActorContext& context_;
+  int count_ = 0;
+};
+
+// The same, each call once over whatever dies.
+class ExactTally {
+ public:
+  int add(int n) { return count_ += n; }
+  int count() const { return count_; }
+  int save() const { return count_; }
+  void load(int count) { count_ = count; }
+  static constexpr bool kExactlyOnce = true;
+  static constexpr auto methods = troupe::methods<&ExactTally::add, &ExactTally::count>;
+
+ private:
+  int count_ = 0;
+};
+
+// Knows what to do where its state is lost.
+class Rebuilder {
+ public:
+  int add(int n) { return count_ += n; }
+  int count() const { return count_; }
+  std::string why_lost() const { return why_lost_; }
+  int save() const { return count_; }
+  void load(int count) { count_ = count; }
+  void load_lost(const std::string& why) {
+    why_lost_ = why;
+    count_ = 1000;
+  }
+  static constexpr auto methods =
+      troupe::methods<&Rebuilder::add, &Rebuilder::count, &Rebuilder::why_lost>;
+
+ private:
+  int count_ = 0;
+  std::string why_lost_;
 };
 
 }  // namespace troupe::tests

@@ -255,6 +255,9 @@ class Cluster {
   void carry_out(int number, scheduler::node_command::KillGroup& command);
   void carry_out(int number, scheduler::node_command::CloseFd& command);
   void carry_out(int number, scheduler::node_command::ForgetHost& command);
+  void carry_out(int number, scheduler::node_command::FetchState& command);
+  void fetch_state(int number, scheduler::node_command::FetchState command, int attempts);
+  void check_state(const wire::HostStart& start, const MemoryPtr& saved) const;
   void carry_out(int number, scheduler::node_command::ReadGpus& command);
   void carry_out(int number, scheduler::node_command::Registered& command);
   void carry_out(int number, scheduler::node_command::Keep& command);

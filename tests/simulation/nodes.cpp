@@ -440,6 +440,7 @@ void Cluster::carry_out(int number, node_command::TellHost& command) {
   const auto host = node.hosts.find(command.host);
   if (host == node.hosts.end()) return;
   const MemoryPtr memory = held(node, command.fd);
+  if (const auto* start = get_if<wire::HostStart>(&command.message)) check_state(*start, memory);
   const auto deliver = [this, pid = host->second.pid, message = command.message, memory] {
     if (Process* process = find(pid); process->alive()) process->told(message, memory);
   };
@@ -474,6 +475,48 @@ void Cluster::carry_out(int number, node_command::CloseFd& command) {
   if (options_.leaks_descriptors && world_.chance(20)) return;
   require(node.descriptors.erase(command.fd) == 1, "node {} closes descriptor {} twice", number,
           command.fd);
+}
+
+// An actor that has saved something never goes on without it and without being told.
+void Cluster::check_state(const wire::HostStart& start, const MemoryPtr& saved) const {
+  if (!head_ || saved) return;
+  const auto actor = head_->actors().find(start.spec.actor_id);
+  if (actor == head_->actors().end()) return;
+  const wire::ActorInfo& info = actor->second.info;
+  if (info.generation != start.generation || info.saved_state_node.empty()) return;
+  require(!start.state_lost_with.empty() && info.state_lost_generation != 0,
+          "generation {} of actor {} begins without what it had saved, and nobody says so",
+          start.generation, start.spec.actor_id.brief());
+}
+
+void Cluster::carry_out(int number, node_command::FetchState& command) {
+  fetch_state(number, command, 8);
+}
+
+// From the other node, when it is there and awake.
+void Cluster::fetch_state(int number, node_command::FetchState command, int attempts) {
+  const auto ask = [this, number, command, attempts, daemon = at(number).daemons] {
+    if (at(number).daemons != daemon) return;
+    const int from = command.from.port - 1000;
+    const Node& other = at(from);
+    Status status(Code::kUnavailable, "nobody answers");
+    if (other.up && other.state && !other.frozen && !other.is_cut) {
+      const auto found = other.state->saved_state(command.actor_id);
+      status = found.status();
+      if (found.ok()) {
+        const MemoryPtr memory = held(nodes_[static_cast<std::size_t>(from)], *found);
+        Node& node = nodes_[static_cast<std::size_t>(number)];
+        return feed_node(number, node_event::StateFetched{command.host, {}, hold(node, memory)});
+      }
+    }
+    if (status.code() == Code::kNotFound || attempts == 0) {
+      return feed_node(number, node_event::StateFetched{command.host, status, kNoFd});
+    }
+    world_.timeline.after(milliseconds(500), [this, number, command, attempts, daemon] {
+      if (at(number).daemons == daemon) fetch_state(number, command, attempts - 1);
+    });
+  };
+  world_.timeline.after(world_.delay(), ask);
 }
 
 void Cluster::carry_out(int, node_command::ForgetHost&) {}

@@ -90,7 +90,9 @@ json::Object to_json(const wire::ActorInfo& actor) {
                       {"owner", actor.owner_name},
                       {"owner_actor", id_or_empty(actor.owner_actor)},
                       {"detached", actor.detached},
-                      {"supervisor", id_or_empty(actor.supervisor)}};
+                      {"supervisor", id_or_empty(actor.supervisor)},
+                      {"saved_state_node", id_or_empty(actor.saved_state_node)},
+                      {"state_lost_generation", actor.state_lost_generation}};
   if (actor.light_count > 0) object["light_count"] = actor.light_count;
   if (!actor.placement_group.empty()) {
     object["placement_group"] = actor.placement_group.to_string();

@@ -84,6 +84,8 @@ class TrainController {
   // For the next process of this controller.
   ControllerMemory save() const;
   Status load(ControllerMemory memory);
+  // It asks the run's trainers, as a process that was killed before it could save (find_run).
+  void load_lost() const {}
 
   static constexpr auto constructor = troupe::constructor<RunSpec>;
   static constexpr auto methods =

@@ -250,6 +250,8 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
   TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, bundle));
   TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
   note.started();
+  // Its wishes count for a controller without its memory, too.
+  const auto surely = controller.with({.despite_state_loss = true});
 
   ProgressLinesOptions lines_options{
       .connect = [&](Deadline deadline) -> Result<UniqueFd> {
@@ -260,9 +262,9 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
       .tell =
           [&](Interrupt wish) {
             if (wish == Interrupt::kSaveThenEnd) {
-              static_cast<void>(controller.call<&TrainController::save_and_stop>());
+              static_cast<void>(surely.call<&TrainController::save_and_stop>());
             } else {
-              static_cast<void>(controller.call<&TrainController::stop>(
+              static_cast<void>(surely.call<&TrainController::stop>(
                   error(Code::kCancelled, "interrupted by the user")));
             }
           },

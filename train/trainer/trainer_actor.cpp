@@ -106,7 +106,10 @@ class TrainerActor::Observer final : public TrainingObserver {
 TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> controller,
                            TrainerSetup setup)
     : context_(context),
-      controller_(controller.with({.timeout = std::chrono::hours(1), .retry = true})),
+      controller_(controller.with({.timeout = std::chrono::hours(1),
+                                   .retry = true,
+                                   // A controller without its memory asks the trainers for it.
+                                   .despite_state_loss = true})),
       setup_(std::move(setup)),
       gpu_(setup_.on_gpu ? environment_.get(kVisibleGpus).value_or("") : ""),
       links_(context),

@@ -92,6 +92,11 @@ void World::deliver(PeerId peer, const wire::ControlMessage& message) {
     if (const auto* start = get_if<wire::StartActor>(&message)) {
       const LeaseKey key{start->spec.actor_id, start->generation};
       REQUIRE(!node.running.contains(key));
+      // What the actor has saved is somewhere, or lost with somebody, and never passed over.
+      const wire::ActorInfo& info = head_->actors().at(start->spec.actor_id).info;
+      const bool lost = !start->state_lost_with.empty();
+      REQUIRE(start->saved_state_node == (lost ? NodeId() : info.saved_state_node));
+      REQUIRE((!lost || info.state_lost_generation != 0));
       const GroupId group = start->spec.placement_group;
       REQUIRE_MESSAGE((group.empty() || node.held.contains(group)),
                       "an actor starts in a group that its node does not hold");
@@ -289,8 +294,12 @@ void World::node_acts(VirtualNode& node) {
     if (running.ready) continue;
     running.ready = true;
     running.pid = 100;
-    feed(MessageArrived{node.peer, wire::ActorStarted{key.first, key.second, running.pid}});
-    if (node.peer != 0) feed(MessageArrived{node.peer, wire::ActorReady{key.first, key.second}});
+    const auto [actor, generation] = key;  // what is fed may be its end
+    feed(MessageArrived{node.peer, wire::ActorStarted{actor, generation, running.pid}});
+    if (node.peer != 0) feed(MessageArrived{node.peer, wire::ActorReady{actor, generation}});
+    if (node.peer != 0 && random_.below(2) == 0) {
+      feed(MessageArrived{node.peer, wire::ActorSaved{actor, generation}});
+    }
     return;
   }
 }

@@ -83,6 +83,7 @@ struct NodeDriver {
         node_event::Adopt::Actor actor{get<wire::KeptActor>(held.record), {}, 0, false, kNoFd};
         REQUIRE(held.start);
         actor.spec = held.start->spec;
+        actor.state_lost_with = held.start->state_lost_with;
         const HostId host = actor.kept.host;
         actor.ended = ended.contains(host);
         if (running.contains(host) || actor.ended) {

@@ -1,0 +1,35 @@
+#include "actors/state_loss.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace troupe::detail {
+
+void StateLoss::bound(std::uint64_t generation, const wire::ActorInfo& info) {
+  const std::uint64_t before = std::exchange(generation_, generation);
+  const NodeId ran_on = std::exchange(node_, info.node_id);
+  const std::uint64_t lost = info.state_lost_generation;
+  const bool concerns = before != 0 && before < lost && generation >= lost;
+  if (!concerns || (interface_.light && !interface_.saves)) return;
+  untold_ = error(Code::kDataLoss,
+                  "what the actor had saved was lost with node {}, and it goes on without that. "
+                  "This is said once: later calls reach it as it is now",
+                  ran_on.brief());
+  untold_lights_ = called_;
+}
+
+Status StateLoss::tell(std::span<const std::byte> arguments) {
+  if (!interface_.light) return untold_.ok() ? Status() : std::exchange(untold_, Status());
+  std::uint32_t number = 0;  // light_actor.h
+  if (!interface_.saves) return {};
+  if (arguments.size() < sizeof number) return {};
+  std::memcpy(&number, arguments.data(), sizeof number);
+  if (number >= called_.size()) called_.resize(number + std::size_t{1});
+  called_[number] = true;
+  if (number >= untold_lights_.size() || !untold_lights_[number]) return {};
+  untold_lights_[number] = false;
+  return untold_;
+}
+
+}  // namespace troupe::detail
