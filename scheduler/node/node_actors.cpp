@@ -41,7 +41,7 @@ void NodeState::close(FdHandle fd) {
 void NodeState::from_head(wire::StartActor& start) {
   const ActorId id = start.spec.actor_id;
   const Status refused = end_status_
-                             ? error(Code::kUnavailable, "node {} is ending", config_.node.name)
+                             ? error(Code::kUnavailable, "node {} is ending", name_)
                              : check_bundle(start.spec);
   if (!refused.ok()) {
     wire::ActorExited exited{id, start.generation};
@@ -135,7 +135,7 @@ void NodeState::on(node_event::FromHost& event) {
         actor->cause = error(Code::kProtocol,
                              "its program {} speaks protocol {}, node {} speaks {}: build the "
                              "program with the version of troupe that the nodes run",
-                             actor->spec.image.path, ready->protocol_version, config_.node.name,
+                             actor->spec.image.path, ready->protocol_version, name_,
                              wire::kProtocolVersion);
       }
       return kill(*actor);
@@ -219,7 +219,7 @@ void NodeState::from_head(wire::StopActor& message) {
     found->second.next.reset();
   }
   wire::ActorExited exited{message.actor_id, message.generation};
-  exited.cause = error(Code::kNotFound, "node {} runs no generation {} of it", config_.node.name,
+  exited.cause = error(Code::kNotFound, "node {} runs no generation {} of it", name_,
                        message.generation);
   send(std::move(exited));
 }

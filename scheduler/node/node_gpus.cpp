@@ -81,7 +81,7 @@ void NodeState::on(node_event::GpuFailed& event) {
   const std::string text = describe(event.fault);
   if (meaning.blame == GpuBlame::kDevice) return lose_gpu(event.fault.uuid, text);
   note(meaning.blame == GpuBlame::kProcess ? "gpu_process_error" : "gpu_notice",
-       fmt::format("{} on node {}: {}", event.fault.uuid, config_.node.name, text));
+       fmt::format("{} on node {}: {}", event.fault.uuid, name_, text));
 }
 
 // Its actors are ended: they start elsewhere, or on another device.
@@ -92,7 +92,7 @@ void NodeState::lose_gpu(const std::string& uuid, const std::string& why) {
     Actor& actor = found->second;
     if (actor.cause.ok()) {
       actor.cause = error(Code::kUnavailable, "its GPU {} of node {} is lost: {}", uuid,
-                          config_.node.name, why);
+                          name_, why);
       actor.cause.with("gpu", uuid);
     }
     kill(actor);
@@ -133,18 +133,18 @@ void NodeState::settle_gpus() {
     const Status never = gpus_.check(amount);
     if (!actor->killed && never.ok() && now_ < actor->gpus_by) continue;
     if (actor->cause.ok() && !never.ok()) {
-      actor->cause = never.prefixed(fmt::format("node {}", config_.node.name));
+      actor->cause = never.prefixed(fmt::format("node {}", name_));
     } else if (actor->cause.ok() && !actor->killed) {
       actor->cause =
           error(Code::kResourceExhausted, "node {} had not {} GPUs free for it within {} s: {}",
-                config_.node.name, format_amount(kGpu, amount),
+                name_, format_amount(kGpu, amount),
                 std::chrono::duration_cast<std::chrono::seconds>(config_.gpu_wait).count(),
                 gpus_.describe());
     }
     gone(*actor);
   }
   for (GpuDevices::Note& each : gpus_.take_notes()) {
-    note(std::move(each.kind), fmt::format("node {}: {}", config_.node.name, each.text));
+    note(std::move(each.kind), fmt::format("node {}: {}", name_, each.text));
   }
   announce_gpus();
   keep_gpus();

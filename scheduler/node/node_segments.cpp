@@ -94,7 +94,7 @@ bool NodeState::answer(const Attach& attach) {
   const auto found = segments_.find(attach.key);
   if (found == segments_.end()) {
     return reply(error(Code::kNotFound, "node {} keeps no segment '{}' of this job",
-                       config_.node.name, name));
+                       name_, name));
   }
   const Actor* owner = find(found->second.owner);
   if (owner == nullptr || owner->host == attach.host) {
