@@ -163,6 +163,9 @@ void ActorChannel::end_call_locked(Calls::iterator call, Result<wire::Bytes> res
     status.with("actor", label_locked());
     status.with("method", fmt::format("{}::{}", interface_.type, interface_.methods[method].name));
     if (info_ && !info_->node_id.empty()) status.with("node", info_->node_id.brief());
+    if (status.context(kInActorsProgram)) {
+      status.with(kInCallersProgram, interface_.methods[method].type);
+    }
     const MethodLabel& deadline_of = call->second.request.deadline_of;
     if (status.code() == Code::kDeadlineExceeded && !deadline_of.empty()) {
       status.with("deadline", fmt::format("inherited from the call of {} inside which this one was "
