@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <utility>
@@ -47,8 +48,9 @@ OnOutput one_at_a_time(OnOutput on_output) {
 }  // namespace
 
 struct Cluster::State {
+  explicit State(std::unique_ptr<net::LoopThread> t) : thread(std::move(t)) {}
   // Ends in the reverse order: callers first, then head and node, then the loop under all.
-  std::unique_ptr<net::LoopThread> thread = std::make_unique<net::LoopThread>("troupe-driver");
+  std::unique_ptr<net::LoopThread> thread;
   std::unique_ptr<scheduler::EmbeddedCluster> embedded;
   net::Address head;
   net::Token token;
@@ -61,19 +63,17 @@ struct Cluster::State {
   OnOutput on_output;
   std::unique_ptr<scheduler::OutputFollower> follower;
   std::shared_ptr<detail::ActorClient> client;
-  bool closed = false;
+  std::atomic<bool> closed{false};
 };
 
 Cluster::Cluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
-  if (state_) close();
+  close();
   state_ = std::move(other.state_);
   return *this;
 }
-Cluster::~Cluster() {
-  if (state_) close();
-}
+Cluster::~Cluster() { close(); }
 
 // Joins the head as a driver: the client, and what handles call through.
 Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
@@ -115,7 +115,7 @@ void Cluster::follow_output(State& state) {
 }
 
 Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
   scheduler::EmbeddedOptions embedded;
   embedded.num_cpus = options.num_cpus;
   embedded.resources = options.resources;
@@ -139,8 +139,14 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   return Cluster(std::move(state));
 }
 
+Status Cluster::usable() const {
+  if (!state_) return Status(Code::kFailedPrecondition, "an empty Cluster: it was moved from");
+  if (state_->closed) return Status(Code::kFailedPrecondition, "this Cluster was closed");
+  return {};
+}
+
 void Cluster::close() {
-  if (std::exchange(state_->closed, true)) return;
+  if (!state_ || state_->closed.exchange(true)) return;
   if (state_->follower) state_->follower->catch_up(kLastOutputTime);
   if (state_->head_client && state_->shared) {
     // The other machines' nodes are told to end, and given the time to.
@@ -165,7 +171,7 @@ Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   PosixFileSystem files;
   const ConnectOptions options = TROUPE_TRY(detail::complete(
       given, given.environment != nullptr ? *given.environment : environment, files));
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
   state->head = {options.host, options.port, {}};
   state->token = options.token;
   TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_id, options.job_name, options.namespace_name,
@@ -178,11 +184,13 @@ Result<Cluster> Cluster::connect(const ConnectOptions& given) {
 }
 
 Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   return client()->nodes(Deadline::after(timeout));
 }
 
 Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptions& options,
                                                        Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   auto spec = TROUPE_TRY(detail::make_group_spec(options));
   SystemRandom random;
   spec.group_id = GroupId::make(random);
@@ -192,18 +200,24 @@ Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptio
 }
 
 Result<PlacementGroup> Cluster::get_placement_group(const std::string& name, Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   return PlacementGroup::find(state_->head_client, name, Deadline::after(timeout));
 }
 
 Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   return state_->head_client->groups(true, Deadline::after(timeout));
 }
 
-const net::Address& Cluster::head_address() const { return state_->head; }
-const net::Token& Cluster::token() const { return state_->token; }
-const JobId& Cluster::job_id() const { return state_->job_id; }
-const std::string& Cluster::namespace_name() const { return state_->namespace_name; }
-const NodeId& Cluster::node_id() const { return state_->node_id; }
-const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state_->client; }
+const Cluster::State& Cluster::state() const {
+  static const State* const empty = new State(nullptr);
+  return state_ ? *state_ : *empty;
+}
+const net::Address& Cluster::head_address() const { return state().head; }
+const net::Token& Cluster::token() const { return state().token; }
+const JobId& Cluster::job_id() const { return state().job_id; }
+const std::string& Cluster::namespace_name() const { return state().namespace_name; }
+const NodeId& Cluster::node_id() const { return state().node_id; }
+const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state().client; }
 
 }  // namespace troupe

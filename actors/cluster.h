@@ -6,7 +6,9 @@
 //   int n = counter.call<&Counter::add>(3).get(std::chrono::seconds(5)).value();
 //
 // Actors that are not detached end with the Cluster object, and with the process however it ends.
-// Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled.
+// Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled. What is
+// asked of a Cluster that was closed or moved from ends with kFailedPrecondition, and its watches
+// say nothing. So it is with everything here that is moved: futures, stream readers, handles, groups.
 
 #include <functional>
 #include <map>
@@ -92,6 +94,7 @@ class Cluster {
   // Isolation::kShared it is a light actor, in a host that has room, or a new one.
   template <typename T, typename... A>
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn<T>(client(), options, std::forward<A>(arguments)...);
   }
   // `count` light actors in as many host processes as options.light_per_host makes of them, each
@@ -100,6 +103,7 @@ class Cluster {
   template <typename T, typename... A>
   Result<LightActors<T>> spawn_many(std::size_t count, const ActorOptions& options,
                                     A&&... arguments) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn_many<T>(client(), count, options, std::forward<A>(arguments)...);
   }
   // The same, each made of what `arguments_of(index)` returns: a tuple of its constructor's
@@ -107,17 +111,20 @@ class Cluster {
   template <typename T, typename F>
   Result<LightActors<T>> spawn_each(std::size_t count, const ActorOptions& options,
                                     F&& arguments_of) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn_each<T>(client(), count, options, std::forward<F>(arguments_of));
   }
   // The living light actors whose host has this name. kNotFound; kInvalidArgument when it is none
   // of T's.
   template <typename T>
   Result<LightActors<T>> get_light_actors(const std::string& name, const GetOptions& options = {}) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::find_light<T>(client(), name, options);
   }
   // Ends the hosts with all their light actors.
   template <typename T>
   Status kill(const LightActors<T>& actors, const KillOptions& options = {}) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::kill(client(), actors, options);
   }
   // All of them are placed or none is. Waits until the head has accepted them; with `no_wait` it
@@ -125,16 +132,19 @@ class Cluster {
   template <typename T>
   Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
                                                  bool no_wait = false) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn_gang<T>(client(), std::move(members), no_wait);
   }
   // The living actor of this name. kNotFound; kInvalidArgument when it is of another class.
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::find<T>(client(), name, GetOptions{.timeout = timeout});
   }
   // … or of another namespace: get_actor<T>("db", {.namespace_name = "shop"}).
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, const GetOptions& options) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::find<T>(client(), name, options);
   }
   // The living actor of options.name, or a new one where there is none: of all that ask at the same
@@ -142,10 +152,12 @@ class Cluster {
   // class, or was created with other constructor arguments; its other options are its own.
   template <typename T, typename... A>
   Result<ActorHandle<T>> get_or_create(const ActorOptions& options, A&&... arguments) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::get_or_create<T>(client(), options, std::forward<A>(arguments)...);
   }
   template <typename T>
   Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::kill(client(), handle, options);
   }
   // Ends it for good when it has done what is queued, or when its time is over; waits for that. Not
@@ -156,11 +168,14 @@ class Cluster {
       return Status(Code::kUnsupported,
                     "stop() of a light actor: kill() ends one between two calls");
     }
+    TROUPE_RETURN_IF_ERROR(usable());
+    TROUPE_RETURN_IF_ERROR(detail::check_handle(handle, "stop()"));
     return detail::stop(client(), handle.id(), options);
   }
   // A group of actors that is restarted together (supervision.h). Waits for the head.
   Result<Supervisor> supervise(const SupervisorOptions& options,
                                Duration timeout = kControlTimeout) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return Supervisor::create(client(), options, Deadline::after(timeout));
   }
   // Calls `on_change` with the actor's state now and at each change (started, alive, restarting,
@@ -168,6 +183,7 @@ class Cluster {
   template <typename T>
   [[nodiscard]] ActorWatch watch(const ActorHandle<T>& handle,
                                  std::function<void(const wire::ActorInfo&)> on_change) {
+    if (!usable().ok()) return {};
     return detail::watch(client(), handle, std::move(on_change));
   }
   Result<std::vector<wire::NodeInfo>> nodes(Duration timeout = kControlTimeout);
@@ -190,6 +206,7 @@ class Cluster {
   void close();
 
   // Where the head listens, and its token: for other processes that are to join in.
+  // (Of one that was moved from all of these are empty.)
   const net::Address& head_address() const;
   const net::Token& token() const;
   const JobId& job_id() const;
@@ -202,6 +219,9 @@ class Cluster {
  private:
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
+  // Why nothing can be asked of it.
+  Status usable() const;
+  const State& state() const;  // an empty one where it was moved from
   static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& namespace_name, const std::string& program,
                      Deadline deadline);

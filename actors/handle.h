@@ -27,7 +27,7 @@ namespace troupe {
 template <typename T>
 class ActorHandle {
  public:
-  // No actor: every call ends with kFailedPrecondition.
+  // No actor, as a handle that was moved from: every call ends with kFailedPrecondition.
   ActorHandle() = default;
   ActorHandle(std::shared_ptr<detail::ActorClient> client,
               std::shared_ptr<detail::ActorChannel> channel,

@@ -13,7 +13,8 @@
 // called, the actor ends the stream. Errors are those of calls (actor_channel.h), after the items
 // that came before: kActorDied, kUnavailable, kDeadlineExceeded, kCancelled, kActorError, ….
 //
-// Thread-safe, but one thread at a time takes items.
+// Thread-safe, but one thread at a time takes items. A reader that was moved from ends with
+// kFailedPrecondition.
 
 #include <atomic>
 #include <cstdint>
@@ -206,15 +207,26 @@ class [[nodiscard]] StreamReader {
 
   // The next item; nothing at the end. kDeadlineExceeded leaves the stream as it was. Once it has
   // ended with an error, that error.
-  Result<std::optional<T>> next(Deadline deadline) { return state_->next(deadline); }
+  Result<std::optional<T>> next(Deadline deadline) {
+    if (!state_) return empty_error();
+    return state_->next(deadline);
+  }
   Result<std::optional<T>> next(Duration timeout) { return next(Deadline::after(timeout)); }
   // The same for coroutines and continuations. One at a time; whoever cancels it loses the item
   // that comes.
-  Future<std::optional<T>> next() { return state_->next(); }
+  Future<std::optional<T>> next() {
+    if (!state_) return make_ready_future<std::optional<T>>(empty_error());
+    return state_->next();
+  }
   // Ends it with kCancelled, after the items that have come; the actor ends the stream too.
-  void cancel() { state_->cancel(); }
+  void cancel() {
+    if (state_) state_->cancel();
+  }
 
  private:
+  static Status empty_error() {
+    return Status(Code::kFailedPrecondition, "an empty StreamReader: it was moved from");
+  }
   std::shared_ptr<State> state_;
 };
 
