@@ -169,13 +169,17 @@ void Cluster::close() {
 Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   const SystemEnvironment environment;
   PosixFileSystem files;
-  const ConnectOptions options = TROUPE_TRY(detail::complete(
+  const detail::CompleteOptions complete = TROUPE_TRY(detail::complete(
       given, given.environment != nullptr ? *given.environment : environment, files));
+  const ConnectOptions& options = complete.options;
   auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
   state->head = {options.host, options.port, {}};
   state->token = options.token;
-  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_id, options.job_name, options.namespace_name,
-                              options.program, Deadline::after(options.timeout)));
+  const Status joined = join(*state, {}, options.job_id, options.job_name, options.namespace_name,
+                             options.program, Deadline::after(options.timeout));
+  if (!joined.ok()) {
+    return scheduler::explain_unreached(joined, complete.place, complete.token_file);
+  }
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);

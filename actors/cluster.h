@@ -58,12 +58,15 @@ struct EmbeddedOptions {
   net::Token token;        // empty: a random one
 };
 
-// A cluster that runs already. What is left open comes from the environment: that of a program
-// which `troupe submit` runs has all of it.
+// A cluster that runs already. What is left open comes from where the command line takes it: the
+// environment (that of a program which `troupe submit` runs has all of it), else the note of the head
+// that was started last on this machine, ~/.troupe/current.
 struct ConnectOptions {
-  std::string host;  // empty: host and port of TROUPE_ADDRESS
+  std::string host;  // empty: host and port of TROUPE_ADDRESS, else of ~/.troupe/current
   std::uint16_t port = 0;
-  net::Token token;  // empty: from TROUPE_TOKEN_FILE, else ~/.troupe/token
+  // Empty: from the file that ~/.troupe/current names, where that names the cluster; else from
+  // TROUPE_TOKEN_FILE, else ~/.troupe/token.
+  net::Token token;
   // The submitted job that this driver belongs to; empty: TROUPE_JOB_ID where the cluster is that
   // of TROUPE_ADDRESS, else a job of its own. Its actors end with this Cluster, and with the job.
   JobId job_id;
@@ -80,7 +83,8 @@ struct ConnectOptions {
 class Cluster {
  public:
   static Result<Cluster> start_embedded(const EmbeddedOptions& options = {});
-  // kUnavailable, kUnauthenticated, kDeadlineExceeded; kNotFound where nothing names a cluster;
+  // kUnavailable (also where the head that ~/.troupe/current names has ended), kUnauthenticated,
+  // kDeadlineExceeded; kNotFound where nothing names a cluster;
   // kProtocol where the head is of another version.
   static Result<Cluster> connect(const ConnectOptions& options = {});
 

@@ -4,7 +4,7 @@
 #include "scheduler/control/event_kinds.h"
 #include "scheduler/policy/labels.h"
 #include "scheduler/policy/resources.h"
-#include "tools/commands/cluster_record.h"
+#include "scheduler/client/cluster_record.h"
 
 namespace troupe::tools {
 namespace {
