@@ -92,15 +92,15 @@ class ActorHandle {
     detail::CallState<Value>& call = *state;
     // Only a call that is made inside another one.
     const auto nested = detail::RunningCall::current() != nullptr ? state : nullptr;
-    detail::MethodLabel deadline_of;
-    const Deadline deadline = detail::deadline_of_call(options_, deadline_of);
+    const detail::CallDeadline deadline(options_);
     call.sent(channel_->call({.method = method,
                               .arguments = encoder.take(),
-                              .deadline = deadline,
+                              .deadline = deadline.deadline,
                               .retry = options_.retry,
                               .sink = detail::CallSinkRef(std::move(state)),
                               .slab = slabs.release(encoder),
-                              .deadline_of = deadline_of}));
+                              .deadline_of = deadline.of,
+                              .made = deadline.made}));
     if (nested) call.with_outer().attach(nested, options_);
     return future;
   }
@@ -123,16 +123,16 @@ class ActorHandle {
     detail::encode_arguments(encoder, arguments);
     auto state = std::make_shared<detail::StreamState<Item>>(
         client_->future_options(channel_->actor_id()), client_, channel_, options_.stream_window);
-    detail::MethodLabel deadline_of;
-    const Deadline deadline = detail::deadline_of_call(options_, deadline_of);
+    const detail::CallDeadline deadline(options_);
     state->sent(channel_->call({.method = method,
                                 .arguments = encoder.take(),
-                                .deadline = deadline,
+                                .deadline = deadline.deadline,
                                 .retry = false,
                                 .sink = detail::CallSinkRef(state),
                                 .slab = {},
-                                .deadline_of = deadline_of,
-                                .stream_items = options_.stream_window}));
+                                .deadline_of = deadline.of,
+                                .stream_items = options_.stream_window,
+                                .made = deadline.made}));
     state->with_outer().attach(state, options_);
     return StreamReader<Item>(std::move(state));
   }

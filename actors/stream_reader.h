@@ -64,7 +64,7 @@ class StreamState final : public CallSink, public std::enable_shared_from_this<S
         }
         if (!ready_.wait_until(mutex_, deadline,
                                [&]() TROUPE_NO_ANALYSIS { return !items_.empty() || end_; })) {
-          return error(Code::kDeadlineExceeded, "no item of the stream before next()'s deadline");
+          return late_locked();
         }
         found = take_locked();
       }
@@ -145,6 +145,12 @@ class StreamState final : public CallSink, public std::enable_shared_from_this<S
     }
     if (waiting) waiting->set(status.ok() ? Next(std::optional<T>()) : Next(status));
     return true;
+  }
+  Status late_locked() const TROUPE_REQUIRES(mutex_) {
+    constexpr const char* kWhat = "no item of the stream before the deadline of next()";
+    auto late = channel_->late(sequence_.load(std::memory_order_acquire), kWhat);
+    Status status = late ? std::move(*late) : Status(Code::kDeadlineExceeded, kWhat);
+    return status.with("items", arrived_);
   }
   // The next item, else the end, else nothing.
   std::optional<Next> take_locked() TROUPE_REQUIRES(mutex_) {
