@@ -11,6 +11,7 @@
 
 #include "actors/connect_options.h"
 #include "actors/head_directory.h"
+#include "actors/waiting_notices.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
 #include "scheduler/client/output_follower.h"
@@ -21,6 +22,8 @@ namespace {
 
 // How long what the actors wrote last may take to arrive when the driver ends.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
+// Whose line it is where no actor has written it.
+constexpr const char* kTroupeLabel = "troupe";
 
 // The program that hosts actors, held open: what they run even where it is built anew meanwhile.
 std::function<Result<wire::Image>()> image_of(std::shared_ptr<process::Executable> executable) {
@@ -62,6 +65,7 @@ struct Cluster::State {
   std::shared_ptr<scheduler::HeadClient> head_client;
   OnOutput on_output;
   std::unique_ptr<scheduler::OutputFollower> follower;
+  std::shared_ptr<detail::WaitingNotices> notices;
   std::shared_ptr<detail::ActorClient> client;
   std::atomic<bool> closed{false};
 };
@@ -107,6 +111,24 @@ Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::stri
   return {};
 }
 
+// Says by the way of the actors' output which actors have to wait.
+void Cluster::tell_of_waiting(State& state, Duration after) {
+  state.notices = detail::WaitingNotices::make(
+      state.thread->loop(),
+      {.patience = after,
+       .ask = [head = std::weak_ptr(state.head_client)](
+                  std::function<void(const detail::WaitingNotices::Actors&)> done) {
+         if (const auto client = head.lock()) client->list_actors(false, std::move(done));
+       },
+       .say = [on_output = state.on_output](
+                  const std::string& line) { on_output(kTroupeLabel, line); },
+       .name_command = state.embedded == nullptr});
+  state.head_client->follow_actors(
+      [weak = std::weak_ptr(state.notices)](const wire::ActorInfo& actor) {
+        if (const auto notices = weak.lock()) notices->updated(actor);
+      });
+}
+
 void Cluster::follow_output(State& state) {
   state.follower = std::make_unique<scheduler::OutputFollower>(
       state.thread->loop(), state.head_client, state.token,
@@ -134,6 +156,7 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->node_id = state->embedded->node_id();
   TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, {}, options.job_name, options.namespace_name,
                               options.program, Deadline::after(kControlTimeout)));
+  tell_of_waiting(*state, options.tell_waiting_after);
   // This process's own node tells it directly.
   if (state->shared) follow_output(*state);
   return Cluster(std::move(state));
@@ -183,6 +206,7 @@ Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);
+    tell_of_waiting(*state, options.tell_waiting_after);
   }
   return Cluster(std::move(state));
 }

@@ -43,8 +43,11 @@ struct EmbeddedOptions {
   std::map<std::string, std::string> labels;  // of the node
   // Output of the job's actors, line by line and one line at a time, on a thread of Troupe's; by
   // default it goes to standard error with the actor's name before it. Of an actor that writes
-  // faster than `output_limits` allow a line says how much was left out.
+  // faster than `output_limits` allow a line says how much was left out. Once an actor of this driver
+  // (or of one of its actors) has waited for room for `tell_waiting_after`, a line of "troupe" says
+  // so: "reader waits: needs CPU 1; vm has CPU 0 of 2 free".
   OnOutput on_output;
+  Duration tell_waiting_after = std::chrono::seconds(2);
   OutputLimits output_limits;
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
@@ -76,7 +79,9 @@ struct ConnectOptions {
   std::string namespace_name;
   Duration timeout = kControlTimeout;
   OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
-  bool follow_output = true;  // false: nobody asks the nodes for output
+  Duration tell_waiting_after = std::chrono::seconds(2);
+  // False: nobody asks the nodes for output, and nothing is said of actors that wait.
+  bool follow_output = true;
   const Environment* environment = nullptr;  // null: the process's
 };
 
@@ -230,6 +235,7 @@ class Cluster {
                      const std::string& namespace_name, const std::string& program,
                      Deadline deadline);
   static void follow_output(State& state);
+  static void tell_of_waiting(State& state, Duration after);
   std::unique_ptr<State> state_;
 };
 
