@@ -93,8 +93,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // from the fast road until `ended()` or the deadline. Returns early where there is no such road,
   // or another thread reads already.
   void read_answers(Deadline deadline, const std::function<bool()>& ended);
-  // Why the call has not ended yet: an error of a wait that is `what` ("no result before …") with the
-  // actor, the method, the node, and in what state they are. Nothing where it has ended.
+  // Why the call has not ended yet: an error of a wait that is `what` ("no result before …") with
+  // the actor, the method, the node, and in what state they are. Nothing where it has ended.
   std::optional<Status> late(std::uint64_t sequence, const char* what) const;
   // Shared memory for arguments of `bytes` bytes, to be given to call(); nothing where there is no
   // fast road or no room.

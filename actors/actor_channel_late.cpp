@@ -17,8 +17,8 @@ std::optional<Status> ActorChannel::late(std::uint64_t sequence, const char* wha
   MutexLock lock(mutex_);
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return std::nullopt;
-  Status status =
-      error(Code::kDeadlineExceeded, "{}, the call goes on: {}", what, waits_for_locked(it->second));
+  Status status = error(Code::kDeadlineExceeded, "{}, the call goes on: {}", what,
+                        waits_for_locked(it->second));
   add_place_locked(status, it->second.request.method);
   return status;
 }
@@ -59,18 +59,19 @@ std::string ActorChannel::waits_for_locked(const PendingCall& call) const {
     if (calls_.size() == 1) {
       return text + ", running or behind calls of others; it is the only one of this process's";
     }
-    return text + fmt::format(", running or in the mailbox; {} calls of this process are on their "
-                              "way to it",
-                              calls_.size());
+    return text + fmt::format(
+                      ", running or in the mailbox; {} calls of this process are on their "
+                      "way to it",
+                      calls_.size());
   }
   const std::string since = fmt::format("{:.1f} s", seconds(now - info_since_));
   if (info_->state != wire::ActorState::kAlive) {
     return fmt::format("it is {} for {}: {}", wire::actor_state_name(info_->state), since,
                        scheduler::actor_waits_for(*info_, node));
   }
-  std::string text = fmt::format(
-      "process {} on node {} runs it for {}, and there is no connection to it at {}", info_->pid,
-      node, since, address_locked().to_string());
+  std::string text =
+      fmt::format("process {} on node {} runs it for {}, and there is no connection to it at {}",
+                  info_->pid, node, since, address_locked().to_string());
   if (!connect_trouble_.ok()) text += fmt::format(": {}", connect_trouble_.to_string());
   return text;
 }

@@ -53,8 +53,7 @@ struct CallDeadline {
   explicit CallDeadline(const CallOptions& options) : deadline(Deadline::after(options.timeout)) {
     made = deadline.time() - options.timeout;
     const RunningCall* outer = RunningCall::current();
-    if (outer == nullptr || !options.inherit ||
-        outer->deadline().time() >= deadline.time()) {
+    if (outer == nullptr || !options.inherit || outer->deadline().time() >= deadline.time()) {
       return;
     }
     of = outer->label();

@@ -196,9 +196,12 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
 Status ActorClient::kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
                          const std::string& reason, Deadline deadline) {
   const auto tell = [&] {
-    return wait_for_head<void>(deadline, "ending an actor", [&](auto done) {
-             options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
-           }).with("actor", actor_id.brief());
+    return wait_for_head<void>(deadline, "ending an actor",
+                               [&](auto done) {
+                                 options_.environment->directory->kill(actor_id, allow_restart,
+                                                                       grace_ms, reason, done);
+                               })
+        .with("actor", actor_id.brief());
   };
   if (grace_ms > 0) return tell();
   // The head goes on calling it alive until its node says that the process is gone: a call made

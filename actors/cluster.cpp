@@ -116,12 +116,13 @@ void Cluster::tell_of_waiting(State& state, Duration after) {
   state.notices = detail::WaitingNotices::make(
       state.thread->loop(),
       {.patience = after,
-       .ask = [head = std::weak_ptr(state.head_client)](
-                  std::function<void(const detail::WaitingNotices::Actors&)> done) {
-         if (const auto client = head.lock()) client->list_actors(false, std::move(done));
-       },
-       .say = [on_output = state.on_output](
-                  const std::string& line) { on_output(kTroupeLabel, line); },
+       .ask =
+           [head = std::weak_ptr(state.head_client)](
+               std::function<void(const detail::WaitingNotices::Actors&)> done) {
+             if (const auto client = head.lock()) client->list_actors(false, std::move(done));
+           },
+       .say = [on_output =
+                   state.on_output](const std::string& line) { on_output(kTroupeLabel, line); },
        .name_command = state.embedded == nullptr});
   state.head_client->follow_actors(
       [weak = std::weak_ptr(state.notices)](const wire::ActorInfo& actor) {

@@ -6,9 +6,10 @@
 //   int n = counter.call<&Counter::add>(3).get(std::chrono::seconds(5)).value();
 //
 // Actors that are not detached end with the Cluster object, and with the process however it ends.
-// Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled. What is
-// asked of a Cluster that was closed or moved from ends with kFailedPrecondition, and its watches
-// say nothing. So it is with everything here that is moved: futures, stream readers, handles, groups.
+// Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled. What
+// is asked of a Cluster that was closed or moved from ends with kFailedPrecondition, and its
+// watches say nothing. So it is with everything here that is moved: futures, stream readers,
+// handles, groups.
 
 #include <functional>
 #include <map>
@@ -43,9 +44,9 @@ struct EmbeddedOptions {
   std::map<std::string, std::string> labels;  // of the node
   // Output of the job's actors, line by line and one line at a time, on a thread of Troupe's; by
   // default it goes to standard error with the actor's name before it. Of an actor that writes
-  // faster than `output_limits` allow a line says how much was left out. Once an actor of this driver
-  // (or of one of its actors) has waited for room for `tell_waiting_after`, a line of "troupe" says
-  // so: "reader waits: needs CPU 1; vm has CPU 0 of 2 free".
+  // faster than `output_limits` allow a line says how much was left out. Once an actor of this
+  // driver (or of one of its actors) has waited for room for `tell_waiting_after`, a line of
+  // "troupe" says so: "reader waits: needs CPU 1; vm has CPU 0 of 2 free".
   OnOutput on_output;
   Duration tell_waiting_after = std::chrono::seconds(2);
   OutputLimits output_limits;
@@ -62,8 +63,8 @@ struct EmbeddedOptions {
 };
 
 // A cluster that runs already. What is left open comes from where the command line takes it: the
-// environment (that of a program which `troupe submit` runs has all of it), else the note of the head
-// that was started last on this machine, ~/.troupe/current.
+// environment (that of a program which `troupe submit` runs has all of it), else the note of the
+// head that was started last on this machine, ~/.troupe/current.
 struct ConnectOptions {
   std::string host;  // empty: host and port of TROUPE_ADDRESS, else of ~/.troupe/current
   std::uint16_t port = 0;
@@ -78,7 +79,7 @@ struct ConnectOptions {
   // Where the names that its actors give and ask for are; empty: in one that is this job's own.
   std::string namespace_name;
   Duration timeout = kControlTimeout;
-  OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
+  OnOutput on_output;  // as EmbeddedOptions::on_output; the nodes' own limits hold
   Duration tell_waiting_after = std::chrono::seconds(2);
   // False: nobody asks the nodes for output, and nothing is said of actors that wait.
   bool follow_output = true;

@@ -39,8 +39,7 @@ Result<CompleteOptions> complete(ConnectOptions options, const Environment& envi
   }
   if (options.token.empty()) {
     complete.token_file = TROUPE_TRY(scheduler::token_file_of(complete.place, environment));
-    options.token =
-        TROUPE_TRY(scheduler::read_cluster_token(files, complete.token_file, kMembers));
+    options.token = TROUPE_TRY(scheduler::read_cluster_token(files, complete.token_file, kMembers));
     const bool insecure = TROUPE_TRY(scheduler::insecure_by_environment(environment)) ||
                           (complete.place.record && complete.place.record->insecure);
     if (insecure) options.token = options.token.with(net::Security::kInsecure);

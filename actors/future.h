@@ -557,9 +557,8 @@ auto when_all(Future<T>... futures) {
   auto gather = std::make_shared<detail::GatherTuple<T...>>(
       std::make_shared<detail::ComposedState<All>>(std::move(options), std::move(late)));
   auto all = gather->promise.future();
-  gather->promise.set_cancel([states] {
-    std::apply([](const auto&... state) { (state->cancel(), ...); }, states);
-  });
+  gather->promise.set_cancel(
+      [states] { std::apply([](const auto&... state) { (state->cancel(), ...); }, states); });
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     (std::get<I>(states)->on_ready(
          [gather, state = std::get<I>(states)] { gather->template arrived<I>(state->take()); },

@@ -51,11 +51,11 @@ Watched watch_until(scheduler::HeadClient& client, GroupId id, const std::string
   watched.last = seen->last;
   if (watched.status.code() == Code::kDeadlineExceeded) {
     watched.status =
-        watched.last ? error(Code::kDeadlineExceeded, "the placement group is {} still: {}",
-                             wire::placement_group_state_name(watched.last->state),
-                             watched.last->why)
-                     : Status(Code::kDeadlineExceeded,
-                              "a placement group: the head has not answered in time");
+        watched.last
+            ? error(Code::kDeadlineExceeded, "the placement group is {} still: {}",
+                    wire::placement_group_state_name(watched.last->state), watched.last->why)
+            : Status(Code::kDeadlineExceeded,
+                     "a placement group: the head has not answered in time");
   }
   const std::string& known = watched.last ? watched.last->name : name;
   watched.status.with("placement group", known.empty() ? id.brief() : known);

@@ -74,8 +74,7 @@ class [[nodiscard]] Stream {
   // Once, after done(); throws what the coroutine threw.
   void take() {
     if (!coroutine_) {
-      throw StatusError(
-          Status(Code::kFailedPrecondition, "an empty Stream: it was moved from"));
+      throw StatusError(Status(Code::kFailedPrecondition, "an empty Stream: it was moved from"));
     }
     auto& promise = coroutine_.promise();
     if (promise.exception) std::rethrow_exception(promise.exception);

@@ -56,10 +56,10 @@ Result<Supervisor> Supervisor::create(std::shared_ptr<detail::ActorClient> clien
   spec.owner_generation = owner.generation;
   spec.supervisor_id = client->new_supervisor_id();
   const SupervisorId id = spec.supervisor_id;
-  TROUPE_RETURN_IF_ERROR(detail::wait_for_head<void>(
-      deadline, "creating a supervisor",
-      [&](auto done) { client->directory().supervise(std::move(spec), std::move(done)); })
-                             .with("supervisor", options.name.empty() ? id.brief() : options.name));
+  TROUPE_RETURN_IF_ERROR(
+      detail::wait_for_head<void>(deadline, "creating a supervisor", [&](auto done) {
+        client->directory().supervise(std::move(spec), std::move(done));
+      }).with("supervisor", options.name.empty() ? id.brief() : options.name));
   return Supervisor(std::move(client), id);
 }
 
@@ -113,8 +113,8 @@ SupervisorWatch Supervisor::watch(
 Status Supervisor::end(const std::string& reason, Duration timeout) const {
   if (!client_) return no_supervisor();
   return detail::wait_for_head<void>(
-      Deadline::after(timeout), "ending a supervisor",
-      [&](auto done) { client_->directory().end_supervisor(id_, reason, std::move(done)); })
+             Deadline::after(timeout), "ending a supervisor",
+             [&](auto done) { client_->directory().end_supervisor(id_, reason, std::move(done)); })
       .with("supervisor", id_.brief());
 }
 

@@ -1,10 +1,10 @@
 #pragma once
-// What a driver says, once, of actors that have to wait for room: "reader waits: needs CPU 1; vm has
-// CPU 0 of 2 free".
+// What a driver says, once, of actors that have to wait for room: "reader waits: needs CPU 1; vm
+// has CPU 0 of 2 free".
 //
 // The head tells a driver unasked when an actor of its has to wait, also one that another actor of
-// the job created. Nothing is asked, and no timer runs, while no actor waits; when one has waited for
-// `patience`, the head is asked once for what it waits for now.
+// the job created. Nothing is asked, and no timer runs, while no actor waits; when one has waited
+// for `patience`, the head is asked once for what it waits for now.
 
 #include <functional>
 #include <map>
@@ -54,7 +54,8 @@ class WaitingNotices : public std::enable_shared_from_this<WaitingNotices> {
   bool busy_ = false;  // a timer runs, or the head is asked
 };
 
-// The lines for actors that wait, those that wait for the same thing in one: few lines, then a count.
+// The lines for actors that wait, those that wait for the same thing in one: few lines, then a
+// count.
 std::vector<std::string> lines_of_waiting(const std::vector<wire::ActorInfo>& actors,
                                           bool name_command);
 

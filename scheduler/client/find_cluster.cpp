@@ -39,8 +39,8 @@ Result<ClusterPlace> find_cluster(const Environment& environment, FileSystem& fi
                                   const WaysToSay& ways) {
   const auto named = environment.get(kAddressVariable);
   if (!named || named->empty()) return recorded_cluster(environment, files, ways);
-  return ClusterPlace{TROUPE_TRY(net::parse_address(*named, kAddressVariable)), kAddressVariable,
-                      {}};
+  return ClusterPlace{
+      TROUPE_TRY(net::parse_address(*named, kAddressVariable)), kAddressVariable, {}};
 }
 
 Result<std::string> token_file_of(const ClusterPlace& place, const Environment& environment) {
@@ -81,10 +81,10 @@ Status explain_unreached(const Status& status, const ClusterPlace& place,
                                 "the port through?",
                                 where, status.message()));
     case Code::kUnauthenticated:
-      return Status(status.code(),
-                    fmt::format("{} refused the token{}: {}. Copy the head's token file here",
-                                where, token_file.empty() ? "" : " of " + token_file,
-                                status.message()));
+      return Status(
+          status.code(),
+          fmt::format("{} refused the token{}: {}. Copy the head's token file here", where,
+                      token_file.empty() ? "" : " of " + token_file, status.message()));
     default:
       return status.prefixed(where);
   }

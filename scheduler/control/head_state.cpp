@@ -182,8 +182,8 @@ wire::ActorInfo HeadState::visible(const ActorRecord& actor) const {
   return info;
 }
 
-// An owner that does not watch its actor hears, once, that it has to wait. Not what for: that costs a
-// look at every node, and thousands may begin to wait at once.
+// An owner that does not watch its actor hears, once, that it has to wait. Not what for: that costs
+// a look at every node, and thousands may begin to wait at once.
 void HeadState::tell_owner_of_wait(const ActorRecord& actor) {
   if (actor.queue_order == 0 || actor.spec.is_program()) return;
   const auto owner = clients_.find(actor.spec.owner);

@@ -282,8 +282,7 @@ Result<int> Daemon::segment_of(JobId job_id, const std::string& name) const {
   const auto handle = state_->segment(job_id, name);
   const auto held = handle ? held_.find(*handle) : held_.end();
   if (held != held_.end()) return held->second.get();
-  return error(Code::kNotFound, "node {} keeps no segment '{}' of this job", state_->name(),
-               name);
+  return error(Code::kNotFound, "node {} keeps no segment '{}' of this job", state_->name(), name);
 }
 
 void Daemon::stop() {

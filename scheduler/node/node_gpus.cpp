@@ -91,8 +91,8 @@ void NodeState::lose_gpu(const std::string& uuid, const std::string& why) {
     if (found == actors_.end() || !found->second.has_process()) continue;
     Actor& actor = found->second;
     if (actor.cause.ok()) {
-      actor.cause = error(Code::kUnavailable, "its GPU {} of node {} is lost: {}", uuid,
-                          name_, why);
+      actor.cause =
+          error(Code::kUnavailable, "its GPU {} of node {} is lost: {}", uuid, name_, why);
       actor.cause.with("gpu", uuid);
     }
     kill(actor);

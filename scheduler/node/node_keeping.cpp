@@ -104,8 +104,7 @@ void NodeState::on(node_event::KeeperLost&) {
       continue;
     }
     if (actor.cause.ok()) {
-      actor.cause =
-          error(Code::kAborted, "it was killed with the keeper of its node {}", name_);
+      actor.cause = error(Code::kAborted, "it was killed with the keeper of its node {}", name_);
       actor.cause.with("keeper", "lost");
     }
     kill(actor);

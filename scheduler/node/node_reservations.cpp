@@ -30,8 +30,8 @@ Status NodeState::check_bundle(const wire::ActorSpec& spec) const {
   if (spec.placement_group.empty()) return {};
   const auto held = reservations_.find(spec.placement_group);
   if (held != reservations_.end() && held->second.committed) return {};
-  return error(Code::kFailedPrecondition, "node {} holds nothing for placement group {}",
-               name_, spec.placement_group.brief());
+  return error(Code::kFailedPrecondition, "node {} holds nothing for placement group {}", name_,
+               spec.placement_group.brief());
 }
 
 std::vector<wire::Reservation> NodeState::reservations() const {
@@ -44,8 +44,8 @@ void NodeState::from_head(wire::PrepareBundles& prepare) {
   wire::Reservation& reservation = prepare.reservation;
   const GroupId id = reservation.group_id;
   wire::BundlesPrepared answer{id, reservation.generation, {}};
-  answer.status = end_status_ ? error(Code::kUnavailable, "node {} is ending", name_)
-                              : check_room(reservation);
+  answer.status =
+      end_status_ ? error(Code::kUnavailable, "node {} is ending", name_) : check_room(reservation);
   if (answer.status.ok()) reservations_[id] = {std::move(reservation), false};
   send(std::move(answer));
 }

@@ -283,8 +283,7 @@ Status NodeState::check_actor(ActorId actor_id) const {
                  actor_id.brief(), name_);
   }
   if (!actor.has_process() && !actor.keep_until) {
-    return error(Code::kNotFound, "actor {} on node {} has ended", actor_id.brief(),
-                 name_);
+    return error(Code::kNotFound, "actor {} on node {} has ended", actor_id.brief(), name_);
   }
   if (actor.waiting.size() >= config_.hand_overs_max) {
     return error(Code::kOverloaded, "{} connections wait for actor {} already",

@@ -233,8 +233,8 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   using Other = other_program::Counter;
   auto counter = CallFixture::spawn<Counter>({.name = "counter"}, 3);
   const auto client_there = node->make_client(ring ? detail::kRoadsMax : 0);
-  const ActorHandle<Other> other(client_there,
-                                 client_there->channel(counter.id(), detail::kActorInterface<Other>));
+  const ActorHandle<Other> other(
+      client_there, client_there->channel(counter.id(), detail::kActorInterface<Other>));
   const Deadline patience = Deadline::after(20s);
   do {
     REQUIRE(other.call<&Other::get>().get(20s).value() == 3);

@@ -172,10 +172,10 @@ TEST_CASE("a host says by name that its node is of another version, and ends") {
   REQUIRE(heard.wait_for(20s) == std::future_status::ready);
   const Status status = heard.get();
   CHECK(status.code() == Code::kProtocol);
-  CHECK_MESSAGE(status.message().find(fmt::format("this program speaks protocol {}, its node speaks 99",
-                                                   wire::kProtocolVersion)) !=
-                    std::string::npos,
-                status.message());
+  CHECK_MESSAGE(
+      status.message().find(fmt::format("this program speaks protocol {}, its node speaks 99",
+                                        wire::kProtocolVersion)) != std::string::npos,
+      status.message());
   CHECK(process::wait(child, Deadline::after(20s)).ok());
   std::promise<void> stopped;
   thread.loop().post([&] {

@@ -81,8 +81,8 @@ struct Late {
   }
 };
 
-wire::ActorInfo reader(wire::ActorState state, const std::string& why = {},
-                       std::int64_t pid = 0, Status death = {}) {
+wire::ActorInfo reader(wire::ActorState state, const std::string& why = {}, std::int64_t pid = 0,
+                       Status death = {}) {
   wire::ActorInfo info;
   info.actor_id = kReader;
   info.type = "Counter";
@@ -211,8 +211,9 @@ TEST_CASE("late: waits for actors, gangs, ends and supervisors say what became o
   {
     Late late(reader(wire::ActorState::kAlive, "", 4711));
     const Status drained = late.client->drain(kReader, 0ms, "", soon()).status();
-    CHECK_MESSAGE(contains(drained.message(), "stopping an actor: the actor is alive still: "
-                                              "process 4711 on node"),
+    CHECK_MESSAGE(contains(drained.message(),
+                           "stopping an actor: the actor is alive still: "
+                           "process 4711 on node"),
                   drained.to_string());
     CHECK(drained.context("node") == kNode.brief());
     const auto crew = Supervisor::create(late.client, {.name = "crew"}, Deadline::after(20s));

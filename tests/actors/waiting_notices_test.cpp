@@ -33,13 +33,14 @@ TEST_CASE("actors that wait for the same are told in one line, and few lines are
   CHECK(lines_of_waiting({}, true).empty());
   CHECK(lines_of_waiting({waiting(1, "reader")}, false) ==
         std::vector<std::string>{"reader waits: needs CPU 1; vm has CPU 0 of 2 free"});
-  CHECK(lines_of_waiting({waiting(1, "reader")}, true).at(0).ends_with(
-      " ('troupe why reader' tells it again)"));
+  CHECK(lines_of_waiting({waiting(1, "reader")}, true)
+            .at(0)
+            .ends_with(" ('troupe why reader' tells it again)"));
   std::vector<wire::ActorInfo> many;
   for (std::uint64_t n = 1; n <= 6; ++n) many.push_back(waiting(n, "r" + std::to_string(n)));
-  CHECK(lines_of_waiting(many, false) ==
-        std::vector<std::string>{
-            "r1, r2, r3 and 3 more wait: needs CPU 1; vm has CPU 0 of 2 free"});
+  CHECK(
+      lines_of_waiting(many, false) ==
+      std::vector<std::string>{"r1, r2, r3 and 3 more wait: needs CPU 1; vm has CPU 0 of 2 free"});
   for (std::uint64_t n = 7; n <= 10; ++n) {
     many.push_back(waiting(n, "g" + std::to_string(n), "needs GPU " + std::to_string(n)));
   }
@@ -178,11 +179,11 @@ TEST_CASE("a driver says which of its actors wait, also those that its actors ma
   REQUIRE(cluster.spawn<Life>({.name = "writer"}).ok());
   MutexLock lock(lines->mutex);
   const auto told = [&](const char* name) TROUPE_NO_ANALYSIS {
-    return std::any_of(
-        lines->of_troupe.begin(), lines->of_troupe.end(), [&](const std::string& line) {
-          return line.find(name) != std::string::npos &&
-                 line.ends_with(": needs CPU 1; local has CPU 0 of 1 free");
-        });
+    return std::any_of(lines->of_troupe.begin(), lines->of_troupe.end(),
+                       [&](const std::string& line) {
+                         return line.find(name) != std::string::npos &&
+                                line.ends_with(": needs CPU 1; local has CPU 0 of 1 free");
+                       });
   };
   CHECK(lines->changed.wait_until(lines->mutex, Deadline::after(20s),
                                   [&] { return told("reader") && told("writer"); }));

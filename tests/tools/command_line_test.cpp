@@ -2,10 +2,10 @@
 
 #include <sstream>
 
-#include "tests/support/text.h"
-#include "tests/tools/troupe_program.h"
 #include "runtime/net/parse_address.h"
 #include "scheduler/client/cluster_record.h"
+#include "tests/support/text.h"
+#include "tests/tools/troupe_program.h"
 #include "tools/commands/command.h"
 #include "tools/commands/table.h"
 

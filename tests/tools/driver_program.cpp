@@ -22,8 +22,8 @@
 #include "actors/cluster.h"
 #include "actors/host.h"
 #include "runtime/base/file_system.h"
-#include "runtime/net/token.h"
 #include "runtime/net/parse_address.h"
+#include "runtime/net/token.h"
 
 namespace {
 

@@ -17,8 +17,8 @@
 #include "actors/host.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
-#include "runtime/net/token.h"
 #include "runtime/net/parse_address.h"
+#include "runtime/net/token.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // `troupe why` and `troupe stop RUN` on runs that left their files.
 
-#include "tests/tools/troupe_program.h"
 #include "scheduler/client/cluster_record.h"
+#include "tests/tools/troupe_program.h"
 #include "train/report/run_registry.h"
 #include "train/report/story.h"
 

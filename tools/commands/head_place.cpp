@@ -83,7 +83,8 @@ Result<HeadPlace> take_head_place(CommandContext& context, const std::string& ho
                                   const std::optional<std::string>& state_dir) {
   const auto directory_of = [&](std::uint16_t p) -> Result<std::string> {
     if (state_dir) return *state_dir;
-    return join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)), fmt::format("head-{}", p));
+    return join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)),
+                     fmt::format("head-{}", p));
   };
   if (port && *port != 0) {
     TROUPE_RETURN_IF_ERROR(probe_port(host, *port));

@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "runtime/base/unique_fd.h"
+#include "scheduler/client/cluster_record.h"
 #include "scheduler/node/resources_detect.h"
 #include "scheduler/policy/resources.h"
-#include "scheduler/client/cluster_record.h"
 
 namespace troupe::tools {
 namespace {

@@ -179,7 +179,8 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));
   std::optional<train::RunRegistry> registry;
   if (const auto home = scheduler::troupe_directory(context.environment); home.ok()) {
-    environment.registry = &registry.emplace(context.files, join_path(*home, train::kRunsDirectory));
+    environment.registry =
+        &registry.emplace(context.files, join_path(*home, train::kRunsDirectory));
   }
   if (report) {
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };

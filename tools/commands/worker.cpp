@@ -6,11 +6,11 @@
 
 #include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
+#include "runtime/net/parse_address.h"
+#include "scheduler/client/cluster_record.h"
 #include "scheduler/node/node_daemon.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
-#include "runtime/net/parse_address.h"
-#include "scheduler/client/cluster_record.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/watch.h"
 
