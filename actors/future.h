@@ -249,7 +249,7 @@ Status late_of_all(const std::vector<std::shared_ptr<FutureState<T>>>& states) {
     if (missing++ == 0) first = state.get();
   }
   // (They may all have become ready meanwhile.)
-  return late_of_several(first != nullptr ? first->late() : FutureState<T>({}).late(),
+  return late_of_several(first != nullptr ? first->late() : FutureState<T>(FutureOptions{}).late(),
                          missing > 0 ? missing - 1 : 0);
 }
 
@@ -548,7 +548,7 @@ auto when_all(Future<T>... futures) {
             if (!one->ready() && missing++ == 0) first = one->late();
           };
           (look(state), ...);
-          return detail::late_of_several(first ? *first : detail::FutureState<Unit>({}).late(),
+          return detail::late_of_several(first ? *first : detail::FutureState<Unit>(detail::FutureOptions{}).late(),
                                          missing > 0 ? missing - 1 : 0);
         },
         states);
