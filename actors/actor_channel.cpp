@@ -172,9 +172,10 @@ void ActorChannel::end_call_locked(Calls::iterator call, Result<wire::Bytes> res
   if (!result.ok()) {
     Status status = result.status();
     const auto method = call->second.request.method;
-    status.with("actor", label_locked());
-    status.with("method", fmt::format("{}::{}", interface_.type, interface_.methods[method].name));
-    if (info_ && !info_->node_id.empty()) status.with("node", info_->node_id.brief());
+    add_place_locked(status, method);
+    if (status.context(kInActorsProgram)) {
+      status.with(kInCallersProgram, interface_.methods[method].type);
+    }
     const MethodLabel& deadline_of = call->second.request.deadline_of;
     if (status.code() == Code::kDeadlineExceeded && !deadline_of.empty()) {
       status.with("deadline", fmt::format("inherited from the call of {} inside which this one was "
@@ -273,21 +274,6 @@ void ActorChannel::on_timer() {
   deliver(std::move(answers));
 }
 
-Status ActorChannel::deadline_error_locked(const PendingCall& call) const {
-  if (call.state == SendState::kSent) {
-    return Status(Code::kDeadlineExceeded, "the actor has not answered by the call's deadline");
-  }
-  if (!info_) {
-    return Status(Code::kDeadlineExceeded,
-                  "the head has not said where the actor is by the call's deadline");
-  }
-  std::string message = fmt::format("the actor does not run by the call's deadline: it is {}",
-                                    wire::actor_state_name(info_->state));
-  if (!info_->pending_why.empty()) message += fmt::format(": {}", info_->pending_why);
-  if (!info_->death.ok()) message += fmt::format(" after: {}", info_->death.to_string());
-  return Status(Code::kDeadlineExceeded, std::move(message));
-}
-
 // --- finding the actor
 
 void ActorChannel::start_watch() {
@@ -307,6 +293,9 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
     if (!info.ok()) {
       end_all_locked(info.status(), answers);
     } else {
+      if (!info_ || info_->state != info->state || info_->generation != info->generation) {
+        info_since_ = environment_->loop->clock().now();
+      }
       info_ = *info;
       if (info->state == wire::ActorState::kDead) {
         on_death_locked(info->death, answers);
@@ -371,6 +360,7 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
   {
     MutexLock lock(mutex_);
     if (attempt != attempt_ || !ended_.ok()) return;
+    connect_trouble_ = socket.status();
     if (!socket.ok()) {
       if (socket.status().code() == Code::kUnauthenticated) {
         end_all_locked(socket.status(), answers);
@@ -453,6 +443,7 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
     if (attempt != attempt_ || road_ != Road::kBinding) return;
     if (!reply.status.ok()) {
       if (reply.status.code() == Code::kUnavailable) {
+        connect_trouble_ = reply.status;
         attempt_++;
         retry_later_locked();
       } else {
@@ -471,6 +462,7 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
 void ActorChannel::open_locked(std::uint64_t generation, Answers& answers) {
   road_ = Road::kOpen;
   bound_early_.reset();
+  opened_at_ = environment_->loop->clock().now();
   backoff_ = Duration::zero();
   socket_calls_ = answered_ = 0;
   road_offered_ = false;
@@ -543,7 +535,6 @@ void ActorChannel::on_item(const wire::StreamItem& item) {
 }
 
 void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {
-  (void)why;
   std::shared_ptr<net::Connection> connection;  // let go outside the lock
   std::shared_ptr<CallerRoad> road;
   std::shared_ptr<RoadSlot> slot;
@@ -561,6 +552,7 @@ void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {
     connection = std::move(connection_);
     road = std::move(fast_road_);
     slot = std::move(road_slot_);
+    connect_trouble_ = why;
     attempt_++;
     if (!ended_.ok()) {
       end_all_locked(ended_, answers);

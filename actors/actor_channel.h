@@ -75,6 +75,8 @@ struct CallRequest {
   MethodLabel deadline_of = {};
   // Of a stream: how many items may come in all. 0: it is none.
   std::uint64_t stream_items = 0;
+  // When the call was made; nothing where that is not known.
+  TimePoint made{};
 };
 
 // Thread-safe.
@@ -96,6 +98,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // from the fast road until `ended()` or the deadline. Returns early where there is no such road,
   // or another thread reads already.
   void read_answers(Deadline deadline, const std::function<bool()>& ended);
+  // Why the call has not ended yet: an error of a wait that is `what` ("no result before …") with
+  // the actor, the method, the node, and in what state they are. Nothing where it has ended.
+  std::optional<Status> late(std::uint64_t sequence, const char* what) const;
   // Shared memory for arguments of `bytes` bytes, to be given to call(); nothing where there is no
   // fast road or no room.
   std::optional<SlabLease> take_slab(std::size_t bytes);
@@ -174,7 +179,10 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
       TROUPE_REQUIRES(mutex_);
   void end_lost_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   void end_all_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
+  // actor_channel_late.cpp
   Status deadline_error_locked(const PendingCall& call) const TROUPE_REQUIRES(mutex_);
+  std::string waits_for_locked(const PendingCall& call) const TROUPE_REQUIRES(mutex_);
+  void add_place_locked(Status& status, std::uint32_t method) const TROUPE_REQUIRES(mutex_);
   std::string label_locked() const TROUPE_REQUIRES(mutex_);
   void deliver(Answers answers) const;
 
@@ -196,6 +204,11 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   StateLoss state_loss_ TROUPE_GUARDED_BY(mutex_);
   // Bound to a process of which the head has not told yet: calls wait for what it says.
   std::optional<std::uint64_t> bound_early_ TROUPE_GUARDED_BY(mutex_);
+  // For errors: since when it is in that state, why the last attempt to connect failed, and since
+  // when the connection is open.
+  TimePoint info_since_ TROUPE_GUARDED_BY(mutex_);
+  Status connect_trouble_ TROUPE_GUARDED_BY(mutex_);
+  TimePoint opened_at_ TROUPE_GUARDED_BY(mutex_);
   std::shared_ptr<net::Connection> connection_ TROUPE_GUARDED_BY(mutex_);
   // Callbacks of earlier attempts to connect are ignored.
   std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;

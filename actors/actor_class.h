@@ -196,7 +196,8 @@ class AsyncMethodOf final : public AsyncMethod {
   AsyncMethodOf(T& actor, typename Traits::Stored stored, std::shared_ptr<TaskHost> host)
       : stored_(std::move(stored)),
         coroutine_(call(actor, stored_, static_cast<typename Traits::Parameters*>(nullptr))) {
-    coroutine_.coroutine().promise().host = std::move(host);
+    // (A method may return a coroutine that it has moved from.)
+    if (coroutine_.coroutine()) coroutine_.coroutine().promise().host = std::move(host);
   }
   std::coroutine_handle<> coroutine() const override { return coroutine_.coroutine(); }
   bool done() const override { return coroutine_.done(); }

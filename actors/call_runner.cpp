@@ -373,7 +373,7 @@ void CallRunner::credit_changed(ClientId caller, std::uint64_t sequence) {
 void CallRunner::step(const std::shared_ptr<AsyncCall>& call, std::coroutine_handle<> coroutine) {
   {
     const RunningCall::Scope scope(&call->running);
-    coroutine.resume();  // (what the user's code throws stays in its promise)
+    if (coroutine) coroutine.resume();  // (what the user's code throws stays in its promise)
   }
   AsyncMethod& method = *call->method;
   auto item = method.take_item();

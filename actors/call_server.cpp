@@ -132,7 +132,8 @@ void CallServer::forget_old_sessions_locked() {
 
 // --- binding -------------------------------------------------------------------------------------
 
-Result<std::vector<std::uint32_t>> CallServer::translate(const wire::Bind& bind) const {
+// Methods that the two programs know differently are refused at their calls: the others work.
+Result<CallServer::MethodNumbers> CallServer::translate(const wire::Bind& bind) const {
   if (bind.actor_id != actor_id_) {
     return error(Code::kNotFound, "this process hosts actor {}, not {}", actor_id_.brief(),
                  bind.actor_id.brief());
@@ -140,21 +141,27 @@ Result<std::vector<std::uint32_t>> CallServer::translate(const wire::Bind& bind)
   if (bind.type != interface_.type) {
     return error(Code::kInvalidArgument, "the actor is a {}, not a {}", interface_.type, bind.type);
   }
-  std::vector<std::uint32_t> methods;
+  MethodNumbers numbers;
   for (const auto& theirs : bind.methods) {
     const auto ours = std::find_if(interface_.methods.begin(), interface_.methods.end(),
                                    [&](const auto& m) { return m.name == theirs.name; });
-    if (ours == interface_.methods.end() || ours->hash != theirs.hash) {
-      return error(Code::kFailedPrecondition,
-                   "the caller's and the actor's program differ: {}::{} {}. Build both from the "
-                   "same sources",
-                   bind.type, theirs.name,
-                   ours == interface_.methods.end() ? "is unknown to the actor"
-                                                    : "has other argument or result types");
+    const bool known = ours != interface_.methods.end();
+    const bool same = known && ours->hash == theirs.hash;
+    if (!same) {
+      numbers.refused.emplace(
+          static_cast<std::uint32_t>(numbers.ours.size()),
+          error(Code::kFailedPrecondition,
+                "the caller's and the actor's program differ: {}::{} {}. Build both from the same "
+                "sources",
+                bind.type, theirs.name,
+                known ? "has other argument or result types, or they contain something else"
+                      : "is unknown to the actor")
+              .with(kInActorsProgram, known ? ours->type : "no such method"));
     }
-    methods.push_back(static_cast<std::uint32_t>(ours - interface_.methods.begin()));
+    numbers.ours.push_back(same ? static_cast<std::uint32_t>(ours - interface_.methods.begin())
+                                : kNoMethod);
   }
-  return methods;
+  return numbers;
 }
 
 void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bind) {
@@ -233,6 +240,7 @@ void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
 std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
   const std::uint32_t said = call.method;
   call.method = kNoMethod;
+  Status no_method;
   {
     MutexLock lock(mutex_);
     const auto it = sessions_.find(call.caller);
@@ -260,7 +268,13 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
       give_back_locked(session, call);
       return std::nullopt;
     }
-    if (said < session.methods.size()) call.method = session.methods[said];
+    if (said < session.methods.ours.size()) call.method = session.methods.ours[said];
+    if (call.method == kNoMethod) {
+      const auto refused = session.methods.refused.find(said);
+      no_method = refused != session.methods.refused.end()
+                      ? refused->second
+                      : error(Code::kProtocol, "there is no method {}", said);
+    }
     session.highest = sequence;
     session.open.push_back(sequence);
   }
@@ -269,7 +283,7 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
     return std::nullopt;
   }
   if (call.method == kNoMethod) {
-    answer(call, error(Code::kProtocol, "there is no method {}", said));
+    answer(call, std::move(no_method));
     return std::nullopt;
   }
   return call;

@@ -104,13 +104,18 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     std::uint64_t calls = 0;  // that came over this connection
     bool stopped = false;     // it has said that it calls no more
   };
+  // The caller's method numbers → ours, and why not where the two programs differ.
+  struct MethodNumbers {
+    std::vector<std::uint32_t> ours;
+    std::map<std::uint32_t, Status> refused;
+  };
   // A caller, across its connections: one that comes back with calls it sent before gets their
   // answers, and none is run twice.
   struct Session {
-    std::shared_ptr<Peer> peer;                    // null between two connections
-    std::shared_ptr<HostRoad> road;                // the connection's fast road
-    std::uint64_t road_number = 0;                 // the highest that was offered
-    std::vector<std::uint32_t> methods;            // the caller's method numbers → ours
+    std::shared_ptr<Peer> peer;      // null between two connections
+    std::shared_ptr<HostRoad> road;  // the connection's fast road
+    std::uint64_t road_number = 0;   // the highest that was offered
+    MethodNumbers methods;
     std::uint64_t highest = 0;                     // sequence of the last call that was accepted
     std::deque<std::uint64_t> open;                // accepted and not answered; ascending
     std::map<std::uint64_t, wire::Bytes> answers;  // the last answers, as frames
@@ -136,7 +141,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::vector<std::stop_source> stops_of_streams_locked(Session& session) TROUPE_REQUIRES(mutex_);
   std::stop_source& stop_of_locked(Session& session, std::uint64_t sequence)
       TROUPE_REQUIRES(mutex_);
-  Result<std::vector<std::uint32_t>> translate(const wire::Bind& bind) const;
+  Result<MethodNumbers> translate(const wire::Bind& bind) const;
   // What becomes of a call that arrived: it is to be run, or it needs nothing more.
   std::optional<QueuedCall> admit(QueuedCall call);
   void push(QueuedCall call);

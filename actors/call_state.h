@@ -48,14 +48,21 @@ class SlabMemory final : public LargeMemory {
 };
 
 // When a call that is made now must have ended: by its own timeout, and by the deadline of the call
-// inside which it is made. Where that is the earlier one, `deadline_of` names it.
-inline Deadline deadline_of_call(const CallOptions& options, MethodLabel& deadline_of) {
-  const Deadline own = Deadline::after(options.timeout);
-  const RunningCall* outer = RunningCall::current();
-  if (outer == nullptr || !options.inherit || outer->deadline().time() >= own.time()) return own;
-  deadline_of = outer->label();
-  return outer->deadline();
-}
+// inside which it is made. Where that is the earlier one, `of` names it.
+struct CallDeadline {
+  explicit CallDeadline(const CallOptions& options) : deadline(Deadline::after(options.timeout)) {
+    made = deadline.time() - options.timeout;
+    const RunningCall* outer = RunningCall::current();
+    if (outer == nullptr || !options.inherit || outer->deadline().time() >= deadline.time()) {
+      return;
+    }
+    of = outer->label();
+    deadline = outer->deadline();
+  }
+  Deadline deadline;
+  MethodLabel of = {};
+  TimePoint made;
+};
 
 inline constexpr Duration kDeadlineNear = std::chrono::milliseconds(20);
 
@@ -110,13 +117,19 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink, pub
   void abandon() override {
     Base::set(error(Code::kInternal, "broken promise: nobody provided a result"));
   }
+  Status late() const override {
+    auto status = channel_->late(sequence_.load(std::memory_order_acquire),
+                                 "no result before the deadline of get()");
+    return status ? of_this_actor(std::move(*status)) : Base::late();
+  }
 
  private:
+  Status of_this_actor(Status status) const {
+    if (light_number_ != kNoLightNumber) status.with("light", light_number_);
+    return status;
+  }
   Result<NonVoid<Value>> decode(const Status& status, std::span<const std::byte> result) const {
-    if (!status.ok()) {
-      if (light_number_ == kNoLightNumber) return status;
-      return Status(status).with("light", light_number_);
-    }
+    if (!status.ok()) return of_this_actor(status);
     if constexpr (std::is_void_v<Value>) {
       return Unit{};
     } else {

@@ -15,6 +15,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/random.h"
 #include "runtime/base/unique_fd.h"
+#include "scheduler/client/actor_words.h"
 
 namespace troupe {
 namespace {
@@ -80,9 +81,10 @@ Result<ActorProcess> process_of(const std::shared_ptr<ActorClient>& client, Acto
   client->unwatch(watch);
   const std::string name = info.name.empty() ? info.type : info.name;
   if (!there) {
-    return error(Code::kDeadlineExceeded, "the actor {} is {}; no {}process of it answers",
-                 name.empty() ? actor_id.brief() : name, wire::actor_state_name(info.state),
-                 later_than > 0 ? "later " : "");
+    return error(Code::kDeadlineExceeded, "no {}process of the actor answers; it is {}: {}",
+                 later_than > 0 ? "later " : "", wire::actor_state_name(info.state),
+                 scheduler::actor_waits_for(info, info.node_id.brief()))
+        .with("actor", name.empty() ? actor_id.brief() : name);
   }
   if (info.state == wire::ActorState::kDead) {
     return error(Code::kActorDied, "the actor {} is dead: {}", name, info.death.to_string());

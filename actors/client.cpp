@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "actors/head_answer.h"
+#include "scheduler/client/actor_words.h"
 #include "scheduler/client/ask_node.h"
 
 namespace troupe::detail {
@@ -10,6 +13,29 @@ namespace {
 
 Status closed_error() {
   return Status(Code::kCancelled, "the cluster object of this process was closed");
+}
+
+// A wait for an actor is over before the actor is where it should be.
+Status late_error(const wire::ActorInfo& actor, const char* what) {
+  const std::string node = actor.node_id.empty() ? "" : actor.node_id.brief();
+  Status status =
+      error(Code::kDeadlineExceeded, "{}: the actor is {} still: {}", what,
+            wire::actor_state_name(actor.state), scheduler::actor_waits_for(actor, node));
+  status.with("actor", scheduler::actor_label(actor));
+  if (!node.empty()) status.with("node", node);
+  return status;
+}
+
+// "a, b, c and 5 more"
+std::string names_of(const std::vector<wire::ActorSpec>& specs) {
+  constexpr std::size_t kNamedMax = 3;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(specs.size(), kNamedMax); ++i) {
+    if (i > 0) names += ", ";
+    names += specs[i].name.empty() ? specs[i].type : specs[i].name;
+  }
+  if (specs.size() > kNamedMax) names += fmt::format(" and {} more", specs.size() - kNamedMax);
+  return names;
 }
 
 }  // namespace
@@ -101,9 +127,11 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
     roads.push_back(channel(specs.back().actor_id, interface));
   }
   if (specs.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
+  const std::string names = names_of(specs);
   TROUPE_RETURN_IF_ERROR(wait_for_head<void>(deadline, "creating actors", [&](auto done) {
-    options_.environment->directory->create(std::move(specs), true, no_wait, done);
-  }));
+                           options_.environment->directory->create(std::move(specs), true, no_wait,
+                                                                   done);
+                         }).with("actors", names));
   return roads;
 }
 
@@ -132,9 +160,11 @@ Result<wire::ActorInfo> ActorClient::wait_for_actor(
   options_.environment->directory->unwatch(watch);
   if (info.status().code() != Code::kDeadlineExceeded) return info;
   MutexLock lock(seen->mutex);
-  if (!seen->last) return error(Code::kDeadlineExceeded, "{}: the head has not answered", what);
-  return error(Code::kDeadlineExceeded, "{}: the actor is {} {}", what,
-               wire::actor_state_name(seen->last->state), seen->last->pending_why);
+  if (!seen->last) {
+    return error(Code::kDeadlineExceeded, "{}: the head has not answered in time", what)
+        .with("actor", name.empty() ? actor_id.brief() : name);
+  }
+  return late_error(*seen->last, what);
 }
 
 Result<wire::ActorInfo> ActorClient::find_living(const std::string& name,
@@ -166,9 +196,12 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::find(const std::string& name,
 Status ActorClient::kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
                          const std::string& reason, Deadline deadline) {
   const auto tell = [&] {
-    return wait_for_head<void>(deadline, "ending an actor", [&](auto done) {
-      options_.environment->directory->kill(actor_id, allow_restart, grace_ms, reason, done);
-    });
+    return wait_for_head<void>(deadline, "ending an actor",
+                               [&](auto done) {
+                                 options_.environment->directory->kill(actor_id, allow_restart,
+                                                                       grace_ms, reason, done);
+                               })
+        .with("actor", actor_id.brief());
   };
   if (grace_ms > 0) return tell();
   // The head goes on calling it alive until its node says that the process is gone: a call made
@@ -191,8 +224,8 @@ Result<std::optional<std::size_t>> ActorClient::drain(ActorId actor_id,
                                                       const std::string& reason,
                                                       Deadline deadline) {
   TROUPE_RETURN_IF_ERROR(wait_for_head<void>(deadline, "stopping an actor", [&](auto done) {
-    directory().drain(actor_id, grace.count(), reason, done);
-  }));
+                           directory().drain(actor_id, grace.count(), reason, done);
+                         }).with("actor", actor_id.brief()));
   const auto info = TROUPE_TRY(wait_for_actor(
       actor_id, "", deadline,
       [](const wire::ActorInfo& i) { return i.state == wire::ActorState::kDead; },

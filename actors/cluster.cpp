@@ -4,12 +4,14 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <utility>
 
 #include "actors/connect_options.h"
 #include "actors/head_directory.h"
+#include "actors/waiting_notices.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
 #include "scheduler/client/output_follower.h"
@@ -20,6 +22,8 @@ namespace {
 
 // How long what the actors wrote last may take to arrive when the driver ends.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
+// Whose line it is where no actor has written it.
+constexpr const char* kTroupeLabel = "troupe";
 
 // The program that hosts actors, held open: what they run even where it is built anew meanwhile.
 std::function<Result<wire::Image>()> image_of(std::shared_ptr<process::Executable> executable) {
@@ -47,8 +51,9 @@ OnOutput one_at_a_time(OnOutput on_output) {
 }  // namespace
 
 struct Cluster::State {
+  explicit State(std::unique_ptr<net::LoopThread> t) : thread(std::move(t)) {}
   // Ends in the reverse order: callers first, then head and node, then the loop under all.
-  std::unique_ptr<net::LoopThread> thread = std::make_unique<net::LoopThread>("troupe-driver");
+  std::unique_ptr<net::LoopThread> thread;
   std::unique_ptr<scheduler::EmbeddedCluster> embedded;
   net::Address head;
   net::Token token;
@@ -60,20 +65,19 @@ struct Cluster::State {
   std::shared_ptr<scheduler::HeadClient> head_client;
   OnOutput on_output;
   std::unique_ptr<scheduler::OutputFollower> follower;
+  std::shared_ptr<detail::WaitingNotices> notices;
   std::shared_ptr<detail::ActorClient> client;
-  bool closed = false;
+  std::atomic<bool> closed{false};
 };
 
 Cluster::Cluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
-  if (state_) close();
+  close();
   state_ = std::move(other.state_);
   return *this;
 }
-Cluster::~Cluster() {
-  if (state_) close();
-}
+Cluster::~Cluster() { close(); }
 
 // Joins the head as a driver: the client, and what handles call through.
 Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
@@ -107,6 +111,25 @@ Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::stri
   return {};
 }
 
+// Says by the way of the actors' output which actors have to wait.
+void Cluster::tell_of_waiting(State& state, Duration after) {
+  state.notices = detail::WaitingNotices::make(
+      state.thread->loop(),
+      {.patience = after,
+       .ask =
+           [head = std::weak_ptr(state.head_client)](
+               std::function<void(const detail::WaitingNotices::Actors&)> done) {
+             if (const auto client = head.lock()) client->list_actors(false, std::move(done));
+           },
+       .say = [on_output =
+                   state.on_output](const std::string& line) { on_output(kTroupeLabel, line); },
+       .name_command = state.embedded == nullptr});
+  state.head_client->follow_actors(
+      [weak = std::weak_ptr(state.notices)](const wire::ActorInfo& actor) {
+        if (const auto notices = weak.lock()) notices->updated(actor);
+      });
+}
+
 void Cluster::follow_output(State& state) {
   state.follower = std::make_unique<scheduler::OutputFollower>(
       state.thread->loop(), state.head_client, state.token,
@@ -115,7 +138,7 @@ void Cluster::follow_output(State& state) {
 }
 
 Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
   scheduler::EmbeddedOptions embedded;
   embedded.num_cpus = options.num_cpus;
   embedded.resources = options.resources;
@@ -134,13 +157,20 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   state->node_id = state->embedded->node_id();
   TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, {}, options.job_name, options.namespace_name,
                               options.program, Deadline::after(kControlTimeout)));
+  tell_of_waiting(*state, options.tell_waiting_after);
   // This process's own node tells it directly.
   if (state->shared) follow_output(*state);
   return Cluster(std::move(state));
 }
 
+Status Cluster::usable() const {
+  if (!state_) return Status(Code::kFailedPrecondition, "an empty Cluster: it was moved from");
+  if (state_->closed) return Status(Code::kFailedPrecondition, "this Cluster was closed");
+  return {};
+}
+
 void Cluster::close() {
-  if (std::exchange(state_->closed, true)) return;
+  if (!state_ || state_->closed.exchange(true)) return;
   if (state_->follower) state_->follower->catch_up(kLastOutputTime);
   if (state_->head_client && state_->shared) {
     // The other machines' nodes are told to end, and given the time to.
@@ -163,26 +193,33 @@ void Cluster::close() {
 Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   const SystemEnvironment environment;
   PosixFileSystem files;
-  const ConnectOptions options = TROUPE_TRY(detail::complete(
+  const detail::CompleteOptions complete = TROUPE_TRY(detail::complete(
       given, given.environment != nullptr ? *given.environment : environment, files));
-  auto state = std::make_unique<State>();
+  const ConnectOptions& options = complete.options;
+  auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
   state->head = {options.host, options.port, {}};
   state->token = options.token;
-  TROUPE_RETURN_IF_ERROR(join(*state, {}, options.job_id, options.job_name, options.namespace_name,
-                              options.program, Deadline::after(options.timeout)));
+  const Status joined = join(*state, {}, options.job_id, options.job_name, options.namespace_name,
+                             options.program, Deadline::after(options.timeout));
+  if (!joined.ok()) {
+    return scheduler::explain_unreached(joined, complete.place, complete.token_file);
+  }
   if (options.follow_output) {
     state->on_output = one_at_a_time(options.on_output);
     follow_output(*state);
+    tell_of_waiting(*state, options.tell_waiting_after);
   }
   return Cluster(std::move(state));
 }
 
 Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   return client()->nodes(Deadline::after(timeout));
 }
 
 Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptions& options,
                                                        Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   auto spec = TROUPE_TRY(detail::make_group_spec(options));
   SystemRandom random;
   spec.group_id = GroupId::make(random);
@@ -192,18 +229,24 @@ Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptio
 }
 
 Result<PlacementGroup> Cluster::get_placement_group(const std::string& name, Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   return PlacementGroup::find(state_->head_client, name, Deadline::after(timeout));
 }
 
 Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable());
   return state_->head_client->groups(true, Deadline::after(timeout));
 }
 
-const net::Address& Cluster::head_address() const { return state_->head; }
-const net::Token& Cluster::token() const { return state_->token; }
-const JobId& Cluster::job_id() const { return state_->job_id; }
-const std::string& Cluster::namespace_name() const { return state_->namespace_name; }
-const NodeId& Cluster::node_id() const { return state_->node_id; }
-const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state_->client; }
+const Cluster::State& Cluster::state() const {
+  static const State* const empty = new State(nullptr);
+  return state_ ? *state_ : *empty;
+}
+const net::Address& Cluster::head_address() const { return state().head; }
+const net::Token& Cluster::token() const { return state().token; }
+const JobId& Cluster::job_id() const { return state().job_id; }
+const std::string& Cluster::namespace_name() const { return state().namespace_name; }
+const NodeId& Cluster::node_id() const { return state().node_id; }
+const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state().client; }
 
 }  // namespace troupe

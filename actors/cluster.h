@@ -6,7 +6,10 @@
 //   int n = counter.call<&Counter::add>(3).get(std::chrono::seconds(5)).value();
 //
 // Actors that are not detached end with the Cluster object, and with the process however it ends.
-// Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled.
+// Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled. What
+// is asked of a Cluster that was closed or moved from ends with kFailedPrecondition, and its
+// watches say nothing. So it is with everything here that is moved: futures, stream readers,
+// handles, groups.
 
 #include <functional>
 #include <map>
@@ -41,8 +44,11 @@ struct EmbeddedOptions {
   std::map<std::string, std::string> labels;  // of the node
   // Output of the job's actors, line by line and one line at a time, on a thread of Troupe's; by
   // default it goes to standard error with the actor's name before it. Of an actor that writes
-  // faster than `output_limits` allow a line says how much was left out.
+  // faster than `output_limits` allow a line says how much was left out. Once an actor of this
+  // driver (or of one of its actors) has waited for room for `tell_waiting_after`, a line of
+  // "troupe" says so: "reader waits: needs CPU 1; vm has CPU 0 of 2 free".
   OnOutput on_output;
+  Duration tell_waiting_after = std::chrono::seconds(2);
   OutputLimits output_limits;
   std::string log_dir;  // the node's own log files; empty: none
   std::string job_name = "driver";
@@ -56,12 +62,15 @@ struct EmbeddedOptions {
   net::Token token;        // empty: a random one
 };
 
-// A cluster that runs already. What is left open comes from the environment: that of a program
-// which `troupe submit` runs has all of it.
+// A cluster that runs already. What is left open comes from where the command line takes it: the
+// environment (that of a program which `troupe submit` runs has all of it), else the note of the
+// head that was started last on this machine, ~/.troupe/current.
 struct ConnectOptions {
-  std::string host;  // empty: host and port of TROUPE_ADDRESS
+  std::string host;  // empty: host and port of TROUPE_ADDRESS, else of ~/.troupe/current
   std::uint16_t port = 0;
-  net::Token token;  // empty: from TROUPE_TOKEN_FILE, else ~/.troupe/token
+  // Empty: from the file that ~/.troupe/current names, where that names the cluster; else from
+  // TROUPE_TOKEN_FILE, else ~/.troupe/token.
+  net::Token token;
   // The submitted job that this driver belongs to; empty: TROUPE_JOB_ID where the cluster is that
   // of TROUPE_ADDRESS, else a job of its own. Its actors end with this Cluster, and with the job.
   JobId job_id;
@@ -70,15 +79,18 @@ struct ConnectOptions {
   // Where the names that its actors give and ask for are; empty: in one that is this job's own.
   std::string namespace_name;
   Duration timeout = kControlTimeout;
-  OnOutput on_output;         // as EmbeddedOptions::on_output; the nodes' own limits hold
-  bool follow_output = true;  // false: nobody asks the nodes for output
+  OnOutput on_output;  // as EmbeddedOptions::on_output; the nodes' own limits hold
+  Duration tell_waiting_after = std::chrono::seconds(2);
+  // False: nobody asks the nodes for output, and nothing is said of actors that wait.
+  bool follow_output = true;
   const Environment* environment = nullptr;  // null: the process's
 };
 
 class Cluster {
  public:
   static Result<Cluster> start_embedded(const EmbeddedOptions& options = {});
-  // kUnavailable, kUnauthenticated, kDeadlineExceeded; kNotFound where nothing names a cluster;
+  // kUnavailable (also where the head that ~/.troupe/current names has ended), kUnauthenticated,
+  // kDeadlineExceeded; kNotFound where nothing names a cluster;
   // kProtocol where the head is of another version.
   static Result<Cluster> connect(const ConnectOptions& options = {});
 
@@ -92,6 +104,7 @@ class Cluster {
   // Isolation::kShared it is a light actor, in a host that has room, or a new one.
   template <typename T, typename... A>
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn<T>(client(), options, std::forward<A>(arguments)...);
   }
   // `count` light actors in as many host processes as options.light_per_host makes of them, each
@@ -100,6 +113,7 @@ class Cluster {
   template <typename T, typename... A>
   Result<LightActors<T>> spawn_many(std::size_t count, const ActorOptions& options,
                                     A&&... arguments) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn_many<T>(client(), count, options, std::forward<A>(arguments)...);
   }
   // The same, each made of what `arguments_of(index)` returns: a tuple of its constructor's
@@ -107,17 +121,20 @@ class Cluster {
   template <typename T, typename F>
   Result<LightActors<T>> spawn_each(std::size_t count, const ActorOptions& options,
                                     F&& arguments_of) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn_each<T>(client(), count, options, std::forward<F>(arguments_of));
   }
   // The living light actors whose host has this name. kNotFound; kInvalidArgument when it is none
   // of T's.
   template <typename T>
   Result<LightActors<T>> get_light_actors(const std::string& name, const GetOptions& options = {}) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::find_light<T>(client(), name, options);
   }
   // Ends the hosts with all their light actors.
   template <typename T>
   Status kill(const LightActors<T>& actors, const KillOptions& options = {}) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::kill(client(), actors, options);
   }
   // All of them are placed or none is. Waits until the head has accepted them; with `no_wait` it
@@ -125,16 +142,19 @@ class Cluster {
   template <typename T>
   Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
                                                  bool no_wait = false) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::spawn_gang<T>(client(), std::move(members), no_wait);
   }
   // The living actor of this name. kNotFound; kInvalidArgument when it is of another class.
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::find<T>(client(), name, GetOptions{.timeout = timeout});
   }
   // … or of another namespace: get_actor<T>("db", {.namespace_name = "shop"}).
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, const GetOptions& options) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::find<T>(client(), name, options);
   }
   // The living actor of options.name, or a new one where there is none: of all that ask at the same
@@ -142,10 +162,12 @@ class Cluster {
   // class, or was created with other constructor arguments; its other options are its own.
   template <typename T, typename... A>
   Result<ActorHandle<T>> get_or_create(const ActorOptions& options, A&&... arguments) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::get_or_create<T>(client(), options, std::forward<A>(arguments)...);
   }
   template <typename T>
   Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return detail::kill(client(), handle, options);
   }
   // Ends it for good when it has done what is queued, or when its time is over; waits for that. Not
@@ -156,11 +178,14 @@ class Cluster {
       return Status(Code::kUnsupported,
                     "stop() of a light actor: kill() ends one between two calls");
     }
+    TROUPE_RETURN_IF_ERROR(usable());
+    TROUPE_RETURN_IF_ERROR(detail::check_handle(handle, "stop()"));
     return detail::stop(client(), handle.id(), options);
   }
   // A group of actors that is restarted together (supervision.h). Waits for the head.
   Result<Supervisor> supervise(const SupervisorOptions& options,
                                Duration timeout = kControlTimeout) {
+    TROUPE_RETURN_IF_ERROR(usable());
     return Supervisor::create(client(), options, Deadline::after(timeout));
   }
   // Calls `on_change` with the actor's state now and at each change (started, alive, restarting,
@@ -168,6 +193,7 @@ class Cluster {
   template <typename T>
   [[nodiscard]] ActorWatch watch(const ActorHandle<T>& handle,
                                  std::function<void(const wire::ActorInfo&)> on_change) {
+    if (!usable().ok()) return {};
     return detail::watch(client(), handle, std::move(on_change));
   }
   Result<std::vector<wire::NodeInfo>> nodes(Duration timeout = kControlTimeout);
@@ -190,6 +216,7 @@ class Cluster {
   void close();
 
   // Where the head listens, and its token: for other processes that are to join in.
+  // (Of one that was moved from all of these are empty.)
   const net::Address& head_address() const;
   const net::Token& token() const;
   const JobId& job_id() const;
@@ -202,10 +229,14 @@ class Cluster {
  private:
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
+  // Why nothing can be asked of it.
+  Status usable() const;
+  const State& state() const;  // an empty one where it was moved from
   static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& namespace_name, const std::string& program,
                      Deadline deadline);
   static void follow_output(State& state);
+  static void tell_of_waiting(State& state, Duration after);
   std::unique_ptr<State> state_;
 };
 

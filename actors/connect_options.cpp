@@ -1,77 +1,54 @@
 #include "actors/connect_options.h"
 
+#include <utility>
+
 #include "runtime/net/parse_address.h"
-#include "runtime/net/token.h"
 
 namespace troupe::detail {
 namespace {
 
-// A variable that is set to nothing is not set.
-std::optional<std::string> variable(const Environment& environment, std::string_view name) {
-  auto value = environment.get(name);
-  if (value && value->empty()) return std::nullopt;
-  return value;
-}
+constexpr scheduler::WaysToSay kMembers{"ConnectOptions::host and port",
+                                        "ConnectOptions::token or TROUPE_TOKEN_FILE"};
 
-Result<net::Token> token_of(const Environment& environment, FileSystem& files) {
-  auto file = variable(environment, "TROUPE_TOKEN_FILE");
-  if (!file) {
-    const auto home = variable(environment, "HOME");
-    if (!home) {
-      return error(Code::kNotFound,
-                   "no token: set ConnectOptions::token, or TROUPE_TOKEN_FILE to the cluster's "
-                   "token file");
-    }
-    file = join_path(*home, ".troupe/token");
+// The submitted job that this process is a driver of, where it connects to that job's cluster.
+Result<JobId> job_of(const net::Address& address, const Environment& environment) {
+  const auto job = environment.get("TROUPE_JOB_ID");
+  const auto named = environment.get("TROUPE_ADDRESS");
+  if (!job || job->empty() || !named || named->empty()) return JobId{};
+  // What is not needed is not judged.
+  const auto cluster = net::parse_address(*named, "TROUPE_ADDRESS");
+  if (!cluster.ok() || cluster->host != address.host || cluster->port != address.port) {
+    return JobId{};
   }
-  auto token = net::read_token_file(files, *file);
-  if (token.status().code() == Code::kNotFound) {
-    return error(Code::kNotFound,
-                 "there is no token file {}: copy the one that 'troupe head' names from the head's "
-                 "machine, or name it with TROUPE_TOKEN_FILE",
-                 *file);
-  }
-  if (!token.ok()) return token.status();
-  const auto insecure = variable(environment, "TROUPE_INSECURE");
-  if (insecure && *insecure != "0" && *insecure != "1") {
-    return error(Code::kInvalidArgument, "TROUPE_INSECURE is '{}': it is 1, or 0", *insecure);
-  }
-  return insecure == "1" ? token->with(net::Security::kInsecure) : std::move(*token);
+  auto id = JobId::parse(*job);
+  if (!id.ok()) return id.status().prefixed("TROUPE_JOB_ID");
+  return id;
 }
 
 }  // namespace
 
-Result<ConnectOptions> complete(ConnectOptions options, const Environment& environment,
-                                FileSystem& files) {
-  const auto text = variable(environment, "TROUPE_ADDRESS");
-  std::optional<net::Address> named;
-  if (text) {
-    auto address = net::parse_address(*text, "TROUPE_ADDRESS");
-    // What is not needed is not judged.
-    if (address.ok()) {
-      named = std::move(*address);
-    } else if (options.host.empty()) {
-      return address.status();
-    }
-  }
+Result<CompleteOptions> complete(ConnectOptions options, const Environment& environment,
+                                 FileSystem& files) {
+  CompleteOptions complete;
   if (options.host.empty()) {
-    if (!named) {
-      return error(Code::kNotFound,
-                   "no cluster is named: set ConnectOptions::host and port, or TROUPE_ADDRESS, or "
-                   "run this program with 'troupe submit'");
-    }
-    options.host = named->host;
-    options.port = named->port;
+    complete.place = TROUPE_TRY(scheduler::find_cluster(environment, files, kMembers));
+    options.host = complete.place.address.host;
+    options.port = complete.place.address.port;
+  } else {
+    complete.place = {{options.host, options.port, {}}, "ConnectOptions::host", {}};
   }
-  if (options.token.empty()) options.token = TROUPE_TRY(token_of(environment, files));
-  const bool same = named && named->host == options.host && named->port == options.port;
-  const auto job = variable(environment, "TROUPE_JOB_ID");
-  if (options.job_id.empty() && same && job) {
-    auto id = JobId::parse(*job);
-    if (!id.ok()) return id.status().prefixed("TROUPE_JOB_ID");
-    options.job_id = *id;
+  if (options.token.empty()) {
+    complete.token_file = TROUPE_TRY(scheduler::token_file_of(complete.place, environment));
+    options.token = TROUPE_TRY(scheduler::read_cluster_token(files, complete.token_file, kMembers));
+    const bool insecure = TROUPE_TRY(scheduler::insecure_by_environment(environment)) ||
+                          (complete.place.record && complete.place.record->insecure);
+    if (insecure) options.token = options.token.with(net::Security::kInsecure);
   }
-  return options;
+  if (options.job_id.empty()) {
+    options.job_id = TROUPE_TRY(job_of(complete.place.address, environment));
+  }
+  complete.options = std::move(options);
+  return complete;
 }
 
 }  // namespace troupe::detail

@@ -148,6 +148,7 @@ class ActorContext {
   // within the actor itself.
   template <typename T>
   Result<StopReport> stop(const ActorHandle<T>& handle, const StopOptions& options = {}) {
+    TROUPE_RETURN_IF_ERROR(detail::check_handle(handle, "stop()"));
     return detail::stop(client_, handle.id(), options);
   }
   // A group of actors that is restarted together (supervision.h). Waits for the head.

@@ -7,7 +7,8 @@
 //   c.call<&Counter::get>()).value(); }
 //
 // A future ends in exactly one Result: a promise that is destroyed unfulfilled ends it with
-// kInternal. A future is moved, not copied; its result is taken once.
+// kInternal. A future is moved, not copied; its result is taken once. One that was moved from, or
+// that then() has taken, is ready and has ended with kFailedPrecondition.
 //
 // Threads: everything may be called from any thread. Continuations (then, co_await) run on the
 // future's executor where it has one (in an actor: the actor's own thread, between its calls), else
@@ -64,6 +65,8 @@ inline Result<Unit> from_status(Status status) {
   if (status.ok()) return Unit{};
   return status;
 }
+
+Status empty_future_error();
 
 // Turns an exception of a continuation or coroutine into the error it stands for.
 Status status_of_exception(const std::exception_ptr& exception);
@@ -128,7 +131,11 @@ class FutureState {
     } else if (auto result = wait_once(deadline)) {
       return std::move(*result);
     }
-    return error(Code::kDeadlineExceeded, "no result before the deadline of get()");
+    return late();
+  }
+  // What get() says at its deadline: what the future waits for, as far as that is known here.
+  virtual Status late() const {
+    return Status(Code::kDeadlineExceeded, "no result before the deadline of get()");
   }
 
   bool ready() const TROUPE_EXCLUDES(mutex_) {
@@ -145,7 +152,7 @@ class FutureState {
   void on_ready(std::function<void()> continuation, bool direct = false) TROUPE_EXCLUDES(mutex_) {
     {
       MutexLock lock(mutex_);
-      TROUPE_CHECK(!continuation_ && !consumed_, "a future has one continuation");
+      TROUPE_CHECK(!continuation_, "a future has one continuation");
       direct_ = direct;
       if (!done_) {
         continuation_ = std::move(continuation);
@@ -219,9 +226,36 @@ class FutureState {
   std::function<void()> continuation_ TROUPE_GUARDED_BY(mutex_);
 };
 
+// Of a future that is made of others: what get() says at its deadline is said of those.
+template <typename T>
+class ComposedState final : public FutureState<T> {
+ public:
+  ComposedState(FutureOptions options, std::function<Status()> late_parts)
+      : FutureState<T>(std::move(options)), late_parts_(std::move(late_parts)) {}
+  Status late() const override { return late_parts_(); }
+
+ private:
+  const std::function<Status()> late_parts_;
+};
+
+// Of several futures the first one that is not ready; the others are counted.
+Status late_of_several(Status first, std::size_t others);
+template <typename T>
+Status late_of_all(const std::vector<std::shared_ptr<FutureState<T>>>& states) {
+  const FutureState<T>* first = nullptr;
+  std::size_t missing = 0;
+  for (const auto& state : states) {
+    if (state->ready()) continue;
+    if (missing++ == 0) first = state.get();
+  }
+  // (They may all have become ready meanwhile.)
+  return late_of_several(first != nullptr ? first->late() : FutureState<T>(FutureOptions{}).late(),
+                         missing > 0 ? missing - 1 : 0);
+}
+
 }  // namespace detail
 
-// The side that provides the result. Moved, not copied.
+// The side that provides the result. Moved, not copied; one that was moved from provides nothing.
 template <typename R>
 class Promise {
   using State = detail::FutureState<detail::NonVoid<R>>;
@@ -229,6 +263,8 @@ class Promise {
  public:
   explicit Promise(detail::FutureOptions options = {})
       : state_(std::make_shared<State>(std::move(options))) {}
+  // (Of Troupe's own.)
+  explicit Promise(std::shared_ptr<State> state) : state_(std::move(state)) {}
   Promise(Promise&&) noexcept = default;
   Promise& operator=(Promise&& other) noexcept {
     abandon();
@@ -241,13 +277,16 @@ class Promise {
   Future<R> future() { return Future<R>(state_); }
   // Ends the future. False, without effect, when it has ended already (cancelled).
   bool set(detail::ResultOf<R> result) {
+    if (!state_) return false;
     if constexpr (std::is_void_v<R>) {
       return state_->set(detail::from_status(std::move(result)));
     } else {
       return state_->set(std::move(result));
     }
   }
-  void set_cancel(std::function<void()> cancel) { state_->set_cancel(std::move(cancel)); }
+  void set_cancel(std::function<void()> cancel) {
+    if (state_) state_->set_cancel(std::move(cancel));
+  }
 
  private:
   void abandon() {
@@ -267,15 +306,21 @@ class [[nodiscard]] Future {
   // (Of Troupe's own; users have Promise.)
   explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // Waits for the result and takes it. kDeadlineExceeded leaves the future as it was.
-  ResultType get(Deadline deadline) { return detail::to_result<R>(state_->wait(deadline)); }
+  // Waits for the result and takes it. kDeadlineExceeded leaves the future as it was, and says what
+  // it waits for: of a call the actor, the method, the node, and in what state they are.
+  ResultType get(Deadline deadline) {
+    if (!state_) return detail::empty_future_error();
+    return detail::to_result<R>(state_->wait(deadline));
+  }
   ResultType get(Duration timeout) { return get(Deadline::after(timeout)); }
-  bool ready() const { return state_->ready(); }
+  bool ready() const { return !state_ || state_->ready(); }
 
   // Ends the future with kCancelled, if it has not ended, and asks the other side not to do the
   // work: a call that still waits is taken from the queue; one that runs is asked to stop
   // (ActorContext::call_stop_token), and so are the calls that it made. Its result is dropped.
-  void cancel() { state_->cancel(); }
+  void cancel() {
+    if (state_) state_->cancel();
+  }
 
   // Calls `f` with the result; the future of what `f` returns (a value, a Result or a Status). An
   // exception of `f` ends it with kInternal. Takes this future.
@@ -292,7 +337,7 @@ class [[nodiscard]] Future {
       }
       ResultType await_resume() { return detail::to_result<R>(state->take()); }
     };
-    return Awaiter{state_};
+    return Awaiter{take()};
   }
 
   // A coroutine may return a Future: it starts at once, `co_return value` (or a failed Status)
@@ -306,6 +351,13 @@ class [[nodiscard]] Future {
   friend auto when_all(Future<T>... futures);
   template <typename T>
   friend Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures);
+  // This future's state, which leaves it; of an empty one a state that has ended with that error.
+  std::shared_ptr<State> take() {
+    if (state_) return std::move(state_);
+    auto ended = std::make_shared<State>(detail::FutureOptions{});
+    ended->set(detail::empty_future_error());
+    return ended;
+  }
   std::shared_ptr<State> state_;
 };
 
@@ -313,7 +365,7 @@ namespace detail {
 struct FutureAccess {
   template <typename R>
   static std::shared_ptr<FutureState<NonVoid<R>>> state(Future<R>&& future) {
-    return std::move(future.state_);
+    return future.take();
   }
 };
 }  // namespace detail
@@ -370,7 +422,7 @@ inline FutureOptions options_of_continuation(const std::shared_ptr<Executor>& ex
 template <typename... T>
 struct GatherTuple {
   using All = std::tuple<NonVoid<T>...>;
-  explicit GatherTuple(FutureOptions options) : promise(std::move(options)) {}
+  explicit GatherTuple(std::shared_ptr<FutureState<All>> state) : promise(std::move(state)) {}
   template <std::size_t I, typename V>
   void arrived(Result<V> result) {
     if (!result.ok()) {
@@ -410,15 +462,16 @@ template <typename F>
 auto Future<R>::then(F f) && {
   using U = std::invoke_result_t<F, ResultType>;
   using Value = typename detail::ThenValue<U>::Type;
-  auto promise =
-      std::make_shared<Promise<Value>>(detail::options_of_continuation(state_->executor()));
+  const std::shared_ptr<State> state = take();
+  auto promise = std::make_shared<Promise<Value>>(
+      std::make_shared<detail::ComposedState<detail::NonVoid<Value>>>(
+          detail::options_of_continuation(state->executor()), [state] { return state->late(); }));
   auto result = promise->future();
-  promise->set_cancel([state = state_] { state->cancel(); });
-  state_->on_ready([state = state_, promise, f = std::make_shared<F>(std::move(f))]() mutable {
+  promise->set_cancel([state] { state->cancel(); });
+  state->on_ready([state, promise, f = std::make_shared<F>(std::move(f))]() mutable {
     promise->set(
         detail::call_to_result<Value>([&] { return (*f)(detail::to_result<R>(state->take())); }));
   });
-  state_.reset();
   return result;
 }
 
@@ -437,9 +490,10 @@ struct Future<R>::promise_type : detail::CoroutineReturn<R> {
 template <typename T>
 Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures) {
   using Value = detail::NonVoid<T>;
+  using States = std::vector<std::shared_ptr<detail::FutureState<Value>>>;
   struct Gather {
-    explicit Gather(std::size_t count, detail::FutureOptions options)
-        : values(count), missing(count), promise(std::move(options)) {}
+    Gather(std::size_t count, std::shared_ptr<detail::FutureState<std::vector<Value>>> state)
+        : values(count), missing(count), promise(std::move(state)) {}
     Mutex mutex;
     std::vector<std::optional<Value>> values;
     std::size_t missing;
@@ -459,18 +513,20 @@ Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures)
       promise.set(std::move(all));
     }
   };
+  States states;
+  for (auto& future : futures) states.push_back(future.take());
   detail::FutureOptions options;
-  if (!futures.empty()) options.executor = futures.front().state_->executor();
-  auto gather = std::make_shared<Gather>(futures.size(), std::move(options));
+  if (!states.empty()) options.executor = states.front()->executor();
+  auto gather = std::make_shared<Gather>(
+      states.size(), std::make_shared<detail::ComposedState<std::vector<Value>>>(
+                         std::move(options), [states] { return detail::late_of_all(states); }));
   auto all = gather->promise.future();
-  if (futures.empty()) gather->promise.set(std::vector<Value>{});
-  std::vector<std::shared_ptr<detail::FutureState<Value>>> states;
-  for (auto& future : futures) states.push_back(future.state_);
+  if (states.empty()) gather->promise.set(std::vector<Value>{});
   gather->promise.set_cancel([states] {
     for (const auto& state : states) state->cancel();
   });
-  for (std::size_t i = 0; i < futures.size(); ++i) {
-    auto state = std::move(futures[i].state_);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const auto& state = states[i];
     state->on_ready([gather, state, i] { gather->arrived(i, state->take()); }, /*direct=*/true);
   }
   return all;
@@ -480,16 +536,32 @@ Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures)
 template <typename... T>
 auto when_all(Future<T>... futures) {
   static_assert(sizeof...(T) > 0);
+  const auto states = std::make_tuple(futures.take()...);
   detail::FutureOptions options;
-  options.executor = std::get<0>(std::tie(futures...)).state_->executor();
-  auto gather = std::make_shared<detail::GatherTuple<T...>>(std::move(options));
+  options.executor = std::get<0>(states)->executor();
+  auto late = [states] {
+    return std::apply(
+        [](const auto&... state) {
+          std::optional<Status> first;
+          std::size_t missing = 0;
+          const auto look = [&](const auto& one) {
+            if (!one->ready() && missing++ == 0) first = one->late();
+          };
+          (look(state), ...);
+          return detail::late_of_several(first ? *first : detail::FutureState<Unit>(detail::FutureOptions{}).late(),
+                                         missing > 0 ? missing - 1 : 0);
+        },
+        states);
+  };
+  using All = typename detail::GatherTuple<T...>::All;
+  auto gather = std::make_shared<detail::GatherTuple<T...>>(
+      std::make_shared<detail::ComposedState<All>>(std::move(options), std::move(late)));
   auto all = gather->promise.future();
-  gather->promise.set_cancel([states = std::make_tuple(futures.state_...)] {
-    std::apply([](const auto&... state) { (state->cancel(), ...); }, states);
-  });
+  gather->promise.set_cancel(
+      [states] { std::apply([](const auto&... state) { (state->cancel(), ...); }, states); });
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (futures.state_->on_ready(
-         [gather, state = futures.state_] { gather->template arrived<I>(state->take()); },
+    (std::get<I>(states)->on_ready(
+         [gather, state = std::get<I>(states)] { gather->template arrived<I>(state->take()); },
          /*direct=*/true),
      ...);
   }

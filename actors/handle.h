@@ -27,7 +27,7 @@ namespace troupe {
 template <typename T>
 class ActorHandle {
  public:
-  // No actor: every call ends with kFailedPrecondition.
+  // No actor, as a handle that was moved from: every call ends with kFailedPrecondition.
   ActorHandle() = default;
   ActorHandle(std::shared_ptr<detail::ActorClient> client,
               std::shared_ptr<detail::ActorChannel> channel,
@@ -92,16 +92,16 @@ class ActorHandle {
     detail::CallState<Value>& call = *state;
     // Only a call that is made inside another one.
     const auto nested = detail::RunningCall::current() != nullptr ? state : nullptr;
-    detail::MethodLabel deadline_of;
-    const Deadline deadline = detail::deadline_of_call(options_, deadline_of);
+    const detail::CallDeadline deadline(options_);
     call.sent(channel_->call({.method = method,
                               .arguments = encoder.take(),
-                              .deadline = deadline,
+                              .deadline = deadline.deadline,
                               .retry = options_.retry,
                               .despite_state_loss = options_.despite_state_loss,
                               .sink = detail::CallSinkRef(std::move(state)),
                               .slab = slabs.release(encoder),
-                              .deadline_of = deadline_of}));
+                              .deadline_of = deadline.of,
+                              .made = deadline.made}));
     if (nested) call.with_outer().attach(nested, options_);
     return future;
   }
@@ -124,17 +124,17 @@ class ActorHandle {
     detail::encode_arguments(encoder, arguments);
     auto state = std::make_shared<detail::StreamState<Item>>(
         client_->future_options(channel_->actor_id()), client_, channel_, options_.stream_window);
-    detail::MethodLabel deadline_of;
-    const Deadline deadline = detail::deadline_of_call(options_, deadline_of);
+    const detail::CallDeadline deadline(options_);
     state->sent(channel_->call({.method = method,
                                 .arguments = encoder.take(),
-                                .deadline = deadline,
+                                .deadline = deadline.deadline,
                                 .retry = false,
                                 .despite_state_loss = options_.despite_state_loss,
                                 .sink = detail::CallSinkRef(state),
                                 .slab = {},
-                                .deadline_of = deadline_of,
-                                .stream_items = options_.stream_window}));
+                                .deadline_of = deadline.of,
+                                .stream_items = options_.stream_window,
+                                .made = deadline.made}));
     state->with_outer().attach(state, options_);
     return StreamReader<Item>(std::move(state));
   }

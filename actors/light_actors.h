@@ -47,11 +47,12 @@ class LightActors {
               std::size_t per_host)
       : client_(std::move(client)), hosts_(std::move(hosts)), count_(count), per_host_(per_host) {}
 
-  std::size_t size() const { return count_; }
-  bool empty() const { return count_ == 0; }
+  // None where it was moved from.
+  std::size_t size() const { return hosts_.empty() ? 0 : count_; }
+  bool empty() const { return size() == 0; }
   // Requires index < size().
   ActorHandle<T> operator[](std::size_t index) const {
-    TROUPE_CHECK(index < count_, "light actor {} of {}", index, count_);
+    TROUPE_CHECK(index < size(), "light actor {} of {}", index, size());
     return {client_, hosts_[index / per_host_], static_cast<std::uint32_t>(index % per_host_)};
   }
   ActorHandle<T> at(std::size_t index) const { return (*this)[index]; }
@@ -77,7 +78,7 @@ class LightActors {
     std::size_t index_;
   };
   Iterator begin() const { return {this, 0}; }
-  Iterator end() const { return {this, count_}; }
+  Iterator end() const { return {this, size()}; }
 
  private:
   friend struct Codec<LightActors<T>>;
@@ -95,7 +96,7 @@ struct Codec<LightActors<T>> {
   static constexpr std::uint64_t kHash =
       TypeHash::mix(TypeHash::of("light actors"), TypeHash::of(detail::kTypeName<T>));
   static void encode(Encoder& out, const LightActors<T>& value) {
-    out.put(static_cast<std::uint64_t>(value.count_));
+    out.put(static_cast<std::uint64_t>(value.size()));
     out.put(static_cast<std::uint64_t>(value.per_host_));
     Codec<std::vector<ActorId>>::encode(out, value.hosts());
   }

@@ -235,14 +235,21 @@ constexpr bool names_are_unique(const std::array<std::string_view, N>& names) {
 struct MethodSignature {
   std::string_view name;
   std::uint64_t hash = 0;
+  std::string_view type = {};  // for people: "int (Counter::*)(int)"
 };
+
+// Where the two programs of a call differ in a method, the error says what it is in each of them:
+// the actor adds the one, the caller the other.
+inline constexpr std::string_view kInActorsProgram = "in the actor's program";
+inline constexpr std::string_view kInCallersProgram = "in the caller's program";
 
 template <auto... Methods>
 constexpr std::array<MethodSignature, sizeof...(Methods)> signatures(MethodList<Methods...>) {
   static_assert(
       names_are_unique(std::array<std::string_view, sizeof...(Methods)>{kMethodName<Methods>...}),
       "two methods of an actor have one name: callers and logs could not tell them apart");
-  return {MethodSignature{kMethodName<Methods>, signature_hash<Methods>()}...};
+  return {MethodSignature{kMethodName<Methods>, signature_hash<Methods>(),
+                          full_type_name<decltype(Methods)>()}...};
 }
 
 template <typename T>

@@ -49,6 +49,16 @@ Watched watch_until(scheduler::HeadClient& client, GroupId id, const std::string
   client.unwatch_group(watch);
   MutexLock lock(seen->mutex);
   watched.last = seen->last;
+  if (watched.status.code() == Code::kDeadlineExceeded) {
+    watched.status =
+        watched.last
+            ? error(Code::kDeadlineExceeded, "the placement group is {} still: {}",
+                    wire::placement_group_state_name(watched.last->state), watched.last->why)
+            : Status(Code::kDeadlineExceeded,
+                     "a placement group: the head has not answered in time");
+  }
+  const std::string& known = watched.last ? watched.last->name : name;
+  watched.status.with("placement group", known.empty() ? id.brief() : known);
   return watched;
 }
 
@@ -69,7 +79,7 @@ Result<PlacementGroup> PlacementGroup::find(std::shared_ptr<scheduler::HeadClien
   if (name.empty()) return Status(Code::kInvalidArgument, "a placement group's name is empty");
   const Watched watched =
       watch_until(*client, {}, name, deadline, [](const Info&) { return true; });
-  TROUPE_RETURN_IF_ERROR(Status(watched.status).with("placement group", name));
+  TROUPE_RETURN_IF_ERROR(watched.status);
   return PlacementGroup(std::move(client), watched.last->group_id);
 }
 
@@ -84,12 +94,7 @@ Status PlacementGroup::ready(Duration timeout) const {
     return error(Code::kFailedPrecondition, "the placement group was removed: {}",
                  watched.last->why);
   }
-  if (watched.status.code() != Code::kDeadlineExceeded) return watched.status;
-  if (!watched.last) {
-    return Status(Code::kDeadlineExceeded, "a placement group: the head has not answered in time");
-  }
-  return error(Code::kDeadlineExceeded, "the placement group is {}: {}",
-               wire::placement_group_state_name(watched.last->state), watched.last->why);
+  return watched.status;
 }
 
 Result<wire::PlacementGroupInfo> PlacementGroup::info(Duration timeout) const {

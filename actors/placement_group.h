@@ -44,7 +44,7 @@ struct PlacementGroupOptions {
 // A group that the head knows. A value; copies name the same group. Thread-safe.
 class PlacementGroup {
  public:
-  // No group: everything ends with kFailedPrecondition.
+  // No group, as one that was moved from: everything ends with kFailedPrecondition.
   PlacementGroup() = default;
 
   GroupId id() const { return id_; }

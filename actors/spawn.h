@@ -162,10 +162,18 @@ Status kill(const std::shared_ptr<ActorClient>& client, const LightActors<T>& ac
   return first;
 }
 
+template <typename T>
+Status check_handle(const ActorHandle<T>& handle, const char* what) {
+  if (!handle.empty()) return {};
+  return error(Code::kFailedPrecondition, "{} of an empty ActorHandle<{}>", what,
+               kActorInterface<T>.type);
+}
+
 // Of a light actor: ends it alone.
 template <typename T>
 Status kill(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& handle,
             const KillOptions& options) {
+  TROUPE_RETURN_IF_ERROR(check_handle(handle, "kill()"));
   if (!handle.light()) return kill(client, handle.id(), options);
   if (options.allow_restart) {
     return error(Code::kUnsupported,
@@ -179,6 +187,7 @@ Status kill(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& ha
 template <typename T>
 ActorWatch watch(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& handle,
                  std::function<void(const wire::ActorInfo&)> on_change) {
+  if (handle.empty()) return {};
   if (!handle.light()) return ActorWatch(client, client->watch(handle.id(), std::move(on_change)));
   return ActorWatch(
       LightWatch::start(client, handle.channel(), handle.light_number(), std::move(on_change)));

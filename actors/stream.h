@@ -66,12 +66,16 @@ class [[nodiscard]] Stream {
 
   // (Of Troupe's own.)
   std::coroutine_handle<promise_type> coroutine() const { return coroutine_; }
-  bool done() const { return coroutine_.done(); }
+  bool done() const { return !coroutine_ || coroutine_.done(); }
   std::optional<Result<wire::Bytes>> take_item() {
+    if (!coroutine_) return std::nullopt;
     return std::exchange(coroutine_.promise().item, std::nullopt);
   }
   // Once, after done(); throws what the coroutine threw.
   void take() {
+    if (!coroutine_) {
+      throw StatusError(Status(Code::kFailedPrecondition, "an empty Stream: it was moved from"));
+    }
     auto& promise = coroutine_.promise();
     if (promise.exception) std::rethrow_exception(promise.exception);
   }

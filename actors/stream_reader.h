@@ -13,7 +13,8 @@
 // called, the actor ends the stream. Errors are those of calls (actor_channel.h), after the items
 // that came before: kActorDied, kUnavailable, kDeadlineExceeded, kCancelled, kActorError, ….
 //
-// Thread-safe, but one thread at a time takes items.
+// Thread-safe, but one thread at a time takes items. A reader that was moved from ends with
+// kFailedPrecondition.
 
 #include <atomic>
 #include <cstdint>
@@ -63,7 +64,7 @@ class StreamState final : public CallSink, public std::enable_shared_from_this<S
         }
         if (!ready_.wait_until(mutex_, deadline,
                                [&]() TROUPE_NO_ANALYSIS { return !items_.empty() || end_; })) {
-          return error(Code::kDeadlineExceeded, "no item of the stream before next()'s deadline");
+          return late_locked();
         }
         found = take_locked();
       }
@@ -145,6 +146,12 @@ class StreamState final : public CallSink, public std::enable_shared_from_this<S
     if (waiting) waiting->set(status.ok() ? Next(std::optional<T>()) : Next(status));
     return true;
   }
+  Status late_locked() const TROUPE_REQUIRES(mutex_) {
+    constexpr const char* kWhat = "no item of the stream before the deadline of next()";
+    auto late = channel_->late(sequence_.load(std::memory_order_acquire), kWhat);
+    Status status = late ? std::move(*late) : Status(Code::kDeadlineExceeded, kWhat);
+    return status.with("items", arrived_);
+  }
   // The next item, else the end, else nothing.
   std::optional<Next> take_locked() TROUPE_REQUIRES(mutex_) {
     if (!items_.empty()) {
@@ -206,15 +213,26 @@ class [[nodiscard]] StreamReader {
 
   // The next item; nothing at the end. kDeadlineExceeded leaves the stream as it was. Once it has
   // ended with an error, that error.
-  Result<std::optional<T>> next(Deadline deadline) { return state_->next(deadline); }
+  Result<std::optional<T>> next(Deadline deadline) {
+    if (!state_) return empty_error();
+    return state_->next(deadline);
+  }
   Result<std::optional<T>> next(Duration timeout) { return next(Deadline::after(timeout)); }
   // The same for coroutines and continuations. One at a time; whoever cancels it loses the item
   // that comes.
-  Future<std::optional<T>> next() { return state_->next(); }
+  Future<std::optional<T>> next() {
+    if (!state_) return make_ready_future<std::optional<T>>(empty_error());
+    return state_->next();
+  }
   // Ends it with kCancelled, after the items that have come; the actor ends the stream too.
-  void cancel() { state_->cancel(); }
+  void cancel() {
+    if (state_) state_->cancel();
+  }
 
  private:
+  static Status empty_error() {
+    return Status(Code::kFailedPrecondition, "an empty StreamReader: it was moved from");
+  }
   std::shared_ptr<State> state_;
 };
 

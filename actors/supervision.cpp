@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "actors/head_answer.h"
+#include "runtime/base/mutex.h"
 
 namespace troupe {
 namespace {
@@ -24,6 +25,19 @@ Result<wire::RestartPolicy> policy_of(const SupervisorOptions& options) {
                              .backoff_max_ms = options.backoff_max.count()};
 }
 
+Status late_error(SupervisorId id, const std::optional<wire::SupervisorInfo>& last) {
+  if (!last) {
+    return error(Code::kDeadlineExceeded, "a supervisor: the head has not answered in time")
+        .with("supervisor", id.brief());
+  }
+  return error(Code::kDeadlineExceeded,
+               "the supervisor has not ended: it is {}, with {} members, which it has restarted {} "
+               "times{}",
+               wire::supervisor_state_name(last->state), last->members.size(), last->restarts,
+               last->why.ok() ? "" : fmt::format("; the last time: {}", last->why.to_string()))
+      .with("supervisor", last->name.empty() ? id.brief() : last->name);
+}
+
 }  // namespace
 
 Result<Supervisor> Supervisor::create(std::shared_ptr<detail::ActorClient> client,
@@ -42,41 +56,46 @@ Result<Supervisor> Supervisor::create(std::shared_ptr<detail::ActorClient> clien
   spec.owner_generation = owner.generation;
   spec.supervisor_id = client->new_supervisor_id();
   const SupervisorId id = spec.supervisor_id;
-  TROUPE_RETURN_IF_ERROR(detail::wait_for_head<void>(
-      deadline, "creating a supervisor",
-      [&](auto done) { client->directory().supervise(std::move(spec), std::move(done)); }));
+  TROUPE_RETURN_IF_ERROR(
+      detail::wait_for_head<void>(deadline, "creating a supervisor", [&](auto done) {
+        client->directory().supervise(std::move(spec), std::move(done));
+      }).with("supervisor", options.name.empty() ? id.brief() : options.name));
   return Supervisor(std::move(client), id);
 }
 
 Result<wire::SupervisorInfo> Supervisor::wait_for(
     Duration timeout, std::function<bool(const wire::SupervisorInfo&)> enough) const {
   if (!client_) return no_supervisor();
+  struct Seen {
+    Mutex mutex;
+    std::optional<wire::SupervisorInfo> last TROUPE_GUARDED_BY(mutex);
+  };
+  auto seen = std::make_shared<Seen>();
   auto promise = std::make_shared<Promise<wire::SupervisorInfo>>();
   auto future = promise->future();
   const auto watch = client_->directory().watch_supervisor(
-      id_, [promise, enough = std::move(enough)](Result<wire::SupervisorInfo> info) {
+      id_, [promise, seen, enough = std::move(enough)](Result<wire::SupervisorInfo> info) {
+        if (info.ok()) {
+          MutexLock lock(seen->mutex);
+          seen->last = *info;
+        }
         if (!info.ok() || enough(*info)) promise->set(std::move(info));
       });
   auto info = future.get(timeout);
   client_->directory().unwatch(watch);
-  return info;
+  if (info.status().code() != Code::kDeadlineExceeded) return info;
+  MutexLock lock(seen->mutex);
+  return late_error(id_, seen->last);
 }
 
 Result<wire::SupervisorInfo> Supervisor::info(Duration timeout) const {
-  auto info = wait_for(timeout, [](const wire::SupervisorInfo&) { return true; });
-  if (info.status().code() == Code::kDeadlineExceeded) {
-    return Status(Code::kDeadlineExceeded, "a supervisor: the head has not answered in time");
-  }
-  return info;
+  return wait_for(timeout, [](const wire::SupervisorInfo&) { return true; });
 }
 
 Status Supervisor::wait_for_end(Duration timeout) const {
   auto info = wait_for(timeout, [](const wire::SupervisorInfo& i) {
     return i.state == wire::SupervisorState::kEnded;
   });
-  if (info.status().code() == Code::kDeadlineExceeded) {
-    return Status(Code::kDeadlineExceeded, "the supervisor has not ended");
-  }
   TROUPE_RETURN_IF_ERROR(info.status());
   return info->why;
 }
@@ -94,8 +113,9 @@ SupervisorWatch Supervisor::watch(
 Status Supervisor::end(const std::string& reason, Duration timeout) const {
   if (!client_) return no_supervisor();
   return detail::wait_for_head<void>(
-      Deadline::after(timeout), "ending a supervisor",
-      [&](auto done) { client_->directory().end_supervisor(id_, reason, std::move(done)); });
+             Deadline::after(timeout), "ending a supervisor",
+             [&](auto done) { client_->directory().end_supervisor(id_, reason, std::move(done)); })
+      .with("supervisor", id_.brief());
 }
 
 }  // namespace troupe

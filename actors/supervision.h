@@ -71,7 +71,7 @@ class SupervisorWatch {
 // A value. Does not keep the group alive. Thread-safe.
 class Supervisor {
  public:
-  // No group: everything ends with kFailedPrecondition.
+  // No group, as one that was moved from: everything ends with kFailedPrecondition.
   Supervisor() = default;
 
   // For ActorOptions::supervisor and SupervisorOptions::parent.

@@ -140,9 +140,11 @@ class [[nodiscard]] Task {
 
   // (Of Troupe's own.)
   std::coroutine_handle<promise_type> coroutine() const { return coroutine_; }
-  bool done() const { return coroutine_.done(); }
-  // Once, after done(); throws what the coroutine threw.
+  bool done() const { return !coroutine_ || coroutine_.done(); }
+  // Once, after done(); throws what the coroutine threw. kFailedPrecondition where it was moved
+  // from.
   detail::TaskResult<T> take() {
+    if (!coroutine_) return Status(Code::kFailedPrecondition, "an empty Task: it was moved from");
     auto& promise = coroutine_.promise();
     if (promise.exception) std::rethrow_exception(promise.exception);
     TROUPE_CHECK(promise.result.has_value());
@@ -159,7 +161,7 @@ namespace detail {
 template <typename U>
 struct TaskAwaiter {
   Task<U> task;
-  bool await_ready() const { return false; }
+  bool await_ready() const { return !task.coroutine(); }
   template <typename Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> awaiting) {
     auto& promise = task.coroutine().promise();

@@ -97,6 +97,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::map<WatchId, GroupWatch> group_watches;
   std::map<WatchId, SupervisorWatch> supervisor_watches;
   std::vector<OnNode> node_watchers;
+  OnActorState on_actor_state;
 };
 
 // --- connecting ---------------------------------------------------------------------------------
@@ -226,6 +227,7 @@ void HeadClient::State::end() {
   group_watches.clear();
   supervisor_watches.clear();
   node_watchers.clear();
+  on_actor_state = nullptr;
   if (connection) connection->close();
   connection.reset();
 }
@@ -299,6 +301,7 @@ void HeadClient::State::send_watch(WatchId id) {
 }
 
 void HeadClient::State::updated(const wire::ActorInfo& actor) {
+  if (on_actor_state) on_actor_state(actor);
   std::vector<OnActor> callbacks;
   for (auto& [id, watch] : watches) {
     if (watch.actor_id.empty() && !watch.name.empty() && watch.name == actor.name &&
@@ -485,6 +488,12 @@ HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string&
     state->send_watch(id);
   });
   return id;
+}
+
+void HeadClient::follow_actors(OnActorState on_state) {
+  state_->loop.post([state = state_, on_state = std::move(on_state)]() mutable {
+    if (!state->closed) state->on_actor_state = std::move(on_state);
+  });
 }
 
 void HeadClient::unwatch(WatchId watch) {

@@ -35,6 +35,7 @@ class HeadClient {
   using OnStatus = std::function<void(Status)>;
   using OnNode = std::function<void(const wire::NodeInfo&)>;
   using OnActor = std::function<void(Result<wire::ActorInfo>)>;
+  using OnActorState = std::function<void(const wire::ActorInfo&)>;
   using OnNodes = std::function<void(Result<std::vector<wire::NodeInfo>>)>;
   using OnActors = std::function<void(Result<std::vector<wire::ActorInfo>>)>;
   using OnGroup = std::function<void(Result<wire::PlacementGroupInfo>)>;
@@ -63,6 +64,10 @@ class HeadClient {
                       const std::string& namespace_name = {});
   // Of a watch of an actor or of a supervisor.
   void unwatch(WatchId watch);
+  // Calls `on_state` with every state of an actor that the head tells, until close(): of those that
+  // are watched, and, unasked, of one that this client owns when it has to wait for room (without
+  // what it waits for).
+  void follow_actors(OnActorState on_state);
   // Calls `on_node` for every node now and when one joins, changes its state or dies, until
   // close(); again for all of them when the head was away. Not when only what is free of a node
   // changes.

@@ -182,6 +182,16 @@ wire::ActorInfo HeadState::visible(const ActorRecord& actor) const {
   return info;
 }
 
+// An owner that does not watch its actor hears, once, that it has to wait. Not what for: that costs
+// a look at every node, and thousands may begin to wait at once.
+void HeadState::tell_owner_of_wait(const ActorRecord& actor) {
+  if (actor.queue_order == 0 || actor.spec.is_program()) return;
+  const auto owner = clients_.find(actor.spec.owner);
+  if (owner == clients_.end() || owner->second.peer == 0) return;
+  if (actor.watchers.contains(owner->second.peer)) return;
+  send(owner->second.peer, wire::ActorUpdate{actor.info});
+}
+
 // One delta and one update per thing that changed, whatever happened to it in between.
 void HeadState::push_updates() {
   for (const ActorId& id : changed_actors_) {
@@ -192,10 +202,12 @@ void HeadState::push_updates() {
                                    actor.started, actor.stopping, actor.restart_after_stop,
                                    actor.restarts_unix_us, actor.moving, actor.barrier,
                                    actor.state_lost});
+    if (lined_up_.contains(id)) tell_owner_of_wait(actor);
     if (actor.watchers.empty()) continue;
     const wire::ActorInfo info = visible(actor);
     for (PeerId watcher : actor.watchers) send(watcher, wire::ActorUpdate{info});
   }
+  lined_up_.clear();
   for (const GroupId& id : changed_groups_) {
     const auto found = groups_.find(id);
     if (found == groups_.end()) continue;

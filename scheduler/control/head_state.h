@@ -117,6 +117,7 @@ class HeadState {
   void changed(ActorRecord& actor);
   void changed(NodeRecord& node);
   void push_updates();
+  void tell_owner_of_wait(const ActorRecord& actor);
   std::optional<std::string> broken_lease(std::map<ActorId, std::size_t>& held) const;
   std::optional<std::string> broken_bundles(const NodeRecord& node) const;
   std::optional<std::string> broken_group() const;
@@ -406,6 +407,7 @@ class HeadState {
   std::vector<Command> commands_;
   std::vector<Delta> deltas_;
   std::set<ActorId> changed_actors_;
+  std::set<ActorId> lined_up_;  // those of them that have joined the line
   std::set<NodeId> changed_nodes_;
   std::set<NodeId> resized_nodes_;  // only what is free changed: pushed, not journalled
   std::set<GroupId> changed_groups_;

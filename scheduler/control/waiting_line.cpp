@@ -76,6 +76,7 @@ void HeadState::leave_line(Line::iterator entry) {
 void HeadState::enqueue(ActorRecord& actor, std::uint64_t order) {
   actor.queue_order = order;
   line_up(key_of(actor)).members.push_back(actor.spec.actor_id);
+  lined_up_.insert(actor.spec.actor_id);
   changed(actor);
 }
 

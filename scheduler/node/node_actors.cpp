@@ -40,9 +40,8 @@ void NodeState::close(FdHandle fd) {
 
 void NodeState::from_head(wire::StartActor& start) {
   const ActorId id = start.spec.actor_id;
-  const Status refused = end_status_
-                             ? error(Code::kUnavailable, "node {} is ending", config_.node.name)
-                             : check_bundle(start.spec);
+  const Status refused = end_status_ ? error(Code::kUnavailable, "node {} is ending", name_)
+                                     : check_bundle(start.spec);
   if (!refused.ok()) {
     wire::ActorExited exited{id, start.generation};
     exited.cause = refused;
@@ -135,11 +134,11 @@ void NodeState::on(node_event::FromHost& event) {
     if (actor->phase != Phase::kStarting) return;
     if (ready->protocol_version != wire::kProtocolVersion) {
       if (actor->cause.ok()) {
-        actor->cause = error(Code::kProtocol,
-                             "its program {} speaks protocol {}, node {} speaks {}: build the "
-                             "program with the version of troupe that the nodes run",
-                             actor->spec.image.path, ready->protocol_version, config_.node.name,
-                             wire::kProtocolVersion);
+        actor->cause =
+            error(Code::kProtocol,
+                  "its program {} speaks protocol {}, node {} speaks {}: build the "
+                  "program with the version of troupe that the nodes run",
+                  actor->spec.image.path, ready->protocol_version, name_, wire::kProtocolVersion);
       }
       return kill(*actor);
     }
@@ -220,8 +219,8 @@ void NodeState::from_head(wire::StopActor& message) {
     drop_saved_state(found->second);
   }
   wire::ActorExited exited{message.actor_id, message.generation};
-  exited.cause = error(Code::kNotFound, "node {} runs no generation {} of it", config_.node.name,
-                       message.generation);
+  exited.cause =
+      error(Code::kNotFound, "node {} runs no generation {} of it", name_, message.generation);
   send(std::move(exited));
 }
 

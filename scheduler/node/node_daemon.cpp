@@ -283,7 +283,7 @@ Result<std::string> Daemon::logs_of(ActorId actor_id, std::size_t bytes_max) con
   if (host && logs_.contains(*host)) return logs_.at(*host)->text(bytes_max);
   const auto earlier = earlier_outputs_.find(actor_id);
   if (earlier != earlier_outputs_.end()) return earlier->second.text(bytes_max);
-  return error(Code::kNotFound, "node {} keeps no output of actor {}", info_.name,
+  return error(Code::kNotFound, "node {} keeps no output of actor {}", state_->name(),
                actor_id.brief());
 }
 
@@ -291,7 +291,7 @@ Result<int> Daemon::segment_of(JobId job_id, const std::string& name) const {
   const auto handle = state_->segment(job_id, name);
   const auto held = handle ? held_.find(*handle) : held_.end();
   if (held != held_.end()) return held->second.get();
-  return error(Code::kNotFound, "node {} keeps no segment '{}' of this job", info_.name, name);
+  return error(Code::kNotFound, "node {} keeps no segment '{}' of this job", state_->name(), name);
 }
 
 Result<int> Daemon::saved_state_of(ActorId actor_id) const {
@@ -542,7 +542,7 @@ Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost
     return HostProcess::spawn_program(
         place_of(command.host, command.spec),
         TROUPE_TRY(program_options(command.spec,
-                                   {.node = info_.name,
+                                   {.node = state_->name(),
                                     .head = options_.head,
                                     .token_file = options_.token_file,
                                     .security = options_.token.security()},
@@ -562,7 +562,7 @@ void Daemon::carry_out(node_command::SpawnHost& command) {
   auto host = spawn(command);
   if (!host.ok()) {
     events_.push_back(node_event::SpawnFailed{
-        command.host, host.status().with("actor", command.spec.type).with("node", info_.name)});
+        command.host, host.status().with("actor", command.spec.type).with("node", state_->name())});
     return;
   }
   const pid_t pid = (*host)->pid();
@@ -729,6 +729,7 @@ void Daemon::carry_out(node_command::KillGroup& command) {
 }
 
 void Daemon::carry_out(node_command::Registered& command) {
+  info_.name = command.name;
   head_trouble_.clear();
   unreported_.erase(unreported_.begin(),
                     unreported_.begin() + static_cast<std::ptrdiff_t>(in_registration_));

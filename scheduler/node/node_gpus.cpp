@@ -83,7 +83,7 @@ void NodeState::on(node_event::GpuFailed& event) {
   const std::string text = describe(event.fault);
   if (meaning.blame == GpuBlame::kDevice) return lose_gpu(event.fault.uuid, text);
   note(meaning.blame == GpuBlame::kProcess ? "gpu_process_error" : "gpu_notice",
-       fmt::format("{} on node {}: {}", event.fault.uuid, config_.node.name, text));
+       fmt::format("{} on node {}: {}", event.fault.uuid, name_, text));
 }
 
 // Its actors are ended: they start elsewhere, or on another device.
@@ -93,8 +93,8 @@ void NodeState::lose_gpu(const std::string& uuid, const std::string& why) {
     if (found == actors_.end() || !found->second.has_process()) continue;
     Actor& actor = found->second;
     if (actor.cause.ok()) {
-      actor.cause = error(Code::kUnavailable, "its GPU {} of node {} is lost: {}", uuid,
-                          config_.node.name, why);
+      actor.cause =
+          error(Code::kUnavailable, "its GPU {} of node {} is lost: {}", uuid, name_, why);
       actor.cause.with("gpu", uuid);
     }
     kill(actor);
@@ -135,18 +135,18 @@ void NodeState::settle_gpus() {
     const Status never = gpus_.check(amount);
     if (!actor->killed && never.ok() && (actor->fetching || now_ < actor->gpus_by)) continue;
     if (actor->cause.ok() && !never.ok()) {
-      actor->cause = never.prefixed(fmt::format("node {}", config_.node.name));
+      actor->cause = never.prefixed(fmt::format("node {}", name_));
     } else if (actor->cause.ok() && !actor->killed) {
       actor->cause =
           error(Code::kResourceExhausted, "node {} had not {} GPUs free for it within {} s: {}",
-                config_.node.name, format_amount(kGpu, amount),
+                name_, format_amount(kGpu, amount),
                 std::chrono::duration_cast<std::chrono::seconds>(config_.gpu_wait).count(),
                 gpus_.describe());
     }
     gone(*actor);
   }
   for (GpuDevices::Note& each : gpus_.take_notes()) {
-    note(std::move(each.kind), fmt::format("node {}: {}", config_.node.name, each.text));
+    note(std::move(each.kind), fmt::format("node {}: {}", name_, each.text));
   }
   announce_gpus();
   keep_gpus();

@@ -48,12 +48,13 @@ void NodeState::on(node_event::Adopt& event) {
   if (event.node.joined) {
     // The lease goes on where the daemon before left it: nobody fences later for its death.
     joined_once_ = true;
+    if (!event.node.name.empty()) name_ = event.node.name;
     contact_ = std::min(now_, TimePoint(Duration(event.node.contact_ns)));
     heartbeat_timeout_ = std::chrono::milliseconds(event.node.heartbeat_timeout_ms);
     give_up_at_ = now_ + config_.orphan_timeout;
   }
   note("daemon_restarted", fmt::format("node {} has a new daemon, which took over {} processes",
-                                       config_.node.name, by_host_.size()));
+                                       name_, by_host_.size()));
 }
 
 void NodeState::adopt(node_event::Adopt::Actor& kept) {
@@ -104,8 +105,7 @@ void NodeState::on(node_event::KeeperLost&) {
       continue;
     }
     if (actor.cause.ok()) {
-      actor.cause =
-          error(Code::kAborted, "it was killed with the keeper of its node {}", config_.node.name);
+      actor.cause = error(Code::kAborted, "it was killed with the keeper of its node {}", name_);
       actor.cause.with("keeper", "lost");
     }
     kill(actor);
@@ -114,7 +114,7 @@ void NodeState::on(node_event::KeeperLost&) {
   note("keeper_lost",
        fmt::format("the keeper of node {} was killed, and with it {} processes and the memory that "
                    "was kept for their jobs",
-                   config_.node.name, count));
+                   name_, count));
 }
 
 }  // namespace troupe::scheduler

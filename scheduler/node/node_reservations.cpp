@@ -23,15 +23,15 @@ Status NodeState::check_room(const wire::Reservation& reservation) const {
   if (fits(reservation.resources, free)) return {};
   for (auto& [name, amount] : free) amount = std::max<std::int64_t>(amount, 0);
   return error(Code::kResourceExhausted, "it needs {}, and node {} has {} left",
-               format_resources(reservation.resources), config_.node.name, format_resources(free));
+               format_resources(reservation.resources), name_, format_resources(free));
 }
 
 Status NodeState::check_bundle(const wire::ActorSpec& spec) const {
   if (spec.placement_group.empty()) return {};
   const auto held = reservations_.find(spec.placement_group);
   if (held != reservations_.end() && held->second.committed) return {};
-  return error(Code::kFailedPrecondition, "node {} holds nothing for placement group {}",
-               config_.node.name, spec.placement_group.brief());
+  return error(Code::kFailedPrecondition, "node {} holds nothing for placement group {}", name_,
+               spec.placement_group.brief());
 }
 
 std::vector<wire::Reservation> NodeState::reservations() const {
@@ -44,8 +44,8 @@ void NodeState::from_head(wire::PrepareBundles& prepare) {
   wire::Reservation& reservation = prepare.reservation;
   const GroupId id = reservation.group_id;
   wire::BundlesPrepared answer{id, reservation.generation, {}};
-  answer.status = end_status_ ? error(Code::kUnavailable, "node {} is ending", config_.node.name)
-                              : check_room(reservation);
+  answer.status =
+      end_status_ ? error(Code::kUnavailable, "node {} is ending", name_) : check_room(reservation);
   if (answer.status.ok()) reservations_[id] = {std::move(reservation), false};
   send(std::move(answer));
 }

@@ -93,8 +93,7 @@ bool NodeState::answer(const Attach& attach) {
   const auto& [job_id, name] = attach.key;
   const auto found = segments_.find(attach.key);
   if (found == segments_.end()) {
-    return reply(error(Code::kNotFound, "node {} keeps no segment '{}' of this job",
-                       config_.node.name, name));
+    return reply(error(Code::kNotFound, "node {} keeps no segment '{}' of this job", name_, name));
   }
   const Actor* owner = find(found->second.owner);
   if (owner == nullptr || owner->host == attach.host) {

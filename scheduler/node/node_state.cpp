@@ -35,6 +35,7 @@ bool is_final(Code code) {
 
 NodeState::NodeState(NodeConfig config, TimePoint now)
     : config_(std::move(config)),
+      name_(config_.node.name),
       now_(now),
       gpus_(config_.gpus, amount_of(config_.node.total, kGpu)),
       give_up_at_(now + config_.join_timeout),
@@ -146,6 +147,7 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
   }
   registered_ = true;
   joined_once_ = true;
+  if (!reply.name.empty()) name_ = reply.name;
   back_off_ = kBackOffFirst;
   contact_ = register_sent_at_;
   heartbeat_interval_ = heartbeat_time(reply.heartbeat_interval_ms);
@@ -157,7 +159,7 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
     const GroupId id = reservation.group_id;
     reservations_[id] = {std::move(reservation), true};
   }
-  commands_.push_back(node_command::Registered{reply.name});
+  commands_.push_back(node_command::Registered{name_});
   for (wire::NodeNote& note : std::exchange(notes_, {})) send(std::move(note));
   for (const auto& [actor_id, generation] : reply.stop) {
     if (Actor* actor = find(actor_id, generation)) {
@@ -167,7 +169,7 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
 }
 
 void NodeState::keep_node() {
-  wire::KeptNode node{config_.node.endpoint, config_.node.name, joined_once_,
+  wire::KeptNode node{config_.node.endpoint, name_, joined_once_,
                       contact_.time_since_epoch().count(), milliseconds_of(heartbeat_timeout_)};
   commands_.push_back(node_command::Keep{kNodeKey, std::move(node)});
 }
@@ -277,16 +279,15 @@ Status NodeState::check_actor(ActorId actor_id) const {
   if (end_status_) return Status(Code::kUnavailable, "this node is ending");
   const auto found = actors_.find(actor_id);
   if (found == actors_.end()) {
-    return error(Code::kNotFound, "no actor {} on node {}", actor_id.brief(), config_.node.name);
+    return error(Code::kNotFound, "no actor {} on node {}", actor_id.brief(), name_);
   }
   const Actor& actor = found->second;
   if (actor.spec.is_program()) {
     return error(Code::kFailedPrecondition, "{} on node {} is a job's program: it takes no calls",
-                 actor_id.brief(), config_.node.name);
+                 actor_id.brief(), name_);
   }
   if (!actor.has_process() && !actor.keep_until) {
-    return error(Code::kNotFound, "actor {} on node {} has ended", actor_id.brief(),
-                 config_.node.name);
+    return error(Code::kNotFound, "actor {} on node {} has ended", actor_id.brief(), name_);
   }
   if (actor.waiting.size() >= config_.hand_overs_max) {
     return error(Code::kOverloaded, "{} connections wait for actor {} already",

@@ -59,6 +59,8 @@ class NodeState {
   // The process whose output answers for the actor: the one that runs, or ran last.
   std::optional<HostId> log_of(ActorId actor_id) const;
   bool registered() const { return registered_; }
+  // By which the cluster knows this node: the head makes names unique.
+  const std::string& name() const { return name_; }
   // The segment that is kept for the job under this name.
   std::optional<FdHandle> segment(JobId job_id, const std::string& name) const;
   // What is held for placement groups, committed or only prepared.
@@ -225,6 +227,7 @@ class NodeState {
   Actor* find(ActorId actor_id, std::uint64_t generation);
 
   const NodeConfig config_;
+  std::string name_;  // the head's for this node; before it has said one, the name that was wished
   TimePoint now_;
   std::vector<NodeCommand> commands_;
   Actors actors_;

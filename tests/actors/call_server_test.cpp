@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr MethodSignature kMethods[] = {{"first", 1}, {"second", 2}};
+constexpr MethodSignature kMethods[] = {{"first", 1}, {"second", 2, "int (Thing::*)()"}};
 constexpr ActorInterface kInterface{"Thing", kMethods};
 constexpr ActorId kActor{1, 2};
 constexpr ClientId kCaller{3, 4};
@@ -101,7 +101,7 @@ TEST_CASE("the caller's method numbers are those of its own list") {
   CHECK(std::get<wire::CallReply>(hear(socket).value()).status.code() == Code::kProtocol);
 }
 
-TEST_CASE("binding to another actor, class or signature is refused") {
+TEST_CASE("binding to another actor or class is refused") {
   Server server;
   const auto code_of = [&](auto change) {
     wire::Bind bind = bind_of(kCaller);
@@ -112,8 +112,31 @@ TEST_CASE("binding to another actor, class or signature is refused") {
   };
   CHECK(code_of([](wire::Bind& b) { b.actor_id.low++; }) == Code::kNotFound);
   CHECK(code_of([](wire::Bind& b) { b.type = "Other"; }) == Code::kInvalidArgument);
-  CHECK(code_of([](wire::Bind& b) { b.methods[0].hash++; }) == Code::kFailedPrecondition);
-  CHECK(code_of([](wire::Bind& b) { b.methods[0].name = "x"; }) == Code::kFailedPrecondition);
+}
+
+TEST_CASE("of two method tables what matches works, what differs is refused at its call") {
+  Server server;
+  wire::Bind bind = bind_of(kCaller);
+  bind.methods = {{"second", 99}, {"third", 3}, {"first", 1}};
+  const UniqueFd socket = server.connect();
+  say(socket, bind);
+  REQUIRE(std::get<wire::BindReply>(hear(socket).value()).status.ok());
+  const auto refusal_of = [&](std::uint64_t sequence, std::uint32_t method) {
+    say(socket, call_of(sequence, method));
+    const auto reply = std::get<wire::CallReply>(hear(socket).value());
+    CHECK(reply.sequence == sequence);
+    return reply.status;
+  };
+  const Status differs = refusal_of(1, 0);
+  CHECK(differs.code() == Code::kFailedPrecondition);
+  CHECK(differs.message().find("Thing::second") != std::string::npos);
+  CHECK(differs.context(kInActorsProgram) == "int (Thing::*)()");
+  const Status unknown = refusal_of(2, 1);
+  CHECK(unknown.code() == Code::kFailedPrecondition);
+  CHECK(unknown.message().find("Thing::third is unknown") != std::string::npos);
+  say(socket, call_of(3, 2));
+  CHECK(next_call(server).method == 0);  // "first"
+  CHECK(refusal_of(4, 3).code() == Code::kProtocol);
 }
 
 TEST_CASE("a call that is sent again after a broken connection runs once") {

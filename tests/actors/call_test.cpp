@@ -214,42 +214,51 @@ TEST_CASE_FIXTURE(CallFixture, "raw sockets reach whoever accepts their purpose"
   CHECK(std::string(text) == "/echo/7");
 }
 
+// What another program believes a Counter to be.
+namespace other_program {
+class Counter {
+ public:
+  int add(const std::string& text) { return static_cast<int>(text.size()); }
+  int get() const { return 0; }
+  void vanish() {}
+  wire::Bytes echo(const wire::Bytes& bytes) const { return bytes; }
+  static constexpr auto methods =
+      troupe::methods<&Counter::vanish, &Counter::add, &Counter::get, &Counter::echo>;
+};
+}  // namespace other_program
+
 // peer: RayRemoteTest.NotExistFunction
-TEST_CASE_FIXTURE(CallFixture,
-                  "another program's idea of the actor is refused by the method's name") {
-  auto counter = spawn<Counter>({}, 0);
-  REQUIRE(counter.call<&Counter::get>().get(20s).ok());
-  static constexpr detail::MethodSignature kOther[] = {{"get", 1}};
-  static constexpr detail::ActorInterface kInterface{"Counter", kOther};
-  auto other = std::make_shared<detail::ActorChannel>(
-      [&] {
-        auto environment = std::make_shared<detail::ChannelEnvironment>();
-        environment->loop = &node->loop();
-        environment->token = node->token();
-        environment->directory = node;
-        return environment;
-      }(),
-      counter.id(), kInterface, ClientId{1, 2});
-  struct Answer final : detail::CallSink {
-    Promise<void> answered;
-    Status status;
-    void answer(const Status& s, std::span<const std::byte>, detail::Continuations*) override {
-      status = s;
-      answered.set(Status());
-    }
-    void abandon() override {}
-  };
-  const auto sink = std::make_shared<Answer>();
-  other->call({.method = 0,
-               .arguments = {},
-               .deadline = Deadline::after(20s),
-               .retry = false,
-               .sink = detail::CallSinkRef(sink),
-               .slab = {}});
-  REQUIRE(sink->answered.future().get(20s).ok());
-  const Status status = sink->status;
-  CHECK(status.code() == Code::kFailedPrecondition);
-  CHECK(status.message().find("Counter::get") != std::string::npos);
+TEST_CASE_FIXTURE(CallsByBothRoads,
+                  "methods that two programs know differently are refused, the others work") {
+  using Other = other_program::Counter;
+  auto counter = CallFixture::spawn<Counter>({.name = "counter"}, 3);
+  const auto client_there = node->make_client(ring ? detail::kRoadsMax : 0);
+  const ActorHandle<Other> other(
+      client_there, client_there->channel(counter.id(), detail::kActorInterface<Other>));
+  const Deadline patience = Deadline::after(20s);
+  do {
+    REQUIRE(other.call<&Other::get>().get(20s).value() == 3);
+  } while (ring && !other.channel()->has_fast_road() && !patience.passed());
+  CHECK(other.call<&Other::echo>(wire::Bytes(2, std::byte{7})).get(20s).value().size() == 2);
+  for (int i = 0; i < 2; ++i) {
+    const Status differs = other.call<&Other::add>("four").get(20s).status();
+    CHECK(differs.code() == Code::kFailedPrecondition);
+    CHECK(differs.message().find("Counter::add has other argument or result types") !=
+          std::string::npos);
+    CHECK(differs.context("actor") == "counter");
+    // (As the compilers write them.)
+    const auto says = [&](std::string_view key, std::string_view part) {
+      return differs.context(key).value_or("").find(part) != std::string_view::npos;
+    };
+    CHECK_MESSAGE(says(detail::kInActorsProgram, "Counter::*)(int)"), differs.to_string());
+    CHECK_MESSAGE(says(detail::kInCallersProgram, "string"), differs.to_string());
+  }
+  const Status unknown = other.call<&Other::vanish>().get(20s);
+  CHECK(unknown.code() == Code::kFailedPrecondition);
+  CHECK(unknown.message().find("Counter::vanish is unknown to the actor") != std::string::npos);
+  CHECK(unknown.context(detail::kInActorsProgram) == "no such method");
+  CHECK(other.call<&Other::get>().get(20s).value() == 3);  // none of them ran
+  client_there->close();
 }
 
 TEST_CASE_FIXTURE(CallsByBothRoads,

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <future>
 
@@ -39,7 +40,9 @@ struct Surroundings {
                 .ok());
   }
   Result<ConnectOptions> complete(ConnectOptions options = {}) {
-    return detail::complete(std::move(options), MapEnvironment(variables), files);
+    auto complete = detail::complete(std::move(options), MapEnvironment(variables), files);
+    if (!complete.ok()) return complete.status();
+    return complete->options;
   }
   void refused(Code code, const std::string& text) {
     const Status status = complete().status();
@@ -86,13 +89,55 @@ TEST_CASE("what is missing in the environment, or makes no sense there, is named
   here.variables["TROUPE_TOKEN_FILE"] = here.directory.file("absent");
   here.refused(Code::kNotFound, here.directory.file("absent"));
   here.variables.erase("TROUPE_TOKEN_FILE");
-  here.refused(Code::kNotFound, "TROUPE_TOKEN_FILE");
+  here.refused(Code::kFailedPrecondition, "TROUPE_TOKEN_FILE");  // and no home either
   here.variables["HOME"] = here.directory.path();
   here.refused(Code::kNotFound, here.directory.file(".troupe/token"));
   here.variables["TROUPE_ADDRESS"] = "10.0.0.2";
   here.refused(Code::kInvalidArgument, "TROUPE_ADDRESS is '10.0.0.2'");
   here.variables["TROUPE_ADDRESS"] = "";
   here.refused(Code::kNotFound, "'troupe submit'");
+}
+
+TEST_CASE("the head that was started here last is found without a word, as the command line does") {
+  Surroundings here;
+  here.variables = {{"HOME", here.directory.path()}};
+  const std::string path = here.directory.file(".troupe/current");
+  here.refused(Code::kNotFound, "(there is no " + path);
+  scheduler::ClusterRecord record{"127.0.0.1", 7001, here.directory.file("token"), ::getpid(),
+                                  scheduler::host_name()};
+  REQUIRE(scheduler::write_cluster_record(here.files, path, record).ok());
+  const auto found = here.complete().value();
+  CHECK(found.host == "127.0.0.1");
+  CHECK(found.port == 7001);
+  CHECK(found.token == here.token);
+  CHECK(found.job_id.empty());
+  // Arguments go first, then the environment.
+  CHECK(here.complete({.host = "10.0.0.9", .port = 1, .token = here.token})->host == "10.0.0.9");
+  here.variables["TROUPE_ADDRESS"] = "10.0.0.2:6379";
+  here.variables["TROUPE_TOKEN_FILE"] = here.directory.file("token");
+  CHECK(here.complete()->host == "10.0.0.2");
+  here.variables.erase("TROUPE_ADDRESS");
+  record.insecure = true;
+  record.token_file.clear();  // the head read its token from standard input
+  REQUIRE(scheduler::write_cluster_record(here.files, path, record).ok());
+  CHECK(here.complete()->token.security() == net::Security::kInsecure);
+  // A head that ended without a word.
+  const auto dead = process::spawn({.path = "/bin/true", .argv = {"true"}}).value();
+  REQUIRE(process::wait(dead, Deadline::after(20s)).ok());
+  record.pid = dead.pid;
+  REQUIRE(scheduler::write_cluster_record(here.files, path, record).ok());
+  here.refused(Code::kUnavailable, "the head at 127.0.0.1:7001 is gone");
+  here.refused(Code::kUnavailable, "remove that file");
+  here.refused(Code::kUnavailable, "'troupe head --port 7001'");
+  // Connecting says where the name came from.
+  record.pid = ::getpid();
+  record.port = 1;  // nobody listens there
+  REQUIRE(scheduler::write_cluster_record(here.files, path, record).ok());
+  const MapEnvironment environment(here.variables);
+  const auto refused = Cluster::connect({.timeout = 5s, .environment = &environment});
+  CHECK(refused.status().code() == Code::kUnavailable);
+  CHECK_MESSAGE(refused.status().message().find("named by ~/.troupe/current") != std::string::npos,
+                refused.status().message());
 }
 
 TEST_CASE("a host says by name that its node is of another version, and ends") {
@@ -127,9 +172,10 @@ TEST_CASE("a host says by name that its node is of another version, and ends") {
   REQUIRE(heard.wait_for(20s) == std::future_status::ready);
   const Status status = heard.get();
   CHECK(status.code() == Code::kProtocol);
-  CHECK_MESSAGE(status.message().find("this program speaks protocol 1, its node speaks 99") !=
-                    std::string::npos,
-                status.message());
+  CHECK_MESSAGE(
+      status.message().find(fmt::format("this program speaks protocol {}, its node speaks 99",
+                                        wire::kProtocolVersion)) != std::string::npos,
+      status.message());
   CHECK(process::wait(child, Deadline::after(20s)).ok());
   std::promise<void> stopped;
   thread.loop().post([&] {

@@ -2,9 +2,10 @@
 
 #include <sstream>
 
+#include "runtime/net/parse_address.h"
+#include "scheduler/client/cluster_record.h"
 #include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
-#include "tools/commands/cluster_record.h"
 #include "tools/commands/command.h"
 #include "tools/commands/table.h"
 
@@ -91,7 +92,7 @@ TEST_CASE("the nearest name") {
 }
 
 TEST_CASE("addresses") {
-  using tools::parse_address;
+  using net::parse_address;
   CHECK(parse_address("10.0.0.2:6379", "x")->host == "10.0.0.2");
   CHECK(parse_address("[2001:db8::2]:80", "x")->host == "2001:db8::2");
   CHECK(parse_address("[2001:db8::2]:80", "x")->port == 80);
@@ -102,8 +103,8 @@ TEST_CASE("addresses") {
     CHECK(result.status().code() == Code::kInvalidArgument);
     CHECK(contains(result.status().message(), "--address"));
   }
-  CHECK(tools::format_address("10.0.0.2", 80) == "10.0.0.2:80");
-  CHECK(tools::format_address("::1", 80) == "[::1]:80");
+  CHECK(scheduler::format_address("10.0.0.2", 80) == "10.0.0.2:80");
+  CHECK(scheduler::format_address("::1", 80) == "[::1]:80");
 }
 
 TEST_CASE("tables align their columns, leave out empty ones, and are harmless to a terminal") {
@@ -125,20 +126,20 @@ TEST_CASE("the record of a head") {
   PosixFileSystem files;
   const TroupeHome home;
   const string path = home.file(".troupe/current");
-  const tools::ClusterRecord record{"10.0.0.2", 6379, "/t", 4711, "machine"};
-  CHECK(tools::read_cluster_record(files, path).status().code() == Code::kNotFound);
-  REQUIRE(tools::write_cluster_record(files, path, record).ok());
+  const scheduler::ClusterRecord record{"10.0.0.2", 6379, "/t", 4711, "machine"};
+  CHECK(scheduler::read_cluster_record(files, path).status().code() == Code::kNotFound);
+  REQUIRE(scheduler::write_cluster_record(files, path, record).ok());
   CHECK(files.permissions(path).value() == 0600);
-  CHECK(tools::read_cluster_record(files, path).value() == record);
+  CHECK(scheduler::read_cluster_record(files, path).value() == record);
   auto other = record;
   other.pid = 4712;
-  CHECK(tools::remove_cluster_record(files, path, other).ok());
+  CHECK(scheduler::remove_cluster_record(files, path, other).ok());
   CHECK(files.exists(path));
-  CHECK(tools::remove_cluster_record(files, path, record).ok());
+  CHECK(scheduler::remove_cluster_record(files, path, record).ok());
   CHECK_FALSE(files.exists(path));
   for (const char* damaged : {"", "{}", "[1]", R"({"host":"x","port":0,"pid":1})", "not json"}) {
     REQUIRE(write_file_atomically(files, path, damaged).ok());
-    CHECK(tools::read_cluster_record(files, path).status().code() == Code::kDataLoss);
+    CHECK(scheduler::read_cluster_record(files, path).status().code() == Code::kDataLoss);
   }
 }
 

@@ -17,8 +17,8 @@
 #include "actors/host.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
+#include "runtime/net/parse_address.h"
 #include "runtime/net/token.h"
-#include "tools/commands/cluster_record.h"
 
 namespace {
 
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   using namespace std::chrono_literals;
   try {
     troupe::PosixFileSystem files;
-    const auto head = troupe::tools::parse_address(argv[1], "HEAD").value();
+    const auto head = troupe::net::parse_address(argv[1], "HEAD").value();
     auto cluster =
         troupe::Cluster::connect({.host = head.host,
                                   .port = head.port,

@@ -1,7 +1,7 @@
 // `troupe why` and `troupe stop RUN` on runs that left their files.
 
+#include "scheduler/client/cluster_record.h"
 #include "tests/tools/troupe_program.h"
-#include "tools/commands/cluster_record.h"
 #include "train/report/run_registry.h"
 #include "train/report/story.h"
 
@@ -49,7 +49,7 @@ class Runs {
                 .ok());
     RunRecord record{.run = run,
                      .output_dir = output,
-                     .host_name = tools::host_name(),
+                     .host_name = scheduler::host_name(),
                      .pid = 1,
                      .process_start = 1,
                      .started_unix_us = began_unix_us};

@@ -5,13 +5,14 @@
 #include <cmath>
 #include <filesystem>
 
+#include "runtime/net/parse_address.h"
 #include "runtime/net/token.h"
 
 namespace troupe::tools {
 namespace {
 
 constexpr Duration kToolTimeout = std::chrono::seconds(10);
-constexpr const char* kInsecureVariable = "TROUPE_INSECURE";
+constexpr scheduler::WaysToSay kOptions{"--address HOST:PORT", "--token-file or --token-stdin"};
 constexpr const char* kInsecureWarning =
     "warning: --insecure: connections between machines are not encrypted. Whoever is on the "
     "network\n"
@@ -29,65 +30,10 @@ Status check_token_options(const TokenOptions& options) {
 // How the options say that connections are protected; says aloud what --insecure means.
 Result<net::Token> protected_token(CommandContext& context, const TokenOptions& options,
                                    net::Token token) {
-  bool insecure = options.insecure;
-  if (const auto variable = context.environment.get(kInsecureVariable); variable) {
-    if (*variable != "0" && *variable != "1" && !variable->empty()) {
-      return error(Code::kInvalidArgument, "{} is '{}': it is 1, or 0 for encrypted connections",
-                   kInsecureVariable, *variable);
-    }
-    insecure = insecure || *variable == "1";
-  }
-  if (!insecure) return token;
+  const bool insecure = TROUPE_TRY(scheduler::insecure_by_environment(context.environment));
+  if (!insecure && !options.insecure) return token;
   context.err << kInsecureWarning << std::flush;
   return token.with(net::Security::kInsecure);
-}
-
-Result<ClusterPlace> recorded_cluster(CommandContext& context, TokenOptions token) {
-  const auto path = TROUPE_TRY(cluster_record_path(context.environment));
-  const auto record = read_cluster_record(context.files, path);
-  if (record.status().code() == Code::kNotFound) {
-    return error(Code::kNotFound,
-                 "no cluster is known here: start one with 'troupe head', or name one with "
-                 "--address HOST:PORT or TROUPE_ADDRESS (there is no {})",
-                 path);
-  }
-  if (!record.ok()) return record.status();
-  if (is_stale(*record)) {
-    return error(Code::kUnavailable,
-                 "the head at {} is gone: its process {} ended without taking back {}. Start it "
-                 "again with 'troupe head --port {}', or remove that file",
-                 format_address(record->host, record->port), record->pid, path, record->port);
-  }
-  token.insecure = token.insecure || record->insecure;
-  auto source = TROUPE_TRY(load_token(context, token,
-                                      record->token_file.empty()
-                                          ? TROUPE_TRY(default_token_file(context.environment))
-                                          : record->token_file));
-  return ClusterPlace{net::Address{record->host, record->port, {}}, std::move(source),
-                      "~/.troupe/current", *record};
-}
-
-// What a tool's user can do about a failure to reach the head.
-Status explain(const Status& status, const ClusterPlace& place) {
-  const std::string where =
-      fmt::format("head {} (named by {})", format_address(place.address.host, place.address.port),
-                  place.source);
-  switch (status.code()) {
-    case Code::kUnavailable:
-    case Code::kDeadlineExceeded:
-      return Status(status.code(),
-                    fmt::format("{} does not answer: {}. Is it running, and does a firewall let "
-                                "the port through?",
-                                where, status.message()));
-    case Code::kUnauthenticated:
-      return Status(
-          status.code(),
-          fmt::format("{} refused the token of {}: {}. Copy the head's token file here", where,
-                      place.token.file.empty() ? "standard input" : place.token.file,
-                      status.message()));
-    default:
-      return status.prefixed(where);
-  }
 }
 
 }  // namespace
@@ -117,21 +63,14 @@ Result<TokenSource> load_token(CommandContext& context, const TokenOptions& opti
     return TokenSource{TROUPE_TRY(protected_token(context, options, std::move(token))), {}};
   }
   const std::string& file = options.file ? *options.file : fallback_file;
-  auto token = net::read_token_file(context.files, file);
-  if (token.status().code() == Code::kNotFound) {
-    return error(Code::kNotFound,
-                 "there is no token file {}: copy the one that 'troupe head' names from the head's "
-                 "machine (scp -p), or give --token-file or --token-stdin",
-                 file);
-  }
-  return TokenSource{TROUPE_TRY(protected_token(context, options, TROUPE_TRY(std::move(token)))),
-                     file};
+  auto token = TROUPE_TRY(scheduler::read_cluster_token(context.files, file, kOptions));
+  return TokenSource{TROUPE_TRY(protected_token(context, options, std::move(token))), file};
 }
 
 Result<TokenSource> load_or_make_token(CommandContext& context, const TokenOptions& options) {
   TROUPE_RETURN_IF_ERROR(check_token_options(options));
   if (options.from_stdin || options.file) return load_token(context, options, {});
-  const auto file = TROUPE_TRY(default_token_file(context.environment));
+  const auto file = TROUPE_TRY(scheduler::default_token_file(context.environment));
   auto token = TROUPE_TRY(net::load_or_create_token(context.files, context.random, file));
   return TokenSource{TROUPE_TRY(protected_token(context, options, std::move(token))), file};
 }
@@ -147,19 +86,21 @@ void declare_cluster_options(Command& command, ClusterOptions& options) {
 Result<ClusterPlace> find_cluster(CommandContext& context,
                                   const std::optional<std::string>& address,
                                   const TokenOptions& token) {
-  std::optional<std::string> named = address;
-  std::string source = "--address";
-  if (!named) {
-    named = context.environment.get("TROUPE_ADDRESS");
-    source = "TROUPE_ADDRESS";
+  ClusterPlace place;
+  if (address && !address->empty()) {
+    place.source = "--address";
+    place.address = TROUPE_TRY(net::parse_address(*address, place.source));
+  } else {
+    static_cast<scheduler::ClusterPlace&>(place) =
+        TROUPE_TRY(scheduler::find_cluster(context.environment, context.files, kOptions));
   }
-  if (!named || named->empty()) return recorded_cluster(context, token);
-  ClusterPlace place{TROUPE_TRY(parse_address(*named, source)), {}, source, {}};
+  TokenOptions options = token;
+  options.insecure = token.insecure || (place.record && place.record->insecure);
   std::string file;
   if (!token.file && !token.from_stdin) {
-    file = TROUPE_TRY(default_token_file(context.environment));
+    file = TROUPE_TRY(scheduler::token_file_of(place, context.environment));
   }
-  place.token = TROUPE_TRY(load_token(context, token, file));
+  place.token = TROUPE_TRY(load_token(context, options, file));
   return place;
 }
 
@@ -182,7 +123,10 @@ Result<std::unique_ptr<ClusterConnection>> connect_cluster(CommandContext& conte
   auto head =
       scheduler::HeadClient::connect(connection->thread->loop(), connection->place.address,
                                      connection->place.token.token, hello, connection->deadline);
-  if (!head.ok()) return explain(head.status(), connection->place);
+  if (!head.ok()) {
+    return scheduler::explain_unreached(head.status(), connection->place,
+                                        connection->place.token.file);
+  }
   connection->head = std::move(*head);
   return connection;
 }

@@ -8,8 +8,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/net/transport.h"
+#include "scheduler/client/find_cluster.h"
 #include "scheduler/client/head_client.h"
-#include "tools/commands/cluster_record.h"
 #include "tools/commands/command.h"
 
 namespace troupe::tools {
@@ -51,11 +51,8 @@ struct ClusterOptions {
 // --address, --token-file, --token-stdin, --timeout, --json.
 void declare_cluster_options(Command& command, ClusterOptions& options);
 
-struct ClusterPlace {
-  net::Address address;
+struct ClusterPlace : scheduler::ClusterPlace {
   TokenSource token;
-  std::string source;                   // "--address", "TROUPE_ADDRESS", "~/.troupe/current"
-  std::optional<ClusterRecord> record;  // where that named the cluster
 };
 
 // --address, else TROUPE_ADDRESS, else ~/.troupe/current. kNotFound where nothing names a cluster,

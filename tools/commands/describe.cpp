@@ -1,10 +1,10 @@
 #include "tools/commands/describe.h"
 
 #include "runtime/base/clock.h"
+#include "scheduler/client/cluster_record.h"
 #include "scheduler/control/event_kinds.h"
 #include "scheduler/policy/labels.h"
 #include "scheduler/policy/resources.h"
-#include "tools/commands/cluster_record.h"
 
 namespace troupe::tools {
 namespace {

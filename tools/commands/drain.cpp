@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "scheduler/client/cluster_record.h"
 #include "tools/commands/cluster_options.h"
-#include "tools/commands/cluster_record.h"
 #include "tools/commands/describe.h"
 
 namespace troupe::tools {
@@ -45,7 +45,8 @@ Status drain(CommandContext& context, const DrainOptions& options) {
   const auto node =
       TROUPE_TRY(find_node(TROUPE_TRY(cluster->head->nodes(cluster->deadline)), options.node));
   TROUPE_RETURN_IF_ERROR(cluster->head->drain(
-      node.node_id, grace_ms, fmt::format("'troupe drain' on {}", host_name()), cluster->deadline));
+      node.node_id, grace_ms, fmt::format("'troupe drain' on {}", scheduler::host_name()),
+      cluster->deadline));
   if (options.cluster.json) {
     context.out << json::write(json::Object{{"draining", node.name},
                                             {"node_id", node.node_id.to_string()},

@@ -10,12 +10,12 @@
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
+#include "scheduler/client/cluster_record.h"
 #include "scheduler/client/head_client.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/node/node_daemon.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
-#include "tools/commands/cluster_record.h"
 #include "tools/commands/head_place.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/watch.h"
@@ -80,7 +80,7 @@ class HeadProcess {
   std::unique_ptr<scheduler::FileJournal> journal_;
   std::unique_ptr<scheduler::HeadDaemon> daemon_;
   std::unique_ptr<scheduler::NodeDaemon> node_;
-  ClusterRecord record_;
+  scheduler::ClusterRecord record_;
   bool stopped_ = false;  // the cluster has ended, as opposed to this head alone
   bool interrupted_ = false;
   std::thread stopping_;
@@ -102,7 +102,7 @@ Status HeadProcess::start(const net::AddressChoice& choice) {
     const auto beside = static_cast<std::uint16_t>(place_->port < 65535 ? place_->port + 1 : 0);
     options.metrics = scheduler::HttpServerOptions{.host = flags_.metrics_address,
                                                    .port = flags_.metrics_port.value_or(beside),
-                                                   .names = {host_name()}};
+                                                   .names = {scheduler::host_name()}};
     options.metrics_port_is_wish = !flags_.metrics_port;
   }
   daemon_ = TROUPE_TRY(
@@ -134,10 +134,10 @@ Status HeadProcess::start_worker() {
 }
 
 void HeadProcess::announce(const net::AddressChoice& choice, const std::string& authority) {
-  const std::string address = format_address(record_.host, record_.port);
+  const std::string address = scheduler::format_address(record_.host, record_.port);
   std::string metrics;
   if (const auto at = daemon_->metrics_address()) {
-    metrics = fmt::format("http://{}/metrics", format_address(at->host, at->port));
+    metrics = fmt::format("http://{}/metrics", scheduler::format_address(at->host, at->port));
   }
   if (flags_.json) {
     json::Object line{{"address", record_.host},          {"port", record_.port},
@@ -228,17 +228,17 @@ Status HeadProcess::run() {
              daemon_->address().port,
              token_.file,
              ::getpid(),
-             host_name(),
+             scheduler::host_name(),
              token_.token.security() == net::Security::kInsecure};
   // Without a home directory there is nowhere to note it down: tools are given --address then.
-  const auto record_path = cluster_record_path(context_.environment);
+  const auto record_path = scheduler::cluster_record_path(context_.environment);
   if (record_path.ok()) {
-    TROUPE_RETURN_IF_ERROR(write_cluster_record(context_.files, *record_path, record_));
+    TROUPE_RETURN_IF_ERROR(scheduler::write_cluster_record(context_.files, *record_path, record_));
   }
   announce(choice, authority);
   loop_->run();
   if (record_path.ok()) {
-    TROUPE_RETURN_IF_ERROR(remove_cluster_record(context_.files, *record_path, record_));
+    TROUPE_RETURN_IF_ERROR(scheduler::remove_cluster_record(context_.files, *record_path, record_));
   }
   node_.reset();
   if (stopped_) {

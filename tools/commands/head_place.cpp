@@ -10,7 +10,7 @@
 #include <charconv>
 #include <memory>
 
-#include "tools/commands/cluster_record.h"
+#include "scheduler/client/cluster_record.h"
 
 namespace troupe::tools {
 namespace {
@@ -42,7 +42,7 @@ Result<std::uint16_t> probe_port(const std::string& host, std::uint16_t port) {
                    "MASTER_PORT), or none to have a free one found",
                    port, host);
     }
-    return errno_status(errno, "listen on", format_address(host, port));
+    return errno_status(errno, "listen on", scheduler::format_address(host, port));
   }
   sockaddr_storage bound{};
   socklen_t length = sizeof bound;
@@ -83,7 +83,8 @@ Result<HeadPlace> take_head_place(CommandContext& context, const std::string& ho
                                   const std::optional<std::string>& state_dir) {
   const auto directory_of = [&](std::uint16_t p) -> Result<std::string> {
     if (state_dir) return *state_dir;
-    return join_path(TROUPE_TRY(troupe_directory(context.environment)), fmt::format("head-{}", p));
+    return join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)),
+                     fmt::format("head-{}", p));
   };
   if (port && *port != 0) {
     TROUPE_RETURN_IF_ERROR(probe_port(host, *port));

@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "runtime/base/unique_fd.h"
+#include "scheduler/client/cluster_record.h"
 #include "scheduler/node/resources_detect.h"
 #include "scheduler/policy/resources.h"
-#include "tools/commands/cluster_record.h"
 
 namespace troupe::tools {
 namespace {
@@ -109,7 +109,7 @@ Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeF
     options.node_id = *id;
   }
   options.keeper_hold = kKeeperHold;
-  options.name = host_name();
+  options.name = scheduler::host_name();
   auto gpus =
       scheduler::detect_gpus(context.files, context.environment, scheduler::SystemMachine());
   for (const std::string& problem : gpus.problems) context.err << "notice: " << problem << "\n";

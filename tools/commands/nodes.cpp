@@ -176,7 +176,7 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
   if (nodes.empty()) {
     const auto& head = cluster->place.address;
     context.out << fmt::format("No nodes. To add one: troupe worker --address {}\n",
-                               format_address(head.host, head.port));
+                               scheduler::format_address(head.host, head.port));
     return {};
   }
   const std::int64_t now = SystemClock().unix_time_us();
@@ -184,9 +184,9 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
                "OTHER USED", "GROUPS", "LABELS", "JOINED"});
   for (const auto& node : nodes) {
     table.add({node.name, node.node_id.brief(), std::string(wire::node_state_name(node.state)),
-               format_address(node.endpoint.host, node.endpoint.port), std::to_string(node.pid),
-               use_of(node, scheduler::kCpu), use_of(node, scheduler::kGpu),
-               use_of(node, scheduler::kMemory), other_use(node),
+               scheduler::format_address(node.endpoint.host, node.endpoint.port),
+               std::to_string(node.pid), use_of(node, scheduler::kCpu),
+               use_of(node, scheduler::kGpu), use_of(node, scheduler::kMemory), other_use(node),
                join_words(bundles_on(node, groups)), labels_of(node),
                format_age(now - node.joined_unix_us) + " ago"});
   }

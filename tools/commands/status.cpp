@@ -80,7 +80,7 @@ Status show_status(CommandContext& context, const ClusterOptions& options) {
     print_json(context, place, picture);
     return {};
   }
-  const std::string address = format_address(place.address.host, place.address.port);
+  const std::string address = scheduler::format_address(place.address.host, place.address.port);
   context.out << fmt::format("Head       {} (from {})\n", address, place.source);
   const std::size_t dead = picture.nodes.size() - picture.alive_nodes;
   context.out << fmt::format("Nodes      {} alive{}\n", picture.alive_nodes,

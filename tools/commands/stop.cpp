@@ -40,9 +40,10 @@ Status wait_end(int fd, Deadline deadline, std::string_view otherwise) {
 // SIGTERM for the run's driver, which saves and ends.
 Status stop_run(CommandContext& context, const std::string& run, const ClusterOptions& options) {
   train::RunRegistry registry(
-      context.files, join_path(TROUPE_TRY(troupe_directory(context.environment)), kRunsDirectory));
+      context.files, join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)),
+                               train::kRunsDirectory));
   const auto record = TROUPE_TRY(registry.find(run));
-  if (record.host_name != host_name() && !record.ended()) {
+  if (record.host_name != scheduler::host_name() && !record.ended()) {
     return error(Code::kFailedPrecondition, "{} runs on {}: stop it there", record.run,
                  record.host_name);
   }
@@ -52,8 +53,8 @@ Status stop_run(CommandContext& context, const std::string& run, const ClusterOp
   // Opened before the process is told from a later one of its number.
   const UniqueFd process(
       static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(record.pid), 0)));
-  if (!process.valid() ||
-      train::driver_state(context.files, record, host_name()) != train::DriverState::kRuns) {
+  if (!process.valid() || train::driver_state(context.files, record, scheduler::host_name()) !=
+                              train::DriverState::kRuns) {
     return error(Code::kNotFound, "{} does not run any more; 'troupe why {}' tells its story",
                  record.run, record.run);
   }
@@ -84,11 +85,11 @@ Status end_cluster(CommandContext& context, ClusterOptions options) {
       net::connect_blocking(place.address, "head", place.token.token, cluster->deadline,
                             [&]() -> net::EventLoop& { return cluster->thread->loop(); }));
   UniqueFd process;
-  if (place.record && place.record->host_name == host_name()) {
+  if (place.record && place.record->host_name == scheduler::host_name()) {
     process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, place.record->pid, 0)));
   }
-  TROUPE_RETURN_IF_ERROR(
-      cluster->head->stop(fmt::format("'troupe stop' on {}", host_name()), cluster->deadline));
+  TROUPE_RETURN_IF_ERROR(cluster->head->stop(
+      fmt::format("'troupe stop' on {}", scheduler::host_name()), cluster->deadline));
   constexpr std::string_view kLate =
       "the head was told to stop the cluster, but has not ended in time; 'troupe status' shows "
       "what "
@@ -97,7 +98,7 @@ Status end_cluster(CommandContext& context, ClusterOptions options) {
   if (process.get() >= 0) {
     TROUPE_RETURN_IF_ERROR(wait_end(process.get(), cluster->deadline, kLate));
   }
-  const std::string address = format_address(place.address.host, place.address.port);
+  const std::string address = scheduler::format_address(place.address.host, place.address.port);
   if (options.json) {
     context.out << json::write(json::Object{{"stopped", address}}) << "\n";
   } else {
@@ -116,9 +117,9 @@ Status end_job(CommandContext& context, const std::string& name, ClusterOptions 
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe stop"));
   const auto job = TROUPE_TRY(find_job(*cluster, name));
   JobEnd end(*cluster->head, job);
-  TROUPE_RETURN_IF_ERROR(scheduler::stop_job(*cluster->head, job.job_id, grace,
-                                             fmt::format("'troupe stop' on {}", host_name()),
-                                             cluster->deadline));
+  TROUPE_RETURN_IF_ERROR(scheduler::stop_job(
+      *cluster->head, job.job_id, grace, fmt::format("'troupe stop' on {}", scheduler::host_name()),
+      cluster->deadline));
   if (!end.wait(cluster->deadline)) {
     return error(Code::kDeadlineExceeded,
                  "job {} was told to stop, but has not ended in time; 'troupe why {}' says where "

@@ -4,8 +4,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
+#include "scheduler/client/cluster_record.h"
 #include "tools/commands/cluster_options.h"
-#include "tools/commands/cluster_record.h"
 #include "tools/commands/cluster_trace.h"
 #include "tools/commands/events.h"
 #include "tools/commands/run_trace.h"
@@ -33,7 +33,8 @@ Result<json::Value> trace_of_cluster(CommandContext& context, const ClusterOptio
 Result<std::string> run_directory(CommandContext& context, const std::string& target) {
   if (context.files.exists(target)) return target;
   train::RunRegistry registry(
-      context.files, join_path(TROUPE_TRY(troupe_directory(context.environment)), kRunsDirectory));
+      context.files, join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)),
+                               train::kRunsDirectory));
   return TROUPE_TRY(registry.find(target)).output_dir;
 }
 

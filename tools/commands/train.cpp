@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "tools/commands/cluster_record.h"
+#include "scheduler/client/cluster_record.h"
 #include "tools/commands/detach.h"
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/plan.h"
@@ -70,7 +70,7 @@ std::string config_path(const std::vector<std::string>& arguments) {
 train::RunRecord note_of_this_process(CommandContext& context,
                                       const std::vector<std::string>& arguments) {
   return {.config = config_path(arguments),
-          .host_name = host_name(),
+          .host_name = scheduler::host_name(),
           .pid = ::getpid(),
           .process_start = train::process_start_ticks(context.files, ::getpid())};
 }
@@ -178,8 +178,9 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   environment.note = note_of_this_process(context, arguments);
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));
   std::optional<train::RunRegistry> registry;
-  if (const auto home = troupe_directory(context.environment); home.ok()) {
-    environment.registry = &registry.emplace(context.files, join_path(*home, kRunsDirectory));
+  if (const auto home = scheduler::troupe_directory(context.environment); home.ok()) {
+    environment.registry =
+        &registry.emplace(context.files, join_path(*home, train::kRunsDirectory));
   }
   if (report) {
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };

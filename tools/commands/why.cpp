@@ -5,8 +5,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
+#include "scheduler/client/cluster_record.h"
 #include "tools/commands/cluster_options.h"
-#include "tools/commands/cluster_record.h"
 #include "tools/commands/why_waiting.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
@@ -48,7 +48,7 @@ std::int64_t total_steps_in(FileSystem& files, const std::string& output_dir) {
 }
 
 void take_note(train::StorySources& sources, FileSystem& files, const train::RunRecord& record) {
-  sources.driver = train::driver_state(files, record, host_name());
+  sources.driver = train::driver_state(files, record, scheduler::host_name());
   sources.driver_pid = record.pid;
   sources.driver_started_unix_us = record.started_unix_us;
   if (record.ended()) {
@@ -58,8 +58,9 @@ void take_note(train::StorySources& sources, FileSystem& files, const train::Run
 }
 
 Result<train::RunRegistry> registry_of(CommandContext& context) {
-  return train::RunRegistry(
-      context.files, join_path(TROUPE_TRY(troupe_directory(context.environment)), kRunsDirectory));
+  return train::RunRegistry(context.files,
+                            join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)),
+                                      train::kRunsDirectory));
 }
 
 // A directory that is there is meant, before a run of that name.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/base/json.h"
+#include "scheduler/client/actor_words.h"
 #include "scheduler/client/jobs.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/describe.h"
@@ -74,34 +75,7 @@ std::string tell(const wire::SupervisorInfo& supervisor,
 std::string tell(const wire::ActorInfo& actor, const NodeNames& nodes) {
   std::string text = fmt::format("Actor {} ({}) is {}", printable(display_name(actor)),
                                  actor.actor_id.brief(), wire::actor_state_name(actor.state));
-  switch (actor.state) {
-    case wire::ActorState::kPending:
-      return text + ":\n" + as_lines(actor.pending_why);
-    case wire::ActorState::kStarting:
-      text += fmt::format(": its process starts on node {}.\n", nodes.of(actor.node_id));
-      if (actor.pid == 0 && !actor.saved_state_node.empty() &&
-          actor.saved_state_node != actor.node_id) {
-        text += fmt::format("  what it has saved lies on node {}\n",
-                            nodes.of(actor.saved_state_node));
-      }
-      return text;
-    case wire::ActorState::kAlive:
-      text += fmt::format(" on node {}, process {}: it waits for nothing.\n",
-                          nodes.of(actor.node_id), actor.pid);
-      if (actor.state_lost_generation != 0) {
-        text += fmt::format("  its generation {} began without what it had saved before, which was "
-                            "lost with a node\n",
-                            actor.state_lost_generation);
-      }
-      return text;
-    case wire::ActorState::kRestarting:
-      text += fmt::format(":\n  {}\n", printable(actor.death.to_string()));
-      return actor.pending_why.empty() ? text + "  its next process starts after its back-off\n"
-                                       : text + as_lines(actor.pending_why);
-    case wire::ActorState::kDead:
-      return text + fmt::format(":\n  {}\n", printable(actor.death.to_string()));
-  }
-  return text;
+  return text + ":\n" + as_lines(scheduler::actor_waits_for(actor, nodes.of(actor.node_id)));
 }
 
 std::string tell(const wire::PlacementGroupInfo& group, const NodeNames& nodes) {

@@ -6,10 +6,11 @@
 
 #include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
+#include "runtime/net/parse_address.h"
+#include "scheduler/client/cluster_record.h"
 #include "scheduler/node/node_daemon.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
-#include "tools/commands/cluster_record.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/watch.h"
 
@@ -63,7 +64,7 @@ class WorkerProcess {
 Result<scheduler::NodeOptions> WorkerProcess::options() {
   const Duration timeout = TROUPE_TRY(seconds_option(flags_.timeout_s, kJoinTimeout));
   auto place = TROUPE_TRY(find_cluster(context_, flags_.address, flags_.token));
-  head_ = format_address(place.address.host, place.address.port);
+  head_ = scheduler::format_address(place.address.host, place.address.port);
   join_by_ = Deadline::after(timeout);
   auto options = TROUPE_TRY(node_options(context_, flags_.node));
   const auto choice = TROUPE_TRY(address_towards(context_, place.address, flags_.interface));
@@ -74,7 +75,7 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
   options.host = choice.address;
   options.port = flags_.port.value_or(0);
   if (flags_.advertise) {
-    options.advertised = TROUPE_TRY(parse_address(*flags_.advertise, "--advertise"));
+    options.advertised = TROUPE_TRY(net::parse_address(*flags_.advertise, "--advertise"));
   }
   options.join_timeout = timeout;
   options.shutdown_grace = TROUPE_TRY(seconds_option(flags_.grace_s, options.shutdown_grace));

@@ -14,12 +14,14 @@ _ASK_S = 5
 
 
 class Cluster:
-    """with Cluster(place, bin, cpus) as cluster: its processes have the workplace's mark."""
+    """with Cluster(place, bin, cpus) as cluster: its processes have the workplace's mark. Of several nodes each
+    has a home of its own."""
 
-    def __init__(self, place, bin_folder, cpus, watch=True, head_environment=None):
+    def __init__(self, place, bin_folder, cpus, watch=True, nodes=1, head_environment=None):
         self._place = place
         self._program = os.path.join(bin_folder, "troupe")
         self._cpus = cpus
+        self._nodes = nodes
         self._watch = ["--watch"] if watch else []
         self._head_environment = head_environment or {}
         self.address = None
@@ -34,8 +36,9 @@ class Cluster:
         place = json.loads(line)
         self.address = f"{place['address']}:{place['port']}"
         self.token_file = place["token_file"]
-        self.add_worker()
-        self.wait_for(lambda: self.node_pids(), "a worker node")
+        for number in range(self._nodes):
+            self.add_worker(home=self._place.file(f"node-{number}") if self._nodes > 1 else None)
+        self.wait_for(lambda: len(self.node_pids()) == self._nodes, "all worker nodes")
         return self
 
     def __exit__(self, *_):
@@ -45,13 +48,18 @@ class Cluster:
             pass  # it does not answer: what is left is killed with the workplace
         processes.end_all(self._place.mark)
 
-    def _start(self, *words, out=subprocess.DEVNULL, environment=None):
+    def _start(self, *words, out=subprocess.DEVNULL, home=None, environment=None):
+        environment = {**self._place.environment(), **(environment or {})}
+        if home is not None:
+            os.makedirs(home, exist_ok=True)
+            environment["HOME"] = home
         with open(self._place.file(words[0] + ".log"), "ab") as log:
-            return subprocess.Popen([self._program, *words], env={**self._place.environment(), **(environment or {})},
-                                    stdin=subprocess.DEVNULL, stdout=out, stderr=log, text=True, start_new_session=True)
+            return subprocess.Popen([self._program, *words], env=environment, stdin=subprocess.DEVNULL,
+                                    stdout=out, stderr=log, text=True, start_new_session=True)
 
-    def add_worker(self, out=subprocess.DEVNULL):
-        return self._start("worker", "--address", self.address, "--num-cpus", str(self._cpus), *self._watch, out=out)
+    def add_worker(self, out=subprocess.DEVNULL, home=None):
+        return self._start("worker", "--address", self.address, "--token-file", self.token_file, "--num-cpus",
+                           str(self._cpus), *self._watch, out=out, home=home)
 
     def join_ms(self):
         """Another worker: from its command to its line that it has joined."""
@@ -110,6 +118,12 @@ class Cluster:
     def node_pids(self):
         """The daemons of the living nodes."""
         return [node["pid"] for node in self.nodes() if node["state"] == "alive"]
+
+    def jobs(self):
+        return json.loads(self._ask("jobs", "--json"))["jobs"]
+
+    def drain(self, node_id):
+        self._ask("drain", node_id)
 
     def nodes(self):
         return json.loads(self._ask("nodes", "--json"))["nodes"]

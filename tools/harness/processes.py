@@ -30,6 +30,13 @@ def parent(pid):
     return int(text[text.rfind(b")") + 4 :].split()[0]) if text else 0
 
 
+def variable(pid, name):
+    """A variable of its environment as it was when it began; None where it has none, or has ended."""
+    wanted = name.encode() + b"="
+    found = [entry for entry in _read(f"/proc/{pid}/environ").split(b"\0") if entry.startswith(wanted)]
+    return found[0][len(wanted):].decode(errors="replace") if found else None
+
+
 def marked(mark):
     """The processes that run with this mark in their environment."""
     wanted = f"{MARK}={mark}".encode()

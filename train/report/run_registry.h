@@ -12,6 +12,9 @@
 
 namespace troupe::train {
 
+// Of the registry, below ~/.troupe.
+inline constexpr const char* kRunsDirectory = "runs";
+
 struct RunRecord {
   std::string run;         // its id
   std::string output_dir;  // absolute

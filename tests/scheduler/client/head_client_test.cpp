@@ -282,6 +282,20 @@ TEST_CASE("one name in two namespaces is two actors") {
   CHECK(there.next()->namespace_name == "shop");
 }
 
+TEST_CASE("what the head tells of actors unasked comes to whoever follows them") {
+  Fixture f;
+  const auto client = f.connect();
+  Told told;
+  client->follow_actors(
+      [on_actor = told.callback()](const wire::ActorInfo& info) { on_actor(info); });
+  Told watched;
+  client->watch_actor(kActor, "", watched.callback());
+  CHECK(watched.next()->state == wire::ActorState::kAlive);
+  CHECK(told.next()->state == wire::ActorState::kAlive);
+  f.head.send(wire::ActorUpdate{info_of(wire::ActorState::kPending, ActorId{7, 70}, "unasked")});
+  CHECK(told.next()->name == "unasked");
+}
+
 TEST_CASE("watches are renewed, by id once it is known, until they are taken back") {
   Fixture f;
   const auto client = f.connect();

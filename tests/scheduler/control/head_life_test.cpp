@@ -445,6 +445,7 @@ TEST_CASE("a watch of an actor that is not there yet waits for its creation, for
   SUBCASE("it does not") {
     desk.pass(milliseconds(2100));
     CHECK(desk.answer().code() == Code::kNotFound);
+    desk.node(kNodeOne, kIdOne, 1);
     desk.create({Desk::spec(kActor)});
     CHECK(desk.sent<wire::ActorUpdate>(kDriver).empty());
   }

@@ -42,6 +42,22 @@ bool runs_within(Churn& churn, int rounds, Runs runs) {
 
 }  // namespace
 
+TEST_CASE("an owner is told once, unasked, that its actor has to wait; nobody where none does") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  CHECK(desk.sent<wire::ActorUpdate>(kDriver).empty());  // it has room
+  desk.ready(kNodeOne, kActor, 1);
+  const ActorId second{7, 8};
+  desk.create({Desk::spec(second)});
+  auto told = desk.sent<wire::ActorUpdate>(kDriver);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].actor.actor_id == second);
+  CHECK(told[0].actor.state == wire::ActorState::kPending);
+  CHECK(told[0].actor.pending_why.empty());  // whoever wants to know asks
+  CHECK(desk.seen(second).pending_why.find("needs CPU 1") != std::string::npos);
+}
+
 TEST_CASE("small actors do not overtake a gang for ever") {
   Churn churn;
   churn.create({Desk::spec({2, 1}, 2), Desk::spec({2, 2}, 2)}, true);

@@ -42,6 +42,29 @@ TEST_CASE("the next daemon registers what runs, and its exits are reported") {
   CHECK(d.did<node_command::ReportExit>());
 }
 
+TEST_CASE("a node that the head gave another name calls itself by that one, its next daemon too") {
+  NodeDriver d;
+  const auto absent = [&] { return d.state.check_actor(ActorId{9, 9}).message(); };
+  CHECK(absent().ends_with("on node n"));
+  d.apply(node_event::HeadUp{});
+  wire::RegisterNodeReply reply;
+  reply.name = "n-2";
+  d.apply(node_event::FromHead{reply});
+  REQUIRE(d.did<node_command::Registered>());
+  CHECK(d.did<node_command::Registered>()->name == "n-2");
+  CHECK(absent().ends_with("on node n-2"));
+  d.restart();
+  CHECK(absent().ends_with("on node n-2"));
+  // It goes on wishing its own name: the other node of that name may be gone by now.
+  d.apply(node_event::HeadUp{});
+  CHECK(d.said<wire::RegisterNode>()->node.name == "n");
+  reply.name = "n";
+  d.apply(node_event::FromHead{reply});
+  REQUIRE(d.said<wire::NodeNote>());
+  CHECK(d.said<wire::NodeNote>()->text.find("node n-2 has a new daemon") != std::string::npos);
+  CHECK(absent().ends_with("on node n"));
+}
+
 TEST_CASE("a process that was being started is told once more, or reported") {
   NodeDriver d;
   d.join();

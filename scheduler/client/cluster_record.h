@@ -1,6 +1,6 @@
 #pragma once
 // Where Troupe keeps its things on a machine (~/.troupe), and the note that a head leaves there for
-// the tools: ~/.troupe/current.
+// tools and drivers: ~/.troupe/current.
 
 #include <cstdint>
 #include <string>
@@ -8,18 +8,13 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
-#include "runtime/net/parse_address.h"
-#include "runtime/net/transport.h"
 
-namespace troupe::tools {
+namespace troupe::scheduler {
 
 // $HOME/.troupe. kFailedPrecondition where HOME is not set.
 Result<std::string> troupe_directory(const Environment& environment);
 // TROUPE_TOKEN_FILE, which the programs of jobs have; else ~/.troupe/token
 Result<std::string> default_token_file(const Environment& environment);
-
-// Notes of training runs (train/report/run_registry.h), below troupe_directory().
-inline constexpr const char* kRunsDirectory = "runs";
 
 // A running head, as it wrote itself down.
 struct ClusterRecord {
@@ -47,8 +42,7 @@ bool is_stale(const ClusterRecord& record);
 // This machine's host name.
 std::string host_name();
 
-using net::parse_address;
-// The inverse.
+// The inverse of net::parse_address.
 std::string format_address(const std::string& host, std::uint16_t port);
 
-}  // namespace troupe::tools
+}  // namespace troupe::scheduler

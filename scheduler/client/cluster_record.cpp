@@ -1,4 +1,4 @@
-#include "tools/commands/cluster_record.h"
+#include "scheduler/client/cluster_record.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 #include "runtime/base/json.h"
 
-namespace troupe::tools {
+namespace troupe::scheduler {
 namespace {
 
 constexpr std::uint64_t kRecordBytesMax = 64 << 10;
@@ -22,8 +22,9 @@ Result<std::string> troupe_directory(const Environment& environment) {
   const auto home = environment.get("HOME");
   if (!home || home->empty()) {
     return error(Code::kFailedPrecondition,
-                 "HOME is not set, so there is no ~/.troupe: set it, or give --address, "
-                 "--token-file and --state-dir");
+                 "HOME is not set, so there is no ~/.troupe: set it, or name the cluster and its "
+                 "token otherwise (--address or TROUPE_ADDRESS, --token-file or "
+                 "TROUPE_TOKEN_FILE; a head also --state-dir)");
   }
   return join_path(*home, ".troupe");
 }
@@ -52,7 +53,9 @@ Status write_cluster_record(FileSystem& files, const std::string& path,
 Result<ClusterRecord> read_cluster_record(FileSystem& files, const std::string& path) {
   const auto text = TROUPE_TRY(files.read(path, kRecordBytesMax));
   const auto damaged = [&] {
-    return error(Code::kDataLoss, "{} is not the record of a head: remove it, or give --address",
+    return error(Code::kDataLoss,
+                 "{} is not the record of a head: remove it, or name the cluster otherwise "
+                 "(--address, TROUPE_ADDRESS)",
                  path);
   };
   const auto value = json::parse(text, path);
@@ -92,4 +95,4 @@ std::string format_address(const std::string& host, std::uint16_t port) {
                                              : fmt::format("[{}]:{}", host, port);
 }
 
-}  // namespace troupe::tools
+}  // namespace troupe::scheduler
