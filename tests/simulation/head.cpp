@@ -79,8 +79,16 @@ void Cluster::take(Outcome outcome) {
   check_head();
   if (options_.on_decisions) options_.on_decisions(outcome.deltas);
   std::move(outcome.deltas.begin(), outcome.deltas.end(), std::back_inserter(head_deltas_));
-  std::move(outcome.commands.begin(), outcome.commands.end(), std::back_inserter(head_commands_));
+  for (Command& command : outcome.commands) {
+    const auto* send = get_if<SendMessage>(&command);
+    if (send != nullptr && send->at_once) {
+      carry_out(command);
+    } else {
+      head_commands_.push_back(std::move(command));
+    }
+  }
   arm_head();
+  if (head_deltas_.empty() && head_commands_.empty()) return;
   if (std::exchange(flush_posted_, true)) return;
   // A sync, and what arrives meanwhile is decided with it.
   const Duration takes = world_.chance(40) ? world_.between(1, 30) : world_.between(0.02, 0.3);
