@@ -85,7 +85,7 @@ class HeadState {
 
   // --- replay -----------------------------------------------------------------------------------
   // Takes in one journalled decision. kDataLoss when it contradicts what came before.
-  Status replay(const Delta& delta);
+  Status replay(Delta delta);
   // After the last one: everything known gets its grace period, what waited waits again.
   Outcome resume(Moment now);
   // The journalled state as the shortest list of deltas that makes it: for compaction.
