@@ -49,6 +49,8 @@ using Event = Variant<Events>;
 struct SendMessage {
   PeerId peer = 0;
   wire::ControlMessage message;
+  // No decision stands behind it: it leaves without waiting for the journal, ahead of what waits.
+  bool at_once = false;
 };
 // After what was sent to it before.
 struct ClosePeer {
@@ -69,7 +71,8 @@ struct ProbeNode {
 struct Commands : Alternatives<SendMessage, ClosePeer, EndHead, ProbeNode> {};
 using Command = Variant<Commands>;
 
-// `deltas` are to be on stable storage before the first command is carried out.
+// `deltas` are to be on stable storage before the first command is carried out that is not to leave
+// at once.
 struct Outcome {
   std::vector<Command> commands;
   std::vector<Delta> deltas;

@@ -287,8 +287,9 @@ void HeadState::unreserve_on(NodeRecord& node, bool created_too, const std::stri
   }
 }
 
-void HeadState::group_timer(GroupRecord& group) {
+void HeadState::group_timer(GroupRecord& group, const Timer& timer) {
   if (group.answer_by && *group.answer_by <= now_.steady) {
+    if (!looked_twice(timer)) return;
     std::string names;
     for (const NodeId& id : group.awaited) {
       names += (names.empty() ? "" : ", ") + nodes_.at(id).info.name;

@@ -94,8 +94,29 @@ void HeadState::reply(PeerId peer, std::uint64_t request_id, Status status) {
 
 // --- timers --------------------------------------------------------------------------------------
 
-void HeadState::arm(TimePoint at, TimerKind kind, std::uint64_t high, std::uint64_t low) {
-  timers_.insert({at, kind, high, low});
+// Whoever is to be judged for a silence is looked at twice. At the first look the silence may be
+// this process's own, which stood still, or whose machine did: what others said meanwhile waits in
+// its sockets, and is read between the two. A timer that comes very late says that it did.
+constexpr Duration kHeadPause = std::chrono::milliseconds(200);
+constexpr Duration kAfterPause = std::chrono::milliseconds(200);
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(20);
+
+void HeadState::arm(TimePoint at, TimerKind kind, std::uint64_t high, std::uint64_t low,
+                    bool second) {
+  timers_.insert({at, kind, high, low, second});
+}
+
+bool HeadState::head_stood_still(TimePoint due) const { return now_.steady - due >= kHeadPause; }
+
+TimePoint HeadState::second_look(TimePoint due) const {
+  return now_.steady + (head_stood_still(due) ? kAfterPause : kBetweenLooks);
+}
+
+// False, and the timer comes once more, at the first look.
+bool HeadState::looked_twice(const Timer& timer) {
+  const auto& [at, kind, high, low, second] = timer;
+  if (!second) arm(second_look(at), kind, high, low, true);
+  return second;
 }
 
 std::optional<TimePoint> HeadState::next_deadline() const {
@@ -106,7 +127,8 @@ std::optional<TimePoint> HeadState::next_deadline() const {
 // A timer is only a reason to look: the records hold the times that count.
 void HeadState::run_timers() {
   while (!timers_.empty() && std::get<0>(*timers_.begin()) <= now_.steady) {
-    const auto [at, kind, high, low] = *timers_.begin();
+    const Timer timer = *timers_.begin();
+    const auto& [at, kind, high, low, second] = timer;
     timers_.erase(timers_.begin());
     switch (kind) {
       case TimerKind::kNode: {
@@ -117,7 +139,7 @@ void HeadState::run_timers() {
       case TimerKind::kClient: {
         const auto client = clients_.find(ClientId{high, low});
         if (client != clients_.end() && client->second.return_by &&
-            *client->second.return_by <= now_.steady) {
+            *client->second.return_by <= now_.steady && looked_twice(timer)) {
           const ClientRecord gone = client->second;
           clients_.erase(client);
           owner_gone(gone);
@@ -134,7 +156,7 @@ void HeadState::run_timers() {
       }
       case TimerKind::kGroup: {
         const auto group = groups_.find(GroupId{high, low});
-        if (group != groups_.end()) group_timer(group->second);
+        if (group != groups_.end()) group_timer(group->second, timer);
         break;
       }
       case TimerKind::kLine:
@@ -144,7 +166,7 @@ void HeadState::run_timers() {
         }
         break;
       case TimerKind::kExpected:
-        end_expectations(ActorId{high, low});
+        if (looked_twice(timer)) end_expectations(ActorId{high, low});
         break;
       case TimerKind::kStop:
         break;  // stop_progress() looks at the clock

@@ -85,7 +85,7 @@ class HeadState {
 
   // --- replay -----------------------------------------------------------------------------------
   // Takes in one journalled decision. kDataLoss when it contradicts what came before.
-  Status replay(const Delta& delta);
+  Status replay(Delta delta);
   // After the last one: everything known gets its grace period, what waited waits again.
   Outcome resume(Moment now);
   // The journalled state as the shortest list of deltas that makes it: for compaction.
@@ -103,7 +103,8 @@ class HeadState {
 
  private:
   enum class TimerKind : std::uint8_t { kNode, kClient, kActor, kStop, kGroup, kLine, kExpected };
-  using Timer = std::tuple<TimePoint, TimerKind, std::uint64_t, std::uint64_t>;
+  // When, what for, the two halves of an id, and whether it is a second look (head_state.cpp).
+  using Timer = std::tuple<TimePoint, TimerKind, std::uint64_t, std::uint64_t, bool>;
 
   // head_state.cpp
   void dispatch(MessageArrived& arrived);
@@ -111,7 +112,11 @@ class HeadState {
   Outcome finish();
   void send(PeerId peer, wire::ControlMessage message);
   void reply(PeerId peer, std::uint64_t request_id, Status status);
-  void arm(TimePoint at, TimerKind kind, std::uint64_t high = 0, std::uint64_t low = 0);
+  void arm(TimePoint at, TimerKind kind, std::uint64_t high = 0, std::uint64_t low = 0,
+           bool second = false);
+  bool head_stood_still(TimePoint due) const;
+  TimePoint second_look(TimePoint due) const;
+  bool looked_twice(const Timer& timer);
   void log_event(std::string kind, NodeId node_id, ActorId actor_id, std::uint64_t generation,
                  std::string text);
   void changed(ActorRecord& actor);
@@ -285,7 +290,7 @@ class HeadState {
   void remove_group(GroupRecord& group, const std::string& reason);
   void remove_groups(const std::vector<GroupId>& ids, const std::string& reason);
   void forget_old_groups();
-  void group_timer(GroupRecord& group);
+  void group_timer(GroupRecord& group, const Timer& timer);
   static wire::Resources on_node(const GroupRecord& group, NodeId node_id);
   wire::PlacementGroupInfo visible(const GroupRecord& group) const;
   void changed(GroupRecord& group);

@@ -15,11 +15,6 @@
 namespace troupe::scheduler {
 namespace {
 
-// A timer that is so late says that this process stood still, or its machine: what nodes said
-// meanwhile waits in its sockets. Then they get as long again to be heard, once a silence.
-constexpr Duration kHeadPause = std::chrono::milliseconds(200);
-constexpr Duration kAfterPause = std::chrono::milliseconds(200);
-
 std::int64_t in_milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
@@ -35,7 +30,8 @@ void HeadState::on(PeerId peer, wire::Heartbeat& message) {
     node->beats.heard(now_.steady);
   }
   node->last_heard = now_.steady;
-  send(peer, message);  // the node learns by it that the head hears it
+  // The node learns by it that the head hears it, also while a disk keeps its decisions waiting.
+  commands_.push_back(SendMessage{peer, message, true});
 }
 
 // Whatever a node says, it is there. Only a heartbeat renews its lease.
@@ -87,9 +83,11 @@ void HeadState::node_silent_or_gone(NodeRecord& node, TimePoint due) {
   const bool may_suspect = !away && !node.suspected;
   const TimePoint next = may_suspect ? std::min(suspect_at, dead_at) : dead_at;
   if (next > now_.steady) return look_at(node, next);
-  if (now_.steady - due >= kHeadPause && node.excused_for != node.last_heard) {
-    node.excused_for = node.last_heard;
-    return look_at(node, now_.steady + kAfterPause);
+  const bool stood_still = head_stood_still(due) && node.excused_for != node.last_heard;
+  if (stood_still) node.excused_for = node.last_heard;
+  if (stood_still || node.first_look_for != next) {
+    node.first_look_for = next;
+    return look_at(node, second_look(due));
   }
   if (dead_at > now_.steady) {
     suspect(node, true);

@@ -35,6 +35,8 @@ struct NodeRecord {
   bool suspected = false;   // silent for longer than they let expect: takes nothing new
   TimePoint look_at{};      // when its timer is due
   TimePoint excused_for{};  // the last_heard of a silence in which the head itself stood still
+  // When it fell due to be judged for a silence, where it was looked at once since.
+  TimePoint first_look_for{};
   // Lost some of what it had, which is held still: what comes free is gone until the total is this.
   std::optional<wire::Resources> shrinks_to;
   // Not connected: until when it may come back before it counts as dead.

@@ -13,17 +13,17 @@ void raise(std::uint64_t& next, std::uint64_t used) { next = std::max(next, used
 
 }  // namespace
 
-Status HeadState::replay(const Delta& delta) {
+Status HeadState::replay(Delta delta) {
   if (const auto* known = get_if<NodeKnown>(&delta)) {
     nodes_[known->node.node_id].info = known->node;
   } else if (const auto* forgotten = get_if<NodeForgotten>(&delta)) {
     nodes_.erase(forgotten->node_id);
-  } else if (const auto* created = get_if<ActorCreated>(&delta)) {
+  } else if (auto* created = get_if<ActorCreated>(&delta)) {
     ActorRecord& actor = actors_[created->spec.actor_id];
-    actor.spec = created->spec;
-    actor.gang = created->gang;
     raise(next_order_, created->gang);
     raise(next_order_, created->spec.supervisor_order);
+    actor.gang = created->gang;
+    actor.spec = std::move(created->spec);
   } else if (const auto* changed = get_if<ActorChanged>(&delta)) {
     const auto found = actors_.find(changed->info.actor_id);
     if (found == actors_.end()) {

@@ -12,7 +12,10 @@
 #include "runtime/base/file_system.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/presence.h"
+#include "scheduler/control/journal_bytes.h"
+#include "scheduler/control/journal_limits.h"
 #include "scheduler/head/head_metrics.h"
+#include "scheduler/head/journal_writer.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -21,6 +24,7 @@ using namespace std::chrono_literals;
 
 // How long the last answers of an ending head may take to leave.
 constexpr std::int64_t kFlushMs = 1000;
+constexpr Duration kFlush = std::chrono::milliseconds(kFlushMs);
 constexpr Duration kJournalRetryLeast = 100ms;
 
 ProcessFigures this_process() {
@@ -55,7 +59,9 @@ class Daemon final : public HeadDaemon {
 
   ~Daemon() override {
     *alive_ = false;
+    writer_.reset();
     if (timer_) loop_.cancel(*timer_);
+    if (stall_timer_) loop_.cancel(*stall_timer_);
     http_.reset();
     listener_.reset();
     peers_.clear();
@@ -78,8 +84,12 @@ class Daemon final : public HeadDaemon {
   void collect(Outcome outcome);
   void post_flush();
   void flush();
-  void keep();
+  bool keep();
+  void forget_deltas();
+  void written(const JournalWriter::Written& written);
+  void expect_written(Duration limit);
   void journal_failed(const Status& why);
+  bool carry_out(std::vector<Command> commands);
   Status start_metrics();
   void answer_http(const std::string& path, HttpServer::Answer answer);
   void carry_out(SendMessage& command);
@@ -100,21 +110,28 @@ class Daemon final : public HeadDaemon {
   PeerId next_peer_ = 1;
   std::map<PeerId, std::shared_ptr<net::Connection>> peers_;
   std::map<NodeId, std::unique_ptr<net::PresenceProbe>> probes_;  // of nodes that are away
+  // What was decided since the last write of the journal began, and what is to be done then.
   std::vector<Command> commands_;
   std::vector<Delta> deltas_;
+  std::uint64_t delta_bytes_ = 0;
+  bool rewrite_due_ = false;       // some of it is in no delta any more
+  std::vector<Command> held_;      // to be done when the write that is under way has ended
+  bool ending_ = false;            // the end of the head is among what is to be done
   std::optional<TimePoint> flush_posted_at_;
   std::optional<net::TimerId> timer_;
   std::optional<TimePoint> timer_at_;
+  std::optional<net::TimerId> stall_timer_;
   std::optional<TimePoint> journal_failed_at_;
+  std::uint64_t journal_bytes_ = 0;
+  std::unique_ptr<JournalWriter> writer_;  // none where nothing is kept
   HeadMetrics metrics_;
   const std::int64_t started_unix_us_ = loop_.clock().unix_time_us();
   std::unique_ptr<HttpServer> http_;
 };
 
 Status Daemon::start() {
-  for (const Delta& delta : TROUPE_TRY(journal_.replay())) {
-    TROUPE_RETURN_IF_ERROR(state_.replay(delta));
-  }
+  TROUPE_RETURN_IF_ERROR(
+      journal_.replay([this](Delta delta) { return state_.replay(std::move(delta)); }));
   const bool known = !state_.nodes().empty() || !state_.actors().empty();
   if (known) {
     log_.info("the journal knows {} nodes and {} actors", state_.nodes().size(),
@@ -124,6 +141,8 @@ Status Daemon::start() {
   const Status kept = journal_.rewrite(state_.snapshot());
   if (!kept.ok() && kept.code() != Code::kResourceExhausted) return kept;
   metrics_.journal(true, kept.ok(), loop_.clock().now() - begin);
+  journal_bytes_ = journal_.size_bytes();
+  if (journal_.keeps()) writer_ = std::make_unique<JournalWriter>(loop_, journal_);
   net::ListenOptions listen;
   listen.host = options_.host;
   listen.port = options_.port;
@@ -172,7 +191,7 @@ void Daemon::answer_http(const std::string& path, HttpServer::Answer answer) {
     const TimePoint time = loop_.clock().now();
     metrics_.loop_waited(time - asked);
     auto figures = std::make_shared<const HeadFigures>(
-        metrics_.figures(state_, peers_.size(), journal_.size_bytes(), time));
+        metrics_.figures(state_, peers_.size(), journal_bytes_, time));
     answer([figures, started = started_unix_us_] {
       ProcessFigures process = this_process();
       process.start_unix_s = static_cast<double>(started) * 1e-6;
@@ -233,10 +252,25 @@ void Daemon::apply(Event event) {
 }
 
 void Daemon::collect(Outcome outcome) {
-  std::move(outcome.commands.begin(), outcome.commands.end(), std::back_inserter(commands_));
-  std::move(outcome.deltas.begin(), outcome.deltas.end(), std::back_inserter(deltas_));
+  std::vector<Command> at_once;
+  for (Command& command : outcome.commands) {
+    const auto* send = get_if<SendMessage>(&command);
+    const bool waits = send == nullptr || !send->at_once;
+    if (holds_alternative<EndHead>(command)) ending_ = true;
+    (waits ? commands_ : at_once).push_back(std::move(command));
+  }
+  if (writer_) {
+    for (Delta& delta : outcome.deltas) {
+      delta_bytes_ += journal_bytes(delta);
+      deltas_.push_back(std::move(delta));
+    }
+    // A snapshot is less.
+    if (delta_bytes_ > limits::kJournalHistoryBytesMax) forget_deltas();
+    if (ending_ && writer_->busy()) expect_written(kFlush);
+  }
   arm();
-  post_flush();
+  if (!commands_.empty() || !deltas_.empty()) post_flush();
+  carry_out(std::move(at_once));
 }
 
 void Daemon::post_flush() {
@@ -250,22 +284,75 @@ void Daemon::post_flush() {
   });
 }
 
-void Daemon::keep() {
-  if (deltas_.empty() && !journal_failed_at_) return;
-  const auto time = loop_.clock().now();
-  if (journal_failed_at_ && time - *journal_failed_at_ < options_.journal_retry) {
-    deltas_.clear();  // they are part of the next rewrite
-    return;
+// --- the journal ---------------------------------------------------------------------------------
+
+// One batch at a time: what is decided while it is written is the next one.
+void Daemon::flush() {
+  flush_posted_at_.reset();
+  const bool waits = writer_ && !journal_failed_at_;
+  if (waits && writer_->busy()) return;  // its end comes here again
+  auto commands = std::exchange(commands_, {});
+  if (keep()) {
+    held_ = std::move(commands);
+  } else {
+    carry_out(std::move(commands));
   }
-  const bool rewrite = journal_failed_at_ || journal_.wants_rewrite();
-  const Status kept = rewrite ? journal_.rewrite(state_.snapshot()) : journal_.append(deltas_);
-  metrics_.journal(rewrite, kept.ok(), loop_.clock().now() - time);
+}
+
+// Begins to write what was decided, where that is to be kept. Whether commands wait for its end:
+// not while the journal cannot be written, since the cluster goes on.
+bool Daemon::keep() {
+  const bool failing = journal_failed_at_.has_value();
+  if (!writer_ || writer_->busy() || (deltas_.empty() && !rewrite_due_ && !failing)) return false;
+  const TimePoint time = loop_.clock().now();
+  if (failing && time - *journal_failed_at_ < options_.journal_retry) {
+    forget_deltas();
+    return false;
+  }
+  const bool rewrite = rewrite_due_ || writer_->wants_rewrite(delta_bytes_);
+  auto deltas = std::exchange(deltas_, {});
+  if (rewrite) deltas = state_.snapshot();
+  delta_bytes_ = 0;
+  rewrite_due_ = false;
+  if (!failing) expect_written(ending_ ? kFlush : options_.journal_stall);
+  writer_->write(rewrite, std::move(deltas),
+                 [this](const JournalWriter::Written& result) { written(result); });
+  return !failing;
+}
+
+// They are part of the next snapshot.
+void Daemon::forget_deltas() {
   deltas_.clear();
-  if (!kept.ok()) return journal_failed(kept);
-  if (!journal_failed_at_) return;
-  journal_failed_at_.reset();
-  log_.info("the journal is written again");
-  apply(DaemonNoted{"journal_written", "the head's journal is whole again"});
+  delta_bytes_ = 0;
+  rewrite_due_ = true;
+}
+
+void Daemon::written(const JournalWriter::Written& written) {
+  if (stall_timer_) loop_.cancel(*std::exchange(stall_timer_, std::nullopt));
+  metrics_.journal(written.rewrite, written.status.ok(), written.took);
+  journal_bytes_ = written.size_bytes;
+  auto commands = std::exchange(held_, {});
+  if (!written.status.ok()) {
+    journal_failed(written.status);
+  } else if (journal_failed_at_) {
+    journal_failed_at_.reset();
+    log_.info("the journal is written again");
+    apply(DaemonNoted{"journal_written", "the head's journal is whole again"});
+  }
+  if (carry_out(std::move(commands))) flush();
+}
+
+// A disk that does not come back within this time fails the journal, as one that is full does.
+void Daemon::expect_written(Duration limit) {
+  if (stall_timer_) loop_.cancel(*stall_timer_);
+  stall_timer_ = loop_.call_after(limit, [this, limit, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired()) return;
+    stall_timer_.reset();
+    if (!writer_->busy() || journal_failed_at_) return;
+    journal_failed(
+        error(Code::kDeadlineExceeded, "the disk has not answered for {} ms", limit / 1ms));
+    if (carry_out(std::exchange(held_, {}))) flush();
+  });
 }
 
 // The cluster goes on; only a restart of the head meanwhile would forget.
@@ -273,6 +360,7 @@ void Daemon::journal_failed(const Status& why) {
   log_.error("the journal cannot be written: {}", why.to_string());
   const bool first = !journal_failed_at_;
   journal_failed_at_ = loop_.clock().now();
+  rewrite_due_ = true;
   if (first) {
     apply(DaemonNoted{"journal_failed",
                       fmt::format("the head's journal cannot be written: {}; the cluster runs on, "
@@ -286,15 +374,16 @@ void Daemon::journal_failed(const Status& why) {
                    });
 }
 
-void Daemon::flush() {
-  flush_posted_at_.reset();
-  keep();
-  auto commands = std::exchange(commands_, {});
+// --- what is done --------------------------------------------------------------------------------
+
+// False where that was the end of this head.
+bool Daemon::carry_out(std::vector<Command> commands) {
   const std::weak_ptr<bool> alive = alive_;
   for (Command& command : commands) {
     visit([this](auto& c) { carry_out(c); }, command);
-    if (alive.expired()) return;
+    if (alive.expired()) return false;
   }
+  return true;
 }
 
 void Daemon::carry_out(SendMessage& command) {

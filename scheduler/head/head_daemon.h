@@ -2,7 +2,9 @@
 // The head daemon: sockets, journal and clock around the state machine of scheduler/control.
 //
 // Messages that arrive together are decided together, their decisions are made durable with one
-// sync, and only then do the answers leave.
+// sync, and only then do the answers leave. The sync is done on a thread of its own
+// (journal_writer.h): while it takes its time heartbeats are answered, and what is decided meanwhile
+// is the next batch.
 
 #include <cstdint>
 #include <functional>
@@ -28,6 +30,9 @@ struct HeadOptions {
   HeadConfig config;
   // How often a journal that cannot be written is tried again.
   Duration journal_retry = std::chrono::seconds(5);
+  // How long a write of the journal may take. Answers to decisions wait for it, heartbeats do not;
+  // then it counts as failed, and the cluster goes on without.
+  Duration journal_stall = std::chrono::seconds(10);
   // Metrics over HTTP at /metrics, for Prometheus; nothing: none.
   std::optional<HttpServerOptions> metrics;
   bool metrics_port_is_wish = false;  // another one will do where it is taken
@@ -43,7 +48,8 @@ class HeadDaemon {
   static Result<std::unique_ptr<HeadDaemon>> start(net::EventLoop& loop, HeadOptions options,
                                                    Journal& journal, Random& random, Logger log,
                                                    std::function<void(std::string reason)> on_end);
-  virtual ~HeadDaemon() = default;  // closes every connection; loop thread
+  // Closes every connection; loop thread. Waits for a write of the journal that is under way.
+  virtual ~HeadDaemon() = default;
 
   virtual const net::Address& address() const = 0;
   // Where the metrics are; nothing where there are none.

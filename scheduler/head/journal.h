@@ -11,10 +11,10 @@
 // gang, come back together or not at all.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
@@ -22,39 +22,45 @@
 
 namespace troupe::scheduler {
 
+// Not thread-safe: one thread at a time (journal_writer.h).
 class Journal {
  public:
   virtual ~Journal() = default;
-  // What was kept, in order. Once, first.
-  virtual Result<std::vector<Delta>> replay() = 0;
+  // Gives `take` what was kept, in order, until that fails. Once, first.
+  virtual Status replay(const std::function<Status(Delta)>& take) = 0;
   // Appends and makes durable, all of them or none.
   virtual Status append(std::span<const Delta> deltas) = 0;
   // Replaces everything by `snapshot`.
   virtual Status rewrite(std::span<const Delta> snapshot) = 0;
-  // Whether the file has grown so much that a rewrite pays.
-  virtual bool wants_rewrite() const = 0;
+  // Whether a rewrite is to take the place of the next append, of at most so many bytes
+  // (journal_bytes.h): the file cannot be appended to, or has grown so much that a rewrite pays.
+  virtual bool wants_rewrite(std::uint64_t more_bytes) const = 0;
   // Of the file; 0 where there is none.
   virtual std::uint64_t size_bytes() const { return 0; }
+  // Whether anything is kept at all, which waits for a disk.
+  virtual bool keeps() const { return true; }
 };
 
 // Keeps nothing: the embedded head lives as long as its driver.
 class MemoryJournal final : public Journal {
  public:
-  Result<std::vector<Delta>> replay() override { return std::vector<Delta>(); }
+  Status replay(const std::function<Status(Delta)>&) override { return {}; }
   Status append(std::span<const Delta>) override { return {}; }
   Status rewrite(std::span<const Delta>) override { return {}; }
-  bool wants_rewrite() const override { return false; }
+  bool wants_rewrite(std::uint64_t) const override { return false; }
+  bool keeps() const override { return false; }
 };
 
-// `files` must outlive it.
+// `files` must outlive it. The file never grows beyond limits::kJournalBytesMax.
 class FileJournal final : public Journal {
  public:
   FileJournal(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
-  // kDataLoss for a file that is no journal, is another version's, or is damaged before its end.
-  Result<std::vector<Delta>> replay() override;
+  // kDataLoss for a file that is no journal, is another version's, or is damaged before its end;
+  // kFailedPrecondition for one above the limit.
+  Status replay(const std::function<Status(Delta)>& take) override;
   Status append(std::span<const Delta> deltas) override;
   Status rewrite(std::span<const Delta> snapshot) override;
-  bool wants_rewrite() const override;
+  bool wants_rewrite(std::uint64_t more_bytes) const override;
   std::uint64_t size_bytes() const override { return size_bytes_; }
 
  private:

@@ -95,16 +95,13 @@ const std::string kFuzzJournalPath = "/journal";
 // not.
 void start_head(FaultyFileSystem& files) {
   FileJournal journal(files, kFuzzJournalPath);
-  const auto deltas = journal.replay();
-  if (!deltas.ok()) {
-    TROUPE_CHECK(
-        deltas.status().code() == Code::kDataLoss || deltas.status().code() == Code::kUnsupported,
-        "{}", deltas.status().to_string());
-    return;
-  }
   HeadState state(fuzz_head_config());
-  for (const Delta& delta : *deltas) {
-    if (!state.replay(delta).ok()) return;
+  const Status replayed =
+      journal.replay([&](Delta delta) { return state.replay(std::move(delta)); });
+  if (!replayed.ok()) {
+    TROUPE_CHECK(replayed.code() == Code::kDataLoss || replayed.code() == Code::kUnsupported, "{}",
+                 replayed.to_string());
+    return;
   }
   TROUPE_CHECK(journal.rewrite(state.snapshot()).ok());
   Moment now = begin_of_time();

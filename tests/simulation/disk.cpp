@@ -1,5 +1,6 @@
 #include "disk.h"
 
+#include <cstring>
 #include <utility>
 
 namespace troupe::simulation {
@@ -36,6 +37,28 @@ class Disk::File final : public WritableFile {
   Disk& disk_;
   const std::shared_ptr<std::string> bytes_;
 };
+
+class Disk::Readable final : public ReadableFile {
+ public:
+  explicit Readable(std::shared_ptr<std::string> bytes) : bytes_(std::move(bytes)) {}
+  std::uint64_t size() const override { return bytes_->size(); }
+  Status read_at(std::uint64_t offset, std::span<std::byte> out) override {
+    if (offset > bytes_->size() || out.size() > bytes_->size() - offset) {
+      return Status(Code::kDataLoss, "the simulated file ends before");
+    }
+    std::memcpy(out.data(), bytes_->data() + offset, out.size());
+    return {};
+  }
+
+ private:
+  const std::shared_ptr<std::string> bytes_;
+};
+
+troupe::Result<std::unique_ptr<ReadableFile>> Disk::open_readable(const std::string& path) {
+  const auto found = files_.find(path);
+  if (found == files_.end()) return no_file(path);
+  return std::unique_ptr<ReadableFile>(std::make_unique<Readable>(found->second));
+}
 
 troupe::Result<std::unique_ptr<WritableFile>> Disk::create(const std::string& path, unsigned) {
   auto& bytes = files_[path] = std::make_shared<std::string>();

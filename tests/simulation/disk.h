@@ -22,6 +22,7 @@ class Disk final : public FileSystem {
                                                        unsigned mode) override;
   troupe::Result<std::unique_ptr<WritableFile>> open_append(const std::string& path,
                                                             unsigned mode) override;
+  troupe::Result<std::unique_ptr<ReadableFile>> open_readable(const std::string& path) override;
   troupe::Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override;
   troupe::Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;
@@ -35,6 +36,7 @@ class Disk final : public FileSystem {
 
  private:
   class File;
+  class Readable;
   std::map<std::string, std::shared_ptr<std::string>> files_;
   Random* tears_ = nullptr;
 };

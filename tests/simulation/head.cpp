@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cluster.h"
+#include "scheduler/control/journal_bytes.h"
 
 namespace troupe::simulation {
 
@@ -33,15 +34,13 @@ void Cluster::start_head() {
   head_tick_.reset();
   head_dies_in_flush_ = false;
   journal_ = std::make_unique<FileJournal>(disk_, kJournalPath);
-  const auto deltas = journal_->replay();
-  require(deltas.ok(), "the journal cannot be read: {}", deltas.status().to_string());
-  for (const Delta& delta : *deltas) {
+  const Status replayed = journal_->replay([this](Delta delta) -> Status {
     const auto* changed = get_if<ActorChanged>(&delta);
     const bool leases = changed != nullptr && changed->lease_generation != 0;
-    if (leases && options_.forgets_leases && world_.chance(20)) continue;
-    const Status replayed = head_->replay(delta);
-    require(replayed.ok(), "the journal does not replay: {}", replayed.to_string());
-  }
+    if (leases && options_.forgets_leases && world_.chance(20)) return {};
+    return head_->replay(std::move(delta));
+  });
+  require(replayed.ok(), "the journal does not replay: {}", replayed.to_string());
   const Status rewritten = journal_->rewrite(head_->snapshot());
   require(rewritten.ok(), "the journal cannot be rewritten: {}", rewritten.to_string());
   if (options_.on_head_start) options_.on_head_start();
@@ -79,8 +78,16 @@ void Cluster::take(Outcome outcome) {
   check_head();
   if (options_.on_decisions) options_.on_decisions(outcome.deltas);
   std::move(outcome.deltas.begin(), outcome.deltas.end(), std::back_inserter(head_deltas_));
-  std::move(outcome.commands.begin(), outcome.commands.end(), std::back_inserter(head_commands_));
+  for (Command& command : outcome.commands) {
+    const auto* send = get_if<SendMessage>(&command);
+    if (send != nullptr && send->at_once) {
+      carry_out(command);
+    } else {
+      head_commands_.push_back(std::move(command));
+    }
+  }
   arm_head();
+  if (head_deltas_.empty() && head_commands_.empty()) return;
   if (std::exchange(flush_posted_, true)) return;
   // A sync, and what arrives meanwhile is decided with it.
   const Duration takes = world_.chance(40) ? world_.between(1, 30) : world_.between(0.02, 0.3);
@@ -108,8 +115,9 @@ bool Cluster::keep_decisions(const std::vector<Delta>& deltas) {
   }
   const bool tears = head_dies_in_flush_ && world_.chance(2);
   if (tears) disk_.tear_next_append(world_.random);
-  const Status kept =
-      journal_->wants_rewrite() ? journal_->rewrite(head_->snapshot()) : journal_->append(deltas);
+  const Status kept = journal_->wants_rewrite(journal_bytes(deltas))
+                          ? journal_->rewrite(head_->snapshot())
+                          : journal_->append(deltas);
   if (tears) return false;
   require(kept.ok(), "the journal is not written: {}", kept.to_string());
   return true;

@@ -226,7 +226,7 @@ TEST_CASE("a node whose connection closed keeps its actors until it has fenced i
   desk.lose(kNodeOne);
   desk.pass(milliseconds(3'990));
   CHECK(desk.info().state == wire::ActorState::kAlive);
-  desk.pass(milliseconds(20));
+  desk.pass(milliseconds(40));  // a second look
   CHECK(desk.info().state == wire::ActorState::kRestarting);
 }
 

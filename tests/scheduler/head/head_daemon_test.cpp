@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 
 #include "scheduler/client/head_client.h"
 #include "tests/scheduler/head/prometheus_check.h"
@@ -63,6 +64,7 @@ class Node {
   }
 
   Inbox<wire::RegisterNodeReply> replies;
+  Inbox<wire::Heartbeat> echoes;
   Inbox<wire::StartActor> starts;
   Inbox<wire::StopActor> stops;
   Inbox<bool> closed;
@@ -73,6 +75,8 @@ class Node {
     auto message = wire::decode_control(frame).value();
     if (auto* reply = get_if<wire::RegisterNodeReply>(&message)) {
       replies.put(std::move(*reply));
+    } else if (auto* echo = get_if<wire::Heartbeat>(&message)) {
+      echoes.put(std::move(*echo));
     } else if (auto* start = get_if<wire::StartActor>(&message)) {
       say(wire::ActorStarted{start->spec.actor_id, start->generation, 4711});
       say(wire::ActorReady{start->spec.actor_id, start->generation});
@@ -97,12 +101,73 @@ class Node {
   std::shared_ptr<net::Connection> connection_;
 };
 
+// A disk that stands still when it is told to, for whoever writes the journal.
+class Disk {
+ public:
+  void hold() {
+    const std::lock_guard lock(mutex_);
+    held_ = true;
+  }
+  void go_on() {
+    const std::lock_guard lock(mutex_);
+    held_ = false;
+    changed_.notify_all();
+  }
+  // Until a write waits for it.
+  void await_write() {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, tests::kPatience, [this] { return waiting_; }));
+  }
+  void write() {
+    std::unique_lock lock(mutex_);
+    ++writes_;
+    waiting_ = held_;
+    changed_.notify_all();
+    changed_.wait_for(lock, tests::kPatience, [this] { return !held_; });
+    waiting_ = false;
+  }
+  int writes() {
+    const std::lock_guard lock(mutex_);
+    return writes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  bool waiting_ = false;
+  int writes_ = 0;
+};
+
+class JournalOnDisk final : public Journal {
+ public:
+  JournalOnDisk(Disk& disk, FileSystem& files) : disk_(disk), file_(files, kPath) {}
+  Status replay(const std::function<Status(Delta)>& take) override { return file_.replay(take); }
+  Status append(std::span<const Delta> deltas) override {
+    disk_.write();
+    return file_.append(deltas);
+  }
+  Status rewrite(std::span<const Delta> snapshot) override {
+    disk_.write();
+    return file_.rewrite(snapshot);
+  }
+  bool wants_rewrite(std::uint64_t more_bytes) const override {
+    return file_.wants_rewrite(more_bytes);
+  }
+  std::uint64_t size_bytes() const override { return file_.size_bytes(); }
+
+ private:
+  Disk& disk_;
+  FileJournal file_;
+};
+
 struct Fixture {
   tests::FaultyFileSystem files;
+  Disk disk;
   SystemRandom random;
   HeadOptions options{.token = tests::kToken};
   Inbox<std::string> ended;
-  std::unique_ptr<FileJournal> journal;
+  std::unique_ptr<JournalOnDisk> journal;
   std::unique_ptr<HeadDaemon> head;
   net::LoopThread clients{"clients"};
   net::LoopThread thread{"head"};  // ends first
@@ -119,7 +184,7 @@ struct Fixture {
 
   Status start() {
     return on_loop(thread.loop(), [this] {
-      journal = std::make_unique<FileJournal>(files, kPath);
+      journal = std::make_unique<JournalOnDisk>(disk, files);
       auto made = HeadDaemon::start(thread.loop(), options, *journal, random, Logger::discard(),
                                     [this](std::string reason) { ended.put(std::move(reason)); });
       if (!made.ok()) return made.status();
@@ -395,6 +460,22 @@ TEST_CASE("who stops the cluster over TLS has its answer before the head has end
   });
 }
 
+std::vector<std::string> event_kinds(HeadClient& client) {
+  std::vector<std::string> kinds;
+  const auto events = client.events(0, 1000, tests::patience()).value();
+  for (const auto& event : events) kinds.push_back(event.kind);
+  return kinds;
+}
+
+// Until an event of this kind is there.
+bool has_event(HeadClient& client, const std::string& kind) {
+  for (const auto by = tests::patience(); !by.passed(); ::poll(nullptr, 0, 5)) {
+    const auto kinds = event_kinds(client);
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return true;
+  }
+  return false;
+}
+
 TEST_CASE("a head whose journal cannot be written goes on, and keeps all when it can again") {
   Fixture f;
   f.stop();
@@ -415,17 +496,11 @@ TEST_CASE("a head whose journal cannot be written goes on, and keeps all when it
   CHECK(client->actors(true, tests::patience()).value().size() == 2);
   set_space(1 << 20);
   CHECK(create(*client, {spec(3)}).ok());
+  CHECK(has_event(*client, "journal_written"));
   // What was decided while nothing could be kept is kept too.
   f.stop();
   REQUIRE(f.start().ok());
   CHECK(f.client(2)->actors(true, tests::patience()).value().size() == 3);
-}
-
-std::vector<std::string> event_kinds(HeadClient& client) {
-  std::vector<std::string> kinds;
-  const auto events = client.events(0, 1000, tests::patience()).value();
-  for (const auto& event : events) kinds.push_back(event.kind);
-  return kinds;
 }
 
 TEST_CASE("a full disk is an event, once, and its end another one, however quiet the cluster is") {
@@ -483,6 +558,100 @@ TEST_CASE("a head comes back on a full disk, and says that it cannot keep what f
   CHECK(client->actors(true, tests::patience()).value().size() == 1);
   const auto kinds = event_kinds(*client);
   CHECK(std::count(kinds.begin(), kinds.end(), "journal_failed") == 1);
+}
+
+TEST_CASE("while the disk stands still heartbeats are answered, decisions in their order later") {
+  Fixture f;
+  Node node(f.clients.loop(), f.address(), 1);
+  const auto client = f.client(1);
+  const auto other = f.client(2);
+  Answer first, second, third;
+  f.disk.hold();
+  client->create_actors({spec(1)}, false, false, first.callback());
+  f.disk.await_write();
+  const int writes = f.disk.writes();
+  for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    node.send(wire::Heartbeat{NodeId{0x40, 1}, sequence});
+    CHECK(node.echoes.take().sequence == sequence);
+  }
+  other->create_actors({spec(2)}, false, false, second.callback());
+  client->kill_actor(ActorId{0xac, 1}, false, 0, "", third.callback());
+  on_loop(f.clients.loop(), [] { return 0; });
+  node.send(wire::Heartbeat{NodeId{0x40, 1}, 4});
+  CHECK(node.echoes.take().sequence == 4);
+  // They are decided, and nobody has heard of it.
+  while (on_loop(f.thread.loop(), [&] { return f.head->state().actors().size(); }) < 2) {
+  }
+  CHECK_FALSE(first.arrived());
+  CHECK_FALSE(second.arrived());
+  CHECK_FALSE(node.starts.has([](const auto&) { return true; }));
+  f.disk.go_on();
+  CHECK(first.get().ok());
+  CHECK(second.get().ok());
+  CHECK(third.get().ok());
+  CHECK(node.starts.take().spec.actor_id == ActorId{0xac, 1});
+  CHECK(node.starts.take().spec.actor_id == ActorId{0xac, 2});
+  CHECK(node.stops.take().actor_id == ActorId{0xac, 1});
+  // What gathered was one write, and what the node said to it some more.
+  CHECK(f.disk.writes() > writes);
+  f.stop();
+  REQUIRE(f.start().ok());
+  CHECK(f.client(3)->actors(true, tests::patience()).value().size() == 2);
+}
+
+TEST_CASE("a disk that does not come back in time fails the journal; it is whole when it does") {
+  Fixture f;
+  f.stop();
+  f.options.journal_stall = 100ms;
+  f.options.journal_retry = 50ms;
+  REQUIRE(f.start().ok());
+  const auto client = f.client();
+  f.disk.hold();
+  CHECK(create(*client, {spec(1)}).ok());
+  CHECK(has_event(*client, "journal_failed"));
+  const auto events = client->events(0, 1000, tests::patience()).value();
+  CHECK(std::any_of(events.begin(), events.end(), [](const auto& e) {
+    return e.text.find("the disk has not answered for 100 ms") != std::string::npos;
+  }));
+  CHECK(create(*client, {spec(2)}).ok());
+  f.disk.go_on();
+  CHECK(has_event(*client, "journal_written"));
+  CHECK(create(*client, {spec(3)}).ok());
+  f.stop();
+  REQUIRE(f.start().ok());
+  CHECK(f.client(2)->actors(true, tests::patience()).value().size() == 3);
+}
+
+TEST_CASE("a head ends, and answers who asked for it, although its disk stands still") {
+  Fixture f;
+  const auto client = f.client();
+  f.disk.hold();
+  CHECK(client->stop("the day is over", tests::patience()).ok());
+  CHECK(f.ended.take() == "the day is over");
+  f.disk.go_on();
+}
+
+TEST_CASE("a head may go, and its peers too, while a write is under way") {
+  Fixture f;
+  auto node = std::make_unique<Node>(f.clients.loop(), f.address(), 1);
+  auto client = f.client(1);
+  Answer never;
+  f.disk.hold();
+  client->create_actors({spec(1)}, false, false, never.callback());
+  f.disk.await_write();
+  client->close();
+  node.reset();
+  // Both have been heard to close before their answers leave.
+  const auto connected = [&] {
+    return on_loop(f.thread.loop(), [&] { return f.head->state().nodes().begin()->second.peer; });
+  };
+  while (connected() != 0) {
+  }
+  auto stopped = std::async(std::launch::async, [&] { f.stop(); });
+  f.disk.go_on();
+  stopped.get();
+  REQUIRE(f.start().ok());
+  CHECK(f.client(2)->actors(true, tests::patience()).value().size() == 1);
 }
 
 // What Prometheus gets, as curl would ask for it.

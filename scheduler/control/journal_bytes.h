@@ -1,0 +1,34 @@
+#pragma once
+// How much a decision takes in the journal, told without encoding it, so that the head can refuse
+// what its journal could not hold. Never less than its record (journal.h), and at most some hundred
+// bytes more for each thing that it names.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+#include "scheduler/control/delta.h"
+
+namespace troupe::scheduler {
+
+std::uint64_t journal_bytes(const Delta& delta);
+std::uint64_t journal_bytes(std::span<const Delta> deltas);
+// The same of what is kept of a thing: what created it, and what last changed it.
+std::uint64_t journal_bytes(const wire::ActorSpec& spec);
+std::uint64_t journal_bytes(const wire::ActorInfo& info);
+std::uint64_t journal_bytes(const wire::PlacementGroupSpec& spec);
+std::uint64_t journal_bytes(const wire::PlacementGroupInfo& info);
+std::uint64_t journal_bytes(const wire::SupervisorSpec& spec);
+std::uint64_t journal_bytes(const wire::SupervisorInfo& info);
+std::uint64_t journal_bytes(const wire::JobInfo& info);
+std::uint64_t journal_bytes(const wire::NodeInfo& info);
+std::uint64_t journal_bytes(const wire::EventRecord& event);
+
+// At most so many bytes, and three more that say that something was cut off.
+std::string clipped(std::string text, std::size_t bytes_max);
+Status clipped(Status status, std::size_t bytes_max);
+
+}  // namespace troupe::scheduler
