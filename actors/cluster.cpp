@@ -96,7 +96,7 @@ Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::stri
   environment->loop = &loop;
   environment->token = state.token;
   environment->node_id = node_id;
-  environment->directory = std::make_shared<detail::HeadDirectory>(loop, state.head_client);
+  environment->directory = std::make_shared<detail::HeadDirectory>(state.head_client);
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.job_id = hello.job_id;

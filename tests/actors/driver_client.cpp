@@ -24,7 +24,7 @@ DriverClient connect_driver(const scheduler::EmbeddedCluster& cluster, net::Loop
   environment->loop = &thread.loop();
   environment->token = cluster.token();
   environment->node_id = cluster.node_id();
-  environment->directory = std::make_shared<detail::HeadDirectory>(thread.loop(), made.head);
+  environment->directory = std::make_shared<detail::HeadDirectory>(made.head);
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.job_id = hello.job_id;
