@@ -8,7 +8,13 @@
 //   kUnavailable       the call was sent and its process died or the connection broke, so it may or
 //                      may not have run; CallOptions::retry sends it again instead
 //   kOverloaded        the actor's mailbox or the connection's queue is full
-// Calls that were not sent yet wait for the actor's (next) process until their deadline.
+// Calls that were not sent yet wait for the actor's (next) process until their deadline. Where the
+// head has been away for long they end with kUnavailable; later ones wait anew, and those to a
+// process that is connected go on without the head. Only the actor's death, and close(), end the
+// channel for good.
+//
+// In a forked child of the process that made the channel its calls end with kFailedPrecondition,
+// and nothing else does anything: rings and sockets are the parent's.
 //
 // Two roads. Every call can go over the connection's socket. A caller on the actor's node that
 // calls more than a few times makes a fast road besides (call_road.h): calls and answers then pass
@@ -36,6 +42,7 @@
 #include "actors/running_call.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
@@ -54,6 +61,7 @@ struct ChannelEnvironment {
   Duration spin_max = kRoadSpin;
   int roads_max = kRoadsMax;
   std::shared_ptr<std::atomic<int>> roads = std::make_shared<std::atomic<int>>(0);
+  ProcessStamp process;  // whose channels they are
 };
 
 struct CallRequest {
@@ -96,6 +104,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::optional<SlabLease> take_slab(std::size_t bytes);
   // Ends the channel: all calls, now and later, end with `why`.
   void fail(Status why);
+  // Ends the calls that wait for the actor to be found; later ones wait anew.
+  void fail_waiting(const Status& why);
   // Drops the connection and ends all calls.
   void close(Status why);
 
@@ -103,6 +113,10 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   const ActorInterface& interface() const { return interface_; }
   // True when every later call is known to fail: the actor is dead.
   bool ended() const;
+  // Whether a call was ever made.
+  bool used() const;
+  // Whether this process is a fork of the one whose channel it is.
+  bool forked() const { return environment_->process.is_forked(); }
   // Whether calls go through shared memory now.
   bool has_fast_road() const;
 
@@ -164,6 +178,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void end_call_locked(Calls::iterator call, Result<wire::Bytes> result, Answers& answers)
       TROUPE_REQUIRES(mutex_);
   void end_lost_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
+  void end_waiting_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   void end_all_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   Status deadline_error_locked(const PendingCall& call) const TROUPE_REQUIRES(mutex_);
   std::string label_locked() const TROUPE_REQUIRES(mutex_);
@@ -190,6 +205,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;
   Duration backoff_ TROUPE_GUARDED_BY(mutex_){};
   Directory::WatchId watch_ TROUPE_GUARDED_BY(mutex_) = 0;
+  Status refused_ TROUPE_GUARDED_BY(mutex_);  // by the node, at the last attempt to connect
 
   // Of the connection that is open: what went over it, and the fast road beside it.
   std::uint64_t socket_calls_ TROUPE_GUARDED_BY(mutex_) = 0;

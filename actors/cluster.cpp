@@ -10,6 +10,7 @@
 
 #include "actors/connect_options.h"
 #include "actors/head_directory.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
 #include "scheduler/client/output_follower.h"
@@ -47,6 +48,7 @@ OnOutput one_at_a_time(OnOutput on_output) {
 }  // namespace
 
 struct Cluster::State {
+  const ProcessStamp process;
   // Ends in the reverse order: callers first, then head and node, then the loop under all.
   std::unique_ptr<net::LoopThread> thread = std::make_unique<net::LoopThread>("troupe-driver");
   std::unique_ptr<scheduler::EmbeddedCluster> embedded;
@@ -67,12 +69,20 @@ struct Cluster::State {
 Cluster::Cluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
-  if (state_) close();
+  drop();
   state_ = std::move(other.state_);
   return *this;
 }
-Cluster::~Cluster() {
-  if (state_) close();
+Cluster::~Cluster() { drop(); }
+
+void Cluster::drop() {
+  if (!state_) return;
+  close();
+  if (state_->process.is_forked()) {
+    keep_forked(state_.release());
+  } else {
+    state_.reset();
+  }
 }
 
 // Joins the head as a driver: the client, and what handles call through.
@@ -140,6 +150,7 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
 }
 
 void Cluster::close() {
+  if (state_->process.is_forked()) return;  // all of it is the parent's
   if (std::exchange(state_->closed, true)) return;
   if (state_->follower) state_->follower->catch_up(kLastOutputTime);
   if (state_->head_client && state_->shared) {

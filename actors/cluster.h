@@ -7,6 +7,11 @@
 //
 // Actors that are not detached end with the Cluster object, and with the process however it ends.
 // Thread-safe. Handles, futures and watches may outlive it: their calls end with kCancelled.
+//
+// fork(): the connections stay with the parent, which notices nothing. In the child everything here
+// is refused with kFailedPrecondition, close() and the destructor do nothing, and a Cluster of its
+// own (connect()) works. A child that a method of an actor forks may not use its parent's context
+// either, and must not return from the method.
 
 #include <functional>
 #include <map>
@@ -202,6 +207,7 @@ class Cluster {
  private:
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
+  void drop();
   static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& namespace_name, const std::string& program,
                      Deadline deadline);

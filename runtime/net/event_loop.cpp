@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/base/process_stamp.h"
 
 namespace troupe::net {
 namespace {
@@ -46,8 +47,10 @@ class AsioLoop final : public RunnableLoop {
     io_.reset();
   }
 
+  // (A forked child shares the epoll set and the timer with its parent, and has no thread that
+  // would run anything: there all of these do nothing.)
   void post(std::function<void()> work) override {
-    if (closing_) return;
+    if (closing_ || process_.is_forked()) return;
     asio::post(*io_, std::move(work));
   }
 
@@ -66,7 +69,7 @@ class AsioLoop final : public RunnableLoop {
 
   void cancel(TimerId timer) override {
     TROUPE_CHECK(in_loop_thread());
-    timers_.erase(timer);
+    if (!process_.is_forked()) timers_.erase(timer);
   }
 
   void watch_readable(int fd, std::function<void()> ready) override {
@@ -94,6 +97,7 @@ class AsioLoop final : public RunnableLoop {
 
   void unwatch(int fd) override {
     TROUPE_CHECK(in_loop_thread());
+    if (process_.is_forked()) return;
     const auto found = watches_.find(fd);
     if (found == watches_.end()) return;
     const auto watch = std::move(found->second);
@@ -147,7 +151,7 @@ class AsioLoop final : public RunnableLoop {
 
   std::shared_ptr<Watch> watch_of(int fd) {
     TROUPE_CHECK(in_loop_thread());
-    if (closing_) return nullptr;
+    if (closing_ || process_.is_forked()) return nullptr;
     auto& watch = watches_[fd];
     if (!watch) watch = std::make_shared<Watch>(*io_, fd);
     return watch;
@@ -181,7 +185,7 @@ class AsioLoop final : public RunnableLoop {
   }
 
   void start_timer(TimerId id, TimePoint at, std::function<void()> work) {
-    if (closing_) return;
+    if (closing_ || process_.is_forked()) return;
     auto timer = std::make_unique<Timer>(*io_, at, std::move(work));
     timer->timer.async_wait([this, id](const error_code& ec) {
       if (ec) return;
@@ -204,6 +208,7 @@ class AsioLoop final : public RunnableLoop {
   }
 
   const SystemClock clock_;
+  const ProcessStamp process_;
   std::atomic<std::thread::id> thread_;
   std::atomic<TimerId> next_timer_{1};
   std::atomic<bool> closing_{false};
@@ -219,6 +224,7 @@ class AsioLoop final : public RunnableLoop {
 std::unique_ptr<RunnableLoop> make_event_loop() { return std::make_unique<AsioLoop>(); }
 
 struct LoopThread::State {
+  const ProcessStamp process;
   AsioLoop loop;
   std::thread thread;
 };
@@ -232,6 +238,10 @@ LoopThread::LoopThread(const char* thread_name) : state_(std::make_unique<State>
 }
 
 LoopThread::~LoopThread() {
+  if (state_->process.is_forked()) {
+    keep_forked(state_.release());
+    return;
+  }
   TROUPE_CHECK(!state_->loop.in_loop_thread(), "a loop's thread cannot wait for its own end");
   state_->loop.stop();
   state_->thread.join();
