@@ -37,6 +37,14 @@ ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment
       interface_(interface),
       caller_(caller) {}
 
+ActorChannel::~ActorChannel() {
+  if (!forked()) return;
+  // Closing it here would end it for the parent.
+  MutexLock lock(mutex_);
+  keep_forked(new auto(connection_));
+  keep_forked(new auto(fast_road_));
+}
+
 // --- calls
 
 std::uint64_t ActorChannel::call(CallRequest request) {
@@ -615,6 +623,11 @@ void ActorChannel::close(Status why) {
 bool ActorChannel::used() const {
   MutexLock lock(mutex_);
   return next_sequence_ > 1;
+}
+
+bool ActorChannel::over() const {
+  MutexLock lock(mutex_);
+  return !ended_.ok() && !connection_ && !fast_road_;
 }
 
 bool ActorChannel::ended() const {

@@ -86,6 +86,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // `caller`: this channel's own id, unique in the cluster.
   ActorChannel(std::shared_ptr<const ChannelEnvironment> environment, ActorId actor_id,
                ActorInterface interface, ClientId caller);
+  ~ActorChannel();
 
   // The number of the call, for cancel(); 0 when it has ended already.
   std::uint64_t call(CallRequest request);
@@ -113,6 +114,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   const ActorInterface& interface() const { return interface_; }
   // True when every later call is known to fail: the actor is dead.
   bool ended() const;
+  // … and that its connection is closed: nothing is left of it but what it says.
+  bool over() const;
   // Whether a call was ever made.
   bool used() const;
   // Whether this process is a fork of the one whose channel it is.

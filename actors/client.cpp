@@ -35,11 +35,11 @@ std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
     return std::make_shared<ActorChannel>(options_.environment, actor_id, interface, ClientId());
   }
   MutexLock lock(mutex_);
-  if (channels_.size() >= channels_many_) forget_ended_channels_locked();
+  if (channels_.size() >= channels_many_) forget_channels_locked();
   auto& channel = channels_[{actor_id, interface.type}];
   // What has ended stays so for those who hold it. Somebody new asks anew: an actor that the head
   // did not know may have been created since.
-  if (!channel || channel->ended()) {
+  if (!channel || channel->over()) {
     channel = std::make_shared<ActorChannel>(options_.environment, actor_id, interface,
                                              ClientId::make(*options_.random));
     if (closed_) channel->fail(closed_error());
@@ -47,18 +47,19 @@ std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
   return channel;
 }
 
-// Also those that nobody has used or holds: what became of their actors they do not know.
-void ActorClient::forget_ended_channels_locked() {
+// Those of actors that have ended, and those that nobody has used or holds: what became of their
+// actors they do not know.
+void ActorClient::forget_channels_locked() {
   std::erase_if(channels_, [](const auto& entry) {
     const auto& channel = entry.second;
-    return channel->ended() || (channel.use_count() == 1 && !channel->used());
+    return channel->over() || (channel.use_count() == 1 && !channel->used());
   });
   channels_many_ = std::max(kChannelsManyMin, 2 * channels_.size());
 }
 
 std::size_t ActorClient::channel_count() {
   MutexLock lock(mutex_);
-  forget_ended_channels_locked();
+  forget_channels_locked();
   return channels_.size();
 }
 

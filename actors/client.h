@@ -165,7 +165,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                   std::shared_ptr<const wire::Bytes> constructor_arguments);
   // Asks the head to place the actor, until it has accepted or refused.
   void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> road);
-  void forget_ended_channels_locked() TROUPE_REQUIRES(mutex_);
+  void forget_channels_locked() TROUPE_REQUIRES(mutex_);
   bool forked() const { return options_.environment->process.is_forked(); }
   // The port of the node that `info` names; its local socket
   // where this process is there too.
@@ -176,7 +176,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Mutex mutex_;
   std::map<std::pair<ActorId, std::string_view>, std::shared_ptr<ActorChannel>> channels_
       TROUPE_GUARDED_BY(mutex_);
-  // With so many the ended ones are looked for.
+  // With so many those that are over are looked for.
   std::size_t channels_many_ TROUPE_GUARDED_BY(mutex_) = 64;
   std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
   bool closed_ TROUPE_GUARDED_BY(mutex_) = false;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/base/parents_descriptors.h"
 #include "runtime/base/process_stamp.h"
 
 namespace troupe::net {
@@ -128,12 +129,16 @@ class AsioLoop final : public RunnableLoop {
 
  private:
   struct Watch {
-    explicit Watch(asio::io_context& io, int fd) : descriptor(io, fd) {}
+    explicit Watch(asio::io_context& io, int fd) : descriptor(io, fd) {
+      withhold_from_children(fd);
+    }
     ~Watch() { stop(); }
     // The descriptor stays its owner's.
     void stop() {
       active = false;
-      if (descriptor.is_open()) descriptor.release();
+      if (!descriptor.is_open()) return;
+      withhold_no_more(descriptor.native_handle());
+      descriptor.release();
     }
     asio::posix::stream_descriptor descriptor;
     std::shared_ptr<std::function<void()>> on_readable;

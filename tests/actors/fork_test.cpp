@@ -2,15 +2,20 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
+#include <functional>
+#include <future>
 #include <memory>
 #include <set>
 
 #include "actors/cluster.h"
+#include "runtime/memory/unix_socket.h"
+#include "runtime/net/event_loop.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/actors/test_actors.h"
@@ -120,6 +125,34 @@ TEST_CASE("a forked child ends, or connects anew; its parent's cluster goes on")
   CHECK(cluster->spawn<Life>({.num_cpus = 0})->call<&Life::generation>().get(20s).value() == 1);
   CHECK(cluster->nodes().value().size() == 1);
   CHECK(inherited() == before);
+}
+
+TEST_CASE("a connection ends with its process, though a forked child lives on") {
+  net::LoopThread thread("parent");
+  auto ends = memory::socket_pair().value();
+  const auto on_loop = [&](auto work) {
+    std::promise<void> done;
+    thread.loop().post([&] {
+      work();
+      done.set_value();
+    });
+    REQUIRE(done.get_future().wait_for(20s) == std::future_status::ready);
+  };
+  on_loop([&] { thread.loop().watch_readable(ends.first.get(), [] {}); });
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(kChildSeconds);
+    for (;;) ::pause();
+  }
+  on_loop([&] {
+    thread.loop().unwatch(ends.first.get());
+    ends.first.reset();
+  });
+  pollfd other{ends.second.get(), POLLIN, 0};
+  CHECK(::poll(&other, 1, 0) == 1);
+  CHECK((other.revents & POLLHUP) != 0);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_CASE("an actor may fork: what its child does there is refused, and programs run") {
