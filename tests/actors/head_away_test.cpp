@@ -4,10 +4,14 @@
 #include <signal.h>
 
 #include <future>
+#include <optional>
+#include <thread>
 
 #include "actors/head_directory.h"
 #include "actors/spawn.h"
+#include "runtime/base/file_system.h"
 #include "scheduler/head/head_daemon.h"
+#include "scheduler/head/journal.h"
 #include "scheduler/node/node_daemon.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
@@ -64,7 +68,8 @@ class HeadAndNode {
       options.token = token_;
       options.port = address_.port;
       options.config.heartbeats = false;
-      head_ = scheduler::HeadDaemon::start(head_thread_.loop(), options, journal_, random_,
+      journal_.emplace(files_, directory_.file("journal"));
+      head_ = scheduler::HeadDaemon::start(head_thread_.loop(), options, *journal_, random_,
                                            Logger::discard(), [](const std::string&) {})
                   .value();
       address_ = head_->address();
@@ -74,6 +79,7 @@ class HeadAndNode {
   void stop_head() {
     on_loop(head_thread_, [this] {
       head_.reset();
+      journal_.reset();
       return 0;
     });
   }
@@ -111,7 +117,9 @@ class HeadAndNode {
   SystemRandom random_;
   const net::Token token_{std::vector<std::byte>(32, std::byte{7})};
   net::Address address_{"127.0.0.1", 0, {}};
-  scheduler::MemoryJournal journal_;
+  TemporaryDirectory directory_;
+  PosixFileSystem files_;
+  std::optional<scheduler::FileJournal> journal_;
   std::unique_ptr<scheduler::HeadDaemon> head_;
   std::unique_ptr<scheduler::NodeDaemon> node_;
   net::LoopThread head_thread_{"head"};
