@@ -76,7 +76,7 @@ Status live_light(Cluster& cluster, std::size_t count) {
       continue;
     }
     const auto many = TROUPE_TRY(cluster.spawn_many<Brief>(here, options));
-    actors.assign(many.begin(), many.end());
+    for (const auto actor : many) actors.push_back(actor);
     TROUPE_RETURN_IF_ERROR(use(actors));
     if (host % kEndedEachEvery == 0) {
       for (const auto& actor : actors) TROUPE_RETURN_IF_ERROR(cluster.kill(actor));

@@ -78,6 +78,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::shared_ptr<net::Connection> connection;
   bool introduced = false;  // the head has answered ClientHello on this connection
   bool closed = false;
+  std::atomic<bool> closing{false};  // close() was called; any thread
   bool retrying = false;  // try_again() is under way: once at a time
   TimePoint away_since{};
   std::uint64_t next_request = 1;
@@ -409,7 +410,8 @@ Result<std::shared_ptr<HeadClient>> HeadClient::connect(
 }
 
 void HeadClient::close() {
-  if (state_->process.is_forked()) return;
+  // The loop need not be there any more when it is said again.
+  if (state_->process.is_forked() || state_->closing.exchange(true)) return;
   // Waits until the loop has let go, so that no callback comes afterwards.
   auto done = std::make_shared<std::promise<void>>();
   auto ended = done->get_future();
@@ -429,6 +431,7 @@ void HeadClient::close() {
 void HeadClient::request(wire::ControlMessage message,
                          std::function<void(Result<wire::ControlMessage>)> done) {
   if (state_->process.is_forked()) return done(ProcessStamp::forked_error());
+  if (state_->closing) return;
   state_->loop.post([state = state_, message = std::move(message), done]() mutable {
     state->ask(std::move(message), std::move(done));
   });
@@ -507,6 +510,7 @@ HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string&
     on_actor(ProcessStamp::forked_error());
     return id;
   }
+  if (state_->closing) return id;
   state_->loop.post([state = state_, id, actor_id, name, on_actor, namespace_name] {
     WatchedName watched;
     if (actor_id.empty()) {
@@ -518,7 +522,7 @@ HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string&
 }
 
 void HeadClient::unwatch(WatchId watch) {
-  if (state_->process.is_forked()) return;
+  if (state_->process.is_forked() || state_->closing) return;
   state_->loop.post([state = state_, watch] {
     state->end_watch(state->watches, watch);
     state->end_watch(state->supervisor_watches, watch);
@@ -526,7 +530,7 @@ void HeadClient::unwatch(WatchId watch) {
 }
 
 void HeadClient::watch_nodes(OnNode on_node) {
-  if (state_->process.is_forked()) return;
+  if (state_->process.is_forked() || state_->closing) return;
   state_->loop.post([state = state_, on_node = std::move(on_node)]() mutable {
     if (state->closed) return;
     state->node_watchers.push_back(std::move(on_node));
@@ -559,6 +563,7 @@ HeadClient::WatchId HeadClient::watch_group(GroupId group_id, const std::string&
     on_group(ProcessStamp::forked_error());
     return id;
   }
+  if (state_->closing) return id;
   state_->loop.post([state = state_, id, group_id, name, on_group] {
     const WatchedName watched{{}, group_id.empty() ? name : std::string()};
     state->add_watch(state->group_watches, id, {group_id, watched, on_group});
@@ -567,7 +572,7 @@ HeadClient::WatchId HeadClient::watch_group(GroupId group_id, const std::string&
 }
 
 void HeadClient::unwatch_group(WatchId watch) {
-  if (state_->process.is_forked()) return;
+  if (state_->process.is_forked() || state_->closing) return;
   state_->loop.post([state = state_, watch] { state->end_watch(state->group_watches, watch); });
 }
 
@@ -591,6 +596,7 @@ HeadClient::WatchId HeadClient::watch_supervisor(SupervisorId supervisor_id,
     on_supervisor(ProcessStamp::forked_error());
     return id;
   }
+  if (state_->closing) return id;
   state_->loop.post([state = state_, id, supervisor_id, on_supervisor] {
     state->add_watch(state->supervisor_watches, id, {supervisor_id, {}, on_supervisor});
   });
