@@ -43,9 +43,21 @@ ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment
       caller_(caller),
       state_loss_(interface_) {}
 
+ActorChannel::~ActorChannel() {
+  if (!forked()) return;
+  // Closing it here would end it for the parent.
+  MutexLock lock(mutex_);
+  keep_forked(new auto(connection_));
+  keep_forked(new auto(fast_road_));
+}
+
 // --- calls
 
 std::uint64_t ActorChannel::call(CallRequest request) {
+  if (forked()) [[unlikely]] {
+    request.sink.answer(ProcessStamp::forked_error(), {});
+    return 0;
+  }
   Answers answers;
   std::uint64_t sequence = 0;
   {
@@ -93,6 +105,7 @@ void ActorChannel::send_stream_locked(std::uint64_t sequence, PendingCall& call,
 }
 
 void ActorChannel::send_probe(wire::CallProbe probe) {
+  if (forked()) return;
   MutexLock lock(mutex_);
   const auto it = calls_.find(probe.sequence);
   if (it == calls_.end() || it->second.state != SendState::kSent || !connection_) return;
@@ -100,6 +113,7 @@ void ActorChannel::send_probe(wire::CallProbe probe) {
 }
 
 void ActorChannel::allow_items(std::uint64_t sequence, std::uint64_t items) {
+  if (forked()) return;
   MutexLock lock(mutex_);
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return;
@@ -149,6 +163,7 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
 }
 
 void ActorChannel::cancel(std::uint64_t sequence) {
+  if (forked()) return;
   Calls::node_type dropped;  // let go outside the lock
   MutexLock lock(mutex_);
   const auto it = calls_.find(sequence);
@@ -200,6 +215,14 @@ void ActorChannel::end_lost_locked(const Status& why, Answers& answers) {
   for (const auto sequence : sequences_locked()) {
     const auto it = calls_.find(sequence);
     if (it->second.state == SendState::kLost) end_call_locked(it, why, answers);
+  }
+}
+
+// Those that no process of the actor has.
+void ActorChannel::end_waiting_locked(const Status& why, Answers& answers) {
+  for (const auto sequence : sequences_locked()) {
+    const auto it = calls_.find(sequence);
+    if (it->second.state != SendState::kSent) end_call_locked(it, why, answers);
   }
 }
 
@@ -290,7 +313,10 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
   {
     MutexLock lock(mutex_);
     if (!ended_.ok()) return;
-    if (!info.ok()) {
+    if (!info.ok() && head_is_away(info.status())) {
+      // The watch goes on. Who is connected, or about to be, does not need the head.
+      if (road_ == Road::kWaiting) end_waiting_locked(info.status(), answers);
+    } else if (!info.ok()) {
       end_all_locked(info.status(), answers);
     } else {
       if (!info_ || info_->state != info->state || info_->generation != info->generation) {
@@ -321,6 +347,7 @@ void ActorChannel::on_death_locked(const Status& death, Answers& answers) {
                ? death
                : error(Code::kActorDied, "the actor is dead: {}",
                        death.ok() ? "it has ended" : death.to_string());
+  watch_ = 0;  // it has ended with the actor
   if (!connection_) {
     end_all_locked(ended_, answers);
     return;
@@ -362,11 +389,10 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
     if (attempt != attempt_ || !ended_.ok()) return;
     connect_trouble_ = socket.status();
     if (!socket.ok()) {
-      if (socket.status().code() == Code::kUnauthenticated) {
-        end_all_locked(socket.status(), answers);
-      } else {
-        retry_later_locked();
-      }
+      // (Where somebody else listens in the place of the actor's node the head will tell of the
+      // actor's next one.)
+      refused_ = socket.status();
+      retry_later_locked();
     } else {
       road_ = Road::kBinding;
       connection = connection_ = net::make_connection(*environment_->loop, std::move(*socket),
@@ -591,6 +617,15 @@ void ActorChannel::lose_sent_locked() {
 
 // --- the end
 
+void ActorChannel::fail_waiting(const Status& why) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    if (road_ == Road::kNone || road_ == Road::kWaiting) end_waiting_locked(why, answers);
+  }
+  deliver(std::move(answers));
+}
+
 void ActorChannel::fail(Status why) {
   Answers answers;
   {
@@ -601,6 +636,7 @@ void ActorChannel::fail(Status why) {
 }
 
 void ActorChannel::close(Status why) {
+  if (forked()) return;
   std::shared_ptr<net::Connection> connection;
   std::shared_ptr<CallerRoad> road;
   std::shared_ptr<RoadSlot> slot;
@@ -626,6 +662,16 @@ void ActorChannel::close(Status why) {
   if (connection) connection->close();
   drop_road(std::move(road), std::move(slot));
   deliver(std::move(answers));
+}
+
+bool ActorChannel::used() const {
+  MutexLock lock(mutex_);
+  return next_sequence_ > 1;
+}
+
+bool ActorChannel::over() const {
+  MutexLock lock(mutex_);
+  return !ended_.ok() && !connection_ && !fast_road_;
 }
 
 bool ActorChannel::ended() const {

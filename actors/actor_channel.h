@@ -11,7 +11,13 @@
 //   kDataLoss          once: the actor goes on without the state that it had saved (state_loss.h);
 //                      this call was not sent
 // Calls that were not sent yet wait for the actor's (next) process until their deadline; so do
-// those that a process gives back which ends in an orderly way, on a node that is drained.
+// those that a process gives back which ends in an orderly way, on a node that is drained. Where
+// the head has been away for long they end with kUnavailable; later ones wait anew, and those to a
+// process that is connected go on without the head. Only the actor's death, and close(), end the
+// channel for good.
+//
+// In a forked child of the process that made the channel its calls end with kFailedPrecondition,
+// and nothing else does anything: rings and sockets are the parent's.
 //
 // Two roads. Every call can go over the connection's socket. A caller on the actor's node that
 // calls more than a few times makes a fast road besides (call_road.h): calls and answers then pass
@@ -40,6 +46,7 @@
 #include "actors/state_loss.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
@@ -58,6 +65,7 @@ struct ChannelEnvironment {
   Duration spin_max = kRoadSpin;
   int roads_max = kRoadsMax;
   std::shared_ptr<std::atomic<int>> roads = std::make_shared<std::atomic<int>>(0);
+  ProcessStamp process;  // whose channels they are
 };
 
 struct CallRequest {
@@ -85,6 +93,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // `caller`: this channel's own id, unique in the cluster.
   ActorChannel(std::shared_ptr<const ChannelEnvironment> environment, ActorId actor_id,
                ActorInterface interface, ClientId caller);
+  ~ActorChannel();
 
   // The number of the call, for cancel(); 0 when it has ended already.
   std::uint64_t call(CallRequest request);
@@ -106,6 +115,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::optional<SlabLease> take_slab(std::size_t bytes);
   // Ends the channel: all calls, now and later, end with `why`.
   void fail(Status why);
+  // Ends the calls that wait for the actor to be found; later ones wait anew.
+  void fail_waiting(const Status& why);
   // Drops the connection and ends all calls.
   void close(Status why);
 
@@ -113,6 +124,12 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   const ActorInterface& interface() const { return interface_; }
   // True when every later call is known to fail: the actor is dead.
   bool ended() const;
+  // … and that its connection is closed: nothing is left of it but what it says.
+  bool over() const;
+  // Whether a call was ever made.
+  bool used() const;
+  // Whether this process is a fork of the one whose channel it is.
+  bool forked() const { return environment_->process.is_forked(); }
   // Whether calls go through shared memory now.
   bool has_fast_road() const;
 
@@ -178,6 +195,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void end_call_locked(Calls::iterator call, Result<wire::Bytes> result, Answers& answers)
       TROUPE_REQUIRES(mutex_);
   void end_lost_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
+  void end_waiting_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   void end_all_locked(const Status& why, Answers& answers) TROUPE_REQUIRES(mutex_);
   // actor_channel_late.cpp
   Status deadline_error_locked(const PendingCall& call) const TROUPE_REQUIRES(mutex_);
@@ -214,6 +232,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;
   Duration backoff_ TROUPE_GUARDED_BY(mutex_){};
   Directory::WatchId watch_ TROUPE_GUARDED_BY(mutex_) = 0;
+  Status refused_ TROUPE_GUARDED_BY(mutex_);  // by the node, at the last attempt to connect
 
   // Of the connection that is open: what went over it, and the fast road beside it.
   std::uint64_t socket_calls_ TROUPE_GUARDED_BY(mutex_) = 0;

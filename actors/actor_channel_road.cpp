@@ -13,6 +13,13 @@ constexpr Duration kRoadOfferTimeout = std::chrono::seconds(5);
 // How long answers may lie that nobody waits for in get(), while somebody did a moment ago.
 constexpr Duration kLookInterval = std::chrono::microseconds(300);
 
+void release_slabs_later(net::EventLoop& loop, const std::weak_ptr<CallerRoad>& road) {
+  loop.call_after(kSlabIdleTime, [&loop, road] {
+    const auto alive = road.lock();
+    if (alive && !alive->closed() && !alive->release_idle_slabs()) release_slabs_later(loop, road);
+  });
+}
+
 }  // namespace
 
 // (It holds nothing but the number: the loop may be the last to let go of it, and must not be that
@@ -149,18 +156,22 @@ bool ActorChannel::send_by_road_locked(std::uint64_t sequence, PendingCall& call
 }
 
 std::optional<SlabLease> ActorChannel::take_slab(std::size_t bytes) {
+  if (forked()) return std::nullopt;
   std::shared_ptr<CallerRoad> road;
   {
     MutexLock lock(mutex_);
     road = fast_road_;
   }
   if (!road) return std::nullopt;
-  return road->take_slab(bytes);
+  auto slab = road->take_slab(bytes);
+  if (slab && road->begin_releasing()) release_slabs_later(*environment_->loop, road);
+  return slab;
 }
 
 // --- answers
 
 void ActorChannel::read_answers(Deadline deadline, const std::function<bool()>& ended) {
+  if (forked()) return;
   std::shared_ptr<CallerRoad> road;
   std::shared_ptr<net::Connection> connection;
   {

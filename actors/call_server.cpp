@@ -10,9 +10,6 @@
 namespace troupe::detail {
 namespace {
 
-// What is kept to answer a caller again whose connection broke before it had read.
-constexpr std::size_t kAnswersMax = 128;
-constexpr std::size_t kAnswerBytesMax = 1u << 20;
 // Callers that have no connection are remembered, up to so many.
 constexpr std::size_t kDisconnectedSessionsMax = 1024;
 constexpr std::uint32_t kNoMethod = ~0u;
@@ -125,7 +122,10 @@ void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
 void CallServer::forget_old_sessions_locked() {
   while (disconnected_.size() > kDisconnectedSessionsMax) {
     const auto it = sessions_.find(disconnected_.front());
-    if (it != sessions_.end() && !it->second.peer) sessions_.erase(it);
+    if (it != sessions_.end() && !it->second.peer) {
+      kept_.forget(it->first);
+      sessions_.erase(it);
+    }
     disconnected_.pop_front();
   }
 }
@@ -251,11 +251,11 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
       if (std::binary_search(session.open.begin(), session.open.end(), sequence)) {
         return std::nullopt;
       }
-      const auto answer = session.answers.find(sequence);
+      const wire::Bytes* const answer = kept_.find(call.caller, sequence);
       if (session.peer) {
         (void)session.peer->connection->send(
-            answer != session.answers.end()
-                ? answer->second
+            answer != nullptr
+                ? *answer
                 : encode_reply(sequence,
                                error(Code::kUnavailable,
                                      "the call ran before its connection broke, and its answer is "
@@ -449,24 +449,13 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const bool sent = by_ring && session.road == call.road && call.road->answer(sequence, result);
   if (sent && !call.keep_answer) return;
   if (by_ring) frame = encode_reply(sequence, std::move(result));
-  if (call.keep_answer) remember_locked(session, sequence, frame);
+  if (call.keep_answer) kept_.add(call.caller, sequence, frame);
   if (sent || !session.peer) return;
   // While more calls wait their answers leave together.
   if (mailbox_->calls() > 0) {
     (void)session.peer->connection->send_soon(std::move(frame));
   } else {
     (void)session.peer->connection->send(std::move(frame));
-  }
-}
-
-void CallServer::remember_locked(Session& session, std::uint64_t sequence,
-                                 const wire::Bytes& frame) {
-  if (frame.size() > kAnswerBytesMax / 4) return;
-  session.answer_bytes += frame.size();
-  session.answers.emplace(sequence, frame);
-  while (session.answers.size() > kAnswersMax || session.answer_bytes > kAnswerBytesMax) {
-    session.answer_bytes -= session.answers.begin()->second.size();
-    session.answers.erase(session.answers.begin());
   }
 }
 
@@ -485,10 +474,18 @@ wire::Bytes CallServer::answered(const QueuedCall& call, const Result<wire::Byte
     const std::uint64_t highest = open != session.open.end() ? *open - 1 : session.highest;
     if (highest == 0) continue;
     auto& saved = callers.emplace_back(AnsweredCaller{caller, highest, {}});
-    // Those above were refused without running.
-    saved.answers.insert(session.answers.begin(), session.answers.upper_bound(highest));
-    if (own && frame.size() <= kAnswerBytesMax / 4) saved.answers.emplace(call.sequence, frame);
+    if (own && frame.size() <= KeptAnswers::kAnswerBytesMax) {
+      saved.answers.emplace(call.sequence, frame);
+    }
   }
+  kept_.for_saved([&](ClientId caller, std::uint64_t sequence, const wire::Bytes& answer) {
+    const auto saved =
+        std::lower_bound(callers.begin(), callers.end(), caller,
+                         [](const AnsweredCaller& c, ClientId id) { return c.caller < id; });
+    if (saved == callers.end() || saved->caller != caller) return;
+    // Those above were refused without running.
+    if (sequence <= saved->highest) saved->answers.emplace(sequence, answer);
+  });
   return encode_value(callers);
 }
 
@@ -497,10 +494,10 @@ Status CallServer::restore_answered(std::span<const std::byte> bytes) {
   auto callers = TROUPE_TRY(decode_value<std::vector<AnsweredCaller>>(bytes, DecodeContext{}));
   MutexLock lock(mutex_);
   for (auto& saved : callers) {
-    Session& session = sessions_[saved.caller];
-    session.highest = saved.highest;
-    session.answers = std::move(saved.answers);
-    for (const auto& [sequence, frame] : session.answers) session.answer_bytes += frame.size();
+    sessions_[saved.caller].highest = saved.highest;
+    for (auto& [sequence, frame] : saved.answers) {
+      kept_.add(saved.caller, sequence, std::move(frame));
+    }
     disconnected_.push_back(saved.caller);
   }
   return {};

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "actors/host_road.h"
+#include "actors/kept_answers.h"
 #include "actors/mailbox.h"
 #include "actors/method_table.h"
 #include "runtime/base/mutex.h"
@@ -118,8 +119,6 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     MethodNumbers methods;
     std::uint64_t highest = 0;                     // sequence of the last call that was accepted
     std::deque<std::uint64_t> open;                // accepted and not answered; ascending
-    std::map<std::uint64_t, wire::Bytes> answers;  // the last answers, as frames
-    std::size_t answer_bytes = 0;
     // Of open calls whose method asked for it, or that were cancelled.
     std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
     std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
@@ -145,8 +144,6 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // What becomes of a call that arrived: it is to be run, or it needs nothing more.
   std::optional<QueuedCall> admit(QueuedCall call);
   void push(QueuedCall call);
-  void remember_locked(Session& session, std::uint64_t sequence, const wire::Bytes& frame)
-      TROUPE_REQUIRES(mutex_);
   void forget_old_sessions_locked() TROUPE_REQUIRES(mutex_);
 
   // Fast roads.
@@ -171,6 +168,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // Lock order: a road's reading(), then this.
   Mutex mutex_;
   std::map<ClientId, Session> sessions_ TROUPE_GUARDED_BY(mutex_);
+  KeptAnswers kept_ TROUPE_GUARDED_BY(mutex_);
   std::deque<ClientId> disconnected_ TROUPE_GUARDED_BY(mutex_);  // oldest first
   std::set<std::shared_ptr<Peer>> peers_;                        // loop thread
   // Loop thread: sockets over which roads are being offered.

@@ -137,6 +137,7 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink, pub
     }
   }
   void help(Deadline deadline) override {
+    if (channel_->forked()) Base::set(ProcessStamp::forked_error());
     channel_->read_answers(deadline, [this] { return Base::ready(); });
   }
   void cancelled() override {

@@ -211,6 +211,11 @@ std::optional<SlabLease> CallerRoad::take_slab(std::size_t bytes) {
   {
     MutexLock lock(slab_mutex_);
     offset = slab_regions_.take(bytes);
+    if (offset) {
+      slab_taken_ = true;
+      const std::size_t granules = (bytes + kRoadSlabGranuleBytes - 1) / kRoadSlabGranuleBytes;
+      slab_used_end_ = std::max(slab_used_end_, *offset + granules * kRoadSlabGranuleBytes);
+    }
   }
   if (!offset) return std::nullopt;
   SlabLease lease;
@@ -218,6 +223,24 @@ std::optional<SlabLease> CallerRoad::take_slab(std::size_t bytes) {
   lease.space_ = slabs_.bytes().subspan(*offset, bytes);
   lease.offset_ = *offset;
   return lease;
+}
+
+bool CallerRoad::begin_releasing() {
+  MutexLock lock(slab_mutex_);
+  return !std::exchange(releasing_, true);
+}
+
+bool CallerRoad::release_idle_slabs() {
+  MutexLock lock(slab_mutex_);
+  if (std::exchange(slab_taken_, false)) return false;
+  for (const auto& [offset, bytes] : slab_regions_.gaps()) {
+    if (offset >= slab_used_end_) break;
+    slabs_.discard(offset, std::min(bytes, slab_used_end_ - offset));
+  }
+  if (slab_regions_.free_bytes() < kRoadSlabBytes) return false;  // calls are on their way still
+  slab_used_end_ = 0;
+  releasing_ = false;
+  return true;
 }
 
 void CallerRoad::give_back(std::size_t offset, std::size_t bytes) {

@@ -91,6 +91,11 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
 
   // --- large arguments: any thread ---
   std::optional<SlabLease> take_slab(std::size_t bytes) TROUPE_EXCLUDES(slab_mutex_);
+  // Gives the memory of slabs that are not in use back to the machine, unless some were taken since
+  // it was last asked. False where there may be more to give back later: ask again.
+  bool release_idle_slabs() TROUPE_EXCLUDES(slab_mutex_);
+  // Whether somebody has begun to ask that, until it was true. The first who looks begins.
+  bool begin_releasing() TROUPE_EXCLUDES(slab_mutex_);
 
  private:
   friend class SlabLease;
@@ -133,6 +138,9 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
 
   Mutex slab_mutex_;
   memory::RegionAllocator slab_regions_ TROUPE_GUARDED_BY(slab_mutex_);
+  std::size_t slab_used_end_ TROUPE_GUARDED_BY(slab_mutex_) = 0;  // nothing above was ever taken
+  bool slab_taken_ TROUPE_GUARDED_BY(slab_mutex_) = false;        // since release_idle_slabs()
+  bool releasing_ TROUPE_GUARDED_BY(slab_mutex_) = false;
 };
 
 class SlabLease {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "actors/head_answer.h"
 #include "scheduler/client/actor_words.h"
@@ -10,6 +11,10 @@
 
 namespace troupe::detail {
 namespace {
+
+// Before the head is asked again to place an actor.
+constexpr Duration kPlaceAgainAfter = std::chrono::seconds(1);
+constexpr std::size_t kChannelsManyMin = 64;
 
 Status closed_error() {
   return Status(Code::kCancelled, "the cluster object of this process was closed");
@@ -40,16 +45,46 @@ std::string names_of(const std::vector<wire::ActorSpec>& specs) {
 
 }  // namespace
 
+ActorClient::~ActorClient() {
+  if (!forked()) return;
+  // Their connections must not be closed here.
+  MutexLock lock(mutex_);
+  keep_forked(new auto(std::move(channels_)));
+  keep_forked(new auto(options_.environment));
+}
+
 std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
                                                    const ActorInterface& interface) {
+  if (forked()) {
+    return std::make_shared<ActorChannel>(options_.environment, actor_id, interface, ClientId());
+  }
   MutexLock lock(mutex_);
+  if (channels_.size() >= channels_many_) forget_channels_locked();
   auto& channel = channels_[{actor_id, interface.type}];
-  if (!channel) {
+  // What has ended stays so for those who hold it. Somebody new asks anew: an actor that the head
+  // did not know may have been created since.
+  if (!channel || channel->over()) {
     channel = std::make_shared<ActorChannel>(options_.environment, actor_id, interface,
                                              ClientId::make(*options_.random));
     if (closed_) channel->fail(closed_error());
   }
   return channel;
+}
+
+// Those of actors that have ended, and those that nobody has used or holds: what became of their
+// actors they do not know.
+void ActorClient::forget_channels_locked() {
+  std::erase_if(channels_, [](const auto& entry) {
+    const auto& channel = entry.second;
+    return channel->over() || (channel.use_count() == 1 && !channel->used());
+  });
+  channels_many_ = std::max(kChannelsManyMin, 2 * channels_.size());
+}
+
+std::size_t ActorClient::channel_count() {
+  MutexLock lock(mutex_);
+  forget_channels_locked();
+  return channels_.size();
 }
 
 FutureOptions ActorClient::future_options(ActorId target) const {
@@ -65,6 +100,7 @@ FutureOptions ActorClient::future_options(ActorId target) const {
 Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
                                               const ActorInterface& interface,
                                               wire::Bytes constructor_arguments) {
+  if (forked()) return ProcessStamp::forked_error();
   wire::ActorSpec spec = TROUPE_TRY(make_spec(options));
   spec.actor_id = ActorId::make(*options_.random);
   spec.type = interface.type;
@@ -87,10 +123,24 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create(const ActorOptions& op
                                                           wire::Bytes constructor_arguments) {
   auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
   auto road = channel(spec.actor_id, interface);
-  options_.environment->directory->create({std::move(spec)}, false, false, [road](Status status) {
-    if (!status.ok()) road->fail(std::move(status));
-  });
+  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), road);
   return road;
+}
+
+// Where the head has been away for too long the calls that wait end, and it is asked again, which
+// places the actor once: the head knows it by its id.
+void ActorClient::place(std::shared_ptr<const wire::ActorSpec> spec,
+                        std::shared_ptr<ActorChannel> road) {
+  directory().create({*spec}, false, false,
+                     [weak = weak_from_this(), spec, road](const Status& status) {
+                       if (status.ok()) return;
+                       const auto self = weak.lock();
+                       if (!self || !head_is_away(status)) return road->fail(status);
+                       road->fail_waiting(status);
+                       self->loop().call_after(kPlaceAgainAfter, [weak, spec, road] {
+                         if (const auto client = weak.lock()) client->place(spec, road);
+                       });
+                     });
 }
 
 Ownership ActorClient::ownership(Owner owner, bool detached) const {
@@ -317,6 +367,7 @@ Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std
 }
 
 void ActorClient::close() {
+  if (forked()) return;
   std::vector<std::shared_ptr<ActorChannel>> channels;
   {
     MutexLock lock(mutex_);

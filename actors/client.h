@@ -62,7 +62,9 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
 
   explicit ActorClient(ClientOptions options) : options_(std::move(options)) {}
 
-  // The road to an actor; one per actor and interface.
+  ~ActorClient();
+
+  // The road to an actor; one per actor and interface while the actor may live.
   std::shared_ptr<ActorChannel> channel(ActorId actor_id, const ActorInterface& interface);
   // How futures of calls to `target` behave in this process.
   FutureOptions future_options(ActorId target) const;
@@ -146,6 +148,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
 
   // Ends every call with kCancelled; afterwards nothing is called back.
   void close();
+  // How many channels it keeps, of actors that may live: for tests.
+  std::size_t channel_count();
 
  private:
   Result<wire::ActorSpec> spec_for(const ActorOptions& options, const ActorInterface& interface,
@@ -159,6 +163,10 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                       const ActorInterface& interface, Deadline deadline);
   void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
                   std::shared_ptr<const wire::Bytes> constructor_arguments);
+  // Asks the head to place the actor, until it has accepted or refused.
+  void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> road);
+  void forget_channels_locked() TROUPE_REQUIRES(mutex_);
+  bool forked() const { return options_.environment->process.is_forked(); }
   // The port of the node that `info` names; its local socket
   // where this process is there too.
   net::Address node_address(const wire::ActorInfo& info, bool& same_node) const;
@@ -168,6 +176,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Mutex mutex_;
   std::map<std::pair<ActorId, std::string_view>, std::shared_ptr<ActorChannel>> channels_
       TROUPE_GUARDED_BY(mutex_);
+  // With so many those that are over are looked for.
+  std::size_t channels_many_ TROUPE_GUARDED_BY(mutex_) = 64;
   std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
   bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
   // Hosts whose light actors come one by one.

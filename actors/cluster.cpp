@@ -12,6 +12,7 @@
 #include "actors/connect_options.h"
 #include "actors/head_directory.h"
 #include "actors/waiting_notices.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
 #include "scheduler/client/output_follower.h"
@@ -52,6 +53,7 @@ OnOutput one_at_a_time(OnOutput on_output) {
 
 struct Cluster::State {
   explicit State(std::unique_ptr<net::LoopThread> t) : thread(std::move(t)) {}
+  const ProcessStamp process;
   // Ends in the reverse order: callers first, then head and node, then the loop under all.
   std::unique_ptr<net::LoopThread> thread;
   std::unique_ptr<scheduler::EmbeddedCluster> embedded;
@@ -73,11 +75,21 @@ struct Cluster::State {
 Cluster::Cluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
-  close();
+  drop();
   state_ = std::move(other.state_);
   return *this;
 }
-Cluster::~Cluster() { close(); }
+Cluster::~Cluster() { drop(); }
+
+void Cluster::drop() {
+  if (!state_) return;
+  close();
+  if (state_->process.is_forked()) {
+    keep_forked(state_.release());
+  } else {
+    state_.reset();
+  }
+}
 
 // Joins the head as a driver: the client, and what handles call through.
 Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
@@ -100,7 +112,7 @@ Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::stri
   environment->loop = &loop;
   environment->token = state.token;
   environment->node_id = node_id;
-  environment->directory = std::make_shared<detail::HeadDirectory>(loop, state.head_client);
+  environment->directory = std::make_shared<detail::HeadDirectory>(state.head_client);
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.job_id = hello.job_id;
@@ -170,7 +182,8 @@ Status Cluster::usable() const {
 }
 
 void Cluster::close() {
-  if (!state_ || state_->closed.exchange(true)) return;
+  // In a forked child all of it is the parent's.
+  if (!state_ || state_->process.is_forked() || state_->closed.exchange(true)) return;
   if (state_->follower) state_->follower->catch_up(kLastOutputTime);
   if (state_->head_client && state_->shared) {
     // The other machines' nodes are told to end, and given the time to.

@@ -10,6 +10,11 @@
 // is asked of a Cluster that was closed or moved from ends with kFailedPrecondition, and its
 // watches say nothing. So it is with everything here that is moved: futures, stream readers,
 // handles, groups.
+//
+// fork(): the connections stay with the parent, which notices nothing. In the child everything here
+// is refused with kFailedPrecondition, close() and the destructor do nothing, and a Cluster of its
+// own (connect()) works. A child that a method of an actor forks may not use its parent's context
+// either, and must not return from the method.
 
 #include <functional>
 #include <map>
@@ -232,6 +237,7 @@ class Cluster {
   // Why nothing can be asked of it.
   Status usable() const;
   const State& state() const;  // an empty one where it was moved from
+  void drop();
   static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& namespace_name, const std::string& program,
                      Deadline deadline);

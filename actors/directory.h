@@ -12,7 +12,14 @@
 
 namespace troupe::detail {
 
-// Thread-safe. Callbacks come on the loop's thread, never from within the call that asked.
+// Whether a status says that the head could not be asked, rather than what it answered: it is away,
+// or another one is there for now. The same question may have an answer later.
+inline bool head_is_away(const Status& status) {
+  return status.code() == Code::kUnavailable || status.code() == Code::kUnauthenticated;
+}
+
+// Thread-safe. Callbacks come on the loop's thread, never from within the call that asked, unless
+// it is refused because the directory was closed or belongs to the parent of a forked process.
 class Directory {
  public:
   using WatchId = std::uint64_t;
@@ -21,8 +28,10 @@ class Directory {
   using OnNodes = std::function<void(Result<std::vector<wire::NodeInfo>>)>;
 
   virtual ~Directory() = default;
-  // Calls `on_actor` now and at each change of the actor, until unwatch. An error (kNotFound,
-  // kUnavailable) is the last call. `actor_id` empty: the living actor called `name`.
+  // Calls `on_actor` now and at each change of the actor, until unwatch or its death. An error is
+  // the last call, too, unless it says that the head is away (head_is_away): then the watch goes
+  // on, and what changed meanwhile is told when the head is back. `actor_id` empty: the living
+  // actor called `name`.
   virtual WatchId watch(ActorId actor_id, const std::string& name, OnActor on_actor) = 0;
   virtual void unwatch(WatchId watch) = 0;
   // Places the actors; `done` when the head has accepted or refused them, not when they run.

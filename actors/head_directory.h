@@ -1,34 +1,23 @@
 #pragma once
 // The Directory of a real cluster: a client of the head (scheduler/client).
 
-#include <functional>
-#include <map>
+#include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "actors/directory.h"
-#include "runtime/base/mutex.h"
 #include "runtime/net/event_loop.h"
-#include "runtime/net/transport.h"
 #include "runtime/wire/host_messages.h"
 #include "scheduler/client/head_client.h"
 
 namespace troupe::detail {
 
-// Connects when it is first asked something, on a thread of its own, so that an actor that asks
-// nothing costs the head no connection and nobody waits in a callback.
 class HeadDirectory final : public Directory {
  public:
-  using Client = std::shared_ptr<scheduler::HeadClient>;
-  using Connect = std::function<Result<Client>()>;  // may wait
-
-  explicit HeadDirectory(net::EventLoop& loop, Connect connect)
-      : loop_(loop), connect_(std::move(connect)) {}
-  // With a client that is connected already.
-  HeadDirectory(net::EventLoop& loop, Client client) : loop_(loop), client_(std::move(client)) {}
-  ~HeadDirectory() override;
+  explicit HeadDirectory(std::shared_ptr<scheduler::HeadClient> client)
+      : client_(std::move(client)) {}
+  ~HeadDirectory() override { close(); }
 
   WatchId watch(ActorId actor_id, const std::string& name, OnActor on_actor) override;
   void unwatch(WatchId watch) override;
@@ -47,32 +36,20 @@ class HeadDirectory final : public Directory {
   void close() override;
 
  private:
-  using Work = std::function<void(const Result<Client>&)>;
-  // Runs `work` with the client as soon as there is one, or with the reason why there is none.
-  void with_client(Work work) TROUPE_EXCLUDES(mutex_);
-  // Begins a watch at the client; `failed` where there is none.
-  WatchId begin_watch(std::function<std::uint64_t(scheduler::HeadClient&)> begin,
-                      std::function<void(Status)> failed) TROUPE_EXCLUDES(mutex_);
-  // Asks what is answered by success or failure.
-  void ask(std::function<void(scheduler::HeadClient&, OnDone)> request, OnDone done);
+  // Tells `done` that it was closed, where it was.
+  template <typename Done>
+  bool refused(const Done& done) const {
+    if (!closed_) return false;
+    done(Status(Code::kCancelled, "the connection to the head was closed"));
+    return true;
+  }
 
-  net::EventLoop& loop_;
-  const Connect connect_;
-  Mutex mutex_;
-  Client client_ TROUPE_GUARDED_BY(mutex_);
-  bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
-  std::vector<Work> waiting_ TROUPE_GUARDED_BY(mutex_);
-  std::thread connecting_ TROUPE_GUARDED_BY(mutex_);
-  bool connecting_now_ TROUPE_GUARDED_BY(mutex_) = false;
-  WatchId next_watch_ TROUPE_GUARDED_BY(mutex_) = 1;
-  struct Watch {
-    bool known = false;  // `id` is the client's
-    std::uint64_t id = 0;
-  };
-  std::map<WatchId, Watch> watches_ TROUPE_GUARDED_BY(mutex_);
+  const std::shared_ptr<scheduler::HeadClient> client_;
+  std::atomic<bool> closed_{false};
 };
 
-// An actor's own client of the head.
+// An actor's own client of the head. It connects when it is first asked something, so that an actor
+// that asks nothing costs the head no connection.
 std::shared_ptr<Directory> make_head_directory(net::EventLoop& loop, const wire::HostStart& start);
 
 }  // namespace troupe::detail

@@ -69,15 +69,20 @@ class Host final : public HostServices {
   Status save_now() override;
   void accept_connections(const std::string& purpose, OnConnection on_connection) override;
   std::stop_token stop_token() const override { return stop_.get_token(); }
+  // (In a forked child these are refused: mailbox, saved state and the node's socket are shared
+  // with the parent.)
   void request_exit() override {
+    if (process_.is_forked()) return;
     mailbox_->stop();
     stop_.request_stop();
   }
   Status keep_segment(const std::string& name, int fd) override {
+    if (process_.is_forked()) return ProcessStamp::forked_error();
     return node_.send(wire::HostKeepSegment{name, fd < 0}, fd);
   }
   Result<UniqueFd> attach_segment(const std::string& name, Deadline deadline) override {
     TROUPE_CHECK(!loop_.in_loop_thread());
+    if (process_.is_forked()) return ProcessStamp::forked_error();
     return attacher_.attach(name, deadline);
   }
 
@@ -115,6 +120,7 @@ class Host final : public HostServices {
                               : spec_.name;
   }
 
+  const ProcessStamp process_;
   const std::vector<ActorClass> classes_;
   const DirectoryFactory make_directory_;
   const OnSaved on_saved_;
@@ -512,6 +518,7 @@ Status Host::save_after(const QueuedCall& call, const Result<wire::Bytes>& resul
 }
 
 Status Host::save_now() {
+  if (process_.is_forked()) return ProcessStamp::forked_error();
   // In the constructor there is no instance yet: what it sets up is set up again by the next one.
   if (!actor_) return error(Code::kFailedPrecondition, "save_now() in the actor's constructor");
   if (!class_->saves) {

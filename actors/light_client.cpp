@@ -49,9 +49,7 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create_light_host(const Actor
   spec.actor_id.low &= ~kLightIdBits;
   spec.light_count = count;
   auto road = channel(spec.actor_id, hosts);
-  options_.environment->directory->create({std::move(spec)}, false, false, [road](Status status) {
-    if (!status.ok()) road->fail(std::move(status));
-  });
+  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), road);
   return road;
 }
 
@@ -93,14 +91,16 @@ Result<ActorClient::LightPlace> ActorClient::create_light(const ActorOptions& op
 }
 
 // The call goes before every call of this process to the light actor; what comes earlier from
-// others waits at the host. Where the host's mailbox is full it is tried again.
+// others waits at the host. Where the host's mailbox is full, or the head is away, it is tried
+// again.
 void ActorClient::make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
                              std::shared_ptr<const wire::Bytes> constructor_arguments) {
   (void)call_host<void>(shared_from_this(), host, LightMethod::kCreate,
                         Deadline::after(kMakeTimeout), FutureOptions{}, number,
                         *constructor_arguments)
       .then([weak = weak_from_this(), host, number, constructor_arguments](const Status& status) {
-        const auto client = status.code() == Code::kOverloaded ? weak.lock() : nullptr;
+        const bool again = status.code() == Code::kOverloaded || head_is_away(status);
+        const auto client = again ? weak.lock() : nullptr;
         if (!client) return;
         client->loop().call_after(kAgainAfter, [weak, host, number, constructor_arguments] {
           if (auto self = weak.lock()) self->make_light(host, number, constructor_arguments);
@@ -206,7 +206,10 @@ void LightWatch::on_end(Result<std::string> why) {
   if (!why.ok()) {
     const Code code = why.status().code();
     // Of its host's end the head tells.
-    if (code != Code::kDeadlineExceeded && code != Code::kOverloaded) return;
+    if (code != Code::kDeadlineExceeded && code != Code::kOverloaded &&
+        !head_is_away(why.status())) {
+      return;
+    }
     const auto client = client_.lock();
     if (!client) return;
     client->loop().call_after(kAgainAfter, [weak = weak_from_this()] { ask_again(weak.lock()); });

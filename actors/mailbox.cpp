@@ -65,6 +65,7 @@ void Mailbox::count_held(int change) {
 }
 
 void Mailbox::post(Work work) {
+  if (process_.is_forked()) return;
   MutexLock lock(mutex_);
   if (stopped_) return;
   items_.emplace_back(std::move(work));
@@ -158,6 +159,7 @@ std::optional<Mailbox::Item> Mailbox::poll() {
 }
 
 void Mailbox::stop() {
+  if (process_.is_forked()) return;
   MutexLock lock(mutex_);
   stopped_ = true;
   changed();

@@ -17,6 +17,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/mutex.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/adaptive_spin.h"
 #include "runtime/memory/wait_word.h"
@@ -83,6 +84,7 @@ class Mailbox final : public Executor {
 
   // kOverloaded when as many calls wait as may; kUnavailable after stop().
   Status push(QueuedCall call);
+  // (In a forked child post() and stop() do nothing: what is shared is the parent's.)
   // Continuations and the host's own work: not bounded by calls_max (their number is bounded by
   // that of the actor's own calls).
   void post(Work work) override;
@@ -116,6 +118,7 @@ class Mailbox final : public Executor {
   bool idle() const { return !has_items_.load(std::memory_order_seq_cst); }
   void wait(CallSource* source);
 
+  const ProcessStamp process_;
   std::atomic<std::uint32_t> own_word_{0};
   std::atomic<std::uint64_t> own_calls_{0};
   const MailboxWords shared_;

@@ -16,8 +16,10 @@ namespace troupe {
 //
 // Then what was answered to whom is saved with the state, as one: a call with CallOptions::retry
 // that is sent again after a death is answered again, and never run twice. Its calls run one at a
-// time. The answers that are kept for each caller, the last 128 and 1 MiB at most, are written with
-// each save; one that is no longer kept ends the repeated call with kUnavailable.
+// time. Each save writes of the answers the newest that are kept, at most 128 for each caller and
+// 1,024 and 1 MiB over all callers; a call that is repeated when its answer is gone ends with
+// kUnavailable. Of callers without a connection the last 1,024 are known: one that comes back when
+// so many others came and went may run a call twice.
 //
 // Where the saved state is lost with its node they are lost with it, and a call that is sent again
 // may have run before: the kDataLoss that each caller gets once says so (state_loss.h).

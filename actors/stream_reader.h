@@ -90,6 +90,7 @@ class StreamState final : public CallSink, public std::enable_shared_from_this<S
   }
 
   void cancel(const char* why = "the caller cancelled it") {
+    if (channel_ && channel_->forked()) return;  // it is the parent's
     if (!finish(Status(Code::kCancelled, why))) return;
     if (const auto sequence = sequence_.load(std::memory_order_acquire)) {
       channel_->cancel(sequence);

@@ -336,7 +336,7 @@ class Caller {
     if (way != Way::kTcp) environment->node_id = cluster.node_id();
     if (way == Way::kSocket) environment->roads_max = 0;
     if (way != Way::kSpin) environment->spin_max = Duration::zero();
-    environment->directory = std::make_shared<detail::HeadDirectory>(thread_.loop(), head_);
+    environment->directory = std::make_shared<detail::HeadDirectory>(head_);
     detail::ClientOptions options;
     options.environment = std::move(environment);
     options.client_id = hello.client_id;

@@ -18,6 +18,8 @@ class RegionAllocator {
   // Gives back what take(bytes) returned.
   void give_back(std::size_t offset, std::size_t bytes);
   std::size_t free_bytes() const { return free_bytes_; }
+  // What is not in use: offset → size.
+  const std::map<std::size_t, std::size_t>& gaps() const { return gaps_; }
 
  private:
   std::size_t rounded(std::size_t bytes) const;

@@ -170,6 +170,12 @@ void Segment::unmap() {
   data_ = nullptr;
 }
 
+void Segment::discard(std::size_t offset, std::size_t bytes) {
+  // Advice: where the kernel refuses, the memory stays in use.
+  static_cast<void>(::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(offset), static_cast<off_t>(bytes)));
+}
+
 Result<UniqueFd> Segment::duplicate_fd() const {
   UniqueFd copy(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return system_error("duplicating a segment's descriptor", "segment");

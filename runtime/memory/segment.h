@@ -47,6 +47,8 @@ class Segment {
   std::span<std::byte> bytes() { return {data_, size_bytes_}; }
   // For passing on; stays owned by the segment.
   int fd() const { return fd_.get(); }
+  // Gives a part's memory back to the machine, for all who map it: it reads as zeros from then on.
+  void discard(std::size_t offset, std::size_t bytes);
   // A second descriptor of the same memory.
   Result<UniqueFd> duplicate_fd() const;
 

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/base/parents_descriptors.h"
+#include "runtime/base/process_stamp.h"
 
 namespace troupe::net {
 namespace {
@@ -46,8 +48,10 @@ class AsioLoop final : public RunnableLoop {
     io_.reset();
   }
 
+  // (A forked child shares the epoll set and the timer with its parent, and has no thread that
+  // would run anything: there all of these do nothing.)
   void post(std::function<void()> work) override {
-    if (closing_) return;
+    if (closing_ || process_.is_forked()) return;
     asio::post(*io_, std::move(work));
   }
 
@@ -66,7 +70,7 @@ class AsioLoop final : public RunnableLoop {
 
   void cancel(TimerId timer) override {
     TROUPE_CHECK(in_loop_thread());
-    timers_.erase(timer);
+    if (!process_.is_forked()) timers_.erase(timer);
   }
 
   void watch_readable(int fd, std::function<void()> ready) override {
@@ -94,6 +98,7 @@ class AsioLoop final : public RunnableLoop {
 
   void unwatch(int fd) override {
     TROUPE_CHECK(in_loop_thread());
+    if (process_.is_forked()) return;
     const auto found = watches_.find(fd);
     if (found == watches_.end()) return;
     const auto watch = std::move(found->second);
@@ -124,12 +129,16 @@ class AsioLoop final : public RunnableLoop {
 
  private:
   struct Watch {
-    explicit Watch(asio::io_context& io, int fd) : descriptor(io, fd) {}
+    explicit Watch(asio::io_context& io, int fd) : descriptor(io, fd) {
+      withhold_from_children(fd);
+    }
     ~Watch() { stop(); }
     // The descriptor stays its owner's.
     void stop() {
       active = false;
-      if (descriptor.is_open()) descriptor.release();
+      if (!descriptor.is_open()) return;
+      withhold_no_more(descriptor.native_handle());
+      descriptor.release();
     }
     asio::posix::stream_descriptor descriptor;
     std::shared_ptr<std::function<void()>> on_readable;
@@ -147,7 +156,7 @@ class AsioLoop final : public RunnableLoop {
 
   std::shared_ptr<Watch> watch_of(int fd) {
     TROUPE_CHECK(in_loop_thread());
-    if (closing_) return nullptr;
+    if (closing_ || process_.is_forked()) return nullptr;
     auto& watch = watches_[fd];
     if (!watch) watch = std::make_shared<Watch>(*io_, fd);
     return watch;
@@ -181,7 +190,7 @@ class AsioLoop final : public RunnableLoop {
   }
 
   void start_timer(TimerId id, TimePoint at, std::function<void()> work) {
-    if (closing_) return;
+    if (closing_ || process_.is_forked()) return;
     auto timer = std::make_unique<Timer>(*io_, at, std::move(work));
     timer->timer.async_wait([this, id](const error_code& ec) {
       if (ec) return;
@@ -204,6 +213,7 @@ class AsioLoop final : public RunnableLoop {
   }
 
   const SystemClock clock_;
+  const ProcessStamp process_;
   std::atomic<std::thread::id> thread_;
   std::atomic<TimerId> next_timer_{1};
   std::atomic<bool> closing_{false};
@@ -219,6 +229,7 @@ class AsioLoop final : public RunnableLoop {
 std::unique_ptr<RunnableLoop> make_event_loop() { return std::make_unique<AsioLoop>(); }
 
 struct LoopThread::State {
+  const ProcessStamp process;
   AsioLoop loop;
   std::thread thread;
 };
@@ -232,6 +243,10 @@ LoopThread::LoopThread(const char* thread_name) : state_(std::make_unique<State>
 }
 
 LoopThread::~LoopThread() {
+  if (state_->process.is_forked()) {
+    keep_forked(state_.release());
+    return;
+  }
   TROUPE_CHECK(!state_->loop.in_loop_thread(), "a loop's thread cannot wait for its own end");
   state_->loop.stop();
   state_->thread.join();

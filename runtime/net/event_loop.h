@@ -49,7 +49,8 @@ class RunnableLoop : public EventLoop {
 // be pipes, sockets, pidfds or the like; one regular file (standard input) is always readable.
 std::unique_ptr<RunnableLoop> make_event_loop();
 
-// A loop with a thread of its own; stopped and joined by the destructor.
+// A loop with a thread of its own; stopped and joined by the destructor. In a forked child, which
+// has no such thread, nothing that is given to it runs, and the destructor does nothing.
 class LoopThread {
  public:
   explicit LoopThread(const char* thread_name);

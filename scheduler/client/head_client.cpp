@@ -4,12 +4,13 @@
 #include <atomic>
 #include <future>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/net/connection.h"
 #include "runtime/wire/request_id.h"
+#include "scheduler/client/watch_table.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -32,26 +33,10 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   struct Request {
     wire::ControlMessage message;
     OnAnswer done;
+    TimePoint until{};  // gives up then, where the head is away
   };
-  struct Watch {
-    ActorId actor_id;  // empty until a watch by name has its first update
-    std::string name;
-    std::uint64_t request_id = 0;  // of a WatchActor that was not answered yet
-    OnActor on_actor;
-    std::string namespace_name;  // of the name; never empty where it is given one
-  };
-  struct SupervisorWatch {
-    SupervisorId supervisor_id;
-    std::uint64_t request_id = 0;
-    OnSupervisor on_supervisor;
-  };
-  struct GroupWatch {
-    GroupId group_id;  // empty until a watch by name has its first update
-    std::string name;
-    std::uint64_t request_id = 0;
-    OnGroup on_group;
-  };
-
+  template <typename Id, typename Info>
+  using Watches = WatchTable<WatchId, Id, Info>;
   State(net::EventLoop& l, net::Address a, net::Token t, wire::ClientHello h,
         const HeadClientOptions& o)
       : loop(l), address(std::move(a)), token(std::move(t)), hello(std::move(h)), options(o) {}
@@ -60,23 +45,26 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void connected(UniqueFd socket, std::function<void(Status)> first);
   void lost(const Status& why);
   void cut(const Status& why);
-  void try_again(Duration pause, TimePoint give_up);
+  void try_again(Duration pause);
+  bool wanted() const;
+  void tell_late(const Status& why);
   void give_up(const Status& why);
   void ask(wire::ControlMessage message, OnAnswer done);
   void transmit(const wire::ControlMessage& message);
   void received(std::span<const std::byte> frame);
-  void updated(const wire::ActorInfo& actor);
-  void updated(const wire::PlacementGroupInfo& group);
-  void updated(const wire::SupervisorInfo& supervisor);
-  void send_supervisor_watch(WatchId id);
-  bool unwatch_supervisor(WatchId id);
+  template <typename Table>
+  void add_watch(Table& table, WatchId id, typename Table::Watch watch);
+  template <typename Table>
+  void send_watch(Table& table, WatchId id);
+  template <typename Table>
+  void end_watch(Table& table, WatchId id);
+  template <typename Table, typename Info>
+  void updated(Table& table, const Info& info);
   std::string own_namespace() const {
     return hello.namespace_name.empty() ? wire::namespace_of_job(hello.job_id)
                                         : hello.namespace_name;
   }
   void answered(std::uint64_t request_id, wire::ControlMessage message);
-  void send_watch(WatchId id);
-  void send_group_watch(WatchId id);
   void send_node_watch();
   void resume();
   void end();
@@ -90,14 +78,17 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   std::shared_ptr<net::Connection> connection;
   bool introduced = false;  // the head has answered ClientHello on this connection
   bool closed = false;
+  std::atomic<bool> closing{false};  // close() was called; any thread
   bool retrying = false;  // try_again() is under way: once at a time
+  TimePoint away_since{};
   std::uint64_t next_request = 1;
   std::map<std::uint64_t, Request> requests;  // unanswered, in order
-  std::map<WatchId, Watch> watches;
-  std::map<WatchId, GroupWatch> group_watches;
-  std::map<WatchId, SupervisorWatch> supervisor_watches;
+  Watches<ActorId, wire::ActorInfo> watches;
+  Watches<GroupId, wire::PlacementGroupInfo> group_watches;
+  Watches<SupervisorId, wire::SupervisorInfo> supervisor_watches;
   std::vector<OnNode> node_watchers;
   OnActorState on_actor_state;
+  const ProcessStamp process;
 };
 
 // --- connecting ---------------------------------------------------------------------------------
@@ -149,15 +140,12 @@ void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> f
 
 void HeadClient::State::resume() {
   for (auto& [id, request] : requests) transmit(request.message);
-  for (auto& [id, watch] : watches) {
-    if (watch.request_id == 0) send_watch(id);
-  }
-  for (auto& [id, watch] : group_watches) {
-    if (watch.request_id == 0) send_group_watch(id);
-  }
-  for (auto& [id, watch] : supervisor_watches) {
-    if (watch.request_id == 0) send_supervisor_watch(id);
-  }
+  const auto renew = [this](auto& table) {
+    for (const WatchId id : table.unasked()) send_watch(table, id);
+  };
+  renew(watches);
+  renew(group_watches);
+  renew(supervisor_watches);
   if (!node_watchers.empty()) send_node_watch();
 }
 
@@ -173,7 +161,14 @@ void HeadClient::State::lost(const Status& why) {
     done(why);
     return;
   }
-  if (was_introduced) try_again(kRetryFirst, loop.clock().now() + options.reconnect_timeout);
+  if (!was_introduced) return;
+  away_since = loop.clock().now();
+  const TimePoint until = away_since + options.reconnect_timeout;
+  for (auto& [id, request] : requests) request.until = until;
+  watches.wait_until(until);
+  group_watches.wait_until(until);
+  supervisor_watches.wait_until(until);
+  try_again(kRetryFirst);
 }
 
 // Ends the connection from this side, where nobody is told that it ended.
@@ -183,40 +178,74 @@ void HeadClient::State::cut(const Status& why) {
   lost(why);
 }
 
-void HeadClient::State::try_again(Duration pause, TimePoint until) {
+void HeadClient::State::try_again(Duration pause) {
   retrying = true;
-  if (loop.clock().now() >= until) {
-    give_up(error(Code::kUnavailable, "the head at {} has been away for {:.1f} s",
-                  address.to_string(),
-                  std::chrono::duration<double>(options.reconnect_timeout).count()));
-    return;
-  }
-  loop.call_after(pause, [self = shared_from_this(), pause, until] {
+  loop.call_after(pause, [self = shared_from_this(), pause] {
     if (self->closed) return;
-    self->connect_now([self, pause, until](Status status) {
+    self->connect_now([self, pause](Status status) {
       if (self->closed) return;
       if (status.ok()) {
         self->retrying = false;
-      } else if (status.code() == Code::kUnauthenticated || status.code() == Code::kProtocol ||
-                 status.code() == Code::kFailedPrecondition) {
+        return;
+      }
+      if (status.code() == Code::kProtocol || status.code() == Code::kFailedPrecondition) {
         self->give_up(status);
+        return;
+      }
+      self->tell_late(status);
+      if (self->wanted()) {
+        self->try_again(std::clamp(2 * pause, kRetryFirst, kRetryMost));
       } else {
-        self->try_again(std::clamp(2 * pause, kRetryFirst, kRetryMost), until);
+        self->retrying = false;
       }
     });
   });
 }
 
+// Whether the head is needed as soon as it is back. Who was its client once comes back without
+// being asked: the head ends what belongs to clients that do not.
+bool HeadClient::State::wanted() const {
+  return hello.reconnect || !requests.empty() || !watches.empty() || !group_watches.empty() ||
+         !supervisor_watches.empty() || !node_watchers.empty();
+}
+
+// An attempt has failed: ends the requests that have waited for as long as they may, and tells the
+// watches, which stay. A head with another token is told of at once.
+void HeadClient::State::tell_late(const Status& failure) {
+  const TimePoint now = loop.clock().now();
+  const bool at_once = failure.code() == Code::kUnauthenticated;
+  const Status why =
+      at_once ? failure
+              : error(Code::kUnavailable, "the head at {} has been away for {:.1f} s: {}",
+                      address.to_string(), std::chrono::duration<double>(now - away_since).count(),
+                      failure.message());
+  std::vector<OnAnswer> late;
+  std::erase_if(requests, [&](auto& entry) {
+    if (!at_once && entry.second.until > now) return false;
+    late.push_back(std::move(entry.second.done));
+    return true;
+  });
+  const TimePoint next = now + options.reconnect_timeout;
+  auto actors = watches.late(at_once ? TimePoint::max() : now, next);
+  auto groups = group_watches.late(at_once ? TimePoint::max() : now, next);
+  auto supervisors = supervisor_watches.late(at_once ? TimePoint::max() : now, next);
+  for (const auto& done : late) done(why);
+  for (const auto& on_actor : actors) on_actor(why);
+  for (const auto& on_group : groups) on_group(why);
+  for (const auto& on_supervisor : supervisors) on_supervisor(why);
+}
+
+// The head is there and wants nothing of this client.
 void HeadClient::State::give_up(const Status& why) {
   retrying = false;
   auto failed = std::exchange(requests, {});
-  auto ended = std::exchange(watches, {});
-  auto ended_groups = std::exchange(group_watches, {});
-  auto ended_supervisors = std::exchange(supervisor_watches, {});
+  const auto actors = watches.clear();
+  const auto groups = group_watches.clear();
+  const auto supervisors = supervisor_watches.clear();
   for (auto& [id, request] : failed) request.done(why);
-  for (auto& [id, watch] : ended) watch.on_actor(why);
-  for (auto& [id, watch] : ended_groups) watch.on_group(why);
-  for (auto& [id, watch] : ended_supervisors) watch.on_supervisor(why);
+  for (const auto& on_actor : actors) on_actor(why);
+  for (const auto& on_group : groups) on_group(why);
+  for (const auto& on_supervisor : supervisors) on_supervisor(why);
   // A later request tries once more.
 }
 
@@ -248,11 +277,14 @@ void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
   if (closed) return;
   const std::uint64_t id = next_request++;
   wire::set_request_id(message, id);
-  auto& request = requests[id] = {std::move(message), std::move(done)};
+  const TimePoint now = loop.clock().now();
+  auto& request = requests[id] = {std::move(message), std::move(done),
+                                  now + options.reconnect_timeout};
   if (introduced) {
     transmit(request.message);
   } else if (!connection && !retrying) {
-    try_again(Duration::zero(), loop.clock().now() + options.reconnect_timeout);
+    away_since = now;
+    try_again(Duration::zero());
   }
 }
 
@@ -260,11 +292,12 @@ void HeadClient::State::received(std::span<const std::byte> frame) {
   auto message = wire::decode_control(frame);
   if (!message.ok()) return cut(message.status());
   if (const auto* update = get_if<wire::ActorUpdate>(&*message)) {
-    updated(update->actor);
+    if (on_actor_state) on_actor_state(update->actor);
+    updated(watches, update->actor);
   } else if (const auto* group = get_if<wire::PlacementGroupUpdate>(&*message)) {
-    updated(group->group);
+    updated(group_watches, group->group);
   } else if (const auto* supervisor = get_if<wire::SupervisorUpdate>(&*message)) {
-    updated(supervisor->supervisor);
+    updated(supervisor_watches, supervisor->supervisor);
   } else if (const auto* changed = get_if<wire::NodeUpdate>(&*message)) {
     for (const auto& on_node : std::vector<OnNode>(node_watchers)) on_node(changed->node);
   } else if (const std::uint64_t id = wire::request_id_of(*message).value_or(0); id != 0) {
@@ -282,110 +315,58 @@ void HeadClient::State::answered(std::uint64_t request_id, wire::ControlMessage 
 
 // --- watches ------------------------------------------------------------------------------------
 
-void HeadClient::State::send_watch(WatchId id) {
-  Watch& watch = watches.at(id);
-  watch.request_id = next_request;
-  ask(
-      wire::WatchActor{
-          .actor_id = watch.actor_id, .name = watch.name, .namespace_name = watch.namespace_name},
-      [self = shared_from_this(), id](Result<wire::ControlMessage> answer) {
-        const auto found = self->watches.find(id);
-        if (found == self->watches.end()) return;
-        found->second.request_id = 0;
-        const Status status = answer.ok() ? status_of(*answer) : answer.status();
-        if (status.ok()) return;  // the actor's state comes as an update
-        auto on_actor = std::move(found->second.on_actor);
-        self->watches.erase(found);
-        on_actor(status);
-      });
+namespace {
+
+wire::ControlMessage watch_request(ActorId id, const WatchedName& name, bool stop) {
+  return wire::WatchActor{
+      .actor_id = id, .name = name.second, .stop = stop, .namespace_name = name.first};
+}
+wire::ControlMessage watch_request(GroupId id, const WatchedName& name, bool stop) {
+  return wire::WatchPlacementGroup{.group_id = id, .name = name.second, .stop = stop};
+}
+wire::ControlMessage watch_request(SupervisorId id, const WatchedName&, bool stop) {
+  return wire::WatchSupervisor{.supervisor_id = id, .stop = stop};
 }
 
-void HeadClient::State::updated(const wire::ActorInfo& actor) {
-  if (on_actor_state) on_actor_state(actor);
-  std::vector<OnActor> callbacks;
-  for (auto& [id, watch] : watches) {
-    if (watch.actor_id.empty() && !watch.name.empty() && watch.name == actor.name &&
-        watch.namespace_name == actor.namespace_name) {
-      watch.actor_id = actor.actor_id;
-    }
-    if (watch.actor_id == actor.actor_id) callbacks.push_back(watch.on_actor);
-  }
-  for (const auto& callback : callbacks) {
-    if (closed) return;
-    callback(actor);
-  }
+}  // namespace
+
+template <typename Table>
+void HeadClient::State::add_watch(Table& table, WatchId id, typename Table::Watch watch) {
+  if (closed) return;
+  watch.until = loop.clock().now() + options.reconnect_timeout;
+  table.add(id, std::move(watch));
+  send_watch(table, id);
 }
 
-void HeadClient::State::send_group_watch(WatchId id) {
-  GroupWatch& watch = group_watches.at(id);
+template <typename Table>
+void HeadClient::State::send_watch(Table& table, WatchId id) {
+  auto& watch = *table.find(id);
   watch.request_id = next_request;
-  ask(wire::WatchPlacementGroup{.group_id = watch.group_id, .name = watch.name},
-      [self = shared_from_this(), id](Result<wire::ControlMessage> answer) {
-        const auto found = self->group_watches.find(id);
-        if (found == self->group_watches.end()) return;
-        found->second.request_id = 0;
-        const Status status = answer.ok() ? status_of(*answer) : answer.status();
+  ask(watch_request(watch.id, watch.name, false),
+      [self = shared_from_this(), &table, id](Result<wire::ControlMessage> answer) {
+        auto* const found = table.find(id);
+        if (found == nullptr) return;
+        found->request_id = 0;
+        if (!answer.ok()) return;  // the head is away: it is renewed on the next connection
+        const Status status = status_of(*answer);
         if (status.ok()) return;  // its state comes as an update
-        auto on_group = std::move(found->second.on_group);
-        self->group_watches.erase(found);
-        on_group(status);
+        table.end(id)->watch.on_change(status);
       });
 }
 
-void HeadClient::State::updated(const wire::PlacementGroupInfo& group) {
-  std::vector<OnGroup> callbacks;
-  for (auto& [id, watch] : group_watches) {
-    if (watch.group_id.empty() && !watch.name.empty() && watch.name == group.name) {
-      watch.group_id = group.group_id;
-    }
-    if (watch.group_id == group.group_id) callbacks.push_back(watch.on_group);
-  }
-  for (const auto& callback : callbacks) {
+template <typename Table>
+void HeadClient::State::end_watch(Table& table, WatchId id) {
+  const auto ended = table.end(id);
+  if (!ended || !ended->last || ended->watch.id.empty()) return;
+  ask(watch_request(ended->watch.id, {}, true), [](Result<wire::ControlMessage>) {});
+}
+
+template <typename Table, typename Info>
+void HeadClient::State::updated(Table& table, const Info& info) {
+  for (const auto& on_change : table.updated(info)) {
     if (closed) return;
-    callback(group);
+    on_change(info);
   }
-}
-
-void HeadClient::State::send_supervisor_watch(WatchId id) {
-  SupervisorWatch& watch = supervisor_watches.at(id);
-  watch.request_id = next_request;
-  ask(wire::WatchSupervisor{.supervisor_id = watch.supervisor_id},
-      [self = shared_from_this(), id](Result<wire::ControlMessage> answer) {
-        const auto found = self->supervisor_watches.find(id);
-        if (found == self->supervisor_watches.end()) return;
-        found->second.request_id = 0;
-        const Status status = answer.ok() ? status_of(*answer) : answer.status();
-        if (status.ok()) return;  // its state comes as an update
-        auto on_supervisor = std::move(found->second.on_supervisor);
-        self->supervisor_watches.erase(found);
-        on_supervisor(status);
-      });
-}
-
-void HeadClient::State::updated(const wire::SupervisorInfo& supervisor) {
-  std::vector<OnSupervisor> callbacks;
-  for (auto& [id, watch] : supervisor_watches) {
-    if (watch.supervisor_id == supervisor.supervisor_id) callbacks.push_back(watch.on_supervisor);
-  }
-  for (const auto& callback : callbacks) {
-    if (closed) return;
-    callback(supervisor);
-  }
-}
-
-bool HeadClient::State::unwatch_supervisor(WatchId id) {
-  const auto found = supervisor_watches.find(id);
-  if (found == supervisor_watches.end()) return false;
-  const SupervisorId supervisor_id = found->second.supervisor_id;
-  supervisor_watches.erase(found);
-  const bool last =
-      std::none_of(supervisor_watches.begin(), supervisor_watches.end(),
-                   [&](const auto& w) { return w.second.supervisor_id == supervisor_id; });
-  if (last) {
-    ask(wire::WatchSupervisor{.supervisor_id = supervisor_id, .stop = true},
-        [](Result<wire::ControlMessage>) {});
-  }
-  return true;
 }
 
 // Said again on each connection; an attempt that a lost connection leaves unanswered does no harm.
@@ -396,7 +377,21 @@ void HeadClient::State::send_node_watch() {
 // --- the client ---------------------------------------------------------------------------------
 
 HeadClient::HeadClient(std::shared_ptr<State> state) : state_(std::move(state)) {}
-HeadClient::~HeadClient() { close(); }
+HeadClient::~HeadClient() {
+  if (state_->process.is_forked()) {
+    keep_forked(new std::shared_ptr<State>(state_));
+  } else {
+    close();
+  }
+}
+
+std::shared_ptr<HeadClient> HeadClient::make(net::EventLoop& loop, const net::Address& address,
+                                             const net::Token& token,
+                                             const wire::ClientHello& hello,
+                                             const HeadClientOptions& options) {
+  return std::shared_ptr<HeadClient>(
+      new HeadClient(std::make_shared<State>(loop, address, token, hello, options)));
+}
 
 Result<std::shared_ptr<HeadClient>> HeadClient::connect(
     net::EventLoop& loop, const net::Address& address, const net::Token& token,
@@ -418,6 +413,8 @@ Result<std::shared_ptr<HeadClient>> HeadClient::connect(
 }
 
 void HeadClient::close() {
+  // The loop need not be there any more when it is said again.
+  if (state_->process.is_forked() || state_->closing.exchange(true)) return;
   // Waits until the loop has let go, so that no callback comes afterwards.
   auto done = std::make_shared<std::promise<void>>();
   auto ended = done->get_future();
@@ -433,95 +430,35 @@ void HeadClient::close() {
   ended.wait_for(std::chrono::seconds(10));
 }
 
-void HeadClient::create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait,
-                               OnStatus done) {
-  state_->loop.post([state = state_, specs = std::move(specs), gang, no_wait, done]() mutable {
-    state->ask(wire::CreateActors{.specs = std::move(specs), .gang = gang, .no_wait = no_wait},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
-}
-
-void HeadClient::get_or_create_actor(wire::ActorSpec spec, OnCreated done) {
-  state_->loop.post([state = state_, spec = std::move(spec), done]() mutable {
-    wire::CreateActors create{.specs = {std::move(spec)}, .get_if_exists = true};
-    state->ask(std::move(create), [done](Result<wire::ControlMessage> answer) {
-      const Status status = answer.ok() ? status_of(*answer) : answer.status();
-      if (!status.ok()) return done(status);
-      done(get<wire::Reply>(*answer).actor_id);
-    });
-  });
-}
-
-void HeadClient::kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
-                            const std::string& reason, OnStatus done, bool drain) {
-  state_->loop.post([state = state_, actor_id, allow_restart, grace_ms, reason, done, drain] {
-    state->ask(wire::KillActor{.actor_id = actor_id,
-                               .allow_restart = allow_restart,
-                               .grace_ms = grace_ms,
-                               .reason = reason,
-                               .drain = drain},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
-}
-
-// Numbers are given here, so that the caller has its own before the first callback.
-HeadClient::WatchId HeadClient::next_watch() {
-  static std::atomic<WatchId> next{1};
-  return next++;
-}
-
-HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string& name,
-                                            OnActor on_actor, const std::string& namespace_name) {
-  const WatchId id = next_watch();
-  state_->loop.post([state = state_, id, actor_id, name, on_actor, namespace_name] {
-    if (state->closed) return;
-    state->watches[id] = {actor_id, {}, 0, on_actor, {}};
-    if (actor_id.empty()) {
-      state->watches[id].name = name;
-      state->watches[id].namespace_name =
-          namespace_name.empty() ? state->own_namespace() : namespace_name;
-    }
-    state->send_watch(id);
-  });
-  return id;
-}
-
-void HeadClient::follow_actors(OnActorState on_state) {
-  state_->loop.post([state = state_, on_state = std::move(on_state)]() mutable {
-    if (!state->closed) state->on_actor_state = std::move(on_state);
-  });
-}
-
-void HeadClient::unwatch(WatchId watch) {
-  state_->loop.post([state = state_, watch] {
-    if (state->unwatch_supervisor(watch)) return;
-    const auto found = state->watches.find(watch);
-    if (found == state->watches.end()) return;
-    const ActorId actor_id = found->second.actor_id;
-    state->watches.erase(found);
-    const bool last = std::none_of(state->watches.begin(), state->watches.end(),
-                                   [&](const auto& w) { return w.second.actor_id == actor_id; });
-    if (last && !actor_id.empty()) {
-      state->ask(wire::WatchActor{.actor_id = actor_id, .stop = true},
-                 [](Result<wire::ControlMessage>) {});
-    }
+// Every request goes through here.
+void HeadClient::request(wire::ControlMessage message,
+                         std::function<void(Result<wire::ControlMessage>)> done) {
+  if (state_->process.is_forked()) return done(ProcessStamp::forked_error());
+  if (state_->closing) return;
+  state_->loop.post([state = state_, message = std::move(message), done]() mutable {
+    state->ask(std::move(message), std::move(done));
   });
 }
 
 namespace {
 
-// The member of an answer, or why there is none.
+// For requests whose answer is success or failure.
+std::function<void(Result<wire::ControlMessage>)> as_status(HeadClient::OnStatus done) {
+  return [done = std::move(done)](Result<wire::ControlMessage> answer) {
+    done(answer.ok() ? status_of(*answer) : answer.status());
+  };
+}
+
+// For those that are answered by the member of a message.
 template <typename Message, typename T>
-Result<T> member(const Result<wire::ControlMessage>& answer, T Message::*field) {
-  if (!answer.ok()) return answer.status();
-  if (const auto* message = get_if<Message>(&*answer)) return message->*field;
-  const Status status = status_of(*answer);
-  if (!status.ok()) return status;
-  return Status(Code::kProtocol, "the head gave an answer of another kind");
+std::function<void(Result<wire::ControlMessage>)> as_member(std::function<void(Result<T>)> done,
+                                                            T Message::*field) {
+  return [done = std::move(done), field](Result<wire::ControlMessage> answer) {
+    if (!answer.ok()) return done(answer.status());
+    if (auto* message = get_if<Message>(&*answer)) return done(std::move(message->*field));
+    const Status status = status_of(*answer);
+    done(status.ok() ? Status(Code::kProtocol, "the head gave an answer of another kind") : status);
+  };
 }
 
 // Runs an asynchronous request and waits for its answer.
@@ -538,7 +475,72 @@ T wait_for(Deadline deadline, Ask ask) {
 
 }  // namespace
 
+void HeadClient::create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait,
+                               OnStatus done) {
+  request(wire::CreateActors{.specs = std::move(specs), .gang = gang, .no_wait = no_wait},
+          as_status(std::move(done)));
+}
+
+void HeadClient::get_or_create_actor(wire::ActorSpec spec, OnCreated done) {
+  request(wire::CreateActors{.specs = {std::move(spec)}, .get_if_exists = true},
+          [done = std::move(done)](Result<wire::ControlMessage> answer) {
+            const Status status = answer.ok() ? status_of(*answer) : answer.status();
+            if (!status.ok()) return done(status);
+            done(get<wire::Reply>(*answer).actor_id);
+          });
+}
+
+void HeadClient::kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
+                            const std::string& reason, OnStatus done, bool drain) {
+  request(wire::KillActor{.actor_id = actor_id,
+                          .allow_restart = allow_restart,
+                          .grace_ms = grace_ms,
+                          .reason = reason,
+                          .drain = drain},
+          as_status(std::move(done)));
+}
+
+// Numbers are given here, so that the caller has its own before the first callback.
+HeadClient::WatchId HeadClient::next_watch() {
+  static std::atomic<WatchId> next{1};
+  return next++;
+}
+
+HeadClient::WatchId HeadClient::watch_actor(ActorId actor_id, const std::string& name,
+                                            OnActor on_actor, const std::string& namespace_name) {
+  const WatchId id = next_watch();
+  if (state_->process.is_forked()) {
+    on_actor(ProcessStamp::forked_error());
+    return id;
+  }
+  if (state_->closing) return id;
+  state_->loop.post([state = state_, id, actor_id, name, on_actor, namespace_name] {
+    WatchedName watched;
+    if (actor_id.empty()) {
+      watched = {namespace_name.empty() ? state->own_namespace() : namespace_name, name};
+    }
+    state->add_watch(state->watches, id, {actor_id, std::move(watched), on_actor});
+  });
+  return id;
+}
+
+void HeadClient::follow_actors(OnActorState on_state) {
+  if (state_->process.is_forked()) return;
+  state_->loop.post([state = state_, on_state = std::move(on_state)]() mutable {
+    if (!state->closed) state->on_actor_state = std::move(on_state);
+  });
+}
+
+void HeadClient::unwatch(WatchId watch) {
+  if (state_->process.is_forked() || state_->closing) return;
+  state_->loop.post([state = state_, watch] {
+    state->end_watch(state->watches, watch);
+    state->end_watch(state->supervisor_watches, watch);
+  });
+}
+
 void HeadClient::watch_nodes(OnNode on_node) {
+  if (state_->process.is_forked() || state_->closing) return;
   state_->loop.post([state = state_, on_node = std::move(on_node)]() mutable {
     if (state->closed) return;
     state->node_watchers.push_back(std::move(on_node));
@@ -547,155 +549,92 @@ void HeadClient::watch_nodes(OnNode on_node) {
 }
 
 void HeadClient::list_nodes(OnNodes done) {
-  state_->loop.post([state = state_, done] {
-    state->ask(wire::ListNodes{}, [done](Result<wire::ControlMessage> answer) {
-      done(member(answer, &wire::NodeList::nodes));
-    });
-  });
+  request(wire::ListNodes{}, as_member(std::move(done), &wire::NodeList::nodes));
 }
 
 void HeadClient::list_actors(bool include_dead, OnActors done) {
-  state_->loop.post([state = state_, include_dead, done] {
-    state->ask(wire::ListActors{.include_dead = include_dead},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(member(answer, &wire::ActorList::actors));
-               });
-  });
+  request(wire::ListActors{.include_dead = include_dead},
+          as_member(std::move(done), &wire::ActorList::actors));
 }
 
 void HeadClient::create_group(wire::PlacementGroupSpec spec, OnStatus done) {
-  state_->loop.post([state = state_, spec = std::move(spec), done]() mutable {
-    state->ask(wire::CreatePlacementGroup{.spec = std::move(spec)},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
+  request(wire::CreatePlacementGroup{.spec = std::move(spec)}, as_status(std::move(done)));
 }
 
 void HeadClient::remove_group(GroupId group_id, const std::string& reason, OnStatus done) {
-  state_->loop.post([state = state_, group_id, reason, done] {
-    state->ask(wire::RemovePlacementGroup{.group_id = group_id, .reason = reason},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
+  request(wire::RemovePlacementGroup{.group_id = group_id, .reason = reason},
+          as_status(std::move(done)));
 }
 
 HeadClient::WatchId HeadClient::watch_group(GroupId group_id, const std::string& name,
                                             OnGroup on_group) {
   const WatchId id = next_watch();
+  if (state_->process.is_forked()) {
+    on_group(ProcessStamp::forked_error());
+    return id;
+  }
+  if (state_->closing) return id;
   state_->loop.post([state = state_, id, group_id, name, on_group] {
-    if (state->closed) return;
-    state->group_watches[id] = {group_id, group_id.empty() ? name : std::string(), 0, on_group};
-    state->send_group_watch(id);
+    const WatchedName watched{{}, group_id.empty() ? name : std::string()};
+    state->add_watch(state->group_watches, id, {group_id, watched, on_group});
   });
   return id;
 }
 
 void HeadClient::unwatch_group(WatchId watch) {
-  state_->loop.post([state = state_, watch] {
-    const auto found = state->group_watches.find(watch);
-    if (found == state->group_watches.end()) return;
-    const GroupId group_id = found->second.group_id;
-    auto& watches = state->group_watches;
-    watches.erase(found);
-    const bool last = std::none_of(watches.begin(), watches.end(),
-                                   [&](const auto& w) { return w.second.group_id == group_id; });
-    if (last && !group_id.empty()) {
-      state->ask(wire::WatchPlacementGroup{.group_id = group_id, .stop = true},
-                 [](Result<wire::ControlMessage>) {});
-    }
-  });
+  if (state_->process.is_forked() || state_->closing) return;
+  state_->loop.post([state = state_, watch] { state->end_watch(state->group_watches, watch); });
 }
 
 void HeadClient::list_groups(bool include_removed, OnGroups done) {
-  state_->loop.post([state = state_, include_removed, done] {
-    state->ask(wire::ListPlacementGroups{.include_removed = include_removed},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(member(answer, &wire::PlacementGroupList::groups));
-               });
-  });
+  request(wire::ListPlacementGroups{.include_removed = include_removed},
+          as_member(std::move(done), &wire::PlacementGroupList::groups));
 }
 
 void HeadClient::create_supervisor(wire::SupervisorSpec spec, OnStatus done) {
-  state_->loop.post([state = state_, spec = std::move(spec), done]() mutable {
-    state->ask(wire::CreateSupervisor{.spec = std::move(spec)},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
+  request(wire::CreateSupervisor{.spec = std::move(spec)}, as_status(std::move(done)));
 }
 
 void HeadClient::end_supervisor(SupervisorId id, const std::string& reason, OnStatus done) {
-  state_->loop.post([state = state_, id, reason, done] {
-    state->ask(wire::EndSupervisor{.supervisor_id = id, .reason = reason},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
+  request(wire::EndSupervisor{.supervisor_id = id, .reason = reason}, as_status(std::move(done)));
 }
 
 HeadClient::WatchId HeadClient::watch_supervisor(SupervisorId supervisor_id,
                                                  OnSupervisor on_supervisor) {
   const WatchId id = next_watch();
+  if (state_->process.is_forked()) {
+    on_supervisor(ProcessStamp::forked_error());
+    return id;
+  }
+  if (state_->closing) return id;
   state_->loop.post([state = state_, id, supervisor_id, on_supervisor] {
-    if (state->closed) return;
-    state->supervisor_watches[id] = {supervisor_id, 0, on_supervisor};
-    state->send_supervisor_watch(id);
+    state->add_watch(state->supervisor_watches, id, {supervisor_id, {}, on_supervisor});
   });
   return id;
 }
 
 void HeadClient::list_supervisors(bool include_ended, OnSupervisors done) {
-  state_->loop.post([state = state_, include_ended, done] {
-    state->ask(wire::ListSupervisors{.include_ended = include_ended},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(member(answer, &wire::SupervisorList::supervisors));
-               });
-  });
+  request(wire::ListSupervisors{.include_ended = include_ended},
+          as_member(std::move(done), &wire::SupervisorList::supervisors));
 }
 
 void HeadClient::drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason,
                             OnStatus done) {
-  state_->loop.post([state = state_, node_id, grace_ms, reason, done] {
-    state->ask(wire::DrainNode{.node_id = node_id, .grace_ms = grace_ms, .reason = reason},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
+  request(wire::DrainNode{.node_id = node_id, .grace_ms = grace_ms, .reason = reason},
+          as_status(std::move(done)));
 }
 
 void HeadClient::list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done) {
-  state_->loop.post([state = state_, after_sequence, count_max, done] {
-    state->ask(wire::ListEvents{.after_sequence = after_sequence, .count_max = count_max},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(member(answer, &wire::EventList::events));
-               });
-  });
+  request(wire::ListEvents{.after_sequence = after_sequence, .count_max = count_max},
+          as_member(std::move(done), &wire::EventList::events));
 }
 
 void HeadClient::end_job(JobId job_id, const std::string& reason, OnStatus done) {
-  state_->loop.post([state = state_, job_id, reason, done] {
-    state->ask(wire::EndJob{.job_id = job_id, .reason = reason},
-               [done](Result<wire::ControlMessage> answer) {
-                 done(answer.ok() ? status_of(*answer) : answer.status());
-               });
-  });
-}
-
-void HeadClient::request(wire::ControlMessage message,
-                         std::function<void(Result<wire::ControlMessage>)> done) {
-  state_->loop.post([state = state_, message = std::move(message), done]() mutable {
-    state->ask(std::move(message), std::move(done));
-  });
+  request(wire::EndJob{.job_id = job_id, .reason = reason}, as_status(std::move(done)));
 }
 
 void HeadClient::stop_cluster(const std::string& reason, OnStatus done) {
-  state_->loop.post([state = state_, reason, done] {
-    state->ask(wire::StopCluster{.reason = reason}, [done](Result<wire::ControlMessage> answer) {
-      done(answer.ok() ? status_of(*answer) : answer.status());
-    });
-  });
+  request(wire::StopCluster{.reason = reason}, as_status(std::move(done)));
 }
 
 Result<std::vector<wire::NodeInfo>> HeadClient::nodes(Deadline deadline) {

@@ -3,10 +3,12 @@
 //
 // A control connection that comes back by itself: while the head is away, requests wait up to
 // `reconnect_timeout` and are sent again, which is safe because every request of this class may be
-// repeated (clients choose the ids of the actors and groups they create). Watches are renewed.
+// repeated (clients choose the ids of the actors and groups they create). Watches stay, and are
+// renewed: while the head is away they are told kUnavailable each `reconnect_timeout`.
 //
 // Thread-safe. Callbacks come on the loop's thread, never from within the call that asked: they
-// must be short and must not wait. After close() none comes.
+// must be short and must not wait. After close() none comes. In a forked child of the process that
+// made it, everything is refused with kFailedPrecondition, at once.
 
 #include <cstdint>
 #include <functional>
@@ -50,6 +52,11 @@ class HeadClient {
   static Result<std::shared_ptr<HeadClient>> connect(
       net::EventLoop& loop, const net::Address& address, const net::Token& token,
       const wire::ClientHello& hello, Deadline deadline, const HeadClientOptions& options = {});
+  // The same without connecting: that begins with the first request, which waits for it as it does
+  // while the head is away.
+  static std::shared_ptr<HeadClient> make(net::EventLoop& loop, const net::Address& address,
+                                          const net::Token& token, const wire::ClientHello& hello,
+                                          const HeadClientOptions& options = {});
   ~HeadClient();  // close()
 
   // `done` when the head has accepted or refused them, not when they run.
@@ -58,8 +65,10 @@ class HeadClient {
   void get_or_create_actor(wire::ActorSpec spec, OnCreated done);
   void kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
                   const std::string& reason, OnStatus done, bool drain = false);
-  // Calls `on_actor` now and at each change, until unwatch; an error is the last call. `actor_id`
-  // empty: the living actor called `name` in that namespace; empty: the client's own.
+  // Calls `on_actor` now and at each change, until unwatch or the actor's death. An error is the
+  // last call, too, unless it says that the head is away or another one (kUnavailable,
+  // kUnauthenticated): then the watch goes on. `actor_id` empty: the living actor called `name` in
+  // that namespace; empty: the client's own.
   WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor,
                       const std::string& namespace_name = {});
   // Of a watch of an actor or of a supervisor.

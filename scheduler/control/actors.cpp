@@ -254,10 +254,6 @@ void HeadState::forget_old_actors() {
   while (dead_actors_.size() > config_.dead_actors_max) {
     const ActorId oldest = dead_actors_.front();
     dead_actors_.pop_front();
-    for (PeerId watcher : actors_.at(oldest).watchers) {
-      const auto peer = peers_.find(watcher);
-      if (peer != peers_.end()) peer->second.watched_actors.erase(oldest);
-    }
     actors_.erase(oldest);
     deltas_.push_back(ActorForgotten{oldest});
   }

@@ -344,8 +344,10 @@ void HeadState::on(PeerId peer, wire::WatchActor& message) {
 
 void HeadState::begin_watch(PeerId peer, std::uint64_t request_id, ActorRecord& actor) {
   reply(peer, request_id, {});
-  actor.watchers.insert(peer);
-  peers_[peer].watched_actors.insert(actor.spec.actor_id);
+  if (!actor.dead()) {
+    actor.watchers.insert(peer);
+    peers_[peer].watched_actors.insert(actor.spec.actor_id);
+  }
   send(peer, wire::ActorUpdate{visible(actor)});
 }
 

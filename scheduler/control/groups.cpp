@@ -371,10 +371,6 @@ void HeadState::forget_old_groups() {
     const auto found = groups_.find(oldest);
     if (!found->second.actors.empty()) break;  // they are being stopped
     removed_groups_.pop_front();
-    for (PeerId watcher : found->second.watchers) {
-      const auto peer = peers_.find(watcher);
-      if (peer != peers_.end()) peer->second.watched_groups.erase(oldest);
-    }
     groups_.erase(found);
     deltas_.push_back(GroupForgotten{oldest});
   }
@@ -414,8 +410,10 @@ void HeadState::on(PeerId peer, wire::WatchPlacementGroup& message) {
     peers_[peer].watched_groups.erase(id);
     return;
   }
-  found->second.watchers.insert(peer);
-  peers_[peer].watched_groups.insert(id);
+  if (!found->second.removed()) {
+    found->second.watchers.insert(peer);
+    peers_[peer].watched_groups.insert(id);
+  }
   send(peer, wire::PlacementGroupUpdate{visible(found->second)});
 }
 

@@ -214,37 +214,47 @@ void HeadState::tell_owner_of_wait(const ActorRecord& actor) {
   send(owner->second.peer, wire::ActorUpdate{actor.info});
 }
 
+// Tells whoever watches it. With its last update the watches are over, here and at the clients.
+template <typename Update, typename Record, typename Id>
+void HeadState::tell_watchers(Record& record, const Id& id, bool last,
+                              std::set<Id> PeerRecord::* watched) {
+  if (record.watchers.empty()) return;
+  const Update update{visible(record)};
+  for (PeerId watcher : record.watchers) {
+    send(watcher, update);
+    const auto peer = peers_.find(watcher);
+    if (last && peer != peers_.end()) (peer->second.*watched).erase(id);
+  }
+  if (last) record.watchers.clear();
+}
+
 // One delta and one update per thing that changed, whatever happened to it in between.
 void HeadState::push_updates() {
   for (const ActorId& id : changed_actors_) {
     const auto found = actors_.find(id);
     if (found == actors_.end()) continue;
-    const ActorRecord& actor = found->second;
+    ActorRecord& actor = found->second;
     deltas_.push_back(ActorChanged{actor.info, actor.lease_generation, actor.queue_order,
                                    actor.started, actor.stopping, actor.restart_after_stop,
                                    actor.restarts_unix_us, actor.moving, actor.barrier,
                                    actor.state_lost});
     if (lined_up_.contains(id)) tell_owner_of_wait(actor);
-    if (actor.watchers.empty()) continue;
-    const wire::ActorInfo info = visible(actor);
-    for (PeerId watcher : actor.watchers) send(watcher, wire::ActorUpdate{info});
+    tell_watchers<wire::ActorUpdate>(actor, id, actor.dead(), &PeerRecord::watched_actors);
   }
   lined_up_.clear();
   for (const GroupId& id : changed_groups_) {
     const auto found = groups_.find(id);
     if (found == groups_.end()) continue;
-    const GroupRecord& group = found->second;
+    GroupRecord& group = found->second;
     deltas_.push_back(GroupChanged{group.info, group.queue_order, group.was_created});
-    if (group.watchers.empty()) continue;
-    const wire::PlacementGroupInfo info = visible(group);
-    for (PeerId watcher : group.watchers) send(watcher, wire::PlacementGroupUpdate{info});
+    tell_watchers<wire::PlacementGroupUpdate>(group, id, group.removed(),
+                                              &PeerRecord::watched_groups);
   }
   for (const SupervisorId& id : changed_supervisors_) {
-    const SupervisorRecord& supervisor = supervisors_.at(id);
+    SupervisorRecord& supervisor = supervisors_.at(id);
     deltas_.push_back(SupervisorChanged{supervisor.info, supervisor.restarts_unix_us});
-    if (supervisor.watchers.empty()) continue;
-    const wire::SupervisorInfo info = visible(supervisor);
-    for (PeerId watcher : supervisor.watchers) send(watcher, wire::SupervisorUpdate{info});
+    tell_watchers<wire::SupervisorUpdate>(supervisor, id, supervisor.ended(),
+                                          &PeerRecord::watched_supervisors);
   }
   for (const NodeId& id : changed_nodes_) {
     const auto found = nodes_.find(id);

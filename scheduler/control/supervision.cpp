@@ -119,8 +119,10 @@ void HeadState::on(PeerId peer, wire::WatchSupervisor& message) {
     peers_[peer].watched_supervisors.erase(id);
     return;
   }
-  found->second.watchers.insert(peer);
-  peers_[peer].watched_supervisors.insert(id);
+  if (!found->second.ended()) {
+    found->second.watchers.insert(peer);
+    peers_[peer].watched_supervisors.insert(id);
+  }
   send(peer, wire::SupervisorUpdate{visible(found->second)});
 }
 
@@ -140,10 +142,6 @@ void HeadState::forget_old_supervisors() {
     const auto found = supervisors_.find(oldest);
     if (!found->second.members.empty()) break;  // they are being stopped
     ended_supervisors_.pop_front();
-    for (PeerId watcher : found->second.watchers) {
-      const auto peer = peers_.find(watcher);
-      if (peer != peers_.end()) peer->second.watched_supervisors.erase(oldest);
-    }
     supervisors_.erase(found);
     deltas_.push_back(SupervisorForgotten{oldest});
   }

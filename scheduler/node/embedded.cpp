@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/net/token.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/node/node_daemon.h"
@@ -47,6 +48,7 @@ struct EmbeddedCluster::State {
   }
   Status start(const EmbeddedOptions& options);
 
+  const ProcessStamp process;
   SystemRandom random;
   MemoryJournal journal;
   net::Token token;
@@ -125,7 +127,12 @@ void EmbeddedCluster::wait_for_end(Duration timeout) {
 }
 
 void EmbeddedCluster::stop() {
-  if (!state_ || std::exchange(state_->stopped, true)) return;
+  if (!state_) return;
+  if (state_->process.is_forked()) {  // it goes on in the parent
+    keep_forked(state_.release());
+    return;
+  }
+  if (std::exchange(state_->stopped, true)) return;
   TROUPE_CHECK(!state_->thread.loop().in_loop_thread());
   state_->on_loop([this] {
     state_->node.reset();

@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "actors/caller_road.h"
@@ -393,6 +397,48 @@ TEST_CASE("a host that scribbles over answers ends the road, not the caller") {
     CHECK_FALSE(pair.caller->read(10, [&](const auto&) { ++answers; }));
     CHECK(answers == 0);
   }
+}
+
+// Memory behind the slabs that this process holds.
+std::size_t slab_memory_bytes() {
+  std::size_t bytes = 0;
+  std::set<ino_t> seen;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
+    struct stat facts {};
+    if (target.find("troupe-slabs") == std::string::npos ||
+        ::stat(entry.path().c_str(), &facts) != 0 || !seen.insert(facts.st_ino).second) {
+      continue;
+    }
+    bytes += static_cast<std::size_t>(facts.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+TEST_CASE("slabs that nobody uses give their memory back, those in use keep what they hold") {
+  const std::size_t before = slab_memory_bytes();
+  RoadPair pair;
+  constexpr std::size_t kBytes = 4u << 20;
+  std::optional<SlabLease> kept = pair.caller->take_slab(kBytes);
+  std::optional<SlabLease> brief = pair.caller->take_slab(kBytes);
+  REQUIRE((kept && brief));
+  std::memset(kept->space().data(), 1, kBytes);
+  std::memset(brief->space().data(), 2, kBytes);
+  CHECK(slab_memory_bytes() >= before + 2 * kBytes);
+  CHECK(pair.caller->begin_releasing());
+  CHECK_FALSE(pair.caller->begin_releasing());
+  brief.reset();
+  CHECK_FALSE(pair.caller->release_idle_slabs());  // taken a moment ago
+  CHECK(slab_memory_bytes() >= before + 2 * kBytes);
+  CHECK_FALSE(pair.caller->release_idle_slabs());  // one is in use
+  CHECK(slab_memory_bytes() < before + 2 * kBytes);
+  CHECK(kept->space()[kBytes - 1] == std::byte{1});
+  kept.reset();
+  CHECK(pair.caller->release_idle_slabs());
+  CHECK(slab_memory_bytes() == before);
+  CHECK(pair.caller->begin_releasing());
+  CHECK(pair.caller->take_slab(kBytes).has_value());
 }
 
 // --- death

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "actors/future.h"
+#include "actors/kept_answers.h"
 #include "runtime/memory/unix_socket.h"
 
 namespace troupe::detail {
@@ -211,6 +212,36 @@ TEST_CASE("what was answered is saved with the state, and known to the next proc
   Server damaged;
   saved.resize(saved.size() / 2);
   CHECK_FALSE(damaged.server->restore_answered(saved).ok());
+}
+
+TEST_CASE("kept answers are bounded for each caller, over all, and in a save") {
+  const auto caller = [](std::uint64_t number) { return ClientId{1, number}; };
+  KeptAnswers kept;
+  for (std::uint64_t i = 1; i <= 200; ++i) kept.add(caller(1), i, wire::Bytes(10));
+  CHECK(kept.find(caller(1), 200 - KeptAnswers::kOfCallerMax) == nullptr);
+  CHECK(kept.find(caller(1), 200 - KeptAnswers::kOfCallerMax + 1) != nullptr);
+  CHECK(kept.bytes() == KeptAnswers::kOfCallerMax * 10);
+  // Large ones of many callers push out what is oldest, whoever's it is.
+  const wire::Bytes large(KeptAnswers::kAnswerBytesMax);
+  for (std::uint64_t i = 2; i < 300; ++i) kept.add(caller(i), 1, large);
+  CHECK(kept.bytes() <= KeptAnswers::kAllBytesMax);
+  CHECK(kept.find(caller(1), 200) == nullptr);
+  CHECK(kept.find(caller(299), 1) != nullptr);
+  std::size_t saved_bytes = 0;
+  std::uint64_t last = 300;
+  kept.for_saved([&](ClientId of, std::uint64_t, const wire::Bytes& frame) {
+    CHECK(of == caller(--last));
+    saved_bytes += frame.size();
+  });
+  CHECK(saved_bytes == KeptAnswers::kSavedBytesMax);
+  kept.forget(caller(299));
+  CHECK(kept.find(caller(299), 1) == nullptr);
+  for (std::uint64_t i = 1000; i < 1200; ++i) {
+    for (std::uint64_t k = 0; k < 10; ++k) kept.add(caller(i), k, wire::Bytes(1));
+  }
+  std::size_t saved_count = 0;
+  kept.for_saved([&](ClientId, std::uint64_t, const wire::Bytes&) { ++saved_count; });
+  CHECK(saved_count == KeptAnswers::kSavedMax);
 }
 
 TEST_CASE("cancelling a call that runs requests its stop, for its caller only") {

@@ -31,7 +31,7 @@ DriverClient connect_driver(const net::Address& head, const net::Token& token, N
   environment->loop = &thread.loop();
   environment->token = token;
   environment->node_id = node_id;
-  environment->directory = std::make_shared<detail::HeadDirectory>(thread.loop(), made.head);
+  environment->directory = std::make_shared<detail::HeadDirectory>(made.head);
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.job_id = hello.job_id;

@@ -1,10 +1,12 @@
 #pragma once
 // The actors of lifetimes_test.cpp and moving_test.cpp.
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -37,6 +39,34 @@ class Life {
     return ++worked_;
   }
   void fall_ill() { ill_ = true; }
+  std::uint64_t ask(ActorHandle<Life> other) {
+    return other.call<&Life::generation>().get(std::chrono::seconds(20)).value();
+  }
+
+  // The exit code of a child that uses what is its parent's: 0 where all of it was refused.
+  int fork_and_call(ActorHandle<Life> other) {
+    return exit_code_of([&] {
+      const auto refused = [](const Status& status) {
+        return status.code() == Code::kFailedPrecondition;
+      };
+      const bool all =
+          refused(other.call<&Life::pid>().get(std::chrono::seconds(20)).status()) &&
+          refused(context_.spawn<Life>({.num_cpus = 0}).status()) &&
+          refused(context_.get_actor<Life>("x").status()) && refused(context_.save_now()) &&
+          refused(context_.keep_segment("x", -1));
+      context_.request_exit();
+      return all ? 0 : 9;
+    });
+  }
+  // … of one that returns from the method.
+  int fork_and_return() {
+    const pid_t child = ::fork();
+    return child == 0 ? -1 : wait(child);
+  }
+  int run_program(const std::string& command) {
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
 
   Status health() {
     if (ill_) return error(Code::kUnavailable, "it has a fever");
@@ -45,9 +75,23 @@ class Life {
 
   static constexpr auto methods =
       troupe::methods<&Life::pid, &Life::generation, &Life::namespace_name, &Life::have_child,
-                      &Life::find, &Life::work, &Life::fall_ill>;
+                      &Life::find, &Life::work, &Life::fall_ill, &Life::ask, &Life::fork_and_call,
+                      &Life::fork_and_return, &Life::run_program>;
 
  private:
+  static int wait(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  template <typename F>
+  static int exit_code_of(F in_child) {
+    const pid_t child = ::fork();
+    if (child != 0) return wait(child);
+    ::alarm(20);
+    std::exit(in_child());
+  }
+
   ActorContext& context_;
   int worked_ = 0;
   bool ill_ = false;

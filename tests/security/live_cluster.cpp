@@ -90,7 +90,7 @@ void LiveCluster::connect() {
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &clients_.loop();
   environment->token = token_;
-  environment->directory = std::make_shared<detail::HeadDirectory>(clients_.loop(), head_client_);
+  environment->directory = std::make_shared<detail::HeadDirectory>(head_client_);
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.job_id = job_id_;

@@ -321,11 +321,12 @@ TEST_CASE("watches are renewed, by id once it is known, until they are taken bac
   CHECK(by_name.inbox->take(restarting).ok());
 
   client->unwatch(watch);
-  f.head.send(wire::ActorUpdate{info_of(wire::ActorState::kDead, kActor, "trainer")});
-  CHECK(by_name.inbox->take([](const auto& info) { return info->state == wire::ActorState::kDead; })
-            .ok());
-  CHECK_FALSE(
-      by_id.inbox->has([](const auto& info) { return info->state == wire::ActorState::kDead; }));
+  f.head.send(wire::ActorUpdate{info_of(wire::ActorState::kStarting, kActor, "trainer")});
+  const auto starting = [](const auto& info) {
+    return info.ok() && info->state == wire::ActorState::kStarting;
+  };
+  CHECK(by_name.inbox->take(starting).ok());
+  CHECK_FALSE(by_id.inbox->has(starting));
   f.head.drop_connection();
   CHECK(f.head.take<wire::WatchActor>().actor_id == kActor);
   CHECK(create(*client).get().ok());
@@ -377,6 +378,62 @@ TEST_CASE("a head that stays away ends what waits, with its address; a later req
   CHECK(create(*client).get().code() == Code::kUnavailable);
   f.head.listen();
   CHECK(create(*client).get().ok());
+}
+
+TEST_CASE("a watch outlives a head that stays away, and is renewed without being asked") {
+  Fixture f;
+  f.options.reconnect_timeout = 100ms;
+  const auto client = f.connect();
+  Told told;
+  client->watch_actor(kActor, "", told.callback());
+  CHECK(told.next()->state == wire::ActorState::kAlive);
+  f.head.away();
+  for (int i = 0; i < 2; ++i) CHECK(told.next().status().code() == Code::kUnavailable);
+  f.head.listen();
+  CHECK(told.inbox->take([](const auto& info) { return info.ok(); }).ok());
+  f.head.send(wire::ActorUpdate{info_of(wire::ActorState::kRestarting)});
+  CHECK(told.next()->state == wire::ActorState::kRestarting);
+}
+
+TEST_CASE("who was a client once comes back, whatever it wants: what is its own ends otherwise") {
+  Fixture f;
+  f.options.reconnect_timeout = 50ms;
+  const auto client = f.connect();
+  f.head.take<wire::ClientHello>();
+  f.head.away();
+  CHECK(create(*client).get().code() == Code::kUnavailable);
+  f.head.listen();
+  CHECK(f.head.take<wire::ClientHello>().reconnect);
+}
+
+TEST_CASE("a watch ends with its last update") {
+  Fixture f;
+  const auto client = f.connect();
+  Told told, other;
+  const auto watch = client->watch_actor(kActor, "", told.callback());
+  CHECK(told.next().ok());
+  f.head.take<wire::WatchActor>();
+  f.head.send(wire::ActorUpdate{info_of(wire::ActorState::kDead)});
+  CHECK(told.next()->state == wire::ActorState::kDead);
+  client->unwatch(watch);
+  f.head.drop_connection();
+  CHECK(create(*client).get().ok());
+  CHECK_FALSE(f.head.has<wire::WatchActor>());
+}
+
+TEST_CASE("a client that was only made connects when it is asked something, and waits as any other") {
+  Fixture f;
+  f.options.reconnect_timeout = 20s;
+  const wire::ClientHello hello{.client_id = ClientId{0xc1, 2}, .job_id = kJob, .kind = "actor"};
+  const auto client =
+      HeadClient::make(f.thread.loop(), f.head.address(), tests::kToken, hello, f.options);
+  CHECK(f.head.accepted() == 0);
+  f.head.away();
+  auto waiting = create(*client);
+  CHECK_FALSE(waiting.arrived());
+  f.head.listen();
+  CHECK(waiting.get().ok());
+  CHECK_FALSE(f.head.take<wire::ClientHello>().reconnect);
 }
 
 TEST_CASE("a head with another token ends what waits at once") {
