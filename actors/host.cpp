@@ -35,6 +35,14 @@ constexpr Duration kDrainLook = std::chrono::milliseconds(2);
 // Sockets that came before anybody accepted their purpose.
 constexpr std::size_t kWaitingConnectionsMax = 256;
 
+// The actor has another process by now, which this one knows from its callers or from those that it
+// calls. It ends as if it had been killed: what it does counts nowhere any more.
+[[noreturn]] void end_superseded(const std::string& actor, const Status& why) {
+  std::fprintf(stderr, "troupe host: %s ends, since it has a successor: %s\n", actor.c_str(),
+               why.message().c_str());
+  ::_exit(1);
+}
+
 std::shared_ptr<HostPageSegment> make_host_page() {
   auto page = HostPageSegment::create();
   return page.ok() ? std::move(*page) : nullptr;
@@ -307,6 +315,9 @@ Status Host::prepare(Started& started) {
   environment->token = net::Token(message.token, net::security_from_number(message.security));
   environment->node_id = node_id_;
   environment->directory = make_directory_(loop_, message);
+  environment->self = spec_.actor_id;
+  environment->self_generation = generation_;
+  environment->on_superseded = [actor = label()](const Status& why) { end_superseded(actor, why); };
   auto random = std::make_shared<SystemRandom>();
   ClientOptions options;
   options.environment = std::move(environment);
@@ -353,6 +364,7 @@ Status Host::prepare(Started& started) {
                      return save_after(call, result);
                    }});
   calls_->set_held(runner_);
+  calls_->set_on_superseded([actor = label()](const Status& why) { end_superseded(actor, why); });
   mailbox_->set_source(calls_);
   return {};
 }

@@ -10,6 +10,13 @@ namespace troupe::tests {
 
 DriverClient connect_driver(const scheduler::EmbeddedCluster& cluster, net::LoopThread& thread,
                             const std::string& host_program, const std::string& namespace_name) {
+  return connect_driver(cluster.head_address(), cluster.token(), cluster.node_id(), thread,
+                        host_program, namespace_name);
+}
+
+DriverClient connect_driver(const net::Address& head, const net::Token& token, NodeId node,
+                            net::LoopThread& thread, const std::string& host_program,
+                            const std::string& namespace_name) {
   auto random = std::make_shared<SystemRandom>();
   wire::ClientHello hello;
   hello.client_id = ClientId::make(*random);
@@ -17,13 +24,13 @@ DriverClient connect_driver(const scheduler::EmbeddedCluster& cluster, net::Loop
   hello.kind = "driver";
   hello.namespace_name = namespace_name;
   DriverClient made;
-  made.head = scheduler::HeadClient::connect(thread.loop(), cluster.head_address(), cluster.token(),
-                                             hello, Deadline::after(std::chrono::seconds(20)))
+  made.head = scheduler::HeadClient::connect(thread.loop(), head, token, hello,
+                                             Deadline::after(std::chrono::seconds(20)))
                   .value();
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &thread.loop();
-  environment->token = cluster.token();
-  environment->node_id = cluster.node_id();
+  environment->token = token;
+  environment->node_id = node;
   environment->directory = std::make_shared<detail::HeadDirectory>(thread.loop(), made.head);
   detail::ClientOptions options;
   options.environment = std::move(environment);
