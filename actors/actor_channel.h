@@ -53,8 +53,8 @@ struct ChannelEnvironment {
   net::Token token;
   NodeId node_id;  // of this process; empty: on no node
   std::shared_ptr<Directory> directory;
-  // Of an actor's process: which it is; and what ends it when another actor says that a later
-  // process of the same actor has called already. Loop thread. A driver has neither.
+  // Which actor's process this is, and what ends it when another actor says that a later process of
+  // the same actor has called already (on the loop's thread). A driver has neither.
   ActorId self;
   std::uint64_t self_generation = 0;
   std::function<void(const Status& why)> on_superseded;

@@ -115,7 +115,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     // Of open calls whose method asked for it, or that were cancelled.
     std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
     std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
-    // Whose process the caller is; empty: a driver's.
+    // The actor whose process the caller is; empty: the caller is a driver.
     ActorId actor;
     std::uint64_t actor_generation = 0;
   };

@@ -197,7 +197,7 @@ std::optional<TimePoint> NodeState::fence_at() const {
   return any ? lease_end() : std::nullopt;
 }
 
-// Those that may run twice run on: the head is silent more often than it is right.
+// Other actors run on: a head that is silent is more often stopped than right about this node.
 void NodeState::fence() {
   for (auto& [id, actor] : actors_) {
     if (!actor.is_fenced()) continue;

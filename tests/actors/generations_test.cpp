@@ -9,6 +9,9 @@
 #include "actors/call_server.h"
 #include "actors/call_sink.h"
 #include "runtime/base/random.h"
+#include "runtime/memory/unix_socket.h"
+#include "tests/actors/call_fixture.h"
+#include "tests/actors/test_actors.h"
 #include "tests/scheduler/support.h"
 
 namespace troupe::detail {
@@ -205,6 +208,64 @@ TEST_CASE_FIXTURE(Callers, "a process whose successor has called hears that it i
   CHECK(which(*older).status().code() == Code::kAborted);
   CHECK(which(*newer).value() == 1);
   CHECK(which(*channel()).value() == 1);  // a driver
+}
+
+// The same with real processes. The test says what another process would say.
+struct Successors : tests::CallFixture {
+  // What becomes of binding to the actor as that process.
+  template <typename T>
+  Status bind(const ActorHandle<T>& actor, wire::Bind bind) {
+    const ActorInterface& interface = kActorInterface<T>;
+    bind.actor_id = actor.id();
+    bind.type = interface.type;
+    bind.caller = ClientId{77, ++bound};
+    for (const auto& method : interface.methods) {
+      bind.methods.push_back({std::string(method.name), method.hash});
+    }
+    const auto deadline = Deadline::after(20s);
+    const UniqueFd socket =
+        net::connect_blocking(node->address(), fmt::format("actor/{}", bind.actor_id),
+                              node->token(), deadline)
+            .value();
+    const auto body = wire::encode(wire::CallMessage(std::move(bind)));
+    auto length = static_cast<std::uint32_t>(body.size());
+    const auto header = std::as_writable_bytes(std::span(&length, 1));
+    REQUIRE(memory::send_all(socket.get(), header, deadline).ok());
+    REQUIRE(memory::send_all(socket.get(), body, deadline).ok());
+    const Status heard = memory::receive_all(socket.get(), header, deadline);
+    if (!heard.ok()) return heard;  // it ended before its answer had left
+    wire::Bytes answer(length);
+    REQUIRE(memory::receive_all(socket.get(), answer, deadline).ok());
+    return std::get<wire::BindReply>(wire::decode_call(answer).value()).status;
+  }
+  bool restarted(ActorId id) {
+    return tests::eventually([&] { return node->info(id).generation == 2; });
+  }
+  std::uint64_t bound = 0;
+};
+
+TEST_CASE_FIXTURE(Successors, "a process ends when a caller knows of its successor") {
+  const auto counter = spawn<tests::Counter>({.max_restarts = 1}, 0);
+  const auto pid = counter.call<&tests::Counter::pid>().get(20s).value();
+  CHECK(bind(counter, {.generation = 1}).ok());
+  CHECK(counter.call<&tests::Counter::pid>().get(20s).value() == pid);
+  CHECK_FALSE(bind(counter, {.generation = 2}).ok());
+  REQUIRE(restarted(counter.id()));
+  const auto later = counter.with({.retry = true}).call<&tests::Counter::pid>().get(20s);
+  CHECK(later.value() != pid);
+}
+
+TEST_CASE_FIXTURE(Successors, "a process ends when it calls whom its successor has called") {
+  const auto counter = spawn<tests::Counter>({}, 0);
+  const auto relay = spawn<tests::Relay>({.max_restarts = 1});
+  const auto add = [&] {
+    return relay.with({.retry = true}).call<&tests::Relay::add>(counter, 1).get(20s).value();
+  };
+  CHECK(add() == 1);
+  CHECK(bind(counter, {.caller_actor = relay.id(), .caller_generation = 2}).ok());
+  REQUIRE(restarted(relay.id()));
+  CHECK(add() == 2);
+  CHECK(node->info(counter.id()).generation == 1);
 }
 
 }  // namespace
