@@ -310,6 +310,7 @@ void ActorChannel::start_watch() {
 
 void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
   Answers answers;
+  std::shared_ptr<net::Connection> left;  // closed outside the lock
   {
     MutexLock lock(mutex_);
     if (!ended_.ok()) return;
@@ -334,12 +335,50 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
                     info->death.ok() ? "" : fmt::format(" ({})", info->death.to_string())),
               answers);
         }
+        if (info->generation > state_loss_.generation()) left = leave_older_locked();
         if (info->state == wire::ActorState::kAlive && road_ == Road::kWaiting) connect_locked();
         if (bound_early_ && info->generation >= *bound_early_) open_locked(*bound_early_, answers);
       }
     }
   }
+  if (left) left->close();
   deliver(std::move(answers));
+}
+
+std::uint64_t ActorChannel::newest_generation_locked() const {
+  return std::max(state_loss_.generation(), info_ ? info_->generation : 0);
+}
+
+// The actor has a newer process than the one that the connection leads to, or is about to have.
+// Where that one is dead its connection ends by itself, after its last answers. Where the head has
+// lost its node it may live on, and nothing more is said to it. The connection to close, if any.
+std::shared_ptr<net::Connection> ActorChannel::leave_older_locked() {
+  if (road_ == Road::kOpen || road_ == Road::kDraining) {
+    road_ = Road::kLeaving;
+    environment_->loop->call_after(kLastAnswersTimeout,
+                                   [weak = weak_from_this(), attempt = attempt_] {
+                                     if (auto self = weak.lock()) self->stop_leaving(attempt);
+                                   });
+    return nullptr;
+  }
+  // On the same node a connection waits for the newer process: the node has one after the other.
+  const bool on_the_way = road_ == Road::kConnecting || road_ == Road::kBinding;
+  if (!on_the_way || info_->node_id == connected_node_) return nullptr;
+  ++attempt_;
+  road_ = Road::kWaiting;
+  bound_early_.reset();
+  return std::move(connection_);
+}
+
+void ActorChannel::stop_leaving(std::uint64_t attempt) {
+  std::shared_ptr<net::Connection> connection;
+  {
+    MutexLock lock(mutex_);
+    if (attempt_ != attempt || road_ != Road::kLeaving) return;
+    connection = connection_;
+  }
+  if (connection) connection->close();
+  on_close(attempt, error(Code::kUnavailable, "the actor has another process by now"));
 }
 
 void ActorChannel::on_death_locked(const Status& death, Answers& answers) {
@@ -373,6 +412,7 @@ net::Address ActorChannel::address_locked() const {
 
 void ActorChannel::connect_locked() {
   road_ = Road::kConnecting;
+  connected_node_ = info_->node_id;
   const std::uint64_t attempt = ++attempt_;
   net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(),
                environment_->token, Deadline::after(kConnectTimeout, environment_->loop->clock()),
@@ -384,14 +424,20 @@ void ActorChannel::connect_locked() {
 void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) {
   Answers answers;
   std::shared_ptr<net::Connection> connection;
+  wire::Bind bind{.actor_id = actor_id_,
+                  .type = std::string(interface_.type),
+                  .caller = caller_,
+                  .methods = {},
+                  .caller_actor = environment_->self,
+                  .caller_generation = environment_->self_generation};
   {
     MutexLock lock(mutex_);
     if (attempt != attempt_ || !ended_.ok()) return;
     connect_trouble_ = socket.status();
+    bind.generation = newest_generation_locked();
     if (!socket.ok()) {
       // (Where somebody else listens in the place of the actor's node the head will tell of the
       // actor's next one.)
-      refused_ = socket.status();
       retry_later_locked();
     } else {
       road_ = Road::kBinding;
@@ -409,7 +455,6 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
                          [weak = weak_from_this(), attempt](const Status& why) {
                            if (auto self = weak.lock()) self->on_close(attempt, why);
                          }});
-  wire::Bind bind{actor_id_, std::string(interface_.type), caller_, {}};
   for (const auto& method : interface_.methods) {
     bind.methods.push_back({std::string(method.name), method.hash});
   }
@@ -464,17 +509,20 @@ void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> fr
 
 void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply) {
   Answers answers;
+  std::shared_ptr<net::Connection> refused;  // closed outside the lock
+  bool superseded = false;
   {
     MutexLock lock(mutex_);
     if (attempt != attempt_ || road_ != Road::kBinding) return;
-    if (!reply.status.ok()) {
-      if (reply.status.code() == Code::kUnavailable) {
-        connect_trouble_ = reply.status;
-        attempt_++;
-        retry_later_locked();
-      } else {
-        end_all_locked(reply.status, answers);
-      }
+    const bool older = reply.status.ok() && reply.generation < newest_generation_locked();
+    if (older || reply.status.code() == Code::kUnavailable) {
+      connect_trouble_ = reply.status;
+      attempt_++;
+      refused = std::move(connection_);
+      retry_later_locked();
+    } else if (!reply.status.ok()) {
+      superseded = reply.status.code() == Code::kAborted && environment_->on_superseded;
+      end_all_locked(reply.status, answers);
     } else if (state_loss_.generation() != 0 && info_->generation < reply.generation) {
       // Whether the next process has what the one before had saved the head says.
       bound_early_ = reply.generation;
@@ -482,6 +530,8 @@ void ActorChannel::on_bound(std::uint64_t attempt, const wire::BindReply& reply)
       open_locked(reply.generation, answers);
     }
   }
+  if (superseded) environment_->on_superseded(reply.status);
+  if (refused) refused->close();
   deliver(std::move(answers));
 }
 

@@ -19,6 +19,10 @@
 // In a forked child of the process that made the channel its calls end with kFailedPrecondition,
 // and nothing else does anything: rings and sockets are the parent's.
 //
+// An actor may have two processes for a while (OnHeadLoss::kKeep). The channel goes to newer
+// generations only: it leaves a process whose successor the head tells of, and says when it binds
+// which generation it knows, so that an older process refuses, and ends.
+//
 // Two roads. Every call can go over the connection's socket. A caller on the actor's node that
 // calls more than a few times makes a fast road besides (call_road.h): calls and answers then pass
 // through shared memory, without the loop's thread: the calling thread writes, the thread that
@@ -60,6 +64,11 @@ struct ChannelEnvironment {
   net::Token token;
   NodeId node_id;  // of this process; empty: on no node
   std::shared_ptr<Directory> directory;
+  // Which actor's process this is, and what ends it when another actor says that a later process of
+  // the same actor has called already (on the loop's thread). A driver has neither.
+  ActorId self;
+  std::uint64_t self_generation = 0;
+  std::function<void(const Status& why)> on_superseded;
   // Fast roads: how long their waits may spin (zero: never), and how many there may be (zero:
   // none).
   Duration spin_max = kRoadSpin;
@@ -135,7 +144,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
 
  private:
   // kDraining: open, for the answers to what was sent; the rest is for the actor's next process.
-  enum class Road { kNone, kWaiting, kConnecting, kBinding, kOpen, kDraining };
+  // kLeaving: the process at the other end has a successor. Nothing more is sent to it; what it has
+  // answered already is still read, until the connection ends or a short time is over.
+  enum class Road { kNone, kWaiting, kConnecting, kBinding, kOpen, kDraining, kLeaving };
   enum class SendState { kUnsent, kSent, kLost };  // kLost: sent, and the connection broke
   struct PendingCall {
     CallRequest request;
@@ -154,6 +165,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void connect_locked() TROUPE_REQUIRES(mutex_);
   void on_connected(std::uint64_t attempt, Result<UniqueFd> socket);
   void retry_later_locked() TROUPE_REQUIRES(mutex_);
+  std::uint64_t newest_generation_locked() const TROUPE_REQUIRES(mutex_);
+  std::shared_ptr<net::Connection> leave_older_locked() TROUPE_REQUIRES(mutex_);
+  void stop_leaving(std::uint64_t attempt);
   void on_frame(std::uint64_t attempt, std::span<const std::byte> frame);
   void on_bound(std::uint64_t attempt, const wire::BindReply& reply);
   void open_locked(std::uint64_t generation, Answers& answers) TROUPE_REQUIRES(mutex_);
@@ -227,12 +241,12 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   TimePoint info_since_ TROUPE_GUARDED_BY(mutex_);
   Status connect_trouble_ TROUPE_GUARDED_BY(mutex_);
   TimePoint opened_at_ TROUPE_GUARDED_BY(mutex_);
+  NodeId connected_node_ TROUPE_GUARDED_BY(mutex_);  // of the last attempt to connect
   std::shared_ptr<net::Connection> connection_ TROUPE_GUARDED_BY(mutex_);
   // Callbacks of earlier attempts to connect are ignored.
   std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;
   Duration backoff_ TROUPE_GUARDED_BY(mutex_){};
   Directory::WatchId watch_ TROUPE_GUARDED_BY(mutex_) = 0;
-  Status refused_ TROUPE_GUARDED_BY(mutex_);  // by the node, at the last attempt to connect
 
   // Of the connection that is open: what went over it, and the fast road beside it.
   std::uint64_t socket_calls_ TROUPE_GUARDED_BY(mutex_) = 0;

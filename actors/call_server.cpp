@@ -12,6 +12,8 @@ namespace {
 
 // Callers that have no connection are remembered, up to so many.
 constexpr std::size_t kDisconnectedSessionsMax = 1024;
+// Actors of whose processes it is remembered which is the newest that has bound.
+constexpr std::size_t kCallersRememberedMax = 4096;
 constexpr std::uint32_t kNoMethod = ~0u;
 
 wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
@@ -42,7 +44,8 @@ CallServer::CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t gen
       generation_(generation),
       interface_(interface),
       mailbox_(std::move(mailbox)),
-      host_page_(std::move(host_page)) {}
+      host_page_(std::move(host_page)),
+      callers_(kCallersRememberedMax) {}
 
 void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
   auto peer = std::make_shared<Peer>();
@@ -164,13 +167,51 @@ Result<CallServer::MethodNumbers> CallServer::translate(const wire::Bind& bind) 
   return numbers;
 }
 
+// An actor may have two processes after its node was lost (OnHeadLoss::kKeep); only the newer one
+// counts. kUnavailable: this process is the older one. kAborted: the caller is.
+Status CallServer::check_generations(const wire::Bind& bind) {
+  if (bind.actor_id != actor_id_) return {};
+  if (bind.generation > generation_) {
+    return error(Code::kUnavailable,
+                 "this is process {} of actor {}, and a caller knows process {}: its node was lost "
+                 "to the head, and it was started again elsewhere",
+                 generation_, actor_id_.brief(), bind.generation);
+  }
+  if (bind.caller_actor.empty()) return {};
+  const std::uint64_t newest = callers_.note(bind.caller_actor, bind.caller_generation);
+  if (bind.caller_generation < newest) {
+    return error(Code::kAborted,
+                 "process {} of actor {} calls, and process {} has called already: its node was "
+                 "lost to the head, and it was started again elsewhere",
+                 bind.caller_generation, bind.caller_actor.brief(), newest);
+  }
+  end_older_callers(bind.caller_actor, bind.caller_generation);
+  return {};
+}
+
+// Closes the connections of the actor's older processes. They find out why when they bind again.
+void CallServer::end_older_callers(ActorId actor, std::uint64_t generation) {
+  std::vector<std::shared_ptr<Peer>> older;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [caller, session] : sessions_) {
+      if (session.peer && session.actor == actor && session.actor_generation < generation) {
+        older.push_back(session.peer);
+      }
+    }
+  }
+  for (const auto& peer : older) on_close(peer);
+}
+
 void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bind) {
   wire::BindReply reply;
   reply.generation = generation_;
-  auto methods = translate(bind);
+  const Status current = check_generations(bind);
+  auto methods = current.ok() ? translate(bind) : Result<std::vector<std::uint32_t>>(current);
   if (!methods.ok()) {
     reply.status = methods.status();
     (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
+    if (current.code() == Code::kUnavailable && on_superseded_) on_superseded_(current);
     return;
   }
   std::shared_ptr<HostRoad> old_road;
@@ -191,6 +232,8 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
     Session& session = sessions_[bind.caller];
     replaced = std::exchange(session.peer, peer);
     session.methods = std::move(*methods);
+    session.actor = bind.caller_actor;
+    session.actor_generation = bind.caller_generation;
     std::erase(disconnected_, bind.caller);
     stops = stops_of_streams_locked(session);
     // Under the lock, so that no answer of an earlier connection's calls comes before it.

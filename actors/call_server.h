@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/caller_generations.h"
 #include "actors/host_road.h"
 #include "actors/kept_answers.h"
 #include "actors/mailbox.h"
@@ -53,6 +54,11 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
 
   // Who runs the calls. Before accept().
   void set_held(std::weak_ptr<HeldCalls> held) { held_ = std::move(held); }
+  // Called when a caller knows a newer process of this actor: this one is to end. Before accept();
+  // runs on the loop's thread.
+  void set_on_superseded(std::function<void(const Status& why)> on_superseded) {
+    on_superseded_ = std::move(on_superseded);
+  }
   // A caller's socket. Loop thread.
   void accept(UniqueFd socket, const std::string& peer);
   // A local socket over which a caller offers a fast road. Loop thread.
@@ -122,6 +128,9 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     // Of open calls whose method asked for it, or that were cancelled.
     std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
     std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
+    // The actor whose process the caller is; empty: the caller is a driver.
+    ActorId actor;
+    std::uint64_t actor_generation = 0;
   };
   using Roads = std::vector<std::shared_ptr<HostRoad>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
@@ -141,6 +150,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::stop_source& stop_of_locked(Session& session, std::uint64_t sequence)
       TROUPE_REQUIRES(mutex_);
   Result<MethodNumbers> translate(const wire::Bind& bind) const;
+  Status check_generations(const wire::Bind& bind);
+  void end_older_callers(ActorId actor, std::uint64_t generation);
   // What becomes of a call that arrived: it is to be run, or it needs nothing more.
   std::optional<QueuedCall> admit(QueuedCall call);
   void push(QueuedCall call);
@@ -165,12 +176,14 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   const std::shared_ptr<Mailbox> mailbox_;
   const std::shared_ptr<HostPageSegment> host_page_;
   std::weak_ptr<HeldCalls> held_;
+  std::function<void(const Status& why)> on_superseded_;
   // Lock order: a road's reading(), then this.
   Mutex mutex_;
   std::map<ClientId, Session> sessions_ TROUPE_GUARDED_BY(mutex_);
   KeptAnswers kept_ TROUPE_GUARDED_BY(mutex_);
   std::deque<ClientId> disconnected_ TROUPE_GUARDED_BY(mutex_);  // oldest first
-  std::set<std::shared_ptr<Peer>> peers_;                        // loop thread
+  std::set<std::shared_ptr<Peer>> peers_;                        // loop thread, as the next
+  CallerGenerations callers_;
   // Loop thread: sockets over which roads are being offered.
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;

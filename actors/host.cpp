@@ -40,6 +40,13 @@ constexpr std::size_t kWaitingConnectionsMax = 256;
 
 // `count` without `part` of it, which was counted at another moment.
 std::size_t less(std::size_t count, std::size_t part) { return count - std::min(count, part); }
+// The actor has another process by now, which this one knows from its callers or from those that it
+// calls. It ends as if it had been killed: what it does counts nowhere any more.
+[[noreturn]] void end_superseded(const std::string& actor, const Status& why) {
+  std::fprintf(stderr, "troupe host: %s ends, since it has a successor: %s\n", actor.c_str(),
+               why.message().c_str());
+  ::_exit(1);
+}
 
 std::shared_ptr<HostPageSegment> make_host_page() {
   auto page = HostPageSegment::create();
@@ -323,6 +330,9 @@ Status Host::prepare(Started& started) {
   environment->token = net::Token(message.token, net::security_from_number(message.security));
   environment->node_id = node_id_;
   environment->directory = make_directory_(loop_, message);
+  environment->self = spec_.actor_id;
+  environment->self_generation = generation_;
+  environment->on_superseded = [actor = label()](const Status& why) { end_superseded(actor, why); };
   auto random = std::make_shared<SystemRandom>();
   ClientOptions options;
   options.environment = std::move(environment);
@@ -369,6 +379,7 @@ Status Host::prepare(Started& started) {
                      return save_after(call, result);
                    }});
   calls_->set_held(runner_);
+  calls_->set_on_superseded([actor = label()](const Status& why) { end_superseded(actor, why); });
   mailbox_->set_source(calls_);
   return {};
 }

@@ -121,6 +121,7 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
     spec.health = {.interval_ms = options.health_interval.count(),
                    .timeout_ms = options.health_timeout.count()};
   }
+  spec.on_head_loss = options.on_head_loss;
   spec.run = options.run;
   spec.rank = options.rank;
   spec.environment = options.environment;

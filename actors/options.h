@@ -14,6 +14,22 @@
 
 namespace troupe {
 
+// What becomes of an actor while its node cannot reach the head, because the head is stopped or
+// crashed, its disk hangs, or the network between them is cut.
+//
+//   kKeep   It runs on, and whoever knows it already can call it. Once a head that lives has
+//           declared the node lost, the actor is started elsewhere under a new generation, so for
+//           a while there may be two processes. The older one is refused by its generation: by
+//           callers that know the newer one, and by actors that the newer one has called. It ends
+//           at the first such contact, and at the latest when its node reaches the head again.
+//   kFence  Its node ends it about 3 s after the head was last heard, before the head may start it
+//           elsewhere: never more than one process, anywhere. For what must not happen twice
+//           outside of the cluster: who writes to a place where nobody looks at generations.
+//
+// Neither covers a node whose daemon is gone (its keeper ends every actor after the hold time), nor
+// a node that has looked for its head for 10 minutes: that one ends itself and every actor.
+using wire::OnHeadLoss;
+
 enum class Isolation {
   kProcess,  // a process of its own: can crash, be killed, hold a GPU, without harm to others
   kShared,   // light: thousands in a host process and its one thread (light_actors.h)
@@ -75,6 +91,7 @@ struct ActorOptions {
   // that is longer than its longest call), the process is killed, and max_restarts applies.
   std::chrono::milliseconds health_interval{0};
   std::chrono::milliseconds health_timeout{5'000};
+  OnHeadLoss on_head_loss = OnHeadLoss::kKeep;
   // How many calls may be in progress at once, and how many more may wait before callers are told
   // kOverloaded; 0: as the class declares (concurrency.h).
   int max_concurrency = 0;

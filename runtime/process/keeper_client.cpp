@@ -126,7 +126,8 @@ void KeeperClient::start(Handlers handlers) {
 }
 
 void KeeperClient::hold_until(TimePoint lease_end) {
-  lease_end_ns_ = lease_end.time_since_epoch().count();
+  const std::int64_t lease_end_ns = lease_end.time_since_epoch().count();
+  if (std::exchange(lease_end_ns_, lease_end_ns) == lease_end_ns) return;
   (void)say(wire::KeeperAlive{lease_end_ns_});
 }
 

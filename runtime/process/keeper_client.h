@@ -63,7 +63,7 @@ class KeeperClient {
   Status drop(const std::string& key);
   Status forget(std::uint64_t child_id);
   // What the keeper holds ends at `lease_end`, should this daemon be gone by then and no other one
-  // have come.
+  // have come; the clock's begin: after the hold time, and no sooner.
   void hold_until(TimePoint lease_end);
   // Waits for a child's end; no on_exit follows. For the end of the daemon.
   bool wait_exit(std::uint64_t child_id, Deadline deadline);

@@ -23,18 +23,18 @@ struct HeadConfig {
   // Off for an embedded node, whose daemon shares the head's process.
   bool heartbeats = true;
   Duration heartbeat_interval = std::chrono::milliseconds(500);
-  // Silence after which a node counts as dead: its lease has ended, and the node stops its actors
-  // by itself (NodeConfig::fence_grace later).
+  // Silence after which a node counts as dead: its lease has ended, and the node stops by itself
+  // the actors that must not run twice (NodeConfig::fence_grace later).
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   // How unlikely a silence is at which a node is suspected (PhiAccrual): nothing new goes there
   // until it is heard again.
   double suspicion_phi = 8;
   // How long a node whose connection closed may take to come back before its actors are started
-  // elsewhere. Longer than a node without its daemon, or a daemon cut off from here, lets actors
-  // run: NodeOptions::keeper_hold, and heartbeat_timeout with NodeConfig::fence_grace.
+  // elsewhere. Longer than one without its daemon (NodeOptions::keeper_hold), or that is cut off
+  // (heartbeat_timeout with NodeConfig::fence_grace), lets those run that must not run twice.
   Duration disconnect_grace = std::chrono::seconds(4);
-  // After a node was declared dead for its silence: how much later its actors are started
-  // elsewhere, for the slowest node to have stopped them.
+  // After a node was declared dead for its silence: how much later its actors start elsewhere,
+  // for the slowest node to have stopped those that must not run twice, or to be heard again.
   Duration fence_delay = std::chrono::seconds(1);
   // How long a driver whose connection closed may take to come back before its actors end.
   Duration owner_grace = std::chrono::seconds(1);

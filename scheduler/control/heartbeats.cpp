@@ -3,10 +3,11 @@
 //
 // Two questions, two answers. May a node's actors be started elsewhere? Only the lease says so: the
 // node counts the same time from when it sent what the head last answered, which is before the head
-// heard it, and ends its actors fence_grace after the lease; the head starts them fence_delay after
-// it. How likely a silence is plays no part: a node cannot know what the head finds likely. Is a
-// node a good place for something new? That is judged by what its heartbeats were like
-// (PhiAccrual), and a wrong answer costs a moment.
+// heard it, and ends fence_grace after the lease those actors that must not run twice; the head
+// starts them fence_delay after it. (Others run on, and end when their node is back.) How likely a
+// silence is plays no part: a node cannot know what the head finds likely. Is a node a good place
+// for something new? That is judged by what its heartbeats were like (PhiAccrual), and a wrong
+// answer costs a moment.
 
 #include <algorithm>
 
@@ -94,7 +95,8 @@ void HeadState::node_silent_or_gone(NodeRecord& node, TimePoint due) {
     return look_at(node, dead_at);
   }
   if (away) {
-    // By now its keeper, or the daemon itself, has ended its actors: nothing to wait for.
+    // By now its keeper, or the daemon itself, has ended those that must not run twice: nothing to
+    // wait for.
     return declare_dead(node, "node_died", "closed its connection and did not come back",
                         Duration::zero());
   }

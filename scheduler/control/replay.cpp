@@ -113,6 +113,9 @@ Outcome HeadState::resume(Moment now) {
     node.return_by = now_.steady + config_.rejoin_grace;
     look_at(node, *node.return_by);
   }
+  // The journal ends before the first state of a group: nobody has heard of it, and it is asked for
+  // again.
+  std::erase_if(groups_, [](const auto& entry) { return entry.second.info.group_id.empty(); });
   for (auto& [id, group] : groups_) {
     if (!group.removed()) resume_group(group);
   }

@@ -319,16 +319,25 @@ void NodeState::gone(Actor& actor) {
   }
   const bool comes_back =
       actor.spec.restart.max_restarts != 0 && !actor.constructor_failed && !actor.ends_for_good;
-  job_may_have_ended_ = true;
   if (comes_back) {
     may_come_back(actor);
     keep(actor);
   } else {
-    // First what hangs on the actor's record: a next daemon finds nothing without that.
-    drop_saved_state(actor);
-    commands_.push_back(node_command::Unkeep{actor_key(id)});
-    drop_waiting(actor);
+    is_over(id);
   }
+}
+
+// It has no process and gets none any more: for a while its output can be read, and that is all.
+// However many end together, those that may come back are not counted here: they have their time
+// (may_come_back), and keep until then what they saved.
+void NodeState::is_over(ActorId id) {
+  Actor& actor = actors_.at(id);
+  actor.keep_until.reset();
+  job_may_have_ended_ = true;
+  // First what hangs on the actor's record: a next daemon finds nothing without that.
+  drop_saved_state(actor);
+  commands_.push_back(node_command::Unkeep{actor_key(id)});
+  drop_waiting(actor);
   ended_.push_back(id);
   if (ended_.size() > config_.ended_actors_max) forget(actors_.find(ended_.front()));
 }
@@ -357,6 +366,7 @@ void NodeState::forget(Actors::iterator entry) {
 }
 
 void NodeState::tick_actors() {
+  std::vector<ActorId> over;
   for (auto& [id, actor] : actors_) {
     if (actor.kill_at && *actor.kill_at <= now_) kill(actor);
     if (actor.health_due && *actor.health_due <= now_) {
@@ -370,14 +380,9 @@ void NodeState::tick_actors() {
       close(actor.waiting.front().fd);
       actor.waiting.pop_front();
     }
-    if (actor.keep_until && *actor.keep_until <= now_) {
-      actor.keep_until.reset();
-      job_may_have_ended_ = true;
-      drop_saved_state(actor);
-      commands_.push_back(node_command::Unkeep{actor_key(id)});
-      drop_waiting(actor);
-    }
+    if (actor.keep_until && *actor.keep_until <= now_) over.push_back(id);
   }
+  for (const ActorId& id : over) is_over(id);
 }
 
 }  // namespace troupe::scheduler

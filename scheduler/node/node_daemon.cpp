@@ -86,7 +86,7 @@ class Daemon final : public NodeDaemon {
   void open_files(ActorLog& log, const wire::ActorSpec& spec);
   std::shared_ptr<ActorLog> log_for(const wire::ActorSpec& spec, HostId before);
   void take_up_outputs(std::map<ActorId, UniqueFd> outputs);
-  void forget_earlier_outputs();
+  void forget_earlier_outputs(const std::set<ActorId>& but_not);
   void on_output(const wire::OutputLine& line, const JobId& job_id);
   std::vector<wire::OutputLine> kept_output(JobId job_id, ActorId actor_id);
   void drain_output();
@@ -371,7 +371,10 @@ void Daemon::drain() {
   while (!events_.empty()) {
     auto event = std::move(events_.front());
     events_.pop_front();
-    for (NodeCommand& command : state_->apply(std::move(event), loop_.clock().now())) {
+    auto commands = state_->apply(std::move(event), loop_.clock().now());
+    // Before an actor starts that must not run twice: a keeper alone ends it in time, too.
+    if (keeper_) keeper_->hold_until(state_->lease_end().value_or(TimePoint{}));
+    for (NodeCommand& command : commands) {
       visit([this](auto& c) { carry_out(c); }, command);
       if (alive.expired()) return;
     }
@@ -477,12 +480,16 @@ void Daemon::take_up_outputs(std::map<ActorId, UniqueFd> outputs) {
   }
 }
 
-// Which of them ended last is not known any more: any may go.
-void Daemon::forget_earlier_outputs() {
-  while (earlier_outputs_.size() > kEarlierOutputsMax) {
-    (void)keeper_->drop(output_key(earlier_outputs_.begin()->first));
-    earlier_outputs_.erase(earlier_outputs_.begin());
-  }
+// Which of them ended last is not known any more: any may go, but for those of actors that may come
+// back.
+void Daemon::forget_earlier_outputs(const std::set<ActorId>& but_not) {
+  std::size_t left = 0;
+  std::erase_if(earlier_outputs_, [&](const auto& entry) {
+    const ActorId& id = entry.first;
+    if (but_not.contains(id) || ++left <= kEarlierOutputsMax) return false;
+    (void)keeper_->drop(output_key(id));
+    return true;
+  });
 }
 
 void Daemon::carry_out(node_command::ForgetHost& command) {
@@ -626,14 +633,16 @@ void Daemon::take_up() {
   node_event::Adopt adopt;
   adopt.node = *kept.node;
   std::vector<HostId> lost;
+  std::set<ActorId> may_come_back;
   for (auto& [id, actor] : kept.actors) {
+    if (actor.record.host == 0) may_come_back.insert(id);
     node_event::Adopt::Actor entry{actor.record, std::move(actor.spec), 0, false,
                                    hold(std::move(actor.saved_state)),
                                    std::move(actor.state_lost_with)};
     if (entry.kept.host != 0 && !take_up(entry, kept)) lost.push_back(entry.kept.host);
     adopt.actors.push_back(std::move(entry));
   }
-  forget_earlier_outputs();
+  forget_earlier_outputs(may_come_back);
   for (auto& [record, fd] : kept.segments) {
     adopt.segments.push_back({record, hold(std::move(fd))});
   }
@@ -685,11 +694,6 @@ void Daemon::carry_out(node_command::Keep& command) {
     // What the next daemon binds, wherever others reach it.
     node->endpoint.host = listener_->address().host;
     node->endpoint.port = listener_->address().port;
-    if (node->joined && node->heartbeat_timeout_ms > 0) {
-      keeper_->hold_until(TimePoint(Duration(node->contact_ns)) +
-                          std::chrono::milliseconds(node->heartbeat_timeout_ms) +
-                          options_.fence_grace);
-    }
   }
   UniqueFd start;
   int fd = -1;

@@ -69,9 +69,7 @@ void NodeState::adopt(node_event::Adopt::Actor& kept) {
   actor.state_lost_with = std::move(kept.state_lost_with);
   actor.gpus = std::move(kept.kept.gpus);
   if (kept.kept.host == 0) {
-    may_come_back(actor);
-    ended_.push_back(id);
-    return;
+    return may_come_back(actor);
   }
   next_host_ = std::max(next_host_, kept.kept.host + 1);
   actor.host = actor.log = kept.kept.host;

@@ -184,27 +184,40 @@ void NodeState::from_head(wire::Heartbeat& echo) {
 
 // --- time ----------------------------------------------------------------------------------------
 
-std::optional<TimePoint> NodeState::fence_at() const {
+std::optional<TimePoint> NodeState::lease_end() const {
   if (!joined_once_ || heartbeat_timeout_ == Duration::zero()) return std::nullopt;
-  const bool any = std::any_of(actors_.begin(), actors_.end(), [](const auto& entry) {
-    return (entry.second.has_process() && !entry.second.killed) || entry.second.next;
-  });
+  const bool any = std::any_of(actors_.begin(), actors_.end(),
+                               [](const auto& entry) { return entry.second.is_fenced(); });
   if (!any) return std::nullopt;
   return contact_ + heartbeat_timeout_ + config_.fence_grace;
 }
 
-void NodeState::tick_head() {
-  if (const auto fence = fence_at(); fence && *fence <= now_) {
-    for (auto& [id, actor] : actors_) {
-      actor.next.reset();
-      if (actor.has_process() && actor.cause.ok()) {
-        actor.cause = error(Code::kAborted,
-                            "its node could not reach the head for {} ms and stopped its actors",
-                            milliseconds_of(now_ - contact_));
-      }
-      kill(actor);
+// The end of the lease, where somebody has not been told yet to end with it.
+std::optional<TimePoint> NodeState::fence_at() const {
+  const bool any = std::any_of(actors_.begin(), actors_.end(), [](const auto& entry) {
+    const Actor& actor = entry.second;
+    return actor.is_fenced() && (!actor.killed || actor.next);
+  });
+  return any ? lease_end() : std::nullopt;
+}
+
+// Other actors run on: a head that is silent is more often stopped than right about this node.
+void NodeState::fence() {
+  for (auto& [id, actor] : actors_) {
+    if (!actor.is_fenced()) continue;
+    actor.next.reset();
+    if (actor.has_process() && actor.cause.ok()) {
+      actor.cause = error(Code::kAborted,
+                          "its node could not reach the head for {} ms, and the actor wants to be "
+                          "ended then (ActorOptions::on_head_loss)",
+                          milliseconds_of(now_ - contact_));
     }
+    kill(actor);
   }
+}
+
+void NodeState::tick_head() {
+  if (const auto fenced = fence_at(); fenced && *fenced <= now_) fence();
   if (registered_ && heartbeat_timeout_ > Duration::zero() &&
       contact_ + heartbeat_timeout_ <= now_) {
     commands_.push_back(node_command::DropHead{});
@@ -311,14 +324,23 @@ std::optional<std::string> NodeState::broken_invariant() const {
       const auto found = by_host_.find(actor.host);
       if (found == by_host_.end() || found->second != id) return label + ": its host is unknown";
       if (actor.keep_until) return label + ": runs and is to be forgotten";
+      if (std::find(ended_.begin(), ended_.end(), id) != ended_.end()) {
+        return label + ": runs and counts as over";
+      }
     } else {
       if (actor.next) return label + ": waits for nothing to start";
       if (actor.host != 0) return label + ": has a host without a process";
+      const bool over = std::find(ended_.begin(), ended_.end(), id) != ended_.end();
+      if (over == actor.keep_until.has_value()) {
+        return label + (over ? ": may come back and counts as over" : ": is kept for nothing");
+      }
+      if (over && actor.saved_state != kNoFd) return label + ": is over and has a saved state";
     }
     if (actor.waiting.size() > config_.hand_overs_max) return label + ": too many wait";
     if (actor.can_be_told() && !actor.waiting.empty()) return label + ": connections wait";
   }
   if (processes != by_host_.size()) return "a process without an actor";
+  if (ended_.size() > config_.ended_actors_max) return "too many are remembered that are over";
   if (auto broken = gpus_.broken_invariant()) return broken;
   for (const auto& [key, segment] : segments_) {
     const JobId& job = key.first;

@@ -24,11 +24,11 @@ struct NodeConfig {
   NodeGpus gpus;        // the devices behind its amount of GPUs
   // How long the first registration may take.
   Duration join_timeout = std::chrono::seconds(30);
-  // How long a node that was registered looks for its head before it ends itself.
+  // How long a node that was registered looks for its head before it ends itself and all actors.
   Duration orphan_timeout = std::chrono::minutes(10);
-  // Fencing: actors are killed when the last heartbeat that the head answered was sent longer ago
-  // than the head's timeout and this. Less than HeadConfig::fence_delay, so that they are gone
-  // before the head starts them elsewhere.
+  // Fencing: actors that want it (wire::OnHeadLoss::kFence) are killed when the last heartbeat that
+  // the head answered was sent longer ago than the head's timeout and this. Less than
+  // HeadConfig::fence_delay, so that they are gone before the head starts them elsewhere.
   Duration fence_grace = std::chrono::milliseconds(500);
   // How long a caller's connection waits for the actor's next process.
   Duration hand_over_timeout = std::chrono::seconds(10);
@@ -41,7 +41,7 @@ struct NodeConfig {
   Duration keep_segments = std::chrono::seconds(30);
   std::size_t segments_max = 1024;     // per job
   std::size_t attaches_max = 64;       // of one process, waiting
-  std::size_t ended_actors_max = 200;  // whose output can still be read
+  std::size_t ended_actors_max = 200;  // that will not come back, and whose output can be read
   // How long an actor waits for GPUs that the head says are free, and that are not yet.
   Duration gpu_wait = std::chrono::seconds(30);
 };
@@ -61,6 +61,9 @@ class NodeState {
   bool registered() const { return registered_; }
   // By which the cluster knows this node: the head makes names unique.
   const std::string& name() const { return name_; }
+  // When the actors that must not run twice are to have ended, unless the head is heard before.
+  // Nothing: there is no such actor here, or no lease.
+  std::optional<TimePoint> lease_end() const;
   // The segment that is kept for the job under this name.
   std::optional<FdHandle> segment(JobId job_id, const std::string& name) const;
   // What is held for placement groups, committed or only prepared.
@@ -113,6 +116,10 @@ class NodeState {
     bool can_be_told() const {
       return (phase == Phase::kStarting || phase == Phase::kReady) && !killed;
     }
+    // Whether it has a process, or waits for one, that ends with the node's lease.
+    bool is_fenced() const {
+      return spec.on_head_loss == wire::OnHeadLoss::kFence && (has_process() || next);
+    }
     // Whether its process is on its way out, by itself or by us.
     bool ending() const { return killed || stopping || kill_at || phase == Phase::kEnded; }
   };
@@ -150,6 +157,7 @@ class NodeState {
   void head_lost(const Status& why);
   void send(wire::ControlMessage message);
   std::optional<TimePoint> fence_at() const;
+  void fence();
   void end_when_empty();
   void keep_node();
   wire::NodeInfo info() const;
@@ -182,6 +190,7 @@ class NodeState {
   void tell_start(const Actor& actor);
   void program_runs(Actor& actor);
   void may_come_back(Actor& actor);
+  void is_over(ActorId actor_id);
   void forget(Actors::iterator actor);
   void close(FdHandle fd);
 
@@ -232,7 +241,7 @@ class NodeState {
   std::vector<NodeCommand> commands_;
   Actors actors_;
   std::map<HostId, ActorId> by_host_;  // processes that are not gone
-  std::deque<ActorId> ended_;          // actors without a process, oldest first
+  std::deque<ActorId> ended_;          // actors that will not come back, oldest first
   // Not put down for a next daemon: the head says all of them again when that registers.
   std::map<GroupId, Held> reservations_;
   GpuDevices gpus_;

@@ -11,6 +11,7 @@
 #include "actors/future.h"
 #include "actors/kept_answers.h"
 #include "runtime/memory/unix_socket.h"
+#include "tests/scheduler/support.h"
 
 namespace troupe::detail {
 namespace {
@@ -138,6 +139,83 @@ TEST_CASE("of two method tables what matches works, what differs is refused at i
   say(socket, call_of(3, 2));
   CHECK(next_call(server).method == 0);  // "first"
   CHECK(refusal_of(4, 3).code() == Code::kProtocol);
+}
+
+TEST_CASE("who knows a later process of the actor is refused, and this one hears that it is over") {
+  tests::Inbox<Status> superseded;
+  Server server;
+  const auto any = [](const Status&) { return true; };
+  server.server->set_on_superseded([&](const Status& why) { superseded.put(why); });
+  const auto reply_to = [&](std::uint64_t generation) {
+    wire::Bind bind = bind_of(kCaller);
+    bind.generation = generation;
+    const UniqueFd socket = server.connect();
+    say(socket, bind);
+    return std::get<wire::BindReply>(hear(socket).value());
+  };
+  CHECK(reply_to(6).status.ok());  // it has not heard of this one yet
+  CHECK(reply_to(7).status.ok());
+  CHECK_FALSE(superseded.has(any));
+  // Kept for callers of another actor: nothing is said of this one.
+  wire::Bind strange = bind_of(kCaller);
+  strange.actor_id.low++;
+  strange.generation = 9;
+  const UniqueFd socket = server.connect();
+  say(socket, strange);
+  CHECK(std::get<wire::BindReply>(hear(socket).value()).status.code() == Code::kNotFound);
+  CHECK_FALSE(superseded.has(any));
+  const auto reply = reply_to(8);
+  CHECK(reply.status.code() == Code::kUnavailable);  // the caller looks for the other one
+  CHECK(reply.generation == 7);
+  const Status why = superseded.take();
+  CHECK(why.message().find("process 7") != std::string::npos);
+  CHECK(why.message().find("process 8") != std::string::npos);
+}
+
+TEST_CASE("a process that calls is refused once a later one of the same actor has called") {
+  Server server;
+  const ActorId actor{5, 6};
+  const auto bind_from = [&](ClientId caller, ActorId caller_actor, std::uint64_t generation) {
+    wire::Bind bind = bind_of(caller);
+    bind.caller_actor = caller_actor;
+    bind.caller_generation = generation;
+    UniqueFd socket = server.connect();
+    say(socket, bind);
+    const auto reply = std::get<wire::BindReply>(hear(socket).value());
+    return std::pair(std::move(socket), reply.status);
+  };
+  const auto [old, ok] = bind_from({1, 1}, actor, 1);
+  REQUIRE(ok.ok());
+  const auto [driver, taken] = bind_from({1, 2}, {}, 0);
+  const auto [other, too] = bind_from({1, 3}, {5, 7}, 1);
+  REQUIRE(taken.ok());
+  REQUIRE(too.ok());
+  say(old, call_of(1, 0));
+  CHECK(next_call(server).caller == ClientId{1, 1});
+  const auto [young, newer] = bind_from({1, 4}, actor, 2);
+  REQUIRE(newer.ok());
+  CHECK_FALSE(hear(old));  // closed
+  const Status refused = bind_from({1, 1}, actor, 1).second;
+  CHECK(refused.code() == Code::kAborted);
+  CHECK(refused.message().find("process 1 of actor") != std::string::npos);
+  // Everybody else goes on, and the newer process may connect as often as it likes.
+  CHECK(bind_from({1, 5}, actor, 2).second.ok());
+  for (const UniqueFd* socket : {&young, &driver, &other}) {
+    say(*socket, call_of(1, 0));
+    CHECK(next_call(server).sequence == 1);
+  }
+}
+
+TEST_CASE("of callers the newest generation is remembered, up to a number of callers") {
+  CallerGenerations callers(2);
+  CHECK(callers.note({1, 1}, 3) == 3);
+  CHECK(callers.note({1, 1}, 2) == 3);
+  CHECK(callers.note({1, 2}, 1) == 1);
+  CHECK(callers.note({1, 1}, 1) == 3);  // binds again: the other one is the older now
+  CHECK(callers.note({1, 3}, 1) == 1);
+  CHECK(callers.size() == 2);
+  CHECK(callers.note({1, 1}, 1) == 3);
+  CHECK(callers.note({1, 2}, 0) == 0);  // forgotten
 }
 
 TEST_CASE("a call that is sent again after a broken connection runs once") {

@@ -17,7 +17,10 @@ struct DriverClient {
 };
 
 // On `thread`, which outlives it. `host_program`: the name of the program, among the built ones.
-// Without a namespace names are in one of its job's own.
+// Without a namespace names are in one of its job's own. `node`: on which it runs; empty: on none.
+DriverClient connect_driver(const net::Address& head, const net::Token& token, NodeId node,
+                            net::LoopThread& thread, const std::string& host_program,
+                            const std::string& namespace_name = {});
 DriverClient connect_driver(const scheduler::EmbeddedCluster& cluster, net::LoopThread& thread,
                             const std::string& host_program,
                             const std::string& namespace_name = {});

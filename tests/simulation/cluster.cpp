@@ -37,7 +37,8 @@ Cluster::Cluster(World& world, ClusterOptions options, Factory factory)
 Cluster::~Cluster() = default;
 
 bool Cluster::whole() const {
-  return head_ != nullptr && std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
+  return head_ != nullptr && !head_frozen_ &&
+         std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
            return !node.up || (!node.is_cut && !node.frozen && node.state != nullptr);
          });
 }
@@ -51,7 +52,7 @@ bool Cluster::node_well(int number) const {
 
 LinkPtr Cluster::connect(int node, std::function<void(wire::ControlMessage)> on_message,
                          std::function<void()> on_close) {
-  if (!head_ || is_cut(node)) return nullptr;
+  if (!head_ || head_frozen_ || is_cut(node)) return nullptr;
   auto link = std::make_shared<Link>();
   link->id = next_peer_++;
   link->node = node;
@@ -197,7 +198,7 @@ void Cluster::pump(std::uint64_t from, ActorId to) {
 // --- for a report --------------------------------------------------------------------------------
 
 std::string Cluster::describe() const {
-  std::string text = head_ ? "head up" : "head down";
+  std::string text = head_frozen_ ? "head frozen" : head_ ? "head up" : "head down";
   if (head_) {
     for (const auto& [id, actor] : head_->actors()) {
       if (actor.info.state == wire::ActorState::kAlive || actor.dead()) continue;

@@ -69,6 +69,8 @@ struct ClusterOptions {
   bool loses_exits = false;           // the head does not hear of some processes' ends
   bool forgets_leases = false;        // a new head does not know some that the one before had given
   bool answers_twice = false;         // some answers of the head arrive twice
+  bool fences_all = false;            // nodes end every actor with their lease
+  bool keeps_stale = false;           // nodes that return do not end what the head does not want
 
   // --- for whoever watches
   // Decisions of the head, before anybody hears of them.
@@ -125,6 +127,12 @@ class Cluster {
   // In its next append to the journal, or between the commands that follow.
   void crash_head_in_flush() { head_dies_in_flush_ = true; }
   void start_head();
+  // The head's process stands still, and goes on: whoever talks to it waits meanwhile.
+  void freeze_head();
+  void thaw_head();
+  bool head_frozen() const { return head_frozen_; }
+  // How often a process began while an older one of its actor lived on, as it may (OnHeadLoss).
+  int overlaps() const { return overlaps_; }
   bool head_up() const { return head_ != nullptr; }
   std::uint64_t heads() const { return heads_; }
   bool head_is_to_die() const { return head_dies_in_flush_; }
@@ -170,6 +178,7 @@ class Cluster {
     bool kill_wanted = false;
     bool leader_told = false;
     bool gone_told = false;
+    bool stop_told = false;  // it has some time to finish
     TimePoint last_to_node{};
     wire::ExitStatus exit;
   };
@@ -193,6 +202,7 @@ class Cluster {
     LinkPtr link;
     std::vector<std::weak_ptr<Link>> links;  // all whose far end is here
     std::uint64_t connecting = 0;
+    TimePoint lease_end{};  // as the keeper was told; the clock's begin: none
     std::optional<TimePoint> tick_at;
     std::deque<scheduler::NodeEvent> soon;    // of its daemon's own doing
     std::deque<std::function<void()>> later;  // while it is frozen
@@ -219,6 +229,7 @@ class Cluster {
   bool is_lost(const wire::ControlMessage& message);
   bool keep_decisions(const std::vector<scheduler::Delta>& deltas);
   void arm_head();
+  void when_head_runs(std::function<void()> what);
   void send_to_far(const LinkPtr& link, wire::ControlMessage message);
   void close_from_head(const LinkPtr& link);
   void through(const LinkPtr& link, TimePoint& last, std::function<void()> what);
@@ -236,6 +247,10 @@ class Cluster {
   void die(Process& process);
   bool excused(int number) const;
   void check_alone(const Process& process) const;
+  bool may_overlap(const Process& one, const Process& other) const;
+  void check_no_end(int number, const std::vector<scheduler::NodeCommand>& commands) const;
+  void expect_end_of_stale(int number);
+  void plant(scheduler::NodeEvent& event) const;
   void check_room(int number) const;
   // When the node does not stand still.
   void when_awake(int number, std::function<void()> what);
@@ -283,6 +298,8 @@ class Cluster {
   std::vector<scheduler::Command> head_commands_;
   bool flush_posted_ = false;
   bool head_dies_in_flush_ = false;
+  bool head_frozen_ = false;
+  std::deque<std::function<void()>> head_later_;  // while it is frozen
   std::size_t unchecked_ = 0;  // events since the head's invariants were looked at
   std::map<scheduler::PeerId, LinkPtr> links_;
   scheduler::PeerId next_peer_ = 1;
@@ -294,6 +311,15 @@ class Cluster {
   std::map<ActorId, std::uint64_t> newest_;  // process by actor
   std::map<ActorId, std::vector<std::uint64_t>> living_;
   std::set<scheduler::LeaseKey> spawned_;
+  struct Began {
+    NodeId node_id;
+    TimePoint at;
+  };
+  std::map<std::uint64_t, Began> began_;  // by process
+  // When a head declared it lost, last.
+  std::map<NodeId, TimePoint> declared_lost_;
+  std::map<ActorId, wire::OnHeadLoss> on_head_loss_;  // as the head sent it
+  int overlaps_ = 0;
   std::uint64_t next_pid_ = 100;
   scheduler::FdHandle next_fd_ = 1;
   std::map<std::pair<std::uint64_t, ActorId>, Route> routes_;

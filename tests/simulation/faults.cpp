@@ -114,12 +114,17 @@ void Faults::strike() {
     stop_trainer();
   } else if (dice < 62) {
     kill_controller();
-  } else if (dice < 71) {
+  } else if (dice < 68) {
     ++run_.result.head_crashes;
     cluster_.crash_head();
     for_a_while(world_.between(5, 2500), [this] {
       if (!cluster_.head_up()) cluster_.start_head();
     });
+  } else if (dice < 71) {
+    if (!cluster_.head_up() || cluster_.head_frozen()) return;
+    ++run_.result.head_stalls;
+    cluster_.freeze_head();
+    for_a_while(world_.between(1000, 10'000), [this] { cluster_.thaw_head(); });
   } else if (dice < 79) {
     ++run_.result.daemon_kills;
     cluster_.kill_daemon(node);

@@ -51,6 +51,8 @@ void Cluster::crash_head() {
   if (!head_) return;
   world_.note("the head is killed");
   head_.reset();
+  head_frozen_ = false;
+  head_later_.clear();
   head_deltas_.clear();
   head_commands_.clear();
   flush_posted_ = false;
@@ -64,8 +66,41 @@ void Cluster::crash_head() {
   }
 }
 
+void Cluster::freeze_head() {
+  if (!head_ || head_frozen_) return;
+  world_.note("the head stands still");
+  head_frozen_ = true;
+}
+
+void Cluster::thaw_head() {
+  if (!head_frozen_) return;
+  world_.note("the head goes on");
+  head_frozen_ = false;
+  // Its timers are late, and may be seen before what waits in its sockets.
+  if (world_.chance(2)) feed_head(Tick{});
+  auto later = std::exchange(head_later_, {});
+  while (!later.empty() && head_ && !head_frozen_) {
+    const auto what = std::move(later.front());
+    later.pop_front();
+    what();
+  }
+  if (head_) head_later_.insert(head_later_.begin(), later.begin(), later.end());
+}
+
+void Cluster::when_head_runs(std::function<void()> what) {
+  if (head_frozen_) {
+    head_later_.push_back(std::move(what));
+  } else {
+    what();
+  }
+}
+
 void Cluster::feed_head(Event event) {
   if (!head_) return;
+  if (head_frozen_) {
+    head_later_.push_back([this, event = std::move(event)] { feed_head(event); });
+    return;
+  }
   take(head_->apply(std::move(event), moment()));
 }
 
@@ -73,6 +108,8 @@ void Cluster::take(Outcome outcome) {
   for (const Delta& delta : outcome.deltas) {
     if (const auto* logged = get_if<EventLogged>(&delta)) {
       world_.note("head: {}", logged->event.text);
+      const bool lost = logged->event.kind == "node_died" || logged->event.kind == "node_left";
+      if (lost) declared_lost_[logged->event.node_id] = world_.timeline.now();
     }
   }
   check_head();
@@ -92,7 +129,9 @@ void Cluster::take(Outcome outcome) {
   // A sync, and what arrives meanwhile is decided with it.
   const Duration takes = world_.chance(40) ? world_.between(1, 30) : world_.between(0.02, 0.3);
   world_.timeline.after(takes, [this, head = heads_] {
-    if (head_ && heads_ == head) flush_head();
+    when_head_runs([this, head] {
+      if (head_ && heads_ == head) flush_head();
+    });
   });
 }
 
@@ -157,6 +196,9 @@ void Cluster::carry_out(Command& command) {
   if (auto* send = get_if<SendMessage>(&command)) {
     const auto link = links_.find(send->peer);
     if (link == links_.end() || is_lost(send->message)) return;
+    if (const auto* start = get_if<wire::StartActor>(&send->message)) {
+      on_head_loss_[start->spec.actor_id] = start->spec.on_head_loss;
+    }
     const bool answer = holds_alternative<wire::Reply>(send->message);
     if (answer && options_.answers_twice && world_.chance(50)) {
       send_to_far(link->second, send->message);
@@ -175,13 +217,14 @@ void Cluster::arm_head() {
   const auto due = head_->next_deadline();
   if (!due || (head_tick_ && *head_tick_ <= *due)) return;
   head_tick_ = *due;
-  world_.timeline.after(*due - world_.timeline.now(), [this, head = heads_, at = *due] {
+  const auto run = [this, head = heads_, at = *due] {
     if (!head_ || head != heads_ || head_tick_ != at) return;
     head_tick_.reset();
     feed_head(Tick{});
     const auto next = head_->next_deadline();
     require(!next || *next > world_.timeline.now(), "the head's deadline has passed");
-  });
+  };
+  world_.timeline.after(*due - world_.timeline.now(), [this, run] { when_head_runs(run); });
 }
 
 }  // namespace troupe::simulation

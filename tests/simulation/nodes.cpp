@@ -16,6 +16,20 @@ namespace {
 // How long a node that stood still may take to end what is over: it looks at its clock at once,
 // and a process may be in the kernel for a while.
 constexpr auto kExcusedAfterThaw = milliseconds(500);
+// A node that reaches the head has ended by then what that does not want.
+constexpr auto kStaleEndsWithin = milliseconds(1000);
+
+// Whether nothing is heard by which a node may end an actor that may run twice: time passes, and
+// the head is there or is not.
+bool gives_no_reason(const NodeEvent& event) {
+  if (const auto* said = get_if<node_event::FromHead>(&event)) {
+    return holds_alternative<wire::Heartbeat>(said->message);
+  }
+  return holds_alternative<node_event::Tick>(event) ||
+         holds_alternative<node_event::HeadUp>(event) ||
+         holds_alternative<node_event::HeadDown>(event) ||
+         holds_alternative<node_event::Adopt>(event);
+}
 
 // Whether a node may hold more for placement groups after this than before.
 bool may_reserve(const NodeEvent& event) {
@@ -241,13 +255,8 @@ void Cluster::lose_daemon(int number) {
 void Cluster::keeper_looks(int number) {
   const Node& gone = at(number);
   TimePoint ends = world_.timeline.now() + options_.keeper_hold;
-  if (const auto kept = gone.kept.find(kNodeKey); kept != gone.kept.end()) {
-    const auto& node = get<wire::KeptNode>(kept->second.record);
-    if (node.joined && node.heartbeat_timeout_ms > 0) {
-      const TimePoint lease_end = TimePoint(Duration(node.contact_ns)) +
-                                  milliseconds(node.heartbeat_timeout_ms) + options_.fence_grace;
-      ends = std::min(ends, std::max(lease_end, world_.timeline.now()));
-    }
+  if (gone.lease_end != TimePoint{}) {
+    ends = std::min(ends, std::max(gone.lease_end, world_.timeline.now()));
   }
   // It looks at the clock now and then.
   ends += world_.between(0, 100);
@@ -303,7 +312,11 @@ void Cluster::feed_node(int number, NodeEvent event) {
     return;
   }
   const bool reserves = may_reserve(event);
+  const bool no_reason = gives_no_reason(event);
+  plant(event);
   auto commands = node.state->apply(std::move(event), world_.timeline.now());
+  node.lease_end = node.state->lease_end().value_or(TimePoint{});
+  if (no_reason) check_no_end(number, commands);
   const auto broken = node.state->broken_invariant();
   require(!broken, "node {}: {}", number, broken.value_or(""));
   if (reserves) check_room(number);
@@ -439,6 +452,7 @@ void Cluster::carry_out(int number, node_command::TellHost& command) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   const auto host = node.hosts.find(command.host);
   if (host == node.hosts.end()) return;
+  if (holds_alternative<wire::HostStop>(command.message)) host->second.stop_told = true;
   const MemoryPtr memory = held(node, command.fd);
   if (const auto* start = get_if<wire::HostStart>(&command.message)) check_state(*start, memory);
   const auto deliver = [this, pid = host->second.pid, message = command.message, memory] {
@@ -521,7 +535,8 @@ void Cluster::fetch_state(int number, node_command::FetchState command, int atte
 
 void Cluster::carry_out(int, node_command::ForgetHost&) {}
 void Cluster::carry_out(int, node_command::ReadGpus&) {}  // its machines have none to read
-void Cluster::carry_out(int, node_command::Registered&) {}
+
+void Cluster::carry_out(int number, node_command::Registered&) { expect_end_of_stale(number); }
 
 void Cluster::carry_out(int number, node_command::Keep& command) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
@@ -628,6 +643,8 @@ void Cluster::began(const Process& process) {
           "{} gets a second process of generation {}, on node {}", process.label(),
           place.incarnation, place.node);
   check_room(place.node);
+  began_[place.pid] = {at(place.node).id, world_.timeline.now()};
+  overlaps_ += living_[id].empty() ? 0 : 1;
   living_[id].push_back(place.pid);
   check_alone(process);
 }
@@ -691,9 +708,69 @@ void Cluster::check_alone(const Process& process) const {
   if (excused(place.node)) return;
   for (const std::uint64_t pid : living_.at(place.spec.actor_id)) {
     const Process& other = *processes_.at(pid);
-    require(pid == place.pid || excused(other.place().node),
+    require(pid == place.pid || excused(other.place().node) || may_overlap(process, other),
             "{} (generation {}) runs on node {} while {} lives on node {}", process.label(),
             place.incarnation, place.node, other.label(), other.place().node);
+  }
+}
+
+// An actor that may run twice may do so where the node of the older process was declared lost in
+// its time.
+bool Cluster::may_overlap(const Process& one, const Process& other) const {
+  const auto kind = on_head_loss_.find(one.place().spec.actor_id);
+  if (kind == on_head_loss_.end() || kind->second != wire::OnHeadLoss::kKeep) return false;
+  const bool first = one.place().incarnation < other.place().incarnation;
+  const Began& older = began_.at((first ? one : other).place().pid);
+  const auto lost = declared_lost_.find(older.node_id);
+  return lost != declared_lost_.end() && lost->second >= older.at;
+}
+
+// A node ends none of those because its head is silent.
+void Cluster::check_no_end(int number, const std::vector<NodeCommand>& commands) const {
+  for (const NodeCommand& command : commands) {
+    const auto* kill = get_if<node_command::KillGroup>(&command);
+    if (kill == nullptr) continue;
+    const auto host = at(number).hosts.find(kill->host);
+    if (host == at(number).hosts.end() || host->second.stop_told) continue;
+    const Process& process = *processes_.at(host->second.pid);
+    const auto kind = on_head_loss_.find(process.place().spec.actor_id);
+    require(kind == on_head_loss_.end() || kind->second != wire::OnHeadLoss::kKeep,
+            "node {} ends {} for nothing but its head's silence", number, process.label());
+  }
+}
+
+// It reaches the head, and knows by now what that wants of what runs here.
+void Cluster::expect_end_of_stale(int number) {
+  if (!head_ || head_frozen_) return;
+  std::vector<std::uint64_t> stale;
+  for (const Process* process : running(number)) {
+    const Process::Place& place = process->place();
+    const auto actor = head_->actors().find(place.spec.actor_id);
+    const bool wanted = actor != head_->actors().end() && !actor->second.dead() &&
+                        actor->second.info.generation == place.incarnation;
+    if (!wanted) stale.push_back(place.pid);
+  }
+  if (stale.empty()) return;
+  world_.timeline.after(
+      kStaleEndsWithin, [this, number, stale = std::move(stale), daemon = at(number).daemons] {
+        if (at(number).daemons != daemon || excused(number)) return;
+        for (const std::uint64_t pid : stale) {
+          require(!find(pid)->alive(), "{} runs on, though its node {} has reached the head again",
+                  find(pid)->label(), number);
+        }
+      });
+}
+
+// Planted mistakes of a node.
+void Cluster::plant(NodeEvent& event) const {
+  auto* said = get_if<node_event::FromHead>(&event);
+  if (said == nullptr) return;
+  if (auto* start = get_if<wire::StartActor>(&said->message); start && options_.fences_all) {
+    start->spec.on_head_loss = wire::OnHeadLoss::kFence;
+  }
+  if (auto* reply = get_if<wire::RegisterNodeReply>(&said->message);
+      reply && options_.keeps_stale) {
+    reply->stop.clear();
   }
 }
 

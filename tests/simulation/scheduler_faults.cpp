@@ -123,6 +123,14 @@ void SchedulerFaults::bring_head_back() {
   });
 }
 
+// Stopped, or its disk hangs: from a moment to far beyond every lease.
+void SchedulerFaults::stall_head() {
+  if (!cluster_.head_up() || cluster_.head_frozen()) return;
+  ++result_.head_stalls;
+  cluster_.freeze_head();
+  for_a_while(world_.between(1000, 10'000), [this] { cluster_.thaw_head(); });
+}
+
 void SchedulerFaults::strike() {
   const std::uint64_t dice = world_.random.below(100);
   if (dice < 24) {
@@ -140,7 +148,9 @@ void SchedulerFaults::strike() {
     cluster_.kill_daemon(any_node());
   } else if (dice < 78) {
     cluster_.kill_keeper(any_node());
-  } else if (dice < 88) {
+  } else if (dice < 83) {
+    stall_head();
+  } else if (dice < 89) {
     crash_head();
   } else if (dice < 94) {
     any_driver()->break_connection();

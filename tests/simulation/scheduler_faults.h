@@ -42,6 +42,7 @@ class SchedulerFaults {
   void cut_nodes();
   void freeze_node();
   void crash_head();
+  void stall_head();
   void bring_head_back();
 
   Cluster& cluster_;

@@ -139,6 +139,12 @@ ClusterOptions Scenario::cluster_options() {
     case SchedulerMistake::kAnswersTwice:
       options.answers_twice = true;
       break;
+    case SchedulerMistake::kFencesAll:
+      options.fences_all = true;
+      break;
+    case SchedulerMistake::kKeepsStale:
+      options.keeps_stale = true;
+      break;
   }
   options.on_decisions = [this](const std::vector<scheduler::Delta>& deltas) {
     oracle_.decided(*cluster_.head(), deltas);
@@ -182,6 +188,7 @@ wire::ActorSpec Scenario::spec(const SimDriver& driver) {
     spec.restart.window_ms = 0;
   }
   spec.detached = world_.chance(4);
+  spec.on_head_loss = world_.chance(2) ? wire::OnHeadLoss::kFence : wire::OnHeadLoss::kKeep;
   if (world_.chance(5)) spec.priority = static_cast<std::int32_t>(world_.random.below(3)) - 1;
   const auto& groups = driver.usable_groups();
   if (!groups.empty() && world_.chance(3)) {
@@ -333,6 +340,7 @@ void Scenario::run() {
     if (group.spec.detached && !group.removed()) drivers_.back()->remove_group(id);
   }
   step_for(seconds(2));
+  result_.overlaps = cluster_.overlaps();
   for (const auto& driver : drivers_) driver->end();
   wait_until(&SchedulerOracle::uncleared, kClearsWithin);
 }
@@ -369,6 +377,10 @@ std::string_view mistake_name(SchedulerMistake mistake) {
       return "forgets-leases";
     case SchedulerMistake::kAnswersTwice:
       return "answers-twice";
+    case SchedulerMistake::kFencesAll:
+      return "fences-all";
+    case SchedulerMistake::kKeepsStale:
+      return "keeps-stale";
   }
   return "unknown";
 }
@@ -393,6 +405,8 @@ SchedulerResult& SchedulerResult::operator+=(const SchedulerResult& other) {
   daemon_kills += other.daemon_kills;
   cuts += other.cuts;
   freezes += other.freezes;
+  head_stalls += other.head_stalls;
+  overlaps += other.overlaps;
   owners_gone += other.owners_gone;
   return *this;
 }

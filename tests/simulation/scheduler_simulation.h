@@ -14,7 +14,7 @@ namespace troupe::simulation {
 // Faults planted in the simulated surroundings, to see that they are noticed.
 enum class SchedulerMistake : std::uint8_t {
   kNone,
-  kForgetsFencing,      // a node that cannot reach its head lets its actors run on
+  kForgetsFencing,      // a node that cannot reach its head ends none of its actors
   kImpatientHead,       // what a lost node ran is started elsewhere at once
   kEndsTooEarly,        // a process counts as gone while it runs
   kSendsBeforeJournal,  // the head's commands leave before its decisions are kept
@@ -27,8 +27,10 @@ enum class SchedulerMistake : std::uint8_t {
   kLosesExits,          // a lease is never free again: nobody hears that its process is gone
   kForgetsLeases,       // a new head does not know all leases that the one before had given
   kAnswersTwice,        // a request has two answers
+  kFencesAll,           // a node that cannot reach its head ends all its actors
+  kKeepsStale,          // a node that comes back does not end what has a successor
 };
-inline constexpr int kSchedulerMistakes = 14;
+inline constexpr int kSchedulerMistakes = 16;
 std::string_view mistake_name(SchedulerMistake mistake);
 
 struct SchedulerOptions {
@@ -65,6 +67,8 @@ struct SchedulerResult {
   int daemon_kills = 0;
   int cuts = 0;
   int freezes = 0;
+  int head_stalls = 0;
+  int overlaps = 0;  // a process began while an older one of its actor lived on a lost node
   int owners_gone = 0;
 
   // The numbers of several seeds together; violation and hash stay.

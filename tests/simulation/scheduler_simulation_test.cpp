@@ -43,6 +43,8 @@ TEST_CASE("whatever fails, actors run once, leases fit, requests are answered, a
   CHECK(total.daemon_kills > 0);
   CHECK(total.cuts > 0);
   CHECK(total.freezes > 0);
+  CHECK(total.head_stalls > 0);
+  CHECK(total.overlaps > 0);
   CHECK(total.owners_gone > 0);
   CHECK(total.processes > total.actors / 2);
 }

@@ -183,11 +183,11 @@ int run_scheduler(int argc, char** argv) {
       "{} processes killed, {} died with their machines\n"
       "{} requests, {} of them said again on another connection; {} calls answered, {} failed\n"
       "{} heads ({} in a flush), {} daemons killed; {} times a node was cut off, {} times one "
-      "stood still; {} owners gone\n",
+      "stood still, {} times the head; {} owners gone\n",
       total.nodes_joined, total.nodes_lost, total.actors, total.gangs, total.groups,
       total.processes, total.kills, total.crash_kills, total.requests, total.requests_repeated,
       total.calls_answered, total.calls_failed, total.head_crashes, total.torn_appends,
-      total.daemon_kills, total.cuts, total.freezes, total.owners_gone);
+      total.daemon_kills, total.cuts, total.freezes, total.head_stalls, total.owners_gone);
   return 0;
 }
 

@@ -112,7 +112,7 @@ ClusterOptions cluster_of(const Options& options) {
   cluster.node_total = [cpus = options.ranks_per_node + 2](int) -> wire::Resources {
     return {{std::string(scheduler::kCpu), cpus * wire::kResourceUnit}};
   };
-  if (options.mistake == Mistake::kForgetsFencing) cluster.fence_grace = std::chrono::hours(1);
+  cluster.keeps_stale = options.mistake == Mistake::kKeepsStale;
   cluster.tells_ends_early = options.mistake == Mistake::kMemoryTooEarly;
   return cluster;
 }
@@ -166,8 +166,8 @@ std::string_view mistake_name(Mistake mistake) {
       return "publish-once";
     case Mistake::kDecidesAlone:
       return "decides-alone";
-    case Mistake::kForgetsFencing:
-      return "forgets-fencing";
+    case Mistake::kKeepsStale:
+      return "keeps-stale";
   }
   return "unknown";
 }
@@ -181,6 +181,7 @@ Result& Result::operator+=(const Result& other) {
   finishes += other.finishes;
   discards += other.discards;
   head_crashes += other.head_crashes;
+  head_stalls += other.head_stalls;
   controller_kills += other.controller_kills;
   daemon_kills += other.daemon_kills;
   node_losses += other.node_losses;

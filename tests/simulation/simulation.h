@@ -20,7 +20,7 @@ enum class Mistake : std::uint8_t {
   kRedoWithoutUndo,  // an optimizer phase goes on without restoring what is half written
   kPublishOnce,      // owners' parameters go to all after a step, not when a generation begins
   kDecidesAlone,     // a rank that had prepared discards before it has heard the others
-  kForgetsFencing,   // a node that cannot reach its head lets its actors run on
+  kKeepsStale,       // a node that comes back does not end what has a successor
 };
 inline constexpr int kMistakes = 7;
 std::string_view mistake_name(Mistake mistake);
@@ -47,6 +47,7 @@ struct Result {
   int finishes = 0;  // generations that finished a step left behind
   int discards = 0;  // generations that computed a step again
   int head_crashes = 0;
+  int head_stalls = 0;
   int controller_kills = 0;
   int daemon_kills = 0;
   int node_losses = 0;  // crashes and partitions

@@ -36,6 +36,7 @@ TEST_CASE("whatever fails, the run ends as the undisturbed one") {
   CHECK(total.finishes > 0);
   CHECK(total.discards > 0);
   CHECK(total.head_crashes > 0);
+  CHECK(total.head_stalls > 0);
   CHECK(total.controller_kills > 0);
   CHECK(total.daemon_kills > 0);
   CHECK(total.node_losses > 0);

@@ -132,6 +132,14 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                                                  const std::string& gpu) {
   const bool spare = trainer >= spec_.world_size;
   const int rank = spare ? -1 : trainer;
+  // Trainers run on while the head is silent (OnHeadLoss::kKeep): a step needs every rank's word
+  // and no head. An older process of a trainer whose node was lost harms nobody. It is of a
+  // generation that the other ranks have left, so it commits no step and no checkpoint without
+  // them; the controller's next plan goes to the newer process alone. Where all ranks of a run were
+  // on the lost node, the older run goes on whole until that node is back. Both compute the same
+  // values, and both may write to output_dir: then a save of one may fail by the other's, or be
+  // replaced by equal bytes, but what stands under a checkpoint's name is complete
+  // (train/checkpoint).
   ActorOptions options{.name = fmt::format("{}/trainer-{}", spec_.run, trainer),
                        // A spare works only in the place of one that does not.
                        .num_cpus = spare ? 0 : spec_.cpus_per_trainer,

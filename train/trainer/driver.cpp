@@ -236,7 +236,10 @@ class RunNote {
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
                           DriverEnvironment& environment, RunNote& note,
                           std::vector<RunEvent>& told) {
-  // Started again, it takes its trainers over. A controller that dies on and on is no use.
+  // Started again, it takes its trainers over. A controller that dies on and on is no use. It runs
+  // on while the head is silent (OnHeadLoss::kKeep). Where its node was lost and lives, there are
+  // two: the newer one asks every trainer how it is before it decides anything, and a trainer that
+  // it has asked refuses the older one, which ends by that.
   ActorOptions options{.name = "controller/" + spec.run,
                        .num_cpus = 0,
                        .max_restarts = 100,

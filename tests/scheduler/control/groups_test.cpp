@@ -453,6 +453,14 @@ TEST_CASE("groups survive a restart of the head") {
   }
 }
 
+TEST_CASE("a journal that ends before the first state of a group is one without that group") {
+  HeadState head;
+  REQUIRE(head.replay(GroupCreated{Desk::group(kOther, {3})}).ok());
+  static_cast<void>(head.resume(Moment{}));
+  CHECK(head.groups().empty());
+  CHECK_FALSE(head.broken_invariant());
+}
+
 TEST_CASE("labels of nodes choose where bundles and actors go") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, "one", Desk::cpus(4), {{"zone", "a"}});

@@ -281,6 +281,35 @@ TEST_CASE("a node that comes back says what ended meanwhile, and of what") {
   CHECK(events[0].events.back().node_id == kIdOne);
 }
 
+TEST_CASE(
+    "a lost node that lived on is told to end what has a successor, is dead, or is forgotten") {
+  Desk desk;
+  const ActorId over{7, 8};
+  const ActorId strange{7, 9};
+  desk.node(kNodeOne, kIdOne, 4);
+  desk.create({Desk::spec(kActor, 1, 1), Desk::spec(over, 1, 0)});
+  desk.ready(kNodeOne, kActor, 1);
+  desk.ready(kNodeOne, over, 1);
+  desk.node(kNodeTwo, kIdTwo, 4);
+  desk.pass(milliseconds(4'000), {{kNodeTwo, kIdTwo}});  // silent; its actors run on
+  CHECK(desk.info().node_id == kIdTwo);
+  CHECK(desk.info().generation == 2);
+  CHECK(desk.info(over).state == wire::ActorState::kDead);
+  desk.ready(kNodeTwo, kActor, 2);
+  // What it says is of a process that does not count.
+  desk.node(13, kIdOne, 4,
+            {{Desk::spec(kActor), 1, 42, true},
+             {Desk::spec(over), 1, 43, true},
+             {Desk::spec(strange), 5, 44, true}});
+  const std::vector<LeaseKey> all{{kActor, 1}, {over, 1}, {strange, 5}};
+  CHECK(desk.sent<wire::RegisterNodeReply>(13).at(0).stop == all);
+  for (const auto& [id, generation] : all) desk.killed(13, id, generation);
+  CHECK(desk.info().state == wire::ActorState::kAlive);
+  CHECK(desk.info().generation == 2);
+  CHECK(desk.info().restarts == 1);
+  CHECK(desk.head.nodes().at(kIdOne).leases.empty());
+}
+
 TEST_CASE("a node that comes back late gives back what nobody started anew") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 1);

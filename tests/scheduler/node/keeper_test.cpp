@@ -317,13 +317,25 @@ TEST_CASE("two daemons of one node: the second is refused, the first does not no
 
 TEST_CASE("a daemon that finds no head fences when its predecessor would have") {
   World world(3s, 600);
-  const pid_t pid = world.run(world.actor("Simple"));
+  wire::StartActor start = world.actor("Simple");
+  start.spec.on_head_loss = wire::OnHeadLoss::kFence;
+  const pid_t pid = world.run(start);
   world.head().fall_silent();
   const auto begin = SystemClock().now();
   world.kill_daemon();
   world.start_daemon();
   CHECK(soon([&] { return process::group_is_empty(pid); }, 2s));
   CHECK(SystemClock().now() - begin < 600ms + 500ms + 400ms);
+}
+
+TEST_CASE("without daemon and head, who may run twice has the whole hold time for a next daemon") {
+  World world(1000ms, 200);  // the lease, with its grace, is over before
+  const pid_t pid = world.run(world.actor("Simple"));
+  world.head().fall_silent();
+  const auto begin = SystemClock().now();
+  world.kill_daemon();
+  CHECK(soon([&] { return process::group_is_empty(pid); }));
+  CHECK(SystemClock().now() - begin >= 1000ms);
 }
 
 }  // namespace

@@ -270,13 +270,14 @@ TEST_CASE("a head that comes back is told what runs") {
   CHECK(registration->running[0].ready);
 }
 
-TEST_CASE("a node without its head kills its actors") {
+TEST_CASE("a node without its head kills the actors that must not run twice") {
   FakeHead::Options beating;
   beating.heartbeat_interval_ms = 20;
   beating.heartbeat_timeout_ms = 300;
   Fixture f(beating);
   f.join();
-  const auto start = f.actor("Simple");
+  auto start = f.actor("Simple");
+  start.spec.on_head_loss = wire::OnHeadLoss::kFence;
   const auto started = f.run(start);
   for (int i = 0; i < 30; ++i) REQUIRE(f.head->next<wire::Heartbeat>());
   CHECK(!process::group_is_empty(static_cast<pid_t>(started.pid)));

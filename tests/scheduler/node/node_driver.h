@@ -169,7 +169,16 @@ struct NodeDriver {
     return host;
   }
   HostId run(std::uint64_t n, std::uint64_t generation = 1) {
-    apply(node_event::FromHead{start_message(n, generation)});
+    return run(start_message(n, generation));
+  }
+  // One that must not run twice.
+  HostId run_fenced(std::uint64_t n) {
+    wire::StartActor start = start_message(n, 1);
+    start.spec.on_head_loss = wire::OnHeadLoss::kFence;
+    return run(start);
+  }
+  HostId run(const wire::StartActor& start) {
+    apply(node_event::FromHead{start});
     REQUIRE(did<node_command::SpawnHost>());
     const HostId host = spawned();
     CHECK(said<wire::ActorStarted>());

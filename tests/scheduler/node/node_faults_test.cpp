@@ -179,18 +179,25 @@ TEST_CASE("what happened while the head was away is told by what runs when it is
   CHECK_FALSE(process::group_is_empty(pid));
 }
 
-TEST_CASE("a fenced node joins again with nothing running, and takes new actors") {
+TEST_CASE("a node that was away joins again with those that may run twice, and takes new actors") {
   FaultFixture f;
   f.interval_ms = 20;
   f.timeout_ms = 150;
   f.options.fence_grace = 20ms;
   f.join();
-  const pid_t group = f.run(f.spec("Parent"));
+  wire::ActorSpec fenced = f.spec("Parent");
+  fenced.on_head_loss = wire::OnHeadLoss::kFence;
+  const pid_t group = f.run(fenced);
+  const wire::ActorSpec kept = f.spec("Parent", 2);
+  const pid_t other = f.run(kept);
   f.head.away();
-  f.wait_for_processes(0);
+  f.wait_for_processes(1);
   CHECK(process::group_is_empty(group));
   f.head.listen();
-  CHECK(f.head.take<wire::RegisterNode>().running.empty());
+  const auto registration = f.head.take<wire::RegisterNode>();
+  REQUIRE(registration.running.size() == 1);
+  CHECK(registration.running[0].spec == kept);
+  CHECK(registration.running[0].pid == other);
   f.run(f.spec("Simple"), 2);
 }
 

@@ -153,7 +153,7 @@ TEST_CASE("saved state goes before the record by which a next daemon finds it") 
 TEST_CASE("the lease goes on where the daemon before left it") {
   NodeDriver d;
   d.join(500, 3000);
-  const HostId host = d.run(1);
+  const HostId host = d.run_fenced(1);
   d.advance(500ms);
   d.apply(node_event::FromHead{*d.said<wire::Heartbeat>()});
   d.clock.advance(2s);

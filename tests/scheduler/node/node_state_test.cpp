@@ -111,7 +111,7 @@ TEST_CASE("a stranger's connection waits as long as a handshake may take") {
 TEST_CASE("the lease counts from the heartbeat that was answered") {
   NodeDriver d;
   d.join(500, 3000);
-  const HostId host = d.run(1);
+  const HostId host = d.run_fenced(1);
   d.advance(500ms);
   REQUIRE(d.said<wire::Heartbeat>());
   const auto first = *d.said<wire::Heartbeat>();
@@ -128,6 +128,98 @@ TEST_CASE("the lease counts from the heartbeat that was answered") {
   CHECK(d.being_killed.contains(host));
   d.end(host);
   CHECK(d.did<node_command::ReportExit>()->exited.cause.code() == Code::kAborted);
+}
+
+TEST_CASE("while the head is silent actors run on, but for those that must not run twice") {
+  NodeDriver d;
+  d.join(500, 3000);
+  const HostId kept = d.run(1);
+  const HostId fenced = d.run_fenced(2);
+  // Asked for before the silence: its process begins when the one before is gone.
+  d.apply(node_event::FromHead{d.start_message(3, 1)});
+  const HostId slow = d.spawned();
+  d.apply(node_event::FromHead{d.start_message(3, 2)});
+  REQUIRE(d.state.lease_end());
+  CHECK(*d.state.lease_end() == d.clock.now() + 3500ms);
+  d.advance(3500ms);
+  CHECK(d.being_killed == std::set<HostId>{fenced, slow});
+  d.end(slow);
+  CHECK(d.did<node_command::SpawnHost>());
+  d.spawned();
+  d.end(fenced);
+  CHECK_FALSE(d.state.lease_end());  // nobody is left whom its end concerns
+  for (int i = 0; i < 120; ++i) {
+    if (d.did<node_command::ConnectHead>()) {
+      d.apply(node_event::HeadDown{error(Code::kUnavailable, "no answer")});
+    }
+    d.advance(1s);
+    CHECK(d.being_killed.empty());
+  }
+  // The head is there again: what ran is known to it, and runs on.
+  d.apply(node_event::HeadUp{});
+  REQUIRE(d.said<wire::RegisterNode>());
+  CHECK(d.said<wire::RegisterNode>()->running.size() == 2);
+  CHECK(d.said<wire::RegisterNode>()->running[0].spec.actor_id == ActorId{1, 1});
+  d.apply(node_event::FromHead{wire::RegisterNodeReply{}});
+  CHECK(d.running.contains(kept));
+  CHECK(d.being_killed.empty());
+}
+
+TEST_CASE("a node that finds no head for long ends itself and every actor") {
+  NodeDriver d;
+  d.join(500, 3000);
+  const HostId host = d.run(1);
+  d.apply(node_event::HeadDown{error(Code::kUnavailable, "gone")});
+  d.advance(d.config.orphan_timeout - 1ms);
+  CHECK(d.being_killed.empty());
+  d.advance(1ms);
+  CHECK(d.being_killed.contains(host));
+  d.end(host);
+  REQUIRE(d.did<node_command::EndNode>());
+}
+
+TEST_CASE("however many end together, those that may come back keep what they saved") {
+  NodeDriver d;
+  d.join();
+  const std::uint64_t count = d.config.ended_actors_max + 50;
+  std::vector<HostId> hosts;
+  for (std::uint64_t n = 1; n <= count; ++n) {
+    hosts.push_back(d.run(n));
+    d.apply(node_event::FromHost{hosts.back(), wire::HostSavedState{1}, d.fd()});
+  }
+  for (const HostId host : hosts) d.end(host);
+  SUBCASE("under the same daemon") {}
+  SUBCASE("under the next one") {
+    d.restart();
+    d.join();
+  }
+  CHECK(d.open.size() == count);
+  for (std::uint64_t n = 1; n <= count; ++n) {
+    d.apply(node_event::FromHead{d.start_message(n, 2)});
+    d.spawned();
+    REQUIRE(d.told<wire::HostStart>());
+    CHECK(d.told<wire::HostStart>()->has_saved_state);
+  }
+}
+
+TEST_CASE("of actors that are over the last ones' output can be read, and nothing else is left") {
+  NodeDriver d;
+  d.join();
+  const std::uint64_t count = d.config.ended_actors_max + 50;
+  for (std::uint64_t n = 1; n <= count; ++n) {
+    wire::StartActor start = d.start_message(n, 1);
+    start.spec.restart.max_restarts = n % 2 == 0 ? 1 : 0;
+    const HostId host = d.run(start);
+    d.apply(node_event::FromHost{host, wire::HostSavedState{1}, d.fd()});
+    d.end(host);
+  }
+  CHECK(d.open.size() == count / 2);
+  d.advance(5min);  // nobody comes back any more
+  CHECK(d.open.empty());
+  CHECK(d.kept.size() == 1);  // the node itself
+  std::uint64_t readable = 0;
+  for (std::uint64_t n = 1; n <= count; ++n) readable += d.state.log_of(ActorId{1, n}) ? 1 : 0;
+  CHECK(readable == d.config.ended_actors_max);
 }
 
 TEST_CASE("coming back, the node says what runs and stops what is not wanted") {
