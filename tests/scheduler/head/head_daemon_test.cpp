@@ -178,6 +178,26 @@ struct Watch {
 
 }  // namespace
 
+TEST_CASE("an answer that fits into no message is answered with that") {
+  Fixture f;
+  const auto client = f.client();
+  const std::string name(1'000'000, 'n');
+  std::vector<Answer> created(68);
+  for (std::size_t i = 0; i < created.size(); ++i) {
+    wire::ActorSpec spec;
+    spec.actor_id = ActorId{0xac, i + 1};
+    spec.type = "Counter";
+    spec.name = std::to_string(i) + name;
+    client->create_actors({spec}, false, false, created[i].callback());
+  }
+  for (Answer& answer : created) REQUIRE(answer.get().ok());
+  const Status refused = client->actors(true, tests::patience()).status();
+  CHECK(refused.code() == Code::kResourceExhausted);
+  CHECK_MESSAGE(refused.message().find("above the limit of 67108864") != std::string::npos,
+                refused.to_string());
+  CHECK(client->nodes(tests::patience()).ok());
+}
+
 TEST_CASE("actors are created, watched, listed and killed") {
   Fixture f;
   Node node(f.clients.loop(), f.address(), 1);
