@@ -230,9 +230,9 @@ void CallRunner::work(Group& group) TROUPE_NO_ANALYSIS {
     {
       MutexLock lock(mutex_);
       while (!stopped_ && !(call = next_locked(group))) {
-        (void)group.ready.wait_until(
-            mutex_, Deadline::after(kIdleWait),
-            [&, seen = group.changes] { return stopped_ || group.changes != seen; });
+        (void)group.ready.wait_until(mutex_, Deadline::after(kIdleWait), [&, seen = group.changes] {
+          return stopped_ || group.changes != seen;
+        });
       }
       if (stopped_) return;
       --group.idle;
@@ -412,8 +412,7 @@ void CallRunner::go_on(const std::shared_ptr<AsyncCall>& call, bool now) {
   call->parked = false;
   if (call->running.stop_token().stop_requested()) {
     end_async(call, error(Code::kCancelled, "the stream's caller cancelled it"));
-  } else if (server_->credit(call->call) <= call->items ||
-             server_->holds_back(call->call.caller)) {
+  } else if (server_->credit(call->call) <= call->items || server_->holds_back(call->call.caller)) {
     call->parked = true;
   } else if (!now) {
     call->parked = true;

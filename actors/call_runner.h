@@ -3,8 +3,9 @@
 //
 // The actor's thread takes calls from the mailbox and gives each to accept(). Most begin and end
 // right there. Where the call's group is full, or has threads of its own, it waits in the group's
-// queue; so does a call of a caller that has not read its answers (CallServer::held_back). Asynchronous methods are resumed by work that is posted to the mailbox; streams are parked
-// at a co_yield until their caller allows more items.
+// queue; so does a call of a caller that has not read its answers (CallServer::held_back).
+// Asynchronous methods are resumed by work that is posted to the mailbox; streams are parked at a
+// co_yield until their caller allows more items.
 
 #include <atomic>
 #include <coroutine>

@@ -2,10 +2,10 @@
 // The callers of one actor: their connections, what they believe the actor's methods to be, and
 // which of their calls were answered already.
 //
-// A caller that reads more slowly than it is answered: what waits to be sent to it is bounded. Above
-// limits::kUnreadAnswerBytesMax no further call of it is begun (held_back()) until it has read half
-// of that; calls that run already may fill the connection's queue, and what does not fit there is
-// answered with kOverloaded.
+// A caller that reads more slowly than it is answered: what waits to be sent to it is bounded.
+// Above limits::kUnreadAnswerBytesMax no further call of it is begun (held_back()) until it has
+// read half of that; calls that run already may fill the connection's queue, and what does not fit
+// there is answered with kOverloaded.
 //
 // Calls that come over sockets are read on the loop's thread, which puts them into the mailbox.
 // Calls that come over fast roads (call_road.h) are read by the actor's own thread when its mailbox

@@ -81,7 +81,8 @@ class Host final : public HostServices {
     UniqueFd saved_state;
   };
 
-  // Where it cannot be told, the process is about to end (the channel's end), or its node to end it.
+  // Where it cannot be told, the process is about to end (the channel's end), or its node to end
+  // it.
   void tell_node(const wire::HostMessage& message) {
     const Status told = node_.send(message);
     if (!told.ok()) std::fprintf(stderr, "troupe host: %s\n", told.to_string().c_str());

@@ -41,18 +41,21 @@ class HostChannel {
 
   // The two ways to send a message, with a descriptor where `fd` is not -1, which stays the
   // caller's. Messages arrive in the order in which they were sent, whichever way that was.
-  // kInvalidArgument for one above limits::kFrameBytesMax, kUnavailable where the other end is gone.
+  // kInvalidArgument for one above limits::kFrameBytesMax, kUnavailable where the other end is
+  // gone.
   //
   // Waits until the socket has taken it, at most 10 s: what was said survives the process that said
   // it. The host's way: its node always reads. Any thread.
   Status send(const wire::HostMessage& message, int fd = -1) TROUPE_EXCLUDES(send_mutex_);
   // Never waits: what the socket does not take now is kept, and sent when there is room. The node's
-  // way, whose loop serves others too. kOverloaded, and nothing is sent, when as much is kept as may
-  // be (limits::kHostQueueBytesMax, kHostQueueMessagesMax). Between start() and stop(); loop thread.
+  // way, whose loop serves others too. kOverloaded, and nothing is sent, when as much is kept as
+  // may be (limits::kHostQueueBytesMax, kHostQueueMessagesMax). Between start() and stop(); loop
+  // thread.
   Status queue(const wire::HostMessage& message, int fd = -1) TROUPE_EXCLUDES(send_mutex_);
   // What queue() keeps.
   std::size_t queued_bytes() const TROUPE_EXCLUDES(send_mutex_);
-  // Called each time the socket has taken some of it, with what is left. Loop thread. Before start().
+  // Called each time the socket has taken some of it, with what is left. Loop thread. Before
+  // start().
   void set_on_taken(std::function<void(std::size_t left_bytes)> on_taken) {
     on_taken_ = std::move(on_taken);
   }
@@ -66,8 +69,8 @@ class HostChannel {
     std::size_t left() const { return sizeof length + body.size() - sent; }
     std::size_t sent = 0;
   };
-  // What became of an attempt to write the queue: all is gone; the socket is full; the system is out
-  // of room for descriptors on their way; the other end is gone.
+  // What became of an attempt to write the queue: all is gone; the socket is full; the system is
+  // out of room for descriptors on their way; the other end is gone.
   enum class Written { kAll, kFull, kLater, kGone };
 
   Status push_locked(const wire::HostMessage& message, int fd) TROUPE_REQUIRES(send_mutex_);
@@ -92,7 +95,7 @@ class HostChannel {
   std::deque<Outgoing> outgoing_ TROUPE_GUARDED_BY(send_mutex_);
   std::size_t outgoing_bytes_ TROUPE_GUARDED_BY(send_mutex_) = 0;
   bool cut_off_ TROUPE_GUARDED_BY(send_mutex_) = false;  // in the middle of a message
-  OnMessage on_message_;  // this and the following: loop thread
+  OnMessage on_message_;                                 // this and the following: loop thread
   OnEnd on_end_;
   std::function<void(std::size_t)> on_taken_;
   bool writes_later_ = false;  // a flush() will come

@@ -32,9 +32,9 @@ std::size_t variable_bytes(const ActorSpec& spec) {
   std::size_t bytes = spec.constructor_arguments.size() + bytes_of(spec.environment) +
                       bytes_of(spec.resources) + bytes_of(spec.label_selector) +
                       bytes_of(spec.label_preference);
-  for (const std::string* words : {&spec.type, &spec.name, &spec.image.path, &spec.run,
-                                   &spec.log_path, &spec.namespace_name,
-                                   &spec.program.working_directory}) {
+  for (const std::string* words :
+       {&spec.type, &spec.name, &spec.image.path, &spec.run, &spec.log_path, &spec.namespace_name,
+        &spec.program.working_directory}) {
     bytes += words->size();
   }
   for (const std::string& argument : spec.program.argv) bytes += argument.size() + 1;
@@ -43,16 +43,24 @@ std::size_t variable_bytes(const ActorSpec& spec) {
 
 Status check_size(const ActorSpec& spec) {
   const std::size_t bytes = variable_bytes(spec);
-  if (bytes <= limits::kActorSpecBytesMax) return {};
-  const std::size_t arguments = spec.constructor_arguments.size();
   const std::size_t environment = bytes_of(spec.environment);
-  return error(Code::kInvalidArgument,
-               "the spec of {}{} has {} bytes, {} of them constructor arguments and {} environment; "
-               "at most {} are taken, since the head keeps it for every restart. Put large data "
-               "into the actor's first call, or into a file that its constructor reads",
-               spec.type.empty() ? "an actor" : spec.type,
-               spec.name.empty() ? "" : fmt::format(" '{}'", spec.name.substr(0, 200)), bytes,
-               arguments, environment, limits::kActorSpecBytesMax);
+  const std::string who =
+      spec.name.empty() ? spec.type : fmt::format("{} '{}'", spec.type, spec.name.substr(0, 200));
+  if (bytes > limits::kActorSpecBytesMax) {
+    return error(
+        Code::kInvalidArgument,
+        "the spec of {} has {} bytes, {} of them constructor arguments and {} environment; "
+        "at most {} are taken, since the head keeps it for every restart. Put large data "
+        "into the actor's first call, or into a file that its constructor reads",
+        who, bytes, spec.constructor_arguments.size(), environment, limits::kActorSpecBytesMax);
+  }
+  if (environment > kProgramBytesMax) {
+    return error(Code::kInvalidArgument,
+                 "the environment of {} has {} bytes; at most {} are taken, since a process is "
+                 "started with it. Put large data into constructor arguments, or into a file",
+                 who, environment, kProgramBytesMax);
+  }
+  return {};
 }
 
 }  // namespace troupe::wire

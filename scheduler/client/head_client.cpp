@@ -236,7 +236,8 @@ void HeadClient::State::end() {
 void HeadClient::State::transmit(std::uint64_t request_id) {
   if (!connection) return;
   const Status sent = connection->send(wire::encode(requests.at(request_id).message));
-  // A connection that is closed says so by itself, and what is unanswered is sent again on the next.
+  // A connection that is closed says so by itself, and what is unanswered is sent again on the
+  // next.
   if (sent.ok() || sent.code() == Code::kUnavailable) return;
   // Not from within whatever goes through the requests now.
   loop.post([weak = weak_from_this(), used = connection, request_id, sent] {

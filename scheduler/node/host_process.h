@@ -57,8 +57,8 @@ class HostProcess {
 
   pid_t pid() const;
   // Never waits: what the process's socket does not take is kept and sent as it reads. `fd` may be
-  // -1; it stays the caller's. Failures as of process::HostChannel::queue. Of all messages a program
-  // hears HostStop alone: as SIGTERM to its process group.
+  // -1; it stays the caller's. Failures as of process::HostChannel::queue. Of all messages a
+  // program hears HostStop alone: as SIGTERM to its process group.
   Status tell(const wire::HostMessage& message, int fd);
   // What it was told and has not read, as far as its socket did not take it.
   std::size_t unread_bytes() const;

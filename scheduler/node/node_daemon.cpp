@@ -728,8 +728,8 @@ void Daemon::carry_out(node_command::TellHost& command) {
   // A caller whose connection is closed tries again. Nothing else is said twice.
   if (holds_alternative<wire::HostConnection>(command.message)) return;
   events_.push_back(node_event::ChannelEnded{
-      command.host, error(Code::kAborted, "its node could not tell it something: {}",
-                          told.message())});
+      command.host,
+      error(Code::kAborted, "its node could not tell it something: {}", told.message())});
 }
 
 void Daemon::carry_out(node_command::KillGroup& command) {

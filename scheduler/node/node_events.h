@@ -120,10 +120,9 @@ struct NodeEvents
     : Alternatives<node_event::Adopt, node_event::KeeperLost, node_event::HeadUp,
                    node_event::HeadDown, node_event::FromHead, node_event::Spawned,
                    node_event::SpawnFailed, node_event::FromHost, node_event::Unread,
-                   node_event::ChannelEnded,
-                   node_event::LeaderEnded, node_event::GroupGone, node_event::ConnectionArrived,
-                   node_event::ShutDown, node_event::GpusRead, node_event::GpuFailed,
-                   node_event::Tick> {};
+                   node_event::ChannelEnded, node_event::LeaderEnded, node_event::GroupGone,
+                   node_event::ConnectionArrived, node_event::ShutDown, node_event::GpusRead,
+                   node_event::GpuFailed, node_event::Tick> {};
 using NodeEvent = Variant<NodeEvents>;
 
 namespace node_command {

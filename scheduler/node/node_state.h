@@ -99,13 +99,13 @@ class NodeState {
     FdHandle saved_state = kNoFd;
     std::deque<Waiting> waiting;
     HostId log = 0;
-    std::optional<TimePoint> keep_until;  // without a process: may come back so long
-    std::int64_t calls_dropped = -1;      // wire::HostDrained
-    std::optional<TimePoint> health_due;  // until when it is to have said that it is well
+    std::optional<TimePoint> keep_until;    // without a process: may come back so long
+    std::int64_t calls_dropped = -1;        // wire::HostDrained
+    std::optional<TimePoint> health_due;    // until when it is to have said that it is well
     std::optional<TimePoint> unread_since;  // since when nothing of what waits for it was read
     std::size_t unread_bytes = 0;
-    std::vector<std::string> gpus;        // that it has, or had last, by name
-    TimePoint gpus_by;                    // while it waits for them
+    std::vector<std::string> gpus;  // that it has, or had last, by name
+    TimePoint gpus_by;              // while it waits for them
 
     bool has_process() const { return phase != Phase::kNone; }
     bool can_be_told() const {

@@ -110,7 +110,8 @@ TEST_CASE("what was queued leaves before the link closes for good") {
   f.connect();
   CHECK(f.told.take() == "up");
   on_loop(f.thread.loop(), [&] {
-    for (std::uint64_t i = 1; i <= 100; ++i) CHECK(f.link->send(wire::ActorReady{ActorId{1, 2}, i}).ok());
+    for (std::uint64_t i = 1; i <= 100; ++i)
+      CHECK(f.link->send(wire::ActorReady{ActorId{1, 2}, i}).ok());
     f.link->flush_and_close(1000);
     return 0;
   });

@@ -139,7 +139,8 @@ TEST_CASE("a host is gone only when its children are") {
   CHECK(process::group_is_empty(group));
 }
 
-TEST_CASE("a program that takes long to start is told all of it, in order, and nobody waits for it") {
+TEST_CASE(
+    "a program that takes long to start is told all of it, in order, and nobody waits for it") {
   troupe::tests::TemporaryDirectory folder;
   const std::string gate = folder.file("gate");
   REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
