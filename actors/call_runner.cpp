@@ -378,11 +378,10 @@ void CallRunner::caller_reads(ClientId caller) {
   }
   config_.mailbox->post([this, caller] {
     for (const auto& group : groups_) begin_waiting(*group);
-    std::vector<std::uint64_t> streams;  // that go on, which may end others
+    // Its streams go on later, since that changes in_progress_.
     for (const auto& [key, call] : in_progress_) {
-      if (key.first == caller && call->parked) streams.push_back(key.second);
+      if (key.first == caller && call->parked) credit_changed(caller, key.second);
     }
-    for (const std::uint64_t sequence : streams) credit_changed(caller, sequence);
   });
 }
 

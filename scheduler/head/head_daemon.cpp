@@ -191,7 +191,8 @@ Status Daemon::check_target(const std::string& target) const {
 
 void Daemon::accept(net::AcceptedSocket accepted) {
   const PeerId peer = next_peer_++;
-  auto connection = net::make_connection(loop_, std::move(accepted.socket), accepted.peer);
+  auto connection =
+      net::make_connection(loop_, std::move(accepted.socket), accepted.peer, options_.connections);
   peers_[peer] = connection;
   const std::weak_ptr<bool> alive = alive_;
   connection->start({.on_frame =
