@@ -41,17 +41,19 @@ struct AnsweredCaller {
 
 CallServer::CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
                        ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
-                       std::shared_ptr<HostPageSegment> host_page)
+                       std::shared_ptr<HostPageSegment> host_page,
+                       const net::ConnectionOptions& connections)
     : loop_(loop),
       actor_id_(actor_id),
       generation_(generation),
       interface_(interface),
       mailbox_(std::move(mailbox)),
-      host_page_(std::move(host_page)) {}
+      host_page_(std::move(host_page)),
+      connections_(connections) {}
 
 void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
   auto peer = std::make_shared<Peer>();
-  peer->connection = net::make_connection(loop_, std::move(socket), peer_name);
+  peer->connection = net::make_connection(loop_, std::move(socket), peer_name, connections_);
   peers_.insert(peer);
   const std::weak_ptr<CallServer> weak = weak_from_this();
   peer->connection->start({.on_frame =
@@ -234,10 +236,8 @@ void CallServer::send_answer_locked(Session& session, std::uint64_t sequence, wi
 }
 
 void CallServer::hold_back_locked(Session& session) {
-  if (session.held_back ||
-      session.peer->connection->queued_bytes() <= limits::kUnreadAnswerBytesMax) {
-    return;
-  }
+  const std::size_t unread_bytes_max = 2 * connections_.low_water_bytes;
+  if (session.held_back || session.peer->connection->queued_bytes() <= unread_bytes_max) return;
   session.held_back = true;
   ++held_back_count_;
 }

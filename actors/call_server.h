@@ -52,10 +52,12 @@ class HeldCalls {
 // Accepts on the loop's thread; answers come from the actor's thread, or its threads.
 class CallServer : public CallSource, public std::enable_shared_from_this<CallServer> {
  public:
-  // `host_page`: what the mailbox shares; null: no fast roads.
+  // `host_page`: what the mailbox shares; null: no fast roads. `connections`: to callers; twice
+  // their low_water_bytes may be unread before a caller is held back.
   CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
              ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
-             std::shared_ptr<HostPageSegment> host_page = nullptr);
+             std::shared_ptr<HostPageSegment> host_page = nullptr,
+             const net::ConnectionOptions& connections = {});
 
   // Who runs the calls. Before accept().
   void set_held(std::weak_ptr<HeldCalls> held) { held_ = std::move(held); }
@@ -171,6 +173,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   const ActorInterface interface_;
   const std::shared_ptr<Mailbox> mailbox_;
   const std::shared_ptr<HostPageSegment> host_page_;
+  const net::ConnectionOptions connections_;
   std::weak_ptr<HeldCalls> held_;
   // Lock order: a road's reading(), then this.
   Mutex mutex_;

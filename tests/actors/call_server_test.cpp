@@ -28,8 +28,10 @@ constexpr ClientId kCaller{3, 4};
 struct Server {
   net::LoopThread thread{"test"};
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
-  std::shared_ptr<CallServer> server =
-      std::make_shared<CallServer>(thread.loop(), kActor, 7, kInterface, mailbox);
+  std::shared_ptr<CallServer> server;
+  explicit Server(const net::ConnectionOptions& connections = {})
+      : server(std::make_shared<CallServer>(thread.loop(), kActor, 7, kInterface, mailbox, nullptr,
+                                            connections)) {}
   ~Server() {
     Promise<void> closed;
     auto done = closed.future();
@@ -212,14 +214,17 @@ struct Held final : HeldCalls {
 TEST_CASE("an answer without room is answered by that; its caller is held back until it reads") {
   const auto held = std::make_shared<Held>();
   auto reads = held->reads.future();
-  Server server;
+  // A hundredth of the usual.
+  net::ConnectionOptions connections;
+  connections.queue_bytes_max = 5u << 19;
+  connections.low_water_bytes = 320u << 10;
+  Server server(connections);
   server.server->set_held(held);
   const UniqueFd socket = server.bound();
   const UniqueFd other = server.bound({9, 9});
   // As if all of them ran at once: more than a connection takes.
-  constexpr std::size_t kAnswerBytes = 48u << 20;
+  constexpr std::size_t kAnswerBytes = 480u << 10;
   constexpr std::uint64_t kCalls = 7;
-  static_assert(kCalls * kAnswerBytes > limits::kConnectionQueueBytesMax + kAnswerBytes);
   for (std::uint64_t i = 1; i <= kCalls; ++i) say(socket, call_of(i, 0));
   for (std::uint64_t i = 1; i <= kCalls; ++i) {
     server.server->answer(next_call(server), wire::Bytes(kAnswerBytes, std::byte{7}));
@@ -239,7 +244,7 @@ TEST_CASE("an answer without room is answered by that; its caller is held back u
       CHECK(reply.result.size() == kAnswerBytes);
     } else {
       CHECK(reply.status.code() == Code::kOverloaded);
-      CHECK(reply.status.message().find("its answer of 503") != std::string::npos);
+      CHECK(reply.status.message().find("its answer of 4915") != std::string::npos);
     }
   }
   CHECK(reads.get(10s).value() == kCaller);
