@@ -100,16 +100,27 @@ void ActorChannel::send_stream_locked(std::uint64_t sequence, PendingCall& call,
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return;
   it->second.request.stream_items = items;
-  if (it->second.state != SendState::kSent || !connection_) return;
-  (void)connection_->send(wire::encode(wire::CallMessage(wire::StreamCredit{sequence, items})));
+  if (it->second.state == SendState::kSent) tell_locked(wire::StreamCredit{sequence, items});
+}
+
+// What is small and about calls has room on every connection that is of use: one without is ended,
+// so that nobody waits for what was not said. One that has ended says so by itself.
+void ActorChannel::tell_locked(const wire::CallMessage& message) {
+  if (!connection_) return;
+  const Status sent = connection_->send(wire::encode(message));
+  if (sent.ok() || sent.code() == Code::kUnavailable) return;
+  connection_->close();
+  environment_->loop->post([weak = weak_from_this(), attempt = attempt_, sent] {
+    if (auto self = weak.lock()) self->on_close(attempt, sent);
+  });
 }
 
 void ActorChannel::send_probe(wire::CallProbe probe) {
   if (forked()) return;
   MutexLock lock(mutex_);
   const auto it = calls_.find(probe.sequence);
-  if (it == calls_.end() || it->second.state != SendState::kSent || !connection_) return;
-  (void)connection_->send(wire::encode(wire::CallMessage(std::move(probe))));
+  if (it == calls_.end() || it->second.state != SendState::kSent) return;
+  tell_locked(std::move(probe));
 }
 
 void ActorChannel::allow_items(std::uint64_t sequence, std::uint64_t items) {
@@ -118,8 +129,7 @@ void ActorChannel::allow_items(std::uint64_t sequence, std::uint64_t items) {
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return;
   it->second.request.stream_items = items;
-  if (it->second.state != SendState::kSent || !connection_) return;
-  (void)connection_->send(wire::encode(wire::CallMessage(wire::StreamCredit{sequence, items})));
+  if (it->second.state == SendState::kSent) tell_locked(wire::StreamCredit{sequence, items});
 }
 
 void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers) {
@@ -176,7 +186,7 @@ void ActorChannel::cancel(std::uint64_t sequence) {
 // Before a call ends without the actor's answer.
 void ActorChannel::forget_locked(Calls::iterator call) {
   if (call->second.state != SendState::kSent || !connection_) return;
-  (void)connection_->send(wire::encode(wire::CallMessage(wire::CancelCall{call->first})));
+  tell_locked(wire::CancelCall{call->first});
   if (call->second.request.slab.valid()) {
     lent_slabs_.emplace(call->first, std::move(call->second.request.slab));
   }
@@ -458,7 +468,8 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
   for (const auto& method : interface_.methods) {
     bind.methods.push_back({std::string(method.name), method.hash});
   }
-  (void)connection->send(wire::encode(wire::CallMessage(std::move(bind))));
+  MutexLock lock(mutex_);
+  if (attempt == attempt_) tell_locked(std::move(bind));
 }
 
 // The head may not know yet that the process is gone, or the node not yet have the new one.
@@ -565,7 +576,7 @@ void ActorChannel::on_draining(std::uint64_t attempt) {
   MutexLock lock(mutex_);
   if (attempt != attempt_ || road_ != Road::kOpen) return;
   road_ = Road::kDraining;
-  (void)connection_->send(wire::encode(wire::CallMessage(wire::Draining{})));
+  tell_locked(wire::Draining{});
 }
 
 void ActorChannel::on_given_back(wire::CallGivenBack back) {

@@ -201,6 +201,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
       TROUPE_REQUIRES(mutex_);
   void send_locked(std::uint64_t sequence, PendingCall& call, Answers& answers)
       TROUPE_REQUIRES(mutex_);
+  void tell_locked(const wire::CallMessage& message) TROUPE_REQUIRES(mutex_);
   // The calls' numbers, in order.
   std::vector<std::uint64_t> sequences_locked() const TROUPE_REQUIRES(mutex_);
   void add_deadline_locked(TimePoint time, std::uint64_t sequence) TROUPE_REQUIRES(mutex_);

@@ -138,10 +138,11 @@ bool CallRunner::expired(const QueuedCall& call) const {
 void CallRunner::accept(QueuedCall call) {
   Group& group = *groups_[config_.actor_class->method_groups[call.method]];
   if (!group.threads && group.running < group.limit &&
-      group.waiting.load(std::memory_order_relaxed) == 0) {
+      group.waiting.load(std::memory_order_relaxed) == 0 && !server_->holds_back(call.caller)) {
     begin_call(group, std::move(call));
   } else {
     wait_in_group(group, std::move(call));
+    begin_waiting(group);  // calls of other callers may be held back, and this one not
   }
 }
 
@@ -164,6 +165,7 @@ void CallRunner::wait_in_group(Group& group, QueuedCall call) {
     if (stopped_) return;
     group.queue.push_back(std::move(call));
     group.waiting.store(group.queue.size(), std::memory_order_relaxed);
+    ++group.changes;
     if (group.threads && group.idle < group.queue.size() &&
         group.pool.size() < static_cast<std::size_t>(group.limit) && !add_thread_locked(group) &&
         group.pool.empty()) {
@@ -186,10 +188,17 @@ bool CallRunner::add_thread_locked(Group& group) {
   return true;
 }
 
+// The first call in the queue that may begin.
 std::optional<QueuedCall> CallRunner::next_locked(Group& group) {
-  if (group.queue.empty()) return std::nullopt;
-  QueuedCall call = std::move(group.queue.front());
-  group.queue.pop_front();
+  auto next = group.queue.begin();
+  if (const auto held_back = server_->held_back(); !held_back.empty()) {
+    next = std::find_if(group.queue.begin(), group.queue.end(), [&](const QueuedCall& call) {
+      return std::find(held_back.begin(), held_back.end(), call.caller) == held_back.end();
+    });
+  }
+  if (next == group.queue.end()) return std::nullopt;
+  QueuedCall call = std::move(*next);
+  group.queue.erase(next);
   group.waiting.store(group.queue.size(), std::memory_order_relaxed);
   return call;
 }
@@ -232,12 +241,12 @@ void CallRunner::work(Group& group) TROUPE_NO_ANALYSIS {
     std::optional<QueuedCall> call;
     {
       MutexLock lock(mutex_);
-      while (!stopped_ && group.queue.empty()) {
-        (void)group.ready.wait_until(mutex_, Deadline::after(kIdleWait),
-                                     [&] { return stopped_ || !group.queue.empty(); });
+      while (!stopped_ && !(call = next_locked(group))) {
+        (void)group.ready.wait_until(mutex_, Deadline::after(kIdleWait), [&, seen = group.changes] {
+          return stopped_ || group.changes != seen;
+        });
       }
       if (stopped_) return;
-      call = next_locked(group);
       --group.idle;
     }
     config_.mailbox->count_held(-1);
@@ -370,6 +379,24 @@ void CallRunner::credit_changed(ClientId caller, std::uint64_t sequence) {
   });
 }
 
+// Any thread.
+void CallRunner::caller_reads(ClientId caller) {
+  {
+    MutexLock lock(mutex_);
+    for (const auto& group : groups_) {
+      ++group->changes;
+      group->ready.notify_all();
+    }
+  }
+  config_.mailbox->post([this, caller] {
+    for (const auto& group : groups_) begin_waiting(*group);
+    // Its streams go on later, since that changes in_progress_.
+    for (const auto& [key, call] : in_progress_) {
+      if (key.first == caller && call->parked) credit_changed(caller, key.second);
+    }
+  });
+}
+
 void CallRunner::step(const std::shared_ptr<AsyncCall>& call, std::coroutine_handle<> coroutine) {
   {
     const RunningCall::Scope scope(&call->running);
@@ -396,7 +423,7 @@ void CallRunner::go_on(const std::shared_ptr<AsyncCall>& call, bool now) {
   call->parked = false;
   if (call->running.stop_token().stop_requested()) {
     end_async(call, error(Code::kCancelled, "the stream's caller cancelled it"));
-  } else if (server_->credit(call->call) <= call->items) {
+  } else if (server_->credit(call->call) <= call->items || server_->holds_back(call->call.caller)) {
     call->parked = true;
   } else if (!now) {
     call->parked = true;

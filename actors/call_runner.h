@@ -3,8 +3,9 @@
 //
 // The actor's thread takes calls from the mailbox and gives each to accept(). Most begin and end
 // right there. Where the call's group is full, or has threads of its own, it waits in the group's
-// queue. Asynchronous methods are resumed by work that is posted to the mailbox; streams are parked
-// at a co_yield until their caller allows more items.
+// queue; so does a call of a caller that has not read its answers (CallServer::held_back).
+// Asynchronous methods are resumed by work that is posted to the mailbox; streams are parked at a
+// co_yield until their caller allows more items.
 
 #include <atomic>
 #include <coroutine>
@@ -61,6 +62,7 @@ class CallRunner final : public HeldCalls, public CallHost {
 
   bool remove(ClientId caller, std::uint64_t sequence) override;
   void credit_changed(ClientId caller, std::uint64_t sequence) override;
+  void caller_reads(ClientId caller) override;
   void probed(ClientId caller, const wire::CallProbe& probe) override;
 
   std::stop_token stop_token_of(ClientId caller, std::uint64_t sequence) override;
@@ -80,6 +82,7 @@ class CallRunner final : public HeldCalls, public CallHost {
     std::deque<QueuedCall> queue;  // this and the following: the runner's mutex
     std::vector<std::thread> pool;
     std::size_t idle = 0;
+    std::uint64_t changes = 0;  // of what may be taken out of the queue
     CondVar ready;
   };
 

@@ -15,6 +15,8 @@ constexpr std::size_t kDisconnectedSessionsMax = 1024;
 // Actors of whose processes it is remembered which is the newest that has bound.
 constexpr std::size_t kCallersRememberedMax = 4096;
 constexpr std::uint32_t kNoMethod = ~0u;
+// What a frame carries besides a result.
+constexpr std::size_t kReplyOverheadBytes = 4096;
 
 wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
   wire::CallReply reply;
@@ -38,18 +40,20 @@ struct AnsweredCaller {
 
 CallServer::CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
                        ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
-                       std::shared_ptr<HostPageSegment> host_page)
+                       std::shared_ptr<HostPageSegment> host_page,
+                       const net::ConnectionOptions& connections)
     : loop_(loop),
       actor_id_(actor_id),
       generation_(generation),
       interface_(interface),
       mailbox_(std::move(mailbox)),
       host_page_(std::move(host_page)),
-      callers_(kCallersRememberedMax) {}
+      callers_(kCallersRememberedMax),
+      connections_(connections) {}
 
 void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
   auto peer = std::make_shared<Peer>();
-  peer->connection = net::make_connection(loop_, std::move(socket), peer_name);
+  peer->connection = net::make_connection(loop_, std::move(socket), peer_name, connections_);
   peers_.insert(peer);
   const std::weak_ptr<CallServer> weak = weak_from_this();
   peer->connection->start({.on_frame =
@@ -59,6 +63,10 @@ void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
                            .on_close =
                                [weak, peer](const Status&) {
                                  if (auto self = weak.lock()) self->on_close(peer);
+                               },
+                           .on_drained =
+                               [weak, peer] {
+                                 if (auto self = weak.lock()) self->on_drained(peer);
                                }});
 }
 
@@ -109,17 +117,20 @@ void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
   }
   if (road) detach_road(road);
   std::vector<std::stop_source> stops;
+  bool reads = false;
   {
     MutexLock lock(mutex_);
     const auto it = sessions_.find(alive->caller);
     if (it == sessions_.end()) return;
     Session& session = it->second;
     stops = stops_of_streams_locked(session);
+    reads = end_holding_back_locked(session);
     session.peer.reset();
     disconnected_.push_back(alive->caller);
     forget_old_sessions_locked();
   }
   for (auto& stop : stops) stop.request_stop();
+  if (reads) tell_caller_reads(alive->caller);
 }
 
 void CallServer::forget_old_sessions_locked() {
@@ -207,10 +218,10 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
   wire::BindReply reply;
   reply.generation = generation_;
   const Status current = check_generations(bind);
-  auto methods = current.ok() ? translate(bind) : Result<std::vector<std::uint32_t>>(current);
+  auto methods = current.ok() ? translate(bind) : Result<MethodNumbers>(current);
   if (!methods.ok()) {
     reply.status = methods.status();
-    (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
+    send_small(peer, std::move(reply));
     if (current.code() == Code::kUnavailable && on_superseded_) on_superseded_(current);
     return;
   }
@@ -225,6 +236,7 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
   if (old_road) detach_road(old_road);
   std::shared_ptr<Peer> replaced;
   std::vector<std::stop_source> stops;
+  bool reads = false;
   peer->bound = true;
   peer->caller = bind.caller;
   {
@@ -236,14 +248,90 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
     session.actor_generation = bind.caller_generation;
     std::erase(disconnected_, bind.caller);
     stops = stops_of_streams_locked(session);
+    reads = end_holding_back_locked(session);  // on the connection before
     // Under the lock, so that no answer of an earlier connection's calls comes before it.
-    (void)peer->connection->send(wire::encode(wire::CallMessage(std::move(reply))));
-    if (gives_back_) {
-      (void)peer->connection->send(wire::encode(wire::CallMessage(wire::Draining{})));
-    }
+    send_small(peer, std::move(reply));
+    if (gives_back_) send_small(peer, wire::Draining{});
   }
   if (replaced) replaced->connection->close();
   for (auto& stop : stops) stop.request_stop();
+  if (reads) tell_caller_reads(bind.caller);
+}
+
+// --- callers that do not read --------------------------------------------------------------------
+
+// Small messages have room on every connection that is of use: one without is ended, which its
+// caller notices. One that has ended says so by itself.
+void CallServer::send_small(const std::shared_ptr<Peer>& peer, const wire::CallMessage& message) {
+  const Status sent = peer->connection->send(wire::encode(message));
+  if (sent.ok() || sent.code() == Code::kUnavailable) return;
+  loop_.post([weak = weak_from_this(), peer] {
+    if (const auto self = weak.lock()) self->on_close(peer);
+  });
+}
+
+// A caller without a connection asks again on its next one.
+void CallServer::send_answer_locked(Session& session, std::uint64_t sequence, wire::Bytes frame) {
+  if (!session.peer) return;
+  net::Connection& connection = *session.peer->connection;
+  const std::size_t bytes = frame.size();
+  // While more calls wait their answers leave together.
+  const Status sent = mailbox_->calls() > 0 ? connection.send_soon(std::move(frame))
+                                            : connection.send(std::move(frame));
+  if (sent.ok()) return hold_back_locked(session);
+  if (sent.code() == Code::kUnavailable) return;
+  wire::CallReply refusal;
+  refusal.sequence = sequence;
+  refusal.status =
+      error(Code::kOverloaded,
+            "the call has run, and its answer of {} bytes had no room: {} bytes of answers to this "
+            "caller have not been read yet. Have fewer calls with large answers under way at once",
+            bytes, connection.queued_bytes());
+  send_small(session.peer, std::move(refusal));
+}
+
+void CallServer::hold_back_locked(Session& session) {
+  const std::size_t unread_bytes_max = 2 * connections_.low_water_bytes;
+  if (session.held_back || session.peer->connection->queued_bytes() <= unread_bytes_max) return;
+  session.held_back = true;
+  ++held_back_count_;
+}
+
+bool CallServer::end_holding_back_locked(Session& session) {
+  if (!std::exchange(session.held_back, false)) return false;
+  --held_back_count_;
+  return true;
+}
+
+void CallServer::on_drained(const std::shared_ptr<Peer>& peer) {
+  {
+    MutexLock lock(mutex_);
+    const auto it = sessions_.find(peer->caller);
+    if (it == sessions_.end() || it->second.peer != peer) return;
+    if (!end_holding_back_locked(it->second)) return;
+  }
+  tell_caller_reads(peer->caller);
+}
+
+void CallServer::tell_caller_reads(ClientId caller) {
+  if (const auto held = held_.lock()) held->caller_reads(caller);
+}
+
+std::vector<ClientId> CallServer::held_back() {
+  std::vector<ClientId> callers;
+  if (held_back_count_.load(std::memory_order_acquire) == 0) return callers;
+  MutexLock lock(mutex_);
+  for (const auto& [caller, session] : sessions_) {
+    if (session.held_back) callers.push_back(caller);
+  }
+  return callers;
+}
+
+bool CallServer::holds_back(ClientId caller) {
+  if (held_back_count_.load(std::memory_order_acquire) == 0) return false;
+  MutexLock lock(mutex_);
+  const auto it = sessions_.find(caller);
+  return it != sessions_.end() && it->second.held_back;
 }
 
 // --- calls ---------------------------------------------------------------------------------------
@@ -295,15 +383,14 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
         return std::nullopt;
       }
       const wire::Bytes* const answer = kept_.find(call.caller, sequence);
-      if (session.peer) {
-        (void)session.peer->connection->send(
-            answer != nullptr
-                ? *answer
-                : encode_reply(sequence,
-                               error(Code::kUnavailable,
-                                     "the call ran before its connection broke, and its answer is "
-                                     "no longer kept")));
-      }
+      send_answer_locked(
+          session, sequence,
+          answer != nullptr
+              ? *answer
+              : encode_reply(sequence,
+                             error(Code::kUnavailable,
+                                   "the call ran before its connection broke, and its answer is "
+                                   "no longer kept")));
       return std::nullopt;
     }
     // It has not run, and its number is free for the next process.
@@ -444,10 +531,10 @@ void CallServer::on_probe(const std::shared_ptr<Peer>& peer, const wire::CallPro
 }
 
 Status CallServer::send_item(const QueuedCall& call, std::uint64_t index, wire::Bytes item) {
-  if (item.size() + 4096 > limits::kFrameBytesMax) {
+  if (item.size() + kReplyOverheadBytes > limits::kFrameBytesMax) {
     return error(Code::kResourceExhausted,
-                 "item {} of the stream has {} bytes, above the limit of a frame", index,
-                 item.size());
+                 "item {} of the stream has {} bytes, above the limit of {}", index, item.size(),
+                 limits::kFrameBytesMax - kReplyOverheadBytes);
   }
   wire::Bytes frame =
       wire::encode(wire::CallMessage(wire::StreamItem{call.sequence, index, std::move(item)}));
@@ -456,7 +543,9 @@ Status CallServer::send_item(const QueuedCall& call, std::uint64_t index, wire::
   if (it == sessions_.end() || !it->second.peer) {
     return Status(Code::kUnavailable, "the stream's caller is gone");
   }
-  return it->second.peer->connection->send(std::move(frame));
+  Status sent = it->second.peer->connection->send(std::move(frame));
+  if (sent.ok()) hold_back_locked(it->second);
+  return sent;
 }
 
 std::uint64_t CallServer::credit(const QueuedCall& call) {
@@ -469,11 +558,11 @@ std::uint64_t CallServer::credit(const QueuedCall& call) {
 
 void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const std::uint64_t sequence = call.sequence;
-  if (result.ok() && result->size() + 4096 > limits::kFrameBytesMax) {
+  if (result.ok() && result->size() + kReplyOverheadBytes > limits::kFrameBytesMax) {
     result = error(Code::kResourceExhausted,
-                   "the method's result of {} bytes is above the limit of a frame. Return it in "
-                   "pieces",
-                   result->size());
+                   "the method's result of {} bytes is above the limit of {}. Return it in pieces, "
+                   "or as a Stream",
+                   result->size(), limits::kFrameBytesMax - kReplyOverheadBytes);
   }
   const bool by_ring = call.road && !call.by_socket;
   wire::Bytes frame;
@@ -493,13 +582,7 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   if (sent && !call.keep_answer) return;
   if (by_ring) frame = encode_reply(sequence, std::move(result));
   if (call.keep_answer) kept_.add(call.caller, sequence, frame);
-  if (sent || !session.peer) return;
-  // While more calls wait their answers leave together.
-  if (mailbox_->calls() > 0) {
-    (void)session.peer->connection->send_soon(std::move(frame));
-  } else {
-    (void)session.peer->connection->send(std::move(frame));
-  }
+  if (!sent) send_answer_locked(session, sequence, std::move(frame));
 }
 
 // --- exactly once over deaths --------------------------------------------------------------------
@@ -564,7 +647,7 @@ void CallServer::give_back_new() {
   if (std::exchange(gives_back_, true)) return;
   for (const auto& [caller, session] : sessions_) {
     if (!session.peer) continue;
-    (void)session.peer->connection->send(wire::encode(wire::CallMessage(wire::Draining{})));
+    send_small(session.peer, wire::Draining{});
   }
 }
 
@@ -572,7 +655,7 @@ void CallServer::give_back_locked(const Session& session, const QueuedCall& call
   if (!session.peer) return;
   // (What lies in the caller's own memory stays there until the call has an answer.)
   const wire::CallMessage back(wire::CallGivenBack{call.sequence, call.arguments});
-  (void)session.peer->connection->send(wire::encode(back));
+  send_small(session.peer, back);
 }
 
 void CallServer::give_back(const QueuedCall& call) {
@@ -621,6 +704,7 @@ void CallServer::close(std::int64_t flush_ms) {
   for (const auto& peer : std::exchange(peers_, {})) peer->connection->close(flush_ms);
   MutexLock lock(mutex_);
   sessions_.clear();
+  held_back_count_ = 0;
   roads_.clear();
   road_count_ = 0;
   ++roads_version_;

@@ -2,6 +2,11 @@
 // The callers of one actor: their connections, what they believe the actor's methods to be, and
 // which of their calls were answered already.
 //
+// A caller that reads more slowly than it is answered: what waits to be sent to it is bounded.
+// Above limits::kUnreadAnswerBytesMax no further call of it is begun (held_back()) until it has
+// read half of that; calls that run already may fill the connection's queue, and what does not fit
+// there is answered with kOverloaded.
+//
 // Calls that come over sockets are read on the loop's thread, which puts them into the mailbox.
 // Calls that come over fast roads (call_road.h) are read by the actor's own thread when its mailbox
 // is empty, and by the loop's thread where the order or an end demands it: when the same caller's
@@ -40,6 +45,8 @@ class HeldCalls {
   virtual bool remove(ClientId caller, std::uint64_t sequence) = 0;
   // The caller allows the stream more items.
   virtual void credit_changed(ClientId caller, std::uint64_t sequence) = 0;
+  // It has read what it was sent: its calls need not be held back any longer.
+  virtual void caller_reads(ClientId caller) = 0;
   // Somebody waits for the call (call_cycles.h).
   virtual void probed(ClientId caller, const wire::CallProbe& probe) = 0;
 };
@@ -47,10 +54,12 @@ class HeldCalls {
 // Accepts on the loop's thread; answers come from the actor's thread, or its threads.
 class CallServer : public CallSource, public std::enable_shared_from_this<CallServer> {
  public:
-  // `host_page`: what the mailbox shares; null: no fast roads.
+  // `host_page`: what the mailbox shares; null: no fast roads. `connections`: to callers; twice
+  // their low_water_bytes may be unread before a caller is held back.
   CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
              ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
-             std::shared_ptr<HostPageSegment> host_page = nullptr);
+             std::shared_ptr<HostPageSegment> host_page = nullptr,
+             const net::ConnectionOptions& connections = {});
 
   // Who runs the calls. Before accept().
   void set_held(std::weak_ptr<HeldCalls> held) { held_ = std::move(held); }
@@ -65,6 +74,10 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void accept_road(UniqueFd socket);
   // The answer of a call; once for each that the mailbox gave out. Any thread.
   void answer(const QueuedCall& call, Result<wire::Bytes> result);
+  // The callers whose calls are not to be begun now, since they have not read their answers. Any
+  // thread.
+  std::vector<ClientId> held_back();
+  bool holds_back(ClientId caller);
   // Requested when the caller cancels an open call, or has ended it at its deadline. Any thread.
   std::stop_token stop_token_of(ClientId caller, std::uint64_t sequence);
   // The index-th item, from 1, of a stream. kUnavailable: its caller has no connection. Any thread.
@@ -131,6 +144,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     // The actor whose process the caller is; empty: the caller is a driver.
     ActorId actor;
     std::uint64_t actor_generation = 0;
+    bool held_back = false;                          // too much of its answers waits to be sent
   };
   using Roads = std::vector<std::shared_ptr<HostRoad>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
@@ -144,6 +158,14 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void on_draining(const std::shared_ptr<Peer>& peer);
   void on_close(const std::shared_ptr<Peer>& peer);
   void give_back_locked(const Session& session, const QueuedCall& call) TROUPE_REQUIRES(mutex_);
+  void on_drained(const std::shared_ptr<Peer>& peer);
+  void send_small(const std::shared_ptr<Peer>& peer, const wire::CallMessage& message);
+  void send_answer_locked(Session& session, std::uint64_t sequence, wire::Bytes frame)
+      TROUPE_REQUIRES(mutex_);
+  void hold_back_locked(Session& session) TROUPE_REQUIRES(mutex_);
+  // Whether the runner is to be told.
+  bool end_holding_back_locked(Session& session) TROUPE_REQUIRES(mutex_);
+  void tell_caller_reads(ClientId caller);
   void read_whole_ring(const std::shared_ptr<Peer>& peer);
   void request_stop(ClientId caller, std::uint64_t sequence);
   std::vector<std::stop_source> stops_of_streams_locked(Session& session) TROUPE_REQUIRES(mutex_);
@@ -160,7 +182,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // Fast roads.
   void on_offer(std::uint64_t number);
   void end_offer(std::uint64_t number);
-  Status attach_road(HostRoad::Arrived arrived);
+  Result<std::shared_ptr<HostRoad>> attach_road(HostRoad::Arrived arrived);
   void detach_road(const std::shared_ptr<HostRoad>& road);
   QueuedCall queued_call(const std::shared_ptr<HostRoad>& road, const HostRoad::Call& call) const;
   // Moves up to `count_max` calls from the ring to the mailbox; the road's reading() is held.
@@ -175,6 +197,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   const ActorInterface interface_;
   const std::shared_ptr<Mailbox> mailbox_;
   const std::shared_ptr<HostPageSegment> host_page_;
+  const net::ConnectionOptions connections_;
   std::weak_ptr<HeldCalls> held_;
   std::function<void(const Status& why)> on_superseded_;
   // Lock order: a road's reading(), then this.
@@ -188,6 +211,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;
   Roads roads_ TROUPE_GUARDED_BY(mutex_);
+  std::atomic<int> held_back_count_{0};  // sessions that are; written under the lock
   std::atomic<bool> refuses_{false};
   Status refusal_ TROUPE_GUARDED_BY(mutex_);
   bool gives_back_ TROUPE_GUARDED_BY(mutex_) = false;

@@ -60,13 +60,15 @@ void CallServer::on_offer(std::uint64_t number) {
   const int socket = found->second.get();
   auto arrived = HostRoad::receive_offer(socket);
   if (arrived.ok()) {
-    const Status taken = attach_road(std::move(*arrived));
-    (void)HostRoad::send_reply(socket, taken, host_page_->fd());
+    const auto road = attach_road(std::move(*arrived));
+    const Status told = HostRoad::send_reply(socket, road.status(), host_page_->fd());
+    // A caller that has not heard of it will not use it.
+    if (road.ok() && !told.ok()) detach_road(*road);
   }
   end_offer(number);
 }
 
-Status CallServer::attach_road(HostRoad::Arrived arrived) {
+Result<std::shared_ptr<HostRoad>> CallServer::attach_road(HostRoad::Arrived arrived) {
   const ClientId caller = arrived.offer.caller;
   const std::uint64_t number = arrived.offer.number;
   if (road_count_.load() >= kRoadsMax) {
@@ -91,7 +93,7 @@ Status CallServer::attach_road(HostRoad::Arrived arrived) {
   ++road_count_;
   ++roads_version_;
   publish_spin_locked();
-  return {};
+  return road;
 }
 
 void CallServer::detach_road(const std::shared_ptr<HostRoad>& road) {

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "actors/head_answer.h"
+#include "runtime/wire/spec_size.h"
 #include "scheduler/client/actor_words.h"
 #include "scheduler/client/ask_node.h"
 
@@ -111,6 +112,7 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
   spec.owner = owner.client;
   spec.owner_actor = owner.actor;
   spec.owner_generation = owner.generation;
+  TROUPE_RETURN_IF_ERROR(wire::check_size(spec).with("actor", interface.type));
   MutexLock lock(mutex_);
   if (closed_) return closed_error();
   if (!image_) image_ = TROUPE_TRY(options_.image());

@@ -99,6 +99,12 @@ class Host final : public HostServices {
     UniqueFd saved_state;
   };
 
+  // Where it cannot be told, the process is about to end (the channel's end), or its node to end
+  // it.
+  void tell_node(const wire::HostMessage& message) {
+    const Status told = node_.send(message);
+    if (!told.ok()) std::fprintf(stderr, "troupe host: %s\n", told.to_string().c_str());
+  }
   void on_message(wire::HostMessage message, UniqueFd fd);
   void on_connection(wire::HostConnection connection, UniqueFd socket);
   void begin_securing(const net::Token& token);
@@ -185,7 +191,7 @@ void Host::on_message(wire::HostMessage message, UniqueFd fd) {
   if (auto* start = get_if<wire::HostStart>(&message)) {
     if (std::exchange(start_seen_, true)) {
       // Said by a new daemon: the one before may have died with the answer.
-      if (ready_) static_cast<void>(node_.send(wire::HostReady{}));
+      if (ready_) tell_node(wire::HostReady{});
       return;
     }
     start_.set(Started{std::move(*start), std::move(fd)});
@@ -487,7 +493,7 @@ int Host::run() {
     ready.with("actor", label()).with("method", fmt::format("{}::{}", spec_.type, spec_.type));
     ready.with("node", node_id_.brief());
     std::fprintf(stderr, "troupe host: %s\n", ready.to_string().c_str());
-    (void)node_.send(wire::HostFailed{ready});
+    tell_node(wire::HostFailed{ready});
     shut_down();
     return 1;
   }
@@ -580,7 +586,7 @@ void Host::ask_health() {
 void Host::answer_health() {
   const Status health = guarded([&] { return actor_->health(); });
   health_asked_.store(false);
-  (void)node_.send(wire::HostHealth{health});
+  tell_node(wire::HostHealth{health});
 }
 
 // --- the end -------------------------------------------------------------------------------------
@@ -641,7 +647,7 @@ std::size_t Host::give_up_waiting(CallServer& server) {
 }
 
 void Host::end_draining(std::size_t calls_dropped) {
-  (void)node_.send(wire::HostDrained{static_cast<std::int64_t>(calls_dropped)});
+  tell_node(wire::HostDrained{static_cast<std::int64_t>(calls_dropped)});
   mailbox_->stop();
   stop_.request_stop();
 }

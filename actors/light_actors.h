@@ -145,11 +145,13 @@ Result<LightActors<T>> spawn_light_hosts(const std::shared_ptr<ActorClient>& cli
     out.put(static_cast<std::uint64_t>(first));
     out.append(alike.data(), alike.size());
     for (std::size_t i = first; i < std::min(count, first + division.per_host); ++i) add(out, i);
-    if (out.size() + 4096 > limits::kFrameBytesMax) {
+    if (out.size() > limits::kActorSpecBytesMax) {
       return error(Code::kInvalidArgument,
-                   "the constructor arguments of a host's light actors are {} bytes, above the "
-                   "limit of a frame. Use more hosts (light_per_host)",
-                   out.size());
+                   "the constructor arguments of the {} light actors of a host are {} bytes; at "
+                   "most {} are taken. Use more hosts (ActorOptions::light_per_host), or put large "
+                   "data into the actors' first calls",
+                   std::min(count - first, division.per_host), out.size(),
+                   limits::kActorSpecBytesMax);
     }
     starts.push_back(out.take());
   }

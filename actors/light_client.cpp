@@ -7,6 +7,7 @@
 
 #include "actors/call_state.h"
 #include "actors/light_actors.h"
+#include "runtime/base/limits.h"
 
 namespace troupe::detail {
 namespace {
@@ -61,6 +62,13 @@ Result<ActorClient::LightPlace> ActorClient::create_light(const ActorOptions& op
                  "a light actor called '{}': one alone has no name. Name the host of several "
                  "(spawn_many), or give it a process of its own (Isolation::kProcess)",
                  options.name);
+  }
+  if (constructor_arguments.size() > limits::kActorSpecBytesMax) {
+    return error(Code::kInvalidArgument,
+                 "the constructor arguments of a light {} are {} bytes; at most {} are taken. Put "
+                 "large data into the actor's first call",
+                 hosts.type.substr(0, hosts.type.size() - kLightSuffix.size()),
+                 constructor_arguments.size(), limits::kActorSpecBytesMax);
   }
   wire::ActorSpec like = TROUPE_TRY(spec_for(options, hosts, {}));
   like.actor_id = {};

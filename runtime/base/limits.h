@@ -11,6 +11,22 @@ namespace troupe::limits {
 // A frame on a connection. Large enough for a 48 MiB argument; larger data travel as shared-memory
 // objects or in pieces.
 inline constexpr std::size_t kFrameBytesMax = 64u << 20;
+// What waits to be sent on one connection: four of the largest frames. Beyond it a send is refused
+// (kOverloaded), but for small frames, which have a little more room: an answer that says that
+// another one did not fit must reach its caller.
+inline constexpr std::size_t kConnectionQueueBytesMax = 256u << 20;
+inline constexpr std::size_t kSmallFrameBytesMax = 16u << 10;
+inline constexpr std::size_t kSmallFramesReserveBytes = 1u << 20;
+// While more than this of an actor's answers to one caller waits to be sent, the actor begins no
+// further call of that caller. Calls that run already may each add a frame.
+inline constexpr std::size_t kUnreadAnswerBytesMax = 64u << 20;
+// Everything of variable size in the spec of one actor: the constructor's arguments and the
+// environment, mostly. The head keeps it, with all others', in memory and in its journal, for as
+// long as the actor may be started again.
+inline constexpr std::size_t kActorSpecBytesMax = 1u << 20;
+// The text of one failure where it travels; more of it is cut off. Whoever throws the contents of a
+// file is still heard.
+inline constexpr std::size_t kStatusTextBytesMax = 64u << 10;
 // Cap'n Proto words that may be traversed in one message: 4 × the frame, against pointer bombs.
 inline constexpr std::size_t kTraversalWordsMax = 4 * kFrameBytesMax / 8;
 // Nesting of a Cap'n Proto message.
@@ -44,6 +60,10 @@ inline constexpr std::size_t kLogTailBytes = 64u << 10;
 inline constexpr std::size_t kLogLineBytesMax = 8u << 10;
 // A piece of a kept segment that a node sends at once: enough for any progress record.
 inline constexpr std::size_t kSegmentReadBytesMax = 64u << 10;
+// What a node keeps for an actor's process that does not read its socket: the start and some more
+// messages, and no more descriptors than a process has to spare.
+inline constexpr std::size_t kHostQueueBytesMax = 8u << 20;
+inline constexpr std::size_t kHostQueueMessagesMax = 256;
 // A message between a node's daemon and its keeper: a command line with its environment.
 inline constexpr std::size_t kKeeperPacketBytesMax = 128u << 10;
 // Calls that may wait in one actor's mailbox; more are answered Overloaded.
@@ -54,6 +74,11 @@ inline constexpr std::size_t kLightMailboxCallsMax = 100'000;
 inline constexpr std::size_t kLightPerHostMax = 1'000'000;
 
 static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
+static_assert(kUnreadAnswerBytesMax + kFrameBytesMax < kConnectionQueueBytesMax);
+static_assert(kSmallFrameBytesMax < kSmallFramesReserveBytes);
+static_assert(2 * kActorSpecBytesMax < kHostQueueBytesMax);
+static_assert(2 * kActorSpecBytesMax < kFrameBytesMax);
+static_assert(2 * kStatusTextBytesMax < kFrameBytesMax);
 static_assert(kClientHelloBytesMax < kHandshakeBytesMax);
 static_assert(kTraversalWordsMax * 8 >= kFrameBytesMax);
 

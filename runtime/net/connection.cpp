@@ -63,19 +63,24 @@ class Core : public std::enable_shared_from_this<Core> {
 
   Status send(Bytes frame, bool soon) {
     if (frame.size() > options_.frame_bytes_max) {
-      return error(Code::kInvalidArgument, "a frame of {} bytes to {} is above the limit of {}",
+      return error(Code::kInvalidArgument,
+                   "a message of {} bytes to {} is above the limit of {} for one message",
                    frame.size(), peer, options_.frame_bytes_max);
     }
     MutexLock lock(mutex_);
     if (closing_ || !socket_.valid()) {
       return error(Code::kUnavailable, "the connection to {} is closed", peer);
     }
-    if (queued_bytes_ > 0 && queued_bytes_ + frame.size() > options_.queue_bytes_max) {
+    const std::size_t room =
+        options_.queue_bytes_max +
+        (frame.size() <= limits::kSmallFrameBytesMax ? limits::kSmallFramesReserveBytes : 0);
+    if (queued_bytes_ > 0 && queued_bytes_ + frame.size() > room) {
       return error(Code::kOverloaded, "{} does not read: {} bytes wait to be sent to it", peer,
                    queued_bytes_);
     }
     OutgoingFrame outgoing{static_cast<std::uint32_t>(frame.size()), std::move(frame)};
     queued_bytes_ += outgoing.total();
+    if (queued_bytes_ > options_.low_water_bytes) above_low_water_ = true;
     queue_.push_back(std::move(outgoing));
     if (flush_is_due_) return {};
     if (soon && queue_.size() < kCompanyFrames && queued_bytes_ < kCompanyBytes) {
@@ -90,6 +95,11 @@ class Core : public std::enable_shared_from_this<Core> {
     MutexLock lock(mutex_);
     if (queue_.empty() || flush_is_due_ || closing_ || !socket_.valid()) return;
     send_queue();
+  }
+
+  std::size_t queued_bytes() {
+    MutexLock lock(mutex_);
+    return queued_bytes_;
   }
 
   void close(std::int64_t flush_ms, std::function<void()> closed) {
@@ -251,6 +261,12 @@ class Core : public std::enable_shared_from_this<Core> {
       front_sent_ -= queue_.front().total();
       queue_.pop_front();
     }
+    if (!above_low_water_ || queued_bytes_ > options_.low_water_bytes) return;
+    above_low_water_ = false;
+    loop_.post([self = shared_from_this()] {
+      const auto handlers = self->handlers_;
+      if (handlers && handlers->on_drained && !self->is_closing()) handlers->on_drained();
+    });
   }
 
   // Loop thread.
@@ -348,6 +364,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::deque<OutgoingFrame> queue_ TROUPE_GUARDED_BY(mutex_);
   std::size_t front_sent_ TROUPE_GUARDED_BY(mutex_) = 0;  // bytes of the first frame that are gone
   std::size_t queued_bytes_ TROUPE_GUARDED_BY(mutex_) = 0;
+  bool above_low_water_ TROUPE_GUARDED_BY(mutex_) = false;
   // The loop's thread is going to write the queue, or waits until the socket takes more of it.
   bool flush_is_due_ TROUPE_GUARDED_BY(mutex_) = false;
   bool company_timer_ TROUPE_GUARDED_BY(mutex_) = false;  // it runs
@@ -363,6 +380,7 @@ class StreamConnection final : public Connection {
   Status send(Bytes frame) override { return core_->send(std::move(frame), false); }
   Status send_soon(Bytes frame) override { return core_->send(std::move(frame), true); }
   void flush() override { core_->flush_waiting(); }
+  std::size_t queued_bytes() const override { return core_->queued_bytes(); }
   void close(std::int64_t flush_ms, std::function<void()> closed) override {
     core_->close(flush_ms, std::move(closed));
   }
@@ -375,7 +393,9 @@ class StreamConnection final : public Connection {
 }  // namespace
 
 ConnectionOptions::ConnectionOptions()
-    : frame_bytes_max(limits::kFrameBytesMax), queue_bytes_max(256u << 20) {}
+    : frame_bytes_max(limits::kFrameBytesMax),
+      queue_bytes_max(limits::kConnectionQueueBytesMax),
+      low_water_bytes(limits::kUnreadAnswerBytesMax / 2) {}
 
 std::shared_ptr<Connection> make_connection(EventLoop& loop, UniqueFd socket, std::string peer,
                                             const ConnectionOptions& options) {

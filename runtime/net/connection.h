@@ -24,12 +24,16 @@ class Connection {
     // Once, last: why the connection ended (kUnavailable when the peer closed). Loop thread. Not
     // called after the owner's close().
     std::function<void(Status)> on_close;
+    // More than `low_water_bytes` waited to be sent, and no longer does. Loop thread. May be null.
+    std::function<void()> on_drained;
   };
   virtual ~Connection() = default;  // closes
   // Begins to read. Once; loop thread.
   virtual void start(Handlers handlers) = 0;
-  // Queues a frame; any thread; frames of one thread keep their order. kOverloaded when more than
-  // `queue_bytes_max` wait, kUnavailable when closed.
+  // Queues a frame; any thread; frames of one thread keep their order. Where it fails the frame is
+  // not sent, and the connection stays as it was: kInvalidArgument for one above `frame_bytes_max`,
+  // kOverloaded when more than `queue_bytes_max` would wait (small frames have a little more room,
+  // so that what tells of such a failure gets through), kUnavailable when closed: on_close comes.
   virtual Status send(Bytes frame) = 0;
   // As send(), but the frame may wait for company, of one's own or of others: it leaves with what
   // send() sends next, at flush(), when enough of them wait, or within about 200 µs. For streams of
@@ -37,6 +41,8 @@ class Connection {
   virtual Status send_soon(Bytes frame) = 0;
   // Sends what waits for company. Any thread.
   virtual void flush() = 0;
+  // What waits to be sent. Any thread.
+  virtual std::size_t queued_bytes() const = 0;
   // Sends what is queued (bounded by `flush_ms`), then closes. Any thread. `closed`, if given,
   // once, in the loop's thread: the peer has read it and gone, or the time is over. (Until then the
   // loop must run: what is encrypted leaves by it.)
@@ -46,7 +52,8 @@ class Connection {
 
 struct ConnectionOptions {
   std::size_t frame_bytes_max;  // default: limits::kFrameBytesMax
-  std::size_t queue_bytes_max;  // default: 256 MiB
+  std::size_t queue_bytes_max;  // default: limits::kConnectionQueueBytesMax
+  std::size_t low_water_bytes;  // default: half of limits::kUnreadAnswerBytesMax
   ConnectionOptions();
 };
 

@@ -1,12 +1,14 @@
 #include "runtime/process/host_channel.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +21,7 @@ namespace {
 constexpr std::size_t kReadBytes = 64u << 10;
 constexpr int kDescriptorsMax = 16;
 constexpr Duration kLookAgain = std::chrono::milliseconds(5);
+constexpr Duration kSendTimeout = std::chrono::seconds(10);
 
 // Whether a message travels with a descriptor.
 bool has_descriptor(const wire::HostMessage& message) {
@@ -150,48 +153,167 @@ void HostChannel::look_again_soon() {
   loop_.call_after(kLookAgain, [this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired() || !on_end_) return;
     loop_.watch_readable(socket_.get(), [this] { on_readable(); });
+    // Unwatching has ended the wait for room, too.
+    flush();
   });
 }
 
-Status HostChannel::send(const wire::HostMessage& message, int fd) {
-  const wire::Bytes body = wire::encode(message);
-  std::uint32_t length = static_cast<std::uint32_t>(body.size());
-  std::array<iovec, 2> pieces{
-      {{&length, sizeof length}, {const_cast<std::byte*>(body.data()), body.size()}}};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr envelope{};
-  envelope.msg_iov = pieces.data();
-  envelope.msg_iovlen = pieces.size();
-  if (fd >= 0) {
-    envelope.msg_control = control.data();
-    envelope.msg_controllen = control.size();
-    auto* c = CMSG_FIRSTHDR(&envelope);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+// --- sending -------------------------------------------------------------------------------------
+
+Status HostChannel::push_locked(const wire::HostMessage& message, int fd) {
+  if (cut_off_) return Status(Code::kUnavailable, "the other end stopped reading within a message");
+  Outgoing outgoing;
+  outgoing.body = wire::encode(message);
+  if (outgoing.body.size() > limits::kFrameBytesMax) {
+    return error(Code::kInvalidArgument,
+                 "a message of {} bytes between a node and its actor's process is above the limit "
+                 "of {} for one message",
+                 outgoing.body.size(), limits::kFrameBytesMax);
   }
-  MutexLock lock(send_mutex_);
-  while (pieces[0].iov_len + pieces[1].iov_len > 0) {
+  outgoing.length = static_cast<std::uint32_t>(outgoing.body.size());
+  outgoing.fd = fd;
+  outgoing_bytes_ += outgoing.left();
+  outgoing_.push_back(std::move(outgoing));
+  return {};
+}
+
+void HostChannel::drop_last_locked() {
+  outgoing_bytes_ -= outgoing_.back().left();
+  outgoing_.pop_back();
+}
+
+HostChannel::Written HostChannel::write_queue_locked() {
+  while (!outgoing_.empty()) {
+    Outgoing& first = outgoing_.front();
+    const std::size_t header = std::min(first.sent, sizeof first.length);
+    const std::size_t body = first.sent - header;
+    std::array<iovec, 2> pieces{
+        {{reinterpret_cast<char*>(&first.length) + header, sizeof first.length - header},
+         {first.body.data() + body, first.body.size() - body}}};
+    msghdr envelope{};
+    envelope.msg_iov = pieces.data();
+    envelope.msg_iovlen = pieces.size();
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    // A descriptor leaves with the first byte of its message.
+    if (first.fd >= 0 && first.sent == 0) {
+      envelope.msg_control = control.data();
+      envelope.msg_controllen = control.size();
+      auto* c = CMSG_FIRSTHDR(&envelope);
+      c->cmsg_level = SOL_SOCKET;
+      c->cmsg_type = SCM_RIGHTS;
+      c->cmsg_len = CMSG_LEN(sizeof first.fd);
+      std::memcpy(CMSG_DATA(c), &first.fd, sizeof first.fd);
+    }
     const ssize_t count = ::sendmsg(socket_.get(), &envelope, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0) {
       if (errno == EINTR) continue;
-      pollfd wait{socket_.get(), POLLOUT, 0};
-      if (errno == EAGAIN && ::poll(&wait, 1, send_timeout_ms_) > 0) continue;
-      return error(Code::kUnavailable, "the other end cannot be told: {}", std::strerror(errno));
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return Written::kFull;
+      if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM) return Written::kLater;
+      return Written::kGone;
     }
-    // The descriptor left with the first byte.
-    envelope.msg_control = nullptr;
-    envelope.msg_controllen = 0;
-    std::size_t sent = static_cast<std::size_t>(count);
-    for (auto& piece : pieces) {
-      const std::size_t part = std::min(sent, piece.iov_len);
-      piece.iov_base = static_cast<char*>(piece.iov_base) + part;
-      piece.iov_len -= part;
-      sent -= part;
+    first.sent += static_cast<std::size_t>(count);
+    outgoing_bytes_ -= static_cast<std::size_t>(count);
+    if (first.left() == 0) outgoing_.pop_front();
+  }
+  return Written::kAll;
+}
+
+Status HostChannel::send(const wire::HostMessage& message, int fd) {
+  const Deadline deadline = Deadline::after(kSendTimeout);
+  MutexLock lock(send_mutex_);
+  TROUPE_RETURN_IF_ERROR(push_locked(message, fd));
+  for (;;) {
+    const Written written = write_queue_locked();
+    if (written == Written::kAll) return {};
+    const bool patient = written != Written::kGone && !deadline.passed();
+    if (patient) {
+      pollfd wait{socket_.get(), POLLOUT, 0};
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+          written == Written::kFull ? deadline.remaining() : kLookAgain);
+      (void)::poll(&wait, written == Written::kFull ? 1 : 0, static_cast<int>(left.count()));
+      continue;
+    }
+    const std::string why = written == Written::kGone
+                                ? std::string(std::strerror(errno))
+                                : fmt::format("it has not read its socket for {} s",
+                                              kSendTimeout / std::chrono::seconds(1));
+    // What was half sent cannot be followed by anything else.
+    if (outgoing_.back().sent == 0) {
+      drop_last_locked();
+    } else {
+      cut_off_ = true;
+    }
+    return error(Code::kUnavailable, "the other end cannot be told: {}", why);
+  }
+}
+
+Status HostChannel::queue(const wire::HostMessage& message, int fd) {
+  if (!on_end_) return Status(Code::kUnavailable, "the other end is gone");
+  Written written;
+  {
+    MutexLock lock(send_mutex_);
+    const std::size_t waiting = outgoing_.size();
+    TROUPE_RETURN_IF_ERROR(push_locked(message, fd));
+    if (waiting > 0 && (waiting >= limits::kHostQueueMessagesMax ||
+                        outgoing_bytes_ > limits::kHostQueueBytesMax)) {
+      drop_last_locked();
+      return error(Code::kOverloaded, "it does not read its socket: {} messages with {} bytes wait",
+                   waiting, outgoing_bytes_);
+    }
+    written = write_queue_locked();
+    if (written == Written::kGone) {
+      const int number = errno;
+      outgoing_.clear();
+      outgoing_bytes_ = 0;
+      return error(Code::kUnavailable, "the other end cannot be told: {}", std::strerror(number));
+    }
+    if (written != Written::kAll && fd >= 0 && outgoing_.back().sent == 0) {
+      Outgoing& last = outgoing_.back();
+      last.kept = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+      last.fd = last.kept.get();
+      if (!last.kept.valid()) {
+        const int number = errno;
+        drop_last_locked();
+        return error(Code::kResourceExhausted, "no copy of a descriptor: {}",
+                     std::strerror(number));
+      }
     }
   }
+  write_later(written);
   return {};
+}
+
+void HostChannel::write_later(Written written) {
+  if (written == Written::kAll || std::exchange(writes_later_, true)) return;
+  if (written == Written::kFull) return loop_.when_writable(socket_.get(), [this] { flush(); });
+  loop_.call_after(kLookAgain, [this, alive = std::weak_ptr<bool>(alive_)] {
+    if (!alive.expired() && on_end_) flush();
+  });
+}
+
+void HostChannel::flush() {
+  writes_later_ = false;
+  std::size_t before = 0;
+  std::size_t left = 0;
+  Written written;
+  {
+    MutexLock lock(send_mutex_);
+    before = outgoing_bytes_;
+    written = write_queue_locked();
+    if (written == Written::kGone) {  // reading tells it
+      outgoing_.clear();
+      outgoing_bytes_ = 0;
+      written = Written::kAll;
+    }
+    left = outgoing_bytes_;
+  }
+  write_later(written);
+  if (left < before && on_taken_) on_taken_(left);
+}
+
+std::size_t HostChannel::queued_bytes() const {
+  MutexLock lock(send_mutex_);
+  return outgoing_bytes_;
 }
 
 }  // namespace troupe::process

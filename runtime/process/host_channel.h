@@ -29,9 +29,8 @@ class HostChannel {
   // killed meanwhile leaves it to the next one. What is delivered just then comes twice.
   enum class Take { kBefore, kAfter };
 
-  HostChannel(net::EventLoop& loop, UniqueFd socket, int send_timeout_ms = 10'000,
-              Take take = Take::kBefore)
-      : loop_(loop), socket_(std::move(socket)), send_timeout_ms_(send_timeout_ms), take_(take) {}
+  HostChannel(net::EventLoop& loop, UniqueFd socket, Take take = Take::kBefore)
+      : loop_(loop), socket_(std::move(socket)), take_(take) {}
 
   // Begins to read. Loop thread.
   void start(OnMessage on_message, OnEnd on_end);
@@ -39,11 +38,46 @@ class HostChannel {
   void drain() { on_readable(); }
   // Stops reading. Loop thread.
   void stop();
-  // Sends a message, with a descriptor where `fd` is not -1. Waits while the socket is full, up to
-  // `send_timeout_ms` a piece: both ends always read. Any thread.
+
+  // The two ways to send a message, with a descriptor where `fd` is not -1, which stays the
+  // caller's. Messages arrive in the order in which they were sent, whichever way that was.
+  // kInvalidArgument for one above limits::kFrameBytesMax, kUnavailable where the other end is
+  // gone.
+  //
+  // Waits until the socket has taken it, at most 10 s: what was said survives the process that said
+  // it. The host's way: its node always reads. Any thread.
   Status send(const wire::HostMessage& message, int fd = -1) TROUPE_EXCLUDES(send_mutex_);
+  // Never waits: what the socket does not take now is kept, and sent when there is room. The node's
+  // way, whose loop serves others too. kOverloaded, and nothing is sent, when as much is kept as
+  // may be (limits::kHostQueueBytesMax, kHostQueueMessagesMax). Between start() and stop(); loop
+  // thread.
+  Status queue(const wire::HostMessage& message, int fd = -1) TROUPE_EXCLUDES(send_mutex_);
+  // What queue() keeps.
+  std::size_t queued_bytes() const TROUPE_EXCLUDES(send_mutex_);
+  // Called each time the socket has taken some of it, with what is left. Loop thread. Before
+  // start().
+  void set_on_taken(std::function<void(std::size_t left_bytes)> on_taken) {
+    on_taken_ = std::move(on_taken);
+  }
 
  private:
+  struct Outgoing {
+    std::uint32_t length = 0;
+    wire::Bytes body;
+    int fd = -1;    // the caller's, or that of `kept`
+    UniqueFd kept;  // a copy, once the caller has returned
+    std::size_t left() const { return sizeof length + body.size() - sent; }
+    std::size_t sent = 0;
+  };
+  // What became of an attempt to write the queue: all is gone; the socket is full; the system is
+  // out of room for descriptors on their way; the other end is gone.
+  enum class Written { kAll, kFull, kLater, kGone };
+
+  Status push_locked(const wire::HostMessage& message, int fd) TROUPE_REQUIRES(send_mutex_);
+  void drop_last_locked() TROUPE_REQUIRES(send_mutex_);
+  Written write_queue_locked() TROUPE_REQUIRES(send_mutex_);
+  void write_later(Written written);
+  void flush();
   void on_readable();
   // False when there is nothing more to read now, or ever.
   bool read_once();
@@ -56,11 +90,15 @@ class HostChannel {
 
   net::EventLoop& loop_;
   const UniqueFd socket_;
-  const int send_timeout_ms_;
   const Take take_;
-  Mutex send_mutex_;
-  OnMessage on_message_;  // this and the following: loop thread
+  mutable Mutex send_mutex_;
+  std::deque<Outgoing> outgoing_ TROUPE_GUARDED_BY(send_mutex_);
+  std::size_t outgoing_bytes_ TROUPE_GUARDED_BY(send_mutex_) = 0;
+  bool cut_off_ TROUPE_GUARDED_BY(send_mutex_) = false;  // in the middle of a message
+  OnMessage on_message_;                                 // this and the following: loop thread
   OnEnd on_end_;
+  std::function<void(std::size_t)> on_taken_;
+  bool writes_later_ = false;  // a flush() will come
   std::vector<std::byte> buffer_;
   // Descriptors arrive with the first byte of their frame, in the order of the frames.
   std::deque<UniqueFd> descriptors_;

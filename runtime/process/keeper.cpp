@@ -201,6 +201,7 @@ void Keeper::take_connection() {
   if (client_.valid()) {
     const wire::KeeperWelcome refused{
         error(Code::kAlreadyExists, "a daemon of this node runs already")};
+    // Who does not take it sees the connection's end.
     (void)send_packet((*socket)->get(), wire::encode(refused), {},
                       Deadline::after(Duration::zero(), clock_));
     return;

@@ -1,5 +1,7 @@
 #include "runtime/wire/types_codec.h"
 
+#include <algorithm>
+
 namespace troupe::wire::codec {
 namespace {
 
@@ -129,6 +131,18 @@ BundleInfo read(schema::BundleInfo::Reader in) {
           .node_id = read_id<NodeId>(in.getNodeId())};
 }
 
+// Pairs of a status's context that travel; ours has five at most.
+constexpr std::size_t kStatusContextMax = 64;
+
+// A failure must always fit into a frame: what a user's code throws is as long as it likes.
+std::string shortened(const std::string& words) {
+  if (words.size() <= limits::kStatusTextBytesMax) return words;
+  std::size_t kept = limits::kStatusTextBytesMax;
+  while (kept > 0 && (static_cast<unsigned char>(words[kept]) & 0xc0) == 0x80) --kept;  // UTF-8
+  return fmt::format("{}... ({} bytes left out)", std::string_view(words).substr(0, kept),
+                     words.size() - kept);
+}
+
 }  // namespace
 
 void write(schema::Endpoint::Builder out, const Endpoint& value) {
@@ -143,12 +157,12 @@ Endpoint read(schema::Endpoint::Reader in) {
 
 void write(schema::Status::Builder out, const Status& value) {
   out.setCode(static_cast<std::int32_t>(value.code()));
-  out.setMessage(text(value.message()));
-  auto context = out.initContext(count(value.context().size()));
-  capnp::uint i = 0;
-  for (const auto& [key, detail] : value.context()) {
-    context[i].setKey(text(key));
-    context[i++].setValue(text(detail));
+  out.setMessage(text(shortened(value.message())));
+  const auto& pairs = value.context();
+  auto context = out.initContext(count(std::min(pairs.size(), kStatusContextMax)));
+  for (capnp::uint i = 0; i < context.size(); ++i) {
+    context[i].setKey(text(shortened(pairs[i].first)));
+    context[i].setValue(text(shortened(pairs[i].second)));
   }
 }
 

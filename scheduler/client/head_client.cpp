@@ -50,7 +50,8 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void tell_late(const Status& why);
   void give_up(const Status& why);
   void ask(wire::ControlMessage message, OnAnswer done);
-  void transmit(const wire::ControlMessage& message);
+  void transmit(std::uint64_t request_id);
+  void fail(std::uint64_t request_id, const Status& why);
   void received(std::span<const std::byte> frame);
   template <typename Table>
   void add_watch(Table& table, WatchId id, typename Table::Watch watch);
@@ -128,7 +129,7 @@ void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> f
         }
         first(std::move(status));
       }};
-  transmit(requests[hello.request_id].message);
+  transmit(hello.request_id);
   loop.call_after(options.attempt_timeout, [weak, attempt = hello.request_id] {
     auto self = weak.lock();
     // Something listens, but no head answers there.
@@ -139,7 +140,7 @@ void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> f
 }
 
 void HeadClient::State::resume() {
-  for (auto& [id, request] : requests) transmit(request.message);
+  for (const auto& [id, request] : requests) transmit(id);
   const auto renew = [this](auto& table) {
     for (const WatchId id : table.unasked()) send_watch(table, id);
   };
@@ -263,14 +264,31 @@ void HeadClient::State::end() {
 
 // --- requests -----------------------------------------------------------------------------------
 
-void HeadClient::State::transmit(const wire::ControlMessage& message) {
+void HeadClient::State::transmit(std::uint64_t request_id) {
   if (!connection) return;
-  // A failure ends the connection, and what is unanswered is sent again on the next one.
-  const Status sent = connection->send(wire::encode(message));
-  if (sent.code() != Code::kOverloaded) return;
-  loop.post([weak = weak_from_this(), full = connection, sent] {
-    if (auto self = weak.lock(); self && self->connection == full) self->cut(sent);
+  const Status sent = connection->send(wire::encode(requests.at(request_id).message));
+  // A connection that is closed says so by itself, and what is unanswered is sent again on the
+  // next.
+  if (sent.ok() || sent.code() == Code::kUnavailable) return;
+  // Not from within whatever goes through the requests now.
+  loop.post([weak = weak_from_this(), used = connection, request_id, sent] {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (sent.code() == Code::kInvalidArgument) return self->fail(request_id, sent);
+    if (self->connection == used) self->cut(sent);
   });
+}
+
+// No connection takes it: it is larger than a message may be.
+void HeadClient::State::fail(std::uint64_t request_id, const Status& why) {
+  const auto found = requests.find(request_id);
+  if (found == requests.end()) return;
+  auto done = std::move(found->second.done);
+  requests.erase(found);
+  done(error(Code::kInvalidArgument,
+             "the request does not fit into one message to the head: {}. Ask for less at once: "
+             "fewer actors, smaller constructor arguments",
+             why.message()));
 }
 
 void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
@@ -278,10 +296,9 @@ void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
   const std::uint64_t id = next_request++;
   wire::set_request_id(message, id);
   const TimePoint now = loop.clock().now();
-  auto& request = requests[id] = {std::move(message), std::move(done),
-                                  now + options.reconnect_timeout};
+  requests[id] = {std::move(message), std::move(done), now + options.reconnect_timeout};
   if (introduced) {
-    transmit(request.message);
+    transmit(id);
   } else if (!connection && !retrying) {
     away_since = now;
     try_again(Duration::zero());

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/wire/spec_size.h"
+
 namespace troupe::scheduler {
 namespace {
 
@@ -31,6 +33,7 @@ Status status_of(const Result<wire::ControlMessage>& answer) {
 
 Status submit_job(HeadClient& head, const std::string& name, wire::ActorSpec driver,
                   Deadline deadline) {
+  TROUPE_RETURN_IF_ERROR(wire::check_size(driver));
   return status_of(ask(head, wire::SubmitJob{.name = name, .driver = std::move(driver)}, deadline));
 }
 

@@ -49,7 +49,7 @@ struct OutputFollower::State : std::enable_shared_from_this<OutputFollower::Stat
   void connected(NodeId id, UniqueFd socket);
   void lost(NodeId id, const net::Connection* connection);
   void try_again(NodeId id);
-  std::uint64_t ask(Node& node);
+  std::uint64_t ask(NodeId id);
   void received(NodeId id, std::span<const std::byte> frame);
   void pass_on(Node& node, const wire::OutputLine& line);
   void wait(std::shared_ptr<std::promise<void>> done);
@@ -126,7 +126,7 @@ void OutputFollower::State::connected(NodeId id, UniqueFd socket) {
                          [weak, id, own = connection.get()](Status) {
                            if (auto self = weak.lock()) self->lost(id, own);
                          }});
-  ask(node);
+  ask(id);
   settle();
 }
 
@@ -140,9 +140,17 @@ void OutputFollower::State::lost(NodeId id, const net::Connection* connection) {
   settle();
 }
 
-std::uint64_t OutputFollower::State::ask(Node& node) {
-  (void)node.connection->send(wire::encode(wire::FollowOutput{
+std::uint64_t OutputFollower::State::ask(NodeId id) {
+  Node& node = nodes.at(id);
+  const Status sent = node.connection->send(wire::encode(wire::FollowOutput{
       .request_id = ++node.asked, .job_id = options.job_id, .actor_id = options.actor_id}));
+  // One that has ended says so by itself; one that takes nothing more is given up.
+  if (!sent.ok() && sent.code() != Code::kUnavailable) {
+    node.connection->close();
+    loop.post([weak = weak_from_this(), id, full = node.connection] {
+      if (auto self = weak.lock()) self->lost(id, full.get());
+    });
+  }
   return node.asked;
 }
 
@@ -187,7 +195,7 @@ void OutputFollower::State::wait(std::shared_ptr<std::promise<void>> done) {
   Waiting entry{{}, std::move(done)};
   for (auto& [id, node] : nodes) {
     if (!node.alive || (!node.connection && node.failed)) continue;
-    entry.until[id] = node.connection ? ask(node) : 1;
+    entry.until[id] = node.connection ? ask(id) : 1;
   }
   waiting.push_back(std::move(entry));
   settle();

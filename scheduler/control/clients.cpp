@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/wire/spec_size.h"
 #include "scheduler/control/head_state.h"
 #include "scheduler/policy/resources.h"
 
@@ -143,6 +144,7 @@ Status HeadState::check_specs(const std::vector<wire::ActorSpec>& specs) const {
       return error(Code::kInvalidArgument, "actor id {} is empty or used twice",
                    spec.actor_id.to_string());
     }
+    TROUPE_RETURN_IF_ERROR(wire::check_size(spec));
     TROUPE_RETURN_IF_ERROR(validate(spec.resources).with("actor", spec.type));
     TROUPE_RETURN_IF_ERROR(validate(spec.label_selector).with("actor", spec.type));
     TROUPE_RETURN_IF_ERROR(validate(spec.label_preference).with("actor", spec.type));

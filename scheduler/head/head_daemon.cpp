@@ -12,6 +12,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/presence.h"
+#include "runtime/wire/request_id.h"
 #include "scheduler/control/journal_bytes.h"
 #include "scheduler/control/journal_limits.h"
 #include "scheduler/head/head_metrics.h"
@@ -93,6 +94,7 @@ class Daemon final : public HeadDaemon {
   Status start_metrics();
   void answer_http(const std::string& path, HttpServer::Answer answer);
   void carry_out(SendMessage& command);
+  void too_large(const SendMessage& command, const Status& why);
   void carry_out(ClosePeer& command);
   void carry_out(EndHead& command);
   void carry_out(ProbeNode& command);
@@ -208,7 +210,8 @@ Status Daemon::check_target(const std::string& target) const {
 
 void Daemon::accept(net::AcceptedSocket accepted) {
   const PeerId peer = next_peer_++;
-  auto connection = net::make_connection(loop_, std::move(accepted.socket), accepted.peer);
+  auto connection =
+      net::make_connection(loop_, std::move(accepted.socket), accepted.peer, options_.connections);
   peers_[peer] = connection;
   const std::weak_ptr<bool> alive = alive_;
   connection->start({.on_frame =
@@ -390,15 +393,33 @@ void Daemon::carry_out(SendMessage& command) {
   const auto found = peers_.find(command.peer);
   if (found == peers_.end()) return;
   auto frame = wire::encode(command.message);
-  metrics_.sent(command.message, frame.size());
+  const std::size_t bytes = frame.size();
   const Status sent = found->second->send(std::move(frame));
-  if (sent.ok()) return;
+  if (sent.ok()) return metrics_.sent(command.message, bytes);
+  if (sent.code() == Code::kInvalidArgument) return too_large(command, sent);
   // A peer that does not read is cut off; it comes back and is told the present state.
   if (sent.code() == Code::kOverloaded) {
     log_.warning("{} does not read: closed", found->second->peer());
     found->second->close();
     closed(command.peer);
   }
+}
+
+// Whoever asked is told so: no answer at all would look like a head that is away.
+void Daemon::too_large(const SendMessage& command, const Status& why) {
+  log_.error("an answer or update is not sent: {}", why.to_string());
+  const std::uint64_t request_id = wire::request_id_of(command.message).value_or(0);
+  // The second time: not even the reason fits.
+  if (request_id == 0 || holds_alternative<wire::Reply>(command.message)) return;
+  SendMessage refusal{
+      command.peer,
+      wire::Reply{request_id,
+                  error(Code::kResourceExhausted,
+                        "the head's answer does not fit into one message: {}. Ask for less: "
+                        "without what has ended, or for fewer at once",
+                        why.message()),
+                  {}}};
+  carry_out(refusal);
 }
 
 void Daemon::carry_out(ClosePeer& command) {

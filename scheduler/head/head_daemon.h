@@ -15,6 +15,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
+#include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "scheduler/control/head_state.h"
@@ -35,8 +36,9 @@ struct HeadOptions {
   Duration journal_stall = std::chrono::seconds(10);
   // Metrics over HTTP at /metrics, for Prometheus; nothing: none.
   std::optional<HttpServerOptions> metrics;
-  bool metrics_port_is_wish = false;  // another one will do where it is taken
-  std::string version;                // shown among the metrics
+  bool metrics_port_is_wish = false;   // another one will do where it is taken
+  std::string version;                 // shown among the metrics
+  net::ConnectionOptions connections;  // to nodes and clients: how much may be said at once
 };
 
 class HeadDaemon {

@@ -77,9 +77,9 @@ void HeadLink::drop() {
   if (auto connection = std::exchange(state_->connection, nullptr)) connection->close();
 }
 
-void HeadLink::send(const wire::ControlMessage& message) {
-  // A connection that does not take it ends, and says so by itself.
-  if (state_->connection) (void)state_->connection->send(wire::encode(message));
+Status HeadLink::send(const wire::ControlMessage& message) {
+  if (!state_->connection) return Status(Code::kUnavailable, "there is no connection to the head");
+  return state_->connection->send(wire::encode(message));
 }
 
 void HeadLink::flush_and_close(std::int64_t flush_ms) {

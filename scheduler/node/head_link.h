@@ -26,7 +26,9 @@ class HeadLink {
 
   void connect();
   void drop();
-  void send(const wire::ControlMessage& message);
+  // kUnavailable where there is no connection, or it has ended: on_down has come, or comes. Other
+  // failures as of net::Connection::send: the message is not sent, and the connection stays.
+  Status send(const wire::ControlMessage& message);
   // Sends what is queued, then closes.
   void flush_and_close(std::int64_t flush_ms);
 

@@ -17,8 +17,6 @@ namespace {
 
 constexpr int kHostSocket = 3;
 constexpr int kNoRank = -1;
-// A host that has not read for so long has hung, and the node must not hang with it.
-constexpr int kTellTimeoutMs = 250;
 // How often a group that does not end is spoken of.
 constexpr Duration kKillPatience = std::chrono::seconds(10);
 // What was said before the end has arrived by then; only who left the group keeps a socket open.
@@ -89,10 +87,14 @@ HostParent::OnExit HostProcess::State::on_exit() {
 void HostProcess::State::run(pid_t process, HostEnds ends) {
   pid = process;
   // Taken after it was dealt with: a daemon that is killed meanwhile leaves it to the next one.
-  channel = std::make_unique<process::HostChannel>(loop, std::move(ends.channel), kTellTimeoutMs,
+  channel = std::make_unique<process::HostChannel>(loop, std::move(ends.channel),
                                                    process::HostChannel::Take::kAfter);
   pipes = std::make_unique<LogPipes>(loop, std::move(ends.out), std::move(ends.err), log);
   const std::weak_ptr<State> weak = weak_from_this();
+  channel->set_on_taken([weak](std::size_t left_bytes) {
+    auto self = weak.lock();
+    if (self && self->alive) self->handlers.on_read(left_bytes);
+  });
   channel->start(
       [weak](wire::HostMessage message, UniqueFd fd) {
         auto self = weak.lock();
@@ -253,7 +255,11 @@ Status HostProcess::tell(const wire::HostMessage& message, int fd) {
     return {};
   }
   if (!state_->channel) return Status(Code::kUnavailable, "the process has ended");
-  return state_->channel->send(message, fd);
+  return state_->channel->queue(message, fd);
+}
+
+std::size_t HostProcess::unread_bytes() const {
+  return state_->channel ? state_->channel->queued_bytes() : 0;
 }
 
 void HostProcess::kill_group() { state_->kill(); }

@@ -21,6 +21,8 @@ class HostProcess {
   struct Handlers {
     std::function<void(wire::HostMessage, UniqueFd)> on_message;
     std::function<void(Status)> on_channel_end;
+    // It has read of what waited for it; so many bytes are left.
+    std::function<void(std::size_t left_bytes)> on_read;
     std::function<void(wire::ExitStatus)> on_leader_end;
     // After on_leader_end, when nothing of its group runs, killed or not, and after all that it
     // said and wrote has been delivered.
@@ -54,9 +56,12 @@ class HostProcess {
   HostProcess& operator=(const HostProcess&) = delete;
 
   pid_t pid() const;
-  // `fd` may be -1; it stays the caller's. Of all messages a program hears HostStop alone: as
-  // SIGTERM to its process group.
+  // Never waits: what the process's socket does not take is kept and sent as it reads. `fd` may be
+  // -1; it stays the caller's. Failures as of process::HostChannel::queue. Of all messages a
+  // program hears HostStop alone: as SIGTERM to its process group.
   Status tell(const wire::HostMessage& message, int fd);
+  // What it was told and has not read, as far as its socket did not take it.
+  std::size_t unread_bytes() const;
   // SIGKILL to the group until nothing of it runs.
   void kill_group();
   // Takes the lines that it has written by now.

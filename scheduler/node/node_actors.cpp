@@ -73,6 +73,7 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.calls_dropped = -1;
   actor.health_due.reset();
   actor.state_lost_with = start.state_lost_with;
+  actor.unread_since.reset();
   by_host_[actor.host] = id;
   if (!find_saved_state(actor, start)) return gone(actor);
   // Or later (settle_gpus): the next daemon is to know of it.
@@ -169,11 +170,28 @@ void NodeState::on(node_event::FromHost& event) {
   }
 }
 
+void NodeState::on(node_event::Unread& event) {
+  Actor* actor = find(event.host);
+  if (actor == nullptr) return;
+  actor->unread_bytes = event.bytes;
+  if (event.bytes == 0) {
+    actor->unread_since.reset();
+  } else if (event.has_read || !actor->unread_since) {
+    actor->unread_since = now_;
+  }
+}
+
+std::optional<TimePoint> NodeState::unread_until(const Actor& actor) const {
+  if (!actor.unread_since || !actor.can_be_told()) return std::nullopt;
+  return *actor.unread_since +
+         (actor.phase == Phase::kReady ? config_.read_timeout : config_.first_read_timeout);
+}
+
 void NodeState::on(node_event::ChannelEnded& event) {
   Actor* actor = find(event.host);
   // A program has no socket to us.
   if (actor == nullptr || actor->killed || actor->spec.is_program()) return;
-  if (event.why.code() == Code::kProtocol) {
+  if (event.why.code() != Code::kUnavailable) {
     if (actor->cause.ok()) actor->cause = event.why;
     return kill(*actor);
   }
@@ -375,6 +393,19 @@ void NodeState::tick_actors() {
                              "thread is stuck, or its process is stopped",
                              actor.spec.health.interval_ms,
                              actor.spec.health.interval_ms + actor.spec.health.timeout_ms));
+    }
+    if (const auto until = unread_until(actor); until && *until <= now_) {
+      const auto waited_ms =
+          std::chrono::duration_cast<std::chrono::milliseconds>(now_ - *actor.unread_since).count();
+      unhealthy(actor,
+                error(Code::kAborted,
+                      "its program {} read nothing for {} ms of the {} bytes that its node has for "
+                      "it{}",
+                      actor.spec.image.path, waited_ms, actor.unread_bytes,
+                      actor.phase == Phase::kReady
+                          ? ": its process is stopped, or hangs"
+                          : ", among them what it is to run: it has not come to its main(), or "
+                            "does not call troupe::host_main there"));
     }
     while (!actor.waiting.empty() && actor.waiting.front().until <= now_) {
       close(actor.waiting.front().fd);

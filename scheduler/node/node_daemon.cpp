@@ -91,6 +91,9 @@ class Daemon final : public NodeDaemon {
   std::vector<wire::OutputLine> kept_output(JobId job_id, ActorId actor_id);
   void drain_output();
 
+  void report(wire::ActorExited exited);
+  void not_sent(const Status& why);
+
   void carry_out(node_command::ConnectHead&) { link_->connect(); }
   void carry_out(node_command::DropHead&) { link_->drop(); }
   void carry_out(node_command::SendHead& command);
@@ -410,11 +413,29 @@ void Daemon::carry_out(node_command::ReportExit& command) {
             command.exited.generation,
             command.exited.cause.ok() ? command.exited.exit.to_string()
                                       : command.exited.cause.to_string());
-  if (state_->registered()) return link_->send(std::move(command.exited));
-  unreported_.push_back(std::move(command.exited));
+  report(std::move(command.exited));
+}
+
+// To the head; where that is away, with the next registration.
+void Daemon::report(wire::ActorExited exited) {
+  if (state_->registered()) {
+    const Status sent = link_->send(exited);
+    if (sent.ok()) return;
+    not_sent(sent);
+  }
+  unreported_.push_back(std::move(exited));
   if (unreported_.size() <= kUnreportedMax) return;
   unreported_.pop_front();
   if (in_registration_ > 0) --in_registration_;
+}
+
+// What the head is not told leaves it with a wrong picture: the connection ends, and the next
+// registration says everything.
+void Daemon::not_sent(const Status& why) {
+  if (why.code() == Code::kUnavailable) return;  // it has ended: on_down says so
+  log_.error("a message to the head cannot be sent: {}", why.to_string());
+  link_->drop();
+  events_.push_back(node_event::HeadDown{why});
 }
 
 void Daemon::carry_out(node_command::SendHead& command) {
@@ -425,7 +446,7 @@ void Daemon::carry_out(node_command::SendHead& command) {
     beat->usage = usage_.measure(loop_.clock().now());
     if (beat->usage) beat->usage->processes = static_cast<std::uint32_t>(hosts_.size());
   }
-  link_->send(command.message);
+  if (const Status sent = link_->send(command.message); !sent.ok()) not_sent(sent);
 }
 
 // --- output --------------------------------------------------------------------------------------
@@ -531,6 +552,10 @@ HostProcess::Handlers Daemon::handlers_of(HostId host) {
           .on_channel_end =
               [this, host](Status why) {
                 apply(node_event::ChannelEnded{host, std::move(why)});
+              },
+          .on_read =
+              [this, host](std::size_t left_bytes) {
+                apply(node_event::Unread{host, left_bytes, true});
               },
           .on_leader_end =
               [this, host](wire::ExitStatus exit) {
@@ -723,8 +748,20 @@ void Daemon::carry_out(node_command::TellHost& command) {
   const auto fd = held_.find(command.fd);
   const Status told =
       host->second->tell(command.message, fd == held_.end() ? -1 : fd->second.get());
-  // What was half sent cannot be continued. One that is gone already is on its way out anyway.
-  if (!told.ok()) host->second->kill_group();
+  if (told.ok()) {
+    const std::size_t unread = host->second->unread_bytes();
+    if (unread > 0) events_.push_back(node_event::Unread{command.host, unread});
+    return;
+  }
+  // It is gone already, or about to: whom it left behind goes with it.
+  if (told.code() == Code::kUnavailable) return host->second->kill_group();
+  log_.warning("the process of actor {} is not told something: {}",
+               logs_.at(command.host)->actor_id().brief(), told.to_string());
+  // A caller whose connection is closed tries again. Nothing else is said twice.
+  if (holds_alternative<wire::HostConnection>(command.message)) return;
+  events_.push_back(node_event::ChannelEnded{
+      command.host,
+      error(Code::kAborted, "its node could not tell it something: {}", told.message())});
 }
 
 void Daemon::carry_out(node_command::KillGroup& command) {
@@ -738,7 +775,7 @@ void Daemon::carry_out(node_command::Registered& command) {
   unreported_.erase(unreported_.begin(),
                     unreported_.begin() + static_cast<std::ptrdiff_t>(in_registration_));
   in_registration_ = 0;
-  for (auto& exited : std::exchange(unreported_, {})) link_->send(std::move(exited));
+  for (auto& exited : std::exchange(unreported_, {})) report(std::move(exited));
   log_.info("joined the head at {} as {}", options_.head.to_string(), command.name);
   if (options_.on_registered) std::exchange(options_.on_registered, nullptr)(command.name);
 }

@@ -70,7 +70,14 @@ struct FromHost {
   wire::HostMessage message;
   FdHandle fd = kNoFd;
 };
-// Its socket has ended, or carried what is no message.
+// Of what it was told, `bytes` wait at the node, since its socket takes no more; 0: no more of it.
+// `has_read`: it has taken some, else this is what was just added.
+struct Unread {
+  HostId host = 0;
+  std::size_t bytes = 0;
+  bool has_read = false;
+};
+// Its socket has ended, carried what is no message, or takes no more of what it must be told.
 struct ChannelEnded {
   HostId host = 0;
   Status why;
@@ -122,10 +129,11 @@ struct Tick {};
 struct NodeEvents
     : Alternatives<node_event::Adopt, node_event::KeeperLost, node_event::HeadUp,
                    node_event::HeadDown, node_event::FromHead, node_event::Spawned,
-                   node_event::SpawnFailed, node_event::FromHost, node_event::ChannelEnded,
-                   node_event::LeaderEnded, node_event::GroupGone, node_event::ConnectionArrived,
-                   node_event::ShutDown, node_event::GpusRead, node_event::GpuFailed,
-                   node_event::StateFetched, node_event::StateRead, node_event::Tick> {};
+                   node_event::SpawnFailed, node_event::FromHost, node_event::Unread,
+                   node_event::ChannelEnded, node_event::LeaderEnded, node_event::GroupGone,
+                   node_event::ConnectionArrived, node_event::ShutDown, node_event::GpusRead,
+                   node_event::GpuFailed, node_event::StateFetched, node_event::StateRead,
+                   node_event::Tick> {};
 using NodeEvent = Variant<NodeEvents>;
 
 namespace node_command {

@@ -86,8 +86,14 @@ void NodeService::drop(std::uint64_t id) {
   connection->close();
 }
 
+bool NodeService::send(std::uint64_t id, const wire::ControlMessage& message) {
+  const auto found = connections_.find(id);
+  if (found != connections_.end() && found->second->send(wire::encode(message)).ok()) return true;
+  drop(id);
+  return false;
+}
+
 void NodeService::follow(std::uint64_t id, const wire::FollowOutput& request) {
-  const auto connection = connections_.at(id);
   wire::Reply reply{request.request_id, {}};
   if (!followers_.contains(id)) {
     if (followers_.size() >= kFollowersMax) {
@@ -99,19 +105,19 @@ void NodeService::follow(std::uint64_t id, const wire::FollowOutput& request) {
     } else {
       sources_.drain_output();
       for (auto& line : sources_.kept_output(request.job_id, request.actor_id)) {
-        (void)connection->send(wire::encode(wire::ControlMessage(std::move(line))));
+        if (!send(id, std::move(line))) return;
       }
       followers_[id] = {request.job_id, request.actor_id};
     }
   } else {
     sources_.drain_output();
   }
-  (void)connection->send(wire::encode(reply));
+  send(id, reply);
 }
 
 void NodeService::publish(const wire::OutputLine& line, const JobId& job_id) {
   std::optional<net::Bytes> frame;
-  std::vector<std::uint64_t> full;
+  std::vector<std::uint64_t> unable;
   for (const auto& [id, follower] : followers_) {
     const bool wanted =
         follower.actor_id.empty() ? follower.job_id == job_id : follower.actor_id == line.actor_id;
@@ -119,9 +125,9 @@ void NodeService::publish(const wire::OutputLine& line, const JobId& job_id) {
     if (!frame) frame = wire::encode(line);
     const auto connection = connections_.find(id);
     if (connection == connections_.end()) continue;
-    if (connection->second->send(*frame).code() == Code::kOverloaded) full.push_back(id);
+    if (!connection->second->send(*frame).ok()) unable.push_back(id);
   }
-  for (const std::uint64_t id : full) drop(id);
+  for (const std::uint64_t id : unable) drop(id);
 }
 
 wire::ControlMessage NodeService::answer(const wire::ReadLogs& request) const {
@@ -153,7 +159,6 @@ wire::ControlMessage NodeService::answer(const wire::ReadSavedState& request) co
 void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
-  const auto connection = found->second;
   const auto message = wire::decode_control(frame);
   std::optional<wire::ControlMessage> reply;
   if (message.ok()) {
@@ -168,7 +173,7 @@ void NodeService::received(std::uint64_t id, std::span<const std::byte> frame) {
     }
   }
   if (!reply) return drop(id);
-  (void)connection->send(wire::encode(*reply));
+  send(id, *reply);
   if (holds_alternative<wire::ReadSavedState>(*message)) sources_.on_state_read();
 }
 

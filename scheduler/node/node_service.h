@@ -46,6 +46,8 @@ class NodeService {
   };
   void follow(std::uint64_t id, const wire::FollowOutput& request);
   void drop(std::uint64_t id);
+  // False: the connection did not take it and is dropped. It may come back and ask again.
+  bool send(std::uint64_t id, const wire::ControlMessage& message);
   void received(std::uint64_t id, std::span<const std::byte> frame);
   wire::ControlMessage answer(const wire::ReadLogs& request) const;
   wire::ControlMessage answer(const wire::ReadSegment& request) const;

@@ -31,6 +31,17 @@ bool is_final(Code code) {
          code == Code::kPermissionDenied || code == Code::kFailedPrecondition;
 }
 
+// The part of a spec that a registration says: which actor holds how much of the node, and in which
+// bundle. The head has the rest itself, and a hundred constructors' arguments fit into no frame.
+wire::ActorSpec as_registered(const wire::ActorSpec& spec) {
+  wire::ActorSpec brief;
+  brief.actor_id = spec.actor_id;
+  brief.resources = spec.resources;
+  brief.placement_group = spec.placement_group;
+  brief.bundle_index = spec.bundle_index;
+  return brief;
+}
+
 }  // namespace
 
 NodeState::NodeState(NodeConfig config, TimePoint now)
@@ -76,6 +87,7 @@ std::optional<TimePoint> NodeState::next_deadline() const {
   for (const auto& [id, actor] : actors_) {
     if (!actor.killed) consider(actor.kill_at);
     if (!actor.killed) consider(actor.health_due);
+    if (!actor.killed) consider(unread_until(actor));
     consider(actor.keep_until);
     if (actor.phase == Phase::kQueued && !actor.fetching) consider(actor.gpus_by);
     if (!actor.waiting.empty()) consider(actor.waiting.front().until);
@@ -100,7 +112,7 @@ void NodeState::on(node_event::HeadUp&) {
   for (const auto& [id, actor] : actors_) {
     if (!actor.has_process()) continue;
     message.running.push_back(
-        {actor.spec, actor.generation, actor.pid, actor.phase == Phase::kReady});
+        {as_registered(actor.spec), actor.generation, actor.pid, actor.phase == Phase::kReady});
   }
   send(std::move(message));
   say_saved_states();

@@ -33,6 +33,10 @@ struct NodeConfig {
   // How long a caller's connection waits for the actor's next process.
   Duration hand_over_timeout = std::chrono::seconds(10);
   std::size_t hand_overs_max = 64;  // per actor
+  // How long an actor's process may leave unread what waits for it: one that is ready; and one that
+  // is not, which may be loading its libraries and has not begun to read.
+  Duration read_timeout = std::chrono::seconds(10);
+  Duration first_read_timeout = std::chrono::minutes(5);
   // What actors may take to finish when the node shuts down; and how long it then waits for the
   // nodes where they start next to begin, or go on, to fetch what they saved here.
   Duration shutdown_grace = std::chrono::seconds(2);
@@ -106,11 +110,13 @@ class NodeState {
     std::string state_lost_with;  // of its start
     std::deque<Waiting> waiting;
     HostId log = 0;
-    std::optional<TimePoint> keep_until;  // without a process: may come back so long
-    std::int64_t calls_dropped = -1;      // wire::HostDrained
-    std::optional<TimePoint> health_due;  // until when it is to have said that it is well
-    std::vector<std::string> gpus;        // that it has, or had last, by name
-    TimePoint gpus_by;                    // while it waits for them
+    std::optional<TimePoint> keep_until;    // without a process: may come back so long
+    std::int64_t calls_dropped = -1;        // wire::HostDrained
+    std::optional<TimePoint> health_due;    // until when it is to have said that it is well
+    std::optional<TimePoint> unread_since;  // since when nothing of what waits for it was read
+    std::size_t unread_bytes = 0;
+    std::vector<std::string> gpus;  // that it has, or had last, by name
+    TimePoint gpus_by;              // while it waits for them
 
     bool has_process() const { return phase != Phase::kNone; }
     bool can_be_told() const {
@@ -173,6 +179,7 @@ class NodeState {
   void on(node_event::Spawned& event);
   void on(node_event::SpawnFailed& event);
   void on(node_event::FromHost& event);
+  void on(node_event::Unread& event);
   void on(node_event::ChannelEnded& event);
   void on(node_event::LeaderEnded& event);
   void on(node_event::GroupGone& event);
@@ -184,6 +191,7 @@ class NodeState {
   void expect_health(Actor& actor);
   void health_said(Actor& actor, const Status& health);
   void unhealthy(Actor& actor, Status why);
+  std::optional<TimePoint> unread_until(const Actor& actor) const;
   void kill(Actor& actor);
   void gone(Actor& actor);
   void drop_waiting(Actor& actor);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -274,6 +275,41 @@ class Source {
   int ended_ = 0;
 };
 
+// Makes large answers, and says how many it has begun.
+class Bulk {
+ public:
+  void ping() const {}
+  wire::Bytes make(std::uint64_t bytes) {
+    return wire::Bytes(bytes, static_cast<std::byte>(++made_));
+  }
+  troupe::Stream<wire::Bytes> stream(int count, std::uint64_t bytes) {
+    for (int i = 0; i < count; ++i) co_yield make(bytes);
+  }
+  int made() const { return made_; }
+  static constexpr auto methods =
+      troupe::methods<&Bulk::ping, &Bulk::make, &Bulk::stream, &Bulk::made>;
+  static constexpr int kMaxConcurrency = 4;  // on one thread: it has a stream
+
+ private:
+  int made_ = 0;
+};
+
+// The same, on several threads.
+class BulkPool {
+ public:
+  void ping() const {}
+  wire::Bytes make(std::uint64_t bytes) {
+    return wire::Bytes(bytes, static_cast<std::byte>(++made_));
+  }
+  int made() const { return made_; }
+  static constexpr auto methods =
+      troupe::methods<&BulkPool::ping, &BulkPool::make, &BulkPool::made>;
+  static constexpr int kMaxConcurrency = 3;
+
+ private:
+  std::atomic<int> made_ = 0;
+};
+
 // What it says has happened, has happened once, whatever dies.
 class Ledger {
  public:
@@ -293,6 +329,6 @@ class Ledger {
 inline constexpr const char* kDieBeforeThirdAnswer = "die-before-third-answer";
 
 inline constexpr auto kCallActors =
-    troupe::actors<Nester, Meeting, Groups, Narrow, Async, Source, Ledger>;
+    troupe::actors<Nester, Meeting, Groups, Narrow, Async, Source, Bulk, BulkPool, Ledger>;
 
 }  // namespace troupe::tests

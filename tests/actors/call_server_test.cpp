@@ -10,13 +10,17 @@
 
 #include "actors/future.h"
 #include "actors/kept_answers.h"
+#include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
+#include "tests/actors/raw_caller.h"
 #include "tests/scheduler/support.h"
 
 namespace troupe::detail {
 namespace {
 
 using namespace std::chrono_literals;
+using tests::hear;
+using tests::say;
 
 constexpr MethodSignature kMethods[] = {{"first", 1}, {"second", 2, "int (Thing::*)()"}};
 constexpr ActorInterface kInterface{"Thing", kMethods};
@@ -26,8 +30,10 @@ constexpr ClientId kCaller{3, 4};
 struct Server {
   net::LoopThread thread{"test"};
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
-  std::shared_ptr<CallServer> server =
-      std::make_shared<CallServer>(thread.loop(), kActor, 7, kInterface, mailbox);
+  std::shared_ptr<CallServer> server;
+  explicit Server(const net::ConnectionOptions& connections = {})
+      : server(std::make_shared<CallServer>(thread.loop(), kActor, 7, kInterface, mailbox, nullptr,
+                                            connections)) {}
   ~Server() {
     Promise<void> closed;
     auto done = closed.future();
@@ -48,25 +54,6 @@ struct Server {
   // A connection that has bound.
   UniqueFd bound(ClientId caller = kCaller);
 };
-
-void say(const UniqueFd& socket, const wire::CallMessage& message) {
-  const auto body = wire::encode(message);
-  const auto length = static_cast<std::uint32_t>(body.size());
-  const auto deadline = Deadline::after(10s);
-  REQUIRE(memory::send_all(socket.get(), std::as_bytes(std::span(&length, 1)), deadline).ok());
-  REQUIRE(memory::send_all(socket.get(), body, deadline).ok());
-}
-
-// The next message; nothing when the server closed.
-std::optional<wire::CallMessage> hear(const UniqueFd& socket) {
-  std::uint32_t length = 0;
-  const auto deadline = Deadline::after(10s);
-  auto header = std::as_writable_bytes(std::span(&length, 1));
-  if (!memory::receive_all(socket.get(), header, deadline).ok()) return std::nullopt;
-  wire::Bytes body(length);
-  REQUIRE(memory::receive_all(socket.get(), body, deadline).ok());
-  return wire::decode_call(body).value();
-}
 
 wire::Bind bind_of(ClientId caller) {
   return {kActor, "Thing", caller, {{"second", 2}, {"first", 1}}};
@@ -345,6 +332,69 @@ TEST_CASE("cancelling a call that runs requests its stop, for its caller only") 
   CHECK(server.server->stop_token_of(later.caller, later.sequence).stop_requested());
   server.server->answer(call, wire::Bytes{});
   CHECK_FALSE(server.server->stop_token_of(call.caller, call.sequence).stop_possible());
+}
+
+// Who runs its calls, as far as the server asks.
+struct Held final : HeldCalls {
+  Promise<ClientId> reads;
+  bool remove(ClientId, std::uint64_t) override { return false; }
+  void credit_changed(ClientId, std::uint64_t) override {}
+  void caller_reads(ClientId caller) override { reads.set(caller); }
+  void probed(ClientId, const wire::CallProbe&) override {}
+};
+
+TEST_CASE("an answer without room is answered by that; its caller is held back until it reads") {
+  const auto held = std::make_shared<Held>();
+  auto reads = held->reads.future();
+  // A hundredth of the usual.
+  net::ConnectionOptions connections;
+  connections.queue_bytes_max = 5u << 19;
+  connections.low_water_bytes = 320u << 10;
+  Server server(connections);
+  server.server->set_held(held);
+  const UniqueFd socket = server.bound();
+  const UniqueFd other = server.bound({9, 9});
+  // As if all of them ran at once: more than a connection takes.
+  constexpr std::size_t kAnswerBytes = 480u << 10;
+  constexpr std::uint64_t kCalls = 7;
+  for (std::uint64_t i = 1; i <= kCalls; ++i) say(socket, call_of(i, 0));
+  for (std::uint64_t i = 1; i <= kCalls; ++i) {
+    server.server->answer(next_call(server), wire::Bytes(kAnswerBytes, std::byte{7}));
+    CHECK(server.server->holds_back(kCaller) == (i > 1));
+  }
+  CHECK(server.server->held_back() == std::vector<ClientId>{kCaller});
+  say(other, call_of(1, 0));
+  server.server->answer(next_call(server), wire::Bytes(1));
+  CHECK(std::get<wire::CallReply>(hear(other).value()).status.ok());
+  for (std::uint64_t i = 1; i <= kCalls; ++i) {
+    const auto message = hear(socket);
+    REQUIRE(message);
+    const auto& reply = std::get<wire::CallReply>(*message);
+    CHECK(reply.sequence == i);
+    if (i <= 5) {
+      REQUIRE_MESSAGE(reply.status.ok(), reply.status.to_string());
+      CHECK(reply.result.size() == kAnswerBytes);
+    } else {
+      CHECK(reply.status.code() == Code::kOverloaded);
+      CHECK(reply.status.message().find("its answer of 4915") != std::string::npos);
+    }
+  }
+  CHECK(reads.get(10s).value() == kCaller);
+  CHECK_FALSE(server.server->holds_back(kCaller));
+}
+
+TEST_CASE("whatever a method throws, its caller hears of it") {
+  Server server;
+  const UniqueFd socket = server.bound();
+  say(socket, call_of(1, 0));
+  Status why(Code::kActorError, std::string(limits::kFrameBytesMax + 1, 'x'));
+  server.server->answer(next_call(server), why.with("file", std::string(1u << 20, 'y')));
+  const auto message = hear(socket);
+  REQUIRE(message);
+  const Status status = std::get<wire::CallReply>(*message).status;
+  CHECK(status.code() == Code::kActorError);
+  CHECK(status.message().size() < limits::kStatusTextBytesMax + 100);
+  CHECK(status.message().ends_with("bytes left out)"));
 }
 
 TEST_CASE("who speaks out of turn or nonsense is disconnected") {

@@ -1,9 +1,11 @@
 #include "runtime/net/connection.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 
+#include "runtime/base/limits.h"
 #include "tests/runtime/net/support.h"
 
 namespace troupe::net {
@@ -193,6 +195,36 @@ TEST_CASE("a peer that does not read is Overloaded at the limit, not before") {
   CHECK(status.code() == Code::kOverloaded);
   CHECK(sent >= 4);
   CHECK(two.a->send(Bytes(65u << 20)).code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("small frames have room where large ones have none; when much was read, that is told") {
+  ConnectionOptions options;
+  options.queue_bytes_max = 4u << 20;
+  options.low_water_bytes = 2u << 20;  // more than sockets take
+  Two two(options);
+  Promise<std::size_t> drained;
+  two.start(two.loop_a, *two.a,
+            {.on_frame = [](auto) {},
+             .on_close = [](const Status&) {},
+             .on_drained = [&] { drained.set(two.a->queued_bytes()); }});
+  int large = 0;
+  while (large < 100 && two.a->send(Bytes(1u << 20)).ok()) ++large;
+  REQUIRE(large < 100);
+  CHECK(two.a->queued_bytes() > 2u << 20);
+  int small = 0;
+  while (small < 1000 && two.a->send(Bytes(limits::kSmallFrameBytesMax)).ok()) ++small;
+  CHECK(small * limits::kSmallFrameBytesMax >= limits::kSmallFramesReserveBytes / 2);
+  CHECK(small < 1000);
+  std::atomic<int> arrived = 0;
+  Promise<bool> all;
+  two.start(two.loop_b, *two.b,
+            {.on_frame =
+                 [&](auto) {
+                   if (++arrived == large + small) all.set(true);
+                 },
+             .on_close = [](const Status&) {}});
+  CHECK(drained.get() <= options.low_water_bytes);
+  CHECK(all.get());
 }
 
 TEST_CASE("an oversized frame ends the connection as a protocol error") {

@@ -126,6 +126,25 @@ struct Told {
 
 }  // namespace
 
+TEST_CASE("a request that fits into no message ends with its size, and the connection stays") {
+  Fixture f;
+  const auto client = f.connect();
+  std::vector<wire::ActorSpec> specs(66);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    specs[i].actor_id = ActorId{0xac, i + 1};
+    specs[i].constructor_arguments.resize(1u << 20);
+  }
+  Answer answer;
+  client->create_actors(std::move(specs), true, false, answer.callback());
+  const Status refused = answer.get();
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK_MESSAGE(refused.message().find("above the limit of 67108864") != std::string::npos,
+                refused.to_string());
+  CHECK(refused.message().find("fewer actors") != std::string::npos);
+  CHECK(create(*client).get().ok());
+  CHECK(f.head.accepted() == 1);
+}
+
 TEST_CASE("a client says who it is, first and once") {
   Fixture f;
   const auto client = f.connect();

@@ -3,11 +3,30 @@
 #include <algorithm>
 
 #include "desk.h"
+#include "runtime/base/limits.h"
 
 using namespace troupe;
 using namespace troupe::scheduler;
 using namespace troupe::scheduler::tests;
 using std::chrono::milliseconds;
+
+TEST_CASE("a spec that is too large is refused by its size, whoever made it") {
+  Desk desk;
+  auto large = Desk::spec(kActor);
+  large.constructor_arguments.resize(limits::kActorSpecBytesMax - 1000);
+  large.environment["A"] = std::string(2000, 'a');
+  desk.create({large});
+  const auto refused = desk.sent<wire::Reply>(kDriver);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].status.code() == Code::kInvalidArgument);
+  const std::string why = refused[0].status.message();
+  CHECK_MESSAGE(why.find("of Counter has 10495") != std::string::npos, why);
+  CHECK(why.find("first call") != std::string::npos);
+  CHECK(desk.head.actors().empty());
+  large.environment.clear();
+  desk.create({large});
+  CHECK(desk.sent<wire::Reply>(kDriver).at(0).status.ok());
+}
 
 TEST_CASE("an actor waits for a node, starts, and is ready") {
   Desk desk;

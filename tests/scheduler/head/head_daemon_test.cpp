@@ -243,6 +243,28 @@ struct Watch {
 
 }  // namespace
 
+TEST_CASE("an answer that fits into no message is answered with that") {
+  Fixture f;
+  f.stop();
+  f.options.connections.frame_bytes_max = 20'000;
+  REQUIRE(f.start().ok());
+  const auto client = f.client();
+  for (std::uint64_t n = 1; n <= 30; ++n) {
+    Answer created;
+    wire::ActorSpec spec;
+    spec.actor_id = ActorId{0xac, n};
+    spec.type = "Counter";
+    spec.name = std::to_string(n) + std::string(1'000, 'n');
+    client->create_actors({spec}, false, false, created.callback());
+    REQUIRE(created.get().ok());
+  }
+  const Status refused = client->actors(true, tests::patience()).status();
+  CHECK(refused.code() == Code::kResourceExhausted);
+  CHECK_MESSAGE(refused.message().find("above the limit of 20000") != std::string::npos,
+                refused.to_string());
+  CHECK(client->nodes(tests::patience()).ok());
+}
+
 TEST_CASE("actors are created, watched, listed and killed") {
   Fixture f;
   Node node(f.clients.loop(), f.address(), 1);

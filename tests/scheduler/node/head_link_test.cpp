@@ -59,7 +59,7 @@ TEST_CASE("a link goes up, carries messages both ways, and says that it went dow
   f.connect();
   CHECK(f.told.take() == "up");
   on_loop(f.thread.loop(), [&] {
-    f.link->send(wire::ActorReady{ActorId{1, 2}, 3});
+    CHECK(f.link->send(wire::ActorReady{ActorId{1, 2}, 3}).ok());
     return 0;
   });
   CHECK(f.head.take<wire::ActorReady>().generation == 3);
@@ -93,7 +93,7 @@ TEST_CASE("after drop nothing is told of what was") {
   CHECK(f.told.take() == "up");
   on_loop(f.thread.loop(), [&] {
     f.link->drop();
-    f.link->send(wire::ActorReady{});  // goes nowhere
+    CHECK(f.link->send(wire::ActorReady{}).code() == Code::kUnavailable);
     return 0;
   });
   f.head.drop_connection();
@@ -110,7 +110,8 @@ TEST_CASE("what was queued leaves before the link closes for good") {
   f.connect();
   CHECK(f.told.take() == "up");
   on_loop(f.thread.loop(), [&] {
-    for (std::uint64_t i = 1; i <= 100; ++i) f.link->send(wire::ActorReady{ActorId{1, 2}, i});
+    for (std::uint64_t i = 1; i <= 100; ++i)
+      CHECK(f.link->send(wire::ActorReady{ActorId{1, 2}, i}).ok());
     f.link->flush_and_close(1000);
     return 0;
   });

@@ -2,8 +2,15 @@
 
 #include "scheduler/node/host_process.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
+
+#include "runtime/base/limits.h"
+#include "runtime/process/output.h"
 #include "tests/scheduler/support.h"
 #include "tests/support/test_data.h"
 
@@ -19,18 +26,25 @@ struct Running {
   Inbox<wire::HostMessage> messages;
   Inbox<std::string> lines;
   Inbox<wire::ExitStatus> ended;
+  Inbox<std::size_t> left_unread;
   Inbox<std::string> order;  // in which things came
   std::unique_ptr<HostProcess> host;
+  Status started;
   net::LoopThread thread{"host"};  // ends first
   OwnChildren parent{thread.loop()};
 
-  explicit Running(const std::string& type) {
+  // `argument_bytes`: of its constructor. `gate`: a FIFO; the program does nothing before somebody
+  // opens it for writing.
+  explicit Running(const std::string& type, std::size_t argument_bytes = 0,
+                   const std::string& gate = {}) {
     auto image =
         process::Executable::open(troupe::tests::bin_dir() + "/test_scheduler_node_host").value();
     wire::HostStart start;
     start.spec.type = type;
     start.spec.run = "run-7";
     start.spec.environment = {{"TROUPE_TEST_MARK", "there"}};
+    if (!gate.empty()) start.spec.environment["TROUPE_TEST_GATE"] = gate;
+    start.spec.constructor_arguments.resize(argument_bytes);
     start.token = troupe::tests::kToken.secret();
     auto log = std::make_shared<ActorLog>(
         thread.loop(), start.spec, OutputLimits(),
@@ -39,7 +53,7 @@ struct Running {
           order.put("line");
         },
         std::nullopt);
-    on_loop(thread.loop(), [&] {
+    started = on_loop(thread.loop(), [&] {
       host = HostProcess::spawn({thread.loop(), parent, 1, std::move(log), Logger::discard()},
                                 *image, start.spec,
                                 {.on_message =
@@ -48,6 +62,7 @@ struct Running {
                                        order.put("message");
                                      },
                                  .on_channel_end = [this](Status) { order.put("channel end"); },
+                                 .on_read = [this](std::size_t left) { left_unread.put(left); },
                                  .on_leader_end =
                                      [this](wire::ExitStatus exit) {
                                        ended.put(exit);
@@ -56,7 +71,7 @@ struct Running {
                                      },
                                  .on_group_gone = [this] { order.put("gone"); }})
                  .value();
-      return host->tell(start, -1).ok();
+      return host->tell(start, -1);
     });
   }
   ~Running() { destroy(); }
@@ -122,6 +137,60 @@ TEST_CASE("a host is gone only when its children are") {
   CHECK(running.ended.take() == wire::ExitStatus{0, SIGKILL});
   CHECK(running.gone());
   CHECK(process::group_is_empty(group));
+}
+
+TEST_CASE(
+    "a program that takes long to start is told all of it, in order, and nobody waits for it") {
+  troupe::tests::TemporaryDirectory folder;
+  const std::string gate = folder.file("gate");
+  REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
+  Running running("Simple", 1u << 20, gate);  // several times what the socket takes
+  REQUIRE_MESSAGE(running.started.ok(), running.started.to_string());
+  const auto unread = [&] {
+    return on_loop(running.thread.loop(), [&] { return running.host->unread_bytes(); });
+  };
+  CHECK(unread() > 100'000);
+  auto callers = process::make_pipe().value();
+  for (const char* target : {"actor/1", "actor/2"}) {
+    const Status told = on_loop(running.thread.loop(), [&] {
+      return running.host->tell(wire::HostConnection{.target = target}, callers.writer.get());
+    });
+    CHECK_MESSAGE(told.ok(), told.to_string());
+  }
+  callers.writer.reset();
+  // Now it starts.
+  const UniqueFd opened(::open(gate.c_str(), O_WRONLY | O_CLOEXEC));
+  running.ready();
+  running.left_unread.take([](std::size_t left) { return left == 0; });
+  CHECK(unread() == 0);
+  std::string said;
+  for (std::array<char, 64> bytes; said.size() < 28;) {
+    const ssize_t count = ::read(callers.reader.get(), bytes.data(), bytes.size());
+    REQUIRE(count > 0);
+    said.append(bytes.data(), static_cast<std::size_t>(count));
+  }
+  CHECK(said == "hello actor/1\nhello actor/2\n");
+}
+
+TEST_CASE("what is kept for a process that does not read is bounded") {
+  troupe::tests::TemporaryDirectory folder;
+  const std::string gate = folder.file("gate");
+  REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
+  Running running("Simple", 1u << 20, gate);
+  auto callers = process::make_pipe().value();
+  Status told;
+  int sent = 0;
+  while (told.ok() && sent < 10'000) {
+    told = on_loop(running.thread.loop(), [&] {
+      return running.host->tell(wire::HostConnection{.target = "actor/1"}, callers.writer.get());
+    });
+    ++sent;
+  }
+  CHECK(told.code() == Code::kOverloaded);
+  CHECK(sent == static_cast<int>(limits::kHostQueueMessagesMax));
+  const UniqueFd opened(::open(gate.c_str(), O_WRONLY | O_CLOEXEC));
+  running.ready();
+  running.left_unread.take([](std::size_t left) { return left == 0; });
 }
 
 TEST_CASE("a stopped process is killed as any other") {

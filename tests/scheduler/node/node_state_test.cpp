@@ -57,6 +57,69 @@ TEST_CASE("a newer generation waits for the end of the one before") {
   CHECK(d.did<node_command::SpawnHost>()->generation == 2);
 }
 
+TEST_CASE("a registration says who holds what, and carries no arguments of constructors") {
+  NodeDriver d;
+  d.join();
+  for (std::uint64_t n = 1; n <= 10; ++n) {
+    wire::StartActor start = d.start_message(n, 1);
+    start.spec.constructor_arguments.resize(100'000);
+    start.spec.environment["NOISE"] = std::string(1000, 'x');
+    start.spec.resources["CPU"] = 5;
+    d.apply(node_event::FromHead{std::move(start)});
+    d.spawned();
+  }
+  d.apply(node_event::HeadDown{Status(Code::kUnavailable, "away")});
+  d.advance(1s);
+  d.apply(node_event::HeadUp{});
+  REQUIRE(d.said<wire::RegisterNode>());
+  const wire::RegisterNode& said = *d.said<wire::RegisterNode>();
+  REQUIRE(said.running.size() == 10);
+  for (const wire::RunningActor& running : said.running) {
+    CHECK(running.spec.resources.at("CPU") == 5);
+  }
+  CHECK(wire::encode(said).size() < 10'000);
+}
+
+TEST_CASE("a process that does not read ends with the reason; one that starts has minutes") {
+  NodeDriver d;
+  d.join();
+  wire::StartActor start = d.start_message(1, 1);
+  start.spec.image.path = "/home/x/slow";
+  d.apply(node_event::FromHead{start});
+  const HostId host = d.spawned();
+  d.apply(node_event::Unread{host, 900'000});
+  d.advance(4min);
+  d.apply(node_event::Unread{host, 900'100});  // a connection more: it has read nothing
+  CHECK_FALSE(d.did<node_command::KillGroup>());
+  SUBCASE("it never begins to read") {
+    d.advance(1min);
+    CHECK(d.did<node_command::KillGroup>());
+    d.end(host);
+    REQUIRE(d.did<node_command::ReportExit>());
+    const std::string why = d.did<node_command::ReportExit>()->exited.cause.message();
+    CHECK_MESSAGE(why.find("/home/x/slow read nothing for 300000 ms of the 900100 bytes") !=
+                      std::string::npos,
+                  why);
+    CHECK(why.find("main()") != std::string::npos);
+  }
+  SUBCASE("it reads, and has its time again") {
+    d.apply(node_event::Unread{host, 500'000, true});
+    d.advance(4min);
+    d.apply(node_event::Unread{host, 0, true});
+    d.apply(node_event::FromHost{host, wire::HostReady{}});
+    d.advance(1h);
+    CHECK_FALSE(d.did<node_command::KillGroup>());
+    d.apply(node_event::Unread{host, 10});
+    d.advance(9s);
+    CHECK_FALSE(d.did<node_command::KillGroup>());
+    d.advance(1s);
+    CHECK(d.did<node_command::KillGroup>());
+    d.end(host);
+    const std::string why = d.did<node_command::ReportExit>()->exited.cause.message();
+    CHECK_MESSAGE(why.find("read nothing for 10000 ms of the 10 bytes") != std::string::npos, why);
+  }
+}
+
 TEST_CASE("saved state goes to the next process, and ends with the actor") {
   NodeDriver d;
   d.join();
@@ -281,7 +344,7 @@ void random_step(NodeDriver& d, SeededRandom& random,
     return *it;
   };
   const std::uint64_t n = 1 + random.below(4);
-  switch (random.below(16)) {
+  switch (random.below(17)) {
     case 0:
     case 1:
       d.apply(node_event::FromHead{d.start_message(n, ++last[n])});
@@ -337,6 +400,11 @@ void random_step(NodeDriver& d, SeededRandom& random,
     case 12:
       if (!d.running.empty()) {
         d.apply(node_event::ChannelEnded{any(d.running), error(Code::kProtocol, "x")});
+      }
+      break;
+    case 16:
+      if (!d.running.empty()) {
+        d.apply(node_event::Unread{any(d.running), random.below(3) * 1000, random.below(2) == 0});
       }
       break;
     case 13:

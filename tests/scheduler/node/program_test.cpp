@@ -126,7 +126,7 @@ TEST_CASE("the next daemon takes a program up as one that runs") {
   const auto& running = d.said<wire::RegisterNode>()->running;
   REQUIRE(running.size() == 1);
   CHECK(running[0].ready);
-  CHECK(running[0].spec.program.argv.at(0) == "/bin/true");
+  CHECK(running[0].spec.actor_id == ActorId{1, 1});
   wire::RegisterNodeReply reply;
   d.apply(node_event::FromHead{reply});
   d.end(host);
