@@ -247,6 +247,7 @@ class Cluster {
   void die(Process& process);
   bool excused(int number) const;
   void check_alone(const Process& process) const;
+  bool may_run_twice(const Process& process) const;
   bool may_overlap(const Process& one, const Process& other) const;
   void check_no_end(int number, const std::vector<scheduler::NodeCommand>& commands) const;
   void expect_end_of_stale(int number);
@@ -311,14 +312,15 @@ class Cluster {
   std::map<ActorId, std::uint64_t> newest_;  // process by actor
   std::map<ActorId, std::vector<std::uint64_t>> living_;
   std::set<scheduler::LeaseKey> spawned_;
-  struct Began {
+  // What the head asked a node to start, when it did last.
+  struct Asked {
     NodeId node_id;
     TimePoint at;
+    wire::OnHeadLoss on_head_loss{};
   };
-  std::map<std::uint64_t, Began> began_;  // by process
+  std::map<scheduler::LeaseKey, Asked> asked_;
   // When a head declared it lost, last.
   std::map<NodeId, TimePoint> declared_lost_;
-  std::map<ActorId, wire::OnHeadLoss> on_head_loss_;  // as the head sent it
   int overlaps_ = 0;
   std::uint64_t next_pid_ = 100;
   scheduler::FdHandle next_fd_ = 1;

@@ -197,7 +197,10 @@ void Cluster::carry_out(Command& command) {
     const auto link = links_.find(send->peer);
     if (link == links_.end() || is_lost(send->message)) return;
     if (const auto* start = get_if<wire::StartActor>(&send->message)) {
-      on_head_loss_[start->spec.actor_id] = start->spec.on_head_loss;
+      const int node = link->second->node;
+      asked_[{start->spec.actor_id, start->generation}] = {
+          node == kOutside ? NodeId() : at(node).id, world_.timeline.now(),
+          start->spec.on_head_loss};
     }
     const bool answer = holds_alternative<wire::Reply>(send->message);
     if (answer && options_.answers_twice && world_.chance(50)) {

@@ -643,7 +643,6 @@ void Cluster::began(const Process& process) {
           "{} gets a second process of generation {}, on node {}", process.label(),
           place.incarnation, place.node);
   check_room(place.node);
-  began_[place.pid] = {at(place.node).id, world_.timeline.now()};
   overlaps_ += living_[id].empty() ? 0 : 1;
   living_[id].push_back(place.pid);
   check_alone(process);
@@ -714,15 +713,20 @@ void Cluster::check_alone(const Process& process) const {
   }
 }
 
-// An actor that may run twice may do so where the node of the older process was declared lost in
-// its time.
+bool Cluster::may_run_twice(const Process& process) const {
+  const Process::Place& place = process.place();
+  const auto asked = asked_.find({place.spec.actor_id, place.incarnation});
+  return asked != asked_.end() && asked->second.on_head_loss == wire::OnHeadLoss::kKeep;
+}
+
+// An actor that may run twice may do so where the node of the older process was declared lost after
+// it was asked for that. (A node that stood still may begin it even later.)
 bool Cluster::may_overlap(const Process& one, const Process& other) const {
-  const auto kind = on_head_loss_.find(one.place().spec.actor_id);
-  if (kind == on_head_loss_.end() || kind->second != wire::OnHeadLoss::kKeep) return false;
-  const bool first = one.place().incarnation < other.place().incarnation;
-  const Began& older = began_.at((first ? one : other).place().pid);
-  const auto lost = declared_lost_.find(older.node_id);
-  return lost != declared_lost_.end() && lost->second >= older.at;
+  const Process& older = one.place().incarnation < other.place().incarnation ? one : other;
+  if (!may_run_twice(older)) return false;
+  const Asked& asked = asked_.at({older.place().spec.actor_id, older.place().incarnation});
+  const auto lost = declared_lost_.find(asked.node_id);
+  return lost != declared_lost_.end() && lost->second >= asked.at;
 }
 
 // A node ends none of those because its head is silent.
@@ -733,9 +737,8 @@ void Cluster::check_no_end(int number, const std::vector<NodeCommand>& commands)
     const auto host = at(number).hosts.find(kill->host);
     if (host == at(number).hosts.end() || host->second.stop_told) continue;
     const Process& process = *processes_.at(host->second.pid);
-    const auto kind = on_head_loss_.find(process.place().spec.actor_id);
-    require(kind == on_head_loss_.end() || kind->second != wire::OnHeadLoss::kKeep,
-            "node {} ends {} for nothing but its head's silence", number, process.label());
+    require(!may_run_twice(process), "node {} ends {} for nothing but its head's silence", number,
+            process.label());
   }
 }
 

@@ -148,9 +148,9 @@ void SchedulerFaults::strike() {
     cluster_.kill_daemon(any_node());
   } else if (dice < 78) {
     cluster_.kill_keeper(any_node());
-  } else if (dice < 83) {
+  } else if (dice < 82) {
     stall_head();
-  } else if (dice < 89) {
+  } else if (dice < 91) {
     crash_head();
   } else if (dice < 94) {
     any_driver()->break_connection();

@@ -112,7 +112,6 @@ ClusterOptions cluster_of(const Options& options) {
   cluster.node_total = [cpus = options.ranks_per_node + 2](int) -> wire::Resources {
     return {{std::string(scheduler::kCpu), cpus * wire::kResourceUnit}};
   };
-  cluster.keeps_stale = options.mistake == Mistake::kKeepsStale;
   cluster.tells_ends_early = options.mistake == Mistake::kMemoryTooEarly;
   return cluster;
 }
@@ -166,8 +165,6 @@ std::string_view mistake_name(Mistake mistake) {
       return "publish-once";
     case Mistake::kDecidesAlone:
       return "decides-alone";
-    case Mistake::kKeepsStale:
-      return "keeps-stale";
   }
   return "unknown";
 }

@@ -20,9 +20,8 @@ enum class Mistake : std::uint8_t {
   kRedoWithoutUndo,  // an optimizer phase goes on without restoring what is half written
   kPublishOnce,      // owners' parameters go to all after a step, not when a generation begins
   kDecidesAlone,     // a rank that had prepared discards before it has heard the others
-  kKeepsStale,       // a node that comes back does not end what has a successor
 };
-inline constexpr int kMistakes = 7;
+inline constexpr int kMistakes = 6;
 std::string_view mistake_name(Mistake mistake);
 
 struct Options {
