@@ -548,8 +548,9 @@ auto when_all(Future<T>... futures) {
             if (!one->ready() && missing++ == 0) first = one->late();
           };
           (look(state), ...);
-          return detail::late_of_several(first ? *first : detail::FutureState<Unit>(detail::FutureOptions{}).late(),
-                                         missing > 0 ? missing - 1 : 0);
+          return detail::late_of_several(
+              first ? *first : detail::FutureState<Unit>(detail::FutureOptions{}).late(),
+              missing > 0 ? missing - 1 : 0);
         },
         states);
   };

@@ -1,7 +1,7 @@
 // The program of `tools/torture pipeline`, written as somebody would who has read actors/README.md
 // and the examples: a reader, workers and an aggregator, on a cluster that runs already.
 //
-//   torture_pipeline ITEMS WORKERS
+//   torture_pipeline ITEMS WORKERS ITEMS_PER_SECOND
 //
 // The driver asks the reader for one batch after the other. The reader reads the batch and gives it
 // to a worker; the worker works and gives what came of it to the aggregator; the aggregator counts
@@ -144,7 +144,9 @@ std::int64_t sum_of(std::int64_t batch) {
   return kBatchItems * (batch * kBatchItems) + kBatchItems * (kBatchItems - 1) / 2;
 }
 
-void feed(const troupe::ActorHandle<Reader>& reader, std::int64_t items, Story& story) {
+// As fast as the source gives them, and at most so many at once.
+void feed(const troupe::ActorHandle<Reader>& reader, std::int64_t items, std::int64_t per_second,
+          Story& story) {
   struct InFlight {
     std::int64_t batch;
     troupe::Future<std::int64_t> done;
@@ -152,6 +154,7 @@ void feed(const troupe::ActorHandle<Reader>& reader, std::int64_t items, Story& 
   const auto surely = reader.with({.timeout = kPatience, .retry = true});
   std::deque<InFlight> in_flight;
   std::int64_t acknowledged = 0, said = 0;
+  const auto begun = std::chrono::steady_clock::now();
   auto pause = 1ms;
   const auto send = [&](std::int64_t batch) {
     in_flight.push_back({batch, surely.call<&Reader::read>(batch)});
@@ -178,13 +181,18 @@ void feed(const troupe::ActorHandle<Reader>& reader, std::int64_t items, Story& 
     }
   };
   for (std::int64_t batch = 0; batch < items / kBatchItems; ++batch) {
-    while (in_flight.size() >= kInFlightMax) finish_oldest();
+    std::this_thread::sleep_until(
+        begun + std::chrono::microseconds(1'000'000 * batch * kBatchItems / per_second));
+    while (in_flight.size() >= kInFlightMax ||
+           (!in_flight.empty() && in_flight.front().done.ready())) {
+      finish_oldest();
+    }
     send(batch);
   }
   while (!in_flight.empty()) finish_oldest();
 }
 
-troupe::Status run(std::int64_t items, int worker_count, Story& story) {
+troupe::Status run(std::int64_t items, int worker_count, std::int64_t per_second, Story& story) {
   auto cluster = TROUPE_TRY(troupe::Cluster::connect());
   auto aggregator =
       TROUPE_TRY(cluster.spawn<Aggregator>({.name = "aggregator", .max_restarts = -1}));
@@ -194,7 +202,7 @@ troupe::Status run(std::int64_t items, int worker_count, Story& story) {
         {.name = "worker-" + std::to_string(i), .max_restarts = -1}, aggregator)));
   }
   auto reader = TROUPE_TRY(cluster.spawn<Reader>({.name = "reader", .max_restarts = -1}, workers));
-  feed(reader, items, story);
+  feed(reader, items, per_second, story);
 
   const auto counted = aggregator.with({.timeout = kPatience, .retry = true})
                            .call<&Aggregator::counted>()
@@ -238,12 +246,13 @@ int main(int argc, char** argv) {
   if (const auto code = troupe::host_main(argc, argv, troupe::actors<Reader, Worker, Aggregator>)) {
     return *code;
   }
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: torture_pipeline ITEMS WORKERS\n");
+  if (argc != 4 || std::atoll(argv[3]) <= 0) {
+    std::fprintf(stderr, "usage: torture_pipeline ITEMS WORKERS ITEMS_PER_SECOND\n");
     return 2;
   }
   Story story;
-  const troupe::Status status = run(std::atoll(argv[1]), std::atoi(argv[2]), story);
+  const troupe::Status status =
+      run(std::atoll(argv[1]), std::atoi(argv[2]), std::atoll(argv[3]), story);
   if (status.ok()) return 0;
   std::fprintf(stderr, "torture_pipeline: %s\n", status.to_string().c_str());
   return 1;

@@ -15,7 +15,8 @@ from harness.cluster import Cluster
 from harness.figures import Fault
 
 NODES, CPUS, WORKERS = 4, 2, 3
-ITEMS = 120_000
+# Fifteen seconds of work: what is struck is struck, and back, before the end.
+ITEMS, ITEMS_PER_S = 120_000, 8_000
 # How much is acknowledged when the strike falls, and how long a run may take in all.
 STRIKE_AT = 30_000
 RUN_S = 240
@@ -27,7 +28,7 @@ class Pipeline:
     """One run of the program, and the lines that it prints."""
 
     def __init__(self, place, bin_folder, submitted):
-        program = [os.path.join(bin_folder, "torture_pipeline"), str(ITEMS), str(WORKERS)]
+        program = [os.path.join(bin_folder, "torture_pipeline"), str(ITEMS), str(WORKERS), str(ITEMS_PER_S)]
         command = [os.path.join(bin_folder, "troupe"), "submit", "--", *program] if submitted else program
         self._errors = place.file("pipeline.log")
         with open(self._errors, "wb") as log:
@@ -43,22 +44,33 @@ class Pipeline:
             self._lines.put(line)
         self._lines.put(None)
 
+    def _take(self, line):
+        if line.startswith("acknowledged "):
+            self.acknowledged = int(line.split()[1])
+        elif line.startswith("result "):
+            self.result = json.loads(line[len("result "):])
+
+    def hear(self):
+        """Takes in what has been printed so far."""
+        while not self._lines.empty():
+            line = self._lines.get()
+            if line is None:
+                return self._lines.put(None)
+            self._take(line)
+        return None
+
     def follow(self, until):
         """Reads on until `until()` holds or the program has ended. Whether it holds."""
-        end = self._deadline
         while not until():
             try:
-                line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
+                line = self._lines.get(timeout=max(0.0, self._deadline - time.monotonic()))
             except queue.Empty:
                 raise Fault(f"the program has not ended within {RUN_S} s; {self.acknowledged} items are "
                             f"acknowledged. Its last words: {self.errors()}") from None
             if line is None:
                 self._lines.put(None)
                 return until()
-            if line.startswith("acknowledged "):
-                self.acknowledged = int(line.split()[1])
-            elif line.startswith("result "):
-                self.result = json.loads(line[len("result "):])
+            self._take(line)
         return True
 
     def __enter__(self):
@@ -176,15 +188,21 @@ def _run(figures, place, bin_folder, name, submitted, what):
             raise Fault(f"the program ended before the strike: {program.errors()}")
         if FAULTS[name] is not None:
             FAULTS[name](struck)
+            program.hear()
+            if program.result is not None:
+                raise Fault("the strike took so long that the program had ended by then")
+        at = program.acknowledged
         program.follow(lambda: program.result is not None)
         if program.result is None:
             raise Fault(f"the program ended with code {program.ended_with()}: {program.errors()}")
         ended = program.ended_with()
-    _judge(figures, what, program, ended, time.monotonic() - begun)
+    _judge(figures, what, program, at, ended, time.monotonic() - begun)
 
 
-def _judge(figures, what, program, ended, seconds):
+def _judge(figures, what, program, struck_at, ended, seconds):
     found = program.result
+    if not what.startswith("none"):
+        figures.add(f"{what}: items acknowledged when the strike was over", struck_at, "")
     told = sum(entry["items"] for entry in found["told"])
     figures.add(f"{what}: items acknowledged", found["acknowledged"], "")
     figures.add(f"{what}: items counted", found["counted"], "")

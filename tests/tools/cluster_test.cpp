@@ -59,6 +59,29 @@ TEST_CASE("placement groups are listed, and why tells what waits for what") {
   CHECK(home.run({"stop"}).exit_code == 0);
 }
 
+TEST_CASE(
+    "a driver that is told nothing finds the head that was started here, and says when it is "
+    "gone") {
+  const TroupeHome home;
+  auto head = start_head(home);
+  auto worker = start_worker(home, head, {"--num-cpus", "1"});
+  const auto driver = [&] {
+    return run_command({bin_dir() + "/test_tools_driver", "talker", "9"}, home.options());
+  };
+  const auto found = driver();
+  CHECK(found.exit_code == 9);
+  CHECK(contains(found.out, "ready"));
+  CHECK(contains(found.err, "[talker] the actor says hello from talker"));
+  head.process->kill(SIGKILL);
+  REQUIRE(head.process->wait(kPatience) != 0);
+  const auto gone = driver();
+  CHECK(gone.exit_code == 3);
+  CHECK(contains(gone.err, "the head at " + head.address() + " is gone"));
+  CHECK(contains(gone.err, "or remove that file"));
+  // As `troupe` says it.
+  CHECK(contains(home.run({"status"}).err, "the head at " + head.address() + " is gone"));
+}
+
 TEST_CASE("a cluster of a head, two workers and a driver, seen by every tool") {
   const TroupeHome home;
   auto head = start_head(home);
