@@ -177,6 +177,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::vector<std::uint64_t> sequences_locked() const TROUPE_REQUIRES(mutex_);
   void add_deadline_locked(TimePoint time, std::uint64_t sequence) TROUPE_REQUIRES(mutex_);
   void arm_locked(TimePoint time) TROUPE_REQUIRES(mutex_);
+  void disarm_locked() TROUPE_REQUIRES(mutex_);
   void on_timer();
   void end_call_locked(Calls::iterator call, Result<wire::Bytes> result, Answers& answers)
       TROUPE_REQUIRES(mutex_);
@@ -201,6 +202,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // is twice as large as it need be.
   std::vector<std::pair<TimePoint, std::uint64_t>> deadlines_ TROUPE_GUARDED_BY(mutex_);
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
+  net::TimerId timer_ TROUPE_GUARDED_BY(mutex_) = 0;  // where it is armed
   std::optional<wire::ActorInfo> info_ TROUPE_GUARDED_BY(mutex_);
   std::uint64_t bound_generation_ TROUPE_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<net::Connection> connection_ TROUPE_GUARDED_BY(mutex_);

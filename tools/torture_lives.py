@@ -59,7 +59,7 @@ def lives(figures, place, bin_folder, options):
                 seconds.append(float(taken))
                 channels.append(int(kept))
                 for name, pid in pids.items():
-                    memory[name].append(processes.pss_kib(pid))
+                    memory[name].append(processes.held_kib(pid))
                 figures.add(f"{what}: time each, tenth {tenth + 1}", float(taken) / (count // TENTHS) * 1e6, "us")
                 driver.stdin.write("\n")
                 driver.stdin.flush()
