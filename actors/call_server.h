@@ -99,12 +99,12 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // A caller, across its connections: one that comes back with calls it sent before gets their
   // answers, and none is run twice.
   struct Session {
-    std::shared_ptr<Peer> peer;                    // null between two connections
-    std::shared_ptr<HostRoad> road;                // the connection's fast road
-    std::uint64_t road_number = 0;                 // the highest that was offered
-    std::vector<std::uint32_t> methods;            // the caller's method numbers → ours
-    std::uint64_t highest = 0;                     // sequence of the last call that was accepted
-    std::deque<std::uint64_t> open;                // accepted and not answered; ascending
+    std::shared_ptr<Peer> peer;          // null between two connections
+    std::shared_ptr<HostRoad> road;      // the connection's fast road
+    std::uint64_t road_number = 0;       // the highest that was offered
+    std::vector<std::uint32_t> methods;  // the caller's method numbers → ours
+    std::uint64_t highest = 0;           // sequence of the last call that was accepted
+    std::deque<std::uint64_t> open;      // accepted and not answered; ascending
     // Of open calls whose method asked for it, or that were cancelled.
     std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
     std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams

@@ -79,7 +79,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   bool introduced = false;  // the head has answered ClientHello on this connection
   bool closed = false;
   std::atomic<bool> closing{false};  // close() was called; any thread
-  bool retrying = false;  // try_again() is under way: once at a time
+  bool retrying = false;             // try_again() is under way: once at a time
   TimePoint away_since{};
   std::uint64_t next_request = 1;
   std::map<std::uint64_t, Request> requests;  // unanswered, in order
@@ -276,8 +276,8 @@ void HeadClient::State::ask(wire::ControlMessage message, OnAnswer done) {
   const std::uint64_t id = next_request++;
   wire::set_request_id(message, id);
   const TimePoint now = loop.clock().now();
-  auto& request = requests[id] = {std::move(message), std::move(done),
-                                  now + options.reconnect_timeout};
+  auto& request =
+      requests[id] = {std::move(message), std::move(done), now + options.reconnect_timeout};
   if (introduced) {
     transmit(request.message);
   } else if (!connection && !retrying) {
