@@ -311,6 +311,9 @@ Status ActorChannel::deadline_error_locked(const PendingCall& call) const {
                                     wire::actor_state_name(info_->state));
   if (!info_->pending_why.empty()) message += fmt::format(": {}", info_->pending_why);
   if (!info_->death.ok()) message += fmt::format(" after: {}", info_->death.to_string());
+  if (!refused_.ok()) {
+    message += fmt::format("; the last attempt to connect to it: {}", refused_.to_string());
+  }
   return Status(Code::kDeadlineExceeded, std::move(message));
 }
 
@@ -407,6 +410,7 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
       retry_later_locked();
     } else {
       road_ = Road::kBinding;
+      refused_ = Status();
       connection = connection_ = net::make_connection(*environment_->loop, std::move(*socket),
                                                       "actor " + actor_id_.brief());
     }

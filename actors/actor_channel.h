@@ -210,7 +210,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::uint64_t attempt_ TROUPE_GUARDED_BY(mutex_) = 0;
   Duration backoff_ TROUPE_GUARDED_BY(mutex_){};
   Directory::WatchId watch_ TROUPE_GUARDED_BY(mutex_) = 0;
-  Status refused_ TROUPE_GUARDED_BY(mutex_);  // by the node, at the last attempt to connect
+  Status refused_ TROUPE_GUARDED_BY(mutex_);  // why the last attempt to connect failed
 
   // Of the connection that is open: what went over it, and the fast road beside it.
   std::uint64_t socket_calls_ TROUPE_GUARDED_BY(mutex_) = 0;
