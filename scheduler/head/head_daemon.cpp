@@ -1,5 +1,7 @@
 #include "scheduler/head/head_daemon.h"
 
+#include <malloc.h>
+
 #include <time.h>
 #include <unistd.h>
 
@@ -259,6 +261,8 @@ void Daemon::keep() {
   }
   const bool rewrite = journal_failed_at_ || journal_.wants_rewrite();
   const Status kept = rewrite ? journal_.rewrite(state_.snapshot()) : journal_.append(deltas_);
+  // A snapshot takes more memory than all that the head holds; the allocator would keep it.
+  if (rewrite) ::malloc_trim(0);
   metrics_.journal(rewrite, kept.ok(), loop_.clock().now() - time);
   deltas_.clear();
   if (!kept.ok()) return journal_failed(kept);
