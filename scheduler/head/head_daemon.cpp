@@ -1,7 +1,6 @@
 #include "scheduler/head/head_daemon.h"
 
 #include <malloc.h>
-
 #include <time.h>
 #include <unistd.h>
 
