@@ -238,6 +238,8 @@ void ActorChannel::end_waiting_locked(const Status& why, Answers& answers) {
 
 void ActorChannel::end_all_locked(const Status& why, Answers& answers) {
   ended_ = why;  // (may be ended_ itself)
+  deadlines_.clear();
+  disarm_locked();
   for (const auto sequence : sequences_locked()) {
     end_call_locked(calls_.find(sequence), ended_, answers);
   }
@@ -277,12 +279,22 @@ void ActorChannel::add_deadline_locked(TimePoint time, std::uint64_t sequence) {
 
 void ActorChannel::arm_locked(TimePoint time) {
   if (armed_ && *armed_ <= time) return;
+  disarm_locked();
   armed_ = time;
   const auto& clock = environment_->loop->clock();
-  environment_->loop->call_after(Deadline::at(time).remaining(clock.now()),
-                                 [weak = weak_from_this()] {
-                                   if (auto self = weak.lock()) self->on_timer();
-                                 });
+  timer_ = environment_->loop->call_after(Deadline::at(time).remaining(clock.now()),
+                                          [weak = weak_from_this()] {
+                                            if (auto self = weak.lock()) self->on_timer();
+                                          });
+}
+
+// A timer that is left would keep the channel's memory until its time: of actors that live for a
+// moment that is most of what a driver holds.
+void ActorChannel::disarm_locked() {
+  armed_.reset();
+  const net::TimerId timer = std::exchange(timer_, 0);
+  if (timer == 0) return;
+  environment_->loop->post([loop = environment_->loop, timer] { loop->cancel(timer); });
 }
 
 void ActorChannel::on_timer() {
@@ -290,7 +302,10 @@ void ActorChannel::on_timer() {
   {
     MutexLock lock(mutex_);
     const TimePoint now = environment_->loop->clock().now();
-    if (armed_ && *armed_ <= now) armed_.reset();
+    if (armed_ && *armed_ <= now) {
+      armed_.reset();
+      timer_ = 0;
+    }
     while (!deadlines_.empty()) {
       const auto [time, sequence] = deadlines_.front();
       const auto it = calls_.find(sequence);
@@ -451,6 +466,7 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
       retry_later_locked();
     } else {
       road_ = Road::kBinding;
+      refused_ = Status();
       connection = connection_ = net::make_connection(*environment_->loop, std::move(*socket),
                                                       "actor " + actor_id_.brief());
     }

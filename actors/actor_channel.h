@@ -206,6 +206,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::vector<std::uint64_t> sequences_locked() const TROUPE_REQUIRES(mutex_);
   void add_deadline_locked(TimePoint time, std::uint64_t sequence) TROUPE_REQUIRES(mutex_);
   void arm_locked(TimePoint time) TROUPE_REQUIRES(mutex_);
+  void disarm_locked() TROUPE_REQUIRES(mutex_);
   void on_timer();
   void end_call_locked(Calls::iterator call, Result<wire::Bytes> result, Answers& answers)
       TROUPE_REQUIRES(mutex_);
@@ -233,6 +234,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // is twice as large as it need be.
   std::vector<std::pair<TimePoint, std::uint64_t>> deadlines_ TROUPE_GUARDED_BY(mutex_);
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
+  net::TimerId timer_ TROUPE_GUARDED_BY(mutex_) = 0;  // where it is armed
   std::optional<wire::ActorInfo> info_ TROUPE_GUARDED_BY(mutex_);
   StateLoss state_loss_ TROUPE_GUARDED_BY(mutex_);
   // Bound to a process of which the head has not told yet: calls wait for what it says.

@@ -14,7 +14,7 @@ namespace troupe::detail {
 namespace {
 
 // Before the head is asked again to place an actor.
-constexpr Duration kPlaceAgainAfter = std::chrono::seconds(1);
+constexpr Duration kPlaceAgainAfter = std::chrono::milliseconds(100);
 constexpr std::size_t kChannelsManyMin = 64;
 
 Status closed_error() {

@@ -18,7 +18,8 @@ auto guarded(F&& f) -> decltype(f()) {
   struct Returns {
     const ProcessStamp process;
     ~Returns() {
-      if (process.is_forked()) [[unlikely]] end_forked_child();
+      if (process.is_forked()) [[unlikely]]
+        end_forked_child();
     }
   } const returns;
   try {

@@ -24,8 +24,7 @@ void KeptAnswers::add(ClientId caller, std::uint64_t sequence, wire::Bytes frame
   }
 }
 
-void KeptAnswers::drop(Callers::iterator caller,
-                       std::map<std::uint64_t, Answer>::iterator answer) {
+void KeptAnswers::drop(Callers::iterator caller, std::map<std::uint64_t, Answer>::iterator answer) {
   const std::size_t size = answer->second.frame.size();
   caller->second.bytes -= size;
   bytes_ -= size;

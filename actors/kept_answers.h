@@ -32,8 +32,8 @@ class KeptAnswers {
   const wire::Bytes* find(ClientId caller, std::uint64_t sequence) const;
   void forget(ClientId caller);
   // Those that a save writes, the newest first.
-  void for_saved(const std::function<void(ClientId, std::uint64_t sequence, const wire::Bytes&)>&
-                     take) const;
+  void for_saved(
+      const std::function<void(ClientId, std::uint64_t sequence, const wire::Bytes&)>& take) const;
   std::size_t bytes() const { return bytes_; }
 
  private:

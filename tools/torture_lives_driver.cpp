@@ -1,5 +1,5 @@
-// The driver of `tools/torture lives`: makes, calls and ends actors, so many in all, and stops after
-// each tenth of them, so that its memory and that of head and node can be looked at.
+// The driver of `tools/torture lives`: makes, calls and ends actors, so many in all, and stops
+// after each tenth of them, so that its memory and that of head and node can be looked at.
 //
 //   PROGRAM HOST PORT TOKEN_FILE ACTORS LIGHT
 //
@@ -93,8 +93,7 @@ Status by_tenths(Cluster& cluster, const char* what, std::size_t count, Live liv
   for (int tenth = 0; tenth < kTenths && count > 0; ++tenth) {
     const TimePoint begun = clock.now();
     TROUPE_RETURN_IF_ERROR(live(cluster, count / kTenths));
-    std::printf("%s %.6f %zu\n", what,
-                std::chrono::duration<double>(clock.now() - begun).count(),
+    std::printf("%s %.6f %zu\n", what, std::chrono::duration<double>(clock.now() - begun).count(),
                 cluster.client()->channel_count());
     std::fflush(stdout);
     for (int c = 0; (c = std::getchar()) != '\n';) {

@@ -11,9 +11,8 @@ std::atomic<std::uint32_t> process_forks{0};
 
 namespace {
 
-[[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, [] {
-  process_forks.fetch_add(1, std::memory_order_relaxed);
-});
+[[maybe_unused]] const int registered = ::pthread_atfork(
+    nullptr, nullptr, [] { process_forks.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 }  // namespace detail

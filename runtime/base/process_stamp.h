@@ -23,9 +23,7 @@ class ProcessStamp {
  public:
   ProcessStamp() : forks_(detail::process_forks.load(std::memory_order_relaxed)) {}
   // Whether this process is a fork of the one that made the stamp.
-  bool is_forked() const {
-    return forks_ != detail::process_forks.load(std::memory_order_relaxed);
-  }
+  bool is_forked() const { return forks_ != detail::process_forks.load(std::memory_order_relaxed); }
   // kFailedPrecondition, with the way out.
   static Status forked_error();
 

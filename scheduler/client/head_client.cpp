@@ -80,7 +80,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   bool introduced = false;  // the head has answered ClientHello on this connection
   bool closed = false;
   std::atomic<bool> closing{false};  // close() was called; any thread
-  bool retrying = false;  // try_again() is under way: once at a time
+  bool retrying = false;             // try_again() is under way: once at a time
   TimePoint away_since{};
   std::uint64_t next_request = 1;
   std::map<std::uint64_t, Request> requests;  // unanswered, in order

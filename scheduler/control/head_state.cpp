@@ -217,7 +217,7 @@ void HeadState::tell_owner_of_wait(const ActorRecord& actor) {
 // Tells whoever watches it. With its last update the watches are over, here and at the clients.
 template <typename Update, typename Record, typename Id>
 void HeadState::tell_watchers(Record& record, const Id& id, bool last,
-                              std::set<Id> PeerRecord::* watched) {
+                              std::set<Id> PeerRecord::*watched) {
   if (record.watchers.empty()) return;
   const Update update{visible(record)};
   for (PeerId watcher : record.watchers) {

@@ -177,7 +177,7 @@ class HeadState {
   void drop_watches(PeerId peer, const PeerRecord& record);
   void begin_watch(PeerId peer, std::uint64_t request_id, ActorRecord& actor);
   template <typename Update, typename Record, typename Id>
-  void tell_watchers(Record& record, const Id& id, bool last, std::set<Id> PeerRecord::* watched);
+  void tell_watchers(Record& record, const Id& id, bool last, std::set<Id> PeerRecord::*watched);
   void expect(PeerId peer, std::uint64_t request_id, ActorId id);
   void meet_expectations(ActorRecord& actor);
   void end_expectations(ActorId id);

@@ -1,5 +1,6 @@
 #include "scheduler/head/head_daemon.h"
 
+#include <malloc.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -334,6 +335,8 @@ void Daemon::written(const JournalWriter::Written& written) {
   if (stall_timer_) loop_.cancel(*std::exchange(stall_timer_, std::nullopt));
   metrics_.journal(written.rewrite, written.status.ok(), written.took);
   journal_bytes_ = written.size_bytes;
+  // A snapshot takes more memory than all that the head holds; the allocator would keep it.
+  if (written.rewrite) ::malloc_trim(0);
   auto commands = std::exchange(held_, {});
   if (!written.status.ok()) {
     journal_failed(written.status);

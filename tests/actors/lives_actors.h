@@ -49,11 +49,10 @@ class Life {
       const auto refused = [](const Status& status) {
         return status.code() == Code::kFailedPrecondition;
       };
-      const bool all =
-          refused(other.call<&Life::pid>().get(std::chrono::seconds(20)).status()) &&
-          refused(context_.spawn<Life>({.num_cpus = 0}).status()) &&
-          refused(context_.get_actor<Life>("x").status()) && refused(context_.save_now()) &&
-          refused(context_.keep_segment("x", -1));
+      const bool all = refused(other.call<&Life::pid>().get(std::chrono::seconds(20)).status()) &&
+                       refused(context_.spawn<Life>({.num_cpus = 0}).status()) &&
+                       refused(context_.get_actor<Life>("x").status()) &&
+                       refused(context_.save_now()) && refused(context_.keep_segment("x", -1));
       context_.request_exit();
       return all ? 0 : 9;
     });

@@ -440,7 +440,8 @@ TEST_CASE("a watch ends with its last update") {
   CHECK_FALSE(f.head.has<wire::WatchActor>());
 }
 
-TEST_CASE("a client that was only made connects when it is asked something, and waits as any other") {
+TEST_CASE(
+    "a client that was only made connects when it is asked something, and waits as any other") {
   Fixture f;
   f.options.reconnect_timeout = 20s;
   const wire::ClientHello hello{.client_id = ClientId{0xc1, 2}, .job_id = kJob, .kind = "actor"};
