@@ -301,6 +301,7 @@ void ActorChannel::start_watch() {
 
 void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
   Answers answers;
+  std::shared_ptr<net::Connection> abandoned;  // let go outside the lock
   {
     MutexLock lock(mutex_);
     if (!ended_.ok()) return;
@@ -319,11 +320,18 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
                     info->death.ok() ? "" : fmt::format(" ({})", info->death.to_string())),
               answers);
         }
-        if (info->state == wire::ActorState::kAlive && road_ == Road::kWaiting) connect_locked();
+        // The node that it has left keeps a connection for a process that does not come there.
+        const bool elsewhere = (road_ == Road::kConnecting || road_ == Road::kBinding) &&
+                               info->node_id != tried_;
+        if (info->state == wire::ActorState::kAlive && (road_ == Road::kWaiting || elsewhere)) {
+          abandoned = std::move(connection_);
+          connect_locked();
+        }
         if (bound_early_ && info->generation >= *bound_early_) open_locked(*bound_early_, answers);
       }
     }
   }
+  if (abandoned) abandoned->close();
   deliver(std::move(answers));
 }
 
@@ -357,6 +365,8 @@ net::Address ActorChannel::address_locked() const {
 
 void ActorChannel::connect_locked() {
   road_ = Road::kConnecting;
+  tried_ = info_->node_id;
+  bound_early_.reset();
   const std::uint64_t attempt = ++attempt_;
   net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(),
                environment_->token, Deadline::after(kConnectTimeout, environment_->loop->clock()),

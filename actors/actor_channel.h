@@ -194,6 +194,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
   std::optional<wire::ActorInfo> info_ TROUPE_GUARDED_BY(mutex_);
   StateLoss state_loss_ TROUPE_GUARDED_BY(mutex_);
+  NodeId tried_ TROUPE_GUARDED_BY(mutex_);  // where the last attempt to connect went
   // Bound to a process of which the head has not told yet: calls wait for what it says.
   std::optional<std::uint64_t> bound_early_ TROUPE_GUARDED_BY(mutex_);
   std::shared_ptr<net::Connection> connection_ TROUPE_GUARDED_BY(mutex_);
