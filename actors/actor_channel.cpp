@@ -438,6 +438,7 @@ net::Address ActorChannel::address_locked() const {
 void ActorChannel::connect_locked() {
   road_ = Road::kConnecting;
   connected_node_ = info_->node_id;
+  bound_early_.reset();
   const std::uint64_t attempt = ++attempt_;
   net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(),
                environment_->token, Deadline::after(kConnectTimeout, environment_->loop->clock()),
@@ -466,7 +467,6 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
       retry_later_locked();
     } else {
       road_ = Road::kBinding;
-      refused_ = Status();
       connection = connection_ = net::make_connection(*environment_->loop, std::move(*socket),
                                                       "actor " + actor_id_.brief());
     }

@@ -30,6 +30,9 @@ constexpr std::int64_t kFlushMs = 500;
 constexpr Duration kLastAnswersTime = std::chrono::milliseconds(20);
 // Time stays representable.
 constexpr std::int64_t kHealthMsMax = 24LL * 3600 * 1000;
+// How long the first state that an actor saves may take to be known to the head, before the call
+// that it was saved after is answered all the same: a head that is away holds nobody up for longer.
+constexpr Duration kStateKnownTime = std::chrono::seconds(2);
 // How often an actor that drains is looked at.
 constexpr Duration kDrainLook = std::chrono::milliseconds(2);
 // How long one that drains waits for its callers to say that they have stopped calling: those that
@@ -120,6 +123,7 @@ class Host final : public HostServices {
   void take(QueuedCall call);
   Status save_after(const QueuedCall& call, const Result<wire::Bytes>& result);
   Status save(wire::Bytes answered) TROUPE_REQUIRES(save_mutex_);
+  Status give_state(int fd);
   std::shared_ptr<CallServer> server();
   void begin_draining(const wire::HostStop& stop);
   void look_at_drain(Deadline deadline);
@@ -164,6 +168,9 @@ class Host final : public HostServices {
   std::unique_ptr<ActorInstance> actor_;
   LightTable* light_ = nullptr;  // actor_, where it is one
   std::shared_ptr<CallRunner> runner_;
+  Mutex known_mutex_;
+  CondVar known_changed_;
+  bool state_known_ TROUPE_GUARDED_BY(known_mutex_) = false;  // the head knows that there is one
   Mutex save_mutex_;
   std::optional<SavedStateSegment> saved_ TROUPE_GUARDED_BY(save_mutex_);
   std::uint32_t calls_since_save_ TROUPE_GUARDED_BY(save_mutex_) = 0;
@@ -201,6 +208,10 @@ void Host::on_message(wire::HostMessage message, UniqueFd fd) {
     if (stop->drain && ready_) return begin_draining(*stop);
     mailbox_->stop();
     stop_.request_stop();
+  } else if (holds_alternative<wire::HostSavedState>(message)) {
+    MutexLock lock(known_mutex_);
+    state_known_ = true;
+    known_changed_.notify_all();
   } else if (const auto* reply = get_if<wire::HostAttachReply>(&message)) {
     attacher_.answered(*reply, std::move(fd));
   }
@@ -354,6 +365,10 @@ Status Host::prepare(Started& started) {
   begin_securing(token);
   context_ = std::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_, *this,
                                             Logger::to_stderr(label()));
+  {
+    MutexLock lock(known_mutex_);
+    state_known_ = message.has_saved_state;
+  }
   constructor_arguments_ = spec_.constructor_arguments;
   const CallLimits limits = take_call_limits(constructor_arguments_);
   if (class_->exactly_once && limits.max_concurrency > 1) {
@@ -455,7 +470,7 @@ Status Host::create_light(std::span<const std::byte> arguments, UniqueFd log,
        .executor = light_executor_,
        .host = *this,
        .host_context = *context_,
-       .keep_log = [this](int fd) { return node_.send(wire::HostSavedState{generation_}, fd); },
+       .keep_log = [this](int fd) { return give_state(fd); },
        .run = [this](QueuedCall call) { take(std::move(call)); },
        .label = label(),
        .state_lost = std::move(state_lost)},
@@ -567,8 +582,19 @@ Status Host::save(wire::Bytes answered) {
   // The segment before stays with the node until the new one, written completely, replaces it.
   auto segment = TROUPE_TRY(SavedStateSegment::create(bytes));
   segment.write(*state);
-  TROUPE_RETURN_IF_ERROR(node_.send(wire::HostSavedState{generation_}, segment.fd()));
+  TROUPE_RETURN_IF_ERROR(give_state(segment.fd()));
   saved_.emplace(std::move(segment));
+  return {};
+}
+
+// To the node, which keeps it. The first one is not saved before the head knows that there is one: a
+// node that is lost in the next moment must not be lost in silence.
+Status Host::give_state(int fd) {
+  TROUPE_RETURN_IF_ERROR(node_.send(wire::HostSavedState{generation_}, fd));
+  MutexLock lock(known_mutex_);
+  (void)known_changed_.wait_until(known_mutex_, Deadline::after(kStateKnownTime),
+                                  [this]() TROUPE_NO_ANALYSIS { return state_known_; });
+  state_known_ = true;  // waited for once
   return {};
 }
 

@@ -20,7 +20,9 @@ void HeadState::on(PeerId peer, wire::ActorSaved& message) {
   // Its process may have ended since: what it left counts all the same.
   const bool newest = !actor.dead() && actor.info.generation == message.generation &&
                       actor.info.node_id == id;
-  if (!newest || (actor.info.saved_state_node == id && !actor.state_lost)) return;
+  if (!newest) return;
+  send(peer, message);  // the actor's process waits for it before it answers its call
+  if (actor.info.saved_state_node == id && !actor.state_lost) return;
   const auto before = nodes_.find(actor.info.saved_state_node);
   actor.info.saved_state_node = id;
   actor.state_lost = false;

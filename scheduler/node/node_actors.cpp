@@ -235,6 +235,7 @@ void NodeState::from_head(wire::StopActor& message) {
   if (found != actors_.end() && !found->second.has_process() &&
       found->second.generation < message.generation) {
     drop_saved_state(found->second);
+    drop_waiting(found->second);
   }
   wire::ActorExited exited{message.actor_id, message.generation};
   exited.cause =

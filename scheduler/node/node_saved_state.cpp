@@ -24,6 +24,15 @@ void NodeState::drop_saved_state(Actor& actor) {
   commands_.push_back(node_command::Unkeep{saved_state_key(actor.spec.actor_id)});
 }
 
+// The head will find the state that the process has saved: it may tell its callers. (The message
+// travels with the descriptor in this direction, too.)
+void NodeState::from_head(wire::ActorSaved& known) {
+  const Actor* actor = find(known.actor_id, known.generation);
+  if (actor == nullptr || !actor->can_be_told() || actor->saved_state == kNoFd) return;
+  commands_.push_back(node_command::TellHost{
+      actor->host, wire::HostSavedState{known.generation}, actor->saved_state});
+}
+
 // To a head that may not have heard of them, before it decides anything about their actors.
 void NodeState::say_saved_states() {
   for (const auto& [id, actor] : actors_) {

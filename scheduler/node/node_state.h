@@ -153,6 +153,7 @@ class NodeState {
   void from_head(wire::Heartbeat& echo);
   void from_head(wire::StartActor& start);
   void from_head(wire::StopActor& stop);
+  void from_head(wire::ActorSaved& known);
   void from_head(wire::ShutdownNode& shutdown);
   void from_head(wire::PrepareBundles& prepare);
   void from_head(wire::CommitBundles& commit);

@@ -164,6 +164,7 @@ void FakeNode::on_host_readable(ActorId id) {
     } else if (get_if<wire::HostSavedState>(&*host)) {
       actor.saved_state = std::move(actor.input_fds.front());
       actor.input_fds.erase(actor.input_fds.begin());
+      send(actor, wire::HostSavedState{actor.info.generation}, actor.saved_state.get());
     }
   }
 }

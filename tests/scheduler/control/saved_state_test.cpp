@@ -54,6 +54,7 @@ TEST_CASE("where an actor's saved state lies is known, journalled once, and said
   CHECK(desk.info().saved_state_node == kIdOne);
   const std::size_t before = desk.journal.size();
   desk.say(kNodeOne, wire::ActorSaved{kActor, 1});
+  CHECK(desk.sent<wire::ActorSaved>(kNodeOne).size() == 1);  // its process waits for that
   CHECK(desk.journal.size() == before);
   // Nobody else's word counts, and no earlier process's.
   desk.say(kNodeTwo, wire::ActorSaved{kActor, 1});

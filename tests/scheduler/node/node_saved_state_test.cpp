@@ -38,6 +38,9 @@ TEST_CASE("the first state that an actor saves is told to the head; on its next 
   REQUIRE(d.said<wire::ActorSaved>());
   CHECK(d.said<wire::ActorSaved>()->actor_id == kActor);
   CHECK(d.said<wire::ActorSaved>()->generation == 1);
+  // Once the head knows of it the process is told, and answers its call.
+  d.apply(node_event::FromHead{wire::ActorSaved{kActor, 1}});
+  CHECK(d.told<wire::HostSavedState>());
   d.saves(host);
   CHECK_FALSE(d.said<wire::ActorSaved>());
   CHECK(d.state.saved_state(kActor).status().code() == Code::kUnavailable);  // it still writes
