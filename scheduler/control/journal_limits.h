@@ -6,7 +6,8 @@
 namespace troupe::limits {
 
 // The head's journal. A head that is started again reads it and writes it anew before it answers,
-// which is to take at most 500 ms on a machine of two cores. So the file is bounded by the sum of
+// which is to take at most 500 ms: of a processor here 200 ms and 200 ms for the largest journal
+// (tools/bench journal), besides the disk. So the file is bounded by the sum of
 // what may be in it: what lives (beyond it new actors, groups, supervisors and jobs are refused),
 // what has ended and is remembered for people, of each of these four kinds, events, and what was
 // appended since the last rewrite. The rest is for nodes.

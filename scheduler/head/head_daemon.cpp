@@ -26,6 +26,8 @@ using namespace std::chrono_literals;
 constexpr std::int64_t kFlushMs = 1000;
 constexpr Duration kFlush = std::chrono::milliseconds(kFlushMs);
 constexpr Duration kJournalRetryLeast = 100ms;
+// A journal above this size is written anew when the head listens already, beside its loop.
+constexpr std::uint64_t kWrittenFirstBytes = 4u << 20;
 
 ProcessFigures this_process() {
   ProcessFigures figures;
@@ -137,10 +139,15 @@ Status Daemon::start() {
     log_.info("the journal knows {} nodes and {} actors", state_.nodes().size(),
               state_.actors().size());
   }
-  const TimePoint begin = loop_.clock().now();
-  const Status kept = journal_.rewrite(state_.snapshot());
-  if (!kept.ok() && kept.code() != Code::kResourceExhausted) return kept;
-  metrics_.journal(true, kept.ok(), loop_.clock().now() - begin);
+  Status kept;
+  if (journal_.size_bytes() > kWrittenFirstBytes) {
+    rewrite_due_ = true;
+  } else {
+    const TimePoint begin = loop_.clock().now();
+    kept = journal_.rewrite(state_.snapshot());
+    if (!kept.ok() && kept.code() != Code::kResourceExhausted) return kept;
+    metrics_.journal(true, kept.ok(), loop_.clock().now() - begin);
+  }
   journal_bytes_ = journal_.size_bytes();
   if (journal_.keeps()) writer_ = std::make_unique<JournalWriter>(loop_, journal_);
   net::ListenOptions listen;

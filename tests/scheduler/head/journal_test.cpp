@@ -268,26 +268,27 @@ TEST_CASE("a journal that is mostly history wants to be rewritten") {
 }
 
 TEST_CASE("a file larger than a head writes is refused by a sentence, and never written") {
+  constexpr std::size_t kMost = 10'000;
   Disk disk;
-  disk.write(1, 1);
-  disk.files.set_content(kJournalPath, disk.content() + std::string(limits::kJournalBytesMax, 'x'));
-  const Status status = disk.replay().status();
-  CHECK(status.code() == Code::kFailedPrecondition);
-  CHECK(status.message().find(kJournalPath) != std::string::npos);
-  CHECK(status.message().find("move it away") != std::string::npos);
-  // What would be more leaves the file as it is.
-  disk.write(1, 1);
+  FileJournal journal(disk.files, kJournalPath, kMost);
   std::vector<Delta> large;
   wire::ActorSpec spec;
-  spec.constructor_arguments.resize(limits::kJournalBytesMax / 2);
+  spec.constructor_arguments.resize(kMost / 2);
   large.assign(2, ActorCreated{spec});
-  auto journal = disk.journal();
+  // What would be more leaves the file as it is.
+  REQUIRE(journal.rewrite(decisions(1, 2)).ok());
   CHECK(journal.rewrite(large).code() == Code::kFailedPrecondition);
   CHECK(disk.replay().value() == decisions(1, 2));
   REQUIRE(journal.rewrite(decisions(1, 2)).ok());
   CHECK(journal.append(large).code() == Code::kFailedPrecondition);
   REQUIRE(journal.append(decisions(3, 1)).ok());
   CHECK(disk.replay().value() == decisions(1, 3));
+  disk.files.set_content(kJournalPath, disk.content() + std::string(kMost, '\0'));
+  FileJournal later(disk.files, kJournalPath, kMost);
+  const Status status = later.replay([](const Delta&) { return Status(); });
+  CHECK(status.code() == Code::kFailedPrecondition);
+  CHECK(status.message().find(kJournalPath) != std::string::npos);
+  CHECK(status.message().find("move it away") != std::string::npos);
 }
 
 TEST_CASE("history is bounded however large the snapshot is, and counted before it is written") {
@@ -296,7 +297,7 @@ TEST_CASE("history is bounded however large the snapshot is, and counted before 
   std::vector<Delta> snapshot;
   wire::ActorSpec spec;
   spec.constructor_arguments.resize(limits::kJournalHistoryBytesMax / 2);
-  snapshot.assign(2, ActorCreated{spec});
+  snapshot.push_back(ActorCreated{spec});
   REQUIRE(journal.rewrite(snapshot).ok());
   CHECK_FALSE(journal.wants_rewrite(limits::kJournalHistoryBytesMax));
   CHECK(journal.wants_rewrite(limits::kJournalHistoryBytesMax + 1));
