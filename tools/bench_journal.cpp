@@ -131,7 +131,8 @@ void measure(const std::string& what, const std::string& path, std::size_t argum
       if (!full) TROUPE_CHECK(journal.append(head.deltas).ok());
       head.deltas.clear();
     }
-    print(what + ": the file at its largest", static_cast<double>(journal.size_bytes()) / kMiB, "MiB");
+    print(what + ": the file at its largest", static_cast<double>(journal.size_bytes()) / kMiB,
+          "MiB");
   }
   ::malloc_trim(0);
   const double begin = now_ms();

@@ -262,8 +262,8 @@ void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t g
     actor.restart_after_stop = allow_restart && (!actor.stopping || actor.restart_after_stop);
     actor.stopping = true;
     if (!actor.restart_after_stop) release_name(actor);  // another one may take it at once
-    actor.info.death = clipped(
-        error(Code::kActorDied, "{} was ended: {}", describe(actor), reason), kLivingTextBytes);
+    actor.info.death = clipped(error(Code::kActorDied, "{} was ended: {}", describe(actor), reason),
+                               kLivingTextBytes);
     changed(actor);
     const auto node = nodes_.find(actor.info.node_id);
     if (node != nodes_.end() && node->second.peer != 0) {

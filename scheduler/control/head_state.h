@@ -13,8 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/base/limits.h"
 #include "scheduler/control/event.h"
-#include "scheduler/control/journal_limits.h"
 #include "scheduler/control/records.h"
 #include "scheduler/policy/placement.h"
 
@@ -407,7 +407,7 @@ class HeadState {
   std::size_t living_groups_ = 0;
   std::map<JobId, JobRecord> jobs_;  // that were submitted
   Ended<JobId> ended_jobs_;
-  ClusterView view_;                 // of the nodes that take actors
+  ClusterView view_;  // of the nodes that take actors
   Line queue_;
   Wishes wishes_;
   std::set<QueueKey> fresh_;                // lined up since the last pass

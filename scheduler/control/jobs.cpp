@@ -121,8 +121,8 @@ void HeadState::on(PeerId peer, wire::StopJob& message) {
   reply(peer, message.request_id, {});
   if (job.info.ended()) return;
   if (!std::exchange(job.info.stopping, true)) {
-    job.info.why = clipped(
-        message.reason.empty() ? "it was stopped on request" : message.reason, kLivingTextBytes);
+    job.info.why = clipped(message.reason.empty() ? "it was stopped on request" : message.reason,
+                           kLivingTextBytes);
     changed(job);
     log_event("job_stopping", job.info.node_id, job.info.driver, 0,
               fmt::format("{} is to stop: {}", title(job.info), job.info.why));

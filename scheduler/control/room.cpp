@@ -78,18 +78,20 @@ wire::ActorSpec HeadState::remembered(const wire::ActorSpec& spec) {
 Status HeadState::check_room(std::uint64_t bytes) {
   if (bytes <= config_.kept_bytes_max && kept_bytes_ <= config_.kept_bytes_max - bytes) return {};
   if (!std::exchange(full_, true)) {
-    log_event("journal_full", {}, {}, 0,
-              fmt::format("the head keeps {:.1f} MiB of {} living actors, {} placement groups, {} "
-                          "supervisors and {} jobs, and its limit is {:.1f} MiB: what would be more "
-                          "is refused until some have ended",
-                          mib(kept_bytes_), living_count_, living_groups_, living_supervisors_,
-                          jobs_.size() - ended_jobs_.size(), mib(config_.kept_bytes_max)));
+    log_event(
+        "journal_full", {}, {}, 0,
+        fmt::format("the head keeps {:.1f} MiB of {} living actors, {} placement groups, {} "
+                    "supervisors and {} jobs, and its limit is {:.1f} MiB: what would be more "
+                    "is refused until some have ended",
+                    mib(kept_bytes_), living_count_, living_groups_, living_supervisors_,
+                    jobs_.size() - ended_jobs_.size(), mib(config_.kept_bytes_max)));
   }
-  return error(Code::kResourceExhausted,
-               "the head keeps {:.1f} MiB of living actors, placement groups, supervisors and jobs; "
-               "its limit is {:.1f} MiB, and this needs {:.1f} MiB: end what is not needed any more, "
-               "or pass what is large in a call instead of to the constructor",
-               mib(kept_bytes_), mib(config_.kept_bytes_max), mib(bytes));
+  return error(
+      Code::kResourceExhausted,
+      "the head keeps {:.1f} MiB of living actors, placement groups, supervisors and jobs; "
+      "its limit is {:.1f} MiB, and this needs {:.1f} MiB: end what is not needed any more, "
+      "or pass what is large in a call instead of to the constructor",
+      mib(kept_bytes_), mib(config_.kept_bytes_max), mib(bytes));
 }
 
 void HeadState::let_go(std::uint64_t bytes) {

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/limits.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/presence.h"
 #include "scheduler/control/journal_bytes.h"
-#include "scheduler/control/journal_limits.h"
 #include "scheduler/head/head_metrics.h"
 #include "scheduler/head/journal_writer.h"
 
@@ -116,9 +116,9 @@ class Daemon final : public HeadDaemon {
   std::vector<Command> commands_;
   std::vector<Delta> deltas_;
   std::uint64_t delta_bytes_ = 0;
-  bool rewrite_due_ = false;       // some of it is in no delta any more
-  std::vector<Command> held_;      // to be done when the write that is under way has ended
-  bool ending_ = false;            // the end of the head is among what is to be done
+  bool rewrite_due_ = false;   // some of it is in no delta any more
+  std::vector<Command> held_;  // to be done when the write that is under way has ended
+  bool ending_ = false;        // the end of the head is among what is to be done
   std::optional<TimePoint> flush_posted_at_;
   std::optional<net::TimerId> timer_;
   std::optional<TimePoint> timer_at_;

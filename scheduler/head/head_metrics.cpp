@@ -321,7 +321,8 @@ void write_head(PrometheusText& text, const HeadFigures& figures) {
   text.gauge("troupe_journal_kept_bytes",
              "What living actors, placement groups, supervisors and jobs take of the journal.");
   text.sample(static_cast<double>(figures.kept_bytes));
-  text.gauge("troupe_journal_kept_bytes_max", "What they may take: beyond it new ones are refused.");
+  text.gauge("troupe_journal_kept_bytes_max",
+             "What they may take: beyond it new ones are refused.");
   text.sample(static_cast<double>(figures.kept_bytes_max));
   text.counter("troupe_journal_syncs_total", "Appends to the journal that were made durable.");
   text.sample(static_cast<double>(figures.journal_syncs));

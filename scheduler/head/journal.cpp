@@ -226,9 +226,8 @@ Status FileJournal::append(std::span<const Delta> deltas) {
 }
 
 bool FileJournal::wants_rewrite(std::uint64_t more_bytes) const {
-  const std::uint64_t history =
-      std::clamp<std::uint64_t>(kHistoryFactor * snapshot_bytes_, kHistoryBytesLeast,
-                                limits::kJournalHistoryBytesMax);
+  const std::uint64_t history = std::clamp<std::uint64_t>(
+      kHistoryFactor * snapshot_bytes_, kHistoryBytesLeast, limits::kJournalHistoryBytesMax);
   return !file_ || size_bytes_ + more_bytes > snapshot_bytes_ + history;
 }
 

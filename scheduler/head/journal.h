@@ -17,9 +17,9 @@
 #include <string>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/status.h"
 #include "scheduler/control/delta.h"
-#include "scheduler/control/journal_limits.h"
 
 namespace troupe::scheduler {
 

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "scheduler/control/journal_limits.h"
+#include "runtime/base/limits.h"
 #include "tests/support/faulty_file_system.h"
 
 using namespace troupe;
