@@ -73,6 +73,23 @@ inline constexpr std::size_t kLightMailboxCallsMax = 100'000;
 // Light actors in one process. They share its one thread; more only make its end worse.
 inline constexpr std::size_t kLightPerHostMax = 1'000'000;
 
+// The head's journal. A head that is started again reads it and writes it anew before it answers,
+// which is to take at most 500 ms. For the largest one allowed it is a processor's work of at most
+// 220 ms until the head listens and 380 ms until its answers leave (tools/bench journal). So the
+// file is bounded by the sum of what may be in it: what lives (beyond it new actors, groups,
+// supervisors and jobs are refused), what has ended and is remembered for people, of each of these
+// four kinds, events, and what was appended since the last rewrite. The rest is for nodes.
+inline constexpr std::size_t kJournalBytesMax = 128u << 20;
+inline constexpr std::size_t kJournalLivingBytesMax = 64u << 20;
+inline constexpr std::size_t kJournalEndedBytesMax = 4u << 20;
+inline constexpr std::size_t kJournalEventBytesMax = 8u << 20;
+inline constexpr std::size_t kJournalHistoryBytesMax = 16u << 20;
+// What a node says of itself: its name, resources and labels.
+inline constexpr std::size_t kNodeInfoBytesMax = 64u << 10;
+
+static_assert(kJournalLivingBytesMax + 4 * kJournalEndedBytesMax + kJournalEventBytesMax +
+                  kJournalHistoryBytesMax + (16u << 20) <=
+              kJournalBytesMax);
 static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
 static_assert(kUnreadAnswerBytesMax + kFrameBytesMax < kConnectionQueueBytesMax);
 static_assert(kSmallFrameBytesMax < kSmallFramesReserveBytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "scheduler/control/head_state.h"
+#include "scheduler/control/journal_bytes.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -55,7 +56,7 @@ void HeadState::create(wire::ActorSpec spec, std::uint64_t gang) {
   actor.info.placement_group = spec.placement_group;
   actor.info.light_count = spec.light_count;
   actor.info.namespace_name = spec.namespace_name;
-  actor.info.owner_name = owner_name(spec.owner, spec.owner_actor);
+  actor.info.owner_name = clipped(owner_name(spec.owner, spec.owner_actor), kOwnerBytes);
   actor.info.owner_actor = spec.owner_actor;
   actor.info.detached = spec.detached;
   actor.info.supervisor = spec.supervisor;
@@ -65,6 +66,7 @@ void HeadState::create(wire::ActorSpec spec, std::uint64_t gang) {
   own(actor);
   join_supervisor(actor);
   ++living_count_;
+  kept_bytes_ += kept_by(actor.spec);
   deltas_.push_back(ActorCreated{actor.spec, gang});
   log_event("actor_created", {}, actor.spec.actor_id, 0,
             fmt::format("{} created", describe(actor)));
@@ -192,7 +194,7 @@ void HeadState::await_restart(ActorRecord& actor, const Status& cause, std::opti
                               const char* event) {
   actor.info.state = wire::ActorState::kRestarting;
   actor.info.restarts += 1;
-  actor.info.death = cause;
+  actor.info.death = clipped(cause, kLivingTextBytes);
   // Its place is kept for the next process, unless the node takes nothing new, or the bundle is
   // there no more.
   if (!has_place(actor)) free_lease_of(actor);
@@ -235,7 +237,8 @@ void HeadState::bury(ActorRecord& actor, Status death) {
   actor.restart_after_stop = false;
   actor.info.state = wire::ActorState::kDead;
   const bool typed = death.code() == Code::kActorDied || death.code() == Code::kAborted;
-  actor.info.death = typed ? death : Status(Code::kActorDied, death.to_string());
+  actor.info.death = clipped(typed ? std::move(death) : Status(Code::kActorDied, death.to_string()),
+                             kDeathTextBytes);
   --living_count_;
   release_name(actor);
   disown(actor);
@@ -246,14 +249,16 @@ void HeadState::bury(ActorRecord& actor, Status death) {
   changed(actor);
   const auto group = groups_.find(actor.spec.placement_group);
   if (group != groups_.end()) group->second.actors.erase(id);
-  dead_actors_.push_back(id);
+  let_go(kept_by(actor.spec));
+  actor.spec = remembered(actor.spec);
+  remember(actor);
 }
 
 // At the end of an apply(), when everybody has heard of the newest deaths.
 void HeadState::forget_old_actors() {
-  while (dead_actors_.size() > config_.dead_actors_max) {
-    const ActorId oldest = dead_actors_.front();
-    dead_actors_.pop_front();
+  while (dead_actors_.too_many(config_.dead_actors_max, config_.ended_bytes_max)) {
+    const ActorId oldest = dead_actors_.oldest();
+    dead_actors_.erase(oldest);
     actors_.erase(oldest);
     deltas_.push_back(ActorForgotten{oldest});
   }
@@ -266,7 +271,8 @@ void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t g
     actor.restart_after_stop = allow_restart && (!actor.stopping || actor.restart_after_stop);
     actor.stopping = true;
     if (!actor.restart_after_stop) release_name(actor);  // another one may take it at once
-    actor.info.death = error(Code::kActorDied, "{} was ended: {}", describe(actor), reason);
+    actor.info.death = clipped(error(Code::kActorDied, "{} was ended: {}", describe(actor), reason),
+                               kLivingTextBytes);
     changed(actor);
     const auto node = nodes_.find(actor.info.node_id);
     if (node != nodes_.end() && node->second.peer != 0) {

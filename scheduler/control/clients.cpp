@@ -281,6 +281,11 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
     if (!there->empty()) return send(peer, wire::Reply{message.request_id, {}, *there});
   }
   status = check_new(message.specs, message.gang, message.no_wait);
+  if (status.ok()) {
+    std::uint64_t bytes = 0;
+    for (const wire::ActorSpec& spec : message.specs) bytes += kept_by(spec);
+    status = check_room(bytes);
+  }
   if (!status.ok()) return reply(peer, message.request_id, std::move(status));
   send(peer, wire::Reply{message.request_id, {}, message.specs.front().actor_id});
   const std::uint64_t gang = message.gang ? next_order_++ : 0;

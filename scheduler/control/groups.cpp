@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/control/journal_bytes.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
@@ -79,6 +80,7 @@ void HeadState::on(PeerId peer, wire::CreatePlacementGroup& message) {
   }
   Status status = join_job(*client, spec.job_id, spec.priority);
   if (status.ok()) status = check_group(spec);
+  if (status.ok()) status = check_room(kept_by(spec));
   const bool good = status.ok();
   reply(peer, message.request_id, std::move(status));
   if (!good) return;
@@ -96,6 +98,7 @@ void HeadState::on(PeerId peer, wire::CreatePlacementGroup& message) {
   group.spec = std::move(spec);
   if (!group.spec.name.empty()) group_names_[group.spec.name] = group.spec.group_id;
   ++living_groups_;
+  kept_bytes_ += kept_by(group.spec);
   deltas_.push_back(GroupCreated{group.spec});
   log_event(
       "group_requested", {}, {}, 0,
@@ -267,7 +270,7 @@ void HeadState::unreserve(GroupRecord& group, const char* event, const std::stri
   release(group);
   group.info.state = group.was_created ? wire::PlacementGroupState::kRescheduling
                                        : wire::PlacementGroupState::kPending;
-  group.info.why = why;
+  group.info.why = clipped(why, kLivingTextBytes);
   log_event(event, {}, {}, group.info.generation, fmt::format("{}: {}", describe(group), why));
   changed(group);
   if (wait == Duration::zero()) return enqueue(group);
@@ -348,11 +351,12 @@ void HeadState::remove_group(GroupRecord& group, const std::string& reason) {
   dequeue(group);
   group.retry_at.reset();
   group.info.state = wire::PlacementGroupState::kRemoved;
-  group.info.why = reason;
+  group.info.why = clipped(reason, kLivingTextBytes);
   const auto named = group_names_.find(group.spec.name);
   if (named != group_names_.end() && named->second == id) group_names_.erase(named);
   --living_groups_;
-  removed_groups_.push_back(id);
+  let_go(kept_by(group.spec));
+  remember(group);
   log_event("group_removed", {}, {}, group.info.generation,
             fmt::format("{} was removed: {}", describe(group), reason));
   changed(group);
@@ -366,11 +370,11 @@ void HeadState::remove_groups(const std::vector<GroupId>& ids, const std::string
 }
 
 void HeadState::forget_old_groups() {
-  while (removed_groups_.size() > config_.removed_groups_max) {
-    const GroupId oldest = removed_groups_.front();
+  while (removed_groups_.too_many(config_.removed_groups_max, config_.ended_bytes_max)) {
+    const GroupId oldest = removed_groups_.oldest();
     const auto found = groups_.find(oldest);
     if (!found->second.actors.empty()) break;  // they are being stopped
-    removed_groups_.pop_front();
+    removed_groups_.erase(oldest);
     groups_.erase(found);
     deltas_.push_back(GroupForgotten{oldest});
   }

@@ -5,6 +5,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/sort_by.h"
 #include "runtime/wire/request_id.h"
+#include "scheduler/control/journal_bytes.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
@@ -186,9 +187,8 @@ void HeadState::log_event(std::string kind, NodeId node_id, ActorId actor_id,
   event.node_id = node_id;
   event.actor_id = actor_id;
   event.generation = generation;
-  event.text = std::move(text);
-  events_.push_back(event);
-  if (events_.size() > config_.events_max) events_.pop_front();
+  event.text = clipped(std::move(text), kEventTextBytes);
+  remember(event);
   deltas_.push_back(EventLogged{std::move(event)});
 }
 
@@ -455,6 +455,7 @@ std::optional<std::string> HeadState::broken_invariant() const {
   if (auto broken = broken_job()) return broken;
   if (auto broken = broken_owner()) return broken;
   if (auto broken = broken_supervisor()) return broken;
+  if (auto broken = broken_room()) return broken;
   for (const auto& [id, actor] : actors_) {
     const std::size_t held = leases[id];
     if (held != (actor.lease_generation != 0 ? 1u : 0u)) {

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/base/limits.h"
 #include "scheduler/control/event.h"
 #include "scheduler/control/records.h"
 #include "scheduler/policy/placement.h"
@@ -70,6 +71,11 @@ struct HeadConfig {
   std::size_t expected_actors_max = 10'000;  // watched and not created; of more it is said at once
   std::size_t jobs_max = 1'000;        // submitted and not ended; more are refused with kOverloaded
   std::size_t ended_jobs_max = 1'000;  // remembered for `troupe jobs`; the oldest are dropped
+  // What the journal may hold of what lives (more is refused with kResourceExhausted), of each kind
+  // of what has ended, and of events (of both the oldest are dropped).
+  std::uint64_t kept_bytes_max = limits::kJournalLivingBytesMax;
+  std::uint64_t ended_bytes_max = limits::kJournalEndedBytesMax;
+  std::uint64_t event_bytes_max = limits::kJournalEventBytesMax;
 };
 
 class HeadState {
@@ -97,6 +103,9 @@ class HeadState {
   const std::map<GroupId, GroupRecord>& groups() const { return groups_; }
   const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
   const std::map<SupervisorId, SupervisorRecord>& supervisors() const { return supervisors_; }
+  // What the journal holds of what lives; at most, as journal_bytes.h counts.
+  std::uint64_t kept_bytes() const { return kept_bytes_; }
+  const HeadConfig& config() const { return config_; }
   bool stopping() const { return stop_by_.has_value(); }
   // What must always be true, as a sentence when it is not.
   std::optional<std::string> broken_invariant() const;
@@ -357,6 +366,21 @@ class HeadState {
   void resume_group(GroupRecord& group);
   void resume_owner(ClientId owner, JobId job_id);
 
+  // room.cpp
+  static std::uint64_t kept_by(const wire::ActorSpec& spec);
+  static std::uint64_t kept_by(const wire::PlacementGroupSpec& spec);
+  static std::uint64_t kept_by(const wire::SupervisorSpec& spec);
+  static std::uint64_t kept_by(const wire::JobInfo& job);
+  static wire::ActorSpec remembered(const wire::ActorSpec& spec);
+  Status check_room(std::uint64_t bytes);
+  void let_go(std::uint64_t bytes);
+  void remember(const ActorRecord& actor);
+  void remember(const GroupRecord& group);
+  void remember(const SupervisorRecord& supervisor);
+  void remember(const JobRecord& job);
+  void remember(wire::EventRecord event);
+  std::optional<std::string> broken_room() const;
+
   // stopping.cpp
   void on(PeerId peer, wire::StopCluster& message);
   void stop_progress();
@@ -384,24 +408,27 @@ class HeadState {
   std::map<Name, ActorId> living_names_;
   std::map<ActorId, std::set<ActorId>> owned_;  // the living ones that an actor owns, by owner
   std::map<SupervisorId, SupervisorRecord> supervisors_;
-  std::deque<SupervisorId> ended_supervisors_;  // oldest first
+  Ended<SupervisorId> ended_supervisors_;
   std::size_t living_supervisors_ = 0;
   std::map<ClientId, ClientRecord> clients_;
   std::map<PeerId, PeerRecord> peers_;
   std::map<GroupId, GroupRecord> groups_;
   std::map<std::string, GroupId, std::less<>> group_names_;  // of those not removed
-  std::deque<GroupId> removed_groups_;                       // oldest first
+  Ended<GroupId> removed_groups_;
   std::size_t living_groups_ = 0;
   std::map<JobId, JobRecord> jobs_;  // that were submitted
-  std::deque<JobId> ended_jobs_;     // oldest first
-  ClusterView view_;                 // of the nodes that take actors
+  Ended<JobId> ended_jobs_;
+  ClusterView view_;  // of the nodes that take actors
   Line queue_;
   Wishes wishes_;
   std::set<QueueKey> fresh_;                // lined up since the last pass
   std::optional<QueueKey> turn_;            // whose turn it is: room is kept free for it
   std::optional<TimePoint> look_again_at_;  // the next kLine timer that counts
-  std::deque<ActorId> dead_actors_;         // oldest first
+  Ended<ActorId> dead_actors_;
   std::deque<wire::EventRecord> events_;
+  std::uint64_t event_bytes_ = 0;
+  std::uint64_t kept_bytes_ = 0;
+  bool full_ = false;  // something was refused for want of room, and there is little still
   std::set<Timer> timers_;
   std::uint64_t next_order_ = 1;
   std::uint64_t next_event_ = 1;

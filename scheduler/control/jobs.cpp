@@ -6,6 +6,7 @@
 
 #include "runtime/base/sort_by.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/control/journal_bytes.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -83,6 +84,12 @@ void HeadState::on(PeerId peer, wire::SubmitJob& message) {
     return reply(peer, message.request_id, {});
   }
   Status status = check_job(message);
+  if (status.ok()) {
+    wire::JobInfo info;
+    info.name = message.name.empty() ? spec.type : message.name;
+    info.command = command_line(spec.program.argv);
+    status = check_room(kept_by(spec) + kept_by(info));
+  }
   const bool good = status.ok();
   reply(peer, message.request_id, std::move(status));
   if (!good) return;
@@ -93,6 +100,7 @@ void HeadState::on(PeerId peer, wire::SubmitJob& message) {
   job.info.command = command_line(spec.program.argv);
   job.info.priority = spec.priority;
   job.info.submitted_unix_us = now_.unix_us;
+  kept_bytes_ += kept_by(job.info);
   changed(job);  // before its program, which a journal never has alone
   log_event("job_submitted", {}, spec.actor_id, 0,
             fmt::format("{} was submitted: {}", title(job.info), job.info.command));
@@ -113,7 +121,8 @@ void HeadState::on(PeerId peer, wire::StopJob& message) {
   reply(peer, message.request_id, {});
   if (job.info.ended()) return;
   if (!std::exchange(job.info.stopping, true)) {
-    job.info.why = message.reason.empty() ? "it was stopped on request" : message.reason;
+    job.info.why = clipped(message.reason.empty() ? "it was stopped on request" : message.reason,
+                           kLivingTextBytes);
     changed(job);
     log_event("job_stopping", job.info.node_id, job.info.driver, 0,
               fmt::format("{} is to stop: {}", title(job.info), job.info.why));
@@ -225,15 +234,16 @@ void HeadState::job_ended(JobRecord& job, const ActorRecord& driver) {
   log_event(event, info.node_id, info.driver, driver.info.generation,
             fmt::format("{} has ended: {}", title(info), how));
   changed(job);
-  ended_jobs_.push_back(info.job_id);
+  let_go(kept_by(info));
+  remember(job);
   end_job(info.job_id,
           fmt::format("its {} has ended ({})", title(info), wire::job_state_name(info.state)));
 }
 
 void HeadState::forget_old_jobs() {
-  while (ended_jobs_.size() > config_.ended_jobs_max) {
-    const JobId oldest = ended_jobs_.front();
-    ended_jobs_.pop_front();
+  while (ended_jobs_.too_many(config_.ended_jobs_max, config_.ended_bytes_max)) {
+    const JobId oldest = ended_jobs_.oldest();
+    ended_jobs_.erase(oldest);
     jobs_.erase(oldest);
     deltas_.push_back(JobForgotten{oldest});
   }
@@ -243,8 +253,9 @@ void HeadState::forget_old_jobs() {
 
 void HeadState::replay_job(const wire::JobInfo& info) {
   JobRecord& job = jobs_[info.job_id];
-  if (info.ended() && !job.info.ended()) ended_jobs_.push_back(info.job_id);
+  const bool ends = info.ended() && !job.info.ended();
   job.info = info;
+  if (ends) remember(job);
 }
 
 // The journal may end in the middle of what was decided together.
@@ -259,6 +270,7 @@ void HeadState::resume_jobs() {
     const bool known = driver != actors_.end() && driver->second.spec.is_program() &&
                        driver->second.spec.job_id == id;
     if (known) {
+      kept_bytes_ += kept_by(job.info);
       touched_jobs_.insert(id);
     } else {
       without_program.push_back(id);  // whoever submits it says so again

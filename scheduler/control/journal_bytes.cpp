@@ -90,9 +90,9 @@ std::uint64_t journal_bytes(const wire::ActorSpec& spec) {
   return kMessageBytes + bytes_in(spec.type) + bytes_in(spec.name) +
          bytes_in(spec.constructor_arguments) + bytes_in(spec.resources) +
          bytes_in(spec.image.path) + bytes_in(spec.run) + bytes_in(spec.environment) +
-         bytes_in(spec.log_path) + bytes_in(spec.label_selector) +
-         bytes_in(spec.label_preference) + bytes_in(spec.program.argv) +
-         bytes_in(spec.program.working_directory) + bytes_in(spec.namespace_name);
+         bytes_in(spec.log_path) + bytes_in(spec.label_selector) + bytes_in(spec.label_preference) +
+         bytes_in(spec.program.argv) + bytes_in(spec.program.working_directory) +
+         bytes_in(spec.namespace_name);
 }
 
 std::uint64_t journal_bytes(const wire::ActorInfo& info) {

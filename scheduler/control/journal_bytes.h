@@ -27,6 +27,13 @@ std::uint64_t journal_bytes(const wire::JobInfo& info);
 std::uint64_t journal_bytes(const wire::NodeInfo& info);
 std::uint64_t journal_bytes(const wire::EventRecord& event);
 
+// How much is kept of texts that others wrote, or that name many: of an event, of the death of an
+// actor or of a job's program, why something living is as it is, and the name of an owner.
+inline constexpr std::size_t kEventTextBytes = 4096;
+inline constexpr std::size_t kDeathTextBytes = 4096;
+inline constexpr std::size_t kLivingTextBytes = 512;
+inline constexpr std::size_t kOwnerBytes = 256;
+
 // At most so many bytes, and three more that say that something was cut off.
 std::string clipped(std::string text, std::size_t bytes_max);
 Status clipped(Status status, std::size_t bytes_max);

@@ -6,6 +6,7 @@
 
 #include "runtime/base/check.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/control/journal_bytes.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
@@ -47,6 +48,11 @@ Status HeadState::check_node(const wire::RegisterNode& message) {
   const auto known = nodes_.find(message.node.node_id);
   const bool returns = known != nodes_.end() && known->second.info.state != wire::NodeState::kDead;
   if (stopping() && !returns) return Status(Code::kUnavailable, "the cluster is stopping");
+  if (const auto bytes = journal_bytes(message.node); bytes > limits::kNodeInfoBytesMax) {
+    return error(Code::kInvalidArgument,
+                 "node {} tells {} bytes of names, resources and labels; at most {} are taken",
+                 clipped(message.node.name, kOwnerBytes), bytes, limits::kNodeInfoBytesMax);
+  }
   TROUPE_RETURN_IF_ERROR(check_labels(message.node.labels));
   wire::Resources held;
   for (const wire::RunningActor& entry : message.running) {

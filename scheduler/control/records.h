@@ -1,7 +1,9 @@
 #pragma once
 // What the head remembers of each node, actor, placement group, client and connection.
 
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -118,6 +120,40 @@ struct SupervisorRecord {
   std::set<PeerId> watchers;
 
   bool ended() const { return info.state == wire::SupervisorState::kEnded; }
+};
+
+// Those of a kind that have ended and are remembered for people, oldest first, and how much of the
+// journal they take.
+template <typename Id>
+class Ended {
+ public:
+  struct Entry {
+    Id id;
+    std::uint64_t bytes = 0;
+  };
+  void add(Id id, std::uint64_t bytes) {
+    entries_.push_back({id, bytes});
+    bytes_ += bytes;
+  }
+  void erase(Id id) {
+    const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const Entry& entry) { return entry.id == id; });
+    if (found == entries_.end()) return;
+    bytes_ -= found->bytes;
+    entries_.erase(found);
+  }
+  // Whether the oldest is to go.
+  bool too_many(std::size_t count_max, std::uint64_t bytes_max) const {
+    return !entries_.empty() && (entries_.size() > count_max || bytes_ > bytes_max);
+  }
+  Id oldest() const { return entries_.front().id; }
+  std::size_t size() const { return entries_.size(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  std::deque<Entry> entries_;
+  std::uint64_t bytes_ = 0;
 };
 
 // Where something stands in the line of those that wait for room: larger priorities first, then in

@@ -37,10 +37,12 @@ Status HeadState::replay(Delta delta) {
                    "the journal says of actor {} that it has a process and waits for a place",
                    changed->info.actor_id.to_string());
     }
-    if (changed->info.state == wire::ActorState::kDead && !actor.dead()) {
-      dead_actors_.push_back(changed->info.actor_id);
-    }
+    const bool dies = changed->info.state == wire::ActorState::kDead && !actor.dead();
     actor.info = changed->info;
+    if (dies) {
+      actor.spec = remembered(actor.spec);
+      remember(actor);
+    }
     actor.lease_generation = changed->lease_generation;
     actor.queue_order = changed->queue_order;
     actor.started = changed->started;
@@ -53,7 +55,7 @@ Status HeadState::replay(Delta delta) {
     raise(next_order_, changed->queue_order);
   } else if (const auto* gone = get_if<ActorForgotten>(&delta)) {
     actors_.erase(gone->actor_id);
-    std::erase(dead_actors_, gone->actor_id);
+    dead_actors_.erase(gone->actor_id);
   } else if (const auto* group = get_if<GroupCreated>(&delta)) {
     groups_[group->spec.group_id].spec = group->spec;
   } else if (const auto* moved = get_if<GroupChanged>(&delta)) {
@@ -64,21 +66,20 @@ Status HeadState::replay(Delta delta) {
                    moved->info.group_id.to_string());
     }
     GroupRecord& record = found->second;
-    if (moved->info.state == wire::PlacementGroupState::kRemoved && !record.removed()) {
-      removed_groups_.push_back(moved->info.group_id);
-    }
+    const bool goes = moved->info.state == wire::PlacementGroupState::kRemoved && !record.removed();
     record.info = moved->info;
+    if (goes) remember(record);
     record.queue_order = moved->queue_order;
     record.was_created = moved->was_created;
     raise(next_order_, moved->queue_order);
   } else if (const auto* dropped = get_if<GroupForgotten>(&delta)) {
     groups_.erase(dropped->group_id);
-    std::erase(removed_groups_, dropped->group_id);
+    removed_groups_.erase(dropped->group_id);
   } else if (const auto* job = get_if<JobKnown>(&delta)) {
     replay_job(job->job);
   } else if (const auto* past = get_if<JobForgotten>(&delta)) {
     jobs_.erase(past->job_id);
-    std::erase(ended_jobs_, past->job_id);
+    ended_jobs_.erase(past->job_id);
   } else if (const auto* supervisor = get_if<SupervisorCreated>(&delta)) {
     supervisors_[supervisor->spec.supervisor_id].spec = supervisor->spec;
     raise(next_order_, supervisor->spec.order);
@@ -89,17 +90,15 @@ Status HeadState::replay(Delta delta) {
                    now->info.supervisor_id.to_string());
     }
     SupervisorRecord& record = found->second;
-    if (now->info.state == wire::SupervisorState::kEnded && !record.ended()) {
-      ended_supervisors_.push_back(now->info.supervisor_id);
-    }
+    const bool ends = now->info.state == wire::SupervisorState::kEnded && !record.ended();
     record.info = now->info;
+    if (ends) remember(record);
     record.restarts_unix_us = now->restarts_unix_us;
   } else if (const auto* removed = get_if<SupervisorForgotten>(&delta)) {
     supervisors_.erase(removed->supervisor_id);
-    std::erase(ended_supervisors_, removed->supervisor_id);
+    ended_supervisors_.erase(removed->supervisor_id);
   } else if (const auto* logged = get_if<EventLogged>(&delta)) {
-    events_.push_back(logged->event);
-    if (events_.size() > config_.events_max) events_.pop_front();
+    remember(logged->event);
     raise(next_event_, logged->event.sequence);
   }
   return {};
@@ -148,6 +147,7 @@ Outcome HeadState::resume(Moment now) {
 void HeadState::resume_actor(ActorRecord& actor) {
   const ActorId id = actor.spec.actor_id;
   ++living_count_;
+  kept_bytes_ += kept_by(actor.spec);
   if (!actor.spec.name.empty() && !actor.ending()) living_names_[name_of(actor.spec)] = id;
   own(actor);
   if (!actor.spec.detached && actor.spec.owner_actor.empty()) {
@@ -189,6 +189,7 @@ void HeadState::resume_owner(ClientId owner, JobId job_id) {
 // What was whole is whole, where its nodes come back; what was being reserved waits again.
 void HeadState::resume_group(GroupRecord& group) {
   ++living_groups_;
+  kept_bytes_ += kept_by(group.spec);
   if (!group.spec.name.empty()) group_names_[group.spec.name] = group.spec.group_id;
   if (!group.spec.detached) resume_owner(group.spec.owner, group.spec.job_id);
   const auto& bundles = group.info.bundles;
@@ -223,11 +224,11 @@ std::vector<Delta> HeadState::snapshot() const {
     deltas.push_back(GroupCreated{group.spec});
     deltas.push_back(GroupChanged{group.info, group.queue_order, group.was_created});
   };
-  for (const GroupId& id : removed_groups_) put_group(groups_.at(id));
+  for (const auto& ended : removed_groups_) put_group(groups_.at(ended.id));
   for (const auto& [id, group] : groups_) {
     if (!group.removed()) put_group(group);
   }
-  for (const JobId& id : ended_jobs_) deltas.push_back(JobKnown{jobs_.at(id).info});
+  for (const auto& ended : ended_jobs_) deltas.push_back(JobKnown{jobs_.at(ended.id).info});
   for (const auto& [id, job] : jobs_) {
     if (!job.info.ended()) deltas.push_back(JobKnown{job.info});
   }
@@ -235,7 +236,7 @@ std::vector<Delta> HeadState::snapshot() const {
     deltas.push_back(SupervisorCreated{supervisor.spec});
     deltas.push_back(SupervisorChanged{supervisor.info, supervisor.restarts_unix_us});
   };
-  for (const SupervisorId& id : ended_supervisors_) put_supervisor(supervisors_.at(id));
+  for (const auto& ended : ended_supervisors_) put_supervisor(supervisors_.at(ended.id));
   for (const auto& [id, supervisor] : supervisors_) {
     if (!supervisor.ended()) put_supervisor(supervisor);
   }
@@ -246,7 +247,7 @@ std::vector<Delta> HeadState::snapshot() const {
                                   actor.restarts_unix_us, actor.moving, actor.barrier,
                                   actor.state_lost});
   };
-  for (const ActorId& id : dead_actors_) put(actors_.at(id));
+  for (const auto& ended : dead_actors_) put(actors_.at(ended.id));
   for (const auto& [id, actor] : actors_) {
     if (!actor.dead()) put(actor);
   }

@@ -10,6 +10,7 @@
 
 #include "runtime/base/check.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/control/journal_bytes.h"
 
 namespace troupe::scheduler {
 
@@ -69,6 +70,7 @@ void HeadState::on(PeerId peer, wire::CreateSupervisor& message) {
   // The same request again, after a reconnection: it is done.
   if (supervisors_.contains(spec.supervisor_id)) return reply(peer, message.request_id, {});
   Status status = check_supervisor(spec);
+  if (status.ok()) status = check_room(kept_by(spec));
   const bool good = status.ok();
   reply(peer, message.request_id, std::move(status));
   if (!good) return;
@@ -86,9 +88,10 @@ void HeadState::on(PeerId peer, wire::CreateSupervisor& message) {
   supervisor.info.strategy = spec.strategy;
   supervisor.info.parent = spec.parent;
   supervisor.info.job_id = spec.job_id;
-  supervisor.info.owner_name = owner_name(spec.owner, spec.owner_actor);
+  supervisor.info.owner_name = clipped(owner_name(spec.owner, spec.owner_actor), kOwnerBytes);
   supervisor.spec = std::move(spec);
   ++living_supervisors_;
+  kept_bytes_ += kept_by(supervisor.spec);
   deltas_.push_back(SupervisorCreated{supervisor.spec});
   changed(supervisor);
 }
@@ -137,11 +140,11 @@ void HeadState::on(PeerId peer, wire::ListSupervisors& message) {
 }
 
 void HeadState::forget_old_supervisors() {
-  while (ended_supervisors_.size() > config_.ended_supervisors_max) {
-    const SupervisorId oldest = ended_supervisors_.front();
+  while (ended_supervisors_.too_many(config_.ended_supervisors_max, config_.ended_bytes_max)) {
+    const SupervisorId oldest = ended_supervisors_.oldest();
     const auto found = supervisors_.find(oldest);
     if (!found->second.members.empty()) break;  // they are being stopped
-    ended_supervisors_.pop_front();
+    ended_supervisors_.erase(oldest);
     supervisors_.erase(found);
     deltas_.push_back(SupervisorForgotten{oldest});
   }
@@ -236,7 +239,7 @@ void HeadState::member_failed(SupervisorId id, std::uint64_t order, Status cause
     changed(supervisor);
     // What dies together, with its node, is one failure.
     if (counted_.contains(id) || may_restart(policy, supervisor.restarts_unix_us)) {
-      supervisor.info.why = cause;
+      supervisor.info.why = clipped(cause, kLivingTextBytes);
       return restart_members(supervisor, order, cause);
     }
     const std::string window =
@@ -245,7 +248,7 @@ void HeadState::member_failed(SupervisorId id, std::uint64_t order, Status cause
                   policy.max_restarts, window, cause.message());
     const SupervisorId parent = supervisor.spec.parent;
     if (parent.empty()) return end_supervisor(supervisor, std::move(cause));
-    supervisor.info.why = cause;
+    supervisor.info.why = clipped(cause, kLivingTextBytes);
     log_event("supervisor_escalated", {}, {}, 0, cause.message());
     order = supervisor.spec.order;
     id = parent;
@@ -332,11 +335,11 @@ void HeadState::end_supervisors(const std::vector<SupervisorId>& ids, const std:
 // For good, and with it every member.
 void HeadState::end_supervisor(SupervisorRecord& supervisor, Status why) {
   if (supervisor.ended()) return;
-  const SupervisorId id = supervisor.spec.supervisor_id;
   supervisor.info.state = wire::SupervisorState::kEnded;
-  supervisor.info.why = std::move(why);
+  supervisor.info.why = clipped(std::move(why), kLivingTextBytes);
   --living_supervisors_;
-  ended_supervisors_.push_back(id);
+  let_go(kept_by(supervisor.spec));
+  remember(supervisor);
   changed(supervisor);
   log_event("supervisor_ended", {}, {}, 0,
             fmt::format("{} ended with its {} members: {}", describe(supervisor),
@@ -378,6 +381,7 @@ void HeadState::resume_supervisors() {
   for (auto& [id, supervisor] : supervisors_) {
     if (supervisor.ended()) continue;
     ++living_supervisors_;
+    kept_bytes_ += kept_by(supervisor.spec);
     if (!supervisor.spec.detached && supervisor.spec.owner_actor.empty()) {
       resume_owner(supervisor.spec.owner, supervisor.spec.job_id);
     }

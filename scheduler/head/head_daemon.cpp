@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/limits.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/presence.h"
 #include "runtime/wire/request_id.h"
 #include "scheduler/control/journal_bytes.h"
-#include "scheduler/control/journal_limits.h"
 #include "scheduler/head/head_metrics.h"
 #include "scheduler/head/journal_writer.h"
 
@@ -28,6 +28,8 @@ using namespace std::chrono_literals;
 constexpr std::int64_t kFlushMs = 1000;
 constexpr Duration kFlush = std::chrono::milliseconds(kFlushMs);
 constexpr Duration kJournalRetryLeast = 100ms;
+// A journal above this size is written anew when the head listens already, beside its loop.
+constexpr std::uint64_t kWrittenFirstBytes = 4u << 20;
 
 ProcessFigures this_process() {
   ProcessFigures figures;
@@ -117,9 +119,9 @@ class Daemon final : public HeadDaemon {
   std::vector<Command> commands_;
   std::vector<Delta> deltas_;
   std::uint64_t delta_bytes_ = 0;
-  bool rewrite_due_ = false;       // some of it is in no delta any more
-  std::vector<Command> held_;      // to be done when the write that is under way has ended
-  bool ending_ = false;            // the end of the head is among what is to be done
+  bool rewrite_due_ = false;   // some of it is in no delta any more
+  std::vector<Command> held_;  // to be done when the write that is under way has ended
+  bool ending_ = false;        // the end of the head is among what is to be done
   std::optional<TimePoint> flush_posted_at_;
   std::optional<net::TimerId> timer_;
   std::optional<TimePoint> timer_at_;
@@ -140,10 +142,15 @@ Status Daemon::start() {
     log_.info("the journal knows {} nodes and {} actors", state_.nodes().size(),
               state_.actors().size());
   }
-  const TimePoint begin = loop_.clock().now();
-  const Status kept = journal_.rewrite(state_.snapshot());
-  if (!kept.ok() && kept.code() != Code::kResourceExhausted) return kept;
-  metrics_.journal(true, kept.ok(), loop_.clock().now() - begin);
+  Status kept;
+  if (journal_.size_bytes() > kWrittenFirstBytes) {
+    rewrite_due_ = true;
+  } else {
+    const TimePoint begin = loop_.clock().now();
+    kept = journal_.rewrite(state_.snapshot());
+    if (!kept.ok() && kept.code() != Code::kResourceExhausted) return kept;
+    metrics_.journal(true, kept.ok(), loop_.clock().now() - begin);
+  }
   journal_bytes_ = journal_.size_bytes();
   if (journal_.keeps()) writer_ = std::make_unique<JournalWriter>(loop_, journal_);
   net::ListenOptions listen;

@@ -157,6 +157,8 @@ HeadFigures HeadMetrics::figures(const HeadState& state, std::uint64_t connectio
   HeadFigures figures = figures_;
   figures.connections = connections;
   figures.journal_bytes = journal_bytes;
+  figures.kept_bytes = state.kept_bytes();
+  figures.kept_bytes_max = state.config().kept_bytes_max;
   for (const char* name : {"alive", "draining", "disconnected", "dead"}) {
     figures.nodes_by_state[name] = 0;
   }
@@ -316,6 +318,12 @@ void write_head(PrometheusText& text, const HeadFigures& figures) {
   text.sample(static_cast<double>(figures.sent_bytes));
   text.gauge("troupe_journal_bytes", "Size of the head's journal.");
   text.sample(static_cast<double>(figures.journal_bytes));
+  text.gauge("troupe_journal_kept_bytes",
+             "What living actors, placement groups, supervisors and jobs take of the journal.");
+  text.sample(static_cast<double>(figures.kept_bytes));
+  text.gauge("troupe_journal_kept_bytes_max",
+             "What they may take: beyond it new ones are refused.");
+  text.sample(static_cast<double>(figures.kept_bytes_max));
   text.counter("troupe_journal_syncs_total", "Appends to the journal that were made durable.");
   text.sample(static_cast<double>(figures.journal_syncs));
   text.counter("troupe_journal_rewrites_total", "Times the journal was written anew as a whole.");

@@ -54,6 +54,8 @@ struct HeadFigures {
   std::uint64_t sent_bytes = 0;
   std::uint64_t connections = 0;
   std::uint64_t journal_bytes = 0;
+  std::uint64_t kept_bytes = 0;  // of what lives, and at most
+  std::uint64_t kept_bytes_max = 0;
   std::uint64_t journal_syncs = 0;
   std::uint64_t journal_rewrites = 0;
   std::uint64_t journal_failures = 0;

@@ -8,7 +8,6 @@
 
 #include "runtime/base/hash.h"
 #include "scheduler/control/journal_bytes.h"
-#include "scheduler/control/journal_limits.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -158,12 +157,13 @@ Status FileJournal::replay(const std::function<Status(Delta)>& take) {
   if (!files_.exists(path_)) return {};
   const auto file = TROUPE_TRY(files_.open_readable(path_));
   RecordReader reader(*file);
-  if (reader.size() > limits::kJournalBytesMax) {
+  if (reader.size() > bytes_max_) {
     return error(Code::kFailedPrecondition,
                  "{} has {} bytes, and no head of this version writes or reads a journal of more "
                  "than {}: move it away to start without what it knows",
-                 path_, reader.size(), limits::kJournalBytesMax);
+                 path_, reader.size(), bytes_max_);
   }
+  size_bytes_ = reader.size();
   // A head that died while it made its first journal left nothing that was acted upon.
   if (reader.size() < kMagic.size()) return {};
   const std::string magic(TROUPE_TRY(reader.bytes_at(0, kMagic.size())));
@@ -198,10 +198,10 @@ Status FileJournal::rewrite(std::span<const Delta> snapshot) {
   std::string content(kMagic);
   content.reserve(kMagic.size() + journal_bytes(snapshot));
   for (const Delta& delta : snapshot) put_record(content, content.size(), text_of(delta));
-  if (content.size() > limits::kJournalBytesMax) {
+  if (content.size() > bytes_max_) {
     return error(Code::kFailedPrecondition,
                  "what the head knows takes {} bytes, and {} may have {}", content.size(), path_,
-                 limits::kJournalBytesMax);
+                 bytes_max_);
   }
   TROUPE_RETURN_IF_ERROR(write_file_atomically(files_, path_, content, 0600));
   file_ = TROUPE_TRY(files_.open_append(path_, 0600));
@@ -213,9 +213,9 @@ Status FileJournal::append(std::span<const Delta> deltas) {
   if (!file_) return error(Code::kFailedPrecondition, "{} is not open", path_);
   if (deltas.empty()) return {};
   const std::string record = record_of(deltas, size_bytes_);
-  if (record.size() > limits::kJournalBytesMax - size_bytes_) {
+  if (record.size() > bytes_max_ - size_bytes_) {
     return error(Code::kFailedPrecondition, "{} would grow beyond the {} bytes that it may have",
-                 path_, limits::kJournalBytesMax);
+                 path_, bytes_max_);
   }
   Status written = file_->append(record);
   if (written.ok()) written = file_->sync();
@@ -226,9 +226,8 @@ Status FileJournal::append(std::span<const Delta> deltas) {
 }
 
 bool FileJournal::wants_rewrite(std::uint64_t more_bytes) const {
-  const std::uint64_t history =
-      std::clamp<std::uint64_t>(kHistoryFactor * snapshot_bytes_, kHistoryBytesLeast,
-                                limits::kJournalHistoryBytesMax);
+  const std::uint64_t history = std::clamp<std::uint64_t>(
+      kHistoryFactor * snapshot_bytes_, kHistoryBytesLeast, limits::kJournalHistoryBytesMax);
   return !file_ || size_bytes_ + more_bytes > snapshot_bytes_ + history;
 }
 

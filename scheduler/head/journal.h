@@ -17,6 +17,7 @@
 #include <string>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/status.h"
 #include "scheduler/control/delta.h"
 
@@ -51,10 +52,12 @@ class MemoryJournal final : public Journal {
   bool keeps() const override { return false; }
 };
 
-// `files` must outlive it. The file never grows beyond limits::kJournalBytesMax.
+// `files` must outlive it. The file never grows beyond `bytes_max`.
 class FileJournal final : public Journal {
  public:
-  FileJournal(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+  FileJournal(FileSystem& files, std::string path,
+              std::uint64_t bytes_max = limits::kJournalBytesMax)
+      : files_(files), path_(std::move(path)), bytes_max_(bytes_max) {}
   // kDataLoss for a file that is no journal, is another version's, or is damaged before its end;
   // kFailedPrecondition for one above the limit.
   Status replay(const std::function<Status(Delta)>& take) override;
@@ -66,6 +69,7 @@ class FileJournal final : public Journal {
  private:
   FileSystem& files_;
   const std::string path_;
+  const std::uint64_t bytes_max_;
   std::unique_ptr<WritableFile> file_;
   std::uint64_t size_bytes_ = 0;
   std::uint64_t snapshot_bytes_ = 0;

@@ -1,4 +1,5 @@
 #include "scheduler/control/delta.h"
+#include "scheduler/control/journal_bytes.h"
 
 #include <doctest/doctest.h>
 
@@ -102,4 +103,78 @@ TEST_CASE("records of later versions and kinds are refused by name") {
   bytes[0] = std::byte{1};
   bytes[1] = std::byte{99};
   CHECK(decode_delta(bytes).status().code() == Code::kUnsupported);
+}
+
+// 20 bytes of a record's header, and 4 within a record of several.
+TEST_CASE("what a delta takes in the journal is never more than was counted, nor much less") {
+  const auto check = [](const Delta& delta) {
+    CAPTURE(delta.index());
+    const std::size_t bytes = encode_delta(delta).size() + 24;
+    CHECK(bytes <= journal_bytes(delta));
+    CHECK(journal_bytes(delta) <= 2 * bytes + 1'000);
+  };
+  for (const Delta& delta : examples()) check(delta);
+  // Of everything that may be many, or long.
+  for (const std::size_t count : {1u, 7u, 50u, 400u}) {
+    CAPTURE(count);
+    wire::Resources resources;
+    std::map<std::string, std::string> pairs;
+    wire::LabelSelector selector;
+    std::vector<std::string> texts;
+    std::vector<std::int64_t> times;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string text = std::to_string(i);
+      resources[text] = 1;
+      pairs[text] = text;
+      selector.push_back({text, false, {text, "b"}});
+      texts.push_back(text);
+      times.push_back(1);
+    }
+    const std::string text(count, 't');
+    wire::ActorSpec spec;
+    spec.type = spec.name = spec.run = spec.log_path = spec.namespace_name = text;
+    spec.constructor_arguments.assign(count * 1'000, std::byte{1});
+    spec.resources = resources;
+    spec.environment = pairs;
+    spec.label_selector = spec.label_preference = selector;
+    spec.image.path = text;
+    spec.program = {texts, text};
+    spec.node_affinity = NodeId{1, 1};
+    check(ActorCreated{spec, 1});
+    wire::ActorInfo info;
+    info.type = info.name = info.namespace_name = info.owner_name = info.pending_why = text;
+    info.endpoint = {text, 1, text};
+    info.resources = resources;
+    info.death = Status(Code::kActorDied, text).with("actor", text).with("node", text);
+    check(ActorChanged{info, 1, 1, true, true, true, times, true, SupervisorId{1, 1}});
+    wire::NodeInfo node;
+    node.name = text;
+    node.endpoint = {text, 1, text};
+    node.total = node.available = resources;
+    node.labels = pairs;
+    check(NodeKnown{node});
+    wire::PlacementGroupSpec group;
+    wire::PlacementGroupInfo placed;
+    group.name = placed.name = placed.why = text;
+    for (std::size_t i = 0; i < count; ++i) {
+      group.bundles.push_back({{{"CPU", 1}}, {}});
+      placed.bundles.push_back({{{"CPU", 1}}, {{"CPU", 1}}, {}, NodeId{1, 1}});
+    }
+    group.bundles[0] = {resources, selector};
+    check(GroupCreated{group});
+    check(GroupChanged{placed, 1, true});
+    wire::JobInfo job;
+    job.name = job.command = job.why = text;
+    job.exit = wire::ExitStatus{.exit_code = 3};
+    check(JobKnown{job});
+    wire::SupervisorSpec supervisor;
+    wire::SupervisorInfo supervised;
+    supervisor.name = supervised.name = supervised.owner_name = text;
+    supervised.why = Status(Code::kAborted, text);
+    check(SupervisorCreated{supervisor});
+    check(SupervisorChanged{supervised, times});
+    wire::EventRecord event;
+    event.kind = event.text = text;
+    check(EventLogged{event});
+  }
 }

@@ -644,6 +644,25 @@ TEST_CASE("a disk that does not come back in time fails the journal; it is whole
   CHECK(f.client(2)->actors(true, tests::patience()).value().size() == 3);
 }
 
+TEST_CASE("a head that comes back with a large journal listens before it has written it anew") {
+  Fixture f;
+  auto large = spec(1);
+  large.constructor_arguments.resize(5u << 20);
+  REQUIRE(create(*f.client(), {large}).ok());
+  f.stop();
+  f.disk.hold();
+  REQUIRE(f.start().ok());
+  f.disk.await_write();
+  CHECK(net::connect_blocking(f.address(), "head", tests::kToken, tests::patience()).ok());
+  f.disk.go_on();
+  const auto client = f.client(2);
+  CHECK(client->actors(true, tests::patience()).value().size() == 1);
+  CHECK(create(*client, {spec(2)}).ok());
+  f.stop();
+  REQUIRE(f.start().ok());
+  CHECK(f.client(3)->actors(true, tests::patience()).value().size() == 2);
+}
+
 TEST_CASE("a head ends, and answers who asked for it, although its disk stands still") {
   Fixture f;
   const auto client = f.client();

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/base/limits.h"
 #include "tests/support/faulty_file_system.h"
 
 using namespace troupe;
@@ -264,4 +265,42 @@ TEST_CASE("a journal that is mostly history wants to be rewritten") {
   REQUIRE(journal.rewrite(decisions(1, 10)).ok());
   CHECK_FALSE(journal.wants_rewrite(0));
   CHECK(disk.content().size() < 4096);
+}
+
+TEST_CASE("a file larger than a head writes is refused by a sentence, and never written") {
+  constexpr std::size_t kMost = 10'000;
+  Disk disk;
+  FileJournal journal(disk.files, kJournalPath, kMost);
+  std::vector<Delta> large;
+  wire::ActorSpec spec;
+  spec.constructor_arguments.resize(kMost / 2);
+  large.assign(2, ActorCreated{spec});
+  // What would be more leaves the file as it is.
+  REQUIRE(journal.rewrite(decisions(1, 2)).ok());
+  CHECK(journal.rewrite(large).code() == Code::kFailedPrecondition);
+  CHECK(disk.replay().value() == decisions(1, 2));
+  REQUIRE(journal.rewrite(decisions(1, 2)).ok());
+  CHECK(journal.append(large).code() == Code::kFailedPrecondition);
+  REQUIRE(journal.append(decisions(3, 1)).ok());
+  CHECK(disk.replay().value() == decisions(1, 3));
+  disk.files.set_content(kJournalPath, disk.content() + std::string(kMost, '\0'));
+  FileJournal later(disk.files, kJournalPath, kMost);
+  const Status status = later.replay([](const Delta&) { return Status(); });
+  CHECK(status.code() == Code::kFailedPrecondition);
+  CHECK(status.message().find(kJournalPath) != std::string::npos);
+  CHECK(status.message().find("move it away") != std::string::npos);
+}
+
+TEST_CASE("history is bounded however large the snapshot is, and counted before it is written") {
+  Disk disk;
+  auto journal = disk.journal();
+  std::vector<Delta> snapshot;
+  wire::ActorSpec spec;
+  spec.constructor_arguments.resize(limits::kJournalHistoryBytesMax / 2);
+  snapshot.push_back(ActorCreated{spec});
+  REQUIRE(journal.rewrite(snapshot).ok());
+  CHECK_FALSE(journal.wants_rewrite(limits::kJournalHistoryBytesMax));
+  CHECK(journal.wants_rewrite(limits::kJournalHistoryBytesMax + 1));
+  REQUIRE(journal.append(decisions(1, 1)).ok());
+  CHECK(journal.wants_rewrite(limits::kJournalHistoryBytesMax));
 }
