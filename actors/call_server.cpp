@@ -48,8 +48,8 @@ CallServer::CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t gen
       interface_(interface),
       mailbox_(std::move(mailbox)),
       host_page_(std::move(host_page)),
-      callers_(kCallersRememberedMax),
-      connections_(connections) {}
+      connections_(connections),
+      callers_(kCallersRememberedMax) {}
 
 void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
   auto peer = std::make_shared<Peer>();
