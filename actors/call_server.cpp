@@ -655,7 +655,15 @@ void CallServer::give_back_locked(const Session& session, const QueuedCall& call
   if (!session.peer) return;
   // (What lies in the caller's own memory stays there until the call has an answer.)
   const wire::CallMessage back(wire::CallGivenBack{call.sequence, call.arguments});
-  send_small(session.peer, back);
+  const Status sent = session.peer->connection->send(wire::encode(back));
+  if (sent.ok() || sent.code() == Code::kUnavailable) return;
+  wire::CallReply refusal;
+  refusal.sequence = call.sequence;
+  refusal.status = error(Code::kOverloaded,
+                         "the actor moves, and this call, which has not run, had no room to be "
+                         "given back with its {} bytes of arguments: its caller does not read",
+                         call.arguments.size());
+  send_small(session.peer, std::move(refusal));
 }
 
 void CallServer::give_back(const QueuedCall& call) {
