@@ -312,7 +312,8 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
       if (info->state == wire::ActorState::kDead) {
         on_death_locked(info->death, answers);
       } else {
-        if (info->state == wire::ActorState::kRestarting || info->generation > state_loss_.generation()) {
+        if (info->state == wire::ActorState::kRestarting ||
+            info->generation > state_loss_.generation()) {
           end_lost_locked(
               error(Code::kUnavailable,
                     "the actor died while it had this call; it is being restarted{}. Whether the "
@@ -321,8 +322,8 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
               answers);
         }
         // The node that it has left keeps a connection for a process that does not come there.
-        const bool elsewhere = (road_ == Road::kConnecting || road_ == Road::kBinding) &&
-                               info->node_id != tried_;
+        const bool elsewhere =
+            (road_ == Road::kConnecting || road_ == Road::kBinding) && info->node_id != tried_;
         if (info->state == wire::ActorState::kAlive && (road_ == Road::kWaiting || elsewhere)) {
           abandoned = std::move(connection_);
           connect_locked();

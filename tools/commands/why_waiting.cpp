@@ -81,17 +81,18 @@ std::string tell(const wire::ActorInfo& actor, const NodeNames& nodes) {
       text += fmt::format(": its process starts on node {}.\n", nodes.of(actor.node_id));
       if (actor.pid == 0 && !actor.saved_state_node.empty() &&
           actor.saved_state_node != actor.node_id) {
-        text += fmt::format("  what it has saved lies on node {}\n",
-                            nodes.of(actor.saved_state_node));
+        text +=
+            fmt::format("  what it has saved lies on node {}\n", nodes.of(actor.saved_state_node));
       }
       return text;
     case wire::ActorState::kAlive:
       text += fmt::format(" on node {}, process {}: it waits for nothing.\n",
                           nodes.of(actor.node_id), actor.pid);
       if (actor.state_lost_generation != 0) {
-        text += fmt::format("  its generation {} began without what it had saved before, which was "
-                            "lost with a node\n",
-                            actor.state_lost_generation);
+        text += fmt::format(
+            "  its generation {} began without what it had saved before, which was "
+            "lost with a node\n",
+            actor.state_lost_generation);
       }
       return text;
     case wire::ActorState::kRestarting:
