@@ -352,7 +352,8 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
       if (info->state == wire::ActorState::kDead) {
         on_death_locked(info->death, answers);
       } else {
-        if (info->state == wire::ActorState::kRestarting || info->generation > state_loss_.generation()) {
+        if (info->state == wire::ActorState::kRestarting ||
+            info->generation > state_loss_.generation()) {
           end_lost_locked(
               error(Code::kUnavailable,
                     "the actor died while it had this call; it is being restarted{}. Whether the "

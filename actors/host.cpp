@@ -444,11 +444,12 @@ Status Host::create(Started& started) {
 Status Host::check_state_loss(const std::string& node) const {
   const ActorClass& own = light_class_ ? light_class_->of() : *class_;
   if (!own.saves || own.has_load_lost || spec_.start_empty_on_state_loss) return {};
-  return error(Code::kDataLoss,
-               "what {} had saved is lost with node {}, and it does not begin without it. Give {} a "
-               "member `void load_lost(const std::string& why)`, which is called in place of "
-               "load(), or set ActorOptions::start_empty_on_state_loss",
-               label(), node, own.interface.type);
+  return error(
+      Code::kDataLoss,
+      "what {} had saved is lost with node {}, and it does not begin without it. Give {} a "
+      "member `void load_lost(const std::string& why)`, which is called in place of "
+      "load(), or set ActorOptions::start_empty_on_state_loss",
+      label(), node, own.interface.type);
 }
 
 Status Host::begin() {
@@ -461,20 +462,20 @@ Status Host::begin() {
 
 Status Host::create_light(std::span<const std::byte> arguments, UniqueFd log,
                           std::string state_lost) {
-  auto table = TROUPE_TRY(LightTable::create(
-      {.light_class = *light_class_,
-       .spec = spec_,
-       .generation = generation_,
-       .node_id = node_id_,
-       .client = client_,
-       .executor = light_executor_,
-       .host = *this,
-       .host_context = *context_,
-       .keep_log = [this](int fd) { return give_state(fd); },
-       .run = [this](QueuedCall call) { take(std::move(call)); },
-       .label = label(),
-       .state_lost = std::move(state_lost)},
-      arguments, std::move(log)));
+  auto table =
+      TROUPE_TRY(LightTable::create({.light_class = *light_class_,
+                                     .spec = spec_,
+                                     .generation = generation_,
+                                     .node_id = node_id_,
+                                     .client = client_,
+                                     .executor = light_executor_,
+                                     .host = *this,
+                                     .host_context = *context_,
+                                     .keep_log = [this](int fd) { return give_state(fd); },
+                                     .run = [this](QueuedCall call) { take(std::move(call)); },
+                                     .label = label(),
+                                     .state_lost = std::move(state_lost)},
+                                    arguments, std::move(log)));
   light_ = table.get();
   actor_ = std::move(table);
   return {};
@@ -587,8 +588,8 @@ Status Host::save(wire::Bytes answered) {
   return {};
 }
 
-// To the node, which keeps it. The first one is not saved before the head knows that there is one: a
-// node that is lost in the next moment must not be lost in silence.
+// To the node, which keeps it. The first one is not saved before the head knows that there is one:
+// a node that is lost in the next moment must not be lost in silence.
 Status Host::give_state(int fd) {
   TROUPE_RETURN_IF_ERROR(node_.send(wire::HostSavedState{generation_}, fd));
   MutexLock lock(known_mutex_);
@@ -621,8 +622,8 @@ void Host::answer_health() {
 // callers get back what this one does not come to, and send it there.
 void Host::begin_draining(const wire::HostStop& stop) {
   if (std::exchange(draining_, true)) return;
-  Status why = error(Code::kActorDied,
-                     "the actor is being stopped and takes no new calls: {}", stop.reason);
+  Status why =
+      error(Code::kActorDied, "the actor is being stopped and takes no new calls: {}", stop.reason);
   const Deadline deadline =
       Deadline::after(std::chrono::milliseconds(stop.grace_ms), loop_.clock());
   gives_back_ = stop.comes_back;

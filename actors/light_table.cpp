@@ -216,8 +216,9 @@ Status LightTable::make_again(std::uint32_t number, std::span<const std::byte> a
                return light.instance->load(*known.state, decode_context());
              }).prefixed("load()");
   } else if (!parts_.state_lost.empty()) {
-    loaded =
-        guarded([&] { return light.instance->load_lost(parts_.state_lost); }).prefixed("load_lost()");
+    loaded = guarded([&] {
+               return light.instance->load_lost(parts_.state_lost);
+             }).prefixed("load_lost()");
   }
   return loaded.ok() ? Status() : end(number, loaded);
 }

@@ -286,9 +286,8 @@ struct ActorInterface {
   bool saves = false;  // whether the class has save() and load()
 };
 template <typename T>
-inline constexpr ActorInterface kActorInterface{ActorClassTraits<T>::kType,
-                                                ActorClassTraits<T>::kSignatures, false,
-                                                HasSave<T>};
+inline constexpr ActorInterface kActorInterface{
+    ActorClassTraits<T>::kType, ActorClassTraits<T>::kSignatures, false, HasSave<T>};
 
 // --- encoding arguments
 

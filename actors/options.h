@@ -59,8 +59,8 @@ struct ActorOptions {
   // back, on another node too (actors/README.md).
   int max_restarts = 0;
   // What an actor saved is kept in the memory of its node, and is lost with that. Then it goes on
-  // with load_lost(), where its class has one; otherwise it dies with kDataLoss in its cause, unless
-  // this says that it may as well begin anew.
+  // with load_lost(), where its class has one; otherwise it dies with kDataLoss in its cause,
+  // unless this says that it may as well begin anew.
   bool start_empty_on_state_loss = false;
   std::chrono::milliseconds restart_window{60'000};  // 0: over the actor's whole life
   std::chrono::milliseconds backoff_initial{10};
@@ -114,13 +114,13 @@ struct CallOptions {
   Duration timeout = std::chrono::seconds(60);
   // Send the call again when its connection or process is lost before its answer came. Without it a
   // call runs at most once, and is sent again only where its process has said that it did not begin
-  // it (a node that is drained). A living actor never runs a repeated call twice; after a death the call
-  // may have run and been saved already: its method is idempotent, or its class kExactlyOnce.
+  // it (a node that is drained). A living actor never runs a repeated call twice; after a death the
+  // call may have run and been saved already: its method is idempotent, or its class kExactlyOnce.
   bool retry = false;
   // When an actor goes on without the state that it had saved, which was lost with its node, the
   // next call of each caller that knew it before ends with kDataLoss, sent or not again, with
-  // `retry` or without: once, so that nobody goes on in the belief that nothing was lost. True: this
-  // call is sent all the same, for what does not depend on what was said before.
+  // `retry` or without: once, so that nobody goes on in the belief that nothing was lost. True:
+  // this call is sent all the same, for what does not depend on what was said before.
   bool despite_state_loss = false;
   // A call made inside an actor's method ends with the call that the method answers: at its
   // deadline where that is earlier than `timeout`, and when it is cancelled. False: it is on its

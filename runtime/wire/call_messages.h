@@ -49,13 +49,13 @@ struct CallReply {
   Status status;
   Bytes result;
 };
-// actor → caller: this process takes no new calls, and another one follows. What it does not come
-// to it gives back (CallGivenBack). caller → actor: it has heard that, and sends no more calls on
+// actor → caller: this process takes no new calls, and another one follows. A call that it does
+// not come to it gives back (CallGivenBack). caller → actor: it has heard that, and sends no more calls on
 // this connection.
 struct Draining {};
 // actor → caller: the process ends without having begun this call, and the next one has never heard
-// of it: the caller sends it there. The arguments come back with it, unless they lie in the caller's
-// own memory (actors/call_road.h).
+// of it: the caller sends it there. The arguments come back with it, unless they lie in the
+// caller's own memory (actors/call_road.h).
 struct CallGivenBack {
   std::uint64_t sequence = 0;
   Bytes arguments;

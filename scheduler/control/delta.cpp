@@ -125,10 +125,9 @@ std::vector<std::byte> encode_one(const ActorChanged& delta) {
   Writer writer(Kind::kActorChanged);
   writer.u64(delta.lease_generation);
   writer.u64(delta.queue_order);
-  writer.u8(static_cast<std::uint8_t>((delta.started ? 1 : 0) | (delta.stopping ? 2 : 0) |
-                                      (delta.restart_after_stop ? 4 : 0) |
-                                      (delta.barrier.empty() ? 0 : 8) | (delta.moving ? 16 : 0) |
-                                      (delta.state_lost ? 32 : 0)));
+  writer.u8(static_cast<std::uint8_t>(
+      (delta.started ? 1 : 0) | (delta.stopping ? 2 : 0) | (delta.restart_after_stop ? 4 : 0) |
+      (delta.barrier.empty() ? 0 : 8) | (delta.moving ? 16 : 0) | (delta.state_lost ? 32 : 0)));
   writer.times(delta.restarts_unix_us);
   if (!delta.barrier.empty()) writer.id(delta.barrier);
   return writer.finish(wire::ActorUpdate{delta.info});

@@ -36,8 +36,8 @@ struct ActorChanged {
   bool stopping = false;               // its node was told to stop it
   bool restart_after_stop = false;
   std::vector<std::int64_t> restarts_unix_us;  // those that may still count against the budget
-  bool moving = false;   // its node is drained: its next process is no restart of the budget
-  SupervisorId barrier;  // the supervisor that restarts it with others; empty: none does
+  bool moving = false;      // its node is drained: its next process is no restart of the budget
+  SupervisorId barrier;     // the supervisor that restarts it with others; empty: none does
   bool state_lost = false;  // what it had saved is lost, and it has saved nothing since
   friend bool operator==(const ActorChanged&, const ActorChanged&) = default;
 };

@@ -389,6 +389,7 @@ std::optional<std::string> HeadState::broken_bundles(const NodeRecord& node) con
 // A group holds all of its bundles or none, and what does not hold them waits.
 std::optional<std::string> HeadState::broken_group() const {
   for (const auto& [id, group] : groups_) {
+    if (group.info.group_id != id) return fmt::format("group {} was half journalled", id.brief());
     std::size_t held = 0;
     for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
       const auto node = nodes_.find(group.info.bundles[i].node_id);

@@ -57,7 +57,9 @@ Status HeadState::replay(Delta delta) {
     actors_.erase(gone->actor_id);
     dead_actors_.erase(gone->actor_id);
   } else if (const auto* group = get_if<GroupCreated>(&delta)) {
-    groups_[group->spec.group_id].spec = group->spec;
+    GroupRecord& record = groups_[group->spec.group_id];
+    record.spec = group->spec;
+    record.info.bundles.resize(group->spec.bundles.size());  // until GroupChanged follows
   } else if (const auto* moved = get_if<GroupChanged>(&delta)) {
     const auto found = groups_.find(moved->info.group_id);
     if (found == groups_.end() || found->second.spec.bundles.size() != moved->info.bundles.size()) {

@@ -18,8 +18,8 @@ void HeadState::on(PeerId peer, wire::ActorSaved& message) {
   ActorRecord& actor = found->second;
   const NodeId id = node->info.node_id;
   // Its process may have ended since: what it left counts all the same.
-  const bool newest = !actor.dead() && actor.info.generation == message.generation &&
-                      actor.info.node_id == id;
+  const bool newest =
+      !actor.dead() && actor.info.generation == message.generation && actor.info.node_id == id;
   if (!newest) return;
   send(peer, message);  // the actor's process waits for it before it answers its call
   if (actor.info.saved_state_node == id && !actor.state_lost) return;

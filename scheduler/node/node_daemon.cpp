@@ -661,7 +661,10 @@ void Daemon::take_up() {
   std::set<ActorId> may_come_back;
   for (auto& [id, actor] : kept.actors) {
     if (actor.record.host == 0) may_come_back.insert(id);
-    node_event::Adopt::Actor entry{actor.record, std::move(actor.spec), 0, false,
+    node_event::Adopt::Actor entry{actor.record,
+                                   std::move(actor.spec),
+                                   0,
+                                   false,
                                    hold(std::move(actor.saved_state)),
                                    std::move(actor.state_lost_with)};
     if (entry.kept.host != 0 && !take_up(entry, kept)) lost.push_back(entry.kept.host);

@@ -112,8 +112,8 @@ struct GpusRead {
 struct GpuFailed {
   GpuFault fault;
 };
-// Answers FetchState. Ok: `fd`, the state's from here on, is what the actor had saved. kNotFound: the
-// other node keeps nothing of it. Otherwise it could not be reached in time.
+// Answers FetchState. Ok: `fd`, the state's from here on, is what the actor had saved. kNotFound:
+// the other node keeps nothing of it. Otherwise it could not be reached in time.
 struct StateFetched {
   HostId host = 0;
   Status status;

@@ -29,8 +29,8 @@ void NodeState::drop_saved_state(Actor& actor) {
 void NodeState::from_head(wire::ActorSaved& known) {
   const Actor* actor = find(known.actor_id, known.generation);
   if (actor == nullptr || !actor->can_be_told() || actor->saved_state == kNoFd) return;
-  commands_.push_back(node_command::TellHost{
-      actor->host, wire::HostSavedState{known.generation}, actor->saved_state});
+  commands_.push_back(node_command::TellHost{actor->host, wire::HostSavedState{known.generation},
+                                             actor->saved_state});
 }
 
 // To a head that may not have heard of them, before it decides anything about their actors.
@@ -48,8 +48,8 @@ bool NodeState::find_saved_state(Actor& actor, const wire::StartActor& start) {
   actor.fetching = elsewhere;
   if (elsewhere || !start.state_lost_with.empty()) drop_saved_state(actor);
   if (elsewhere) {
-    commands_.push_back(node_command::FetchState{actor.host, actor.spec.actor_id,
-                                                 start.saved_state_endpoint});
+    commands_.push_back(
+        node_command::FetchState{actor.host, actor.spec.actor_id, start.saved_state_endpoint});
     return true;
   }
   if (actor.saved_state == kNoFd) {

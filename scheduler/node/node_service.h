@@ -1,5 +1,6 @@
 #pragma once
-// Answers ReadLogs, ReadSegment, ReadSavedState, ReadGpus and FollowOutput on the node's own port (target "node").
+// Answers ReadLogs, ReadSegment, ReadSavedState, ReadGpus and FollowOutput on the node's own port
+// (target "node").
 
 #include <functional>
 #include <map>

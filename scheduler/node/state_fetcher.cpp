@@ -45,7 +45,7 @@ struct StateFetcher::State : std::enable_shared_from_this<StateFetcher::State> {
   const net::Address from;
   const net::Token token;
   const ActorId actor_id;
-  Done done;  // null: it has been called, or nobody is there any more
+  Done done;                         // null: it has been called, or nobody is there any more
   std::uint64_t attempt_number = 0;  // what belongs to an earlier one is ignored
   std::shared_ptr<net::Connection> connection;
   std::optional<net::TimerId> timer;

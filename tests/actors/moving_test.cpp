@@ -179,7 +179,8 @@ TEST_CASE_FIXTURE(TwoNodes, "drained to another node: no call fails, and every o
   SUBCASE("one that runs each call exactly once") { check_drain<ExactTally>(*this); }
 }
 
-TEST_CASE_FIXTURE(TwoNodes, "what a drained actor does not come to in its time runs on the next node") {
+TEST_CASE_FIXTURE(TwoNodes,
+                  "what a drained actor does not come to in its time runs on the next node") {
   const auto tally = detail::spawn<Tally>(driver.client, first_on_one()).value();
   REQUIRE(tally.call<&Tally::add>(1).get(20s).ok());
   std::vector<Future<int>> calls;
@@ -238,7 +239,8 @@ TEST_CASE_FIXTURE(TwoNodes, "light actors move with what they saved, and with wh
 
 // --- a lost state --------------------------------------------------------------------------------
 
-TEST_CASE_FIXTURE(TwoNodes, "an actor that cannot go on without its state is dead, and says how it could") {
+TEST_CASE_FIXTURE(TwoNodes,
+                  "an actor that cannot go on without its state is dead, and says how it could") {
   const auto tally = detail::spawn<Tally>(driver.client, first_on_one()).value();
   REQUIRE(tally.call<&Tally::add>(7).get(20s).ok());
   const auto surely = tally.with({.timeout = 20s, .retry = true});
@@ -253,7 +255,8 @@ TEST_CASE_FIXTURE(TwoNodes, "an actor that cannot go on without its state is dea
                     [](const auto& event) { return event.kind == "state_lost"; }));
 }
 
-TEST_CASE_FIXTURE(TwoNodes, "an actor that goes on without its state: each caller that knew it is told once") {
+TEST_CASE_FIXTURE(
+    TwoNodes, "an actor that goes on without its state: each caller that knew it is told once") {
   const auto rebuilder = detail::spawn<Rebuilder>(driver.client, first_on_one()).value();
   ActorOptions anew = first_on_one();
   anew.start_empty_on_state_loss = true;
@@ -290,8 +293,8 @@ TEST_CASE_FIXTURE(TwoNodes, "an actor that goes on without its state: each calle
     CHECK(rebuilder.with(retry).call<&Rebuilder::count>().get(20s).value() == 1002);
   }
   SUBCASE("not by calls that do not depend on it") {
-    const auto careless = rebuilder.with(
-        {.timeout = 20s, .retry = true, .despite_state_loss = true});
+    const auto careless =
+        rebuilder.with({.timeout = 20s, .retry = true, .despite_state_loss = true});
     CHECK(careless.call<&Rebuilder::count>().get(20s).value() == 1000);
     CHECK(rebuilder.call<&Rebuilder::count>().get(20s).status().code() == Code::kDataLoss);
     CHECK(rebuilder.call<&Rebuilder::count>().get(20s).value() == 1000);
@@ -300,7 +303,8 @@ TEST_CASE_FIXTURE(TwoNodes, "an actor that goes on without its state: each calle
   stranger.client->close();
 }
 
-TEST_CASE_FIXTURE(TwoNodes, "light actors that go on without their states: one call of each is told") {
+TEST_CASE_FIXTURE(TwoNodes,
+                  "light actors that go on without their states: one call of each is told") {
   ActorOptions options = first_on_one();
   options.isolation = Isolation::kShared;
   const auto many = detail::spawn_many<Rebuilder>(driver.client, 5, options).value();

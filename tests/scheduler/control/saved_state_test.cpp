@@ -49,7 +49,8 @@ struct Saver : Desk {
 
 }  // namespace
 
-TEST_CASE("where an actor's saved state lies is known, journalled once, and said at its next start") {
+TEST_CASE(
+    "where an actor's saved state lies is known, journalled once, and said at its next start") {
   Saver desk;
   CHECK(desk.info().saved_state_node == kIdOne);
   const std::size_t before = desk.journal.size();
@@ -193,7 +194,8 @@ TEST_CASE("a node that does not have the state any more: lost, and no restart of
   }
 }
 
-TEST_CASE("a node that dies while another one fetches from it: lost, and no restart of the budget") {
+TEST_CASE(
+    "a node that dies while another one fetches from it: lost, and no restart of the budget") {
   Saver desk(Desk::spec(kActor, 1, 1));
   desk.say(kDriver, wire::DrainNode{16, kIdOne, 5'000, ""});
   desk.killed(kNodeOne, kActor, 1);

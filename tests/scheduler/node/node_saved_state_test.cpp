@@ -23,15 +23,14 @@ struct Saver : NodeDriver {
     return start;
   }
   void starts(wire::StartActor start) { apply(node_event::FromHead{std::move(start)}); }
-  void saves(HostId host) {
-    apply(node_event::FromHost{host, wire::HostSavedState{1}, fd()});
-  }
+  void saves(HostId host) { apply(node_event::FromHost{host, wire::HostSavedState{1}, fd()}); }
   bool keeps_state() const { return kept.contains(saved_state_key(kActor)); }
 };
 
 }  // namespace
 
-TEST_CASE("the first state that an actor saves is told to the head; on its next process, not again") {
+TEST_CASE(
+    "the first state that an actor saves is told to the head; on its next process, not again") {
   Saver d;
   HostId host = d.run(1);
   d.saves(host);

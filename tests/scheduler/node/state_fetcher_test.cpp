@@ -47,21 +47,20 @@ struct Keeper {
   }
   void make_service() {
     service = std::make_unique<NodeService>(
-        thread.loop(),
-        NodeService::Sources{.logs = {},
-                             .segment = {},
-                             .saved_state = [this](ActorId id) -> Result<int> {
-                               CHECK(id == kActor);
-                               return state;
-                             },
-                             .on_state_read =
-                                 [this] {
-                                   if (++pieces != breaks_after) return;
-                                   thread.loop().post([this] { make_service(); });
-                                 },
-                             .kept_output = {},
-                             .gpus = {},
-                             .drain_output = {}});
+        thread.loop(), NodeService::Sources{.logs = {},
+                                            .segment = {},
+                                            .saved_state = [this](ActorId id) -> Result<int> {
+                                              CHECK(id == kActor);
+                                              return state;
+                                            },
+                                            .on_state_read =
+                                                [this] {
+                                                  if (++pieces != breaks_after) return;
+                                                  thread.loop().post([this] { make_service(); });
+                                                },
+                                            .kept_output = {},
+                                            .gpus = {},
+                                            .drain_output = {}});
   }
   ~Keeper() {
     on_loop(thread.loop(), [this] {
@@ -111,8 +110,8 @@ TEST_CASE("a state of many pieces comes over byte for byte, also when the connec
   const auto fetched = fetch.done.take();
   REQUIRE_MESSAGE(fetched->ok(), fetched->status().to_string());
   // Sealed, as what a process saves here is.
-  const auto copy = memory::Segment::adopt(std::move(**fetched), state.size(),
-                                           memory::Access::kReadOnly);
+  const auto copy =
+      memory::Segment::adopt(std::move(**fetched), state.size(), memory::Access::kReadOnly);
   REQUIRE(copy.ok());
   CHECK(std::memcmp(copy->data(), state.data(), state.size()) == 0);
 }
