@@ -25,9 +25,4 @@ DriverClient connect_driver(const scheduler::EmbeddedCluster& cluster, net::Loop
                             const std::string& host_program,
                             const std::string& namespace_name = {});
 
-// The same of any cluster; on the node of this id, where it is not empty.
-DriverClient connect_driver(const net::Address& head, const net::Token& token, NodeId node_id,
-                            net::LoopThread& thread, const std::string& host_program,
-                            const std::string& namespace_name = {});
-
 }  // namespace troupe::tests
