@@ -62,11 +62,11 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
-  if (config.troupe.max_restarts) {
-    spec.fruitless_failures_max = static_cast<std::int32_t>(*config.troupe.max_restarts);
-  } else if (loaded.launch.max_restarts) {
+  const auto& restarts = config.troupe.max_restarts ? config.troupe.max_restarts
+                                                    : loaded.launch.max_restarts;
+  if (restarts) {
     // The user's budget takes the place of ours: it alone ends the run.
-    spec.restarts_max = static_cast<std::int32_t>(*loaded.launch.max_restarts);
+    spec.restarts_max = static_cast<std::int32_t>(*restarts);
     spec.fruitless_failures_max = *spec.restarts_max + 1;
   }
   spec.faults = config.troupe.chaos;
