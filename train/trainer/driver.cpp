@@ -232,6 +232,22 @@ class RunNote {
   RunRecord record_;
 };
 
+// Says which of the faults that were to be injected found nothing to strike: whoever tests with
+// them must not take that for a run that survived them.
+void report_never_struck(DriverEnvironment& environment, const TrainConfig& config,
+                         const std::vector<RunEvent>& told, const RunEnd& end) {
+  std::vector<std::string> struck;
+  if (environment.struck_from_outside) struck = environment.struck_from_outside();
+  for (const RunEvent& event : told) {
+    if (event.event == events::kFault) struck.push_back(event.fault);
+  }
+  for (const std::string& fault : never_struck(config.troupe.chaos, struck)) {
+    environment.output.write(
+        fmt::format("warning: {} never struck: the run ended at step {} before it came to that\n",
+                    fault, end.last_step));
+  }
+}
+
 // From the controller's start to the run's end, the cluster closed. `told`: the run's events.
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
                           DriverEnvironment& environment, RunNote& note,
@@ -296,6 +312,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
                                           environment.cores, *environment.memory));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
+  if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
+    return ranks.prefixed("troupe.chaos");
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
   const bool on_gpus = TROUPE_TRY(choose_device(config, cluster, here, environment, world_size));
   if (environment.memory && perhaps_on_gpus) {
@@ -345,6 +363,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     return followed.status();
   }
   RunEnd end = std::move(*followed);
+  report_never_struck(environment, config, told, end);
   if (!end.status.ok()) end.last_checkpoint = newest_checkpoint(environment.files, spec, end);
   const Status explained = explain_end(end, config.training);
   note.end(explained, end.last_step);
