@@ -9,6 +9,7 @@
 #include "train/data/load_conversations.h"
 #include "train/report/format.h"
 #include "train/tokenizer/bpe_trainer.h"
+#include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
 namespace {
@@ -121,6 +122,17 @@ Status refresh_companions(FileSystem& files, const std::string& output_dir,
   return saved;
 }
 
+// The base model's config.json names the type of the base's weights: what is saved says in which
+// type it was saved, as transformers' save_pretrained does.
+std::string config_json_saying(DType dtype, const ModelConfig& model, std::string text) {
+  if (model.dtype == dtype) return text;
+  json::Object config = model.source;
+  const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
+  config.erase("torch_dtype");
+  config[key] = torch_name(dtype);
+  return json::write_indented(config, false) + "\n";
+}
+
 void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   const EncodeReport& report = module.train_report;
   std::string text =
@@ -193,6 +205,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
+  companions["config.json"] =
+      config_json_saying(state_dtype(config), model, std::move(companions["config.json"]));
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
   describe(module, notes);
   PreparedRun prepared{.bundle = {.config = config,

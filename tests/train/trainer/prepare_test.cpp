@@ -94,5 +94,22 @@ TEST_CASE("held_out stays what it was, beside an evaluation data set too, not be
         std::string::npos);
 }
 
+TEST_CASE("what is saved says in which type: the base's own is no reason") {
+  Folder folder;
+  folder.write("model/config.json",
+               R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+                   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 300,
+                   "torch_dtype": "bfloat16"})");
+  const auto dtype_said = [&] {
+    const auto run = folder.prepare();
+    REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+    const auto config = json::parse(run->bundle.companions.at("config.json"), "config.json");
+    return json::find_string(*config, "torch_dtype").value_or("");
+  };
+  CHECK(dtype_said() == "float32");
+  folder.config.model.state = Precision::kBfloat16;
+  CHECK(dtype_said() == "bfloat16");
+}
+
 }  // namespace
 }  // namespace troupe::train
