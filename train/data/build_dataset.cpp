@@ -188,6 +188,13 @@ Status check_data_options(const DataOptions& options) {
   return {};
 }
 
+Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
+                                                     EncodeReport& report) {
+  TROUPE_RETURN_IF_ERROR(check_data_options(options));
+  auto rows = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
+  return TROUPE_TRY(split(std::move(rows), options)).train;
+}
+
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
                                     const Tokenizer& tokenizer, const DataProgress& progress) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));

@@ -6,7 +6,6 @@
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
 #include "train/data/build_dataset.h"
-#include "train/data/load_conversations.h"
 #include "train/report/format.h"
 #include "train/tokenizer/bpe_trainer.h"
 #include "train/trainer/sharding_setup.h"
@@ -59,14 +58,14 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
   return found->path;
 }
 
-// Trains a tokenizer on the texts of the data set and puts its files among the companions.
+// Trains a tokenizer on the texts that the model is trained on, and no others: what is held out is
+// as new to the tokenizer as to the model. Puts its files among the companions.
 Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
                                   std::map<std::string, std::string>& companions,
                                   const std::function<void(const std::string&)>& say) {
   say(fmt::format("training a tokenizer of {} tokens", *config.troupe.train_tokenizer));
   EncodeReport report;
-  const DataOptions options = data_options(config);
-  const auto texts = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
+  const auto texts = TROUPE_TRY(load_training_rows(files, data_options(config), report));
   std::size_t conversation = 0;
   std::size_t message = 0;
   const TextSource next = [&](std::string& text) -> Result<bool> {
@@ -138,16 +137,11 @@ void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   std::string text =
       fmt::format("{} rows became {} samples of {} tokens", report.records, module.train.size(),
                   format_count(static_cast<double>(module.train.token_count())));
-  if (report.records_dropped > 0) text += fmt::format("; {} rows dropped", report.records_dropped);
-  if (report.samples_too_long > 0) {
-    text += fmt::format("; {} samples longer than cutoff_len dropped", report.samples_too_long);
-  }
   notes.push_back(std::move(text));
   if (module.eval) {
     notes.push_back(fmt::format("evaluation data: {} samples of {} tokens", module.eval->size(),
                                 format_count(static_cast<double>(module.eval->token_count()))));
   }
-  notes.insert(notes.end(), report.warnings.begin(), report.warnings.end());
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
 }
 
