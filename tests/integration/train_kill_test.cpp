@@ -194,6 +194,9 @@ TEST_CASE("kill -9 of the driver: its processes notice by themselves within a se
   BackgroundCommand run(tiny.train_arguments("orphaned", KillRuns::kLong), tiny.options());
   REQUIRE(run.wait_for_output("checkpoint-20", seconds(30)));
   CHECK(tiny.processes().size() >= 4);  // driver, controller, two trainers
+  const auto second = tiny.train("orphaned", {});
+  CHECK(second.exit_code == 2);
+  CHECK(second.err.find("is that of a run which goes on (run-") != std::string::npos);
   run.kill(SIGKILL);
   CHECK(tiny.processes_gone());
   CHECK(run.wait(seconds(5)) == 128 + SIGKILL);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "runtime/base/file_lock.h"
 #include "runtime/memory/segment.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
@@ -20,6 +21,8 @@
 namespace troupe::train {
 namespace {
 
+// In output_dir, held by the run that writes there.
+constexpr const char* kOutputLockFile = ".troupe-lock";
 constexpr auto kControllerTimeout = std::chrono::seconds(30);
 constexpr std::int64_t kSampleTokens = 80;
 // Whoever waits for a GPU reaches no point: a pass may take seconds.
@@ -47,7 +50,6 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
                  int threads, bool on_gpus) {
   const TrainConfig& config = loaded.config;
   RunSpec spec;
-  spec.run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
   spec.output_dir = config.training.output_dir;
   spec.resume_path = prepared.resume_path;
   spec.world_size = world_size;
@@ -78,6 +80,31 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.nodes = cluster.nodes;
   return spec;
+}
+
+// Two runs that write into one folder would destroy each other's checkpoints and model. Nothing
+// where the file system has no locks.
+Result<std::optional<FileLock>> lock_output_dir(const std::string& run, const std::string& folder,
+                                                DriverEnvironment& environment) {
+  if (const Status made = environment.files.create_directories(folder); !made.ok())
+    return made.prefixed("output_dir cannot be written");
+  auto lock = FileLock::take(
+      join_path(folder, kOutputLockFile),
+      fmt::format("{}, process {} on {}, since {}", run, environment.note.pid,
+                  environment.note.host_name.empty() ? "this machine" : environment.note.host_name,
+                  format_unix_time_us(environment.clock.unix_time_us())));
+  if (lock.ok()) return std::optional(std::move(*lock));
+  if (lock.status().code() == Code::kUnsupported) {
+    environment.output.write(fmt::format(
+        "warning: nothing keeps another run out of output_dir: {}\n", lock.status().message()));
+    return std::optional<FileLock>();
+  }
+  if (lock.status().code() != Code::kAlreadyExists)
+    return lock.status().prefixed("output_dir cannot be written");
+  return error(Code::kAlreadyExists,
+               "output_dir {} is that of a run which goes on ({}): give this one another "
+               "output_dir, or end that one first with troupe stop",
+               folder, lock.status().message());
 }
 
 std::string precision_text(const TrainConfig& config) {
@@ -302,6 +329,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   if (config.troupe.device == "cuda" && !here.ok() && here.status().code() != Code::kNotFound)
     return here.status().prefixed("troupe.device=cuda");
   const TimePoint started = environment.clock.now();
+  const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
+  const auto lock = TROUPE_TRY(lock_output_dir(run, config.training.output_dir, environment));
   auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
@@ -334,8 +363,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     say(fmt::format("notice: {} trainers × {} threads share {} cores", world_size, threads,
                     environment.cores));
   }
-  const RunSpec spec =
-      run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
+  RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
+  spec.run = run;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const Mesh mesh = TROUPE_TRY(mesh_of(config, world_size, spec.ranks_per_node));
   say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, world_size,
