@@ -107,6 +107,17 @@ Result<std::optional<FileLock>> lock_output_dir(const std::string& run, const st
                folder, lock.status().message());
 }
 
+// Paths are those of the command's directory, whatever directory a node's processes are in.
+LoadedConfig with_absolute_paths(LoadedConfig loaded) {
+  TrainConfig& config = loaded.config;
+  for (std::string* path : {&config.model.model_name_or_path, &config.data.dataset_dir,
+                            &config.training.output_dir,
+                            &config.training.resume_from_checkpoint.path}) {
+    if (!path->empty()) *path = absolute_path(*path);
+  }
+  return loaded;
+}
+
 std::string precision_text(const TrainConfig& config) {
   if (state_dtype(config) == DType::kBF16) return "bf16, parameters and moments too";
   return compute_dtype(config) == DType::kBF16 ? "bf16 with fp32 master parameters" : "fp32";
@@ -321,7 +332,8 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
 
 }  // namespace
 
-Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironment& environment) {
+Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironment& environment) {
+  const LoadedConfig loaded = with_absolute_paths(given);
   const TrainConfig& config = loaded.config;
   const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
   for (const auto& warning : loaded.warnings) say("warning: " + warning);
@@ -403,7 +415,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     return explained;
   }
   TrainingSummary summary{.run = spec.run,
-                          .output_dir = config.training.output_dir,
+                          .output_dir = given.config.training.output_dir,
                           .steps = end.last_step,
                           .failures = end.failures,
                           .seconds = seconds,
