@@ -22,6 +22,31 @@ bj::parse_options boost_options(const ParseOptions& options) {
   return out;
 }
 
+// A parser that stops at a sequence may stop at any byte of it.
+constexpr std::size_t kUtf8SequenceBytesMax = 4;
+
+// Where the first sequence begins that is not UTF-8 (RFC 3629); npos where there is none.
+std::size_t first_byte_not_utf8(std::string_view text) {
+  const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  for (std::size_t at = 0; at < text.size();) {
+    const unsigned char lead = byte(at);
+    const std::size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3
+                                                                           : lead < 0xf5 ? 4
+                                                                                         : 0;
+    if (length == 0 || length > text.size() - at) return at;
+    for (std::size_t i = 1; i < length; ++i) {
+      if ((byte(at + i) & 0xc0) != 0x80) return at;
+    }
+    // Overlong forms, surrogates, and what is beyond U+10FFFF.
+    if (length == 3 && ((lead == 0xe0 && byte(at + 1) < 0xa0) || (lead == 0xed && byte(at + 1) > 0x9f)))
+      return at;
+    if (length == 4 && ((lead == 0xf0 && byte(at + 1) < 0x90) || (lead == 0xf4 && byte(at + 1) > 0x8f)))
+      return at;
+    at += length;
+  }
+  return std::string_view::npos;
+}
+
 std::string position(std::string_view text, std::size_t offset) {
   offset = std::min(offset, text.size());
   const auto before = text.substr(0, offset);
@@ -153,6 +178,11 @@ Result<Value> parse(std::string_view text, std::string_view name, const ParseOpt
     if (!handler.duplicate.empty()) {
       return error(Code::kInvalidArgument, "{}:{}: the key '{}' stands twice in one object", name,
                    position(text, used), handler.duplicate);
+    }
+    if (const auto bad = first_byte_not_utf8(text); bad <= used + kUtf8SequenceBytesMax) {
+      return error(Code::kInvalidArgument,
+                   "{}:{}: the byte 0x{:02x} is not part of UTF-8 text; save the file as UTF-8", name,
+                   position(text, bad), static_cast<unsigned char>(text[bad]));
     }
     const std::string why = handler.infinite ? "a number too large for a double"
                             : ec == bj::error::too_deep

@@ -176,7 +176,7 @@ void run_bundle(std::span<const std::byte> input) {
       const std::uint32_t samples[] = {sample};
       const TokenBatch batch = collate(*dataset, samples);
       (void)collate_ragged(*dataset, samples);
-      TROUPE_CHECK(count_target_tokens(batch) == target_count(*dataset, samples));
+      TROUPE_CHECK(count_labels(batch) == label_count(*dataset, samples));
     }
     (void)longest_collated_length(*dataset);
   }

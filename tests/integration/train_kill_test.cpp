@@ -168,7 +168,7 @@ TEST_CASE("three deaths without a finished step end the run, the last checkpoint
   tiny.check_nothing_left();
 }
 
-TEST_CASE("MAX_RESTARTS is the budget where it is set") {
+TEST_CASE("MAX_RESTARTS and troupe.max_restarts are the same budget where they are set") {
   const auto& tiny = kill_runs().tiny;
   const std::vector<std::string> twice = {"--chaos", "kill@step=4,rank=1;kill@step=8,rank=1"};
   const auto refused = tiny.train("budget", {}, twice, {{"MAX_RESTARTS", "1"}});
@@ -177,9 +177,10 @@ TEST_CASE("MAX_RESTARTS is the budget where it is set") {
   check_names_newest_checkpoint(refused.err, tiny.file("budget"));
   tiny.check_nothing_left();
   const auto zero =
-      tiny.train("budget", {}, {"--chaos", "kill@step=4,rank=1"}, {{"MAX_RESTARTS", "0"}});
+      tiny.train("budget", {{"troupe.max_restarts", "0"}}, {"--chaos", "kill@step=4,rank=1"});
   CHECK(zero.exit_code == 7);
-  tiny.must_train("budget", {}, twice, {{"MAX_RESTARTS", "2"}});
+  // The key comes before the variable.
+  tiny.must_train("budget", {{"troupe.max_restarts", "2"}}, twice, {{"MAX_RESTARTS", "1"}});
   check_same_result(tiny.file("budget"), tiny.file("oracle"));
   // More than three fruitless deaths are allowed where the user allows more restarts.
   tiny.must_train("budget", {},
@@ -193,6 +194,9 @@ TEST_CASE("kill -9 of the driver: its processes notice by themselves within a se
   BackgroundCommand run(tiny.train_arguments("orphaned", KillRuns::kLong), tiny.options());
   REQUIRE(run.wait_for_output("checkpoint-20", seconds(30)));
   CHECK(tiny.processes().size() >= 4);  // driver, controller, two trainers
+  const auto second = tiny.train("orphaned", {});
+  CHECK(second.exit_code == 2);
+  CHECK(second.err.find("is that of a run which goes on (run-") != std::string::npos);
   run.kill(SIGKILL);
   CHECK(tiny.processes_gone());
   CHECK(run.wait(seconds(5)) == 128 + SIGKILL);

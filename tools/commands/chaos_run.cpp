@@ -58,6 +58,8 @@ class ChaosRun {
   std::vector<OutsideStrike> strikes_;
   std::optional<TrainedRun> struck_, oracle_;
   std::optional<std::string> differs_;
+  // Texts of the faults that struck something, one for each time, and of those that never did.
+  std::vector<std::string> found_, missed_;
   double seconds_ = 0, oracle_seconds_ = 0;
 };
 
@@ -75,13 +77,7 @@ Status ChaosRun::load() {
   oracle_dir_ = output_dir_ + "-oracle";
   world_size_ = loaded.world_size.value;
   threads_ = loaded.config.troupe.threads_per_worker.value_or(1);
-  for (const auto& fault : scenario_.faults) {
-    if (fault.rank >= world_size_) {
-      return error(Code::kInvalidArgument, "{}: the training has {} ranks, counted from 0",
-                   train::fault_text(fault), world_size_);
-    }
-  }
-  return {};
+  return train::check_ranks(scenario_.faults, world_size_);
 }
 
 Status ChaosRun::make_cluster() {
@@ -151,10 +147,15 @@ Status ChaosRun::under_fire() {
     const Status trained =
         train(output_dir_, train::faults_text(inside), cluster_ != nullptr, &strikes, seconds_);
     strikes_ = strikes.strikes();
+    found_ = strikes.struck();
     TROUPE_RETURN_IF_ERROR(trained);
   }
   cluster_.reset();
   struck_ = TROUPE_TRY(read_trained_run(context_.files, output_dir_));
+  for (const auto& event : struck_->events) {
+    if (event.event == train::events::kFault) found_.push_back(event.fault);
+  }
+  missed_ = train::never_struck(scenario_.faults, found_);
   if (!flags_.oracle) return {};
   TROUPE_RETURN_IF_ERROR(train(oracle_dir_, "", false, nullptr, oracle_seconds_));
   oracle_ = TROUPE_TRY(read_trained_run(context_.files, oracle_dir_));
@@ -173,6 +174,7 @@ json::Object ChaosRun::report_json() const {
       {"steps", struck_->step_count},
       {"faults", std::move(faults)},
       {"strikes", std::move(strikes)},
+      {"never_struck", json::Array(missed_.begin(), missed_.end())},
       {"recoveries", std::move(recoveries)},
       {"summary", train::to_json(train::summarize(struck_->recoveries, seconds_ * 1000))},
       {"weights_sha256", struck_->weights_sha256}};
@@ -203,6 +205,12 @@ std::string ChaosRun::report_text() const {
 
 Status ChaosRun::report() {
   context_.out << (flags_.json ? json::write(report_json()) + "\n" : report_text());
+  if (!missed_.empty()) {
+    return error(Code::kFailedPrecondition,
+                 "{} never struck: the training ended before it came to that, or there was nothing "
+                 "to strike",
+                 fmt::join(missed_, ", "));
+  }
   if (!differs_) return {};
   return error(Code::kDataLoss, "the result is not that of the undisturbed training: {}",
                *differs_);

@@ -104,6 +104,14 @@ void OutsideStrikes::strike(const train::Fault& fault, double at_s) {
                       .target = link ? strike_link(fault) : strike_process(fault)});
 }
 
+std::vector<std::string> OutsideStrikes::struck() const {
+  std::vector<std::string> out;
+  for (const OutsideStrike& strike : strikes_) {
+    if (!strike.target.empty()) out.push_back(strike.fault);
+  }
+  return out;
+}
+
 std::optional<MarkedProcess> OutsideStrikes::victim_of(const train::Fault& fault) {
   auto processes = marked_processes(mark_);
   std::erase_if(processes, [&](const MarkedProcess& p) {
@@ -207,9 +215,12 @@ StrikesBeside::StrikesBeside(std::vector<train::Fault> faults, const std::string
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-StrikesBeside::~StrikesBeside() {
+StrikesBeside::~StrikesBeside() { static_cast<void>(struck()); }
+
+std::vector<std::string> StrikesBeside::struck() {
   ending_ = true;
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  return strikes_.struck();
 }
 
 }  // namespace troupe::tools

@@ -54,6 +54,8 @@ class OutsideStrikes {
   // `step`: the one under way; 0 before the first.
   void tick(std::int64_t step);
   const std::vector<OutsideStrike>& strikes() const { return strikes_; }
+  // The faults that found something to strike, one text for each time.
+  std::vector<std::string> struck() const;
 
  private:
   struct Lasting {  // a fault that ends by itself
@@ -90,6 +92,8 @@ class StrikesBeside {
   static Result<std::unique_ptr<StrikesBeside>> start(const std::vector<train::Fault>& faults,
                                                       const std::string& output_dir);
   ~StrikesBeside();
+  // Ends the strikes; the faults that found something to strike, one text for each time.
+  std::vector<std::string> struck();
   StrikesBeside(const StrikesBeside&) = delete;
   StrikesBeside& operator=(const StrikesBeside&) = delete;
 

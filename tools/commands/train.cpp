@@ -175,6 +175,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   } else {
     environment.communicator_variables = train::communicator_variables(environ);
   }
+  if (strikes) environment.struck_from_outside = [&] { return strikes->struck(); };
   environment.note = note_of_this_process(context, arguments);
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));
   std::optional<train::RunRegistry> registry;

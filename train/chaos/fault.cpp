@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "runtime/base/suggest.h"
@@ -397,6 +398,31 @@ std::string faults_text(const std::vector<Fault>& faults) {
   for (const auto& fault : faults) {
     if (!out.empty()) out += ';';
     out += fault_text(fault);
+  }
+  return out;
+}
+
+Status check_ranks(const std::vector<Fault>& faults, std::int64_t world_size) {
+  for (const Fault& fault : faults) {
+    if (fault.rank < world_size) continue;
+    return error(Code::kInvalidArgument, "{}: the training has {} ranks, counted from 0",
+                 fault_text(fault), world_size);
+  }
+  return {};
+}
+
+std::vector<std::string> never_struck(const std::vector<Fault>& faults,
+                                      const std::vector<std::string>& struck) {
+  std::multiset<std::string> left(struck.begin(), struck.end());
+  std::vector<std::string> out;
+  for (const Fault& fault : faults) {
+    std::string text = fault_text(fault);
+    // A fault that is given twice has to strike twice.
+    if (const auto strike = left.find(text); strike != left.end()) {
+      left.erase(strike);
+    } else if (fault.kind != FaultKind::kRecord) {
+      out.push_back(std::move(text));
+    }
   }
   return out;
 }

@@ -107,6 +107,13 @@ bool strikes_at_point(const Fault& fault);
 // Whether it needs worker nodes, a head and proxies of its own (a cluster that is not embedded).
 bool needs_cluster(const Fault& fault);
 
+// kInvalidArgument for a fault whose `rank` no rank of so many has: it would never strike.
+Status check_ranks(const std::vector<Fault>& faults, std::int64_t world_size);
+// The texts of the faults that struck nothing. `struck`: the texts of those that did, one for each
+// strike.
+std::vector<std::string> never_struck(const std::vector<Fault>& faults,
+                                      const std::vector<std::string>& struck);
+
 // An empty text is no fault. Errors name the piece: "'kill@step=x': step: 'x' is no whole number".
 Result<std::vector<Fault>> parse_faults(std::string_view text);
 // One fault from an object of the same keys, `fault` being its kind: {"fault": "kill", "step": 4}.

@@ -55,8 +55,8 @@ void add_troupe_keys(KeyTable& t) {
       .implemented("faults to inject: kill@step=40,rank=1;…", TROUPE_FIELD(troupe.chaos));
   t.optional("troupe.max_restarts", ValueType::kInteger)
       .implemented(
-          "deaths without a new step between them before giving up (default: "
-          "MAX_RESTARTS, else 3)",
+          "how often the run may be restarted in all, as MAX_RESTARTS says it (default: that; "
+          "without it, until 3 failures in a row brought no new step)",
           TROUPE_FIELD(troupe.max_restarts))
       .at_least(0)
       .at_most(1e6);

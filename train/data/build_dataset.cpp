@@ -188,6 +188,13 @@ Status check_data_options(const DataOptions& options) {
   return {};
 }
 
+Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
+                                                     EncodeReport& report) {
+  TROUPE_RETURN_IF_ERROR(check_data_options(options));
+  auto rows = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
+  return TROUPE_TRY(split(std::move(rows), options)).train;
+}
+
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
                                     const Tokenizer& tokenizer, const DataProgress& progress) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));
@@ -209,6 +216,9 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
                     .chat = chat,
                     .notes = {}};
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, out.tokenizer, out.notes));
+  if (!out.tokenizer.chat_template() || chat.replace_jinja) {
+    out.tokenizer.set_chat_template(jinja_template(chat, out.tokenizer, options.default_system));
+  }
   auto rows = TROUPE_TRY(split(
       TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report)), options));
   std::vector<Conversation> eval_rows, held_out_rows;

@@ -58,6 +58,10 @@ struct DatasetModule {
 // Contradicting keys, with LLaMA-Factory's words where it has some.
 Status check_data_options(const DataOptions& options);
 
+// The rows that are trained on: without those that val_size and held_out keep from it.
+Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
+                                                     EncodeReport& report);
+
 // Reads, converts, tokenises and packs. Errors: see check_data_options, dataset_info.h, records.h;
 // a data set without a valid sample is kInvalidArgument "Cannot find valid samples, check
 // `data/README.md` for the data format."

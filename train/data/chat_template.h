@@ -36,6 +36,7 @@ struct ChatTemplate {
   std::vector<std::string> stop_words;
   bool replace_eos = false;    // the first stop word becomes the tokenizer's end token
   bool efficient_eos = false;  // the end token stands once, behind the last turn
+  bool replace_jinja = false;  // its Jinja text takes the place of one that the tokenizer has
   Style style = Style::kPlain;
 };
 
@@ -53,6 +54,11 @@ Result<ChatTemplate> choose_template(const std::optional<std::string>& name,
 // what was changed.
 Status fix_special_tokens(const ChatTemplate& chat, Tokenizer& tokenizer,
                           std::vector<std::string>& notes);
+
+// The template as Jinja text, for programs that render the tokenizer's chat_template. The system
+// text where a conversation has none is `default_system`, else the template's.
+std::string jinja_template(const ChatTemplate& chat, const Tokenizer& tokenizer,
+                           const std::optional<std::string>& default_system);
 
 struct EncodeOptions {
   std::optional<std::string> default_system;  // instead of the template's

@@ -67,12 +67,14 @@ ChatTemplate gemma() {
 std::vector<ChatTemplate> make_table() {
   std::vector<ChatTemplate> table;
   auto plain = base("default");
+  plain.replace_jinja = true;
   plain.user = {text("Human: {{content}}"), kEosSlot, text("\nAssistant:")};
   plain.assistant = {text("{{content}}"), kEosSlot, text("\n")};
   plain.system = {text("System: {{content}}"), kEosSlot, text("\n")};
   table.push_back(plain);
 
   auto alpaca = base("alpaca");
+  alpaca.replace_jinja = true;
   alpaca.user = {text("### Instruction:\n{{content}}\n\n### Response:\n")};
   alpaca.assistant = {text("{{content}}"), kEosSlot, text("\n\n")};
   alpaca.default_system =
@@ -100,11 +102,13 @@ std::vector<ChatTemplate> make_table() {
   table.push_back(zephyr);
 
   table.push_back(chatml("chatml", ""));
+  table.back().replace_jinja = true;
   table.back().observation = {
       text("<|im_start|>tool\n{{content}}<|im_end|>\n<|im_start|>assistant\n")};
   table.back().stop_words = {"<|im_end|>", "<|im_start|>"};
 
   auto vicuna = base("vicuna");
+  vicuna.replace_jinja = true;
   vicuna.user = {text("USER: {{content}} ASSISTANT:")};
   vicuna.default_system =
       "A chat between a curious user and an artificial intelligence assistant. The assistant gives "

@@ -96,18 +96,16 @@ std::int64_t real_tokens(const TokenDataset& dataset, std::span<const std::uint3
   return tokens;
 }
 
-std::int64_t target_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
-  const auto count_from_second = [](std::span<const std::int32_t> labels, std::int32_t ignored) {
-    if (labels.empty()) return std::int64_t{0};
-    return static_cast<std::int64_t>(labels.size() - 1) -
-           std::count(labels.begin() + 1, labels.end(), ignored);
+std::int64_t label_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
+  const auto count_but = [](std::span<const std::int32_t> labels, std::int32_t ignored) {
+    return std::ssize(labels) - std::count(labels.begin(), labels.end(), ignored);
   };
   std::int64_t count = 0;
   for (const auto sample : samples) {
     // In pre-training the labels are the ids, but for the padding token.
     count += dataset.kind() == TokenDataset::Kind::kPretrain
-                 ? count_from_second(dataset.ids(sample), dataset.pad_id())
-                 : count_from_second(dataset.labels(sample), kIgnoredLabel);
+                 ? count_but(dataset.ids(sample), dataset.pad_id())
+                 : count_but(dataset.labels(sample), kIgnoredLabel);
   }
   return count;
 }
@@ -212,6 +210,11 @@ void add_places(const TokenDataset& dataset, std::span<const std::uint32_t> samp
       batch.samples.push_back(static_cast<std::int32_t>(sample));
       batch.places.push_back(static_cast<std::int32_t>(place));
     }
+}
+
+std::int64_t count_labels(const TokenBatch& batch) {
+  return std::ssize(batch.labels) -
+         std::count(batch.labels.begin(), batch.labels.end(), kIgnoredLabel);
 }
 
 std::int64_t count_target_tokens(const TokenBatch& batch) {

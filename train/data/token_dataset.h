@@ -83,13 +83,16 @@ TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint
 void add_places(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
                 TokenBatch& batch);
 
-// Labels that count after the shift: those at positions 1… of a row that are not kIgnoredLabel.
+// Labels of a collated batch that are not kIgnoredLabel, and those of them that count after the
+// shift: the ones at positions 1… of a row.
+std::int64_t count_labels(const TokenBatch& batch);
 std::int64_t count_target_tokens(const TokenBatch& batch);
 
-// What a batch of these samples would have, without making it: equal to collate() or
-// collate_ragged() followed by count_target_tokens(), and to collate()'s length. So a rank knows
-// the whole step's counts and makes only its own batches.
-std::int64_t target_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+// What a batch of these samples would have, without making it: equal to collate() followed by
+// count_labels(), and to collate()'s length. So a rank knows the whole step's counts and makes only
+// its own batches. A step's loss is divided by its labels, as transformers divides by
+// num_items_in_batch: counted before the shift, with those that no token predicts.
+std::int64_t label_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 // Tokens of a sample without the padding of packed ones, at least 1, and of several together: what
 // collate_ragged() makes.

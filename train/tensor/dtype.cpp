@@ -51,4 +51,10 @@ std::optional<DType> dtype_from_torch_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view torch_name(DType dtype) {
+  for (const std::string_view name : {"float32", "bfloat16", "float16", "float64"})
+    if (dtype_from_torch_name(name) == dtype) return name;
+  return "";
+}
+
 }  // namespace troupe::train

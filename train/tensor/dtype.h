@@ -35,5 +35,7 @@ std::optional<DType> dtype_from_name(std::string_view name);
 // "float32", "bfloat16", "float16" of config.json's torch_dtype (or dtype), with or without a
 // leading "torch."; nothing for others.
 std::optional<DType> dtype_from_torch_name(std::string_view name);
+// The inverse, for the types that weights are written in; empty for others.
+std::string_view torch_name(DType dtype);
 
 }  // namespace troupe::train

@@ -181,6 +181,13 @@ Status Tokenizer::add_special_token(std::string_view token) {
   return {};
 }
 
+void Tokenizer::set_chat_template(std::string jinja) {
+  auto core = std::make_shared<Core>(*core_);
+  core->chat_template = std::move(jinja);
+  core->chat_template_is_file = true;
+  core_ = std::move(core);
+}
+
 Status Tokenizer::set_eos(std::string_view token) {
   TROUPE_RETURN_IF_ERROR(add_special_token(token));
   eos_ = token_id(token);

@@ -76,6 +76,8 @@ class Tokenizer {
   Status set_pad(std::string_view token);
   // Makes a token of the vocabulary special.
   Status add_special_token(std::string_view token);
+  // Replaces chat_template(); it will be written as a file of its own.
+  void set_chat_template(std::string jinja);
 
   // Writes tokenizer.json, tokenizer_config.json and chat_template.jinja where it was a file of its
   // own: what was read, with eos and pad as they are now and the tokens made special since.

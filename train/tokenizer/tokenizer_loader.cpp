@@ -375,6 +375,8 @@ Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
     const auto before = special_token(config, json::Object(), key);
     if (before != token(*id)) members[key] = *token(*id);
   }
+  // The file comes first where both are read, but nobody should find two.
+  if (core_->chat_template_is_file) members.erase("chat_template");
   TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(directory, "tokenizer_config.json"),
                                                json::write_indented(config, false) + "\n"));
   if (core_->chat_template_is_file) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "runtime/base/file_lock.h"
 #include "runtime/memory/segment.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
@@ -20,6 +21,8 @@
 namespace troupe::train {
 namespace {
 
+// In output_dir, held by the run that writes there.
+constexpr const char* kOutputLockFile = ".troupe-lock";
 constexpr auto kControllerTimeout = std::chrono::seconds(30);
 constexpr std::int64_t kSampleTokens = 80;
 // Whoever waits for a GPU reaches no point: a pass may take seconds.
@@ -47,7 +50,6 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
                  int threads, bool on_gpus) {
   const TrainConfig& config = loaded.config;
   RunSpec spec;
-  spec.run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
   spec.output_dir = config.training.output_dir;
   spec.resume_path = prepared.resume_path;
   spec.world_size = world_size;
@@ -62,11 +64,11 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
-  if (config.troupe.max_restarts) {
-    spec.fruitless_failures_max = static_cast<std::int32_t>(*config.troupe.max_restarts);
-  } else if (loaded.launch.max_restarts) {
+  const auto& restarts = config.troupe.max_restarts ? config.troupe.max_restarts
+                                                    : loaded.launch.max_restarts;
+  if (restarts) {
     // The user's budget takes the place of ours: it alone ends the run.
-    spec.restarts_max = static_cast<std::int32_t>(*loaded.launch.max_restarts);
+    spec.restarts_max = static_cast<std::int32_t>(*restarts);
     spec.fruitless_failures_max = *spec.restarts_max + 1;
   }
   spec.faults = config.troupe.chaos;
@@ -78,6 +80,42 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.nodes = cluster.nodes;
   return spec;
+}
+
+// Two runs that write into one folder would destroy each other's checkpoints and model. Nothing
+// where the file system has no locks.
+Result<std::optional<FileLock>> lock_output_dir(const std::string& run, const std::string& folder,
+                                                DriverEnvironment& environment) {
+  if (const Status made = environment.files.create_directories(folder); !made.ok())
+    return made.prefixed("output_dir cannot be written");
+  auto lock = FileLock::take(
+      join_path(folder, kOutputLockFile),
+      fmt::format("{}, process {} on {}, since {}", run, environment.note.pid,
+                  environment.note.host_name.empty() ? "this machine" : environment.note.host_name,
+                  format_unix_time_us(environment.clock.unix_time_us())));
+  if (lock.ok()) return std::optional(std::move(*lock));
+  if (lock.status().code() == Code::kUnsupported) {
+    environment.output.write(fmt::format(
+        "warning: nothing keeps another run out of output_dir: {}\n", lock.status().message()));
+    return std::optional<FileLock>();
+  }
+  if (lock.status().code() != Code::kAlreadyExists)
+    return lock.status().prefixed("output_dir cannot be written");
+  return error(Code::kAlreadyExists,
+               "output_dir {} is that of a run which goes on ({}): give this one another "
+               "output_dir, or end that one first with troupe stop",
+               folder, lock.status().message());
+}
+
+// Paths are those of the command's directory, whatever directory a node's processes are in.
+LoadedConfig with_absolute_paths(LoadedConfig loaded) {
+  TrainConfig& config = loaded.config;
+  for (std::string* path : {&config.model.model_name_or_path, &config.data.dataset_dir,
+                            &config.training.output_dir,
+                            &config.training.resume_from_checkpoint.path}) {
+    if (!path->empty()) *path = absolute_path(*path);
+  }
+  return loaded;
 }
 
 std::string precision_text(const TrainConfig& config) {
@@ -232,6 +270,22 @@ class RunNote {
   RunRecord record_;
 };
 
+// Says which of the faults that were to be injected found nothing to strike: whoever tests with
+// them must not take that for a run that survived them.
+void report_never_struck(DriverEnvironment& environment, const TrainConfig& config,
+                         const std::vector<RunEvent>& told, const RunEnd& end) {
+  std::vector<std::string> struck;
+  if (environment.struck_from_outside) struck = environment.struck_from_outside();
+  for (const RunEvent& event : told) {
+    if (event.event == events::kFault) struck.push_back(event.fault);
+  }
+  for (const std::string& fault : never_struck(config.troupe.chaos, struck)) {
+    environment.output.write(
+        fmt::format("warning: {} never struck: the run ended at step {} before it came to that\n",
+                    fault, end.last_step));
+  }
+}
+
 // From the controller's start to the run's end, the cluster closed. `told`: the run's events.
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
                           DriverEnvironment& environment, RunNote& note,
@@ -283,7 +337,8 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
 
 }  // namespace
 
-Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironment& environment) {
+Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironment& environment) {
+  const LoadedConfig loaded = with_absolute_paths(given);
   const TrainConfig& config = loaded.config;
   const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
   for (const auto& warning : loaded.warnings) say("warning: " + warning);
@@ -291,6 +346,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
   if (config.troupe.device == "cuda" && !here.ok() && here.status().code() != Code::kNotFound)
     return here.status().prefixed("troupe.device=cuda");
   const TimePoint started = environment.clock.now();
+  const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
+  const auto lock = TROUPE_TRY(lock_output_dir(run, config.training.output_dir, environment));
   auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
@@ -301,6 +358,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
                                           environment.cores, *environment.memory));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
+  if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
+    return ranks.prefixed("troupe.chaos");
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
   const bool on_gpus = TROUPE_TRY(choose_device(config, cluster, here, environment, world_size));
   if (environment.memory && perhaps_on_gpus) {
@@ -321,8 +380,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     say(fmt::format("notice: {} trainers × {} threads share {} cores", world_size, threads,
                     environment.cores));
   }
-  const RunSpec spec =
-      run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
+  RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
+  spec.run = run;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const Mesh mesh = TROUPE_TRY(mesh_of(config, world_size, spec.ranks_per_node));
   say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, world_size,
@@ -350,6 +409,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     return followed.status();
   }
   RunEnd end = std::move(*followed);
+  report_never_struck(environment, config, told, end);
   if (!end.status.ok()) end.last_checkpoint = newest_checkpoint(environment.files, spec, end);
   const Status explained = explain_end(end, config.training);
   note.end(explained, end.last_step);
@@ -360,7 +420,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& loaded, DriverEnvironme
     return explained;
   }
   TrainingSummary summary{.run = spec.run,
-                          .output_dir = config.training.output_dir,
+                          .output_dir = given.config.training.output_dir,
                           .steps = end.last_step,
                           .failures = end.failures,
                           .seconds = seconds,

@@ -74,6 +74,9 @@ struct DriverEnvironment {
   // Brings up or joins the cluster, for so many trainers. Called after the configuration and the
   // data were found good.
   std::function<Result<TrainingCluster>(int trainers)> make_cluster;
+  // The texts of faults that somebody outside of the trainers struck so far, one for each strike.
+  // Nothing: nobody does.
+  std::function<std::vector<std::string>()> struck_from_outside;
 };
 
 // What a finished run comes to.

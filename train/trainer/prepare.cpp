@@ -6,9 +6,9 @@
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
 #include "train/data/build_dataset.h"
-#include "train/data/load_conversations.h"
 #include "train/report/format.h"
 #include "train/tokenizer/bpe_trainer.h"
+#include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
 namespace {
@@ -58,14 +58,14 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
   return found->path;
 }
 
-// Trains a tokenizer on the texts of the data set and puts its files among the companions.
+// Trains a tokenizer on the texts that the model is trained on, and no others: what is held out is
+// as new to the tokenizer as to the model. Puts its files among the companions.
 Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
                                   std::map<std::string, std::string>& companions,
                                   const std::function<void(const std::string&)>& say) {
   say(fmt::format("training a tokenizer of {} tokens", *config.troupe.train_tokenizer));
   EncodeReport report;
-  const DataOptions options = data_options(config);
-  const auto texts = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
+  const auto texts = TROUPE_TRY(load_training_rows(files, data_options(config), report));
   std::size_t conversation = 0;
   std::size_t message = 0;
   const TextSource next = [&](std::string& text) -> Result<bool> {
@@ -121,21 +121,27 @@ Status refresh_companions(FileSystem& files, const std::string& output_dir,
   return saved;
 }
 
+// The base model's config.json names the type of the base's weights: what is saved says in which
+// type it was saved, as transformers' save_pretrained does.
+std::string config_json_saying(DType dtype, const ModelConfig& model, std::string text) {
+  if (model.dtype == dtype) return text;
+  json::Object config = model.source;
+  const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
+  config.erase("torch_dtype");
+  config[key] = torch_name(dtype);
+  return json::write_indented(config, false) + "\n";
+}
+
 void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   const EncodeReport& report = module.train_report;
   std::string text =
       fmt::format("{} rows became {} samples of {} tokens", report.records, module.train.size(),
                   format_count(static_cast<double>(module.train.token_count())));
-  if (report.records_dropped > 0) text += fmt::format("; {} rows dropped", report.records_dropped);
-  if (report.samples_too_long > 0) {
-    text += fmt::format("; {} samples longer than cutoff_len dropped", report.samples_too_long);
-  }
   notes.push_back(std::move(text));
   if (module.eval) {
     notes.push_back(fmt::format("evaluation data: {} samples of {} tokens", module.eval->size(),
                                 format_count(static_cast<double>(module.eval->token_count()))));
   }
-  notes.insert(notes.end(), report.warnings.begin(), report.warnings.end());
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
 }
 
@@ -193,6 +199,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
+  companions["config.json"] =
+      config_json_saying(state_dtype(config), model, std::move(companions["config.json"]));
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
   describe(module, notes);
   PreparedRun prepared{.bundle = {.config = config,

@@ -577,7 +577,8 @@ void RunState::lose_generation(const Status& cause, TimePoint now, bool count_ag
 Status RunState::limit_reached(const Status& cause) const {
   if (settings_.restarts_max && known_.failures > *settings_.restarts_max) {
     return Status(cause).prefixed(
-        fmt::format("the run may be restarted {} times (MAX_RESTARTS) and failed once more",
+        fmt::format("the run may be restarted {} times (troupe.max_restarts, or MAX_RESTARTS) and "
+                    "failed once more",
                     *settings_.restarts_max));
   }
   if (known_.fruitless_failures >= settings_.fruitless_failures_max) {

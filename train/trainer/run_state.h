@@ -33,7 +33,8 @@ struct RunSettings {
   // The run ends when so many generations in a row were lost without a step further than any
   // before.
   int fruitless_failures_max = 3;
-  // MAX_RESTARTS: the run ends at the failure after so many, whatever was finished between.
+  // troupe.max_restarts or MAX_RESTARTS, as torchrun's --max-restarts: the run ends at the failure
+  // after so many, whatever was finished between.
   std::optional<int> restarts_max;
   // The run ends when a rank is without a process for so long, after its place was found or after
   // its process died: nothing can take its place.

@@ -106,13 +106,13 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   tools_.progress.stage(record.step, Stage::kBegin);
   tools_.transaction.begin_step();
   // Every rank knows every rank's samples, so the step's counts need no communication.
-  std::int64_t targets = 0;
+  std::int64_t labels = 0;
   for (const auto& samples : plan.batches) {
-    targets += target_count(tools_.dataset, samples);
+    labels += label_count(tools_.dataset, samples);
     record.tokens += real_tokens(tools_.dataset, samples);
   }
-  targets = std::max<std::int64_t>(1, targets);
-  scale_ = static_cast<float>(1.0 / static_cast<double>(targets));
+  labels = std::max<std::int64_t>(1, labels);
+  scale_ = static_cast<float>(1.0 / static_cast<double>(labels));
   std::vector<double> losses;
   TROUPE_RETURN_IF_ERROR(pass_over(plan, record, losses));
   tools_.progress.stage(record.step, Stage::kCommunication);
@@ -122,7 +122,7 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   TROUPE_RETURN_IF_ERROR(tools_.compute.settle());
   StepOutcome outcome = TROUPE_TRY(sum_up(plan, std::move(record), losses));
   StepRecord& done = outcome.record;
-  done.loss /= static_cast<double>(targets);
+  done.loss /= static_cast<double>(labels);
   const CommitRecord next = TROUPE_TRY(decide(plan, done));
   TROUPE_RETURN_IF_ERROR(timed(done.seconds.checkpoint, tools_.before_update));
   TROUPE_RETURN_IF_ERROR(timed(done.seconds.communication, [&] { return commit(next); }));

@@ -56,5 +56,22 @@ TEST_CASE("writes as Python does") {
         "{\n  \"a\": {},\n  \"b\": [\n    1,\n    2.5\n  ],\n  \"c\": []\n}");
 }
 
+TEST_CASE("text that is not UTF-8 is told as such, with its place") {
+  const auto message = [](std::string_view text) {
+    return json::parse(text, "rows.json").status().message();
+  };
+  CHECK(message("{\"a\":\n \"caf\xe9\"}") ==
+        "rows.json:2:6: the byte 0xe9 is not part of UTF-8 text; save the file as UTF-8");
+  for (const char* bad : {"\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\xf5\x80\x80\x80\"", "\"a\xe2\x82\"",
+                          "\"\xf0\x80\x80\x80\"", "\"\x80\""}) {
+    CHECK(message(bad).find("is not part of UTF-8") != std::string::npos);
+  }
+  for (const char* good : {"\"caf\xc3\xa9\"", "\"\xe2\x82\xac\"", "\"\xf0\x9f\x98\x80\"", "\"\xed\x9f\xbf\""}) {
+    CHECK(message(good).empty());
+  }
+  CHECK(message("{\"a\" 1, \"b\": \"\xe9 far behind the error\"}").find("not valid JSON") !=
+        std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::json

@@ -141,5 +141,15 @@ TEST_CASE("faults of a scenario are objects of the same keys") {
   CHECK(parse("[]").status().code() == Code::kInvalidArgument);
 }
 
+TEST_CASE("faults that struck nothing are told, each as often as it was given") {
+  const auto faults = *parse_faults("kill@step=4,rank=1;kill@step=4,rank=1;nan@step=500;record@file=f");
+  const std::string kill = fault_text(faults[0]), nan = fault_text(faults[2]);
+  CHECK(never_struck(faults, {kill, kill, nan}).empty());
+  CHECK(never_struck(faults, {kill}) == std::vector<std::string>{kill, nan});
+  CHECK(never_struck(faults, {}) == std::vector<std::string>{kill, kill, nan});
+  CHECK(check_ranks(faults, 2).ok());
+  CHECK(check_ranks(faults, 1).message().find("has 1 ranks") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::train

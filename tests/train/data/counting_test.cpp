@@ -30,7 +30,7 @@ TokenDataset random_dataset(TokenDataset::Kind kind, SeededRandom& random) {
   return dataset;
 }
 
-TEST_CASE("targets, tokens and length without collating equal those of the collated batch") {
+TEST_CASE("labels, tokens and length without collating equal those of the collated batch") {
   using Kind = TokenDataset::Kind;
   SeededRandom random(11);
   for (const Kind kind : {Kind::kPretrain, Kind::kSupervised, Kind::kPacked, Kind::kNeatPacked}) {
@@ -40,9 +40,9 @@ TEST_CASE("targets, tokens and length without collating equal those of the colla
       std::vector<std::uint32_t> samples(random.below(6));
       for (auto& sample : samples) sample = static_cast<std::uint32_t>(random.below(20));
       const TokenBatch batch = collate(dataset, samples);
-      CHECK(target_count(dataset, samples) == count_target_tokens(batch));
+      CHECK(label_count(dataset, samples) == count_labels(batch));
       const TokenBatch ragged = collate_ragged(dataset, samples);
-      CHECK(target_count(dataset, samples) == count_target_tokens(ragged));
+      CHECK(count_target_tokens(ragged) == count_target_tokens(batch));
       CHECK(real_tokens(dataset, samples) == static_cast<std::int64_t>(ragged.ids.size()));
       CHECK(collated_length(dataset, samples) == batch.length);
       TokenBatch placed = ragged;

@@ -94,5 +94,47 @@ TEST_CASE("held_out stays what it was, beside an evaluation data set too, not be
         std::string::npos);
 }
 
+TEST_CASE("a tokenizer is trained on what the model is trained on, not on what is held out") {
+  Folder folder;
+  // Every row repeats a letter of its own, so that whoever saw it has a token for two of them.
+  std::string rows;
+  for (char letter = 'a'; letter < 'a' + 10; ++letter)
+    rows += fmt::format("{{\"text\": \"{}\"}}\n", std::string(40, letter));
+  folder.write("d.jsonl", rows);
+  folder.write("model/config.json",
+               R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+                   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 400})");
+  folder.config.troupe.train_tokenizer = 380;
+  folder.config.troupe.held_out = 3;
+  const auto run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  REQUIRE(run->held_out->size() == 3);
+  std::string held_out;
+  for (std::int64_t i = 0; i < 3; ++i)
+    held_out += run->tokenizer.decode(run->held_out->ids(i), true).front();
+  for (char letter = 'a'; letter < 'a' + 10; ++letter) {
+    CAPTURE(letter);
+    const auto ids = run->tokenizer.encode(std::string(2, letter), false).value();
+    CHECK(ids.size() == (held_out.find(letter) == std::string::npos ? 1 : 2));
+  }
+}
+
+TEST_CASE("what is saved says in which type: the base's own is no reason") {
+  Folder folder;
+  folder.write("model/config.json",
+               R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+                   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 300,
+                   "torch_dtype": "bfloat16"})");
+  const auto dtype_said = [&] {
+    const auto run = folder.prepare();
+    REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+    const auto config = json::parse(run->bundle.companions.at("config.json"), "config.json");
+    return json::find_string(*config, "torch_dtype").value_or("");
+  };
+  CHECK(dtype_said() == "float32");
+  folder.config.model.state = Precision::kBfloat16;
+  CHECK(dtype_said() == "bfloat16");
+}
+
 }  // namespace
 }  // namespace troupe::train

@@ -139,11 +139,17 @@ TEST_CASE("a process that dies before its generation can begin counts each time"
   CHECK(find<EndRun>(run.apply(TrainerDied{1, 4, "n", killed()}, {})));
 }
 
-TEST_CASE("MAX_RESTARTS bounds the failures of the whole run") {
-  RunState run({.world_size = 1, .restarts_max = 0});
-  run.apply(TrainerAlive{0, 1}, {});
-  run.apply(StepFinished{1, 1}, {});
-  CHECK(find<EndRun>(run.apply(TrainerDied{0, 1, "n", killed()}, {})));
+TEST_CASE("the budget of restarts is that of the whole run, and the failure after it is the end") {
+  for (const int budget : {0, 1, 2}) {
+    CAPTURE(budget);
+    RunState run({.world_size = 1, .restarts_max = budget});
+    for (std::uint64_t process = 1; process <= std::uint64_t(budget) + 1; ++process) {
+      run.apply(TrainerAlive{0, process}, {});
+      run.apply(StepFinished{run.generation(), std::int64_t(process)}, {});
+      const auto after = run.apply(TrainerDied{0, process, "n", killed()}, {});
+      CHECK((find<EndRun>(after) != nullptr) == (process == std::uint64_t(budget) + 1));
+    }
+  }
 }
 
 TEST_CASE("a rank that finished takes part again when another dies before it finished") {
@@ -259,7 +265,9 @@ TEST_CASE("at the limit of failures, who lost its peers does not hide why") {
     const auto* ended = find<EndRun>(commands);
     return ended ? ended->status.message() : std::string();
   };
-  const char* budget = "the run may be restarted 0 times (MAX_RESTARTS) and failed once more: ";
+  const char* budget = 
+      "the run may be restarted 0 times (troupe.max_restarts, or MAX_RESTARTS) and failed once "
+      "more: ";
   SUBCASE("a failure") {
     RunState run = stopped();
     CHECK(end_of(run.apply(TrainerFailed{1, 1, error(Code::kResourceExhausted, "disk full")},
