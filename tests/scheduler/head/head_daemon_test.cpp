@@ -646,9 +646,15 @@ TEST_CASE("a disk that does not come back in time fails the journal; it is whole
 
 TEST_CASE("a head that comes back with a large journal listens before it has written it anew") {
   Fixture f;
-  auto large = spec(1);
-  large.constructor_arguments.resize(5u << 20);
-  REQUIRE(create(*f.client(), {large}).ok());
+  constexpr int kCount = 6;
+  {
+    const auto client = f.client();
+    for (int i = 1; i <= kCount; ++i) {
+      auto large = spec(i);
+      large.constructor_arguments.resize(900u << 10);
+      REQUIRE(create(*client, {large}).ok());
+    }
+  }
   f.stop();
   f.disk.hold();
   REQUIRE(f.start().ok());
@@ -656,11 +662,11 @@ TEST_CASE("a head that comes back with a large journal listens before it has wri
   CHECK(net::connect_blocking(f.address(), "head", tests::kToken, tests::patience()).ok());
   f.disk.go_on();
   const auto client = f.client(2);
-  CHECK(client->actors(true, tests::patience()).value().size() == 1);
-  CHECK(create(*client, {spec(2)}).ok());
+  CHECK(client->actors(true, tests::patience()).value().size() == kCount);
+  CHECK(create(*client, {spec(kCount + 1)}).ok());
   f.stop();
   REQUIRE(f.start().ok());
-  CHECK(f.client(3)->actors(true, tests::patience()).value().size() == 2);
+  CHECK(f.client(3)->actors(true, tests::patience()).value().size() == kCount + 1);
 }
 
 TEST_CASE("a head ends, and answers who asked for it, although its disk stands still") {
