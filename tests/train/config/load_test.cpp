@@ -10,8 +10,7 @@
 namespace troupe::train {
 namespace {
 
-using tests::good_files;
-using tests::kGoodYaml;
+using namespace tests;
 using troupe::tests::contains;
 
 Result<LoadedConfig> load(std::string_view text, std::vector<std::string> arguments = {},
