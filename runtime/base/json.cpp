@@ -181,7 +181,7 @@ Result<Value> parse(std::string_view text, std::string_view name, const ParseOpt
     }
     if (const auto bad = first_byte_not_utf8(text); bad <= used + kUtf8SequenceBytesMax) {
       return error(Code::kInvalidArgument,
-                   "{}:{}: the byte 0x{:02x} is not part of UTF-8 text; save the file as UTF-8", name,
+                   "{}:{}: the byte 0x{:02x} is not part of UTF-8 text, which JSON has to be", name,
                    position(text, bad), static_cast<unsigned char>(text[bad]));
     }
     const std::string why = handler.infinite ? "a number too large for a double"

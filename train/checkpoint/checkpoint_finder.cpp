@@ -161,18 +161,18 @@ Result<std::optional<GoodCheckpoint>> newest_or_error(FileSystem& files,
   return good;
 }
 
-// What a run without a terminal writes its output to (`troupe train --detach`), which is there
-// before it looks.
-bool is_own_log(std::string_view name) {
-  return name == "train.log" || (name.starts_with("train-node-") && name.ends_with(".log"));
+// What is there before a run looks: its lock, or one that a killed run left behind, and what a run
+// without a terminal writes its output to (`troupe train --detach`).
+bool is_own(std::string_view name) {
+  return name == kOutputLockFile || name == "train.log" || (name.starts_with("train-node-") && name.ends_with(".log"));
 }
 
-// Whether anything but the remains of a dead checkpoint writer, and the run's own log, is in the
-// directory.
+// Whether anything but the remains of a dead checkpoint writer, and the run's own lock and log, is
+// in the directory.
 Result<bool> holds_something(FileSystem& files, const std::string& directory) {
   for (const auto& entry : TROUPE_TRY(files.list(directory))) {
     if (!entry.name.starts_with(kWritingPrefix) && !entry.name.starts_with(kRemovingPrefix) &&
-        !is_own_log(entry.name)) {
+        !is_own(entry.name)) {
       return true;
     }
   }

@@ -14,6 +14,9 @@
 
 namespace troupe::train {
 
+// In an output directory, held by the run that writes there (runtime/base/file_lock.h).
+inline constexpr const char* kOutputLockFile = ".troupe-lock";
+
 // A directory by its name alone; nothing in it was read.
 struct CheckpointName {
   std::string name;  // "checkpoint-500"

@@ -21,8 +21,6 @@
 namespace troupe::train {
 namespace {
 
-// In output_dir, held by the run that writes there.
-constexpr const char* kOutputLockFile = ".troupe-lock";
 constexpr auto kControllerTimeout = std::chrono::seconds(30);
 constexpr std::int64_t kSampleTokens = 80;
 // Whoever waits for a GPU reaches no point: a pass may take seconds.
@@ -347,7 +345,6 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     return here.status().prefixed("troupe.device=cuda");
   const TimePoint started = environment.clock.now();
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
-  const auto lock = TROUPE_TRY(lock_output_dir(run, config.training.output_dir, environment));
   auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
@@ -361,6 +358,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
     return ranks.prefixed("troupe.chaos");
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
+  // Where signals are caught by now, so that no lock is left behind.
+  const auto lock = TROUPE_TRY(lock_output_dir(run, config.training.output_dir, environment));
   const bool on_gpus = TROUPE_TRY(choose_device(config, cluster, here, environment, world_size));
   if (environment.memory && perhaps_on_gpus) {
     NodeMemory memory = *environment.memory;

@@ -1,5 +1,7 @@
 #include "train/trainer/prepare.h"
 
+#include <unistd.h>
+
 #include <cmath>
 
 #include "train/checkpoint/checkpoint_finder.h"
@@ -107,7 +109,7 @@ Result<Tokenizer> load_tokenizer(FileSystem& files, const TrainConfig& config,
 Status refresh_companions(FileSystem& files, const std::string& output_dir,
                           const Tokenizer& tokenizer,
                           std::map<std::string, std::string>& companions) {
-  const std::string folder = join_path(output_dir, "tmp-tokenizer");
+  const std::string folder = join_path(output_dir, fmt::format("tmp-tokenizer-{}", ::getpid()));
   TROUPE_RETURN_IF_ERROR(files.create_directories(folder));
   Status saved = tokenizer.save(files, folder);
   if (saved.ok()) {

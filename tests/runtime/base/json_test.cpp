@@ -61,7 +61,7 @@ TEST_CASE("text that is not UTF-8 is told as such, with its place") {
     return json::parse(text, "rows.json").status().message();
   };
   CHECK(message("{\"a\":\n \"caf\xe9\"}") ==
-        "rows.json:2:6: the byte 0xe9 is not part of UTF-8 text; save the file as UTF-8");
+        "rows.json:2:6: the byte 0xe9 is not part of UTF-8 text, which JSON has to be");
   for (const char* bad : {"\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\xf5\x80\x80\x80\"", "\"a\xe2\x82\"",
                           "\"\xf0\x80\x80\x80\"", "\"\x80\""}) {
     CHECK(message(bad).find("is not part of UTF-8") != std::string::npos);
