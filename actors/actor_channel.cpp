@@ -137,7 +137,8 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
     send_stream_locked(sequence, call, answers);
     return;
   }
-  if (!call.request.despite_state_loss) {
+  // One that was sent before may have run: the next one is told instead.
+  if (!call.request.despite_state_loss && !call.sent_before) {
     if (Status loss = state_loss_.tell(arguments_of(call.request)); !loss.ok()) {
       end_call_locked(calls_.find(sequence), std::move(loss), answers);
       return;
@@ -164,6 +165,7 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
   if (sent.ok()) {
     ++socket_calls_;
     call.state = SendState::kSent;
+    call.sent_before = true;
     if (call.request.retry) call.request.arguments = std::move(arguments);
   } else if (sent.code() == Code::kUnavailable) {
     call.request.arguments = std::move(arguments);  // on_close comes; it waits for the next road
@@ -341,7 +343,7 @@ void ActorChannel::on_actor(const Result<wire::ActorInfo>& info) {
     if (!ended_.ok()) return;
     if (!info.ok() && head_is_away(info.status())) {
       // The watch goes on. Who is connected, or about to be, does not need the head.
-      if (road_ == Road::kWaiting) end_waiting_locked(info.status(), answers);
+      if (road_ == Road::kWaiting || bound_early_) end_waiting_locked(info.status(), answers);
     } else if (!info.ok()) {
       end_all_locked(info.status(), answers);
     } else {
@@ -389,7 +391,8 @@ std::shared_ptr<net::Connection> ActorChannel::leave_older_locked() {
   }
   // On the same node a connection waits for the newer process: the node has one after the other.
   const bool on_the_way = road_ == Road::kConnecting || road_ == Road::kBinding;
-  if (!on_the_way || info_->node_id == connected_node_) return nullptr;
+  const bool replaced = bound_early_ && *bound_early_ < info_->generation;
+  if (!on_the_way || (!replaced && info_->node_id == connected_node_)) return nullptr;
   ++attempt_;
   road_ = Road::kWaiting;
   bound_early_.reset();
@@ -603,6 +606,7 @@ void ActorChannel::on_given_back(wire::CallGivenBack back) {
   if (it == calls_.end()) return;  // cancelled, or past its deadline
   PendingCall& call = it->second;
   call.state = SendState::kUnsent;
+  call.sent_before = false;
   if (road_ == Road::kOpen) road_ = Road::kDraining;
   // (With `retry`, and in a slab, they are here still.)
   if (call.request.arguments.empty() && !call.request.slab.valid()) {

@@ -151,6 +151,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   struct PendingCall {
     CallRequest request;
     SendState state = SendState::kUnsent;
+    bool sent_before = false;  // and not given back: it may have run
   };
   using Calls = std::unordered_map<std::uint64_t, PendingCall>;
   // Ended calls and their answers, delivered after the lock is released.

@@ -151,6 +151,7 @@ bool ActorChannel::send_by_road_locked(std::uint64_t sequence, PendingCall& call
     return false;
   }
   call.state = SendState::kSent;
+  call.sent_before = true;
   if (!request.retry) request.arguments = {};
   return true;
 }

@@ -1,6 +1,7 @@
 #include "actors/call_runner.h"
 
 #include <algorithm>
+#include <iterator>
 #include <chrono>
 #include <optional>
 #include <system_error>
@@ -193,7 +194,9 @@ std::optional<QueuedCall> CallRunner::next_locked(Group& group) {
   auto next = group.queue.begin();
   if (const auto held_back = server_->held_back(); !held_back.empty()) {
     next = std::find_if(group.queue.begin(), group.queue.end(), [&](const QueuedCall& call) {
-      return std::find(held_back.begin(), held_back.end(), call.caller) == held_back.end();
+      // One whose time is over is answered so: callers that do not read must not fill the mailbox.
+      return expired(call) ||
+             std::find(held_back.begin(), held_back.end(), call.caller) == held_back.end();
     });
   }
   if (next == group.queue.end()) return std::nullopt;
@@ -228,7 +231,9 @@ std::deque<QueuedCall> CallRunner::take_waiting() {
   {
     MutexLock lock(mutex_);
     for (const auto& group : groups_) {
-      while (auto call = next_locked(*group)) calls.push_back(std::move(*call));
+      std::move(group->queue.begin(), group->queue.end(), std::back_inserter(calls));
+      group->queue.clear();
+      group->waiting.store(0, std::memory_order_relaxed);
     }
   }
   config_.mailbox->count_held(-static_cast<int>(calls.size()));

@@ -253,7 +253,10 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
     send_small(peer, std::move(reply));
     if (gives_back_) send_small(peer, wire::Draining{});
   }
-  if (replaced) replaced->connection->close();
+  if (replaced) {
+    peers_.erase(replaced);
+    replaced->connection->close();
+  }
   for (auto& stop : stops) stop.request_stop();
   if (reads) tell_caller_reads(bind.caller);
 }
@@ -707,9 +710,9 @@ std::size_t CallServer::open_calls() {
   return count;
 }
 
-void CallServer::close(std::int64_t flush_ms) {
+void CallServer::close(std::int64_t flush_ms, const std::function<void()>& on_closed) {
   for (auto& [number, socket] : std::exchange(offers_, {})) loop_.unwatch(socket.get());
-  for (const auto& peer : std::exchange(peers_, {})) peer->connection->close(flush_ms);
+  for (const auto& peer : std::exchange(peers_, {})) peer->connection->close(flush_ms, on_closed);
   MutexLock lock(mutex_);
   sessions_.clear();
   held_back_count_ = 0;

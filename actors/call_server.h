@@ -106,7 +106,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // Accepted and not answered: queued, or run now.
   std::size_t open_calls();
   // Sends what is queued, for at most `flush_ms`, and closes all connections. Loop thread.
-  void close(std::int64_t flush_ms);
+  // `on_closed` is called, and let go, once for each connection that has sent its last.
+  void close(std::int64_t flush_ms, const std::function<void()>& on_closed = {});
 
   std::optional<QueuedCall> take() override;
   void gather() override;

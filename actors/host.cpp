@@ -687,16 +687,18 @@ void Host::shut_down() {
     return {};
   });
   if (client_) client_->close();
-  Promise<void> closed;
-  auto done = closed.future();
-  loop_.post([this, &closed] {
+  auto closed = std::make_shared<Promise<void>>();
+  auto done = closed->future();
+  loop_.post([this, closed] {
     if (health_timer_) loop_.cancel(*health_timer_);
     if (drain_timer_) loop_.cancel(*drain_timer_);
     node_.stop();
-    if (server_) server_->close(kFlushMs);
+    // When every connection has sent its last answers, or its time for that is over.
+    const std::shared_ptr<void> all_sent(nullptr, [closed](void*) { closed->set(Status()); });
+    if (server_) server_->close(kFlushMs, [all_sent] {});
     // Callers that read their last answers close; a connection that is closed before would lose
     // them where it is not a local one.
-    loop_.call_after(kLastAnswersTime, [&closed] { closed.set(Status()); });
+    loop_.call_after(kLastAnswersTime, [all_sent] {});
   });
   (void)done.get(std::chrono::seconds(5));
 }

@@ -51,6 +51,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void give_up(const Status& why);
   void ask(wire::ControlMessage message, OnAnswer done);
   void transmit(std::uint64_t request_id);
+  void transmit_rest();
   void fail(std::uint64_t request_id, const Status& why);
   void received(std::span<const std::byte> frame);
   template <typename Table>
@@ -78,6 +79,9 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
 
   std::shared_ptr<net::Connection> connection;
   bool introduced = false;  // the head has answered ClientHello on this connection
+  // The first request that found the connection full: it and those after it go when what waits has
+  // been sent. 0: none.
+  std::uint64_t unsent_from = 0;
   bool closed = false;
   std::atomic<bool> closing{false};  // close() was called; any thread
   bool retrying = false;             // try_again() is under way: once at a time
@@ -108,6 +112,7 @@ void HeadClient::State::connect_now(std::function<void(Status)> first) {
 
 void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> first) {
   introduced = false;
+  unsent_from = 0;
   connection = net::make_connection(loop, std::move(socket), address.to_string());
   const std::weak_ptr<State> weak = weak_from_this();
   connection->start({.on_frame =
@@ -117,6 +122,10 @@ void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> f
                      .on_close =
                          [weak](Status why) {
                            if (auto self = weak.lock()) self->lost(why);
+                         },
+                     .on_drained =
+                         [weak] {
+                           if (auto self = weak.lock()) self->transmit_rest();
                          }});
   hello.request_id = next_request++;
   requests[hello.request_id] = {
@@ -189,7 +198,9 @@ void HeadClient::State::try_again(Duration pause) {
         self->retrying = false;
         return;
       }
-      if (status.code() == Code::kProtocol || status.code() == Code::kFailedPrecondition) {
+      // Only a head that answers refuses for good: whoever else listens there goes away again.
+      if (self->connection && (status.code() == Code::kProtocol ||
+                               status.code() == Code::kFailedPrecondition)) {
         self->give_up(status);
         return;
       }
@@ -239,6 +250,7 @@ void HeadClient::State::tell_late(const Status& failure) {
 // The head is there and wants nothing of this client.
 void HeadClient::State::give_up(const Status& why) {
   retrying = false;
+  if (auto refused = std::exchange(connection, nullptr)) refused->close();
   auto failed = std::exchange(requests, {});
   const auto actors = watches.clear();
   const auto groups = group_watches.clear();
@@ -265,8 +277,12 @@ void HeadClient::State::end() {
 // --- requests -----------------------------------------------------------------------------------
 
 void HeadClient::State::transmit(std::uint64_t request_id) {
-  if (!connection) return;
+  if (!connection || (unsent_from != 0 && request_id >= unsent_from)) return;
   const Status sent = connection->send(wire::encode(requests.at(request_id).message));
+  if (sent.code() == Code::kOverloaded) {
+    unsent_from = request_id;
+    return;
+  }
   // A connection that is closed says so by itself, and what is unanswered is sent again on the
   // next.
   if (sent.ok() || sent.code() == Code::kUnavailable) return;
@@ -277,6 +293,12 @@ void HeadClient::State::transmit(std::uint64_t request_id) {
     if (sent.code() == Code::kInvalidArgument) return self->fail(request_id, sent);
     if (self->connection == used) self->cut(sent);
   });
+}
+
+void HeadClient::State::transmit_rest() {
+  const std::uint64_t from = std::exchange(unsent_from, 0);
+  if (from == 0) return;
+  for (auto it = requests.lower_bound(from); it != requests.end(); ++it) transmit(it->first);
 }
 
 // No connection takes it: it is larger than a message may be.

@@ -267,7 +267,8 @@ void Daemon::collect(Outcome outcome) {
   for (Command& command : outcome.commands) {
     const auto* send = get_if<SendMessage>(&command);
     const bool waits = send == nullptr || !send->at_once;
-    if (holds_alternative<EndHead>(command)) ending_ = true;
+    const bool ends = holds_alternative<EndHead>(command) && !std::exchange(ending_, true);
+    if (ends && writer_ && writer_->busy()) expect_written(kFlush);
     (waits ? commands_ : at_once).push_back(std::move(command));
   }
   if (writer_) {
@@ -277,7 +278,6 @@ void Daemon::collect(Outcome outcome) {
     }
     // A snapshot is less.
     if (delta_bytes_ > limits::kJournalHistoryBytesMax) forget_deltas();
-    if (ending_ && writer_->busy()) expect_written(kFlush);
   }
   arm();
   if (!commands_.empty() || !deltas_.empty()) post_flush();

@@ -336,8 +336,8 @@ void NodeState::gone(Actor& actor) {
     actor.next.reset();
     return spawn(actor, std::move(next));
   }
-  const bool comes_back =
-      actor.spec.restart.max_restarts != 0 && !actor.constructor_failed && !actor.ends_for_good;
+  // Also where the constructor failed: what it had saved is for the next attempt.
+  const bool comes_back = actor.spec.restart.max_restarts != 0 && !actor.ends_for_good;
   if (comes_back) {
     may_come_back(actor);
     keep(actor);
@@ -412,7 +412,8 @@ void NodeState::tick_actors() {
       close(actor.waiting.front().fd);
       actor.waiting.pop_front();
     }
-    if (actor.keep_until && *actor.keep_until <= now_) over.push_back(id);
+    // While the head is away nobody could have started it again.
+    if (registered_ && actor.keep_until && *actor.keep_until <= now_) over.push_back(id);
   }
   for (const ActorId& id : over) is_over(id);
 }

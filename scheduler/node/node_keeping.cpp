@@ -96,8 +96,17 @@ void NodeState::on(node_event::KeeperLost&) {
   if (joined_once_) keep_node();
   for (auto& [id, actor] : actors_) {
     // Its memory is not there any more either: what the keeper held goes with it.
+    const bool state_lost = actor.saved_state != kNoFd;
     close(std::exchange(actor.saved_state, kNoFd));
     actor.record_lost = true;
+    if (state_lost && actor.phase == Phase::kQueued) {
+      // It was to begin with that; the head is told when it is settled (settle_gpus).
+      if (actor.cause.ok()) {
+        actor.cause = error(Code::kDataLoss,
+                            "what the actor had saved is lost with the keeper of node {}", name_);
+      }
+      kill(actor);
+    }
     if (!actor.has_process() || actor.phase == Phase::kQueued) {
       if (actor.has_process() || actor.keep_until) keep(actor);
       continue;

@@ -10,6 +10,8 @@
 namespace troupe::scheduler {
 namespace {
 
+// Until the head says how often.
+constexpr Duration kFirstHeartbeatInterval = std::chrono::milliseconds(500);
 constexpr Duration kBackOffFirst = std::chrono::milliseconds(20);
 constexpr Duration kBackOffMost = std::chrono::seconds(1);
 constexpr std::size_t kHeartbeatsRememberedMax = 128;
@@ -88,7 +90,7 @@ std::optional<TimePoint> NodeState::next_deadline() const {
     if (!actor.killed) consider(actor.kill_at);
     if (!actor.killed) consider(actor.health_due);
     if (!actor.killed) consider(unread_until(actor));
-    consider(actor.keep_until);
+    if (registered_) consider(actor.keep_until);
     if (actor.phase == Phase::kQueued && !actor.fetching) consider(actor.gpus_by);
     if (!actor.waiting.empty()) consider(actor.waiting.front().until);
   }
@@ -105,6 +107,10 @@ void NodeState::on(node_event::HeadUp&) {
   connected_ = true;
   registered_ = false;
   register_sent_at_ = now_;
+  // From here on the head counts its silences, and the disk under its journal may keep the answer
+  // waiting for longer than a lease.
+  if (heartbeat_interval_ == Duration::zero()) heartbeat_interval_ = kFirstHeartbeatInterval;
+  heartbeat_at_ = now_ + heartbeat_interval_;
   wire::RegisterNode message;
   message.request_id = 1;
   message.node = info();
@@ -161,9 +167,10 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
   joined_once_ = true;
   if (!reply.name.empty()) name_ = reply.name;
   back_off_ = kBackOffFirst;
-  contact_ = register_sent_at_;
+  contact_ = std::max(contact_, register_sent_at_);
   heartbeat_interval_ = heartbeat_time(reply.heartbeat_interval_ms);
   heartbeat_timeout_ = heartbeat_time(reply.heartbeat_timeout_ms);
+  heartbeat_at_.reset();
   if (heartbeat_interval_ > Duration::zero()) heartbeat_at_ = now_ + heartbeat_interval_;
   keep_node();
   reservations_.clear();
@@ -236,7 +243,7 @@ void NodeState::tick_head() {
     head_lost(error(Code::kUnavailable, "the head did not answer for {} ms",
                     milliseconds_of(now_ - contact_)));
   }
-  if (registered_ && heartbeat_at_ && *heartbeat_at_ <= now_) {
+  if (connected_ && heartbeat_at_ && *heartbeat_at_ <= now_) {
     heartbeats_sent_.emplace_back(++heartbeat_sequence_, now_);
     if (heartbeats_sent_.size() > kHeartbeatsRememberedMax) heartbeats_sent_.pop_front();
     send(wire::Heartbeat{config_.node.node_id, heartbeat_sequence_});

@@ -10,7 +10,7 @@ namespace {
 std::string quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
-    if (c == '\'') out += '\\';
+    if (c == '\'' || c == '\\') out += '\\';
     out += c;
   }
   return out + "'";

@@ -114,6 +114,10 @@ TEST_CASE("segments, saved state and owners outlive the daemon") {
   d.end(again);
   d.end(other);
   d.restart();
+  // Nobody can start it again while the head is away: its time begins when the head is there.
+  d.advance(5min);
+  CHECK(d.open.size() == 2);
+  d.join();
   d.advance(5min);
   CHECK(d.open.empty());
   CHECK(d.kept.size() == 1);  // the node itself
