@@ -1,8 +1,8 @@
 #include "actors/call_runner.h"
 
 #include <algorithm>
-#include <iterator>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <system_error>
 

@@ -137,15 +137,15 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     std::shared_ptr<HostRoad> road;  // the connection's fast road
     std::uint64_t road_number = 0;   // the highest that was offered
     MethodNumbers methods;
-    std::uint64_t highest = 0;                     // sequence of the last call that was accepted
-    std::deque<std::uint64_t> open;                // accepted and not answered; ascending
+    std::uint64_t highest = 0;       // sequence of the last call that was accepted
+    std::deque<std::uint64_t> open;  // accepted and not answered; ascending
     // Of open calls whose method asked for it, or that were cancelled.
     std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
     std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
     // The actor whose process the caller is; empty: the caller is a driver.
     ActorId actor;
     std::uint64_t actor_generation = 0;
-    bool held_back = false;                          // too much of its answers waits to be sent
+    bool held_back = false;  // too much of its answers waits to be sent
   };
   using Roads = std::vector<std::shared_ptr<HostRoad>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds

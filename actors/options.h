@@ -98,7 +98,7 @@ struct ActorOptions {
   int max_pending_calls = 0;
   // Shown in the process's command line, so that ps tells processes apart.
   std::string run;
-  int rank = -1;  // -1: none
+  int rank = -1;                                   // -1: none
   std::map<std::string, std::string> environment;  // at most 64 KiB
   std::string log_path;  // the process's output is appended here too; empty: nowhere else
   // kShared: everything above is said of the host process. Light actors of one class and the same

@@ -40,8 +40,7 @@ class Counter {
   std::int64_t save() const { return count_; }
   void load(std::int64_t count) { count_ = count; }
   static constexpr bool kExactlyOnce = true;
-  static constexpr auto methods =
-      troupe::methods<&Counter::add, &Counter::count, &Counter::pid>;
+  static constexpr auto methods = troupe::methods<&Counter::add, &Counter::count, &Counter::pid>;
 
  private:
   std::int64_t count_ = 0;
@@ -157,8 +156,8 @@ Result<std::unique_ptr<Load>> start(Cluster& cluster, int count) {
   auto load = std::make_unique<Load>(cluster);
   load->called.resize(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    const auto counter = TROUPE_TRY(
-        cluster.spawn<Counter>({.name = "counter-" + std::to_string(i), .num_cpus = 0, .max_restarts = -1}));
+    const auto counter = TROUPE_TRY(cluster.spawn<Counter>(
+        {.name = "counter-" + std::to_string(i), .num_cpus = 0, .max_restarts = -1}));
     load->pids.push_back(TROUPE_TRY(counter.call<&Counter::pid>().get(kCallTimeout)));
     load->counters.push_back(counter);
   }

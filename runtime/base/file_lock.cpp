@@ -45,9 +45,8 @@ Result<FileLock> FileLock::take(const std::string& path, std::string_view holder
       return error(Code::kUnsupported, "{} cannot be locked: {}", path, std::strerror(errno));
     }
     if (!still_there(fd.get(), path)) continue;
-    if (::ftruncate(fd.get(), 0) != 0 ||
-        ::pwrite(fd.get(), holder.data(), holder.size(), 0) !=
-            static_cast<ssize_t>(holder.size())) {
+    if (::ftruncate(fd.get(), 0) != 0 || ::pwrite(fd.get(), holder.data(), holder.size(), 0) !=
+                                             static_cast<ssize_t>(holder.size())) {
       return failed("writing", path);
     }
     return FileLock(path, std::move(fd));

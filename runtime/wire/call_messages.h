@@ -50,8 +50,8 @@ struct CallReply {
   Bytes result;
 };
 // actor → caller: this process takes no new calls, and another one follows. A call that it does
-// not come to it gives back (CallGivenBack). caller → actor: it has heard that, and sends no more calls on
-// this connection.
+// not come to it gives back (CallGivenBack). caller → actor: it has heard that, and sends no more
+// calls on this connection.
 struct Draining {};
 // actor → caller: the process ends without having begun this call, and the next one has never heard
 // of it: the caller sends it there. The arguments come back with it, unless they lie in the

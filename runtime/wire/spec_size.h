@@ -12,8 +12,8 @@ namespace troupe::wire {
 std::size_t variable_bytes(const ActorSpec& spec);
 
 // kInvalidArgument above limits::kActorSpecBytesMax, or where the environment alone is above
-// kProgramBytesMax: says what is large, and the way out. Asked where a spec is made, and by the head
-// of whoever did not ask.
+// kProgramBytesMax: says what is large, and the way out. Asked where a spec is made, and by the
+// head of whoever did not ask.
 Status check_size(const ActorSpec& spec);
 
 }  // namespace troupe::wire

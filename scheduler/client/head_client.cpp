@@ -199,8 +199,8 @@ void HeadClient::State::try_again(Duration pause) {
         return;
       }
       // Only a head that answers refuses for good: whoever else listens there goes away again.
-      if (self->connection && (status.code() == Code::kProtocol ||
-                               status.code() == Code::kFailedPrecondition)) {
+      if (self->connection &&
+          (status.code() == Code::kProtocol || status.code() == Code::kFailedPrecondition)) {
         self->give_up(status);
         return;
       }

@@ -105,11 +105,13 @@ TEST_CASE_FIXTURE(UnderFire, "a fault that finds nothing to strike is no success
   const auto result = run("faults: ['kill@step=500']");
   CAPTURE(result.err);
   CHECK(result.exit_code == 7);
-  CHECK(result.err.find("kill@step=500,rank=0,phase=forward,point=stage never struck") != std::string::npos);
+  CHECK(result.err.find("kill@step=500,rank=0,phase=forward,point=stage never struck") !=
+        std::string::npos);
   const auto train = tiny.train("out", {}, {"--chaos", "kill@step=500"});
   CAPTURE(train.err);
   CHECK(train.exit_code == 0);
-  CHECK(train.err.find("warning: kill@step=500,rank=0,phase=forward,point=stage never struck") != std::string::npos);
+  CHECK(train.err.find("warning: kill@step=500,rank=0,phase=forward,point=stage never struck") !=
+        std::string::npos);
   const auto refused = tiny.train("out", {}, {"--chaos", "kill@step=2,rank=7"});
   CHECK(refused.exit_code == 2);
   CHECK(refused.err.find("the training has 2 ranks") != std::string::npos);

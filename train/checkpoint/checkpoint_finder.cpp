@@ -164,7 +164,8 @@ Result<std::optional<GoodCheckpoint>> newest_or_error(FileSystem& files,
 // What is there before a run looks: its lock, or one that a killed run left behind, and what a run
 // without a terminal writes its output to (`troupe train --detach`).
 bool is_own(std::string_view name) {
-  return name == kOutputLockFile || name == "train.log" || (name.starts_with("train-node-") && name.ends_with(".log"));
+  return name == kOutputLockFile || name == "train.log" ||
+         (name.starts_with("train-node-") && name.ends_with(".log"));
 }
 
 // Whether anything but the remains of a dead checkpoint writer, and the run's own lock and log, is

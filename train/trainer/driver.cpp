@@ -62,8 +62,8 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
-  const auto& restarts = config.troupe.max_restarts ? config.troupe.max_restarts
-                                                    : loaded.launch.max_restarts;
+  const auto& restarts =
+      config.troupe.max_restarts ? config.troupe.max_restarts : loaded.launch.max_restarts;
   if (restarts) {
     // The user's budget takes the place of ours: it alone ends the run.
     spec.restarts_max = static_cast<std::int32_t>(*restarts);
@@ -108,9 +108,9 @@ Result<std::optional<FileLock>> lock_output_dir(const std::string& run, const st
 // Paths are those of the command's directory, whatever directory a node's processes are in.
 LoadedConfig with_absolute_paths(LoadedConfig loaded) {
   TrainConfig& config = loaded.config;
-  for (std::string* path : {&config.model.model_name_or_path, &config.data.dataset_dir,
-                            &config.training.output_dir,
-                            &config.training.resume_from_checkpoint.path}) {
+  for (std::string* path :
+       {&config.model.model_name_or_path, &config.data.dataset_dir, &config.training.output_dir,
+        &config.training.resume_from_checkpoint.path}) {
     if (!path->empty()) *path = absolute_path(*path);
   }
   return loaded;

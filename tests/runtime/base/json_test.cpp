@@ -62,11 +62,12 @@ TEST_CASE("text that is not UTF-8 is told as such, with its place") {
   };
   CHECK(message("{\"a\":\n \"caf\xe9\"}") ==
         "rows.json:2:6: the byte 0xe9 is not part of UTF-8 text, which JSON has to be");
-  for (const char* bad : {"\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\xf5\x80\x80\x80\"", "\"a\xe2\x82\"",
-                          "\"\xf0\x80\x80\x80\"", "\"\x80\""}) {
+  for (const char* bad : {"\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\xf5\x80\x80\x80\"",
+                          "\"a\xe2\x82\"", "\"\xf0\x80\x80\x80\"", "\"\x80\""}) {
     CHECK(message(bad).find("is not part of UTF-8") != std::string::npos);
   }
-  for (const char* good : {"\"caf\xc3\xa9\"", "\"\xe2\x82\xac\"", "\"\xf0\x9f\x98\x80\"", "\"\xed\x9f\xbf\""}) {
+  for (const char* good :
+       {"\"caf\xc3\xa9\"", "\"\xe2\x82\xac\"", "\"\xf0\x9f\x98\x80\"", "\"\xed\x9f\xbf\""}) {
     CHECK(message(good).empty());
   }
   CHECK(message("{\"a\" 1, \"b\": \"\xe9 far behind the error\"}").find("not valid JSON") !=

@@ -142,7 +142,8 @@ TEST_CASE("faults of a scenario are objects of the same keys") {
 }
 
 TEST_CASE("faults that struck nothing are told, each as often as it was given") {
-  const auto faults = *parse_faults("kill@step=4,rank=1;kill@step=4,rank=1;nan@step=500;record@file=f");
+  const auto faults =
+      *parse_faults("kill@step=4,rank=1;kill@step=4,rank=1;nan@step=500;record@file=f");
   const std::string kill = fault_text(faults[0]), nan = fault_text(faults[2]);
   CHECK(never_struck(faults, {kill, kill, nan}).empty());
   CHECK(never_struck(faults, {kill}) == std::vector<std::string>{kill, nan});

@@ -9,7 +9,8 @@
 namespace troupe::train {
 namespace {
 
-TEST_CASE("Jinja texts equal LLaMA-Factory's, for each template and tokenizer that it was made with") {
+TEST_CASE(
+    "Jinja texts equal LLaMA-Factory's, for each template and tokenizer that it was made with") {
   const auto golden = tests::test_data("lf_data_golden/templates.json");
   if (!golden) return;
   PosixFileSystem files;
@@ -23,10 +24,11 @@ TEST_CASE("Jinja texts equal LLaMA-Factory's, for each template and tokenizer th
       CAPTURE(name);
       const std::string tokenizer_name(folder);
       CAPTURE(tokenizer_name);
-      // Some came with a configuration of their own; the golden values' makers wrote that of others.
+      // Some came with a configuration of their own; the golden values' makers wrote that of
+      // others.
       const bool complete = !tokenizer_name.starts_with("tok_");
-      const auto main = tests::test_data(tokenizer_name == "stories260K" ? "stories260K/hf"
-                                                                         : tokenizer_name);
+      const auto main =
+          tests::test_data(tokenizer_name == "stories260K" ? "stories260K/hf" : tokenizer_name);
       const auto config =
           complete ? main : tests::test_data("lf_data_golden/tokenizers/" + tokenizer_name);
       if (!main || !config) continue;
@@ -48,7 +50,8 @@ TEST_CASE("Jinja texts equal LLaMA-Factory's, for each template and tokenizer th
   CHECK(compared >= 10);
 }
 
-TEST_CASE("a data set's tokenizer carries its template's Jinja text, unless it has one of its own") {
+TEST_CASE(
+    "a data set's tokenizer carries its template's Jinja text, unless it has one of its own") {
   DataFolder folder;
   folder.write("dataset_info.json", R"({"a": {"file_name": "a.json"}})");
   folder.write("a.json", R"([{"instruction": "q", "output": "a"}])");

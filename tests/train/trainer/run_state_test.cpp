@@ -265,7 +265,7 @@ TEST_CASE("at the limit of failures, who lost its peers does not hide why") {
     const auto* ended = find<EndRun>(commands);
     return ended ? ended->status.message() : std::string();
   };
-  const char* budget = 
+  const char* budget =
       "the run may be restarted 0 times (troupe.max_restarts, or MAX_RESTARTS) and failed once "
       "more: ";
   SUBCASE("a failure") {

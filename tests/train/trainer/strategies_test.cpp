@@ -148,8 +148,8 @@ void golden_bundle(const Golden& golden, RunBundle& bundle) {
 TEST_CASE("20 steps of every strategy have PyTorch's losses") {
   const Golden golden;
   auto losses = golden.numbers("losses"), norms = golden.numbers("grad_norms");
-  // The golden values are means over the targets; transformers divides by all labels. (The gradients
-  // are clipped, so that updates do not depend on it.)
+  // The golden values are means over the targets; transformers divides by all labels. (The
+  // gradients are clipped, so that updates do not depend on it.)
   RunBundle whole;
   golden_bundle(golden, whole);
   for (std::uint32_t i = 0; i < losses.size(); ++i) {
