@@ -569,6 +569,28 @@ TEST_CASE("a head that comes back knows everything, and waits for its nodes") {
   CHECK(desk.info({8, 8}).state == wire::ActorState::kPending);
 }
 
+TEST_CASE("a start that a head decided and could not say any more is said by the next one") {
+  for (const bool started : {false, true}) {
+    CAPTURE(started);
+    Desk desk;
+    desk.node(kNodeOne, kIdOne, 1);
+    desk.create({Desk::spec(kActor, 1, 0)});  // it may not be restarted
+    if (started) desk.say(kNodeOne, wire::ActorStarted{kActor, 1, 4711});
+    HeadState second;
+    for (const Delta& delta : desk.journal) REQUIRE(second.replay(delta).ok());
+    desk.head = std::move(second);
+    desk.take(desk.head.resume(desk.now));
+    desk.node(21, kIdOne, 1);  // which runs nothing
+    desk.pass(milliseconds(10));
+    if (started) {
+      CHECK(desk.info().state == wire::ActorState::kDead);
+    } else {
+      CHECK(desk.info().state == wire::ActorState::kStarting);
+      CHECK(desk.sent<wire::StartActor>(21).at(0).generation == 2);
+    }
+  }
+}
+
 TEST_CASE("a journal that contradicts itself is told") {
   HeadState head;
   CHECK(head.replay(ActorChanged{}).code() == Code::kDataLoss);
