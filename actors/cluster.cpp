@@ -11,6 +11,7 @@
 
 #include "actors/connect_options.h"
 #include "actors/head_directory.h"
+#include "actors/host.h"
 #include "actors/waiting_notices.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/base/random.h"
@@ -150,6 +151,7 @@ void Cluster::follow_output(State& state) {
 }
 
 Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
+  TROUPE_RETURN_IF_ERROR(detail::check_may_drive());
   auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
   scheduler::EmbeddedOptions embedded;
   embedded.num_cpus = options.num_cpus;
@@ -204,6 +206,7 @@ void Cluster::close() {
 }
 
 Result<Cluster> Cluster::connect(const ConnectOptions& given) {
+  TROUPE_RETURN_IF_ERROR(detail::check_may_drive());
   const SystemEnvironment environment;
   PosixFileSystem files;
   const detail::CompleteOptions complete = TROUPE_TRY(detail::complete(

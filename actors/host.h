@@ -43,6 +43,9 @@ int run_host(std::vector<ActorClass> classes, UniqueFd node_socket,
 // Whether these arguments ask for a process of a node: "PROGRAM host --actor TYPE …", or its keeper
 // (runtime/process/keeper.h).
 bool is_host_command(int argc, char** argv);
+// kFailedPrecondition in a process that a node started to host an actor and whose program has not
+// come to host_main: as a driver it would start itself again, without end.
+Status check_may_drive();
 std::optional<int> host_main(int argc, char** argv, std::vector<ActorClass> classes);
 
 }  // namespace detail

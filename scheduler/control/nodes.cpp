@@ -189,9 +189,9 @@ void HeadState::reconcile(NodeRecord& node, const wire::RegisterNode& message,
     ActorRecord& actor = found->second;
     if (actor.lease_generation != key.second || actor.info.node_id != node.info.node_id) continue;
     if (actor.has_process()) {
-      // Gone while we did not see it, or its start never arrived: a head may end between its decision
-      // and the word to the node. That is no failure of the actor's. (A job's program is never
-      // started twice, whatever happened to it.)
+      // Gone while we did not see it, or its start never arrived: a head may end between its
+      // decision and the word to the node. That is no failure of the actor's. (A job's program is
+      // never started twice, whatever happened to it.)
       const auto exited = std::find_if(
           message.exited.begin(), message.exited.end(), [&lost = key](const wire::ActorExited& e) {
             return e.actor_id == lost.first && e.generation == lost.second;

@@ -102,7 +102,7 @@ class Node {
 };
 
 // A disk that stands still when it is told to, for whoever writes the journal.
-class Disk {
+class HeldDisk {
  public:
   void hold() {
     const std::lock_guard lock(mutex_);
@@ -141,7 +141,7 @@ class Disk {
 
 class JournalOnDisk final : public Journal {
  public:
-  JournalOnDisk(Disk& disk, FileSystem& files) : disk_(disk), file_(files, kPath) {}
+  JournalOnDisk(HeldDisk& disk, FileSystem& files) : disk_(disk), file_(files, kPath) {}
   Status replay(const std::function<Status(Delta)>& take) override { return file_.replay(take); }
   Status append(std::span<const Delta> deltas) override {
     disk_.write();
@@ -157,13 +157,13 @@ class JournalOnDisk final : public Journal {
   std::uint64_t size_bytes() const override { return file_.size_bytes(); }
 
  private:
-  Disk& disk_;
+  HeldDisk& disk_;
   FileJournal file_;
 };
 
 struct Fixture {
   tests::FaultyFileSystem files;
-  Disk disk;
+  HeldDisk disk;
   SystemRandom random;
   HeadOptions options{.token = tests::kToken};
   Inbox<std::string> ended;
