@@ -73,12 +73,12 @@ inline constexpr std::size_t kLightMailboxCallsMax = 100'000;
 // Light actors in one process. They share its one thread; more only make its end worse.
 inline constexpr std::size_t kLightPerHostMax = 1'000'000;
 
-// The head's journal. A head that is started again reads it and writes it anew before it answers,
-// which is to take at most 500 ms. For the largest one allowed it is a processor's work of at most
-// 220 ms until the head listens and 380 ms until its answers leave (tools/bench journal). So the
-// file is bounded by the sum of what may be in it: what lives (beyond it new actors, groups,
-// supervisors and jobs are refused), what has ended and is remembered for people, of each of these
-// four kinds, events, and what was appended since the last rewrite. The rest is for nodes.
+// The head's journal. A head that is started again reads it before it answers, which is to take at
+// most 500 ms; it takes some 200 ms for the largest one allowed (tools/bench journal), and all of
+// it is written anew only when the first answers have left. So the file is bounded by the sum of
+// what may be in it: what lives (beyond it new actors, groups, supervisors and jobs are refused),
+// what has ended and is remembered for people, of each of these four kinds, events, and what was
+// appended since the last rewrite. The rest is for nodes.
 inline constexpr std::size_t kJournalBytesMax = 128u << 20;
 inline constexpr std::size_t kJournalLivingBytesMax = 64u << 20;
 inline constexpr std::size_t kJournalEndedBytesMax = 4u << 20;

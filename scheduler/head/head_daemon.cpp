@@ -28,8 +28,6 @@ using namespace std::chrono_literals;
 constexpr std::int64_t kFlushMs = 1000;
 constexpr Duration kFlush = std::chrono::milliseconds(kFlushMs);
 constexpr Duration kJournalRetryLeast = 100ms;
-// A journal above this size is written anew when the head listens already, beside its loop.
-constexpr std::uint64_t kWrittenFirstBytes = 4u << 20;
 
 ProcessFigures this_process() {
   ProcessFigures figures;
@@ -120,6 +118,7 @@ class Daemon final : public HeadDaemon {
   std::vector<Delta> deltas_;
   std::uint64_t delta_bytes_ = 0;
   bool rewrite_due_ = false;   // some of it is in no delta any more
+  bool written_ = false;       // since the start: the first answers do not wait for a rewrite
   std::vector<Command> held_;  // to be done when the write that is under way has ended
   bool ending_ = false;        // the end of the head is among what is to be done
   std::optional<TimePoint> flush_posted_at_;
@@ -142,10 +141,11 @@ Status Daemon::start() {
     log_.info("the journal knows {} nodes and {} actors", state_.nodes().size(),
               state_.actors().size());
   }
+  // A new journal is begun at once, so that a folder that nobody can write fails the start. One
+  // that is there is appended to, or made good beside the loop: those who wait for this head do not
+  // wait for all of it to be written.
   Status kept;
-  if (journal_.size_bytes() > kWrittenFirstBytes) {
-    rewrite_due_ = true;
-  } else {
+  if (!journal_.can_append() && !known) {
     const TimePoint begin = loop_.clock().now();
     kept = journal_.rewrite(state_.snapshot());
     if (!kept.ok() && kept.code() != Code::kResourceExhausted) return kept;
@@ -320,7 +320,8 @@ bool Daemon::keep() {
     forget_deltas();
     return false;
   }
-  const bool rewrite = rewrite_due_ || writer_->wants_rewrite(delta_bytes_);
+  const bool rewrite =
+      rewrite_due_ || !writer_->can_append() || (written_ && writer_->wants_rewrite(delta_bytes_));
   auto deltas = std::exchange(deltas_, {});
   if (rewrite) deltas = state_.snapshot();
   delta_bytes_ = 0;
@@ -340,6 +341,7 @@ void Daemon::forget_deltas() {
 
 void Daemon::written(const JournalWriter::Written& written) {
   if (stall_timer_) loop_.cancel(*std::exchange(stall_timer_, std::nullopt));
+  written_ = true;
   metrics_.journal(written.rewrite, written.status.ok(), written.took);
   journal_bytes_ = written.size_bytes;
   // A snapshot takes more memory than all that the head holds; the allocator would keep it.

@@ -182,13 +182,14 @@ Status FileJournal::replay(const std::function<Status(Delta)>& take) {
   for (std::uint64_t offset = kMagic.size(); offset < reader.size();) {
     const auto payload = TROUPE_TRY(reader.record_at(offset));
     if (!payload) {
-      if (TROUPE_TRY(reader.torn_at(offset))) break;
+      if (TROUPE_TRY(reader.torn_at(offset))) return {};
       return error(Code::kDataLoss, "{} is damaged at byte {}; move it away to start without it",
                    path_, offset);
     }
     TROUPE_RETURN_IF_ERROR(take_payload(*payload, take));
     offset += Header::kBytes + payload->size();
   }
+  file_ = TROUPE_TRY(files_.open_append(path_, 0600));
   return {};
 }
 

@@ -27,14 +27,18 @@ namespace troupe::scheduler {
 class Journal {
  public:
   virtual ~Journal() = default;
-  // Gives `take` what was kept, in order, until that fails. Once, first.
+  // Gives `take` what was kept, in order, until that fails. Once, first. A journal with a sound end
+  // can be appended to from then on.
   virtual Status replay(const std::function<Status(Delta)>& take) = 0;
   // Appends and makes durable, all of them or none.
   virtual Status append(std::span<const Delta> deltas) = 0;
   // Replaces everything by `snapshot`.
   virtual Status rewrite(std::span<const Delta> snapshot) = 0;
+  // Whether `append` can succeed: not before there is a file, nor behind a torn end or a write that
+  // failed. Then only a rewrite makes it good.
+  virtual bool can_append() const { return true; }
   // Whether a rewrite is to take the place of the next append, of at most so many bytes
-  // (journal_bytes.h): the file cannot be appended to, or has grown so much that a rewrite pays.
+  // (journal_bytes.h): it cannot be appended to, or has grown so much that a rewrite pays.
   virtual bool wants_rewrite(std::uint64_t more_bytes) const = 0;
   // Of the file; 0 where there is none.
   virtual std::uint64_t size_bytes() const { return 0; }
@@ -63,6 +67,7 @@ class FileJournal final : public Journal {
   Status replay(const std::function<Status(Delta)>& take) override;
   Status append(std::span<const Delta> deltas) override;
   Status rewrite(std::span<const Delta> snapshot) override;
+  bool can_append() const override { return file_ != nullptr; }
   bool wants_rewrite(std::uint64_t more_bytes) const override;
   std::uint64_t size_bytes() const override { return size_bytes_; }
 
@@ -72,7 +77,7 @@ class FileJournal final : public Journal {
   const std::uint64_t bytes_max_;
   std::unique_ptr<WritableFile> file_;
   std::uint64_t size_bytes_ = 0;
-  std::uint64_t snapshot_bytes_ = 0;
+  std::uint64_t snapshot_bytes_ = 0;  // of the last rewrite; 0 before one
 };
 
 }  // namespace troupe::scheduler

@@ -16,6 +16,11 @@ JournalWriter::~JournalWriter() {
   thread_.reset();
 }
 
+bool JournalWriter::can_append() const {
+  TROUPE_CHECK(!busy_);
+  return journal_.can_append();
+}
+
 bool JournalWriter::wants_rewrite(std::uint64_t more_bytes) const {
   TROUPE_CHECK(!busy_);
   return journal_.wants_rewrite(more_bytes);

@@ -35,7 +35,8 @@ class JournalWriter {
   JournalWriter& operator=(const JournalWriter&) = delete;
 
   bool busy() const { return busy_; }
-  // Journal::wants_rewrite. Not while busy.
+  // As the journal says. Not while busy.
+  bool can_append() const;
   bool wants_rewrite(std::uint64_t more_bytes) const;
   // Appends, or replaces everything; `done` is called on the loop's thread. Not while busy.
   void write(bool rewrite, std::vector<Delta> deltas, std::function<void(Written)> done);

@@ -67,6 +67,28 @@ TEST_CASE("a journal gives back what was appended, in order") {
   CHECK(disk.replay().value() == decisions(1, 7));
 }
 
+TEST_CASE("a journal that was read is appended to; one with a torn end is written anew") {
+  const auto take = [](const Delta&) { return Status(); };
+  Disk disk;
+  disk.write(2, 1);
+  const std::string sound = disk.content();
+  auto journal = disk.journal();
+  CHECK_FALSE(journal.can_append());
+  REQUIRE(journal.replay(take).ok());
+  CHECK(journal.can_append());
+  REQUIRE(journal.append(decisions(4, 1)).ok());
+  CHECK(disk.replay().value() == decisions(1, 4));
+
+  disk.files.set_content(kJournalPath, sound + "torn");
+  auto torn = disk.journal();
+  REQUIRE(torn.replay(take).ok());
+  CHECK_FALSE(torn.can_append());
+  CHECK(torn.append(decisions(4, 1)).code() == Code::kFailedPrecondition);
+  REQUIRE(torn.rewrite(decisions(1, 3)).ok());
+  REQUIRE(torn.append(decisions(4, 1)).ok());
+  CHECK(disk.replay().value() == decisions(1, 4));
+}
+
 TEST_CASE("appending needs an open journal") {
   Disk disk;
   auto journal = disk.journal();
