@@ -14,12 +14,19 @@ namespace troupe::scheduler {
 void HeadState::on(PeerId peer, wire::ActorSaved& message) {
   const NodeRecord* node = node_of(peer);
   const auto found = actors_.find(message.actor_id);
-  if (node == nullptr || found == actors_.end()) return;
-  ActorRecord& actor = found->second;
+  if (node == nullptr) return;
   const NodeId id = node->info.node_id;
+  // The actor has ended, or goes on without what lies there.
+  const bool needed = found != actors_.end() && !found->second.dead() &&
+                      (found->second.info.node_id == id ||
+                       (found->second.info.saved_state_node == id && !found->second.state_lost));
+  if (!needed) {
+    return send(peer, wire::StopActor{message.actor_id, message.generation + 1, 0,
+                                      "what it saved there is not needed any more", false});
+  }
+  ActorRecord& actor = found->second;
   // Its process may have ended since: what it left counts all the same.
-  const bool newest =
-      !actor.dead() && actor.info.generation == message.generation && actor.info.node_id == id;
+  const bool newest = actor.info.generation == message.generation && actor.info.node_id == id;
   if (!newest) return;
   send(peer, message);  // the actor's process waits for it before it answers its call
   if (actor.info.saved_state_node == id && !actor.state_lost) return;

@@ -231,11 +231,10 @@ void NodeState::from_head(wire::StopActor& message) {
       found->second.next->generation == message.generation) {
     found->second.next.reset();
   }
-  // It runs on another node, which has fetched what was kept here.
-  if (found != actors_.end() && !found->second.has_process() &&
+  // It runs on another node, which has fetched what was kept here, or comes back nowhere.
+  if (found != actors_.end() && found->second.keep_until &&
       found->second.generation < message.generation) {
-    drop_saved_state(found->second);
-    drop_waiting(found->second);
+    is_over(message.actor_id);
   }
   wire::ActorExited exited{message.actor_id, message.generation};
   exited.cause =
@@ -413,7 +412,16 @@ void NodeState::tick_actors() {
       actor.waiting.pop_front();
     }
     // While the head is away nobody could have started it again.
-    if (registered_ && actor.keep_until && *actor.keep_until <= now_) over.push_back(id);
+    if (registered_ && actor.keep_until && *actor.keep_until <= now_) {
+      if (actor.saved_state == kNoFd) {
+        over.push_back(id);
+      } else {
+        // What it saved waits with it for room: the head says when it comes back without that, or
+        // not at all.
+        send(wire::ActorSaved{id, actor.generation});
+        may_come_back(actor);
+      }
+    }
   }
   for (const ActorId& id : over) is_over(id);
 }

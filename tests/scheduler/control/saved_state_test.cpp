@@ -216,3 +216,29 @@ TEST_CASE(
     CHECK(desk.info().state_lost_generation == 0);
   }
 }
+
+TEST_CASE("a node that keeps what nobody needs any more is told so") {
+  Saver desk;
+  NodeId asks = kIdOne;
+  ActorId actor = kActor;
+  SUBCASE("the actor has ended") {
+    desk.say(kDriver, wire::KillActor{17, kActor, false, 0, "", false});
+    desk.killed(kNodeOne, kActor, 1);
+  }
+  SUBCASE("nobody knows the actor") { actor = ActorId{9, 9}; }
+  SUBCASE("it goes on without what lies there") { asks = kIdTwo; }
+  const PeerId peer = asks == kIdOne ? kNodeOne : kNodeTwo;
+  desk.say(peer, wire::ActorSaved{actor, 1});
+  const auto drops = desk.sent<wire::StopActor>(peer);
+  REQUIRE(drops.size() == 1);
+  CHECK(drops[0].generation == 2);
+}
+
+TEST_CASE("what an actor saved waits for room with it") {
+  Saver desk(Desk::spec(kActor, 1, 5));
+  desk.say(kDriver, wire::DrainNode{16, kIdTwo, 5'000, ""});
+  desk.say(kDriver, wire::DrainNode{17, kIdOne, 5'000, ""});
+  desk.killed(kNodeOne, kActor, 1);
+  desk.say(kNodeOne, wire::ActorSaved{kActor, 1});
+  CHECK(desk.sent<wire::StopActor>(kNodeOne).empty());
+}

@@ -171,6 +171,10 @@ struct NodeDriver {
   HostId run(std::uint64_t n, std::uint64_t generation = 1) {
     return run(start_message(n, generation));
   }
+  // The head says that the actor, which has no process any more, does not come back.
+  void is_over(ActorId id, std::uint64_t generation) {
+    apply(node_event::FromHead{wire::StopActor{id, generation + 1, 0, "it has ended", false}});
+  }
   // One that must not run twice.
   HostId run_fenced(std::uint64_t n) {
     wire::StartActor start = start_message(n, 1);

@@ -66,6 +66,23 @@ TEST_CASE("a head that has not heard of a state that lies here: the actor gets i
   CHECK(d.told<wire::HostStart>()->has_saved_state);
 }
 
+TEST_CASE("a state waits for room with its actor, until the head says that it is over") {
+  Saver d;
+  const HostId host = d.run(1);
+  d.saves(host);
+  d.end(host);
+  for (int i = 0; i < 10; ++i) {
+    d.advance(2 * d.config.keep_segments);
+    CHECK(d.said<wire::ActorSaved>());  // is it needed?
+    CHECK(d.state.saved_state(kActor).ok());
+  }
+  CHECK(d.keeps_state());
+  d.apply(node_event::FromHead{wire::StopActor{kActor, 2, 0, "it has ended", false}});
+  CHECK_FALSE(d.state.saved_state(kActor).ok());
+  CHECK_FALSE(d.keeps_state());
+  CHECK(d.open.empty());
+}
+
 TEST_CASE("a state that lies elsewhere is fetched before the process starts") {
   Saver d;
   d.starts(d.start_of(2, kOther));
