@@ -344,8 +344,11 @@ class SocketListener final : public Listener {
     const Status status = check_target_ ? check_target_(target) : Status();
     const auto answer = ServerHandshake::answer(status);
     if (!status.ok()) {
-      refuse(entry, answer, status.message());
-      return;
+      // It belongs to the cluster and is told itself, such as that an actor has ended.
+      log_.debug("{} asked for {}: {}", entry->peer, target, status.message());
+      (void)reply(*entry, answer);
+      end_refused(entry->socket.get());
+      return drop(entry);
     }
     if (!reply(*entry, answer)) {
       drop(entry);

@@ -183,7 +183,7 @@ Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang
     // Without any node yet there is nothing to judge by: they may still join, or come back.
     if (view_.size() > 0 && !place_on_empty(request, view_) && !awaits_nodes()) {
       return error(Code::kResourceExhausted, "the cluster can never hold it: {}",
-                   explain(request, view_));
+                   explain_room(request, nullptr));
     }
     return {};
   };
@@ -194,7 +194,7 @@ Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang
   }
   const KeptFree* kept = kept_free_before({-static_cast<std::int64_t>(priority), next_order_});
   if (no_wait && !place({bundles}, view_, kept)) {
-    return error(Code::kResourceExhausted, "no room now: {}", explain({bundles}, view_, kept));
+    return error(Code::kResourceExhausted, "no room now: {}", explain_room({bundles}, kept));
   }
   return {};
 }

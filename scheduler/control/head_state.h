@@ -260,6 +260,7 @@ class HeadState {
   static Bundle bundle_of(const ActorRecord& actor);
   std::string why_pending(const ActorRecord& actor) const;
   std::string why_pending(const GroupRecord& group) const;
+  std::string explain_room(const PlacementRequest& request, const KeptFree* kept_free) const;
   std::string explain_entry(QueueKey key, const std::vector<Bundle>& bundles,
                             wire::PlacementStrategy strategy) const;
 

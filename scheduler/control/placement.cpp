@@ -115,10 +115,27 @@ void HeadState::free_lease_of(ActorRecord& actor) {
 
 // --- why something waits -------------------------------------------------------------------------
 
+// The nodes that could hold it as they are, and those that are there and take nothing new.
+std::string HeadState::explain_room(const PlacementRequest& request,
+                                    const KeptFree* kept_free) const {
+  std::string text = explain(request, view_, kept_free);
+  std::size_t drained = 0;
+  std::string name;
+  for (const auto& [id, node] : nodes_) {
+    if (node.info.state != wire::NodeState::kDraining) continue;
+    name = node.info.name;
+    ++drained;
+  }
+  if (drained == 1) text += fmt::format("; {} is drained", name);
+  if (drained > 1) text += fmt::format("; {} nodes are drained, {} among them", drained, name);
+  if (drained > 0) text += " (a node takes actors again when its worker is started anew)";
+  return text;
+}
+
 std::string HeadState::explain_entry(QueueKey key, const std::vector<Bundle>& bundles,
                                      wire::PlacementStrategy strategy) const {
   const PlacementRequest request{bundles, strategy};
-  std::string text = explain(request, view_, kept_free_before(key));
+  std::string text = explain_room(request, kept_free_before(key));
   if (turn_ == key) {
     text += "; it is its turn: what comes free on nodes that can hold it is kept for it";
   } else if (view_.size() > 0 && !place_on_empty(request, view_)) {

@@ -206,9 +206,11 @@ TEST_CASE("late: waits for actors, gangs, ends and supervisors say what became o
     return status;
   };
   {
-    Late late(reader(wire::ActorState::kPending, "needs CPU 1; no node has joined yet"));
+    Late late(
+        reader(wire::ActorState::kPending, "needs CPU 1; no node is there that takes actors"));
     (void)said_in_time(
-        "connecting to an actor: the actor is pending still: needs CPU 1; no node has joined yet "
+        "connecting to an actor: the actor is pending still: needs CPU 1; no node is there that "
+        "takes actors "
         "(actor=reader)",
         [&](Deadline by) { return late.client->connect_to(kReader, "x", by).status(); });
     std::vector<detail::ActorClient::Member> members(5);

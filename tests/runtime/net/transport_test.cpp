@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <optional>
 
 #include "runtime/base/near_socket.h"
@@ -38,10 +39,11 @@ struct Server {
   Promise<AcceptedSocket> accepted;
   Address address;
 
-  explicit Server(const ListenOptions& options = loopback(), TargetCheck check = nullptr) {
+  explicit Server(const ListenOptions& options = loopback(), TargetCheck check = nullptr,
+                  const Logger& log = Logger::discard()) {
     tests::on_loop(thread.loop(), [&] {
       auto made = listen(
-          thread.loop(), options, kToken, random, Logger::discard(),
+          thread.loop(), options, kToken, random, log,
           [this](AcceptedSocket socket) { accepted.set(std::move(socket)); }, std::move(check));
       listener = std::move(made).value();
       address = listener->address();
@@ -140,15 +142,20 @@ TEST_CASE("another token is refused, by the client already") {
 }
 
 TEST_CASE("the listener's check decides about targets, after authentication") {
-  Server server(loopback(), [](const std::string& target) {
-    if (target == "head") return Status();
-    return error(Code::kNotFound, "no target '{}' here: {}", target, std::string(600, 'x'));
-  });
+  std::atomic<int> lines{0};
+  Server server(
+      loopback(),
+      [](const std::string& target) {
+        if (target == "head") return Status();
+        return error(Code::kNotFound, "no target '{}' here: {}", target, std::string(600, 'x'));
+      },
+      Logger("server", LogLevel::kInfo, [&](LogLevel, std::string_view) { ++lines; }));
   const auto refused = connect_blocking(server.address, "node", kToken, patience());
   CHECK(refused.status().code() == Code::kNotFound);
   CHECK(refused.status().message().find("no target 'node' here") != std::string::npos);
   CHECK(connect_blocking(server.address, "head", kToken, patience()).ok());
   CHECK(server.accepted.get().target == "head");
+  CHECK(lines == 0);  // who was refused was told, and nobody else can do anything about it
 }
 
 TEST_CASE("target names that cannot be are refused") {

@@ -54,6 +54,17 @@ TEST_CASE("a drained node takes nothing new; what may move finishes first and go
   CHECK(desk.info({8, 8}).node_id == kIdTwo);
 }
 
+TEST_CASE("who waits because nodes are drained is told so, and how they take actors again") {
+  Two desk;
+  REQUIRE(desk.drain(kIdOne).ok());
+  REQUIRE(desk.drain(kIdTwo).ok());
+  desk.create({Desk::spec({8, 8})});
+  CHECK(desk.seen({8, 8}).pending_why ==
+        "needs CPU 1; no node is there that takes actors; 2 nodes are drained, machine-2 among "
+        "them (a "
+        "node takes actors again when its worker is started anew)");
+}
+
 TEST_CASE("a node stays drained over its connection's and the head's loss") {
   Two desk;
   REQUIRE(desk.drain(kIdOne).ok());

@@ -257,7 +257,8 @@ TEST_CASE("the explanation says what is needed and why each node does not do") {
   const std::vector nodes = {node(1, 2, 1), node(2, 4, 0, {{"zone", "a"}})};
   CHECK(explain({bundles(3, 2)}, view_of(nodes)) ==
         "needs 3 × (CPU 2) at once; n1 has CPU 1 of 2 free; n2 has CPU 0 of 4 free");
-  CHECK(explain({bundles(1, 2)}, ClusterView()) == "needs CPU 2; no node has joined yet");
+  CHECK(explain({bundles(1, 2)}, ClusterView()) ==
+        "needs CPU 2; no node is there that takes actors");
   std::vector picky = bundles(1, 1);
   picky[0].selector = {{"zone", false, {"b"}}};
   CHECK(
