@@ -15,7 +15,7 @@
 #include "tests/actors/raw_caller.h"
 #include "tests/scheduler/support.h"
 
-namespace troupe::detail {
+namespace troupe::detail::call_server_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -412,4 +412,4 @@ TEST_CASE("who speaks out of turn or nonsense is disconnected") {
 }
 
 }  // namespace
-}  // namespace troupe::detail
+}  // namespace troupe::detail::call_server_test

@@ -13,19 +13,11 @@
 
 #include "actors/spawn.h"
 #include "runtime/base/limits.h"
-#include "tests/actors/call_fixture.h"
+#include "tests/actors/harmless_methods.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/test_data.h"
 
 namespace troupe::tests {
-
-template <>
-inline constexpr auto kHarmlessMethod<Counter> = &Counter::get;
-template <>
-inline constexpr auto kHarmlessMethod<Sleeper> = &Sleeper::where;
-template <>
-inline constexpr auto kHarmlessMethod<Recorder> = &Recorder::count;
-
 namespace {
 
 using namespace std::chrono_literals;

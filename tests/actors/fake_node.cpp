@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 // Runs `work` on the loop's thread and waits for it.
 template <typename F>
-auto on_loop(net::EventLoop& loop, F work) {
+auto on_node_loop(net::EventLoop& loop, F work) {
   std::packaged_task<decltype(work())()> task(std::move(work));
   auto done = task.get_future();
   loop.post([&task] { task(); });
@@ -28,7 +28,7 @@ auto on_loop(net::EventLoop& loop, F work) {
 
 std::shared_ptr<FakeNode> FakeNode::start(const std::string& host_program, net::Security security) {
   std::shared_ptr<FakeNode> node(new FakeNode(host_program, security));
-  on_loop(node->loop(), [&] { node->listen(); });
+  on_node_loop(node->loop(), [&] { node->listen(); });
   return node;
 }
 
@@ -277,19 +277,19 @@ void FakeNode::kill_process(ActorId actor_id, int signal) {
 }
 
 wire::ActorInfo FakeNode::info(ActorId actor_id) const {
-  return on_loop(thread_.loop(), [&] { return actors_.at(actor_id)->info; });
+  return on_node_loop(thread_.loop(), [&] { return actors_.at(actor_id)->info; });
 }
 
 void FakeNode::start_again(ActorId actor_id) {
-  on_loop(loop(), [&] { say_start(*actors_.at(actor_id)); });
+  on_node_loop(loop(), [&] { say_start(*actors_.at(actor_id)); });
 }
 
 int FakeNode::times_ready(ActorId actor_id) const {
-  return on_loop(thread_.loop(), [&] { return actors_.at(actor_id)->times_ready; });
+  return on_node_loop(thread_.loop(), [&] { return actors_.at(actor_id)->times_ready; });
 }
 
 void FakeNode::stop() {
-  on_loop(loop(), [this] {
+  on_node_loop(loop(), [this] {
     stopping_ = true;
     listener_.reset();
     watchers_.clear();

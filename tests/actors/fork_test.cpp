@@ -16,16 +16,12 @@
 #include "actors/cluster.h"
 #include "runtime/memory/unix_socket.h"
 #include "runtime/net/event_loop.h"
-#include "tests/actors/call_fixture.h"
+#include "tests/actors/harmless_methods.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/test_data.h"
 
-namespace troupe::tests {
-
-template <>
-inline constexpr auto kHarmlessMethod<Counter> = &Counter::get;
-
+namespace troupe::tests::fork_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -172,4 +168,4 @@ TEST_CASE("an actor may fork: what its child does there is refused, and programs
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::fork_test

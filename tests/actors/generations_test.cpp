@@ -14,7 +14,7 @@
 #include "tests/actors/test_actors.h"
 #include "tests/scheduler/support.h"
 
-namespace troupe::detail {
+namespace troupe::detail::generations_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -269,4 +269,4 @@ TEST_CASE_FIXTURE(Successors, "a process ends when it calls whom its successor h
 }
 
 }  // namespace
-}  // namespace troupe::detail
+}  // namespace troupe::detail::generations_test

@@ -16,7 +16,7 @@
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
 
-namespace troupe::tests {
+namespace troupe::tests::head_away_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -262,4 +262,4 @@ TEST_CASE("what a directory says of itself ends the calls that wait, of the acto
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::head_away_test

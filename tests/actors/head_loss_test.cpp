@@ -13,7 +13,7 @@
 #include "tests/actors/lives_actors.h"
 #include "tests/scheduler/support.h"
 
-namespace troupe::tests {
+namespace troupe::tests::head_loss_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -156,4 +156,4 @@ TEST_CASE_FIXTURE(HeadLoss, "an actor of a lost node is one for its callers, and
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::head_loss_test

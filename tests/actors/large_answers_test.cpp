@@ -10,7 +10,7 @@
 #include "tests/actors/raw_caller.h"
 #include "tests/actors/test_actors.h"
 
-namespace troupe::tests {
+namespace troupe::tests::large_answers_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -190,4 +190,4 @@ TEST_CASE("large answers to calls over the fast road come while and after the lo
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::large_answers_test

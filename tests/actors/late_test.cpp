@@ -15,7 +15,7 @@
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/test_actors.h"
 
-namespace troupe::tests {
+namespace troupe::tests::late_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -244,4 +244,4 @@ TEST_CASE("late: waits for actors, gangs, ends and supervisors say what became o
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::late_test

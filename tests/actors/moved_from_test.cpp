@@ -11,7 +11,7 @@
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
 
-namespace troupe::tests {
+namespace troupe::tests::moved_from_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -144,4 +144,4 @@ TEST_CASE("handles, readers, groups and supervisors that were moved from") {
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::moved_from_test

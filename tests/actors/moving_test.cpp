@@ -16,7 +16,7 @@
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
 
-namespace troupe::tests {
+namespace troupe::tests::moving_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -354,4 +354,4 @@ TEST_CASE("whom a loss concerns") {
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::moving_test

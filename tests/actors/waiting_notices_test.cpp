@@ -12,7 +12,7 @@
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
 
-namespace troupe::tests {
+namespace troupe::tests::waiting_notices_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -190,4 +190,4 @@ TEST_CASE("a driver says which of its actors wait, also those that its actors ma
 }
 
 }  // namespace
-}  // namespace troupe::tests
+}  // namespace troupe::tests::waiting_notices_test
