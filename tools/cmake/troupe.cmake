@@ -242,6 +242,14 @@ function(troupe_test folder)
   endif()
 endfunction()
 
+# The cases of a test program that are named "long: …" and skipped otherwise: of the long suites.
+function(troupe_long_cases folder timeout_s)
+  string(REPLACE "/" "_" name "test_${folder}")
+  add_test(NAME ${folder}_long COMMAND ${name} "--test-case=long:*" --no-skip)
+  set_tests_properties(${folder}_long PROPERTIES TIMEOUT ${timeout_s} LABELS long
+    ENVIRONMENT "TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR};TROUPE_BIN_DIR=${PROJECT_BINARY_DIR}/bin")
+endfunction()
+
 # Writes FOLDER: DEPS lines for tools/check-includes.
 function(troupe_write_dependency_list)
   get_property(lines GLOBAL PROPERTY TROUPE_DEPENDENCY_LINES)
