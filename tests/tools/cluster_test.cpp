@@ -336,7 +336,14 @@ TEST_CASE("a head killed by -9 comes back with its journal, and its worker finds
   CHECK(contains(stale.err, "is gone"));
   CHECK(contains(stale.err, "--port " + std::to_string(head.port)));
 
+  // Without its port another cluster begins, which is said.
+  auto other = start_head(home);
+  CHECK(contains(other.process->output(), "'troupe head --port " + std::to_string(head.port)));
+  CHECK(home.run({"stop"}).exit_code == 0);
+  CHECK(other.process->wait(kPatience) == 0);
+
   auto again = start_head(home, {"--address", "127.0.0.1", "--port", std::to_string(head.port)});
+  CHECK_FALSE(contains(again.process->output(), "was killed"));
   REQUIRE(home.eventually({"events"}, "node_returned"));
   const auto after = home.run_json({"nodes"});
   const auto& node = json::find(after, "nodes")->as_array().at(0);

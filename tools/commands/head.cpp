@@ -86,10 +86,23 @@ class HeadProcess {
   std::thread stopping_;
 };
 
+// A head without a port begins a new cluster.
+void warn_of_killed_heads(CommandContext& context) {
+  constexpr std::size_t kNamed = 3;
+  for (const std::uint16_t port : killed_heads(context, kNamed)) {
+    context.err << fmt::format(
+        "The head at port {0} was killed and left its cluster: this is another one.\n"
+        "'troupe head --port {0}' takes that one up again; a head with --watch is started again by "
+        "itself.\n",
+        port);
+  }
+}
+
 Status HeadProcess::start(const net::AddressChoice& choice) {
   std::optional<std::uint16_t> port = flags_.port;
   if (!port) port = TROUPE_TRY(master_port(context_.environment));
   place_ = TROUPE_TRY(take_head_place(context_, choice.address, port, flags_.state_dir));
+  if (!port) warn_of_killed_heads(context_);
   loop_ = net::make_event_loop();
   journal_ = std::make_unique<scheduler::FileJournal>(context_.files, place_->state.journal_path());
   scheduler::HeadOptions options;
@@ -263,6 +276,7 @@ Status watch_head(CommandContext& context, const HeadFlags& flags) {
     net::SystemNetwork network(context.files);
     const auto choice = TROUPE_TRY(net::choose_address(
         TROUPE_TRY(network.read()), {.interface = flags.interface, .address = flags.address}));
+    warn_of_killed_heads(context);
     const auto place =
         TROUPE_TRY(take_head_place(context, choice.address, std::nullopt, flags.state_dir));
     options.more = {"--port", std::to_string(place.port)};

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <memory>
@@ -16,6 +17,7 @@ namespace troupe::tools {
 namespace {
 
 constexpr int kPortAttempts = 32;
+constexpr const char* kJournal = "journal";
 
 // Binds a TCP socket to the address and lets it go again: the port it got. kAlreadyExists where
 // `port` is taken.
@@ -71,7 +73,7 @@ Result<StateDirectory> StateDirectory::take(FileSystem& files, const std::string
   return StateDirectory(path, std::move(lock));
 }
 
-std::string StateDirectory::journal_path() const { return join_path(path_, "journal"); }
+std::string StateDirectory::journal_path() const { return join_path(path_, kJournal); }
 
 void StateDirectory::remove(FileSystem& files) {
   (void)files.remove(journal_path());
@@ -101,6 +103,30 @@ Result<HeadPlace> take_head_place(CommandContext& context, const std::string& ho
                "{} free ports in a row have a state directory of an earlier head: remove those of "
                "~/.troupe/head-* that are not needed any more, or give --port or --state-dir",
                kPortAttempts);
+}
+
+std::vector<std::uint16_t> killed_heads(CommandContext& context, std::size_t count) {
+  constexpr std::string_view kPrefix = "head-";
+  std::vector<std::uint16_t> ports;
+  const auto folder = scheduler::troupe_directory(context.environment);
+  if (!folder.ok()) return ports;
+  const auto entries = context.files.list(*folder);
+  if (!entries.ok()) return ports;
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string_view name = entry.name;
+    if (!entry.is_directory || !name.starts_with(kPrefix)) continue;
+    std::uint16_t port = 0;
+    const auto [end, failed] =
+        std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), port);
+    if (failed != std::errc() || end != name.data() + name.size()) continue;
+    const std::string path = join_path(*folder, entry.name);
+    if (!context.files.exists(join_path(path, kJournal))) continue;
+    // Taken for a moment: a head that runs has it.
+    if (StateDirectory::take(context.files, path).ok()) ports.push_back(port);
+  }
+  std::sort(ports.begin(), ports.end());
+  if (ports.size() > count) ports.resize(count);
+  return ports;
 }
 
 Result<std::optional<std::uint16_t>> master_port(const Environment& environment) {

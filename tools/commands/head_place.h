@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
@@ -40,6 +41,10 @@ struct HeadPlace {
 Result<HeadPlace> take_head_place(CommandContext& context, const std::string& host,
                                   std::optional<std::uint16_t> port,
                                   const std::optional<std::string>& state_dir);
+
+// The ports of heads on this machine that were killed: nobody runs on ~/.troupe/head-PORT, which
+// has a journal still. At most `count`, the smallest first.
+std::vector<std::uint16_t> killed_heads(CommandContext& context, std::size_t count);
 
 // MASTER_PORT, where it is set. kInvalidArgument where it is no port.
 Result<std::optional<std::uint16_t>> master_port(const Environment& environment);
