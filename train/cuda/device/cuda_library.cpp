@@ -60,9 +60,9 @@ Result<std::shared_ptr<const CudaLibrary>> CudaLibrary::load(const Environment& 
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     return error(Code::kUnavailable,
-                 "no GPU can be used: {} ({}); build it where the CUDA toolkit is (nvcc 13.0 or "
-                 "later), name "
-                 "another one in {}, or use troupe.device=cpu",
+                 "no GPU can be used: {} ({}); 'tools/build release troupe_cuda' builds it where "
+                 "the CUDA toolkit is (nvcc 13.0 or later), {} names another one, "
+                 "troupe.device=cpu does without",
                  last_dl_error(),
                  named ? "named by " + std::string(kVariable) : "beside the program", kVariable);
   }
