@@ -4,9 +4,10 @@
     tools/bench train [--only PART,…] [--steps 7] [--repeats 5] [--set KEY=VALUE] [--json]
 
 Parts: a (model A in fp32, one thread: the step, its memory, oneDNN's products alone), operators (what
-the step is made of), bf16, models (B, GPT-2 124 M), masked (instruction rows with 80 % of the tokens
-masked), ranks (two threads, two ranks under ddp, fsdp, zero3), start (command to the first step
-begun), wire (bytes between two simulated nodes under ddp, zero1, zero2, zero3 and hsdp; root, iproute2).
+the step is made of), attention (fp32, by the size of a head), bf16, models (B, GPT-2 124 M), masked
+(instruction rows with 80 % of the tokens masked), ranks (two threads, two ranks under ddp, fsdp,
+zero3), start (command to the first step begun), wire (bytes between two simulated nodes under ddp,
+zero1, zero2, zero3 and hsdp; root, iproute2).
 
 Model A is a Llama of 15.19 M parameters (288/768, 6 layers, 6 heads, vocabulary 32,000, tied), B one
 of 71 M (576/1,536, 12 layers, 9 heads on 3, 49,152, tied); weights and texts are random. 4 × 256
@@ -15,6 +16,7 @@ of consecutive steps, after 3 for warming up. --set changes the runs' settings, 
 """
 
 import argparse
+import subprocess
 import sys
 
 from harness import script, training
@@ -25,12 +27,13 @@ from harness.training import LENGTH, NAMES, ROWS, WARM_UP
 from harness.two_nodes import TwoNodes, planned
 from harness.workplace import Workplace, build
 
-PARTS = ("a", "operators", "bf16", "models", "masked", "ranks", "start", "wire")
+PARTS = ("a", "operators", "attention", "bf16", "models", "masked", "ranks", "start", "wire")
 
 # A step of A: at most its arithmetic at the best rate of oneDNN's products, divided by this.
 SHARE_OF_PRODUCTS = 0.85
 BF16_TIMES = 1.6
 MASKED_TIMES = 1.5
+HEAD_DIM_TIMES = 1.3
 START_MS = 500
 # What frames, acknowledgements and heartbeats add to the bytes of the formula, at most.
 WIRE_PERCENT = 3.0
@@ -106,6 +109,22 @@ class Bench:
     def operators(self):
         for precision in ("fp32", "bf16"):
             self.operator_table(precision)
+
+    def attention(self):
+        """No cliff where a head's size fills no vectors of the processor."""
+        output = subprocess.run([f"{self.bin}/bench_attention", "1"], check=True, capture_output=True, text=True,
+                                timeout=300).stdout
+        times = {}
+        for name, value, _ in (line.split("\t") for line in output.splitlines()):
+            what, head_dim = name.split()
+            times.setdefault(what, {})[int(head_dim)] = float(value)
+        for what, of in times.items():
+            above = {d: of[d] / of[(d + 15) // 16 * 16] for d in of if d % 16}
+            for d in (8, 16, 24, 32, 40, 48, 64, 128):
+                self.figures.add(f"attention {what}, fp32, head_dim {d}: an element of the queries", of[d], "ns")
+            worst = max(above, key=above.get)
+            self.figures.bar(f"attention {what}: every head_dim within {HEAD_DIM_TIMES} × the next multiple of 16's time "
+                             f"an element ({above[worst]:.2f} at {worst})", above[worst] <= HEAD_DIM_TIMES)
 
     def operator_table(self, precision):
         run = self.run(troupe__operator_times="true", bf16=str(precision == "bf16").lower())
@@ -259,7 +278,7 @@ def main():
     options.set = dict(options.set)
 
     def measure(figures):
-        bench = Bench(figures, options, build("troupe", "bench_products"))
+        bench = Bench(figures, options, build("troupe", "bench_products", "bench_attention"))
         for part in PARTS:
             if part in options.only:
                 getattr(bench, part)()

@@ -8,7 +8,7 @@
 namespace troupe::train::kernels {
 namespace {
 
-// Columns that fill no vector: as a vector all the same, so that they round alike.
+// Columns that fill no vector of the smallest kind: as one all the same, so that they round alike.
 template <int Lanes>
 TROUPE_INLINE void multiply_last_columns(const SmallProduct& p, std::int64_t column) {
   using Vector = typename VectorOf<Lanes>::Type;
@@ -22,6 +22,21 @@ TROUPE_INLINE void multiply_last_columns(const SmallProduct& p, std::int64_t col
       sums += p.a[row * p.a_row + k * p.a_column] * right;
     }
     std::memcpy(c, &sums, bytes);
+  }
+}
+
+// The columns from `column` on, fewer than 2·Lanes, by vectors of Lanes and of halves of that.
+template <int Lanes, int Rows>
+TROUPE_INLINE void multiply_rest(const SmallProduct& p, std::int64_t column) {
+  NothingAhead nothing;
+  if (p.n - column >= Lanes) {
+    multiply_columns<Lanes, Rows, 1>(p, column, nothing);
+    column += Lanes;
+  }
+  if constexpr (Lanes > 4) {
+    if (column < p.n) multiply_rest<Lanes / 2, Rows>(p, column);
+  } else {
+    if (column < p.n) multiply_last_columns<Lanes>(p, column);
   }
 }
 
@@ -44,7 +59,12 @@ TROUPE_INLINE void multiply_with(const SmallProduct& p) {
       left -= 3, column += 3;
     }
   }
-  if (whole * Lanes < p.n) multiply_last_columns<Lanes>(p, whole * Lanes);
+  if (whole * Lanes == p.n) return;
+  if constexpr (Lanes > 4) {
+    multiply_rest<Lanes / 2, Rows>(p, whole * Lanes);
+  } else {
+    multiply_last_columns<Lanes>(p, whole * Lanes);
+  }
 }
 
 #if defined(__x86_64__)
