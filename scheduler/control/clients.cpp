@@ -163,7 +163,7 @@ Status HeadState::check_specs(const std::vector<wire::ActorSpec>& specs) const {
 
 Status HeadState::check_new(const std::vector<wire::ActorSpec>& specs, bool gang,
                             bool no_wait) const {
-  if (stopping()) return Status(Code::kUnavailable, "the cluster is stopping");
+  if (stopping()) return Status(Code::kFailedPrecondition, "the cluster is stopping");
   if (specs.empty()) return Status(Code::kInvalidArgument, "no actors were asked for");
   if (living_count_ + specs.size() > config_.actors_max) {
     return error(Code::kOverloaded, "the cluster holds {} actors; its limit is {}", living_count_,

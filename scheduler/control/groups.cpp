@@ -32,7 +32,7 @@ wire::PlacementGroupInfo HeadState::visible(const GroupRecord& group) const {
 // --- asked for -----------------------------------------------------------------------------------
 
 Status HeadState::check_group(const wire::PlacementGroupSpec& spec) const {
-  if (stopping()) return Status(Code::kUnavailable, "the cluster is stopping");
+  if (stopping()) return Status(Code::kFailedPrecondition, "the cluster is stopping");
   if (spec.group_id.empty() || groups_.contains(spec.group_id)) {
     return error(Code::kInvalidArgument, "placement group id {} is empty or used twice",
                  spec.group_id.to_string());

@@ -33,7 +33,7 @@ wire::SupervisorInfo HeadState::visible(const SupervisorRecord& supervisor) cons
 // --- made and asked about ------------------------------------------------------------------------
 
 Status HeadState::check_supervisor(const wire::SupervisorSpec& spec) const {
-  if (stopping()) return Status(Code::kUnavailable, "the cluster is stopping");
+  if (stopping()) return Status(Code::kFailedPrecondition, "the cluster is stopping");
   if (spec.supervisor_id.empty()) {
     return Status(Code::kInvalidArgument, "a supervisor without an id");
   }

@@ -447,7 +447,7 @@ TEST_CASE("stopping the cluster stops nodes, then the head") {
   watch.until(wire::ActorState::kAlive);
   CHECK(client->stop("the day is over", tests::patience()).ok());
   CHECK(f.ended.take() == "the day is over");
-  CHECK(create(*client, {spec(5)}).code() == Code::kUnavailable);
+  CHECK(create(*client, {spec(5)}).code() == Code::kFailedPrecondition);
 }
 
 // What is encrypted leaves by the loop, which whoever runs a head stops when it has ended.
