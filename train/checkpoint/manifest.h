@@ -55,7 +55,7 @@ struct Manifest {
   std::int64_t step = 0;
   int world_size = 1;         // of the run that wrote it; loading does not depend on it
   std::string run;            // the id of that run; may be empty
-  bool has_optimizer = true;  // optimizer state, schedule, random state, cursor beside the weights
+  bool has_optimizer = true;  // optimizer state, schedule, random state beside the weights
   std::vector<ManifestFile> files;            // sorted by name
   std::map<std::string, TensorInfo> tensors;  // those that lie in pieces, by name
 };

@@ -18,6 +18,9 @@ constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr std::size_t kWindowSteps = 50;
 constexpr int kBarColumnsMin = 10;
 constexpr int kBarColumnsMax = 40;
+constexpr int kBarFrameColumns = 4;  // brackets, and the space to the text
+// Step, loss and time left: what a narrow terminal shows rather than a bar.
+constexpr std::size_t kPartsBeforeBar = 3;
 constexpr int kFallbackColumns = 80;
 // "\r" to the line's start; "\x1b[K" clears to its end.
 constexpr std::string_view kClearLine = "\r\x1b[K";
@@ -84,9 +87,12 @@ void ProgressReporter::update(const ProgressUpdate& update) {
   if (due) draw();
 }
 
-void ProgressReporter::log() {
+void ProgressReporter::log(std::optional<double> loss) {
   MutexLock lock(mutex_);
-  if (!finished_ && !output_.is_terminal()) output_.write(plain_line() + "\n");
+  if (!finished_ && !output_.is_terminal()) {
+    if (!loss) loss = last_.loss;
+    output_.write(plain_line(loss) + "\n");
+  }
   logged_seconds_ = {};
   logged_work_ = {};
 }
@@ -150,16 +156,24 @@ std::string ProgressReporter::bar(int width) const {
   parts.push_back(format_duration(elapsed_locked()));
 
   // The last column stays free: writing it would wrap on some terminals. What does not fit is left
-  // out, the least important first; then the bar takes what room is there.
+  // out, the least important first: the bar is more important than all but the first parts, and
+  // takes what room they leave.
   const int room = std::max(0, width - 1);
-  std::string text;
-  for (const auto& part : parts) {
-    const std::string longer = text.empty() ? part : text + "  " + part;
-    if (static_cast<int>(longer.size()) > room) break;
-    text = longer;
-  }
-  const int cells = std::min(room - static_cast<int>(text.size()) - 4, kBarColumnsMax);
-  if (cells < kBarColumnsMin || total_steps_ <= 0) return text;
+  const auto fitting = [&](int columns, std::size_t& count) {
+    std::string text;
+    for (count = 0; count < parts.size(); ++count) {
+      const std::string longer = text.empty() ? parts[count] : text + "  " + parts[count];
+      if (static_cast<int>(longer.size()) > columns) break;
+      text = longer;
+    }
+    return text;
+  };
+  std::size_t count = 0;
+  std::string text = fitting(room - kBarColumnsMin - kBarFrameColumns, count);
+  if (count < std::min(kPartsBeforeBar, parts.size()) || total_steps_ <= 0)
+    return fitting(room, count);
+  const int cells =
+      std::min(room - static_cast<int>(text.size()) - kBarFrameColumns, kBarColumnsMax);
   const double done =
       std::clamp(static_cast<double>(last_.step) / static_cast<double>(total_steps_), 0.0, 1.0);
   const auto filled = static_cast<std::size_t>(done * cells);
@@ -169,9 +183,9 @@ std::string ProgressReporter::bar(int width) const {
   return "[" + drawn + "]  " + text;
 }
 
-std::string ProgressReporter::plain_line() const {
+std::string ProgressReporter::plain_line(std::optional<double> loss) const {
   std::string line = fmt::format("step {}/{}", last_.step, total_steps_);
-  if (last_.loss) line += fmt::format("  loss {}", format_scientific(*last_.loss));
+  if (loss) line += fmt::format("  loss {}", format_scientific(*loss));
   if (last_.learning_rate) line += fmt::format("  lr {}", format_scientific(*last_.learning_rate));
   if (tokens_ > 0) line += fmt::format("  {} tokens/s", format_count(tokens_per_s_locked()));
   if (const double total = logged_seconds_.total(); total > 0) {

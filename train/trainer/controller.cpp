@@ -502,6 +502,7 @@ void TrainController::on(std::int32_t, const StepReport& message) {
                 {"lr", message.learning_rate},
                 {"tokens", message.tokens},
                 {"logged", message.logged},
+                {"logged_loss", message.logged_loss},
                 {"skipped", message.skipped},
                 {"seconds", to_json(message.seconds)},
                 {"tokens_per_s", message.rates.tokens_per_s},
@@ -537,6 +538,10 @@ void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
 
 void TrainController::on(std::int32_t, const WarningReport& message) {
   driver_.send({{"kind", "warning"}, {"text", message.text}});
+}
+
+void TrainController::on(std::int32_t, const NoticeReport& message) {
+  driver_.send({{"kind", "notice"}, {"text", message.text}});
 }
 
 void TrainController::on(std::int32_t, const TrainerUnfit& message) {
