@@ -239,16 +239,15 @@ TEST_CASE("the trained model generates: the same text from the same seed") {
 TEST_CASE("a text that ends with the model's context says so, any other does not") {
   const auto& tiny = shared().tiny;
   const auto notice = [&](const char* tokens) {
-    const auto result = run_command({troupe_program(), "generate", "--model", tiny.file("oracle"),
-                                     "--prompt", "the", "--max-tokens", tokens, "--temperature",
-                                     "1"},
-                                    tiny.options());
+    const auto result =
+        run_command({troupe_program(), "generate", "--model", tiny.file("oracle"), "--prompt",
+                     "the", "--max-tokens", tokens, "--temperature", "1"},
+                    tiny.options());
     REQUIRE_MESSAGE(result.exit_code == 0, result.err);
     return result.err;
   };
   CHECK(notice("3").empty());
-  CHECK(notice("100000").find("the text ends where the model's context does") !=
-        std::string::npos);
+  CHECK(notice("100000").find("the text ends where the model's context does") != std::string::npos);
 }
 
 TEST_CASE("an epoch is trained to its end by another number of workers, and no more than once") {

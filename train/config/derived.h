@@ -58,9 +58,9 @@ struct RunSchedule {
 Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t samples,
                                std::int64_t world_size);
 // The schedule of a run that goes on after `steps_done` steps, at a sample that its own batch
-// reaches after `steps_here` (Sampler::steps_at): what is left of the samples is trained on, however
-// many steps that comes to. max_steps counts steps of whatever batch. Intervals and warm-up stay
-// those of `plan`.
+// reaches after `steps_here` (Sampler::steps_at): what is left of the samples is trained on,
+// however many steps that comes to. max_steps counts steps of whatever batch. Intervals and warm-up
+// stay those of `plan`.
 RunSchedule go_on_from(RunSchedule plan, const TrainingSection& training, std::int64_t steps_done,
                        std::int64_t steps_here);
 

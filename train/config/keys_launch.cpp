@@ -94,7 +94,8 @@ void add_troupe_keys(KeyTable& t) {
                    TROUPE_FIELD(troupe.sample_prompt));
   t.boolean("troupe.allow_data_change", false)
       .implemented(
-          "go on from a checkpoint although the data, the seed of their order or what makes samples "
+          "go on from a checkpoint although the data, the seed of their order or what makes "
+          "samples "
           "of them has changed since",
           TROUPE_FIELD(troupe.allow_data_change));
   t.optional("troupe.accelerate_config", ValueType::kText)

@@ -29,7 +29,8 @@ json::Value or_null(const std::optional<T>& value) {
 
 // Entries of dataset_info.json by what their columns and tags are called.
 std::string describe(const DatasetAttributes& a) {
-  std::string text = fmt::format("{} {}", static_cast<int>(a.formatting), a.num_samples.value_or(-1));
+  std::string text =
+      fmt::format("{} {}", static_cast<int>(a.formatting), a.num_samples.value_or(-1));
   for (const std::string* name :
        {&a.prompt, &a.query, &a.response, &a.history, &a.messages, &a.system, &a.tools, &a.role_tag,
         &a.content_tag, &a.user_tag, &a.assistant_tag, &a.observation_tag, &a.function_tag,
@@ -149,8 +150,7 @@ std::string SampleStream::to_text() const {
   }
   const json::Object object{
       {"files", std::move(list)},
-      {"samples",
-       json::Object{{"count", samples}, {"tokens", tokens}, {"xxh3", hash_text(xxh3)}}},
+      {"samples", json::Object{{"count", samples}, {"tokens", tokens}, {"xxh3", hash_text(xxh3)}}},
       {"settings", settings}};
   return json::write_indented(object, true) + "\n";
 }
@@ -180,9 +180,8 @@ Result<SampleStream> SampleStream::parse(std::string_view text, std::string_view
 Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& options,
                                      const StreamOrigin& origin, const TokenDataset& dataset,
                                      std::span<const StreamFile> known) {
-  SampleStream stream{.samples = dataset.size(),
-                      .tokens = dataset.token_count(),
-                      .xxh3 = hash_of(dataset)};
+  SampleStream stream{
+      .samples = dataset.size(), .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
   std::string columns;
   for (const auto& attributes :
        TROUPE_TRY(read_dataset_info(files, options.dataset_dir, options.dataset))) {
@@ -204,8 +203,7 @@ std::vector<std::string> differences(const SampleStream& before, const SampleStr
     const std::string was = json::write_indented(*old, true);
     const std::string is = json::write_indented(setting.value(), true);
     if (was == is) continue;
-    found.push_back(
-        fmt::format("{} was {} and is {}", std::string_view(setting.key()), was, is));
+    found.push_back(fmt::format("{} was {} and is {}", std::string_view(setting.key()), was, is));
   }
   if (found.empty() && before.xxh3 != now.xxh3) {
     found.push_back(

@@ -31,7 +31,7 @@ bool EvaluationPlan::due(std::int64_t step, bool last_of_epoch) const {
     case IntervalStrategy::kBest:
       return false;
     case IntervalStrategy::kSteps:
-      return delay <= static_cast<double>(step) && 
+      return delay <= static_cast<double>(step) &&
              (step % interval == 0 || step >= schedule.total_steps);
     case IntervalStrategy::kEpoch:
       return delay <= schedule.epoch_of(step) && (last_of_epoch || step >= schedule.total_steps);

@@ -67,7 +67,7 @@ Result<LoadedModel::GenerationEnd> LoadedModel::generate(
   on_text(decoder.finish());
   if (std::ssize(made) >= tokens_max) return GenerationEnd::kTokensMax;
   return std::ssize(prompt_ids) + std::ssize(made) > context ? GenerationEnd::kContext
-                                                              : GenerationEnd::kEndOfText;
+                                                             : GenerationEnd::kEndOfText;
 }
 
 double LoadedModel::Likelihood::bits_per_byte() const {

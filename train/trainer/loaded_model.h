@@ -32,8 +32,8 @@ class LoadedModel {
   };
   // The continuation of `prompt`, given to `on_text` piece by piece. Says what it ended at.
   Result<GenerationEnd> generate(const std::string& prompt, const SamplingOptions& sampling,
-                  std::int64_t tokens_max, std::uint64_t seed,
-                  const std::function<void(const std::string&)>& on_text);
+                                 std::int64_t tokens_max, std::uint64_t seed,
+                                 const std::function<void(const std::string&)>& on_text);
 
   // What the model makes of a data set's labelled tokens.
   struct Likelihood {

@@ -169,11 +169,13 @@ Status check_stream(const std::string& checkpoint, const std::optional<SampleStr
   if (found.empty()) return {};
   const std::string text = join_words(found, "; ");
   if (allowed) {
-    notes.push_back(fmt::format("warning: going on with other samples than {}: {}", checkpoint, text));
+    notes.push_back(
+        fmt::format("warning: going on with other samples than {}: {}", checkpoint, text));
     return {};
   }
   return error(Code::kFailedPrecondition,
-               "{} was trained on other samples than this run would go on with: {}. Give back what it "
+               "{} was trained on other samples than this run would go on with: {}. Give back what "
+               "it "
                "had, or go on with the new samples from the same place of their order by "
                "troupe.allow_data_change=true, or begin anew in another output_dir",
                checkpoint, text)
@@ -272,8 +274,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
   TROUPE_RETURN_IF_ERROR(check_lengths(model, module.train));
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
-  std::string stream = TROUPE_TRY(settle_stream(files, config, tokenizer_text, module.train,
-                                                resume_path, notes));
+  std::string stream =
+      TROUPE_TRY(settle_stream(files, config, tokenizer_text, module.train, resume_path, notes));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
   companions["config.json"] =

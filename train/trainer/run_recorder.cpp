@@ -114,8 +114,7 @@ Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
                         .epoch = state_.epoch,
                         .elapsed_s = elapsed_s(),
                         .remaining_s = remaining_s()};
-  if (config_->training.counts_input_tokens())
-    entry.total_tokens = state_.num_input_tokens_seen;
+  if (config_->training.counts_input_tokens()) entry.total_tokens = state_.num_input_tokens_seen;
   TROUPE_RETURN_IF_ERROR(log_.append(trainer_log_line(entry)));
   return std::optional(loss);
 }
@@ -173,8 +172,7 @@ Status RunRecorder::save_training() {
       .train_loss = loss_sum / static_cast<double>(std::max<std::size_t>(1, lines.size())),
       .runtime_s = elapsed_s(),
       .steps = state_.global_step,
-      .samples =
-          (state_.global_step - facts_.first_step) * facts_.schedule.effective_batch_size,
+      .samples = (state_.global_step - facts_.first_step) * facts_.schedule.effective_batch_size,
       .steps_in_runtime = state_.global_step - facts_.first_step};
   state_.log_history.push_back(final_log(results));
   state_.should_training_stop = true;
@@ -182,8 +180,8 @@ Status RunRecorder::save_training() {
   if (config_->method.include_effective_tokens_per_second) {
     // As LLaMA-Factory: tokens of the data set × epochs, per second and rank.
     const double epochs = state_.epoch - facts_.schedule.epoch_of(facts_.first_step);
-    metrics["effective_tokens_per_sec"] = static_cast<double>(facts_.dataset_tokens) * epochs /
-                                          results.runtime_s / facts_.world_size;
+    metrics["effective_tokens_per_sec"] =
+        static_cast<double>(facts_.dataset_tokens) * epochs / results.runtime_s / facts_.world_size;
   }
   return save_metrics(*files_, directory, "train", metrics);
 }

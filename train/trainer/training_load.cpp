@@ -167,8 +167,8 @@ Status TrainingRun::agree_on_saves(Generation& generation) {
 
 void TrainingRun::place(const CommitRecord& record) {
   Fixed& f = *fixed_;
-  f.facts = go_on_from(f.planned, f.config().training, record.step,
-                       f.sampler.steps_at(record.cursor));
+  f.facts =
+      go_on_from(f.planned, f.config().training, record.step, f.sampler.steps_at(record.cursor));
   f.evaluation.schedule = f.facts;
   f.sampler.set_even_batches(f.facts.step_offset == 0);
 }
@@ -288,8 +288,7 @@ SampleCursor TrainingRun::cursor_of_epochs(const GoodCheckpoint& good) {
     return cursor;
   }
   // The position that this many steps of this run reach.
-  for (std::int64_t step = 0; step < good.step; ++step)
-    cursor = f.sampler.next_step(cursor).after;
+  for (std::int64_t step = 0; step < good.step; ++step) cursor = f.sampler.next_step(cursor).after;
   return cursor;
 }
 

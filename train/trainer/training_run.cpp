@@ -449,9 +449,9 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
   if (f.leads()) {
-    generation.observer.notice(fmt::format(
-        "the best model, {} (eval_loss {}), was loaded: it is what the run ends with", source.path,
-        format_scientific(best_.state().best_metric)));
+    generation.observer.notice(
+        fmt::format("the best model, {} (eval_loss {}), was loaded: it is what the run ends with",
+                    source.path, format_scientific(best_.state().best_metric)));
   }
   return parameters_loaded(generation);
 }
@@ -491,8 +491,7 @@ SaveContents TrainingRun::save_contents(bool final_model) {
   if (f.leads()) {
     recorder_->set_best(best_);
     contents.files[kTrainerStateFile] = recorder_->trainer_state_text();
-    if (!f.bundle.sample_stream.empty())
-      contents.files[kSampleStreamFile] = f.bundle.sample_stream;
+    if (!f.bundle.sample_stream.empty()) contents.files[kSampleStreamFile] = f.bundle.sample_stream;
     contents.files[kTrainingArgsFile] = json::write_indented(to_json(f.config()), true) + "\n";
   }
   return contents;

@@ -20,7 +20,8 @@ std::vector<RankPieces> ranks() {
           {piece("w", 1000, kElements), piece("exp_avg.w", 1000, kElements, true)}};
 }
 
-TEST_CASE("parts cover every file once, are cut at multiples of one size, and nothing else is cut") {
+TEST_CASE(
+    "parts cover every file once, are cut at multiples of one size, and nothing else is cut") {
   for (const auto layout : {CheckpointLayout::kHf, CheckpointLayout::kSharded}) {
     const auto plan = make_save_plan(ranks(), layout, std::uint64_t{1} << 40).value();
     CHECK(plan.has_optimizer);

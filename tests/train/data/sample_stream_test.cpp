@@ -60,10 +60,9 @@ TEST_CASE("each thing that decides the samples is named") {
   data.options.template_name = "qwen";
   data.options.max_samples = 5;
   data.options.packing = true;
-  CHECK(data.since(before) == Differences{"template was \"default\" and is \"qwen\"",
-                                          "cutoff_len was 2048 and is 64",
-                                          "packing was false and is true",
-                                          "max_samples was null and is 5"});
+  CHECK(data.since(before) ==
+        Differences{"template was \"default\" and is \"qwen\"", "cutoff_len was 2048 and is 64",
+                    "packing was false and is true", "max_samples was null and is 5"});
   data.options = Data().options;
   data.options.dataset_dir = data.directory.path();
   data.origin.order_seed = 43;

@@ -189,9 +189,9 @@ TEST_CASE("a checkpoint is gone on from with its own samples only, unless a key 
   const std::string rows = folder.files.read(folder.directory.file("d.jsonl"), 1 << 20).value();
   folder.write("d.jsonl", rows + "{\"text\": \"one more\"}\n");
   text = refusal().message();
-  CHECK_MESSAGE(text.find(folder.directory.file("d.jsonl") + " is not what it was") !=
-                    std::string::npos,
-                text);
+  CHECK_MESSAGE(
+      text.find(folder.directory.file("d.jsonl") + " is not what it was") != std::string::npos,
+      text);
   // The same bytes in another file of that name, or under another name, are the same data.
   folder.write("d.jsonl", rows);
   CHECK_MESSAGE(refusal().ok(), refusal().to_string());

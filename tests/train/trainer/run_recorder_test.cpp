@@ -133,8 +133,7 @@ TEST_CASE("input tokens are counted, and in the logs where the key asks for them
     CHECK((run.text("trainer_log.jsonl").find(R"("total_tokens": 40)") != std::string::npos) ==
           asked);
     // A resumed run goes on counting.
-    RunRecorder second =
-        run.open(parse_trainer_state(recorder.trainer_state_text(), "x").value());
+    RunRecorder second = run.open(parse_trainer_state(recorder.trainer_state_text(), "x").value());
     run.step(second, 5, 1);
     CHECK(second.state().num_input_tokens_seen == 50);
   }

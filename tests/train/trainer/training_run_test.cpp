@@ -153,12 +153,12 @@ TEST_CASE("a resume at another batch trains the samples that are left, each once
     std::int64_t from, total;
   };
   const Case cases[] = {
-      {{1, 1, 1}, {4, 1, 1}, 10, 10 + 8 + 10},      // 30 samples are left of the epoch
-      {{1, 1, 1}, {3, 1, 2}, 50, 50 + 5},           // 30 of the second one
-      {{4, 1, 1}, {1, 1, 1}, 10, 10 + 40},          // an epoch is done
-      {{2, 2, 1}, {1, 3, 1}, 10, 10 + 14},          // likewise, another batch
-      {{2, 1, 1}, {2, 1, 3}, 10, 10 + 4 + 7},       // accumulation alone
-      {{1, 1, 2}, {2, 1, 1}, 10, 10 + 10 + 20},     // the same samples in a step: nothing changes
+      {{1, 1, 1}, {4, 1, 1}, 10, 10 + 8 + 10},   // 30 samples are left of the epoch
+      {{1, 1, 1}, {3, 1, 2}, 50, 50 + 5},        // 30 of the second one
+      {{4, 1, 1}, {1, 1, 1}, 10, 10 + 40},       // an epoch is done
+      {{2, 2, 1}, {1, 3, 1}, 10, 10 + 14},       // likewise, another batch
+      {{2, 1, 1}, {2, 1, 3}, 10, 10 + 4 + 7},    // accumulation alone
+      {{1, 1, 2}, {2, 1, 1}, 10, 10 + 10 + 20},  // the same samples in a step: nothing changes
   };
   int number = 0;
   for (const Case& one : cases) {
