@@ -272,7 +272,7 @@ TEST_CASE("an epoch is trained to its end by another number of workers, and no m
   for (std::int64_t step = 6; step <= samples; ++step)
     std::filesystem::remove_all(fmt::format("{}/checkpoint-{}", out, step));
   auto result = tiny.must_train("resized", settings("4", "1"));
-  CHECK_MESSAGE(result.err.find("end with step") != std::string::npos, result.err);
+  CHECK_MESSAGE(result.err.find("the run ends after step") != std::string::npos, result.err);
   const auto steps = steps_of(out);
   CHECK(std::ssize(steps) == 5 + (samples - 5 + 3) / 4);
   std::int64_t again = 0;

@@ -78,7 +78,7 @@ struct SavePlan {
 // closely: a power of two that makes about 200 of a file, within bounds. Smaller ones would cost
 // more system calls than they tell, larger ones would leave verifying to few threads.
 std::uint64_t part_bytes(std::uint64_t file_bytes);
-inline constexpr std::uint64_t kPartBytesMin = 16u << 10;
+inline constexpr std::uint64_t kPartBytesMin = 4u << 10;
 inline constexpr std::uint64_t kPartBytesMax = 64u << 20;
 
 // kInvalidArgument, naming ranks, tensor and elements, where the pieces of all ranks do not give

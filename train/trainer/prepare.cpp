@@ -174,12 +174,10 @@ Status check_stream(const std::string& checkpoint, const std::optional<SampleStr
     return {};
   }
   return error(Code::kFailedPrecondition,
-               "{} was trained on other samples than this run would go on with: {}. Give back what "
-               "it "
-               "had, or go on with the new samples from the same place of their order by "
+               "{} was trained on other samples than this run would go on with: {}. Restore them, "
+               "or go on with the new samples from the same place of their order with "
                "troupe.allow_data_change=true, or begin anew in another output_dir",
-               checkpoint, text)
-      .with("key", "troupe.allow_data_change");
+               checkpoint, text);
 }
 
 // The run's stream of samples, which must be the checkpoint's. Kept in output_dir, where the next

@@ -192,7 +192,7 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   place(record);
   if (f.leads() && f.facts.step_offset != 0) {
     generation.observer.notice(fmt::format(
-        "{} steps of batches of another size were done: this run's, of {} samples each, end with "
+        "{} steps were of batches of another size: with {} samples in a step the run ends after "
         "step {}",
         record.step, f.facts.effective_batch_size, total_steps()));
   }

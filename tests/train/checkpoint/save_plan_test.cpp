@@ -62,6 +62,7 @@ TEST_CASE(
 TEST_CASE("a part is small enough to tell which tensors a damaged byte may be of") {
   CHECK(part_bytes(0) == kPartBytesMin);
   CHECK(part_bytes(1 << 20) == kPartBytesMin);
+  CHECK(part_bytes(3 << 20) == 16u << 10);
   CHECK(part_bytes(std::uint64_t{280} << 20) == 2u << 20);
   CHECK(part_bytes(std::uint64_t{1} << 40) == kPartBytesMax);
   RankPieces pieces;
