@@ -141,8 +141,7 @@ Status RunRecorder::sync() {
 
 Status RunRecorder::finish(std::int64_t final_step) {
   const std::string& directory = config_->training.output_dir;
-  const bool trained = state_.global_step > facts_.first_step ||
-                       !files_->exists(join_path(directory, "train_results.json"));
+  const bool trained = !is_told_already();
   if (trained) TROUPE_RETURN_IF_ERROR(save_training());
   TROUPE_RETURN_IF_ERROR(save_evaluation(final_step));
   if (trained) {
@@ -154,6 +153,18 @@ Status RunRecorder::finish(std::int64_t final_step) {
         plot_loss(*files_, directory, state_.log_history, {"loss", "eval_loss"}));
   }
   return sync();
+}
+
+bool RunRecorder::is_told_already() const {
+  if (state_.global_step > facts_.first_step) return false;
+  const std::string path = join_path(config_->training.output_dir, "trainer_state.json");
+  const auto text = files_->read(path, limits::kJsonFileBytesMax);
+  if (!text.ok()) return false;
+  auto told = parse_trainer_state(*text, path);
+  if (!told.ok() || told->log_history.empty()) return false;
+  if (!json::find(told->log_history.back(), "train_runtime")) return false;
+  told->log_history.pop_back();
+  return told->log_history == state_.log_history;
 }
 
 Status RunRecorder::save_training() {

@@ -72,7 +72,7 @@ class RunRecorder {
   // train_results.json, all_results.json, trainer_state.json; eval_results.json where `final_step`
   // was evaluated (the last step, or the one whose parameters load_best_model_at_end brought back);
   // with plot_loss, the plots. A run that had nothing left to train leaves the results of the one
-  // before it as they are.
+  // that it goes on from as they are.
   Status finish(std::int64_t final_step);
   Status finish() { return finish(state_.global_step); }
 
@@ -84,6 +84,8 @@ class RunRecorder {
   void add_history(json::Object entry);
   Status save_evaluation(std::int64_t final_step);
   bool logging_due(std::int64_t step) const;
+  // The files tell how the very run ended that this one goes on from, and nothing was added to it.
+  bool is_told_already() const;
   Status save_training();
   double elapsed_s() const;
   double remaining_s() const;
