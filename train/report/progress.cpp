@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/base/suggest.h"
 #include "train/report/format.h"
 
 namespace troupe::train {
@@ -21,6 +22,7 @@ constexpr int kBarColumnsMax = 40;
 constexpr int kBarFrameColumns = 4;  // brackets, and the space to the text
 // Step, loss and time left: what a narrow terminal shows rather than a bar.
 constexpr std::size_t kPartsBeforeBar = 3;
+constexpr std::string_view kPartSeparator = "  ";
 constexpr int kFallbackColumns = 80;
 // "\r" to the line's start; "\x1b[K" clears to its end.
 constexpr std::string_view kClearLine = "\r\x1b[K";
@@ -31,6 +33,14 @@ std::string describe_arithmetic(double gflops, double gemm_share, std::string_vi
   std::string text = fmt::format("{:.{}f} GFLOP/s", gflops, gflops < 10 ? 1 : 0);
   if (gemm_share > 0) text += fmt::format(" ({:.0f} %{})", gemm_share * 100, of_what);
   return text;
+}
+
+// Of the first `count` parts, joined.
+int columns_of(const std::vector<std::string>& parts, std::size_t count) {
+  std::size_t columns = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    columns += parts[i].size() + (i > 0 ? kPartSeparator.size() : 0);
+  return static_cast<int>(columns);
 }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -159,19 +169,13 @@ std::string ProgressReporter::bar(int width) const {
   // out, the least important first: the bar is more important than all but the first parts, and
   // takes what room they leave.
   const int room = std::max(0, width - 1);
-  const auto fitting = [&](int columns, std::size_t& count) {
-    std::string text;
-    for (count = 0; count < parts.size(); ++count) {
-      const std::string longer = text.empty() ? parts[count] : text + "  " + parts[count];
-      if (static_cast<int>(longer.size()) > columns) break;
-      text = longer;
-    }
-    return text;
-  };
-  std::size_t count = 0;
-  std::string text = fitting(room - kBarColumnsMin - kBarFrameColumns, count);
-  if (count < std::min(kPartsBeforeBar, parts.size()) || total_steps_ <= 0)
-    return fitting(room, count);
+  const bool has_room = columns_of(parts, std::min(kPartsBeforeBar, parts.size())) <=
+                        room - kBarColumnsMin - kBarFrameColumns;
+  const bool has_bar = has_room && total_steps_ > 0;
+  const int text_room = has_bar ? room - kBarColumnsMin - kBarFrameColumns : room;
+  while (columns_of(parts, parts.size()) > text_room) parts.pop_back();
+  const std::string text = join_words(parts, kPartSeparator);
+  if (!has_bar) return text;
   const int cells =
       std::min(room - static_cast<int>(text.size()) - kBarFrameColumns, kBarColumnsMax);
   const double done =
