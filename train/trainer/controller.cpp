@@ -541,7 +541,11 @@ void TrainController::on(std::int32_t, const WarningReport& message) {
 }
 
 void TrainController::on(std::int32_t, const NoticeReport& message) {
-  driver_.send({{"kind", "notice"}, {"text", message.text}});
+  record({.event = events::kNotice,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .step = state_.last_step(),
+          .cause = message.text},
+         message.text, clock_.unix_time_us());
 }
 
 void TrainController::on(std::int32_t, const TrainerUnfit& message) {

@@ -128,8 +128,6 @@ Result<std::optional<RunEnd>> ProgressLines::show(const json::Value& line) {
                text_of(line, "last_checkpoint")});
   } else if (kind == "warning") {
     say("warning: " + text_of(line, "text"));
-  } else if (kind == "notice") {
-    say(text_of(line, "text"));
   } else if (kind == "checkpoint") {
     say("saved " + text_of(line, "path"));
   } else if (kind == "evaluation") {
