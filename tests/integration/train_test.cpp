@@ -236,5 +236,63 @@ TEST_CASE("the trained model generates: the same text from the same seed") {
         generate({"--temperature", "1", "--seed", "7"}));
 }
 
+TEST_CASE("a text that ends with the model's context says so, any other does not") {
+  const auto& tiny = shared().tiny;
+  const auto notice = [&](const char* tokens) {
+    const auto result =
+        run_command({troupe_program(), "generate", "--model", tiny.file("oracle"), "--prompt",
+                     "the", "--max-tokens", tokens, "--temperature", "1"},
+                    tiny.options());
+    REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+    return result.err;
+  };
+  CHECK(notice("3").empty());
+  CHECK(notice("100000").find("the text ends where the model's context does") != std::string::npos);
+}
+
+TEST_CASE("an epoch is trained to its end by another number of workers, and no more than once") {
+  const auto& tiny = shared().tiny;
+  const auto settings = [](const char* workers, const char* epochs) {
+    return Settings{{"max_steps", ""},
+                    {"num_train_epochs", epochs},
+                    {"troupe.workers", workers},
+                    {"per_device_train_batch_size", "1"},
+                    {"gradient_accumulation_steps", "1"},
+                    {"save_steps", "5"},
+                    {"overwrite_output_dir", "false"}};
+  };
+  tiny.must_train("resized", settings("1", "1"));
+  const std::string out = tiny.file("resized");
+  const auto all = steps_of(out);
+  std::int64_t tokens = 0;
+  for (const auto& step : all) tokens += step.tokens;
+  const auto samples = static_cast<std::int64_t>(all.size());
+  REQUIRE(samples > 12);
+  // As after a kill: the newest checkpoints are not there.
+  for (std::int64_t step = 6; step <= samples; ++step)
+    std::filesystem::remove_all(fmt::format("{}/checkpoint-{}", out, step));
+  auto result = tiny.must_train("resized", settings("4", "1"));
+  CHECK_MESSAGE(result.err.find("the run ends after step") != std::string::npos, result.err);
+  const auto steps = steps_of(out);
+  CHECK(std::ssize(steps) == 5 + (samples - 5 + 3) / 4);
+  std::int64_t again = 0;
+  for (const auto& step : steps) again += step.tokens;
+  CHECK(again == tokens);
+  // Finished: the same command trains nothing, and its results stay.
+  const std::string results = contents(out + "/train_results.json");
+  result = tiny.must_train("resized", settings("4", "1"));
+  CHECK(contents(out + "/train_results.json") == results);
+  // Other samples.
+  Settings other = settings("4", "2");
+  other["seed"] = "43";
+  result = tiny.train("resized", other);
+  CHECK(result.exit_code != 0);
+  CHECK_MESSAGE(result.err.find("data_seed (else seed) was 42 and is 43") != std::string::npos,
+                result.err);
+  other["troupe.allow_data_change"] = "true";
+  result = tiny.must_train("resized", other);
+  CHECK(result.err.find("warning: going on with other samples") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::tests

@@ -32,11 +32,16 @@ Status generate(const GenerateOptions& options, CommandContext& context) {
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   auto model = TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads));
   context.out << options.prompt << std::flush;
-  TROUPE_RETURN_IF_ERROR(model->generate(
+  const auto end = TROUPE_TRY(model->generate(
       options.prompt, sampling,
       static_cast<std::int64_t>(std::min<std::uint64_t>(options.tokens, 1u << 20)), options.seed,
       [&](const std::string& text) { context.out << text << std::flush; }));
   context.out << "\n";
+  if (end == train::LoadedModel::GenerationEnd::kContext) {
+    context.err << fmt::format(
+        "notice: the text ends where the model's context does, at {} tokens with the prompt's\n",
+        model->config().max_position_embeddings);
+  }
   return {};
 }
 

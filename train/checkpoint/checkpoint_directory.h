@@ -26,6 +26,9 @@ inline constexpr const char* kRngStateFile = "rng_state.json";
 inline constexpr const char* kCursorFile = "cursor.json";
 inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 inline constexpr const char* kTrainingArgsFile = "training_args.json";
+// What was trained on (train/data/sample_stream.h). In the output directory, too, where a later
+// start finds the hashes of data files that have not changed since.
+inline constexpr const char* kSampleStreamFile = "sample_stream.json";
 
 // One checkpoint in the making, whatever its layout: files are put into path() by whoever owns a
 // part of the state (several ranks may), what they are is added, commit() publishes.

@@ -161,10 +161,11 @@ Result<std::optional<GoodCheckpoint>> newest_or_error(FileSystem& files,
   return good;
 }
 
-// What is there before a run looks: its lock, or one that a killed run left behind, and what a run
-// without a terminal writes its output to (`troupe train --detach`).
+// What is there before a run looks: its lock, or one that a killed run left behind, what a start
+// that came to nothing noted of the data, and what a run without a terminal writes its output to
+// (`troupe train --detach`).
 bool is_own(std::string_view name) {
-  return name == kOutputLockFile || name == "train.log" ||
+  return name == kOutputLockFile || name == kSampleStreamFile || name == "train.log" ||
          (name.starts_with("train-node-") && name.ends_with(".log"));
 }
 
@@ -221,10 +222,10 @@ Result<CheckpointState> read_checkpoint_state(FileSystem& files, const GoodCheck
     state.trainer_state =
         TROUPE_TRY(files.read(file(kTrainerStateFile), limits::kJsonFileBytesMax));
   }
+  state.cursor = TROUPE_TRY(read_json(files, file(kCursorFile)));
   if (!checkpoint.has_optimizer) return state;
   state.scheduler = TROUPE_TRY(read_json(files, file(kSchedulerFile)));
   state.rng_state = TROUPE_TRY(read_json(files, file(kRngStateFile)));
-  state.cursor = TROUPE_TRY(read_json(files, file(kCursorFile)));
   return state;
 }
 

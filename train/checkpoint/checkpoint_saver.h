@@ -65,7 +65,7 @@ struct SaveContents {
   std::int64_t step = 0;             // optimizer steps done; the same on all ranks
   std::vector<TensorPiece> weights;  // under their HF names
   // exp_avg.NAME, exp_avg_sq.NAME. None on any rank: weights only (save_only_model), without
-  // schedule, random state and cursor.
+  // schedule and random state.
   std::vector<TensorPiece> optimizer;
   // The rest counts on rank 0 alone.
   json::Value scheduler;

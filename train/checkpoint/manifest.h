@@ -53,10 +53,10 @@ struct Manifest {
   int version = kCheckpointFormatVersion;
   std::string format = kFormatHf;
   std::int64_t step = 0;
-  int world_size = 1;         // of the run that wrote it; loading does not depend on it
-  std::string run;            // the id of that run; may be empty
-  bool has_optimizer = true;  // optimizer state, schedule, random state, cursor beside the weights
-  std::vector<ManifestFile> files;            // sorted by name
+  int world_size = 1;               // of the run that wrote it; loading does not depend on it
+  std::string run;                  // the id of that run; may be empty
+  bool has_optimizer = true;        // optimizer state, schedule, random state beside the weights
+  std::vector<ManifestFile> files;  // sorted by name
   std::map<std::string, TensorInfo> tensors;  // those that lie in pieces, by name
 };
 

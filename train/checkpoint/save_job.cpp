@@ -83,11 +83,12 @@ Status SaveJob::write_beside() {
   for (const auto& [name, content] : contents_.files) {
     TROUPE_RETURN_IF_ERROR(transaction_->write(name, content));
   }
-  if (!plan_->has_optimizer) return {};
-  const std::pair<const char*, const json::Value*> states[] = {
-      {kSchedulerFile, &contents_.scheduler},
-      {kRngStateFile, &contents_.rng_state},
-      {kCursorFile, &contents_.cursor}};
+  // Weights alone, too, have been trained on the samples up to here.
+  std::vector<std::pair<const char*, const json::Value*>> states{{kCursorFile, &contents_.cursor}};
+  if (plan_->has_optimizer) {
+    states.emplace_back(kSchedulerFile, &contents_.scheduler);
+    states.emplace_back(kRngStateFile, &contents_.rng_state);
+  }
   for (const auto& [name, value] : states) {
     TROUPE_RETURN_IF_ERROR(transaction_->write(name, json::write_indented(*value, true) + "\n"));
   }

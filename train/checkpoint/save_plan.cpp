@@ -1,6 +1,7 @@
 #include "train/checkpoint/save_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -51,6 +52,10 @@ Result<PieceDescription> describe(const TensorPiece& piece, bool optimizer) {
                  piece.name, optimizer ? "as part of" : "outside of", kFirstMoment, kSecondMoment);
   }
   return description;
+}
+
+std::uint64_t bytes_of(const PieceDescription& piece) {
+  return static_cast<std::uint64_t>(piece.end - piece.begin) * dtype_size(piece.dtype);
 }
 
 // --- for sending
@@ -272,13 +277,13 @@ class Planner {
   // Lays out the file that was begun last: its header, then the pieces one behind the other.
   void add_places(const std::vector<Place>& places) {
     PlannedFile& file = plan_.files.back();
+    std::uint64_t size = file.header.size();
+    for (const auto& place : places) size += bytes_of(*place.description);
+    part_bytes_ = part_bytes(size);
     add_segment(places.empty() ? 0 : places.front().rank,
                 {PlannedSegment::kHeader, 0, file.header.size()});
-    for (const auto& place : places) {
-      const auto& piece = *place.description;
-      const auto elements = static_cast<std::uint64_t>(piece.end - piece.begin);
-      add_segment(place.rank, {place.piece, 0, elements * dtype_size(piece.dtype)});
-    }
+    for (const auto& place : places)
+      add_segment(place.rank, {place.piece, 0, bytes_of(*place.description)});
   }
 
   // Appends a rank's bytes to the last file, to its last part where that ends here.
@@ -288,10 +293,10 @@ class Planner {
     RankPlan& mine = plan_.ranks[rank];
     while (segment.size_bytes > 0) {
       const auto offset = file.size_bytes;
-      const auto size = std::min(segment.size_bytes, kPartBytesMax - offset % kPartBytesMax);
+      const auto size = std::min(segment.size_bytes, part_bytes_ - offset % part_bytes_);
       const bool goes_on = !mine.parts.empty() && mine.parts.back().file == index &&
                            mine.parts.back().offset + mine.parts.back().size_bytes == offset &&
-                           offset % kPartBytesMax != 0;
+                           offset % part_bytes_ != 0;
       if (!goes_on) mine.parts.push_back({index, offset, 0, mine.segments.size(), 0});
       mine.parts.back().size_bytes += size;
       mine.parts.back().segment_count += 1;
@@ -304,10 +309,15 @@ class Planner {
 
   const std::vector<RankPieces>& ranks_;
   std::uint64_t shard_bytes_max_;
+  std::uint64_t part_bytes_ = kPartBytesMax;  // of the last file
   SavePlan plan_;
 };
 
 }  // namespace
+
+std::uint64_t part_bytes(std::uint64_t file_bytes) {
+  return std::clamp(std::bit_ceil(file_bytes / 256), kPartBytesMin, kPartBytesMax);
+}
 
 std::uint64_t RankPlan::size_bytes() const {
   std::uint64_t bytes = 0;

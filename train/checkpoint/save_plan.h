@@ -74,7 +74,11 @@ struct SavePlan {
   bool has_optimizer = false;
 };
 
-// Large parts are cut at multiples of this offset: damage is found in parallel and told closely.
+// A file's parts are cut at multiples of this offset, so that damage is found in parallel and told
+// closely: a power of two that makes about 200 of a file, within bounds. Smaller ones would cost
+// more system calls than they tell, larger ones would leave verifying to few threads.
+std::uint64_t part_bytes(std::uint64_t file_bytes);
+inline constexpr std::uint64_t kPartBytesMin = 4u << 10;
 inline constexpr std::uint64_t kPartBytesMax = 64u << 20;
 
 // kInvalidArgument, naming ranks, tensor and elements, where the pieces of all ranks do not give

@@ -92,4 +92,18 @@ Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t sam
   return plan;
 }
 
+RunSchedule go_on_from(RunSchedule plan, const TrainingSection& training, std::int64_t steps_done,
+                       std::int64_t steps_here) {
+  plan.step_offset = steps_done - steps_here;
+  if (training.max_steps > 0) return plan;
+  plan.schedule_offset = plan.step_offset;
+  plan.total_steps = std::max(steps_done, plan.total_steps + plan.step_offset);
+  return plan;
+}
+
+double RunSchedule::epoch_of(std::int64_t step) const {
+  return static_cast<double>(step - step_offset) /
+         static_cast<double>(std::max<std::int64_t>(1, steps_per_epoch));
+}
+
 }  // namespace troupe::train

@@ -44,9 +44,24 @@ struct RunSchedule {
   std::int64_t logging_interval = 0;  // steps; steps_per_epoch for epoch; 0: never
   std::int64_t save_interval = 0;     // likewise
   std::int64_t effective_batch_size = 0;
+  // Steps done less those that this run's batch takes to the same sample: not 0 after steps of
+  // another batch. Epochs are counted from here.
+  std::int64_t step_offset = 0;
+  // Likewise, for the schedule of the learning rate: it follows the share of the samples seen, or
+  // with max_steps the share of the steps.
+  std::int64_t schedule_offset = 0;
+
+  // In epochs of this run's batch.
+  double epoch_of(std::int64_t step) const;
 };
 // kInvalidArgument without samples, and with drop_last and too few of them.
 Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t samples,
                                std::int64_t world_size);
+// The schedule of a run that goes on after `steps_done` steps, at a sample that its own batch
+// reaches after `steps_here` (Sampler::steps_at): what is left of the samples is trained on,
+// however many steps that comes to. max_steps counts steps of whatever batch. Intervals and warm-up
+// stay those of `plan`.
+RunSchedule go_on_from(RunSchedule plan, const TrainingSection& training, std::int64_t steps_done,
+                       std::int64_t steps_here);
 
 }  // namespace troupe::train

@@ -92,6 +92,12 @@ void add_troupe_keys(KeyTable& t) {
   t.optional("troupe.sample_prompt", ValueType::kText)
       .implemented("a continuation of this text is printed at the end",
                    TROUPE_FIELD(troupe.sample_prompt));
+  t.boolean("troupe.allow_data_change", false)
+      .implemented(
+          "go on from a checkpoint although the data, the seed of their order or what makes "
+          "samples "
+          "of them has changed since",
+          TROUPE_FIELD(troupe.allow_data_change));
   t.optional("troupe.accelerate_config", ValueType::kText)
       .implemented("accelerate's launch file, as for accelerate launch --config_file",
                    TROUPE_FIELD(launch.accelerate_config));

@@ -43,7 +43,9 @@ void add_output_keys(KeyTable& t) {
       .inert("safetensors instead of pickles", "pickles are never written")
       .refuses("false", "weights are always written as safetensors", "use save_safetensors: true");
   t.choice("include_num_input_tokens_seen", "false", "false|true|no|all|non_padding")
-      .inert("count input tokens", "they are always counted");
+      .implemented(
+          "input tokens seen so far in every log entry; there is no padding that all would count",
+          TROUPE_FIELD(training.include_num_input_tokens_seen));
   t.boolean("disable_tqdm", false)
       .implemented("no progress bar", TROUPE_FIELD(training.disable_tqdm));
 }

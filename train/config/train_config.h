@@ -173,6 +173,10 @@ struct TrainingSection {
   bool save_only_model = false;  // checkpoints without optimizer state: cannot be resumed
   CheckpointFormat checkpoint_format = CheckpointFormat::kHf;  // troupe.checkpoint_format
   bool disable_tqdm = false;                                   // no progress bar
+  std::string include_num_input_tokens_seen = "false";         // false, no: not in the logs
+  bool counts_input_tokens() const {
+    return include_num_input_tokens_seen != "false" && include_num_input_tokens_seen != "no";
+  }
 
   std::int64_t ddp_timeout_s = 1800;  // key `ddp_timeout`: a communicator's deadline for one wait
 
@@ -215,6 +219,7 @@ struct TroupeSection {
   double held_out = 0;  // share of the documents kept for the report of bits per byte
   std::optional<std::string> sample_prompt;
   bool operator_times = false;        // of rank 0, in steps.jsonl
+  bool allow_data_change = false;     // go on from a checkpoint with other samples than its own
   std::int64_t join_timeout_s = 300;  // how long node 0 waits for the other nodes
 };
 

@@ -12,11 +12,6 @@ namespace {
 constexpr double kValSizeMin = 1e-6;
 constexpr std::int64_t kCutoffMax = std::int64_t{1} << 24;
 
-bool packs(const DataOptions& options) {
-  return options.neat_packing ||
-         options.packing.value_or(options.stage == DataOptions::Stage::kPretrain);
-}
-
 TokenDataset::Kind kind_of(const DataOptions& options) {
   if (options.stage == DataOptions::Stage::kPretrain) return TokenDataset::Kind::kPretrain;
   if (options.neat_packing) return TokenDataset::Kind::kNeatPacked;
@@ -124,6 +119,11 @@ void describe(const DataOptions& options, const EncodeReport& report, const Toke
 }
 
 }  // namespace
+
+bool packs(const DataOptions& options) {
+  return options.neat_packing ||
+         options.packing.value_or(options.stage == DataOptions::Stage::kPretrain);
+}
 
 Status check_data_options(const DataOptions& options) {
   const bool pretrain = options.stage == DataOptions::Stage::kPretrain;

@@ -55,6 +55,9 @@ struct DatasetModule {
   std::vector<std::string> notes;  // what was changed or chosen, for the log
 };
 
+// Whether samples are packed, given what packing and neat_packing say or leave to the stage.
+bool packs(const DataOptions& options);
+
 // Contradicting keys, with LLaMA-Factory's words where it has some.
 Status check_data_options(const DataOptions& options);
 

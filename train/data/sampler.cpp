@@ -77,6 +77,12 @@ std::int64_t Sampler::total_steps(double epochs) const {
   return static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch())));
 }
 
+std::int64_t Sampler::steps_at(const SampleCursor& cursor) const {
+  const auto accumulation = options_.gradient_accumulation_steps;
+  const auto left = (rounds_from(cursor.next_sample) + accumulation - 1) / accumulation;
+  return (cursor.epoch + 1) * steps_per_epoch() - left;
+}
+
 void Sampler::prepare(std::int64_t epoch) {
   if (epoch == epoch_) return;
   epoch_ = epoch;

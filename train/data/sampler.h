@@ -39,8 +39,8 @@ struct SamplerOptions {
   bool shuffle = true;      // false: disable_shuffling, and evaluation
   bool drop_last = false;   // leave out the last round where it is not full
   // More than one rank: the last round is completed with the epoch's first samples (accelerate's
-  // even_batches; one rank has a short last batch instead). False for evaluation: every sample
-  // once, some ranks with short or empty batches.
+  // even_batches; one rank has a short last batch instead). False for evaluation, and for a run
+  // whose batch changed on the way: every sample once, some ranks with short or empty batches.
   bool even_batches = true;
 };
 
@@ -73,8 +73,15 @@ class Sampler {
   std::int64_t steps_per_epoch() const;
   // ceil(epochs · steps_per_epoch()).
   std::int64_t total_steps(double epochs) const;
+  // Where `cursor` is in steps of these options: those of the epochs before, and those of its epoch
+  // less the ones that are still to come. From a cursor that next_step() gave it is one step more
+  // after each, whatever the steps were that led there.
+  std::int64_t steps_at(const SampleCursor& cursor) const;
   // The step that begins at `cursor`; a cursor at the end of an epoch means the next one's begin.
   StepPlan next_step(const SampleCursor& cursor);
+
+  // From now on, instead of SamplerOptions::even_batches.
+  void set_even_batches(bool even) { options_.even_batches = even; }
 
  private:
   explicit Sampler(const SamplerOptions& options) : options_(options) {}

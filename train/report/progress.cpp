@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/base/suggest.h"
 #include "train/report/format.h"
 
 namespace troupe::train {
@@ -18,6 +19,10 @@ constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr std::size_t kWindowSteps = 50;
 constexpr int kBarColumnsMin = 10;
 constexpr int kBarColumnsMax = 40;
+constexpr int kBarFrameColumns = 4;  // brackets, and the space to the text
+// Step, loss and time left: what a narrow terminal shows rather than a bar.
+constexpr std::size_t kPartsBeforeBar = 3;
+constexpr std::string_view kPartSeparator = "  ";
 constexpr int kFallbackColumns = 80;
 // "\r" to the line's start; "\x1b[K" clears to its end.
 constexpr std::string_view kClearLine = "\r\x1b[K";
@@ -28,6 +33,14 @@ std::string describe_arithmetic(double gflops, double gemm_share, std::string_vi
   std::string text = fmt::format("{:.{}f} GFLOP/s", gflops, gflops < 10 ? 1 : 0);
   if (gemm_share > 0) text += fmt::format(" ({:.0f} %{})", gemm_share * 100, of_what);
   return text;
+}
+
+// Of the first `count` parts, joined.
+int columns_of(const std::vector<std::string>& parts, std::size_t count) {
+  std::size_t columns = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    columns += parts[i].size() + (i > 0 ? kPartSeparator.size() : 0);
+  return static_cast<int>(columns);
 }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -84,9 +97,12 @@ void ProgressReporter::update(const ProgressUpdate& update) {
   if (due) draw();
 }
 
-void ProgressReporter::log() {
+void ProgressReporter::log(std::optional<double> loss) {
   MutexLock lock(mutex_);
-  if (!finished_ && !output_.is_terminal()) output_.write(plain_line() + "\n");
+  if (!finished_ && !output_.is_terminal()) {
+    if (!loss) loss = last_.loss;
+    output_.write(plain_line(loss) + "\n");
+  }
   logged_seconds_ = {};
   logged_work_ = {};
 }
@@ -150,16 +166,18 @@ std::string ProgressReporter::bar(int width) const {
   parts.push_back(format_duration(elapsed_locked()));
 
   // The last column stays free: writing it would wrap on some terminals. What does not fit is left
-  // out, the least important first; then the bar takes what room is there.
+  // out, the least important first: the bar is more important than all but the first parts, and
+  // takes what room they leave.
   const int room = std::max(0, width - 1);
-  std::string text;
-  for (const auto& part : parts) {
-    const std::string longer = text.empty() ? part : text + "  " + part;
-    if (static_cast<int>(longer.size()) > room) break;
-    text = longer;
-  }
-  const int cells = std::min(room - static_cast<int>(text.size()) - 4, kBarColumnsMax);
-  if (cells < kBarColumnsMin || total_steps_ <= 0) return text;
+  const bool has_room = columns_of(parts, std::min(kPartsBeforeBar, parts.size())) <=
+                        room - kBarColumnsMin - kBarFrameColumns;
+  const bool has_bar = has_room && total_steps_ > 0;
+  const int text_room = has_bar ? room - kBarColumnsMin - kBarFrameColumns : room;
+  while (columns_of(parts, parts.size()) > text_room) parts.pop_back();
+  const std::string text = join_words(parts, kPartSeparator);
+  if (!has_bar) return text;
+  const int cells =
+      std::min(room - static_cast<int>(text.size()) - kBarFrameColumns, kBarColumnsMax);
   const double done =
       std::clamp(static_cast<double>(last_.step) / static_cast<double>(total_steps_), 0.0, 1.0);
   const auto filled = static_cast<std::size_t>(done * cells);
@@ -169,9 +187,9 @@ std::string ProgressReporter::bar(int width) const {
   return "[" + drawn + "]  " + text;
 }
 
-std::string ProgressReporter::plain_line() const {
+std::string ProgressReporter::plain_line(std::optional<double> loss) const {
   std::string line = fmt::format("step {}/{}", last_.step, total_steps_);
-  if (last_.loss) line += fmt::format("  loss {}", format_scientific(*last_.loss));
+  if (loss) line += fmt::format("  loss {}", format_scientific(*loss));
   if (last_.learning_rate) line += fmt::format("  lr {}", format_scientific(*last_.learning_rate));
   if (tokens_ > 0) line += fmt::format("  {} tokens/s", format_count(tokens_per_s_locked()));
   if (const double total = logged_seconds_.total(); total > 0) {

@@ -60,8 +60,9 @@ class ProgressReporter {
   // step.
   void update(const ProgressUpdate& update);
   // At every log event (logging_steps): elsewhere than on a terminal, writes a line about the last
-  // update; arithmetic and phases are those of all steps since the last such line.
-  void log();
+  // update; arithmetic and phases are those of all steps since the last such line, as is `loss`,
+  // the one that is logged (nothing: that of the last update).
+  void log(std::optional<double> loss = {});
   // Writes a line of someone else (a warning, an event) without spoiling the progress line.
   void message(std::string_view line);
   // Leaves the last progress line standing. Nothing but message() has an effect afterwards.
@@ -84,7 +85,7 @@ class ProgressReporter {
   double remaining_locked() const TROUPE_REQUIRES(mutex_);
   double tokens_per_s_locked() const TROUPE_REQUIRES(mutex_);
   std::string bar(int width) const TROUPE_REQUIRES(mutex_);
-  std::string plain_line() const TROUPE_REQUIRES(mutex_);
+  std::string plain_line(std::optional<double> loss) const TROUPE_REQUIRES(mutex_);
   void draw() TROUPE_REQUIRES(mutex_);
 
   const Clock& clock_;

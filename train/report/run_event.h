@@ -31,7 +31,8 @@ inline constexpr const char* kRecovered = "recovered";    // the first step afte
 inline constexpr const char* kController = "controller";  // a new controller took the run over
 inline constexpr const char* kKeeper = "keeper";  // a node's keeper is gone, with memory and ranks
 inline constexpr const char* kCheckpointAbandoned = "checkpoint_abandoned";  // not finished: `path`
-inline constexpr const char* kEnd = "end";  // nothing follows; code 0: as it should
+inline constexpr const char* kNotice = "notice";  // what the run does by itself, as `cause` says
+inline constexpr const char* kEnd = "end";        // nothing follows; code 0: as it should
 }  // namespace events
 
 struct RunEvent {

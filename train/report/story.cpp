@@ -528,6 +528,10 @@ Result<RunStory> read_story(const StorySources& sources) {
   for (const auto& event : chapter.events) {
     if (is_incident(event) || (event.event == events::kFault && !shows_in(story.recoveries, event)))
       story.incidents.push_back(event);
+    // A step that is done again says it again.
+    if (event.event == events::kNotice &&
+        std::ranges::find(story.notices, event.cause) == story.notices.end())
+      story.notices.push_back(event.cause);
   }
   story.summary = summarize(story.recoveries, story.run_ms());
   return story;
@@ -543,6 +547,7 @@ std::string tell(const RunStory& story) {
                 ? "Nothing has gone wrong: no rank died, none hung.\n"
                 : "Nothing went wrong on the way: no rank died, none hung.\n";
   }
+  for (const std::string& notice : story.notices) text += sentence(notice) + "\n";
   text += tell_end(story);
   if (story.later_runs > 0) {
     text += fmt::format(
@@ -588,6 +593,7 @@ json::Object to_json(const RunStory& story) {
   }
   object["recoveries"] = std::move(recoveries);
   object["incidents"] = std::move(incidents);
+  object["notices"] = json::Array(story.notices.begin(), story.notices.end());
   object["skipped_steps"] = std::move(skipped);
   object["damaged_lines"] = std::ssize(story.damaged);
   object["story"] = tell(story);

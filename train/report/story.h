@@ -73,8 +73,9 @@ struct RunStory {
   // Events beside recoveries, in order: stragglers, replaced controllers and daemons, dead spares,
   // checkpoints given up, injected faults that ended no rank.
   std::vector<RunEvent> incidents;
-  std::vector<StepRecord> skipped;  // steps that updated nothing
-  std::vector<Status> damaged;      // lines that could not be read
+  std::vector<std::string> notices;  // what it did by itself: stopping early, taking the best model
+  std::vector<StepRecord> skipped;   // steps that updated nothing
+  std::vector<Status> damaged;       // lines that could not be read
 
   double run_ms() const;  // 0: not known
 };

@@ -190,7 +190,7 @@ json::Object train_metrics(const TrainResults& results) {
           {"train_loss", results.train_loss},
           {"train_runtime", round_to(results.runtime_s, kRuntimeDigits)},
           {"train_samples_per_second", per_second(results.samples, results.runtime_s)},
-          {"train_steps_per_second", per_second(results.steps, results.runtime_s)}};
+          {"train_steps_per_second", per_second(results.steps_in_runtime, results.runtime_s)}};
 }
 
 json::Object final_log(const TrainResults& results) {

@@ -68,8 +68,10 @@ struct TrainResults {
   double total_flos = 0;
   double train_loss = 0;  // mean over all steps
   double runtime_s = 0;
-  std::int64_t samples = 0;  // samples × epochs, as transformers counts them
   std::int64_t steps = 0;
+  // Those that were done within the runtime: a run that went on from a checkpoint did fewer.
+  std::int64_t samples = 0;  // of full steps, as transformers counts them
+  std::int64_t steps_in_runtime = 0;
 };
 
 // The last entry of log_history: metrics with the step.

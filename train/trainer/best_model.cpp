@@ -31,11 +31,10 @@ bool EvaluationPlan::due(std::int64_t step, bool last_of_epoch) const {
     case IntervalStrategy::kBest:
       return false;
     case IntervalStrategy::kSteps:
-      return delay <= static_cast<double>(step) && (step % interval == 0 || step >= total_steps);
-    case IntervalStrategy::kEpoch: {
-      const double epoch = static_cast<double>(step) / static_cast<double>(steps_per_epoch);
-      return delay <= epoch && (last_of_epoch || step >= total_steps);
-    }
+      return delay <= static_cast<double>(step) &&
+             (step % interval == 0 || step >= schedule.total_steps);
+    case IntervalStrategy::kEpoch:
+      return delay <= schedule.epoch_of(step) && (last_of_epoch || step >= schedule.total_steps);
   }
   return false;
 }
@@ -55,8 +54,7 @@ EvaluationPlan plan_evaluation(const TrainConfig& config, const RunSchedule& sch
                       .delay = evaluation.delay,
                       .on_start = evaluation.on_start,
                       .at_end = evaluation.do_eval || evaluation.strategy != IntervalStrategy::kNo,
-                      .total_steps = schedule.total_steps,
-                      .steps_per_epoch = std::max<std::int64_t>(1, schedule.steps_per_epoch)};
+                      .schedule = schedule};
   if (plan.strategy == IntervalStrategy::kSteps) {
     plan.interval = step_interval(eval_steps_value(config), schedule.total_steps);
   }

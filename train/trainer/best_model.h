@@ -27,8 +27,7 @@ struct EvaluationPlan {
   double delay = 0;  // steps or epochs, by the strategy, before the first one
   bool on_start = false;
   bool at_end = false;  // do_eval, or any strategy: once more with the final parameters
-  std::int64_t total_steps = 0;
-  std::int64_t steps_per_epoch = 1;
+  RunSchedule schedule;
 
   // Whether anything is evaluated, so that an evaluation data set is needed.
   bool evaluates() const { return strategy != IntervalStrategy::kNo || on_start || at_end; }

@@ -502,6 +502,7 @@ void TrainController::on(std::int32_t, const StepReport& message) {
                 {"lr", message.learning_rate},
                 {"tokens", message.tokens},
                 {"logged", message.logged},
+                {"logged_loss", message.logged_loss},
                 {"skipped", message.skipped},
                 {"seconds", to_json(message.seconds)},
                 {"tokens_per_s", message.rates.tokens_per_s},
@@ -537,6 +538,14 @@ void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
 
 void TrainController::on(std::int32_t, const WarningReport& message) {
   driver_.send({{"kind", "warning"}, {"text", message.text}});
+}
+
+void TrainController::on(std::int32_t, const NoticeReport& message) {
+  record({.event = events::kNotice,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .step = state_.last_step(),
+          .cause = message.text},
+         message.text, clock_.unix_time_us());
 }
 
 void TrainController::on(std::int32_t, const TrainerUnfit& message) {

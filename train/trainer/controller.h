@@ -156,6 +156,7 @@ class TrainController {
   void on(std::int32_t rank, const CheckpointReport& message);
   void on(std::int32_t rank, const AbandonedReport& message);
   void on(std::int32_t rank, const WarningReport& message);
+  void on(std::int32_t rank, const NoticeReport& message);
   void on(std::int32_t rank, const TrainerUnfit& message);
   template <typename Event>
   void on(std::int32_t, const Event& event) {

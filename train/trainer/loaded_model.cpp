@@ -40,9 +40,9 @@ LoadedModel::LoadedModel(Tokenizer tokenizer, std::unique_ptr<Arena> arena,
       parameters_(static_cast<std::size_t>(model_->layout().total_elements())),
       units_(std::make_unique<ResidentUnits>(model_->layout(), parameters_, std::span<float>())) {}
 
-Status LoadedModel::generate(const std::string& prompt, const SamplingOptions& sampling,
-                             std::int64_t tokens_max, std::uint64_t seed,
-                             const std::function<void(const std::string&)>& on_text) {
+Result<LoadedModel::GenerationEnd> LoadedModel::generate(
+    const std::string& prompt, const SamplingOptions& sampling, std::int64_t tokens_max,
+    std::uint64_t seed, const std::function<void(const std::string&)>& on_text) {
   auto ids = TROUPE_TRY(tokenizer_.encode(prompt, true));
   if (ids.empty() && tokenizer_.bos_id()) ids.push_back(*tokenizer_.bos_id());
   const std::vector<std::int32_t> prompt_ids(ids.begin(), ids.end());
@@ -63,9 +63,11 @@ Status LoadedModel::generate(const std::string& prompt, const SamplingOptions& s
   options.on_token = [&](std::int32_t id) { on_text(decoder.push(static_cast<TokenId>(id))); };
   SeededRandom random(seed);
   Generator generator(*model_, *operators_, *units_, context);
-  TROUPE_RETURN_IF_ERROR(generator.generate(prompt_ids, options, random));
+  const auto made = TROUPE_TRY(generator.generate(prompt_ids, options, random));
   on_text(decoder.finish());
-  return {};
+  if (std::ssize(made) >= tokens_max) return GenerationEnd::kTokensMax;
+  return std::ssize(prompt_ids) + std::ssize(made) > context ? GenerationEnd::kContext
+                                                             : GenerationEnd::kEndOfText;
 }
 
 double LoadedModel::Likelihood::bits_per_byte() const {

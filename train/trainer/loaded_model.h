@@ -25,10 +25,15 @@ class LoadedModel {
   const ModelConfig& config() const { return model_->config(); }
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
-  // The continuation of `prompt`, given to `on_text` piece by piece. Ends at an end-of-text token.
-  Status generate(const std::string& prompt, const SamplingOptions& sampling,
-                  std::int64_t tokens_max, std::uint64_t seed,
-                  const std::function<void(const std::string&)>& on_text);
+  enum class GenerationEnd {
+    kEndOfText,
+    kTokensMax,
+    kContext,  // the model has no position for another token
+  };
+  // The continuation of `prompt`, given to `on_text` piece by piece. Says what it ended at.
+  Result<GenerationEnd> generate(const std::string& prompt, const SamplingOptions& sampling,
+                                 std::int64_t tokens_max, std::uint64_t seed,
+                                 const std::function<void(const std::string&)>& on_text);
 
   // What the model makes of a data set's labelled tokens.
   struct Likelihood {

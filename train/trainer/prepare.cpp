@@ -4,10 +4,13 @@
 
 #include <cmath>
 
+#include "runtime/base/suggest.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
 #include "train/data/build_dataset.h"
+#include "train/data/sample_stream.h"
 #include "train/report/format.h"
 #include "train/tokenizer/bpe_trainer.h"
 #include "train/trainer/sharding_setup.h"
@@ -134,6 +137,74 @@ std::string config_json_saying(DType dtype, const ModelConfig& model, std::strin
   return json::write_indented(config, false) + "\n";
 }
 
+std::string tokenizer_text_of(const std::map<std::string, std::string>& companions) {
+  std::string text;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    if (const auto found = companions.find(name); found != companions.end()) text += found->second;
+  }
+  return text;
+}
+
+// Nothing where the file is missing. What is damaged is worth no more than that.
+std::optional<SampleStream> read_stream(FileSystem& files, const std::string& directory) {
+  const std::string path = join_path(directory, kSampleStreamFile);
+  const auto text = files.read(path, limits::kJsonFileBytesMax);
+  if (!text.ok()) return std::nullopt;
+  auto stream = SampleStream::parse(*text, path);
+  if (!stream.ok()) return std::nullopt;
+  return std::move(*stream);
+}
+
+// Refuses to go on from a checkpoint with other samples than those that its cursor counts.
+Status check_stream(const std::string& checkpoint, const std::optional<SampleStream>& before,
+                    const SampleStream& now, bool allowed, std::vector<std::string>& notes) {
+  if (checkpoint.empty()) return {};
+  if (!before) {
+    notes.push_back(fmt::format(
+        "{} has no {}: whether it was trained on these samples, in this order, is not known",
+        checkpoint, kSampleStreamFile));
+    return {};
+  }
+  const auto found = differences(*before, now);
+  if (found.empty()) return {};
+  const std::string text = join_words(found, "; ");
+  if (allowed) {
+    notes.push_back(
+        fmt::format("warning: going on with other samples than {}: {}", checkpoint, text));
+    return {};
+  }
+  return error(Code::kFailedPrecondition,
+               "{} was trained on other samples than this run would go on with: {}. Restore them, "
+               "or go on with the new samples from the same place of their order with "
+               "troupe.allow_data_change=true, or begin anew in another output_dir",
+               checkpoint, text);
+}
+
+// The run's stream of samples, which must be the checkpoint's. Kept in output_dir, where the next
+// start finds the hashes of files that it need not read for that.
+Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
+                                  const std::string& tokenizer, const TokenDataset& dataset,
+                                  const std::string& checkpoint, std::vector<std::string>& notes) {
+  const std::string& output_dir = config.training.output_dir;
+  const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
+  std::vector<StreamFile> known;
+  for (const auto& stream : {before, read_stream(files, output_dir)}) {
+    if (stream) known.insert(known.end(), stream->files.begin(), stream->files.end());
+  }
+  const auto now = TROUPE_TRY(
+      describe_stream(files, data_options(config),
+                      {.tokenizer = tokenizer,
+                       .order_seed = static_cast<std::uint32_t>(config.training.order_seed()),
+                       .shuffle = !config.data.disable_shuffling},
+                      dataset, known));
+  TROUPE_RETURN_IF_ERROR(
+      check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes));
+  const std::string text = now.to_text();
+  TROUPE_RETURN_IF_ERROR(
+      write_file_atomically(files, join_path(output_dir, kSampleStreamFile), text));
+  return text;
+}
+
 void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   const EncodeReport& report = module.train_report;
   std::string text =
@@ -196,9 +267,13 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                tokenizer.vocab_size() - 1, model.vocab_size)
         .with("file", join_path(folder, "config.json"));
   }
+  // As it was loaded or trained; what is saved may have other special tokens.
+  const std::string tokenizer_text = tokenizer_text_of(companions);
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
   TROUPE_RETURN_IF_ERROR(check_lengths(model, module.train));
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
+  std::string stream =
+      TROUPE_TRY(settle_stream(files, config, tokenizer_text, module.train, resume_path, notes));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
   companions["config.json"] =
@@ -208,6 +283,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   PreparedRun prepared{.bundle = {.config = config,
                                   .model = std::move(model),
                                   .companions = std::move(companions),
+                                  .sample_stream = std::move(stream),
                                   .dataset = std::move(module.train)},
                        .tokenizer = std::move(module.tokenizer),
                        .held_out = std::move(module.held_out),

@@ -80,7 +80,8 @@ void ProgressLines::show_step(const json::Value& line) {
   if (const auto skipped = text_of(line, "skipped"); !skipped.empty()) {
     say(fmt::format("warning: step {} was skipped: {}", step, skipped));
   }
-  if (json::find_bool(line, "logged").value_or(false)) reporter_->log();
+  if (json::find_bool(line, "logged").value_or(false))
+    reporter_->log(json::find_number(line, "logged_loss"));
 }
 
 void ProgressLines::show_event(const json::Value& line) {

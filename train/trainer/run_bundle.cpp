@@ -136,7 +136,8 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
   for (const auto& [name, content] : bundle.companions) companions[name] = content;
   const json::Object head{{"config", to_json(bundle.config)},
                           {"model", bundle.model.to_json()},
-                          {"companions", companions}};
+                          {"companions", companions},
+                          {"sample_stream", bundle.sample_stream}};
   const std::string text = json::write(head);
   Writer body;
   body.array(std::span(text.data(), text.size()));
@@ -175,6 +176,7 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
     }
     bundle.companions[std::string(member.key())] = std::string(member.value().get_string());
   }
+  bundle.sample_stream = json::find_string(head, "sample_stream").value_or("");
   bundle.dataset = TROUPE_TRY(read_dataset(in));
   if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));
   if (!in.left().empty()) return error(Code::kDataLoss, "bytes follow the run's bundle");

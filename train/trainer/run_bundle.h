@@ -24,6 +24,8 @@ struct RunBundle {
   ModelConfig model;
   // Name → content of config.json, generation_config.json, the tokenizer's files.
   std::map<std::string, std::string> companions;
+  // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.
+  std::string sample_stream;
   TokenDataset dataset{TokenDataset::Kind::kPretrain, 0};
   // What is evaluated on; absent where nothing is.
   std::optional<TokenDataset> eval;

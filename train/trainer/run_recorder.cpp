@@ -31,7 +31,7 @@ Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
                        std::move(log));
   if (position) {
     recorder.unlogged_ = position->unlogged;
-    recorder.state_.epoch = recorder.epoch_of(recorder.state_.global_step);
+    recorder.state_.epoch = facts.schedule.epoch_of(recorder.state_.global_step);
   } else {
     TROUPE_RETURN_IF_ERROR(recorder.remember_unlogged_steps());
   }
@@ -46,8 +46,7 @@ RunRecorder::RunRecorder(FileSystem& files, const Clock& clock, const TrainConfi
       facts_(facts),
       state_(std::move(state)),
       steps_(std::move(steps)),
-      log_(std::move(log)),
-      first_step_(state_.global_step) {}
+      log_(std::move(log)) {}
 
 double RunRecorder::elapsed_s() const {
   return static_cast<double>(clock_->unix_time_us() - facts_.started_unix_us) / 1e6;
@@ -55,7 +54,7 @@ double RunRecorder::elapsed_s() const {
 
 double RunRecorder::remaining_s() const {
   const auto done =
-      static_cast<double>(std::max<std::int64_t>(1, state_.global_step - first_step_));
+      static_cast<double>(std::max<std::int64_t>(1, state_.global_step - facts_.first_step));
   const auto left = static_cast<double>(facts_.schedule.total_steps - state_.global_step);
   return elapsed_s() / done * left;
 }
@@ -74,9 +73,12 @@ Status RunRecorder::remember_unlogged_steps() {
   return {};
 }
 
-double RunRecorder::epoch_of(std::int64_t step) const {
-  return static_cast<double>(step) /
-         static_cast<double>(std::max<std::int64_t>(1, facts_.schedule.steps_per_epoch));
+bool RunRecorder::logging_due(std::int64_t step) const {
+  const RunSchedule& schedule = facts_.schedule;
+  if (config_->training.logging_first_step && step == 1) return true;
+  if (schedule.logging_interval <= 0) return false;
+  const bool by_epoch = config_->training.logging_strategy == IntervalStrategy::kEpoch;
+  return (by_epoch ? step - schedule.step_offset : step) % schedule.logging_interval == 0;
 }
 
 void RunRecorder::add_history(json::Object entry) {
@@ -90,19 +92,21 @@ void RunRecorder::add_loss(double loss) {
   ++unlogged_.steps;
 }
 
-Result<bool> RunRecorder::step(const StepRecord& record) {
+Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
   TROUPE_RETURN_IF_ERROR(steps_.append(step_line(record)));
   state_.global_step = record.step;
-  state_.epoch = epoch_of(record.step);
+  state_.epoch = facts_.schedule.epoch_of(record.step);
   state_.total_flos += facts_.flos_per_token * static_cast<double>(record.tokens);
+  state_.num_input_tokens_seen += record.tokens;
   add_loss(record.loss);
-  const bool due = (facts_.schedule.logging_interval > 0 &&
-                    record.step % facts_.schedule.logging_interval == 0) ||
-                   (config_->training.logging_first_step && record.step == 1);
-  if (!due) return false;
+  if (!logging_due(record.step)) return std::optional<double>();
   const double loss = unlogged_.loss / static_cast<double>(unlogged_.steps);
   unlogged_ = {};
-  add_history(train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step));
+  json::Object history =
+      train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step);
+  if (config_->training.counts_input_tokens())
+    history["num_input_tokens_seen"] = state_.num_input_tokens_seen;
+  add_history(std::move(history));
   TrainerLogEntry entry{.current_steps = record.step,
                         .total_steps = facts_.schedule.total_steps,
                         .loss = loss,
@@ -110,8 +114,9 @@ Result<bool> RunRecorder::step(const StepRecord& record) {
                         .epoch = state_.epoch,
                         .elapsed_s = elapsed_s(),
                         .remaining_s = remaining_s()};
+  if (config_->training.counts_input_tokens()) entry.total_tokens = state_.num_input_tokens_seen;
   TROUPE_RETURN_IF_ERROR(log_.append(trainer_log_line(entry)));
-  return true;
+  return std::optional(loss);
 }
 
 Status RunRecorder::evaluated(const EvalResult& result) {
@@ -136,6 +141,34 @@ Status RunRecorder::sync() {
 
 Status RunRecorder::finish(std::int64_t final_step) {
   const std::string& directory = config_->training.output_dir;
+  const bool trained = !is_told_already();
+  if (trained) TROUPE_RETURN_IF_ERROR(save_training());
+  TROUPE_RETURN_IF_ERROR(save_evaluation(final_step));
+  if (trained) {
+    TROUPE_RETURN_IF_ERROR(write_file_atomically(
+        *files_, join_path(directory, "trainer_state.json"), trainer_state_text()));
+  }
+  if (config_->method.plot_loss) {
+    TROUPE_RETURN_IF_ERROR(
+        plot_loss(*files_, directory, state_.log_history, {"loss", "eval_loss"}));
+  }
+  return sync();
+}
+
+bool RunRecorder::is_told_already() const {
+  if (state_.global_step > facts_.first_step) return false;
+  const std::string path = join_path(config_->training.output_dir, "trainer_state.json");
+  const auto text = files_->read(path, limits::kJsonFileBytesMax);
+  if (!text.ok()) return false;
+  auto told = parse_trainer_state(*text, path);
+  if (!told.ok() || told->log_history.empty()) return false;
+  if (!json::find(told->log_history.back(), "train_runtime")) return false;
+  told->log_history.pop_back();
+  return told->log_history == state_.log_history;
+}
+
+Status RunRecorder::save_training() {
+  const std::string& directory = config_->training.output_dir;
   // A line that a full disk cost does not cost the run's end.
   const auto lines =
       TROUPE_TRY(read_steps(*files_, join_path(directory, kStepsFile), DamagedLines::kSkip));
@@ -149,25 +182,19 @@ Status RunRecorder::finish(std::int64_t final_step) {
       .total_flos = state_.total_flos,
       .train_loss = loss_sum / static_cast<double>(std::max<std::size_t>(1, lines.size())),
       .runtime_s = elapsed_s(),
-      .samples = state_.global_step * facts_.schedule.effective_batch_size,
-      .steps = state_.global_step};
+      .steps = state_.global_step,
+      .samples = (state_.global_step - facts_.first_step) * facts_.schedule.effective_batch_size,
+      .steps_in_runtime = state_.global_step - facts_.first_step};
   state_.log_history.push_back(final_log(results));
   state_.should_training_stop = true;
   json::Object metrics = train_metrics(results);
   if (config_->method.include_effective_tokens_per_second) {
     // As LLaMA-Factory: tokens of the data set × epochs, per second and rank.
-    metrics["effective_tokens_per_sec"] = static_cast<double>(facts_.dataset_tokens) *
-                                          state_.epoch / results.runtime_s / facts_.world_size;
+    const double epochs = state_.epoch - facts_.schedule.epoch_of(facts_.first_step);
+    metrics["effective_tokens_per_sec"] =
+        static_cast<double>(facts_.dataset_tokens) * epochs / results.runtime_s / facts_.world_size;
   }
-  TROUPE_RETURN_IF_ERROR(save_metrics(*files_, directory, "train", metrics));
-  TROUPE_RETURN_IF_ERROR(save_evaluation(final_step));
-  TROUPE_RETURN_IF_ERROR(write_file_atomically(*files_, join_path(directory, "trainer_state.json"),
-                                               trainer_state_text()));
-  if (config_->method.plot_loss) {
-    TROUPE_RETURN_IF_ERROR(
-        plot_loss(*files_, directory, state_.log_history, {"loss", "eval_loss"}));
-  }
-  return sync();
+  return save_metrics(*files_, directory, "train", metrics);
 }
 
 Status RunRecorder::save_evaluation(std::int64_t final_step) {

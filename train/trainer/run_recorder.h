@@ -25,6 +25,7 @@ struct RunFacts {
   double flos_per_token = 0;
   std::int64_t dataset_tokens = 0;
   int world_size = 1;
+  std::int64_t first_step = 0;  // done before the run began: of the checkpoint it was begun from
   std::int64_t started_unix_us = 0;  // of the run, not of this process
 };
 
@@ -52,11 +53,11 @@ class RunRecorder {
   void on_history(std::function<void(const json::Object&)> sink) { on_history_ = std::move(sink); }
   const Unlogged& unlogged() const { return unlogged_; }
 
-  // After every step, skipped ones too. Returns whether the step was one to log (logging_steps).
-  // The logged loss is the mean of the steps since the last one logged; with
+  // After every step, skipped ones too. Returns the logged loss where the step was one to log
+  // (logging_steps). It is the mean of the steps since the last one logged; with
   // logging_nan_inf_filter a step whose loss is not finite counts as transformers has it, with a
   // mean of those before it. steps.jsonl always has the step's own.
-  Result<bool> step(const StepRecord& record);
+  Result<std::optional<double>> step(const StepRecord& record);
   // After an evaluation of the parameters as of the last step (0: the initial ones): a line in
   // trainer_log.jsonl, an entry in log_history. Keep the order log, evaluate, checkpoint.
   Status evaluated(const EvalResult& result);
@@ -70,7 +71,8 @@ class RunRecorder {
 
   // train_results.json, all_results.json, trainer_state.json; eval_results.json where `final_step`
   // was evaluated (the last step, or the one whose parameters load_best_model_at_end brought back);
-  // with plot_loss, the plots.
+  // with plot_loss, the plots. A run that had nothing left to train leaves the results of the one
+  // that it goes on from as they are.
   Status finish(std::int64_t final_step);
   Status finish() { return finish(state_.global_step); }
 
@@ -81,7 +83,10 @@ class RunRecorder {
   void add_loss(double loss);
   void add_history(json::Object entry);
   Status save_evaluation(std::int64_t final_step);
-  double epoch_of(std::int64_t step) const;
+  bool logging_due(std::int64_t step) const;
+  // The files tell how the very run ended that this one goes on from, and nothing was added to it.
+  bool is_told_already() const;
+  Status save_training();
   double elapsed_s() const;
   double remaining_s() const;
 
@@ -92,7 +97,6 @@ class RunRecorder {
   TrainerState state_;
   LineFile steps_;
   LineFile log_;
-  std::int64_t first_step_;
   Unlogged unlogged_;
   std::function<void(const json::Object&)> on_history_;
 };

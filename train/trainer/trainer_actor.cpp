@@ -68,7 +68,7 @@ class TrainerActor::Observer final : public TrainingObserver {
     trainer_.tell(loaded);
   }
   void step_done(const StepRecord& record) override { trainer_.step_ = record.step; }
-  void step_finished(const StepRecord& record, bool logged) override {
+  void step_finished(const StepRecord& record, std::optional<double> logged_loss) override {
     trainer_.tell(StepReport{.generation = plan_.generation,
                              .step = record.step,
                              .total_steps = trainer_.run_->total_steps(),
@@ -76,7 +76,8 @@ class TrainerActor::Observer final : public TrainingObserver {
                              .grad_norm = record.grad_norm,
                              .learning_rate = record.learning_rate,
                              .tokens = record.tokens,
-                             .logged = logged,
+                             .logged = logged_loss.has_value(),
+                             .logged_loss = logged_loss.value_or(0),
                              .skipped = record.skipped,
                              .seconds = record.seconds,
                              .rates = record.rates});
@@ -94,6 +95,7 @@ class TrainerActor::Observer final : public TrainingObserver {
   void checkpoint_abandoned(std::int64_t step, const std::string& path) override {
     trainer_.tell(AbandonedReport{step, path});
   }
+  void notice(const std::string& text) override { trainer_.tell(NoticeReport{text}); }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
   bool stop_requested() override { return trainer_.ending_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }

@@ -56,6 +56,7 @@ struct StepReport {
   double learning_rate = 0;
   std::int64_t tokens = 0;
   bool logged = false;
+  double logged_loss = 0;  // where it was: of the steps since the last one that was
   std::string skipped;
   StepSeconds seconds;
   StepRates rates;
@@ -73,6 +74,9 @@ struct CheckpointReport {
   std::string path;
 };
 struct WarningReport {
+  std::string text;
+};
+struct NoticeReport {
   std::string text;
 };
 // A checkpoint that was being committed when a trainer died, and cannot be written any more.
@@ -101,9 +105,10 @@ struct TrainerStatus {
 };
 
 // trainer → controller. What concerns recovery are events of RunState.
-using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
-                                    AbandonedReport, TrainerLoaded, TrainerStopped, TrainerFinished,
-                                    TrainerSaved, TrainerFailed, TrainerFormed, TrainerUnfit>;
+using TrainerMessage =
+    std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, AbandonedReport,
+                 TrainerLoaded, TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed,
+                 TrainerFormed, TrainerUnfit, NoticeReport>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers

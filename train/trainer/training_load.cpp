@@ -1,6 +1,7 @@
 // The beginning of a generation: where the state comes from, and its way to all ranks.
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "train/checkpoint/checkpoint_directory.h"
@@ -112,6 +113,7 @@ Status TrainingRun::resume(Generation& generation, const Meeting& meeting, Train
   if (decision.kind == RecoveryDecision::Kind::kFinish)
     TROUPE_RETURN_IF_ERROR(finish_left_behind(generation, decision));
   if (transaction.position().phase == CommitPhase::kPrepared) transaction.discard();
+  place(transaction.record());
   loaded.step = step();
   // Owners' parameters may not have reached all, nor where they are used.
   TROUPE_RETURN_IF_ERROR(f.updates->place_parameters());
@@ -163,6 +165,14 @@ Status TrainingRun::agree_on_saves(Generation& generation) {
   return {};
 }
 
+void TrainingRun::place(const CommitRecord& record) {
+  Fixed& f = *fixed_;
+  f.facts =
+      go_on_from(f.planned, f.config().training, record.step, f.sampler.steps_at(record.cursor));
+  f.evaluation.schedule = f.facts;
+  f.sampler.set_even_batches(f.facts.step_offset == 0);
+}
+
 // --- from a checkpoint, or from the beginning
 
 Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
@@ -179,6 +189,13 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   CommitRecord record;
   if (f.leads()) source = TROUPE_TRY(choose_source(generation.number, record));
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
+  place(record);
+  if (f.leads() && f.facts.step_offset != 0) {
+    generation.observer.notice(fmt::format(
+        "{} steps were of batches of another size: with {} samples in a step the run ends after "
+        "step {}",
+        record.step, f.facts.effective_batch_size, total_steps()));
+  }
   const bool zeroed = f.state->take_zeroed();
   if (source.path.empty()) {
     TROUPE_RETURN_IF_ERROR(initialize_state(
@@ -246,17 +263,33 @@ Status TrainingRun::read_progress(const GoodCheckpoint& good, CommitRecord& reco
   record.moment_updates = good.has_optimizer ? number("moment_updates", record.updates()) : 0;
   if (!state.cursor.is_null()) {
     record.cursor = TROUPE_TRY(SampleCursor::from_json(state.cursor));
-  } else {
-    // Another program's checkpoint: the position that this many steps of this run would reach.
-    for (std::int64_t step = 0; step < good.step; ++step)
-      record.cursor = f.sampler.next_step(record.cursor).after;
   }
   if (!state.trainer_state.empty())
     restored_ = TROUPE_TRY(parse_trainer_state(state.trainer_state, good.path));
   restored_.global_step = good.step;
+  if (state.cursor.is_null()) record.cursor = cursor_of_epochs(good);
   best_.restore(restored_);
   if (find_eval_log(restored_, good.step)) evaluated_step_ = good.step;
   return {};
+}
+
+// The position of a checkpoint that has no cursor, such as another program's.
+SampleCursor TrainingRun::cursor_of_epochs(const GoodCheckpoint& good) {
+  Fixed& f = *fixed_;
+  SampleCursor cursor;
+  const double steps = restored_.epoch * static_cast<double>(f.planned.steps_per_epoch);
+  if (restored_.epoch > 0 && std::llround(steps) != good.step) {
+    // Its steps were not of this run's batch: the share of the samples that it has seen counts.
+    const double whole = std::floor(restored_.epoch);
+    const auto samples = static_cast<double>(f.bundle.dataset.size());
+    cursor.epoch = static_cast<std::int64_t>(whole);
+    cursor.next_sample = std::llround((restored_.epoch - whole) * samples);
+    cursor.consumed_samples = std::llround(restored_.epoch * samples);
+    return cursor;
+  }
+  // The position that this many steps of this run reach.
+  for (std::int64_t step = 0; step < good.step; ++step) cursor = f.sampler.next_step(cursor).after;
+  return cursor;
 }
 
 Status TrainingRun::agree(collective::Communicator& world, StateSource& source,
@@ -286,6 +319,16 @@ void TrainingRun::measure_gemms() {
 
 // --- rank 0's reports
 
+std::int64_t TrainingRun::first_step_of_run() const {
+  const Fixed& f = *fixed_;
+  std::string path = f.options.resume_path;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  if (path.empty()) return 0;
+  if (const auto step = checkpoint_step(path.substr(path.rfind('/') + 1))) return *step;
+  const auto manifest = read_manifest(f.files, path);
+  return manifest.ok() ? manifest->step : 0;
+}
+
 Status TrainingRun::open_recorder(const FollowUp* left) {
   Fixed& f = *fixed_;
   recorder_.reset();
@@ -314,6 +357,7 @@ Status TrainingRun::open_recorder(const FollowUp* left) {
     truncate_log_history(restored_, finished_step_);
     restored_.global_step = finished_step_;
     restored_.total_flos = left->total_flos;
+    restored_.num_input_tokens_seen = left->input_tokens;
     position = {.kept_step = finished_step_,
                 .unlogged = {.loss = left->loss_since_log, .steps = left->steps_since_log}};
   }
@@ -326,6 +370,7 @@ Status TrainingRun::open_recorder(const FollowUp* left) {
                                             .flos_per_token = flos_per_token,
                                             .dataset_tokens = f.bundle.dataset.token_count(),
                                             .world_size = f.options.world_size,
+                                            .first_step = first_step_of_run(),
                                             .started_unix_us = f.options.started_unix_us},
                                            restored_, position));
   recorder_->on_history([this](const json::Object& entry) {

@@ -2,6 +2,7 @@
 // What a rank's training loop tells, and asks, while it runs.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "train/report/step_log.h"
@@ -18,13 +19,16 @@ class TrainingObserver {
   virtual void loaded(const TrainerLoaded& loaded) = 0;
   // Every rank: its part of the step is done, with its times.
   virtual void step_done(const StepRecord& record) = 0;
-  // Rank 0 only: the step is finished on all ranks. `logged`: it was one of logging_steps.
-  virtual void step_finished(const StepRecord& record, bool logged) = 0;
+  // Rank 0 only: the step is finished on all ranks. `logged_loss`: it was one of logging_steps,
+  // and this is the loss that was logged.
+  virtual void step_finished(const StepRecord& record, std::optional<double> logged_loss) = 0;
   // Rank 0 only: the parameters after `step` were evaluated. `best`: better than all before.
   virtual void evaluated(const EvalResult& result, std::int64_t step, bool best) = 0;
   virtual void checkpoint_written(std::int64_t step, const std::string& path) = 0;
   // The checkpoint of `step` was being committed when a trainer died, and is not to be had.
   virtual void checkpoint_abandoned(std::int64_t step, const std::string& path) = 0;
+  // Rank 0 only, for the user: what the run does that the configuration alone does not say.
+  virtual void notice(const std::string& text) = 0;
   // For the user: a warning that does not end the run.
   virtual void warning(const std::string& text) = 0;
   // The loop leaves at the next step with kCancelled.

@@ -7,6 +7,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/model/flops.h"
 #include "train/progress/abandon.h"
+#include "train/report/format.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
@@ -121,6 +122,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .collectives = ObservedCollectives(progress),
                                          .sampler = std::move(sampler),
                                          .schedule = std::move(schedule),
+                                         .planned = facts,
                                          .facts = facts,
                                          .best = std::move(best),
                                          .evaluation = evaluation,
@@ -258,6 +260,7 @@ TrainingStep TrainingRun::step_of(Generation& generation) {
                        .activations = f.compute->activations(),
                        .layout = *f.layout,
                        .schedule = f.schedule,
+                       .schedule_offset = f.facts.schedule_offset,
                        .clock = f.clock,
                        .engine = *generation.engine,
                        .compute = *f.compute,
@@ -325,12 +328,12 @@ Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool sa
   f.progress.stage(record.step, Stage::kFinished);
   const FollowUp before = follow_up_now();
   f.progress.step_seconds(record.step, record.seconds);
-  bool logged = false;
+  std::optional<double> logged_loss;
   if (f.leads()) {
     auto recorded = recorder_->step(record);
     // A full disk costs a line of a log, not the run.
     if (!recorded.ok()) generation.observer.warning(recorded.status().to_string());
-    logged = std::move(recorded).value_or(false);
+    logged_loss = std::move(recorded).value_or(std::nullopt);
   }
   const CommitRecord& committed = f.transaction().record();
   const bool last = step() == total_steps();
@@ -345,7 +348,7 @@ Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool sa
   note();
   report_saves(generation);
   generation.observer.step_done(record);
-  if (f.leads()) generation.observer.step_finished(record, logged);
+  if (f.leads()) generation.observer.step_finished(record, logged_loss);
   return {};
 }
 
@@ -353,6 +356,7 @@ FollowUp TrainingRun::follow_up_now() const {
   FollowUp now{.evaluated_step = evaluated_step_.value_or(-1), .best = best_.state()};
   if (recorder_) {
     now.total_flos = recorder_->state().total_flos;
+    now.input_tokens = recorder_->state().num_input_tokens_seen;
     now.loss_since_log = recorder_->unlogged().loss;
     now.steps_since_log = recorder_->unlogged().steps;
   }
@@ -397,6 +401,13 @@ Status TrainingRun::finish(Generation& generation) {
   TROUPE_RETURN_IF_ERROR(seal_save(generation));
   TROUPE_RETURN_IF_ERROR(settle_saves(generation));
   std::int64_t final_step = step();
+  if (f.leads() && best_.should_stop() && step() < total_steps()) {
+    generation.observer.notice(fmt::format(
+        "early stopping after step {} of {}: {} evaluations in a row were no better than that of "
+        "step {} (eval_loss {})",
+        step(), total_steps(), best_.state().misses, best_.state().best_step,
+        format_scientific(best_.state().best_metric)));
+  }
   if (f.config().evaluation.load_best_model_at_end)
     TROUPE_RETURN_IF_ERROR(load_best_model(generation, final_step));
   if (f.evaluation.due_at_end(final_step, evaluated_step_))
@@ -437,6 +448,11 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
                                     f.compute->kept_access(), false, generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
+  if (f.leads()) {
+    generation.observer.notice(
+        fmt::format("the best model, {} (eval_loss {}), was loaded: it is what the run ends with",
+                    source.path, format_scientific(best_.state().best_metric)));
+  }
   return parameters_loaded(generation);
 }
 
@@ -475,6 +491,7 @@ SaveContents TrainingRun::save_contents(bool final_model) {
   if (f.leads()) {
     recorder_->set_best(best_);
     contents.files[kTrainerStateFile] = recorder_->trainer_state_text();
+    if (!f.bundle.sample_stream.empty()) contents.files[kSampleStreamFile] = f.bundle.sample_stream;
     contents.files[kTrainingArgsFile] = json::write_indented(to_json(f.config()), true) + "\n";
   }
   return contents;

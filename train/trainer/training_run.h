@@ -102,8 +102,11 @@ class TrainingRun {
 
   // --- where the state comes from (training_load.cpp)
   Status begin(Generation& generation, TrainerLoaded& loaded);
+  // The steps from `record` to the end: as many as its samples leave.
+  void place(const CommitRecord& record);
   Status load(Generation& generation, TrainerLoaded& loaded);
   Status read_progress(const GoodCheckpoint& checkpoint, CommitRecord& record);
+  SampleCursor cursor_of_epochs(const GoodCheckpoint& checkpoint);
   // Rank 0: where the state comes from, and what goes with it.
   Result<StateSource> choose_source(std::uint64_t generation, CommitRecord& record);
   // Rank 0's choice becomes everybody's.
@@ -119,6 +122,8 @@ class TrainingRun {
   Status agree_on_saves(Generation& generation);
   // Where `left` is given, it goes on from there; else anew, from `restored_`.
   Status open_recorder(const FollowUp* left);
+  // Steps that the checkpoint stands for which the run was begun from; 0: none.
+  std::int64_t first_step_of_run() const;
   void measure_gemms();
 
   // --- the loop

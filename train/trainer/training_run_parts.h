@@ -22,7 +22,8 @@ struct TrainingRun::Fixed {
   ObservedCollectives collectives;
   Sampler sampler;
   Schedule schedule;
-  RunSchedule facts;
+  RunSchedule planned;  // from the first sample
+  RunSchedule facts;    // from where the state that was loaded stands
   BestModel best;
   EvaluationPlan evaluation;
   std::optional<Evaluator> evaluator;

@@ -101,8 +101,10 @@ Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
 
 Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   const CommitRecord& last = tools_.transaction.record();
+  // Many skipped steps before fewer and larger ones may lie before the schedule's begin.
+  const std::int64_t position = std::max<std::int64_t>(0, last.updates() - tools_.schedule_offset);
   StepRecord record{.step = last.step + 1,
-                    .learning_rate = tools_.schedule.learning_rate(last.updates())};
+                    .learning_rate = tools_.schedule.learning_rate(position)};
   tools_.progress.stage(record.step, Stage::kBegin);
   tools_.transaction.begin_step();
   // Every rank knows every rank's samples, so the step's counts need no communication.

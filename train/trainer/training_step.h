@@ -36,6 +36,7 @@ struct StepTools {
   Activations& activations;
   const RankLayout& layout;
   const Schedule& schedule;
+  std::int64_t schedule_offset;  // of its steps behind the updates, see RunSchedule
   const Clock& clock;
   Engine& engine;
   ComputeDevice& compute;

@@ -51,6 +51,7 @@ struct FollowUp {
   BestModelState best;
   // Rank 0's reports.
   double total_flos = 0;
+  std::int64_t input_tokens = 0;
   double loss_since_log = 0;
   std::int64_t steps_since_log = 0;
 };

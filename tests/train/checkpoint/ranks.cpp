@@ -169,7 +169,7 @@ std::int64_t check_newest(FileSystem& files, std::int64_t scale, int world_size,
   const auto reader = TensorReader::open(files, *good).value();
   TestState(good->step, scale).check(reader, world_size);
   const auto state = read_checkpoint_state(files, *good).value();
-  if (good->has_optimizer) CHECK(json::find_integer(state.cursor, "sample") == good->step);
+  CHECK(json::find_integer(state.cursor, "sample") == good->step);
   return good->step;
 }
 

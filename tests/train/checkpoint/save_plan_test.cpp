@@ -20,7 +20,8 @@ std::vector<RankPieces> ranks() {
           {piece("w", 1000, kElements), piece("exp_avg.w", 1000, kElements, true)}};
 }
 
-TEST_CASE("parts cover every file once, are cut at multiples of 64 MiB, and nothing else is cut") {
+TEST_CASE(
+    "parts cover every file once, are cut at multiples of one size, and nothing else is cut") {
   for (const auto layout : {CheckpointLayout::kHf, CheckpointLayout::kSharded}) {
     const auto plan = make_save_plan(ranks(), layout, std::uint64_t{1} << 40).value();
     CHECK(plan.has_optimizer);
@@ -45,16 +46,31 @@ TEST_CASE("parts cover every file once, are cut at multiples of 64 MiB, and noth
       while (next < parts.size() && parts[next].file == file) {
         CHECK(parts[next].offset == end);
         end += parts[next].size_bytes;
-        CHECK(parts[next].size_bytes <= kPartBytesMax);
+        const auto size = part_bytes(plan.files[file].size_bytes);
+        CHECK(parts[next].size_bytes <= size);
         const bool at_end = end == plan.files[file].size_bytes;
         const bool before_other_rank = parts[next].offset == 0 && layout == CheckpointLayout::kHf;
-        CHECK((at_end || end % kPartBytesMax == 0 || before_other_rank));
+        CHECK((at_end || end % size == 0 || before_other_rank));
         ++next;
       }
       CHECK(end == plan.files[file].size_bytes);
     }
     CHECK(next == parts.size());
   }
+}
+
+TEST_CASE("a part is small enough to tell which tensors a damaged byte may be of") {
+  CHECK(part_bytes(0) == kPartBytesMin);
+  CHECK(part_bytes(1 << 20) == kPartBytesMin);
+  CHECK(part_bytes(3 << 20) == 16u << 10);
+  CHECK(part_bytes(std::uint64_t{280} << 20) == 2u << 20);
+  CHECK(part_bytes(std::uint64_t{1} << 40) == kPartBytesMax);
+  RankPieces pieces;
+  constexpr std::int64_t kMatrix = 64 << 10;  // 256 KiB of fp32
+  for (int i = 0; i < 47; ++i)
+    pieces.push_back({false, fmt::format("w{:02}", i), DType::kF32, {kMatrix}, 0, kMatrix});
+  const auto plan = make_save_plan({pieces}, CheckpointLayout::kHf, 1u << 30).value();
+  for (const auto& part : plan.ranks[0].parts) CHECK(part.segment_count <= 2);
 }
 
 TEST_CASE("what a rank gives of a tensor must lie together where it has a file of its own") {

@@ -56,6 +56,7 @@ TEST_CASE("the plan of a run") {
   CHECK(plan->save_interval == 63);
   CHECK(plan->effective_batch_size == 16);
 
+  CHECK(plan->epoch_of(plan->steps_per_epoch) == 1);
   CHECK(plan_steps(training, 0, 2).status().message().find("empty") != std::string::npos);
   training.dataloader_drop_last = true;
   CHECK_FALSE(plan_steps(training, 3, 2).ok());

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/base/random.h"
+
 namespace troupe::train {
 namespace {
 
@@ -152,6 +154,52 @@ TEST_CASE("a resume at another world size goes on with the samples not seen yet"
   CHECK(seen.size() == 23);
   CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& entry) { return entry.second == 1; }));
   CHECK(cursor.consumed_samples == 23);
+}
+
+TEST_CASE("every sample once in an epoch, whatever the batches that it is trained in") {
+  SeededRandom random(7);
+  for (int round = 0; round < 200; ++round) {
+    const auto samples = static_cast<std::int64_t>(1 + random.below(60));
+    SampleCursor cursor;
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::map<std::uint32_t, int> seen;
+      while (cursor.epoch == epoch) {
+        SamplerOptions options{
+            .sample_count = samples,
+            .world_size = static_cast<std::int64_t>(1 + random.below(5)),
+            .per_device_batch_size = static_cast<std::int64_t>(1 + random.below(4)),
+            .gradient_accumulation_steps = static_cast<std::int64_t>(1 + random.below(4))};
+        auto sampler = Sampler::make(options).value();
+        sampler.set_even_batches(false);
+        const std::int64_t at = sampler.steps_at(cursor);
+        CHECK(at <= (epoch + 1) * sampler.steps_per_epoch());
+        for (std::uint64_t steps = 1 + random.below(4); steps > 0 && cursor.epoch == epoch;
+             --steps) {
+          const std::int64_t before = sampler.steps_at(cursor);
+          const auto plan = sampler.next_step(cursor);
+          cursor = plan.after;
+          CHECK(sampler.steps_at(cursor) == before + 1);
+          if (plan.last_of_epoch)
+            CHECK(sampler.steps_at(cursor) == (epoch + 1) * sampler.steps_per_epoch());
+          for (const auto& batch : plan.batches) {
+            for (const auto id : batch) ++seen[id];
+          }
+        }
+      }
+      CHECK(seen.size() == static_cast<std::size_t>(samples));
+      for (const auto& [id, count] : seen) CHECK_MESSAGE(count == 1, id);
+    }
+    CHECK(cursor.consumed_samples == 3 * samples);
+  }
+}
+
+TEST_CASE("a batch that never changes is at its own steps") {
+  auto sampler = make(23, 2, 2);
+  SampleCursor cursor;
+  for (std::int64_t step = 0; step < 15; ++step) {
+    CHECK(sampler.steps_at(cursor) == step);
+    cursor = sampler.next_step(cursor).after;
+  }
 }
 
 TEST_CASE("wrong counts and damaged cursors are refused") {

@@ -348,7 +348,7 @@ TEST_CASE("trainer_state.json as transformers writes it, and back") {
 TEST_CASE("results: indent 4, rounded, all_results over what is there") {
   FaultyFileSystem files;
   REQUIRE(files.create_directories("out").ok());
-  const TrainResults results{1.0, 2e9, 2.345678, 12.345678, 100, 50};
+  const TrainResults results{1.0, 2e9, 2.345678, 12.345678, 50, 100, 50};
   CHECK(save_metrics(files, "out", "train", train_metrics(results)).ok());
   const std::string text = R"({
     "epoch": 1.0,

@@ -81,6 +81,39 @@ TEST_CASE("every width gets a line that fits") {
   CHECK(terminal.writes[30].find("31/1000  loss 2.5000") != std::string::npos);
 }
 
+TEST_CASE("the bar stays where there is much to say beside it") {
+  ManualClock clock;
+  FakeTerminal terminal;
+  ProgressReporter progress(clock, terminal, 1000);
+  for (const int columns : {60, 80, 100, 120, 160}) {
+    CAPTURE(columns);
+    terminal.columns = columns;
+    clock.advance(kSecond);
+    progress.update({.step = columns,
+                     .loss = 2.5,
+                     .learning_rate = 3e-4,
+                     .tokens = 1000,
+                     .rates = {.gflops = 61, .gemm_share = 0.54}});
+    CHECK(terminal.writes.back().starts_with("\r["));
+    CHECK(terminal.writes.back().find(" left") != std::string::npos);
+    CHECK(static_cast<int>(terminal.writes.back().size()) - 4 < columns);
+  }
+}
+
+TEST_CASE("a line has the loss that is logged, not that of its last step") {
+  ManualClock clock;
+  FakeTerminal file;
+  file.terminal = false;
+  ProgressReporter progress(clock, file, 10);
+  progress.update({1, 5.0, {}, 0});
+  progress.log(5.5);
+  progress.update({2, 4.0, {}, 0});
+  progress.log();
+  REQUIRE(file.writes.size() == 2);
+  CHECK(file.writes[0].find("loss 5.5000") != std::string::npos);
+  CHECK(file.writes[1].find("loss 4.0000") != std::string::npos);
+}
+
 TEST_CASE("elsewhere: plain lines, one for each log event") {
   ManualClock clock;
   FakeTerminal file;

@@ -94,6 +94,18 @@ TEST_CASE("a healthy run says so") {
   CHECK(text.find("all 100 steps are done, loss 5.5000 → 2.2500.\n") != std::string::npos);
 }
 
+TEST_CASE("what the run did by itself is told once") {
+  Events events;
+  const RunEvent notice{.event = "notice", .step = 40, .cause = "early stopping after step 40"};
+  events.start().add(50'000, notice).add(51'000, notice).end(60'000, 40);
+  CHECK(events.told().ends_with(
+      "Nothing went wrong on the way: no rank died, none hung.\n"
+      "Early stopping after step 40.\n"
+      "It ended well on 2026-02-06 19:01:00 UTC after 0:01:00: step 40 of 100.\n"));
+  CHECK(json::write(to_json(events.story()).at("notices")) ==
+        R"(["early stopping after step 40"])");
+}
+
 TEST_CASE("one kill: what died, while doing what, who waited, what it cost") {
   Events events;
   RunEvent death = killed(1, 40);

@@ -29,8 +29,8 @@ RunSchedule schedule(std::int64_t total, std::int64_t per_epoch) {
 
 std::vector<std::int64_t> due_steps(const EvaluationPlan& plan) {
   std::vector<std::int64_t> out;
-  for (std::int64_t step = 1; step <= plan.total_steps; ++step) {
-    if (plan.due(step, step % plan.steps_per_epoch == 0)) out.push_back(step);
+  for (std::int64_t step = 1; step <= plan.schedule.total_steps; ++step) {
+    if (plan.due(step, step % plan.schedule.steps_per_epoch == 0)) out.push_back(step);
   }
   return out;
 }

@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "tests/support/test_data.h"
+#include "train/checkpoint/safetensors.h"
 
 namespace troupe::train {
 namespace {
@@ -134,6 +137,90 @@ TEST_CASE("what is saved says in which type: the base's own is no reason") {
   CHECK(dtype_said() == "float32");
   folder.config.model.state = Precision::kBfloat16;
   CHECK(dtype_said() == "bfloat16");
+}
+
+// A checkpoint that says of its samples what `run` does.
+std::string checkpoint_of(Folder& folder, const PreparedRun& run) {
+  const std::string path = folder.directory.file("checkpoint-3");
+  REQUIRE(folder.files.create_directories(path).ok());
+  folder.write("checkpoint-3/config.json", "{}");
+  folder.write("checkpoint-3/sample_stream.json", run.bundle.sample_stream);
+  const std::vector<std::byte> element(4);
+  REQUIRE(write_safetensors(folder.files, path + "/model.safetensors",
+                            {{"a", DType::kF32, {1}, element}}, {})
+              .ok());
+  return path;
+}
+
+TEST_CASE("a checkpoint is gone on from with its own samples only, unless a key allows others") {
+  Folder folder;
+  const auto first = folder.prepare();
+  REQUIRE_MESSAGE(first.ok(), first.status().to_string());
+  const std::string checkpoint = checkpoint_of(folder, *first);
+  folder.config.training.resume_from_checkpoint = {.mode = ResumeFrom::Mode::kPath,
+                                                   .path = checkpoint};
+  const TrainConfig same = folder.config;
+  const auto refusal = [&] { return folder.prepare().status(); };
+  CHECK_MESSAGE(refusal().ok(), refusal().to_string());
+  // What trains the same samples in other steps is no difference.
+  folder.config.training.per_device_train_batch_size = 3;
+  folder.config.training.learning_rate = 1;
+  folder.config.troupe.workers = 7;
+  CHECK_MESSAGE(refusal().ok(), refusal().to_string());
+
+  folder.config = same;
+  folder.config.training.seed = 43;
+  folder.config.data.cutoff_len = 8;
+  CHECK(refusal().code() == Code::kFailedPrecondition);
+  std::string text = refusal().message();
+  CHECK_MESSAGE(text.starts_with(checkpoint + " was trained on other samples"), text);
+  CHECK_MESSAGE(text.find("cutoff_len was 2048 and is 8") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("data_seed (else seed) was 42 and is 43") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("troupe.allow_data_change=true") != std::string::npos, text);
+  folder.config.troupe.allow_data_change = true;
+  const auto allowed = folder.prepare();
+  REQUIRE_MESSAGE(allowed.ok(), allowed.status().to_string());
+  CHECK(std::ranges::any_of(allowed->notes, [](const std::string& note) {
+    return note.starts_with("warning: going on with other samples") &&
+           note.find("cutoff_len was 2048 and is 8") != std::string::npos;
+  }));
+
+  folder.config = same;
+  const std::string rows = folder.files.read(folder.directory.file("d.jsonl"), 1 << 20).value();
+  folder.write("d.jsonl", rows + "{\"text\": \"one more\"}\n");
+  text = refusal().message();
+  CHECK_MESSAGE(
+      text.find(folder.directory.file("d.jsonl") + " is not what it was") != std::string::npos,
+      text);
+  // The same bytes in another file of that name, or under another name, are the same data.
+  folder.write("d.jsonl", rows);
+  CHECK_MESSAGE(refusal().ok(), refusal().to_string());
+  folder.write("moved.jsonl", rows);
+  folder.write("dataset_info.json",
+               R"({"d": {"file_name": "moved.jsonl", "columns": {"prompt": "text"}}})");
+  CHECK_MESSAGE(refusal().ok(), refusal().to_string());
+}
+
+TEST_CASE("a checkpoint that does not know its samples is gone on from, and that is said") {
+  Folder folder;
+  const auto first = folder.prepare();
+  REQUIRE(first.ok());
+  const std::string checkpoint = checkpoint_of(folder, *first);
+  REQUIRE(folder.files.remove(checkpoint + "/sample_stream.json").ok());
+  folder.config.training.resume_from_checkpoint = {.mode = ResumeFrom::Mode::kPath,
+                                                   .path = checkpoint};
+  const auto run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(std::ranges::any_of(run->notes, [](const std::string& note) {
+    return note.find("has no sample_stream.json") != std::string::npos;
+  }));
+}
+
+TEST_CASE("a start that came to nothing leaves a folder that the next one accepts") {
+  Folder folder;
+  REQUIRE(folder.prepare().ok());
+  CHECK(folder.files.exists(folder.directory.file("out/sample_stream.json")));
+  CHECK(folder.prepare().ok());
 }
 
 }  // namespace

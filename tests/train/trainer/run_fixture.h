@@ -70,7 +70,7 @@ class TestObserver final : public TrainingObserver {
     loaded_step = report.step;
   }
   void step_done(const StepRecord&) override { ++steps_done; }
-  void step_finished(const StepRecord& record, bool) override {
+  void step_finished(const StepRecord& record, std::optional<double>) override {
     if (record.step == abort_after) communicator->abort(error(Code::kUnavailable, "test"));
   }
   void evaluated(const EvalResult& result, std::int64_t, bool) override {
@@ -78,6 +78,7 @@ class TestObserver final : public TrainingObserver {
   }
   void checkpoint_written(std::int64_t step, const std::string&) override { saved = step; }
   void checkpoint_abandoned(std::int64_t step, const std::string&) override { abandoned = step; }
+  void notice(const std::string& text) override { notices.push_back(text); }
   void warning(const std::string& text) override { warnings.push_back(text); }
   bool stop_requested() override { return false; }
   bool save_and_stop_requested() override { return save_and_stop; }
@@ -91,6 +92,7 @@ class TestObserver final : public TrainingObserver {
   TrainerLoaded load;
   int steps_done = 0;
   std::vector<double> eval_losses;
+  std::vector<std::string> notices;
   std::vector<std::string> warnings;
 };
 

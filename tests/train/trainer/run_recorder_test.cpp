@@ -33,8 +33,10 @@ struct Run {
   }
   bool step(RunRecorder& recorder, std::int64_t number, double loss) {
     clock.advance(std::chrono::seconds(1));
-    return recorder.step({.step = number, .loss = loss, .grad_norm = 1, .learning_rate = 0.5})
-        .value();
+    return recorder
+        .step({.step = number, .loss = loss, .grad_norm = 1, .learning_rate = 0.5, .tokens = 10})
+        .value()
+        .has_value();
   }
   std::string text(const std::string& name) {
     return files.read("out/" + name, 1 << 20).value_or("(absent)");
@@ -106,6 +108,87 @@ TEST_CASE("a run without evaluation has no results of one; fine-tuning has no pe
   REQUIRE(other.evaluated(recorded_result(2)).ok());
   REQUIRE(other.finish().ok());
   CHECK(tuned.text("eval_results.json").find("perplexity") == std::string::npos);
+}
+
+TEST_CASE("the console is told the loss that is logged") {
+  Run run;
+  RunRecorder recorder = run.open();
+  CHECK_FALSE(run.step(recorder, 1, 6));
+  const auto logged = recorder.step({.step = 2, .loss = 4}).value();
+  CHECK(logged == 5);
+  CHECK(number(recorder.state().log_history.back(), "loss") == 5);
+}
+
+TEST_CASE("input tokens are counted, and in the logs where the key asks for them") {
+  for (const char* key : {"false", "no", "true", "all", "non_padding"}) {
+    CAPTURE(key);
+    Run run;
+    run.config.training.include_num_input_tokens_seen = key;
+    const bool asked = run.config.training.counts_input_tokens();
+    RunRecorder recorder = run.open();
+    for (int i = 1; i <= 4; ++i) run.step(recorder, i, 1);
+    CHECK(recorder.state().num_input_tokens_seen == 40);
+    CHECK(number(recorder.state().log_history.back(), "num_input_tokens_seen") ==
+          (asked ? 40 : -1));
+    CHECK((run.text("trainer_log.jsonl").find(R"("total_tokens": 40)") != std::string::npos) ==
+          asked);
+    // A resumed run goes on counting.
+    RunRecorder second = run.open(parse_trainer_state(recorder.trainer_state_text(), "x").value());
+    run.step(second, 5, 1);
+    CHECK(second.state().num_input_tokens_seen == 50);
+  }
+}
+
+TEST_CASE("a run that goes on counts what it did itself, and nothing where it did nothing") {
+  Run run;
+  TrainerState saved;
+  {
+    RunRecorder first = run.open();
+    for (int i = 1; i <= 6; ++i) run.step(first, i, 1);
+    saved = first.state();
+  }
+  run.clock.advance(std::chrono::hours(1));
+  run.facts.started_unix_us = run.clock.unix_time_us();
+  run.facts.first_step = 6;
+  {
+    RunRecorder second = run.open(saved);
+    for (int i = 7; i <= 8; ++i) run.step(second, i, 1);
+    saved = second.state();
+    REQUIRE(second.finish().ok());
+  }
+  const std::string results = run.text("train_results.json");
+  const auto parsed = parse_python_json(results, "x").value();
+  CHECK(number(parsed, "train_runtime") == 2);
+  CHECK(number(parsed, "train_steps_per_second") == 1);
+  CHECK(number(parsed, "train_samples_per_second") == 3);
+  const std::string state = run.text("trainer_state.json");
+
+  run.clock.advance(std::chrono::hours(1));
+  run.facts.started_unix_us = run.clock.unix_time_us();
+  run.facts.first_step = 8;
+  RunRecorder third = run.open(saved);
+  run.clock.advance(std::chrono::seconds(3));
+  REQUIRE(third.finish().ok());
+  CHECK(run.text("train_results.json") == results);
+  CHECK(run.text("trainer_state.json") == state);
+  // Those of another run, which ended in this folder before, are no results of this one.
+  TrainerState other = parse_trainer_state(state, "x").value();
+  other.log_history.erase(other.log_history.begin());
+  REQUIRE(
+      write_file_atomically(run.files, "out/trainer_state.json", trainer_state_text(other)).ok());
+  RunRecorder fourth = run.open(saved);
+  REQUIRE(fourth.finish().ok());
+  CHECK(run.text("train_results.json") != results);
+}
+
+TEST_CASE("epochs after a change of the batch are counted from there") {
+  Run run;
+  run.config.training.logging_strategy = IntervalStrategy::kEpoch;
+  run.facts.schedule.logging_interval = 4;
+  run.facts.schedule.step_offset = 3;  // seven steps were done where this batch takes four
+  RunRecorder recorder = run.open({.global_step = 7});
+  for (int i = 8; i <= 15; ++i) CHECK(run.step(recorder, i, 1) == (i == 11 || i == 15));
+  CHECK(recorder.state().epoch == 3);
 }
 
 TEST_CASE("the best model stands in trainer_state.json") {

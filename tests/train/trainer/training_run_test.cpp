@@ -118,6 +118,144 @@ TEST_CASE("a new run resumes a checkpoint at another world size") {
   }
 }
 
+// Two epochs of 40 samples, no two of the same length, so that what was trained on can be told.
+void two_epochs(RunBundle& bundle) {
+  TokenDataset dataset(TokenDataset::Kind::kPretrain, 0);
+  for (int sample = 0; sample < 40; ++sample)
+    dataset.append(std::vector<TokenId>(static_cast<std::size_t>(2 + sample), 1 + sample));
+  bundle.dataset = std::move(dataset);
+  bundle.config.training.max_steps = -1;
+  bundle.config.training.num_train_epochs = 2;
+  bundle.config.training.save_steps = 10;
+  bundle.config.training.weight_decay = 0;
+  bundle.config.training.warmup_ratio = 0.1;
+}
+constexpr std::int64_t kTokensOfEpoch = 40 * 2 + 40 * 39 / 2;
+
+std::int64_t tokens_of(const std::vector<StepRecord>& steps) {
+  std::int64_t sum = 0;
+  for (const StepRecord& step : steps) sum += step.tokens;
+  return sum;
+}
+
+TEST_CASE("a resume at another batch trains the samples that are left, each once") {
+  troupe::tests::TemporaryDirectory dir;
+  struct Batch {
+    int world;
+    std::int64_t batch, accumulation;
+    std::int64_t steps_per_epoch() const {
+      const std::int64_t samples = world * batch * accumulation;
+      return (40 + samples - 1) / samples;
+    }
+  };
+  struct Case {
+    Batch before, after;
+    std::int64_t from, total;
+  };
+  const Case cases[] = {
+      {{1, 1, 1}, {4, 1, 1}, 10, 10 + 8 + 10},   // 30 samples are left of the epoch
+      {{1, 1, 1}, {3, 1, 2}, 50, 50 + 5},        // 30 of the second one
+      {{4, 1, 1}, {1, 1, 1}, 10, 10 + 40},       // an epoch is done
+      {{2, 2, 1}, {1, 3, 1}, 10, 10 + 14},       // likewise, another batch
+      {{2, 1, 1}, {2, 1, 3}, 10, 10 + 4 + 7},    // accumulation alone
+      {{1, 1, 2}, {2, 1, 1}, 10, 10 + 10 + 20},  // the same samples in a step: nothing changes
+  };
+  int number = 0;
+  for (const Case& one : cases) {
+    CAPTURE(number);
+    const std::string out = dir.file(fmt::format("out{}", number++));
+    const RunChange before{.world = one.before.world,
+                           .batch = one.before.batch,
+                           .accumulation = one.before.accumulation,
+                           .change = two_epochs};
+    auto first = make_ranks(out, before);
+    first->observers[0].abort_after = one.from + 1;
+    run_generation(*first, 1);
+    RunChange after{.world = one.after.world,
+                    .batch = one.after.batch,
+                    .accumulation = one.after.accumulation,
+                    .resume = fmt::format("{}/checkpoint-{}", out, one.from),
+                    .change = [](RunBundle& bundle) {
+                      two_epochs(bundle);
+                      bundle.config.training.save_strategy = IntervalStrategy::kNo;
+                      // Ranks that have no sample left gather and reduce all the same.
+                      bundle.config.sharding.strategy = "zero3";
+                    }};
+    auto second = make_ranks(out, after);
+    // Lost in the midst, too: it goes on from memory with what is left.
+    second->observers[0].abort_after = one.from + 2;
+    run_generation(*second, 1);
+    second->observers[0].abort_after = -1;
+    for (const Status& status : run_generation(*second, 2))
+      REQUIRE_MESSAGE(status.ok(), status.to_string());
+    const auto got = steps(out);
+    CHECK(std::ssize(got) == one.total);
+    CHECK(tokens_of(got) == 2 * kTokensOfEpoch);
+    const auto state = parse_trainer_state(file(out + "/trainer_state.json"), "x").value();
+    CHECK(state.epoch == 2);
+    CHECK(state.max_steps == one.total);
+    CHECK(second->observers[0].notices.empty() ==
+          (one.before.steps_per_epoch() == one.after.steps_per_epoch()));
+    // The rate is that of a run that always had this batch, where it is at the same sample.
+    const std::string fresh = out + "-fresh";
+    after.resume.clear();
+    train(fresh, after);
+    const auto always = steps(fresh);
+    const std::int64_t offset = one.total - std::ssize(always);
+    for (std::int64_t i = one.from; i < one.total; ++i) {
+      CHECK(got[static_cast<std::size_t>(i)].learning_rate ==
+            always[static_cast<std::size_t>(i - offset)].learning_rate);
+    }
+  }
+}
+
+TEST_CASE("max_steps counts steps, of whatever batch") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto change = [](RunBundle& bundle) {
+    two_epochs(bundle);
+    bundle.config.training.max_steps = 20;
+  };
+  auto first = make_ranks(dir.file("out"), {.world = 1, .batch = 1, .change = change});
+  first->observers[0].abort_after = 11;
+  run_generation(*first, 1);
+  auto second = make_ranks(
+      dir.file("out"),
+      {.world = 2, .batch = 1, .resume = dir.file("out/checkpoint-10"), .change = change});
+  for (const Status& status : run_generation(*second, 1)) REQUIRE(status.ok());
+  const auto got = steps(dir.file("out"));
+  CHECK(got.size() == 20);
+  train(dir.file("fresh"), {.world = 1, .batch = 1, .change = change});
+  const auto fresh = steps(dir.file("fresh"));
+  for (std::size_t i = 0; i < 20; ++i) CHECK(got[i].learning_rate == fresh[i].learning_rate);
+}
+
+TEST_CASE("weights alone, and another program's, tell where their samples end") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto change = [](RunBundle& bundle) {
+    two_epochs(bundle);
+    bundle.config.training.save_only_model = true;
+  };
+  auto first = make_ranks(dir.file("out"), {.world = 1, .batch = 1, .change = change});
+  first->observers[0].abort_after = 31;
+  run_generation(*first, 1);
+  // Neither marker nor cursor: the epoch of trainer_state.json is what is left to go by.
+  PosixFileSystem files;
+  const std::string foreign = dir.file("foreign/checkpoint-30");
+  REQUIRE(files.create_directories(foreign).ok());
+  for (const char* name : {"config.json", "model.safetensors", "trainer_state.json"}) {
+    const auto text = files.read(dir.file("out/checkpoint-30/") + name, 1 << 20).value();
+    REQUIRE(write_file_atomically(files, join_path(foreign, name), text).ok());
+  }
+  for (const std::string& from : {dir.file("out/checkpoint-30"), foreign}) {
+    CAPTURE(from);
+    const std::string out = from.substr(0, from.rfind('/')) + "-resumed";
+    train(out, {.world = 4, .batch = 1, .resume = from, .change = two_epochs});
+    const auto got = steps(out);
+    CHECK(got.back().step == 30 + 3 + 10);
+    CHECK(std::ssize(got) == 13);
+  }
+}
+
 TEST_CASE("an optimizer that starts anew corrects its moments from the begin") {
   troupe::tests::TemporaryDirectory dir;
   // One sample over and over and one rate, so that a step depends on parameters and moments alone.
@@ -140,6 +278,32 @@ TEST_CASE("an optimizer that starts anew corrects its moments from the begin") {
   train(dir.file("begun"), {.change = change(1, weights)});
   CHECK(steps(dir.file("resumed")).back().step == 6);
   CHECK(file(dir.file("resumed/model.safetensors")) == file(dir.file("begun/model.safetensors")));
+}
+
+TEST_CASE("early stopping and the loading of the best model are said") {
+  troupe::tests::TemporaryDirectory dir;
+  auto ranks = make_ranks(dir.file("out"), {.change = [](RunBundle& bundle) {
+                            // A rate of nothing: no evaluation is better than the first.
+                            bundle.config.training.learning_rate = 0;
+                            bundle.config.training.save_steps = 2;
+                            auto& evaluation = bundle.config.evaluation;
+                            evaluation.strategy = IntervalStrategy::kSteps;
+                            evaluation.eval_steps = 2;
+                            evaluation.early_stopping_steps = 2;
+                            evaluation.load_best_model_at_end = true;
+                            bundle.eval = bundle.dataset;
+                          }});
+  for (const Status& status : run_generation(*ranks, 1))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  const auto& said = ranks->observers[0].notices;
+  REQUIRE(said.size() == 2);
+  CHECK_MESSAGE(said[0].starts_with("early stopping after step 6 of 12: 2 evaluations in a row "
+                                    "were no better than that of step 2 (eval_loss "),
+                said[0]);
+  CHECK_MESSAGE(
+      said[1].starts_with("the best model, " + dir.file("out/checkpoint-2") + " (eval_loss "),
+      said[1]);
+  CHECK(ranks->observers[1].notices.empty());
 }
 
 TEST_CASE("the outputs of a run are complete") {

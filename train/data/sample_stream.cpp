@@ -1,0 +1,217 @@
+#include "train/data/sample_stream.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/limits.h"
+#include "train/data/dataset_info.h"
+#include "train/data/records.h"
+
+namespace troupe::train {
+namespace {
+
+std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+std::optional<std::uint64_t> hash_in(const json::Value& value, std::string_view key) {
+  const std::string text = json::find_string(value, key).value_or("");
+  std::uint64_t hash = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
+  if (text.size() != 16 || ec != std::errc() || end != text.data() + text.size()) return {};
+  return hash;
+}
+
+template <typename T>
+json::Value or_null(const std::optional<T>& value) {
+  return value ? json::Value(*value) : json::Value();
+}
+
+// Entries of dataset_info.json by what their columns and tags are called.
+std::string describe(const DatasetAttributes& a) {
+  std::string text =
+      fmt::format("{} {}", static_cast<int>(a.formatting), a.num_samples.value_or(-1));
+  for (const std::string* name :
+       {&a.prompt, &a.query, &a.response, &a.history, &a.messages, &a.system, &a.tools, &a.role_tag,
+        &a.content_tag, &a.user_tag, &a.assistant_tag, &a.observation_tag, &a.function_tag,
+        &a.system_tag}) {
+    text += fmt::format(" {}:{}", name->size(), *name);
+  }
+  return text + "\n";
+}
+
+std::uint64_t hash_of(const TokenDataset& dataset) {
+  Xxh3Stream hash;
+  const auto add = [&hash](auto values) {
+    const std::uint64_t count = values.size();
+    hash.update(std::as_bytes(std::span(&count, 1)));
+    hash.update(std::as_bytes(values));
+  };
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    add(dataset.ids(i));
+    add(dataset.labels(i));
+    add(dataset.part_lengths(i));
+  }
+  return hash.digest();
+}
+
+Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
+                                 std::span<const StreamFile> known) {
+  StreamFile file{.path = path};
+  // Before the bytes are read: what is written meanwhile has another stamp.
+  if (const auto stamp = file_stamp(path); stamp.ok()) {
+    file.stamp = *stamp;
+    for (const StreamFile& one : known) {
+      if (one.path == path && one.stamp == *stamp) return one;
+    }
+  }
+  file.xxh3 = xxh3_64(TROUPE_TRY(files.map(path))->bytes());
+  return file;
+}
+
+json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
+                         const std::string& columns) {
+  const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
+  const bool splits = options.val_size > 0 || options.held_out > 0;
+  json::Object settings{
+      {"stage", pretrain ? "pt" : "sft"},
+      {"template", options.template_name.value_or("")},
+      {"tokenizer", hash_text(xxh3_64(bytes_of(origin.tokenizer)))},
+      {"columns and tags in dataset_info.json", hash_text(xxh3_64(bytes_of(columns)))},
+      {"cutoff_len", options.cutoff_len},
+      {"packing", packs(options)},
+      {"max_samples", or_null(options.max_samples)},
+      {"mix_strategy", options.mix_strategy},
+      {"val_size", options.val_size},
+      {"troupe.held_out", options.held_out},
+      {"disable_shuffling", !origin.shuffle}};
+  if (origin.shuffle) settings["data_seed (else seed)"] = origin.order_seed;
+  if (splits) settings["seed"] = options.seed;
+  if (packs(options)) settings["preprocessing_batch_size"] = options.preprocessing_batch_size;
+  if (pretrain) return settings;
+  settings["neat_packing"] = options.neat_packing;
+  settings["train_on_prompt"] = options.train_on_prompt;
+  settings["mask_history"] = options.mask_history;
+  settings["default_system"] = or_null(options.default_system);
+  settings["enable_thinking"] = options.enable_thinking;
+  return settings;
+}
+
+std::vector<std::string> file_differences(const SampleStream& before, const SampleStream& now) {
+  std::vector<std::string> found;
+  if (std::ranges::equal(before.files, now.files, {}, &StreamFile::xxh3, &StreamFile::xxh3))
+    return found;
+  const auto same_path = [](const SampleStream& stream, const StreamFile& file) {
+    const auto at = std::ranges::find(stream.files, file.path, &StreamFile::path);
+    return at == stream.files.end() ? nullptr : &*at;
+  };
+  for (const StreamFile& file : before.files) {
+    const StreamFile* other = same_path(now, file);
+    if (!other) {
+      found.push_back(fmt::format("{} is not among the data any more", file.path));
+    } else if (other->xxh3 != file.xxh3) {
+      found.push_back(fmt::format("{} is not what it was (hash {}, then {})", file.path,
+                                  hash_text(other->xxh3), hash_text(file.xxh3)));
+    }
+  }
+  for (const StreamFile& file : now.files) {
+    if (!same_path(before, file))
+      found.push_back(fmt::format("{} was not among the data", file.path));
+  }
+  if (found.empty()) found.push_back("the data files come in another order");
+  return found;
+}
+
+Result<StreamFile> file_from_json(const json::Value& value, std::string_view name) {
+  const auto path = json::find_string(value, "path");
+  const auto size = json::find_integer(value, "size");
+  const auto modified = json::find_integer(value, "modified_unix_ns");
+  const auto inode = json::find_integer(value, "inode");
+  const auto hash = hash_in(value, "xxh3");
+  if (!path || !size || !modified || !inode || !hash)
+    return error(Code::kDataLoss, "{}: an entry of its files is none", name);
+  return StreamFile{.path = *path,
+                    .stamp = {.size_bytes = static_cast<std::uint64_t>(*size),
+                              .modified_unix_ns = *modified,
+                              .inode = static_cast<std::uint64_t>(*inode)},
+                    .xxh3 = *hash};
+}
+
+}  // namespace
+
+std::string SampleStream::to_text() const {
+  json::Array list;
+  for (const StreamFile& file : files) {
+    list.push_back(json::Object{{"path", file.path},
+                                {"size", file.stamp.size_bytes},
+                                {"modified_unix_ns", file.stamp.modified_unix_ns},
+                                {"inode", static_cast<std::int64_t>(file.stamp.inode)},
+                                {"xxh3", hash_text(file.xxh3)}});
+  }
+  const json::Object object{
+      {"files", std::move(list)},
+      {"samples", json::Object{{"count", samples}, {"tokens", tokens}, {"xxh3", hash_text(xxh3)}}},
+      {"settings", settings}};
+  return json::write_indented(object, true) + "\n";
+}
+
+Result<SampleStream> SampleStream::parse(std::string_view text, std::string_view name) {
+  const auto value = TROUPE_TRY(json::parse(text, name, {.bytes_max = limits::kJsonFileBytesMax}));
+  const json::Value* files = json::find(value, "files");
+  const json::Value* samples = json::find(value, "samples");
+  const json::Value* settings = json::find(value, "settings");
+  if (!files || !files->is_array() || !samples || !settings || !settings->is_object())
+    return error(Code::kDataLoss, "{}: a part is missing", name);
+  SampleStream stream;
+  for (const json::Value& item : files->get_array())
+    stream.files.push_back(TROUPE_TRY(file_from_json(item, name)));
+  stream.settings = settings->get_object();
+  const auto count = json::find_integer(*samples, "count");
+  const auto tokens = json::find_integer(*samples, "tokens");
+  const auto hash = hash_in(*samples, "xxh3");
+  if (!count || !tokens || !hash)
+    return error(Code::kDataLoss, "{}: it does not say what its samples are", name);
+  stream.samples = *count;
+  stream.tokens = *tokens;
+  stream.xxh3 = *hash;
+  return stream;
+}
+
+Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& options,
+                                     const StreamOrigin& origin, const TokenDataset& dataset,
+                                     std::span<const StreamFile> known) {
+  SampleStream stream{
+      .samples = dataset.size(), .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
+  std::string columns;
+  for (const auto& attributes :
+       TROUPE_TRY(read_dataset_info(files, options.dataset_dir, options.dataset))) {
+    columns += describe(attributes);
+    const auto data =
+        TROUPE_TRY(find_data_files(files, join_path(options.dataset_dir, attributes.file_name)));
+    for (const std::string& path : data.paths)
+      stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
+  }
+  stream.settings = settings_of(options, origin, columns);
+  return stream;
+}
+
+std::vector<std::string> differences(const SampleStream& before, const SampleStream& now) {
+  std::vector<std::string> found = file_differences(before, now);
+  for (const auto& setting : now.settings) {
+    const json::Value* old = before.settings.if_contains(setting.key());
+    if (!old) continue;
+    const std::string was = json::write_indented(*old, true);
+    const std::string is = json::write_indented(setting.value(), true);
+    if (was == is) continue;
+    found.push_back(fmt::format("{} was {} and is {}", std::string_view(setting.key()), was, is));
+  }
+  if (found.empty() && before.xxh3 != now.xxh3) {
+    found.push_back(
+        fmt::format("files and settings give {} samples of {} tokens where they gave {} of {}, as "
+                    "another version of Troupe made them",
+                    now.samples, now.tokens, before.samples, before.tokens));
+  }
+  return found;
+}
+
+}  // namespace troupe::train

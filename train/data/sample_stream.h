@@ -1,0 +1,59 @@
+#pragma once
+// What decides the samples that a run trains on and their order. A checkpoint carries it, so that a
+// run which goes on from there can tell whether its samples are the same ones.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/file_stamp.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
+#include "train/data/build_dataset.h"
+#include "train/data/token_dataset.h"
+
+namespace troupe::train {
+
+// A data file as it was read.
+struct StreamFile {
+  std::string path;
+  FileStamp stamp;  // zero: not known
+  std::uint64_t xxh3 = 0;
+  friend bool operator==(const StreamFile&, const StreamFile&) = default;
+};
+
+struct SampleStream {
+  std::vector<StreamFile> files;  // in the order in which they are read
+  // By the configuration's key, with the values in effect; hashes stand for what is long.
+  json::Object settings;
+  // The samples that came of it.
+  std::int64_t samples = 0;
+  std::int64_t tokens = 0;
+  std::uint64_t xxh3 = 0;
+
+  std::string to_text() const;
+  // kDataLoss for what to_text() did not write. Fields that are not known are passed over.
+  static Result<SampleStream> parse(std::string_view text, std::string_view name);
+};
+
+// What is not said by DataOptions.
+struct StreamOrigin {
+  std::string_view tokenizer;  // the text of its files
+  std::uint32_t order_seed = 0;
+  bool shuffle = true;
+};
+
+// Of a data set that was built with `options`. Reads the data files, but for those that have in
+// `known` an entry with the same path and stamp: their hash is taken from there.
+Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& options,
+                                     const StreamOrigin& origin, const TokenDataset& dataset,
+                                     std::span<const StreamFile> known);
+
+// What makes `now` another stream than `before`, a phrase for each difference, such as "cutoff_len
+// was 64 and is 32". Files that only lie elsewhere are no difference, nor is a setting that one of
+// the two does not know.
+std::vector<std::string> differences(const SampleStream& before, const SampleStream& now);
+
+}  // namespace troupe::train
