@@ -1,5 +1,7 @@
 #include "tools/commands/plan.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -331,6 +333,8 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
   } else {
     for (const std::string& warning : question.loaded.warnings)
       context.err << "warning: " << warning << "\n";
+    for (const std::string& notice : question.loaded.notices)
+      context.err << "notice: " << notice << "\n";
     if (!question.notice.empty()) context.err << question.notice << "\n";
     print_facts(question, context.out);
     context.out << fmt::format("\nworld size {}, as configured\n", world);
@@ -375,6 +379,9 @@ Result<train::LoadedConfig> load_run(const std::vector<std::string>& arguments,
                                     {.gpu_count = gpus});
   };
   auto loaded = TROUPE_TRY(load(0));
+  // As accelerate's launcher does; before there are threads, and before anybody looks at the GPUs.
+  if (!loaded.launch.gpu_ids_key.empty())
+    ::setenv("CUDA_VISIBLE_DEVICES", loaded.launch.visible_gpus->c_str(), 1);
   const bool open = loaded.world_size.from == "default" && loaded.config.troupe.device != "cpu" &&
                     !train::resolve_address(loaded.config, loaded.launch);
   if (!open) return loaded;

@@ -148,7 +148,7 @@ void ForeignKeys::describe_level(const json::Object& level, const std::string& p
     KeyFact fact{shown(path), value_text(member.value()), origin, Treatment::kInert,
                  std::string(note)};
     if (kind == Kind::kUsed) fact.treatment = Treatment::kImplemented;
-    if (kind == Kind::kRefused) fact.note = "asks for nothing";
+    if (kind == Kind::kRefused) fact.note = kAsksForNothing;
     out.push_back(std::move(fact));
   }
 }
@@ -159,6 +159,14 @@ std::vector<std::string> ForeignKeys::paths() const {
     if (row.kind != Kind::kSection && row.kind != Kind::kOpen) out.push_back(path);
   }
   return out;
+}
+
+ForeignKeys::Treated ForeignKeys::treated(std::string_view path) const {
+  const auto& row = rows_.find(path)->second;
+  return {row.kind == Kind::kUsed      ? Treatment::kImplemented
+          : row.kind == Kind::kRefused ? Treatment::kRefused
+                                       : Treatment::kInert,
+          row.note, row.allowed};
 }
 
 std::vector<std::string> ForeignKeys::names_under(const std::string& prefix) const {

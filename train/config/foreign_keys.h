@@ -16,6 +16,9 @@
 
 namespace troupe::train {
 
+// The note of a refused key whose value wants nothing.
+inline constexpr std::string_view kAsksForNothing = "asks for nothing";
+
 // What became of one key of another tool's file, for `--explain`.
 struct KeyFact {
   std::string key;     // as the user finds it: "deepspeed.zero_optimization.stage"
@@ -51,6 +54,13 @@ class ForeignKeys {
                                 const std::string& origin) const;
   // The paths of all rows that are no mappings.
   std::vector<std::string> paths() const;
+  // The row of one of them. A refused one's note is its reason.
+  struct Treated {
+    Treatment treatment = Treatment::kImplemented;
+    std::string note;
+    std::string allowed;  // "a|b"; empty: any
+  };
+  Treated treated(std::string_view path) const;
 
  private:
   enum class Kind { kUsed, kInert, kRefused, kSection, kOpen };

@@ -30,6 +30,7 @@ struct LoadedConfig {
   WorldSize world_size;
   SourceDocument source;              // what was given, with its places, for explain()
   std::vector<std::string> warnings;  // keys let through by ALLOW_EXTRA_ARGS and the like
+  std::vector<std::string> notices;   // what the launch says in vain, and why
 
   // For explain(): what became of the keys of DeepSpeed's, FSDP's and accelerate's files and
   // variables, and what gave the value of a key that was not given itself (troupe.strategy →
