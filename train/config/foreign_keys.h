@@ -46,8 +46,8 @@ class ForeignKeys {
   // The values an earlier row may have, "a|b"; letters' case counts for nothing.
   ForeignKeys& one_of(std::string_view path, std::string_view allowed);
 
-  // The first key that is unknown, mistyped (kInvalidArgument) or refused (kUnsupported). Keys that
-  // begin with '_' are comments.
+  // The keys that are unknown, mistyped (kInvalidArgument) or refused (kUnsupported), all of them in
+  // one message. Keys that begin with '_' are comments.
   Status check(const json::Object& values, const ShownName& shown) const;
   // One fact for each key of checked values.
   std::vector<KeyFact> describe(const json::Object& values, const ShownName& shown,
@@ -72,10 +72,10 @@ class ForeignKeys {
   };
 
   void add(Kind kind, std::string_view paths, std::string_view nothing, std::string_view note);
-  Status check_level(const json::Object& level, const std::string& prefix, bool open,
-                     const ShownName& shown) const;
-  Status check_value(const Row& row, const std::string& path, const json::Value& value,
-                     const ShownName& shown) const;
+  void check_level(const json::Object& level, const std::string& prefix, bool open,
+                   const ShownName& shown, std::vector<Status>& wrong) const;
+  void check_value(const Row& row, const std::string& path, const json::Value& value,
+                   const ShownName& shown, std::vector<Status>& wrong) const;
   void describe_level(const json::Object& level, const std::string& prefix, std::string_view reason,
                       const ShownName& shown, const std::string& origin,
                       std::vector<KeyFact>& out) const;

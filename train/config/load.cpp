@@ -158,6 +158,7 @@ Result<LoadedConfig> resolve(SourceDocument source, const Environment& environme
   say_inert_keys(loaded, given);
   check_verdicts(given, problems);
   if (options.check_paths) check_paths(loaded.config, files, problems);
+  if (options.check_contents) options.check_contents(loaded, problems);
   if (!problems.empty()) return problems.status();
   loaded.world_size = resolve_world_size(loaded.config, loaded.launch, options.gpu_count);
   return loaded;

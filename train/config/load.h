@@ -2,6 +2,7 @@
 // From a file, overrides, flags and the environment to a TrainConfig.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -17,11 +18,16 @@
 
 namespace troupe::train {
 
+struct LoadedConfig;
+
 struct LoadOptions {
   std::int64_t gpu_count = 0;  // devices of this machine, for the world size
   // Whether the model's folder, data sets' folder and the like must exist. Off where only the
   // settings are to be judged.
   bool check_paths = true;
+  // What else must be good of a configuration, and is not known here: what the files of model and
+  // data hold. Told where the settings have problems, too, so that all are listed together.
+  std::function<void(const LoadedConfig&, Problems&)> check_contents;
 };
 
 struct LoadedConfig {

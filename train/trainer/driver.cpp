@@ -353,7 +353,10 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     return here.status().prefixed("troupe.device=cuda");
   const TimePoint started = environment.clock.now();
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
-  auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
+  auto prepared = TROUPE_TRY(
+      environment.contents
+          ? prepare_run(environment.files, config, say, std::move(*environment.contents))
+          : prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
   // Of GPUs more is known once there are nodes.

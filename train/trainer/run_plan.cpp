@@ -134,6 +134,17 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
   return request_of(config, model, changed, strategy, mesh);
 }
 
+Status check_world(const LoadedConfig& loaded) {
+  const TrainConfig& config = loaded.config;
+  const int world_size = static_cast<int>(loaded.world_size.value);
+  if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
+    return ranks.prefixed("troupe.chaos");
+  TROUPE_RETURN_IF_ERROR(strategy_of(config));
+  if (resolve_address(config, loaded.launch)) return {};
+  const auto nodes = static_cast<int>(loaded.launch.node_count());
+  return mesh_of(config, world_size, (world_size + nodes - 1) / nodes).status();
+}
+
 Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
                       std::int64_t cores, const NodeMemory& memory, bool on_gpus) {
   PlanFacts facts = facts_of(bundle, loaded, machines, cores);

@@ -45,6 +45,10 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
                                  const PlanFacts& facts, Strategy strategy, int world_size);
 
+// What of a configuration depends on how many trainers there are: the faults that are to strike, and
+// the mesh, as far as it is known which of them share a node.
+Status check_world(const LoadedConfig& loaded);
+
 // Whether the trainers of a run that is about to begin fit into the memory of each of so many
 // machines: check_fits() of all that.
 Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
