@@ -181,6 +181,7 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                                                .overlaps = spec_.overlaps,
                                                .own_core = spec_.own_core,
                                                .resume_path = spec_.resume_path,
+                                               .output_locked_by = spec_.output_locked_by,
                                                .started_unix_us = spec_.started_unix_us,
                                                .wait_timeout_ms = spec_.wait_timeout_ms,
                                                .on_gpu = spec_.gpus_per_trainer > 0});

@@ -391,6 +391,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   }
   RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
   spec.run = run;
+  if (lock) spec.output_locked_by = run;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const Mesh mesh = TROUPE_TRY(mesh_of(config, world_size, spec.ranks_per_node));
   say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, world_size,

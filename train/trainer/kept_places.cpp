@@ -5,7 +5,7 @@
 namespace troupe::train {
 namespace {
 
-// The head answers at once where there is room.
+// Nodes answer at once what they are asked to keep.
 constexpr auto kPlacesTimeout = std::chrono::seconds(10);
 
 PlacementStrategy strategy_named(const std::string& name) {
@@ -66,10 +66,16 @@ Status keep_places(const TrainConfig& config, TrainingCluster& cluster, RunSpec&
   const auto world = static_cast<std::size_t>(spec.world_size);
   PlacementGroupOptions options{.bundles = {world, bundle_of(spec)}, .strategy = strategy};
   const auto group = TROUPE_TRY(cluster.cluster.create_placement_group(options));
-  if (const Status ready = group.ready(kPlacesTimeout); !ready.ok()) {
+  const auto refused = [&](const std::string& why) {
     return error(Code::kResourceExhausted, "placement_strategy={}: no places for {} trainers: {}",
-                 name, spec.world_size, ready.message());
-  }
+                 name, spec.world_size, why);
+  };
+  // As a gang, the trainers are placed now or not at all.
+  if (const auto first = TROUPE_TRY(group.info());
+      first.state == wire::PlacementGroupState::kPending && !first.why.empty())
+    return refused(first.why);
+  if (const Status ready = group.ready(kPlacesTimeout); !ready.ok())
+    return refused(ready.message());
   const auto info = TROUPE_TRY(group.info());
   std::vector<NodeId> nodes;
   for (const auto& bundle : info.bundles) nodes.push_back(bundle.node_id);
