@@ -133,11 +133,14 @@ void read_fsdp_config(json::Object& values, FileSystem& files, Problems& problem
   values.erase("fsdp_config");
 }
 
-Result<LoadedConfig> resolve(SourceDocument source, const Environment& environment,
-                             FileSystem& files, const LoadOptions& options) {
+// `arguments`: what was wrong with the command line.
+Result<LoadedConfig> resolve(SourceDocument source, const Status& arguments,
+                             const Environment& environment, FileSystem& files,
+                             const LoadOptions& options) {
   LoadedConfig loaded;
   loaded.source = std::move(source);
   Problems problems(loaded.source);
+  if (!arguments.ok()) problems.add_named(arguments.code(), "arguments", arguments.message());
   loaded.launch = read_launch_environment(environment, problems);
   auto variables = judge_launch_variables(environment, problems);
   loaded.facts = std::move(variables.facts);
@@ -171,8 +174,8 @@ Result<LoadedConfig> load_train_config_text(std::string_view text, std::string_v
                                             const Environment& environment, FileSystem& files,
                                             const LoadOptions& options) {
   auto source = TROUPE_TRY(parse_document(text, name));
-  TROUPE_RETURN_IF_ERROR(apply_arguments(source, arguments));
-  return resolve(std::move(source), environment, files, options);
+  const Status applied = apply_arguments(source, arguments);
+  return resolve(std::move(source), applied, environment, files, options);
 }
 
 Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
@@ -189,8 +192,8 @@ Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
                  "no configuration: give a .yaml, .yml or .json file, or --key value flags");
   }
   SourceDocument source;
-  TROUPE_RETURN_IF_ERROR(apply_arguments(source, arguments));
-  return resolve(std::move(source), environment, files, options);
+  const Status applied = apply_arguments(source, arguments);
+  return resolve(std::move(source), applied, environment, files, options);
 }
 
 }  // namespace troupe::train

@@ -50,8 +50,8 @@ struct LoadedConfig {
 //
 // Every problem is found before anything is started, and all are reported together, one a line,
 // each with its place and key ("x.yaml:12: bf16=true is not supported: …"). The context key "key"
-// of the status names the first one's key. kUnsupported when every problem is a refusal, else
-// kInvalidArgument; kNotFound for a missing configuration file.
+// of the status names the first one's key. The code is that of all problems (kUnsupported where
+// every one is a refusal), or kInvalidArgument; kNotFound for a missing configuration file.
 Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
                                        const Environment& environment, FileSystem& files,
                                        const LoadOptions& options = {});

@@ -196,6 +196,9 @@ struct EvaluationSection {
   std::string metric_for_best_model = "eval_loss";
   std::optional<bool> greater_is_better;             // default: not for losses
   std::optional<std::int64_t> early_stopping_steps;  // evaluations without improvement
+
+  // Whether anything is evaluated at all.
+  bool is_wanted() const { return strategy != IntervalStrategy::kNo || on_start || do_eval; }
 };
 
 // Keys under `troupe`.

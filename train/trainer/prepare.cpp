@@ -41,10 +41,6 @@ DataOptions data_options(const TrainConfig& config) {
   return options;
 }
 
-bool evaluates(const EvaluationSection& evaluation) {
-  return evaluation.strategy != IntervalStrategy::kNo || evaluation.on_start || evaluation.do_eval;
-}
-
 // Starts where LLaMA-Factory would, but from the newest checkpoint that validates.
 Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
                                  std::vector<std::string>& notes) {
@@ -138,9 +134,6 @@ Status look_at_template(const DataOptions& options, const std::optional<Tokenize
   if (!options.template_name && !tokenizer) return {};
   const auto chat = tokenizer ? choose_template(options.template_name, *tokenizer)
                               : chat_template(*options.template_name);
-  // A name that nobody can put there is a setting that is wrong.
-  if (chat.status().code() == Code::kNotFound)
-    return Status(Code::kInvalidArgument, chat.status().message());
   TROUPE_RETURN_IF_ERROR(chat.status());
   if (options.train_on_prompt && chat->efficient_eos)
     return error(Code::kInvalidArgument, "Current template does not support `train_on_prompt`.");
@@ -288,7 +281,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                        .notes = std::move(notes)};
   // A run that is not evaluated ships nothing to evaluate on; val_size keeps its rows from training
   // all the same, as in LLaMA-Factory.
-  if (evaluates(config.evaluation)) {
+  if (config.evaluation.is_wanted()) {
     if (!module.eval) {
       return error(Code::kInvalidArgument,
                    "Please make sure eval_dataset be provided or val_size >1e-6");

@@ -20,8 +20,10 @@ struct PlanFacts {
   int machines = 1;
   int threads = 1;         // of a trainer
   std::int64_t cores = 1;  // of a machine
-  std::int64_t length_max = 1;
-  std::string length_from;  // where the length is from, for people
+  std::int64_t length_max = 1;  // of training's rows
+  std::string length_from;      // where the length is from, for people
+  // Of the rows that are evaluated, and how many there are; 0: none is.
+  std::int64_t evaluation_length_max = 0, evaluation_rows = 0;
   bool ragged = false;      // samples may differ in length
   std::int64_t dataset_bytes = 0;
   bool on_gpus = false;  // trainers compute there

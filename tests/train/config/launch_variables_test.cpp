@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include "runtime/base/suggest.h"
+#include "tests/support/test_data.h"
 #include "tests/train/config/load_helpers.h"
 #include "train/config/explain.h"
 
@@ -80,6 +82,41 @@ TEST_CASE("every row of the table is what it says") {
   }
   CHECK(launchers == std::set<std::string>{"Axolotl", "DeepSpeed", "LLaMA-Factory", "MPI", "SLURM",
                                            "accelerate", "torchrun"});
+}
+
+// The rows of one meaning, as launch_variables.md has them.
+std::string line_of(const std::vector<std::string>& names, const LaunchVariable& row) {
+  const char* what = row.treatment == Treatment::kImplemented ? "used"
+                     : row.treatment == Treatment::kInert     ? "no effect"
+                                                              : "refused";
+  std::string note = row.note;
+  if (!row.needs.empty()) note += fmt::format("; with {}", row.needs);
+  return fmt::format("| `{}` | {} | {} |\n", join_words(names, "`, `"), what, note);
+}
+
+TEST_CASE("the table in launch_variables.md is this one") {
+  PosixFileSystem files;
+  const auto doc =
+      files.read(troupe::tests::source_dir() + "/train/config/launch_variables.md", 1 << 20);
+  REQUIRE(doc.ok());
+  const auto& rows = launch_variables();
+  std::string expected;
+  for (std::size_t i = 0; i < rows.size();) {
+    if (i == 0 || rows[i].launcher != rows[i - 1].launcher)
+      expected += fmt::format("\n## {}\n\n| variables | | |\n| --- | --- | --- |\n",
+                              rows[i].launcher);
+    std::vector<std::string> names;
+    const auto& first = rows[i];
+    for (; i < rows.size() && rows[i].launcher == first.launcher && rows[i].note == first.note &&
+           rows[i].treatment == first.treatment && rows[i].needs == first.needs;
+         ++i)
+      names.push_back(rows[i].name);
+    expected += line_of(names, first);
+  }
+  const auto at = doc->find("\n## ");
+  REQUIRE(at != std::string::npos);
+  // What it should hold where it is out of date.
+  CHECK(doc->substr(at) == expected);
 }
 
 TEST_CASE("switches that are off, and values that ask for nothing, are no refusals") {
