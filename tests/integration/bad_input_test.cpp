@@ -59,8 +59,7 @@ TEST_CASE("files that are not there are named") {
   check_refused(tiny, result, Code::kInvalidArgument, {"no configuration"});
   refused(tiny, {{"model_name_or_path", tiny.file("absent")}}, Code::kNotFound,
           {"model_name_or_path", tiny.file("absent")});
-  refused(tiny, {{"dataset_dir", tiny.file("absent")}}, Code::kNotFound,
-          {tiny.file("absent")});
+  refused(tiny, {{"dataset_dir", tiny.file("absent")}}, Code::kNotFound, {tiny.file("absent")});
   refused(tiny, {{"dataset", "absent"}}, Code::kNotFound, {"absent", "dataset_info.json"});
   refused(tiny, {{"train_from_scratch", ""}}, Code::kNotFound,
           {tiny.file("model"), "model.safetensors"});

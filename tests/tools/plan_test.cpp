@@ -211,7 +211,8 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
   CHECK_FALSE(files.exists(home.file("out")));
 }
 
-TEST_CASE("all problems are told at once: settings, the environment, files, what is not there last") {
+TEST_CASE(
+    "all problems are told at once: settings, the environment, files, what is not there last") {
   PlanHome home;
   home.more().environment = {{"NNODES", "x"}, {"USE_MCA", "1"}};
   const auto result =

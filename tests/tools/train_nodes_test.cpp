@@ -40,8 +40,9 @@ std::vector<std::string> nodes_of_trainers(const Nodes& nodes, std::size_t world
     const auto actors = nodes.home.run_json({"actors"});
     for (std::size_t rank = 0; rank < world; ++rank) {
       for (const auto& actor : actors.as_object().at("actors").as_array()) {
-        if (json::find_string(actor, "name").value_or("").ends_with(
-                "/trainer-" + std::to_string(rank)) &&
+        if (json::find_string(actor, "name")
+                .value_or("")
+                .ends_with("/trainer-" + std::to_string(rank)) &&
             json::find_string(actor, "state") == "alive")
           found.push_back(json::find_string(actor, "node_id").value_or(""));
       }
@@ -103,11 +104,12 @@ TEST_CASE("a node that lacks a folder of the run is named, with the folder") {
     return;
   }
   const Nodes nodes({{}, blind});
-  const auto result = nodes.home.run(nodes.train(
-      {{"output_dir", shared.file("out")}, {"placement_strategy", "STRICT_SPREAD"}}));
+  const auto result = nodes.home.run(
+      nodes.train({{"output_dir", shared.file("out")}, {"placement_strategy", "STRICT_SPREAD"}}));
   CAPTURE(result.err);
   CHECK(result.exit_code > 0);
-  CHECK(contains(result.err, " lacks " + shared.file("out") + " (output_dir) of the machine where"));
+  CHECK(
+      contains(result.err, " lacks " + shared.file("out") + " (output_dir) of the machine where"));
   CHECK(contains(result.err, "mount it there"));
 }
 

@@ -100,8 +100,7 @@ OnOutput into(train::ProgressOutput& output) {
   };
 }
 
-EmbeddedOptions embedded_options(const train::LoadedConfig& loaded,
-                                 train::ProgressOutput& output) {
+EmbeddedOptions embedded_options(const train::LoadedConfig& loaded, train::ProgressOutput& output) {
   EmbeddedOptions options;
   options.resources = train::own_resources(loaded.config);
   options.job_name = "troupe train";

@@ -159,9 +159,8 @@ Status read_devices(const Values& values, AccelerateSettings& out) {
   if (!ids.ok()) return ids.status().prefixed(key);
   for (const auto& id : *ids) {
     if (lowered(id) == "all") return {};
-    const bool number = std::all_of(id.begin(), id.end(), [](unsigned char c) {
-      return std::isdigit(c) != 0;
-    });
+    const bool number =
+        std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
     if (!number && !id.starts_with("GPU-") && !id.starts_with("MIG-")) {
       return error(Code::kInvalidArgument, "{}: '{}' is no device; give numbers, as in 0,1, or all",
                    key, id.substr(0, 40));

@@ -47,7 +47,7 @@ struct AccelerateSettings {
   std::optional<Sourced<std::int64_t>> machine_rank;
   std::optional<Sourced<std::string>> main_address;
   std::optional<Sourced<std::int64_t>> main_port;
-  std::string use_cpu_key;                         // that turns GPUs off; else empty
+  std::string use_cpu_key;                      // that turns GPUs off; else empty
   std::optional<Sourced<std::string>> gpu_ids;  // "0,1"; nothing where all are meant
 
   std::vector<KeyFact> facts;

@@ -121,8 +121,8 @@ void ForeignKeys::check_value(const Row& row, const std::string& path, const jso
     return;
   }
   if (row.kind == Kind::kRefused && !is_empty(value) && !is_among(row.nothing, value)) {
-    wrong.push_back(error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text,
-                          row.note));
+    wrong.push_back(
+        error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text, row.note));
   }
   if (!row.allowed.empty() && !value.is_null() && !is_among(lower(row.allowed), value)) {
     const auto words = split_words(row.allowed);

@@ -46,8 +46,8 @@ class ForeignKeys {
   // The values an earlier row may have, "a|b"; letters' case counts for nothing.
   ForeignKeys& one_of(std::string_view path, std::string_view allowed);
 
-  // The keys that are unknown, mistyped (kInvalidArgument) or refused (kUnsupported), all of them in
-  // one message. Keys that begin with '_' are comments.
+  // The keys that are unknown, mistyped (kInvalidArgument) or refused (kUnsupported), all of them
+  // in one message. Keys that begin with '_' are comments.
   Status check(const json::Object& values, const ShownName& shown) const;
   // One fact for each key of checked values.
   std::vector<KeyFact> describe(const json::Object& values, const ShownName& shown,

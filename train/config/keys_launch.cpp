@@ -11,10 +11,11 @@ void add_launch_keys(KeyTable& t) {
       .at_least(1)
       .at_most(1 << 16);
   t.object("ray_init_kwargs")
-      .implemented("settings of the cluster: variables for trainers (runtime_env.env_vars), "
-                   "resources of this machine",
-                   store_ray_settings,
-                   [](const TrainConfig& config) { return to_value(config.launch.ray_init_kwargs); });
+      .implemented(
+          "settings of the cluster: variables for trainers (runtime_env.env_vars), "
+          "resources of this machine",
+          store_ray_settings,
+          [](const TrainConfig& config) { return to_value(config.launch.ray_init_kwargs); });
   t.optional("ray_run_name", ValueType::kText)
       .inert("name of Ray's run", "run_name names the run")
       .said();
@@ -25,12 +26,14 @@ void add_launch_keys(KeyTable& t) {
       .inert("Ray's results", "output_dir receives everything")
       .said();
   t.object("resources_per_worker")
-      .implemented("what a trainer takes of its node: CPU, GPU (a share of one), memory in bytes, "
-                   "the node's own kinds",
-                   TROUPE_FIELD(launch.resources_per_worker));
+      .implemented(
+          "what a trainer takes of its node: CPU, GPU (a share of one), memory in bytes, "
+          "the node's own kinds",
+          TROUPE_FIELD(launch.resources_per_worker));
   t.choice("placement_strategy", "PACK", "PACK|SPREAD|STRICT_PACK|STRICT_SPREAD")
-      .implemented("where trainers go: on few nodes, or on many; STRICT_: on one, or each on its own",
-                   TROUPE_FIELD(launch.placement_strategy));
+      .implemented(
+          "where trainers go: on few nodes, or on many; STRICT_: on one, or each on its own",
+          TROUPE_FIELD(launch.placement_strategy));
   t.optional("master_addr", ValueType::kText)
       .implemented("address of node 0, unless MASTER_ADDR is set",
                    TROUPE_FIELD(launch.master_addr));

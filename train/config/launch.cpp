@@ -28,7 +28,8 @@ class LaunchReader {
     } else {
       out_.nproc_per_node = number({"NPROC_PER_NODE"}, 1, 4096);
     }
-    if (const auto given = text({"MASTER_ADDR", "PET_MASTER_ADDR"})) out_.master_addr = given->value;
+    if (const auto given = text({"MASTER_ADDR", "PET_MASTER_ADDR"}))
+      out_.master_addr = given->value;
     out_.master_port = number({"MASTER_PORT", "PET_MASTER_PORT"}, 1, 65535);
     out_.max_restarts = number({"MAX_RESTARTS", "PET_MAX_RESTARTS"}, 0, 1'000'000);
     out_.wait_timeout_s = number({"AXOLOTL_NCCL_TIMEOUT"}, 1, std::int64_t{1} << 32);
@@ -77,8 +78,8 @@ class LaunchReader {
     if (ec != std::errc() || end != text.data() + text.size()) {
       wrong(name, fmt::format("environment {}: '{}' is no whole number", name, text));
     } else if (value < least || value > most) {
-      wrong(name, fmt::format("environment {}: {} is not between {} and {}", name, value, least,
-                              most));
+      wrong(name,
+            fmt::format("environment {}: {} is not between {} and {}", name, value, least, most));
     } else {
       return value;
     }
@@ -107,8 +108,8 @@ class LaunchReader {
       const char* const missing = least ? "MAX_NNODES" : "MIN_NNODES";
       // PET_NNODES' halves were refused one by one.
       if (colon == std::string::npos && !problems_.has(missing)) {
-        wrong(there, fmt::format("environment {} says nothing without {}; use NNODES", there,
-                                 missing));
+        wrong(there,
+              fmt::format("environment {} says nothing without {}; use NNODES", there, missing));
       }
     } else if (*least > *most) {
       wrong("MIN_NNODES", fmt::format("environment {}: {} is more than {}", shown, *least, *most));

@@ -12,11 +12,11 @@
 namespace troupe::train {
 
 // The launch as the environment has it: LLaMA-Factory's variables, or torchrun's own where those
-// are silent. Meaning and defaults: LLaMA-Factory's launcher. The table of all variables, with those
-// that have no effect or are refused, is launch_variables.h.
+// are silent. Meaning and defaults: LLaMA-Factory's launcher. The table of all variables, with
+// those that have no effect or are refused, is launch_variables.h.
 struct LaunchEnvironment {
-  std::optional<std::int64_t> nnodes;          // NNODES, or MIN_NNODES where MAX_NNODES is equal
-  std::int64_t node_rank = 0;                  // NODE_RANK
+  std::optional<std::int64_t> nnodes;  // NNODES, or MIN_NNODES where MAX_NNODES is equal
+  std::int64_t node_rank = 0;          // NODE_RANK
   bool node_rank_given = false;
   std::optional<std::int64_t> nproc_per_node;  // NPROC_PER_NODE
   std::optional<std::string> master_addr;      // MASTER_ADDR

@@ -91,14 +91,16 @@ void add_llamafactory(Rows& t) {
       .used("ALLOW_EXTRA_ARGS", "1", "unknown keys are passed over with a warning")
       .inert("RDZV_ID", "job",
              "a run has an id of its own, and its nodes meet at MASTER_ADDR and MASTER_PORT")
-      .inert("OPTIM_TORCH|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|"
-             "TORCH_NCCL_AVOID_RECORD_STREAMS",
-             "1", kNoPyTorch)
+      .inert(
+          "OPTIM_TORCH|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|"
+          "TORCH_NCCL_AVOID_RECORD_STREAMS",
+          "1", kNoPyTorch)
       .inert("USE_MODELSCOPE_HUB|USE_OPENMIND_HUB|HF_HUB_OFFLINE", "1", kNoHub)
       .inert("DISABLE_VERSION_CHECK|FORCE_CHECK_IMPORTS", "1", "there are no packages to check")
-      .inert("LLAMAFACTORY_VERBOSITY|RECORD_VRAM|NPU_JIT_COMPILE|LLAMABOARD_ENABLED|"
-             "LLAMABOARD_WORKDIR",
-             "1", "it speaks to LLaMA-Factory's own program")
+      .inert(
+          "LLAMAFACTORY_VERBOSITY|RECORD_VRAM|NPU_JIT_COMPILE|LLAMABOARD_ENABLED|"
+          "LLAMABOARD_WORKDIR",
+          "1", "it speaks to LLaMA-Factory's own program")
       .inert("WANDB_PROJECT", "x", "runs are recorded in output_dir")
       .refused("USE_MCA", "1", "", "Megatron core is another runtime; unset it")
       .refused("USE_MEGATRON_BRIDGE", "1", "", "Megatron is another runtime; unset it")
@@ -114,15 +116,17 @@ void add_torchrun(Rows& t) {
   t.of("torchrun");
   t.used("RANK|LOCAL_RANK", "0", kOneOfSeveral)
       .used("WORLD_SIZE", "1", kOneOfSeveral)
-      .inert("LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|ROLE_RANK|ROLE_NAME|ROLE_WORLD_SIZE|"
-             "TORCHELASTIC_RUN_ID|TORCHELASTIC_RESTART_COUNT|TORCHELASTIC_MAX_RESTARTS|"
-             "TORCHELASTIC_USE_AGENT_STORE|TORCHELASTIC_ERROR_FILE|TORCHELASTIC_TIMER_FILE|"
-             "TORCHELASTIC_ENABLE_FILE_TIMER|TORCHELASTIC_HEALTH_CHECK_PORT|"
-             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
-             "1", kOneProcess)
+      .inert(
+          "LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|ROLE_RANK|ROLE_NAME|ROLE_WORLD_SIZE|"
+          "TORCHELASTIC_RUN_ID|TORCHELASTIC_RESTART_COUNT|TORCHELASTIC_MAX_RESTARTS|"
+          "TORCHELASTIC_USE_AGENT_STORE|TORCHELASTIC_ERROR_FILE|TORCHELASTIC_TIMER_FILE|"
+          "TORCHELASTIC_ENABLE_FILE_TIMER|TORCHELASTIC_HEALTH_CHECK_PORT|"
+          "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+          "1", kOneProcess)
       .inert("TORCH_NCCL_ASYNC_ERROR_HANDLING|TORCH_DISABLE_SHARE_RDZV_TCP_STORE|PYTHON_EXEC", "1",
              kNoPyTorch)
-      .inert("OMP_NUM_THREADS", "4", "troupe.threads_per_worker says how many threads a trainer has")
+      .inert("OMP_NUM_THREADS", "4",
+             "troupe.threads_per_worker says how many threads a trainer has")
       .used("PET_NNODES", "2", "as NNODES; MIN:MAX as MIN_NNODES and MAX_NNODES")
       .used("PET_NODE_RANK", "1", "as NODE_RANK", "PET_NNODES=2")
       .used("PET_NPROC_PER_NODE", "2", "as NPROC_PER_NODE; auto and gpu: the GPUs of the machine")
@@ -137,10 +141,11 @@ void add_torchrun(Rows& t) {
       .refused("PET_RDZV_ENDPOINT", "10.0.0.2:29400", "",
                "nodes are not numbered in the order in which they come; unset it, and give "
                "MASTER_ADDR, MASTER_PORT and NODE_RANK")
-      .inert("PET_MONITOR_INTERVAL|PET_START_METHOD|PET_EVENT_LOG_HANDLER|PET_LOGS_SPECS|PET_ROLE|"
-             "PET_LOG_DIR|PET_REDIRECTS|PET_TEE|PET_LOCAL_RANKS_FILTER|PET_MODULE|PET_NO_PYTHON|"
-             "PET_RUN_PATH",
-             "1", "trainers are started and watched by Troupe");
+      .inert(
+          "PET_MONITOR_INTERVAL|PET_START_METHOD|PET_EVENT_LOG_HANDLER|PET_LOGS_SPECS|PET_ROLE|"
+          "PET_LOG_DIR|PET_REDIRECTS|PET_TEE|PET_LOCAL_RANKS_FILTER|PET_MODULE|PET_NO_PYTHON|"
+          "PET_RUN_PATH",
+          "1", "trainers are started and watched by Troupe");
 }
 
 // Values of FSDP's variables that mean something.
@@ -165,9 +170,10 @@ void add_accelerate(Rows& t) {
       .needs(deepspeed)
       .used("ACCELERATE_DEEPSPEED_CONFIG_FILE", "ds.json", "DeepSpeed's configuration")
       .needs(deepspeed)
-      .used("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE|"
-            "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-            "cpu", "what lies in the host's memory (troupe.offload)")
+      .used(
+          "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE|"
+          "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+          "cpu", "what lies in the host's memory (troupe.offload)")
       .needs(deepspeed)
       .used("PARALLELISM_CONFIG_DP_REPLICATE_SIZE|PARALLELISM_CONFIG_DP_SHARD_SIZE", "1",
             "the mesh (troupe.mesh)");
@@ -192,13 +198,15 @@ void add_accelerate(Rows& t) {
           "PARALLELISM_CONFIG_… count whether it is on or not")
       .refused("ACCELERATE_DOWNCAST_BF16", "true", "false|no|0",
                "parameters are rounded nowhere but where pure_bf16 says so; unset it")
-      .inert("ACCELERATE_DEEPSPEED_ZERO3_INIT|ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL|"
-             "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH|"
-             "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH|ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
-             "1", "every trainer maps the files of the model, and weights are always saved whole")
-      .inert("ACCELERATE_DYNAMO_BACKEND|ACCELERATE_DYNAMO_MODE|ACCELERATE_DYNAMO_USE_FULLGRAPH|"
-             "ACCELERATE_DYNAMO_USE_DYNAMIC|ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION",
-             "NO", "the model is compiled code already")
+      .inert(
+          "ACCELERATE_DEEPSPEED_ZERO3_INIT|ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL|"
+          "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH|"
+          "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH|ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
+          "1", "every trainer maps the files of the model, and weights are always saved whole")
+      .inert(
+          "ACCELERATE_DYNAMO_BACKEND|ACCELERATE_DYNAMO_MODE|ACCELERATE_DYNAMO_USE_FULLGRAPH|"
+          "ACCELERATE_DYNAMO_USE_DYNAMIC|ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION",
+          "NO", "the model is compiled code already")
       .inert("ACCELERATE_DEBUG_MODE", "true", "what the ranks say is always compared")
       .inert("ACCELERATE_CPU_AFFINITY|KMP_AFFINITY|KMP_BLOCKTIME|CCL_WORKER_COUNT", "1",
              "Troupe places its own threads");
@@ -218,9 +226,10 @@ void add_mpi(Rows& t) {
   t.of("MPI");
   t.used("OMPI_COMM_WORLD_RANK|PMI_RANK|MV2_COMM_WORLD_RANK", "0", kOneOfSeveral)
       .used("OMPI_COMM_WORLD_SIZE|PMI_SIZE|MV2_COMM_WORLD_SIZE", "1", kOneOfSeveral)
-      .inert("OMPI_COMM_WORLD_LOCAL_RANK|OMPI_COMM_WORLD_LOCAL_SIZE|MPI_LOCALRANKID|"
-             "MPI_LOCALNRANKS|MV2_COMM_WORLD_LOCAL_RANK|MV2_COMM_WORLD_LOCAL_SIZE",
-             "0", "mpirun started one process, and trainers are processes of its own");
+      .inert(
+          "OMPI_COMM_WORLD_LOCAL_RANK|OMPI_COMM_WORLD_LOCAL_SIZE|MPI_LOCALRANKID|"
+          "MPI_LOCALNRANKS|MV2_COMM_WORLD_LOCAL_RANK|MV2_COMM_WORLD_LOCAL_SIZE",
+          "0", "mpirun started one process, and trainers are processes of its own");
   t.of("DeepSpeed");
   t.inert("LOCAL_SIZE|CROSS_RANK|CROSS_SIZE|ELASTIC_RUN_ID", "1",
           "deepspeed started one process, and trainers are processes of its own");
@@ -233,14 +242,15 @@ void add_slurm(Rows& t) {
   t.of("SLURM");
   t.used("SLURM_PROCID", "0", kOneOfSeveral)
       .used("SLURM_STEP_NUM_TASKS|SLURM_NTASKS|SLURM_NPROCS", "1", kOneOfSeveral)
-      .inert("SLURM_JOB_ID|SLURM_JOBID|SLURM_JOB_NAME|SLURM_JOB_NODELIST|SLURM_NODELIST|"
-             "SLURM_JOB_NUM_NODES|SLURM_NNODES|SLURM_TASKS_PER_NODE|SLURM_NTASKS_PER_NODE|"
-             "SLURM_CPUS_PER_TASK|SRUN_CPUS_PER_TASK|SLURM_JOB_CPUS_PER_NODE|SLURM_CPUS_ON_NODE|"
-             "SLURM_GPUS_ON_NODE|SLURM_JOB_GPUS|SLURM_STEP_ID|SLURM_STEPID|SLURM_STEP_NODELIST|"
-             "SLURM_STEP_NUM_NODES|SLURM_STEP_TASKS_PER_NODE|SLURM_LOCALID|SLURM_NODEID|"
-             "SLURM_GTIDS|SLURMD_NODENAME|SLURM_LAUNCH_NODE_IPADDR|SLURM_SRUN_COMM_HOST|"
-             "SLURM_CLUSTER_NAME|SLURM_SUBMIT_DIR|SLURM_ARRAY_TASK_ID",
-             "1", kAllocation)
+      .inert(
+          "SLURM_JOB_ID|SLURM_JOBID|SLURM_JOB_NAME|SLURM_JOB_NODELIST|SLURM_NODELIST|"
+          "SLURM_JOB_NUM_NODES|SLURM_NNODES|SLURM_TASKS_PER_NODE|SLURM_NTASKS_PER_NODE|"
+          "SLURM_CPUS_PER_TASK|SRUN_CPUS_PER_TASK|SLURM_JOB_CPUS_PER_NODE|SLURM_CPUS_ON_NODE|"
+          "SLURM_GPUS_ON_NODE|SLURM_JOB_GPUS|SLURM_STEP_ID|SLURM_STEPID|SLURM_STEP_NODELIST|"
+          "SLURM_STEP_NUM_NODES|SLURM_STEP_TASKS_PER_NODE|SLURM_LOCALID|SLURM_NODEID|"
+          "SLURM_GTIDS|SLURMD_NODENAME|SLURM_LAUNCH_NODE_IPADDR|SLURM_SRUN_COMM_HOST|"
+          "SLURM_CLUSTER_NAME|SLURM_SUBMIT_DIR|SLURM_ARRAY_TASK_ID",
+          "1", kAllocation)
       .inert("SLURM_RESTART_COUNT", "1",
              "the run goes on from the newest checkpoint of output_dir in any case")
       .inert("SLURM_JOB_END_TIME", "1", "SIGTERM, which comes then, saves and ends the run");
@@ -293,8 +303,7 @@ std::optional<Number> number_of(const Environment& environment,
     const auto text = text_of(environment, name);
     if (!text) continue;
     Number number{name, 0};
-    const auto [end, ec] =
-        std::from_chars(text->data(), text->data() + text->size(), number.value);
+    const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), number.value);
     if (ec == std::errc() && end == text->data() + text->size()) return number;
     problems.add_named(Code::kInvalidArgument, name,
                        fmt::format("environment {}: '{}' is no whole number", name, *text));
@@ -333,8 +342,9 @@ bool check_numbering(const Numbering& numbering, const Environment& environment,
       fmt::format("environment {}={}{}: {} started this process as one of {}, and each would train "
                   "a run of its own; give the command once, without it, as trainers are started by "
                   "Troupe (troupe.workers={}); or once on each machine, as a node of one run: {}",
-                  rank->name, rank->value, size ? fmt::format(", {}={}", size->name, size->value) : "",
-                  numbering.launcher, count, size ? count : "N", numbering.one_per_node));
+                  rank->name, rank->value,
+                  size ? fmt::format(", {}={}", size->name, size->value) : "", numbering.launcher,
+                  count, size ? count : "N", numbering.one_per_node));
   return true;
 }
 
@@ -359,8 +369,8 @@ LaunchVariableReport judge_launch_variables(const Environment& environment, Prob
     report.facts.push_back({row.name, value, "environment", Treatment::kInert, reason});
     const auto found = std::find_if(reasons.begin(), reasons.end(),
                                     [&](const auto& entry) { return entry.first == reason; });
-    auto& names = found == reasons.end() ? reasons.emplace_back(reason, std::vector<std::string>())
-                                         : *found;
+    auto& names =
+        found == reasons.end() ? reasons.emplace_back(reason, std::vector<std::string>()) : *found;
     names.second.push_back(row.name);
   };
   for (const auto& row : launch_variables()) {
@@ -375,8 +385,8 @@ LaunchVariableReport judge_launch_variables(const Environment& environment, Prob
     } else if (row.treatment == Treatment::kImplemented) {
       report.facts.push_back({row.name, *value, "environment", row.treatment, row.note});
     } else if (asks_for_nothing(row, environment, *value)) {
-      report.facts.push_back({row.name, *value, "environment", Treatment::kInert,
-                              std::string(kAsksForNothing)});
+      report.facts.push_back(
+          {row.name, *value, "environment", Treatment::kInert, std::string(kAsksForNothing)});
     } else {
       problems.add_named(
           Code::kUnsupported, row.name,

@@ -1,6 +1,6 @@
 #pragma once
-// The variables by which LLaMA-Factory, torchrun, accelerate, Axolotl, DeepSpeed, MPI and SLURM tell
-// the processes that they start what these are: one table.
+// The variables by which LLaMA-Factory, torchrun, accelerate, Axolotl, DeepSpeed, MPI and SLURM
+// tell the processes that they start what these are: one table.
 //
 // Each of them is obeyed, has no effect and the start of the run says why, or is refused by name
 // with the way out. A process that one of these launchers started as one of several would train a

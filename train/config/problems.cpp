@@ -40,14 +40,14 @@ bool Problems::has(std::string_view key) const {
 
 Status Problems::status() const {
   if (list_.empty()) return {};
-  // What is not there yet can be got; a setting that is refused stands in the way of the run itself.
+  // What is not there yet can be got; a setting that is refused stands in the way of the run
+  // itself.
   auto sorted = list_;
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) {
-                     const bool a_missing = a.code == Code::kNotFound;
-                     const bool b_missing = b.code == Code::kNotFound;
-                     return std::tie(a_missing, a.line) < std::tie(b_missing, b.line);
-                   });
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    const bool a_missing = a.code == Code::kNotFound;
+    const bool b_missing = b.code == Code::kNotFound;
+    return std::tie(a_missing, a.line) < std::tie(b_missing, b.line);
+  });
   Code code = sorted.front().code;
   std::string text;
   for (std::size_t i = 0; i < sorted.size(); ++i) {

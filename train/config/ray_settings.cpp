@@ -19,30 +19,35 @@ ForeignKeys build_ray_keys() {
             "head' prints as troupe.address")
       .refused("local_mode", "false", "trainers are processes of their own; leave it out")
       .used("resources", "resources of this machine, for resources_per_worker")
-      .inert("num_cpus", "threads are counted: troupe.threads_per_worker says how many a trainer has")
+      .inert("num_cpus",
+             "threads are counted: troupe.threads_per_worker says how many a trainer has")
       .inert("num_gpus",
              "every GPU of the machine is offered; CUDA_VISIBLE_DEVICES says which are there")
       .inert("labels|namespace|_node_name|_node_ip_address",
              "the run's own head and node have names of their own")
-      .inert("object_store_memory|_memory|_plasma_directory|_object_store_memory|_temp_dir|storage|"
-             "object_spilling_directory|_redis_max_memory|_redis_password|_redis_username|"
-             "_driver_object_store_memory|_enable_object_reconstruction",
-             "there is no object store: what trainers share is in the node's memory")
-      .inert("ignore_reinit_error|allow_multiple|job_config|_system_config|_tracing_startup_hook|"
-             "enable_resource_isolation|system_reserved_cpu|system_reserved_memory|cgroup_path|"
-             "proxy_server_url",
-             "Troupe's own head and nodes are used, not Ray's")
-      .inert("include_dashboard|dashboard_host|dashboard_port|_metrics_export_port|"
-             "configure_logging|logging_level|logging_format|logging_config|log_to_driver",
-             "output_dir has the run's logs; 'troupe status', 'troupe logs' and 'troupe why' show it")
+      .inert(
+          "object_store_memory|_memory|_plasma_directory|_object_store_memory|_temp_dir|storage|"
+          "object_spilling_directory|_redis_max_memory|_redis_password|_redis_username|"
+          "_driver_object_store_memory|_enable_object_reconstruction",
+          "there is no object store: what trainers share is in the node's memory")
+      .inert(
+          "ignore_reinit_error|allow_multiple|job_config|_system_config|_tracing_startup_hook|"
+          "enable_resource_isolation|system_reserved_cpu|system_reserved_memory|cgroup_path|"
+          "proxy_server_url",
+          "Troupe's own head and nodes are used, not Ray's")
+      .inert(
+          "include_dashboard|dashboard_host|dashboard_port|_metrics_export_port|"
+          "configure_logging|logging_level|logging_format|logging_config|log_to_driver",
+          "output_dir has the run's logs; 'troupe status', 'troupe logs' and 'troupe why' show it")
       .section("runtime_env")
       .used("runtime_env.env_vars", "variables of every trainer")
       .inert("runtime_env.working_dir|runtime_env.excludes",
              "paths are those of the command's folder, which every node must see")
-      .inert("runtime_env.py_modules|runtime_env.py_executable|runtime_env.pip|runtime_env.conda|"
-             "runtime_env.uv|runtime_env.java_jars|runtime_env.worker_process_setup_hook|"
-             "runtime_env.config|runtime_env.nsight|runtime_env.rocprof-sys|runtime_env.mpi",
-             "trainers are this program, and no Python")
+      .inert(
+          "runtime_env.py_modules|runtime_env.py_executable|runtime_env.pip|runtime_env.conda|"
+          "runtime_env.uv|runtime_env.java_jars|runtime_env.worker_process_setup_hook|"
+          "runtime_env.config|runtime_env.nsight|runtime_env.rocprof-sys|runtime_env.mpi",
+          "trainers are this program, and no Python")
       .refused("runtime_env.container|runtime_env.image_uri", "",
                "trainers run where their node does; start 'troupe worker' in that container");
   return t;
@@ -109,7 +114,8 @@ Status store_ray_settings(TrainConfig& config, const json::Value& value) {
 
 Status check_ray_settings(const json::Object& settings, const ShownName& shown) {
   TROUPE_RETURN_IF_ERROR(ray_keys().check(settings, shown));
-  if (const auto* resources = settings.if_contains("resources"); resources && !resources->is_null()) {
+  if (const auto* resources = settings.if_contains("resources");
+      resources && !resources->is_null()) {
     if (!resources->is_object()) {
       return error(Code::kInvalidArgument, "{}: expected names and amounts", shown("resources"));
     }

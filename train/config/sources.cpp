@@ -222,7 +222,8 @@ class SourceResolver {
     }
     std::map<std::string, std::vector<std::string>> reasons;
     for (auto& fact : ray_keys().describe(settings, shown, origin_of("ray_init_kwargs"))) {
-      if (fact.treatment == Treatment::kInert && fact.note != kAsksForNothing) reasons[fact.note].push_back(fact.key);
+      if (fact.treatment == Treatment::kInert && fact.note != kAsksForNothing)
+        reasons[fact.note].push_back(fact.key);
       loaded_.facts.push_back(std::move(fact));
     }
     for (const auto& [name, value] : config_.launch.trainer_variables) {

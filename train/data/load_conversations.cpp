@@ -37,8 +37,8 @@ std::vector<Conversation> draw(std::vector<Conversation> rows, std::int64_t coun
 constexpr const char* kHowRowsAreRead =
     "formatting, columns and tags of its entry in dataset_info.json say how rows are read";
 
-// `look_at`: only so many of the first rows are read, and nothing is said of those behind; negative:
-// all.
+// `look_at`: only so many of the first rows are read, and nothing is said of those behind;
+// negative: all.
 Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions& options,
                                            const DatasetAttributes& attributes,
                                            EncodeReport& report, std::int64_t look_at = -1) {

@@ -17,8 +17,8 @@ Result<std::vector<Conversation>> load_conversations(FileSystem& files, const Da
                                                      const std::vector<std::string>& names,
                                                      EncodeReport& report);
 
-// The same for the first `rows` rows of each data set alone: what is wrong with its entry, its files
-// and these rows.
+// The same for the first `rows` rows of each data set alone: what is wrong with its entry, its
+// files and these rows.
 Status look_at_conversations(FileSystem& files, const DataOptions& options,
                              const std::vector<std::string>& names, std::int64_t rows);
 

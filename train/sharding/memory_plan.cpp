@@ -224,7 +224,7 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
   plan.activations = activation_bytes(request);
   plan.workspaces = scratch + (offloads ? OffloadedOptimizerDevice::scratch_bytes(rank)
-                                         : CudaOptimizerDevice::scratch_bytes(rank));
+                                        : CudaOptimizerDevice::scratch_bytes(rank));
   // What sums over ranks are received in.
   if (request.mesh.size() > 1) plan.communication = NcclOptions().scratch_bytes;
   return plan;

@@ -61,7 +61,7 @@ struct ComputeTask {
   ActivationOptions activations;  // the type that they are kept in is the device's to choose
   // Of passes that the arena of the activations has room for, too (Activations::cut_for).
   std::optional<ActivationOptions> evaluation = std::nullopt;
-  int threads = 1;                // of the host
+  int threads = 1;  // of the host
   // Sums in a fixed order, wherever a device would be faster without.
   bool deterministic = true;
   // Samples may differ in length: all of a micro-batch may lie in one row.

@@ -61,7 +61,7 @@ struct RunSpec {
   std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
   // Of the environment, besides the node's own.
   std::map<std::string, std::string> trainer_variables;
-  double memory_per_trainer = 0;                       // bytes that it takes of its node; 0: uncounted
+  double memory_per_trainer = 0;  // bytes that it takes of its node; 0: uncounted
   std::map<std::string, double> resources_per_trainer;  // of the nodes' own kinds
   // The places that are kept for the ranks: rank r's is bundle bundles[r] of the group. Empty: the
   // head finds them.

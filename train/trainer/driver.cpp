@@ -56,7 +56,8 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.threads = threads;
   spec.own_core =
       cluster.embedded && cluster.node_count == 1 && world_size * threads <= environment.cores;
-  const auto ranks_per_node = static_cast<std::int32_t>(trainers_per_node(config, cluster, world_size));
+  const auto ranks_per_node =
+      static_cast<std::int32_t>(trainers_per_node(config, cluster, world_size));
   spec.ranks_per_node = ranks_per_node;
   // A GPU communicates on a stream of its own, a CPU where there is a core for it.
   spec.overlaps = on_gpus || ranks_per_node * (threads + 1) <= cluster.cores_per_node;
@@ -353,10 +354,9 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     return here.status().prefixed("troupe.device=cuda");
   const TimePoint started = environment.clock.now();
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
-  auto prepared = TROUPE_TRY(
-      environment.contents
-          ? prepare_run(environment.files, config, say, std::move(*environment.contents))
-          : prepare_run(environment.files, config, say));
+  auto prepared = TROUPE_TRY(environment.contents ? prepare_run(environment.files, config, say,
+                                                                std::move(*environment.contents))
+                                                  : prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
   // Of GPUs more is known once there are nodes.

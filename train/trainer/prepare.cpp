@@ -105,11 +105,10 @@ Result<std::optional<Tokenizer>> load_tokenizer(FileSystem& files, const TrainCo
 
 Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const std::string& folder) {
   if (tokens <= model.vocab_size) return {};
-  return error(
-             Code::kInvalidArgument,
-             "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
-             "rows for all tokens",
-             tokens - 1, model.vocab_size)
+  return error(Code::kInvalidArgument,
+               "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
+               "rows for all tokens",
+               tokens - 1, model.vocab_size)
       .with("file", join_path(folder, "config.json"));
 }
 
@@ -121,8 +120,7 @@ Status read_model(FileSystem& files, const TrainConfig& config, RunContents& con
   if (found == contents.companions.end()) {
     return error(Code::kNotFound, "{} has no config.json: it is not a model's folder", folder);
   }
-  contents.model =
-      TROUPE_TRY(ModelConfig::parse(found->second, join_path(folder, "config.json")));
+  contents.model = TROUPE_TRY(ModelConfig::parse(found->second, join_path(folder, "config.json")));
   if (config.model.train_from_scratch) return {};
   // Opened here only to find damage before anything is started.
   return TensorReader::open_model(files, folder).status();
@@ -256,9 +254,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   TROUPE_RETURN_IF_ERROR(check_writable(files, config.training.output_dir));
   auto& companions = contents.companions;
   ModelConfig& model = *contents.model;
-  auto tokenizer = contents.tokenizer
-                       ? std::move(*contents.tokenizer)
-                       : TROUPE_TRY(train_tokenizer(files, config, companions, say));
+  auto tokenizer = contents.tokenizer ? std::move(*contents.tokenizer)
+                                      : TROUPE_TRY(train_tokenizer(files, config, companions, say));
   TROUPE_RETURN_IF_ERROR(
       check_vocabulary(tokenizer.vocab_size(), model, config.model.model_name_or_path));
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
@@ -270,15 +267,15 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
       config_json_saying(state_dtype(config), model, std::move(companions["config.json"]));
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
   describe(module, notes);
-  PreparedRun prepared{.bundle = {.config = config,
-                                  .model = std::move(model),
-                                  .companions = std::move(companions),
-                                  .dataset = std::move(module.train)},
-                       .tokenizer = std::move(module.tokenizer),
-                       .held_out = std::move(module.held_out),
-                       .resume_path =
-                           contents.resume_path.empty() ? "" : absolute_path(contents.resume_path),
-                       .notes = std::move(notes)};
+  PreparedRun prepared{
+      .bundle = {.config = config,
+                 .model = std::move(model),
+                 .companions = std::move(companions),
+                 .dataset = std::move(module.train)},
+      .tokenizer = std::move(module.tokenizer),
+      .held_out = std::move(module.held_out),
+      .resume_path = contents.resume_path.empty() ? "" : absolute_path(contents.resume_path),
+      .notes = std::move(notes)};
   // A run that is not evaluated ships nothing to evaluate on; val_size keeps its rows from training
   // all the same, as in LLaMA-Factory.
   if (config.evaluation.is_wanted()) {

@@ -44,8 +44,8 @@ struct ContentProblem {
 
 // Looks for everything in the files of model, data and checkpoints that prepare_run() would refuse:
 // a model or a template that is not there, a tokenizer that does not fit, data sets of images, rows
-// that are none. Of each data set the first rows are read, of checkpoints all that one which is gone
-// on from. `--explain`, `plan` and `train` ask the same, before anything else.
+// that are none. Of each data set the first rows are read, of checkpoints all that one which is
+// gone on from. `--explain`, `plan` and `train` ask the same, before anything else.
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems);
 

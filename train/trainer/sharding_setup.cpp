@@ -63,8 +63,7 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
                        .reduce = dtype_of(config.model.reduce),
                        .tied = model.tie_word_embeddings,
                        .overlaps = overlaps};
-  options.compute = {.state = state_dtype(config),
-                     .compute = compute_dtype(config)};
+  options.compute = {.state = state_dtype(config), .compute = compute_dtype(config)};
   follow(options.compute, strategy, offload, model.tie_word_embeddings);
   GatherLimits& limits = options.compute.limits;
   limits.max_live = sharding.max_live_parameters;

@@ -30,8 +30,8 @@ Status check_shared_paths(FileSystem& files, const TrainConfig& config, const Sh
   }
   if (paths.locked_by.empty()) return {};
   // A folder of that name may be there: what the driver wrote into it is not.
-  const auto holder = files.read(join_path(config.training.output_dir, kOutputLockFile),
-                                 kLockBytesMax);
+  const auto holder =
+      files.read(join_path(config.training.output_dir, kOutputLockFile), kLockBytesMax);
   if (holder.ok() && holder->starts_with(paths.locked_by)) return {};
   return lacks(node, config.training.output_dir, "output_dir", "");
 }

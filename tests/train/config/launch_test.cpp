@@ -95,9 +95,8 @@ TEST_CASE("a number of nodes that may change is refused, one that may not is obe
   CHECK(contains(read({{"PET_NNODES", "1:4"}}).status.message(), "PET_NNODES: from 1 to 4"));
   CHECK(contains(read({{"PET_NNODES", "1:x"}}).status.message(), "'x' is no whole number"));
   CHECK(contains(read({{"MIN_NNODES", "2"}}).status.message(), "says nothing without MAX_NNODES"));
-  CHECK(contains(
-      read({{"MIN_NNODES", "2"}, {"MAX_NNODES", "2"}, {"NNODES", "3"}}).status.message(),
-      "disagree"));
+  CHECK(contains(read({{"MIN_NNODES", "2"}, {"MAX_NNODES", "2"}, {"NNODES", "3"}}).status.message(),
+                 "disagree"));
   // torchrun would number the nodes.
   CHECK(contains(read({{"NNODES", "2"}, {"RDZV_ID", "job"}}).status.message(),
                  "give NODE_RANK=0 on the one at MASTER_ADDR, and 1 to 1 on the others"));

@@ -103,8 +103,8 @@ TEST_CASE("the table in launch_variables.md is this one") {
   std::string expected;
   for (std::size_t i = 0; i < rows.size();) {
     if (i == 0 || rows[i].launcher != rows[i - 1].launcher)
-      expected += fmt::format("\n## {}\n\n| variables | | |\n| --- | --- | --- |\n",
-                              rows[i].launcher);
+      expected +=
+          fmt::format("\n## {}\n\n| variables | | |\n| --- | --- | --- |\n", rows[i].launcher);
     std::vector<std::string> names;
     const auto& first = rows[i];
     for (; i < rows.size() && rows[i].launcher == first.launcher && rows[i].note == first.note &&
@@ -140,8 +140,9 @@ TEST_CASE("notices name all variables of one reason together") {
 TEST_CASE("one of several processes of a launcher is refused with the way out") {
   const auto refused = [](Variables variables) { return refusal(load_in(std::move(variables))); };
   const auto torchrun = refused({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}});
-  CHECK(contains(torchrun, "environment RANK=1, WORLD_SIZE=4: torchrun, or a launcher like it, "
-                           "started this process as one of 4"));
+  CHECK(contains(torchrun,
+                 "environment RANK=1, WORLD_SIZE=4: torchrun, or a launcher like it, "
+                 "started this process as one of 4"));
   CHECK(contains(torchrun, "troupe.workers=4"));
   CHECK(contains(torchrun, "NNODES=$WORLD_SIZE NODE_RANK=$RANK"));
   // The first of them, too.
@@ -192,23 +193,21 @@ TEST_CASE("processes of a launcher that are the nodes of one run train together"
                                         {"RANK", "1"}}))
                           .launch;
   CHECK(launch.node_rank == 1);
-  CHECK(accepted(load_in({{"NNODES", "2"},
-                          {"NODE_RANK", "1"},
-                          {"SLURM_PROCID", "1"},
-                          {"SLURM_NTASKS", "2"}}))
-            .launch.node_rank == 1);
+  CHECK(
+      accepted(
+          load_in(
+              {{"NNODES", "2"}, {"NODE_RANK", "1"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}))
+          .launch.node_rank == 1);
   // $SLURM_NODEID was expanded where the job began: 0 on every node.
-  CHECK(contains(refusal(load_in({{"NNODES", "2"},
-                                  {"NODE_RANK", "0"},
-                                  {"SLURM_PROCID", "1"},
-                                  {"SLURM_NTASKS", "2"}})),
-                 "SLURM_PROCID=1 and NODE_RANK=0 disagree about which of the 2 nodes this is"));
+  CHECK(contains(
+      refusal(load_in(
+          {{"NNODES", "2"}, {"NODE_RANK", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}})),
+      "SLURM_PROCID=1 and NODE_RANK=0 disagree about which of the 2 nodes this is"));
   // Two tasks on each of two nodes.
-  CHECK(contains(refusal(load_in({{"NNODES", "2"},
-                                  {"NODE_RANK", "1"},
-                                  {"SLURM_PROCID", "2"},
-                                  {"SLURM_NTASKS", "4"}})),
-                 "as one of 4"));
+  CHECK(contains(
+      refusal(load_in(
+          {{"NNODES", "2"}, {"NODE_RANK", "1"}, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}})),
+      "as one of 4"));
 }
 
 TEST_CASE("what is obeyed reaches the configuration") {

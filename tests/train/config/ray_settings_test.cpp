@@ -86,7 +86,8 @@ TEST_CASE("ray_init_kwargs are obeyed, without effect and said so, or refused") 
   CHECK(contains(refused("{num_cpu: 1}"), "did you mean"));
   CHECK(contains(refused("{resources: {disk: -1}}"), "ray_init_kwargs.resources: disk: -1"));
   CHECK(contains(refused("{runtime_env: {env_vars: 3}}"), "expected names and values"));
-  CHECK(accepted(load_with("ray_init_kwargs: {address: local, local_mode: false}")).notices.empty());
+  CHECK(
+      accepted(load_with("ray_init_kwargs: {address: local, local_mode: false}")).notices.empty());
   CHECK(accepted(load_with("ray_init_kwargs: '{\"num_cpus\": 4}'")).notices.size() == 1);
 }
 
@@ -107,8 +108,7 @@ TEST_CASE("accelerate's gpu_ids and use_cpu are obeyed") {
   };
   CHECK(accepted(load("gpu_ids: 1,3")).launch.visible_gpus == "1,3");
   CHECK(accepted(load("gpu_ids: 1")).launch.visible_gpus == "1");
-  CHECK(accepted(load("gpu_ids: 1,3")).launch.gpu_ids_key ==
-        "troupe.accelerate_config.gpu_ids");
+  CHECK(accepted(load("gpu_ids: 1,3")).launch.gpu_ids_key == "troupe.accelerate_config.gpu_ids");
   CHECK(accepted(load("gpu_ids: all")).launch.gpu_ids_key.empty());
   CHECK(accepted(load("gpu_ids: all", {{"CUDA_VISIBLE_DEVICES", "2"}})).launch.visible_gpus == "2");
   CHECK(contains(refusal(load("gpu_ids: 1,3", {{"CUDA_VISIBLE_DEVICES", "2"}})),
