@@ -57,15 +57,14 @@ TEST_CASE("files that are not there are named") {
   check_refused(tiny, result, Code::kNotFound, {"absent.yaml"});
   result = run_command({troupe_program(), "train"}, tiny.options());
   check_refused(tiny, result, Code::kInvalidArgument, {"no configuration"});
-  refused(tiny, {{"model_name_or_path", tiny.file("absent")}}, Code::kInvalidArgument,
+  refused(tiny, {{"model_name_or_path", tiny.file("absent")}}, Code::kNotFound,
           {"model_name_or_path", tiny.file("absent")});
-  refused(tiny, {{"dataset_dir", tiny.file("absent")}}, Code::kInvalidArgument,
-          {tiny.file("absent")});
+  refused(tiny, {{"dataset_dir", tiny.file("absent")}}, Code::kNotFound, {tiny.file("absent")});
   refused(tiny, {{"dataset", "absent"}}, Code::kNotFound, {"absent", "dataset_info.json"});
   refused(tiny, {{"train_from_scratch", ""}}, Code::kNotFound,
           {tiny.file("model"), "model.safetensors"});
   refused(tiny, {{"troupe.train_tokenizer", ""}}, Code::kNotFound, {tiny.file("model")});
-  refused(tiny, {{"resume_from_checkpoint", tiny.file("absent")}}, Code::kInvalidArgument,
+  refused(tiny, {{"resume_from_checkpoint", tiny.file("absent")}}, Code::kNotFound,
           {"resume_from_checkpoint", tiny.file("absent")});
   fs::remove(tiny.file("data/tiny.txt"));
   refused(tiny, {}, Code::kNotFound, {"tiny.txt"});

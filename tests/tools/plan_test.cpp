@@ -47,6 +47,7 @@ class PlanHome : public TroupeHome {
                                "cutoff_len=32",
                                "output_dir=" + file("out"),
                                "troupe.threads_per_worker=1",
+                               "troupe.train_tokenizer=300",
                                "per_device_train_batch_size=2"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -162,6 +163,68 @@ TEST_CASE("bad configurations are refused as train refuses them") {
   refused({"dataset=nosuch"}, "nosuch");
   refused({"model_name_or_path=" + home.file("nosuch")}, "nosuch");
   refused({"learning_rat=1"}, "learning_rat");
+}
+
+TEST_CASE("plan, --explain and train refuse the same, in the same words") {
+  const PlanHome home;
+  PosixFileSystem files;
+  REQUIRE(files.create_directories(home.file("vision")).ok());
+  write_file(home.file("vision/config.json"),
+             R"({"model_type": "qwen2_vl", "hidden_size": 64, "vocab_size": 512})");
+  write_file(home.file("data/dataset_info.json"), R"({
+      "t": {"file_name": "t.jsonl", "columns": {"prompt": "text"}},
+      "pictures": {"file_name": "t.jsonl", "columns": {"prompt": "text", "images": "images"}},
+      "broken": {"file_name": "b.jsonl", "columns": {"prompt": "text"}},
+      "away": {"file_name": "away.jsonl", "columns": {"prompt": "text"}}})");
+  write_file(home.file("data/b.jsonl"), "{\"text\": 7}\n");
+  REQUIRE(files.create_directories(home.file("full")).ok());
+  write_file(home.file("full/notes.txt"), "mine");
+  const auto message_of = [&](std::vector<string> arguments, const char* command,
+                              const char* more = nullptr) {
+    arguments.front() = command;
+    if (more) arguments.emplace_back(more);
+    const auto result = home.run(arguments);
+    CAPTURE(result.out);
+    CHECK(result.exit_code > 0);
+    const string begin = fmt::format("troupe {}: ", command);
+    const auto at = result.err.find(begin);
+    if (at == string::npos) return "no message: " + result.err;
+    return fmt::format("{}: {}", result.exit_code, result.err.substr(at + begin.size()));
+  };
+  for (const auto& [change, what] : std::vector<std::pair<std::vector<string>, string>>{
+           {{"stage=sft", "template=nosuch"}, "template: Template nosuch does not exist"},
+           {{"dataset=pictures"}, "columns.images is not supported"},
+           {{"dataset=broken"}, "the column 'text' must be a string"},
+           {{"dataset=away"}, "away.jsonl"},
+           {{"eval_dataset=away", "eval_strategy=steps"}, "eval_dataset: "},
+           {{"model_name_or_path=" + home.file("vision")}, "qwen2_vl"},
+           {{"train_from_scratch=false"}, "model_name_or_path: "},
+           {{"troupe.train_tokenizer=null"}, "has no tokenizer.json"},
+           {{"output_dir=" + home.file("full")}, "Output directory already exists"},
+           {{"troupe.workers=2", "troupe.chaos=kill@step=1,rank=7"}, "troupe.chaos"}}) {
+    CAPTURE(what);
+    const auto planned = message_of(home.arguments(change), "plan");
+    CHECK(contains(planned, what));
+    CHECK(message_of(home.arguments(change), "train", "--explain") == planned);
+    CHECK(message_of(home.arguments(change), "train") == planned);
+  }
+  CHECK_FALSE(files.exists(home.file("out")));
+}
+
+TEST_CASE(
+    "all problems are told at once: settings, the environment, files, what is not there last") {
+  PlanHome home;
+  home.more().environment = {{"NNODES", "x"}, {"USE_MCA", "1"}};
+  const auto result =
+      home.run(home.arguments({"model_name_or_path=org/model", "stage=sft", "finetuning_type=lora",
+                               "template=nosuch", "learning_rat=1", "dataset=nosuch"}));
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 2);
+  for (const char* what : {"finetuning_type=lora", "Template nosuch", "learning_rat", "NNODES",
+                           "USE_MCA", "Undefined dataset nosuch", "'org/model' is no folder"})
+    CHECK(contains(result.err, what));
+  CHECK(result.err.find("finetuning_type=lora") < result.err.find("'org/model'"));
+  CHECK(result.err.find("USE_MCA") < result.err.find("'org/model'"));
 }
 
 }  // namespace

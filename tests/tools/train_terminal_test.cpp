@@ -87,14 +87,26 @@ TEST_CASE("--detach: the command ends when the run has started, and says how to 
 
 TEST_CASE("--detach: a run that cannot start says why, with its own exit code") {
   const TinyRun tiny;
-  const auto refused = tiny.train("out", {{"dataset", "missing"}}, {"--detach"});
-  CHECK(refused.exit_code == 3);
+  // Behind the rows that are looked at before anything is started.
+  std::string rows;
+  for (int i = 0; i < 120; ++i) rows += "{\"text\": \"a row of text\"}\n";
+  write(tiny.file("data/late.jsonl"), rows + "{\"text\": 7}\n");
+  write(tiny.file("data/dataset_info.json"),
+        R"({"late": {"file_name": "late.jsonl", "columns": {"prompt": "text"}}})");
+  const std::string what = "the column 'text' must be a string";
+  const auto refused = tiny.train("out", {{"dataset", "late"}}, {"--detach"});
+  CHECK(refused.exit_code == 2);
   CHECK(refused.out.empty());
-  const auto at = refused.err.find("troupe train: Undefined dataset missing");
+  const auto at = refused.err.find(what);
   CHECK_MESSAGE(at != std::string::npos, refused.err);
-  CHECK(refused.err.find("Undefined dataset", at + 20) == std::string::npos);
-  CHECK(contents(tiny.file("out/train.log")).find("Undefined dataset") != std::string::npos);
-  const auto wrong = tiny.train("out", {{"max_steps", "many"}}, {"--detach"});
+  CHECK(refused.err.find(what, at + 20) == std::string::npos);
+  CHECK(contents(tiny.file("out/train.log")).find(what) != std::string::npos);
+  // What can be known at once needs no log.
+  const auto missing = tiny.train("other", {{"dataset", "missing"}}, {"--detach"});
+  CHECK(missing.exit_code == 3);
+  CHECK(missing.err.find("Undefined dataset missing") != std::string::npos);
+  CHECK_FALSE(exists(tiny.file("other")));
+  const auto wrong = tiny.train("out", {{"dataset", "late"}, {"max_steps", "many"}}, {"--detach"});
   CHECK(wrong.exit_code == 2);
   CHECK(wrong.err.find("max_steps") != std::string::npos);
   tiny.check_nothing_left();

@@ -1,5 +1,7 @@
 #include "tools/commands/plan.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -15,8 +17,6 @@ namespace {
 
 using train::MemoryPlan;
 using train::PlanRequest;
-
-constexpr std::uint64_t kModelConfigBytesMax = 16u << 20;
 
 // Everything the command knows before it calculates.
 struct Question {
@@ -59,11 +59,12 @@ Result<bool> plans_on_gpus(Question& question, CommandContext& context) {
 
 Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& context) {
   Question question;
-  question.loaded = TROUPE_TRY(load_run(arguments, context));
-  const std::string path =
-      join_path(question.loaded.config.model.model_name_or_path, "config.json");
-  const auto text = TROUPE_TRY(context.files.read(path, kModelConfigBytesMax));
-  question.model = TROUPE_TRY(train::ModelConfig::parse(text, path));
+  auto run = TROUPE_TRY(load_run(arguments, context));
+  question.loaded = std::move(run.loaded);
+  if (!run.contents.model)
+    return error(Code::kInvalidArgument, "NODE_RANK={}: a run is planned on node 0",
+                 question.loaded.launch.node_rank);
+  question.model = std::move(*run.contents.model);
   const int cores = scheduler::detect_cpu_count(context.files, scheduler::SystemMachine());
   question.facts = TROUPE_TRY(train::facts_of(context.files, question.loaded, cores));
   question.memory = TROUPE_TRY(memory_here(context.files));
@@ -331,6 +332,8 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
   } else {
     for (const std::string& warning : question.loaded.warnings)
       context.err << "warning: " << warning << "\n";
+    for (const std::string& notice : question.loaded.notices)
+      context.err << "notice: " << notice << "\n";
     if (!question.notice.empty()) context.err << question.notice << "\n";
     print_facts(question, context.out);
     context.out << fmt::format("\nworld size {}, as configured\n", world);
@@ -368,19 +371,39 @@ Result<train::GpusHere> gpus_here(const Environment& environment) {
   return here;
 }
 
-Result<train::LoadedConfig> load_run(const std::vector<std::string>& arguments,
-                                     CommandContext& context) {
-  const auto load = [&](std::int64_t gpus) {
-    return train::load_train_config(arguments, context.environment, context.files,
-                                    {.gpu_count = gpus});
+Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context) {
+  CheckedRun run;
+  train::LoadOptions options;
+  options.check_contents = [&](const train::LoadedConfig& loaded, train::Problems& problems) {
+    // The other nodes wait for what the first one makes of them.
+    if (loaded.launch.node_rank > 0) return;
+    std::vector<train::ContentProblem> found;
+    run.contents = train::read_contents(context.files, loaded.config, found);
+    for (const auto& problem : found) {
+      // Told already: by the same key, by the folder's, or by the rules of the settings.
+      const bool of_data = problem.key == "dataset" || problem.key == "eval_dataset";
+      if (problems.has(problem.key) || (of_data && problems.has("dataset_dir")) ||
+          (problem.of_settings && !problems.empty()))
+        continue;
+      problems.add(problem.key, problem.status);
+    }
   };
-  auto loaded = TROUPE_TRY(load(0));
+  run.loaded =
+      TROUPE_TRY(train::load_train_config(arguments, context.environment, context.files, options));
+  const train::LoadedConfig& loaded = run.loaded;
+  // As accelerate's launcher does; before there are threads, and before anybody looks at the GPUs.
+  if (!loaded.launch.gpu_ids_key.empty())
+    ::setenv("CUDA_VISIBLE_DEVICES", loaded.launch.visible_gpus->c_str(), 1);
   const bool open = loaded.world_size.from == "default" && loaded.config.troupe.device != "cpu" &&
                     !train::resolve_address(loaded.config, loaded.launch);
-  if (!open) return loaded;
-  const auto here = gpus_here(context.environment);
-  if (here.ok() && here->count > 0) return load(here->count);
-  return loaded;
+  if (open) {
+    const auto here = gpus_here(context.environment);
+    if (here.ok() && here->count > 0)
+      run.loaded = TROUPE_TRY(train::load_train_config(arguments, context.environment,
+                                                       context.files, {.gpu_count = here->count}));
+  }
+  TROUPE_RETURN_IF_ERROR(train::check_world(run.loaded));
+  return run;
 }
 
 void add_plan_command(CLI::App& app, CommandContext& context) {

@@ -15,9 +15,14 @@ Result<train::NodeMemory> memory_here(FileSystem& files);
 // The GPUs that trainers on this machine would see. kUnavailable: no library, driver or device, and
 // the way out.
 Result<train::GpusHere> gpus_here(const Environment& environment);
-// As train::load_train_config(). Where nothing says how many trainers there are, and they may be on
-// GPUs of this machine, there are as many as GPUs.
-Result<train::LoadedConfig> load_run(const std::vector<std::string>& arguments,
-                                     CommandContext& context);
+// A configuration that was found good in all that can be known before a run is started.
+struct CheckedRun {
+  train::LoadedConfig loaded;
+  train::RunContents contents;  // of node 0; others read none
+};
+// The one check of `plan`, `train` and `train --explain`: train::load_train_config() and
+// train::read_contents(), with the problems of both together. Where nothing says how many trainers
+// there are, and they may be on GPUs of this machine, there are as many as GPUs.
+Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context);
 
 }  // namespace troupe::tools

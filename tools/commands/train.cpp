@@ -142,7 +142,8 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto detach_wanted = std::erase(arguments, "--detach") > 0;
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
-  const auto loaded = TROUPE_TRY(load_run(arguments, context));
+  auto run = TROUPE_TRY(load_run(arguments, context));
+  const train::LoadedConfig& loaded = run.loaded;
   if (explain_wanted) {
     const auto rows = train::explain(loaded);
     context.out << (json_wanted ? json::write(train::explain_json(rows)) + "\n"
@@ -176,6 +177,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     environment.communicator_variables = train::communicator_variables(environ);
   }
   if (strikes) environment.struck_from_outside = [&] { return strikes->struck(); };
+  environment.contents = std::move(run.contents);
   environment.note = note_of_this_process(context, arguments);
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));
   std::optional<train::RunRegistry> registry;

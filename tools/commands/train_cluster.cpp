@@ -10,6 +10,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/worker.h"
+#include "train/config/ray_settings.h"
 
 namespace troupe::tools {
 namespace {
@@ -99,8 +100,9 @@ OnOutput into(train::ProgressOutput& output) {
   };
 }
 
-EmbeddedOptions embedded_options(train::ProgressOutput& output) {
+EmbeddedOptions embedded_options(const train::LoadedConfig& loaded, train::ProgressOutput& output) {
   EmbeddedOptions options;
+  options.resources = train::own_resources(loaded.config);
   options.job_name = "troupe train";
   options.on_output = into(output);
   return options;
@@ -112,9 +114,10 @@ Result<train::TrainingCluster> alone(CommandContext& context, const train::Loade
   const std::int64_t cores = TROUPE_TRY(cpus_here(context));
   const std::int64_t threads =
       train::resolve_threads_per_worker(loaded.config, cores, std::max(1, trainers));
-  EmbeddedOptions options = embedded_options(output);
+  EmbeddedOptions options = embedded_options(loaded, output);
   // More trainers than cores are allowed here, and said.
-  options.num_cpus = static_cast<double>(std::max<std::int64_t>(cores, trainers * threads));
+  options.num_cpus = std::max(static_cast<double>(cores),
+                              trainers * train::cpus_per_trainer(loaded.config, threads));
   train::TrainingCluster result{.cluster = TROUPE_TRY(Cluster::start_embedded(options)),
                                 .embedded = true};
   TROUPE_RETURN_IF_ERROR(measure(result));
@@ -134,7 +137,7 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   if (launch.master_addr && *launch.master_addr != kLoopback) wanted.address = *launch.master_addr;
   const auto choice = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted));
   const auto token = TROUPE_TRY(load_or_make_token(context, {}));
-  EmbeddedOptions options = embedded_options(output);
+  EmbeddedOptions options = embedded_options(loaded, output);
   options.host = choice.address;
   options.port = static_cast<std::uint16_t>(launch.master_port.value_or(0));
   options.token = token.token;

@@ -145,6 +145,31 @@ Status Values::read_mesh_part(AccelerateSettings& out) const {
   return {};
 }
 
+// Where a file's trainers compute.
+Status read_devices(const Values& values, AccelerateSettings& out) {
+  if (const auto* value = values.find("use_cpu")) {
+    const auto on = read_bool(*value);
+    if (!on.ok()) return on.status().prefixed(values.key("use_cpu"));
+    if (*on) out.use_cpu_key = values.key("use_cpu");
+  }
+  const auto* given = values.find("gpu_ids");
+  if (!given) return {};
+  const auto key = values.key("gpu_ids");
+  const auto ids = read_text_list(given->is_number() ? to_value(value_text(*given)) : *given);
+  if (!ids.ok()) return ids.status().prefixed(key);
+  for (const auto& id : *ids) {
+    if (lowered(id) == "all") return {};
+    const bool number =
+        std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (!number && !id.starts_with("GPU-") && !id.starts_with("MIG-")) {
+      return error(Code::kInvalidArgument, "{}: '{}' is no device; give numbers, as in 0,1, or all",
+                   key, id.substr(0, 40));
+    }
+  }
+  if (!ids->empty()) out.gpu_ids = Sourced<std::string>{join_words(*ids, ","), key};
+  return {};
+}
+
 // The launch of a file.
 Status read_launch(const Values& values, AccelerateSettings& out) {
   constexpr std::int64_t kMost = 1 << 16;
@@ -208,6 +233,7 @@ Status read_settings(const json::Object& document, AccelerateSettings& out) {
   const Values values(document, shown);
   const auto type = TROUPE_TRY(read_distributed_type(values));
   TROUPE_RETURN_IF_ERROR(read_launch(values, out));
+  TROUPE_RETURN_IF_ERROR(read_devices(values, out));
   if (type == "NO" && !out.processes) {
     out.processes = Sourced<std::int64_t>{1, shown("distributed_type")};
   }
@@ -319,12 +345,15 @@ void merge_launch(const AccelerateSettings& settings, LaunchEnvironment& launch,
   merge(launch.nnodes, settings.machines, "NNODES");
   merge(launch.master_addr, settings.main_address, "MASTER_ADDR");
   merge(launch.master_port, settings.main_port, "MASTER_PORT");
+  merge(launch.visible_gpus, settings.gpu_ids, "CUDA_VISIBLE_DEVICES");
+  if (settings.gpu_ids) launch.gpu_ids_key = settings.gpu_ids->key;
   std::optional<std::int64_t> rank;
   // NODE_RANK counts where there are nodes; machine_rank: 0 stands in every file.
   if (ranked || launch.node_rank != 0) rank = launch.node_rank;
   if (settings.machine_rank && (!rank || settings.machine_rank->value != 0)) {
     merge(rank, settings.machine_rank, "NODE_RANK");
     launch.node_rank = *rank;
+    launch.node_rank_given = true;
   }
   if (settings.processes && settings.processes->value % launch.node_count() == 0) {
     const Sourced<std::int64_t> per_node{settings.processes->value / launch.node_count(),

@@ -47,6 +47,8 @@ struct AccelerateSettings {
   std::optional<Sourced<std::int64_t>> machine_rank;
   std::optional<Sourced<std::string>> main_address;
   std::optional<Sourced<std::int64_t>> main_port;
+  std::string use_cpu_key;                      // that turns GPUs off; else empty
+  std::optional<Sourced<std::string>> gpu_ids;  // "0,1"; nothing where all are meant
 
   std::vector<KeyFact> facts;
   std::vector<std::string> notes;
@@ -56,9 +58,10 @@ struct AccelerateSettings {
 // directory, then beside it. kUnsupported where it asks for what is not there.
 Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSystem& files);
 
-// ACCELERATE_…, FSDP_…, PARALLELISM_CONFIG_…. Nothing where none of them says anything.
-Result<std::optional<AccelerateSettings>> read_accelerate_environment(
-    const Environment& environment);
+// ACCELERATE_…, FSDP_…, PARALLELISM_CONFIG_…. Nothing where none of them says anything. Problems
+// name the variable.
+std::optional<AccelerateSettings> read_accelerate_environment(const Environment& environment,
+                                                              Problems& problems);
 
 // DeepSpeed's configuration as accelerate's DeepSpeedPlugin makes it where no file is named.
 // The devices: "none", "cpu".

@@ -30,14 +30,13 @@ class EnvironmentReader {
     out_.origin = "environment";
   }
 
-  Result<std::optional<AccelerateSettings>> read() {
-    TROUPE_RETURN_IF_ERROR(refuse_others());
-    TROUPE_RETURN_IF_ERROR(read_precision());
-    TROUPE_RETURN_IF_ERROR(read_sharding());
-    TROUPE_RETURN_IF_ERROR(read_mesh_axes());
-    TROUPE_RETURN_IF_ERROR(read_steps());
-    if (!found_) return std::optional<AccelerateSettings>();
-    return std::optional(std::move(out_));
+  std::optional<AccelerateSettings> read(Problems& problems) {
+    for (const auto& status : {refuse_others(), read_precision(), read_device(), read_sharding(),
+                               read_mesh_axes(), read_steps()}) {
+      if (!status.ok()) problems.add_named(status.code(), "environment", status.message());
+    }
+    if (!found_) return std::nullopt;
+    return std::move(out_);
   }
 
  private:
@@ -73,6 +72,15 @@ class EnvironmentReader {
     return error(known ? Code::kUnsupported : Code::kInvalidArgument,
                  "environment {}={} is not supported: training is in fp32 or bf16; use bf16", name,
                  text->substr(0, 40));
+  }
+
+  // The launcher writes False where it is off.
+  Status read_device() {
+    const std::string name = "ACCELERATE_USE_CPU";
+    if (!environment_.enabled(name)) return {};
+    fact(name, *environment_.get(name), "trainers compute on CPUs (troupe.device=cpu)");
+    out_.use_cpu_key = name;
+    return {};
   }
 
   Status read_sharding() {
@@ -209,9 +217,9 @@ class EnvironmentReader {
 
 }  // namespace
 
-Result<std::optional<AccelerateSettings>> read_accelerate_environment(
-    const Environment& environment) {
-  return EnvironmentReader(environment).read();
+std::optional<AccelerateSettings> read_accelerate_environment(const Environment& environment,
+                                                              Problems& problems) {
+  return EnvironmentReader(environment).read(problems);
 }
 
 }  // namespace troupe::train

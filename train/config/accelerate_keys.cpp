@@ -22,7 +22,8 @@ ForeignKeys build_accelerate_keys() {
       .inert("rdzv_backend|same_network|main_training_function|enable_cpu_affinity|debug",
              "trainers are started and brought together by Troupe")
       .one_of("rdzv_backend", "static|c10d|etcd|etcd-v2")
-      .inert("use_cpu|gpu_ids", "troupe.device decides where trainers compute")
+      .used("use_cpu", "true: trainers compute on CPUs (troupe.device=cpu)")
+      .used("gpu_ids", "the GPUs of this machine that trainers may use; all: every one")
       .open("mpirun_config", "trainers are started by Troupe; give the command on each machine")
       .open("dynamo_config|ipex_config", "the model is compiled code already")
       .inert("dynamo_backend", "the model is compiled code already")

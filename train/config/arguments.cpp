@@ -91,26 +91,28 @@ Status apply_flag(SourceDocument& document, std::span<const std::string> argumen
   return set_path(document, name, std::move(list), origin);
 }
 
+// "key=value".
+Status apply_override(SourceDocument& document, const std::string& argument) {
+  const auto equals = argument.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return error(Code::kInvalidArgument,
+                 "the argument '{}' is no setting; write key=value or --key value", argument);
+  }
+  const std::string key(trim(std::string_view(argument).substr(0, equals)));
+  auto value = TROUPE_TRY(argument_value(key, argument.substr(equals + 1), argument));
+  return set_path(document, key, std::move(value), Origin{.kind = OriginKind::kOverride});
+}
+
 }  // namespace
 
 Status apply_arguments(SourceDocument& document, std::span<const std::string> arguments) {
+  std::string wrong;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (is_flag(argument)) {
-      TROUPE_RETURN_IF_ERROR(apply_flag(document, arguments, i));
-      continue;
-    }
-    const auto equals = argument.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return error(Code::kInvalidArgument,
-                   "the argument '{}' is no setting; write key=value or --key value", argument);
-    }
-    const std::string key(trim(std::string_view(argument).substr(0, equals)));
-    auto value = TROUPE_TRY(argument_value(key, argument.substr(equals + 1), argument));
-    TROUPE_RETURN_IF_ERROR(
-        set_path(document, key, std::move(value), Origin{.kind = OriginKind::kOverride}));
+    const Status applied = is_flag(arguments[i]) ? apply_flag(document, arguments, i)
+                                                 : apply_override(document, arguments[i]);
+    if (!applied.ok()) wrong += (wrong.empty() ? "" : "\n") + applied.message();
   }
-  return {};
+  return wrong.empty() ? Status() : Status(Code::kInvalidArgument, std::move(wrong));
 }
 
 }  // namespace troupe::train

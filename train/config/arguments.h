@@ -15,7 +15,8 @@ namespace troupe::train {
 //   --key               true;  --no_key: false, for boolean keys
 //   --key a b c         a list, for keys that take lists
 //   --chaos, --workers  flags reach keys under troupe without their prefix
-// Errors name the argument. Unknown keys are not looked at here.
+// What is wrong is left out and named, a line for each argument; the others are put in. Unknown
+// keys are not looked at here.
 Status apply_arguments(SourceDocument& document, std::span<const std::string> arguments);
 
 }  // namespace troupe::train

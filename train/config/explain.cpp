@@ -100,6 +100,9 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
       "size");
   add_environment(rows, loaded);
   for (const auto& fact : loaded.facts) {
+    // A variable whose value stands there already, as it is used.
+    if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.key == fact.key; }))
+      continue;
     rows.push_back({fact.key, fact.value, fact.origin, fact.treatment, fact.note, true});
   }
   return rows;

@@ -80,46 +80,55 @@ ForeignKeys& ForeignKeys::one_of(std::string_view path, std::string_view allowed
 }
 
 Status ForeignKeys::check(const json::Object& values, const ShownName& shown) const {
-  return check_level(values, "", false, shown);
+  std::vector<Status> wrong;
+  check_level(values, "", false, shown, wrong);
+  if (wrong.empty()) return {};
+  Code code = Code::kUnsupported;
+  std::string text;
+  for (const auto& status : wrong) {
+    if (status.code() != Code::kUnsupported) code = Code::kInvalidArgument;
+    text += (text.empty() ? "" : "; also: ") + status.message();
+  }
+  return Status(code, std::move(text));
 }
 
-Status ForeignKeys::check_level(const json::Object& level, const std::string& prefix, bool open,
-                                const ShownName& shown) const {
+void ForeignKeys::check_level(const json::Object& level, const std::string& prefix, bool open,
+                              const ShownName& shown, std::vector<Status>& wrong) const {
   for (const auto& member : level) {
     const std::string name(member.key());
     const std::string path = prefix + name;
     if (name.starts_with('_')) continue;
     const auto found = rows_.find(path);
-    if (found == rows_.end()) {
-      if (open) continue;
-      return error(Code::kInvalidArgument, "unknown key '{}'{}", shown(path),
-                   did_you_mean(name, names_under(prefix)));
+    if (found != rows_.end()) {
+      check_value(found->second, path, member.value(), shown, wrong);
+    } else if (!open) {
+      wrong.push_back(error(Code::kInvalidArgument, "unknown key '{}'{}", shown(path),
+                            did_you_mean(name, names_under(prefix))));
     }
-    TROUPE_RETURN_IF_ERROR(check_value(found->second, path, member.value(), shown));
   }
-  return {};
 }
 
-Status ForeignKeys::check_value(const Row& row, const std::string& path, const json::Value& value,
-                                const ShownName& shown) const {
+void ForeignKeys::check_value(const Row& row, const std::string& path, const json::Value& value,
+                              const ShownName& shown, std::vector<Status>& wrong) const {
   const auto text = value_text(value).substr(0, kShownValueMax);
   if (row.kind == Kind::kSection || row.kind == Kind::kOpen) {
-    if (value.is_null()) return {};
-    if (!value.is_object()) {
-      return error(Code::kInvalidArgument, "'{}': expected a mapping, found {}", shown(path),
-                   json::write(value).substr(0, kShownValueMax));
+    if (value.is_object()) {
+      check_level(value.get_object(), path + ".", row.kind == Kind::kOpen, shown, wrong);
+    } else if (!value.is_null()) {
+      wrong.push_back(error(Code::kInvalidArgument, "'{}': expected a mapping, found {}",
+                            shown(path), json::write(value).substr(0, kShownValueMax)));
     }
-    return check_level(value.get_object(), path + ".", row.kind == Kind::kOpen, shown);
+    return;
   }
   if (row.kind == Kind::kRefused && !is_empty(value) && !is_among(row.nothing, value)) {
-    return error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text, row.note);
+    wrong.push_back(
+        error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text, row.note));
   }
   if (!row.allowed.empty() && !value.is_null() && !is_among(lower(row.allowed), value)) {
     const auto words = split_words(row.allowed);
-    return error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of {}{}", shown(path),
-                 text, join_words(words), did_you_mean(text, words));
+    wrong.push_back(error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of {}{}",
+                          shown(path), text, join_words(words), did_you_mean(text, words)));
   }
-  return {};
 }
 
 std::vector<KeyFact> ForeignKeys::describe(const json::Object& values, const ShownName& shown,
@@ -148,7 +157,7 @@ void ForeignKeys::describe_level(const json::Object& level, const std::string& p
     KeyFact fact{shown(path), value_text(member.value()), origin, Treatment::kInert,
                  std::string(note)};
     if (kind == Kind::kUsed) fact.treatment = Treatment::kImplemented;
-    if (kind == Kind::kRefused) fact.note = "asks for nothing";
+    if (kind == Kind::kRefused) fact.note = kAsksForNothing;
     out.push_back(std::move(fact));
   }
 }
@@ -159,6 +168,14 @@ std::vector<std::string> ForeignKeys::paths() const {
     if (row.kind != Kind::kSection && row.kind != Kind::kOpen) out.push_back(path);
   }
   return out;
+}
+
+ForeignKeys::Treated ForeignKeys::treated(std::string_view path) const {
+  const auto& row = rows_.find(path)->second;
+  return {row.kind == Kind::kUsed      ? Treatment::kImplemented
+          : row.kind == Kind::kRefused ? Treatment::kRefused
+                                       : Treatment::kInert,
+          row.note, row.allowed};
 }
 
 std::vector<std::string> ForeignKeys::names_under(const std::string& prefix) const {

@@ -16,6 +16,9 @@
 
 namespace troupe::train {
 
+// The note of a refused key whose value wants nothing.
+inline constexpr std::string_view kAsksForNothing = "asks for nothing";
+
 // What became of one key of another tool's file, for `--explain`.
 struct KeyFact {
   std::string key;     // as the user finds it: "deepspeed.zero_optimization.stage"
@@ -43,14 +46,21 @@ class ForeignKeys {
   // The values an earlier row may have, "a|b"; letters' case counts for nothing.
   ForeignKeys& one_of(std::string_view path, std::string_view allowed);
 
-  // The first key that is unknown, mistyped (kInvalidArgument) or refused (kUnsupported). Keys that
-  // begin with '_' are comments.
+  // The keys that are unknown, mistyped (kInvalidArgument) or refused (kUnsupported), all of them
+  // in one message. Keys that begin with '_' are comments.
   Status check(const json::Object& values, const ShownName& shown) const;
   // One fact for each key of checked values.
   std::vector<KeyFact> describe(const json::Object& values, const ShownName& shown,
                                 const std::string& origin) const;
   // The paths of all rows that are no mappings.
   std::vector<std::string> paths() const;
+  // The row of one of them. A refused one's note is its reason.
+  struct Treated {
+    Treatment treatment = Treatment::kImplemented;
+    std::string note;
+    std::string allowed;  // "a|b"; empty: any
+  };
+  Treated treated(std::string_view path) const;
 
  private:
   enum class Kind { kUsed, kInert, kRefused, kSection, kOpen };
@@ -62,10 +72,10 @@ class ForeignKeys {
   };
 
   void add(Kind kind, std::string_view paths, std::string_view nothing, std::string_view note);
-  Status check_level(const json::Object& level, const std::string& prefix, bool open,
-                     const ShownName& shown) const;
-  Status check_value(const Row& row, const std::string& path, const json::Value& value,
-                     const ShownName& shown) const;
+  void check_level(const json::Object& level, const std::string& prefix, bool open,
+                   const ShownName& shown, std::vector<Status>& wrong) const;
+  void check_value(const Row& row, const std::string& path, const json::Value& value,
+                   const ShownName& shown, std::vector<Status>& wrong) const;
   void describe_level(const json::Object& level, const std::string& prefix, std::string_view reason,
                       const ShownName& shown, const std::string& origin,
                       std::vector<KeyFact>& out) const;

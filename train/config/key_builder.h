@@ -45,6 +45,11 @@ class KeyRow {
     spec_.reason = std::move(reason);
     return *this;
   }
+  // Of an inert one: the start of a run says so where it is given.
+  KeyRow& said() {
+    spec_.said = true;
+    return *this;
+  }
   KeyRow& refused(std::string meaning, std::string reason, std::string instead) {
     spec_.treatment = Treatment::kRefused;
     spec_.meaning = std::move(meaning);

@@ -50,6 +50,7 @@ struct KeySpec {
   std::optional<double> least;       // numbers, inclusive
   std::optional<double> most;
   bool above_least = false;  // the least value itself is not allowed
+  bool said = false;         // an inert one whose reason is said when a run starts
   bool secret = false;       // a credential: never shown, never stored
 
   // Puts a canonical value into the configuration, and takes it out. Without them the value is kept

@@ -1,5 +1,6 @@
 // LLaMA-Factory's Ray keys and our own.
 #include "train/config/key_builder.h"
+#include "train/config/ray_settings.h"
 
 namespace troupe::train {
 
@@ -9,15 +10,30 @@ void add_launch_keys(KeyTable& t) {
                    TROUPE_FIELD(launch.ray_num_workers))
       .at_least(1)
       .at_most(1 << 16);
-  t.optional("ray_init_kwargs", ValueType::kAny)
-      .inert("settings of Ray", "Troupe's own head and workers are used");
-  t.optional("ray_run_name", ValueType::kText).inert("name of Ray's run", "run_name names the run");
-  t.text("ray_storage_path", "./saves").inert("Ray's results", "output_dir receives everything");
+  t.object("ray_init_kwargs")
+      .implemented(
+          "settings of the cluster: variables for trainers (runtime_env.env_vars), "
+          "resources of this machine",
+          store_ray_settings,
+          [](const TrainConfig& config) { return to_value(config.launch.ray_init_kwargs); });
+  t.optional("ray_run_name", ValueType::kText)
+      .inert("name of Ray's run", "run_name names the run")
+      .said();
+  t.text("ray_storage_path", "./saves")
+      .inert("Ray's results", "output_dir receives everything")
+      .said();
   t.optional("ray_storage_filesystem", ValueType::kText)
-      .inert("Ray's results", "output_dir receives everything");
-  t.object("resources_per_worker").inert("Ray: bundle of a worker", "troupe.* decides");
-  t.text("placement_strategy", "PACK")
-      .inert("Ray: where workers go", "trainers are placed as a gang");
+      .inert("Ray's results", "output_dir receives everything")
+      .said();
+  t.object("resources_per_worker")
+      .implemented(
+          "what a trainer takes of its node: CPU, GPU (a share of one), memory in bytes, "
+          "the node's own kinds",
+          TROUPE_FIELD(launch.resources_per_worker));
+  t.choice("placement_strategy", "PACK", "PACK|SPREAD|STRICT_PACK|STRICT_SPREAD")
+      .implemented(
+          "where trainers go: on few nodes, or on many; STRICT_: on one, or each on its own",
+          TROUPE_FIELD(launch.placement_strategy));
   t.optional("master_addr", ValueType::kText)
       .implemented("address of node 0, unless MASTER_ADDR is set",
                    TROUPE_FIELD(launch.master_addr));

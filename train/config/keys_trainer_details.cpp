@@ -101,7 +101,8 @@ void add_distribution_keys(KeyTable& t) {
       .refused("tensor parallelism", "tensor parallelism comes later", "use 1 and more trainers")
       .accepts("1");
   t.integer("local_rank", -1).inert("rank on the node", "ranks are given by the launcher");
-  t.boolean("use_cpu", false).inert("train on the CPU", "that is what happens");
+  t.boolean("use_cpu", false)
+      .implemented("trainers compute on CPUs (troupe.device=cpu)", TROUPE_FIELD(launch.use_cpu));
   t.boolean("use_mps_device", false).inert("Apple GPUs", "no such device");
   t.boolean("use_ipex", false).inert("Intel's extension", "no other kernels are loaded");
 }

@@ -4,84 +4,164 @@
 #include <charconv>
 
 #include "runtime/base/suggest.h"
+#include "train/config/launch_variables.h"
 
 namespace troupe::train {
 namespace {
 
-std::optional<std::string> text_of(const Environment& environment, std::string_view name) {
-  auto value = environment.get(name);
-  if (!value || trim(*value).empty()) return std::nullopt;
-  return std::string(trim(*value));
-}
+constexpr std::int64_t kNodesMax = 1 << 16;
 
-Result<std::optional<std::int64_t>> number_of(const Environment& environment, std::string_view name,
-                                              std::int64_t least, std::int64_t most) {
-  const auto text = text_of(environment, name);
-  if (!text) return std::optional<std::int64_t>();
-  std::int64_t value = 0;
-  const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (ec != std::errc() || end != text->data() + text->size()) {
-    return error(Code::kInvalidArgument, "environment {}: '{}' is no whole number", name, *text);
-  }
-  if (value < least || value > most) {
-    return error(Code::kInvalidArgument, "environment {}: {} is not between {} and {}", name, value,
-                 least, most);
-  }
-  return std::optional<std::int64_t>(value);
-}
+class LaunchReader {
+ public:
+  LaunchReader(const Environment& environment, Problems& problems)
+      : environment_(environment), problems_(problems) {}
 
-Status refuse_unsupported(const Environment& environment) {
-  struct Switch {
+  LaunchEnvironment read() {
+    read_nodes();
+    const auto rank = number({"NODE_RANK", "PET_NODE_RANK"}, 0, kNodesMax - 1);
+    out_.node_rank = rank.value_or(0);
+    out_.node_rank_given = rank.has_value();
+    // torchrun counts for itself what is named so.
+    if (const auto given = text({"PET_NPROC_PER_NODE"});
+        given && given->value != "auto" && given->value != "gpu") {
+      out_.nproc_per_node = number({"NPROC_PER_NODE", "PET_NPROC_PER_NODE"}, 1, 4096);
+    } else {
+      out_.nproc_per_node = number({"NPROC_PER_NODE"}, 1, 4096);
+    }
+    if (const auto given = text({"MASTER_ADDR", "PET_MASTER_ADDR"}))
+      out_.master_addr = given->value;
+    out_.master_port = number({"MASTER_PORT", "PET_MASTER_PORT"}, 1, 65535);
+    out_.max_restarts = number({"MAX_RESTARTS", "PET_MAX_RESTARTS"}, 0, 1'000'000);
+    out_.wait_timeout_s = number({"AXOLOTL_NCCL_TIMEOUT"}, 1, std::int64_t{1} << 32);
+    if (const auto given = text({"TROUPE_ADDRESS"})) out_.address = given->value;
+    if (const auto given = text({"CUDA_VISIBLE_DEVICES"})) out_.visible_gpus = given->value;
+    return std::move(out_);
+  }
+
+ private:
+  using Names = std::initializer_list<const char*>;
+  struct Text {
     const char* name;
-    const char* why;
+    std::string value;
   };
-  constexpr Switch kSwitches[] = {
-      {"USE_MCA", "Megatron core is another runtime"},
-      {"USE_MEGATRON_BRIDGE", "Megatron is another runtime"},
-      {"USE_KT", "KTransformers is another runtime"},
-      {"USE_V1", "LLaMA-Factory's v1 configurations are not read"},
-  };
-  for (const auto& entry : kSwitches) {
-    if (environment.enabled(entry.name)) {
-      return error(Code::kUnsupported, "environment {}={} is not supported: {}; unset it",
-                   entry.name, *environment.get(entry.name), entry.why);
+
+  void wrong(const char* name, std::string message, Code code = Code::kInvalidArgument) {
+    problems_.add_named(code, name, message);
+  }
+
+  // The first of the names that is set. Another one that says something else is a problem.
+  std::optional<Text> text(Names names) {
+    std::optional<Text> found;
+    for (const auto* name : names) {
+      const auto value = environment_.get(name);
+      if (!value || trim(*value).empty()) continue;
+      if (!found) {
+        found = Text{name, std::string(trim(*value))};
+      } else if (found->value != trim(*value)) {
+        wrong(name, fmt::format("environment {}={} and {}={} disagree; unset one of them",
+                                found->name, found->value, name, trim(*value)));
+      }
+    }
+    return found;
+  }
+
+  std::optional<std::int64_t> number(Names names, std::int64_t least, std::int64_t most) {
+    const auto found = text(names);
+    if (!found) return std::nullopt;
+    return number_in(found->name, found->value, least, most);
+  }
+
+  std::optional<std::int64_t> number_in(const char* name, std::string_view text, std::int64_t least,
+                                        std::int64_t most) {
+    std::int64_t value = 0;
+    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (ec != std::errc() || end != text.data() + text.size()) {
+      wrong(name, fmt::format("environment {}: '{}' is no whole number", name, text));
+    } else if (value < least || value > most) {
+      wrong(name,
+            fmt::format("environment {}: {} is not between {} and {}", name, value, least, most));
+    } else {
+      return value;
+    }
+    return std::nullopt;
+  }
+
+  // NNODES, or the number that may not change.
+  void read_nodes() {
+    auto least = number({"MIN_NNODES"}, 1, kNodesMax);
+    auto most = number({"MAX_NNODES"}, 1, kNodesMax);
+    std::string shown = "MIN_NNODES and MAX_NNODES";
+    const auto pet = text({"PET_NNODES"});
+    const auto colon = pet ? pet->value.find(':') : std::string::npos;
+    if (colon != std::string::npos) {
+      const std::string_view range = pet->value;
+      least = number_in("PET_NNODES", range.substr(0, colon), 1, kNodesMax);
+      most = number_in("PET_NNODES", range.substr(colon + 1), 1, kNodesMax);
+      shown = "PET_NNODES";
+      out_.nnodes = number({"NNODES"}, 1, kNodesMax);
+    } else {
+      out_.nnodes = number({"NNODES", "PET_NNODES"}, 1, kNodesMax);
+    }
+    if (!least && !most) return;
+    if (!least || !most) {
+      const char* const there = least ? "MIN_NNODES" : "MAX_NNODES";
+      const char* const missing = least ? "MAX_NNODES" : "MIN_NNODES";
+      // PET_NNODES' halves were refused one by one.
+      if (colon == std::string::npos && !problems_.has(missing)) {
+        wrong(there,
+              fmt::format("environment {} says nothing without {}; use NNODES", there, missing));
+      }
+    } else if (*least > *most) {
+      wrong("MIN_NNODES", fmt::format("environment {}: {} is more than {}", shown, *least, *most));
+    } else if (*least < *most) {
+      wrong("MIN_NNODES",
+            fmt::format("environment {}: from {} to {} nodes are not supported: a run keeps the "
+                        "nodes that it began with; use NNODES={}, or any number between",
+                        shown, *least, *most, *most),
+            Code::kUnsupported);
+    } else if (out_.nnodes && *out_.nnodes != *least) {
+      wrong("NNODES", fmt::format("environment NNODES={} and {} ({}) disagree; unset one of them",
+                                  *out_.nnodes, shown, *least));
+    } else {
+      out_.nnodes = least;
     }
   }
-  return {};
-}
+
+  const Environment& environment_;
+  Problems& problems_;
+  LaunchEnvironment out_;
+};
 
 }  // namespace
 
-Result<LaunchEnvironment> read_launch_environment(const Environment& environment) {
-  constexpr std::int64_t kNodesMax = 1 << 16;
-  TROUPE_RETURN_IF_ERROR(refuse_unsupported(environment));
-  LaunchEnvironment out;
-  out.use_ray = environment.enabled("USE_RAY");
-  out.force_torchrun = environment.enabled("FORCE_TORCHRUN");
-  out.nnodes = TROUPE_TRY(number_of(environment, "NNODES", 1, kNodesMax));
-  const auto node_rank = TROUPE_TRY(number_of(environment, "NODE_RANK", 0, kNodesMax - 1));
-  out.node_rank = node_rank.value_or(0);
-  out.nproc_per_node = TROUPE_TRY(number_of(environment, "NPROC_PER_NODE", 1, 4096));
-  out.master_addr = text_of(environment, "MASTER_ADDR");
-  out.master_port = TROUPE_TRY(number_of(environment, "MASTER_PORT", 1, 65535));
-  out.rdzv_id = text_of(environment, "RDZV_ID");
-  out.min_nnodes = TROUPE_TRY(number_of(environment, "MIN_NNODES", 1, kNodesMax));
-  out.max_nnodes = TROUPE_TRY(number_of(environment, "MAX_NNODES", 1, kNodesMax));
-  out.max_restarts = TROUPE_TRY(number_of(environment, "MAX_RESTARTS", 0, 1'000'000));
-  if (const auto optim = text_of(environment, "OPTIM_TORCH")) {
-    out.optim_torch = environment.enabled("OPTIM_TORCH");
+LaunchEnvironment read_launch_environment(const Environment& environment, Problems& problems) {
+  return LaunchReader(environment, problems).read();
+}
+
+void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
+                  const Environment& environment, Problems& problems) {
+  if (launch.node_rank >= launch.node_count() && !problems.has("NNODES")) {
+    problems.add_named(Code::kInvalidArgument, "NODE_RANK",
+                       fmt::format("environment NODE_RANK: {} is not below NNODES, which is {}",
+                                   launch.node_rank, launch.node_count()));
   }
-  out.address = text_of(environment, "TROUPE_ADDRESS");
-  if (out.node_rank >= out.node_count()) {
-    return error(Code::kInvalidArgument,
-                 "environment NODE_RANK: {} is not below NNODES, which is {}", out.node_rank,
-                 out.node_count());
+  // torchrun numbers the nodes of such a run itself, so that the same command may be given on all.
+  const auto job = environment.get("RDZV_ID");
+  if (job && !job->empty() && launch.node_count() > 1 && !launch.node_rank_given) {
+    problems.add_named(
+        Code::kInvalidArgument, "RDZV_ID",
+        fmt::format("environment RDZV_ID={}: nodes are not numbered in the order in which they "
+                    "come; give NODE_RANK=0 on the one at MASTER_ADDR, and 1 to {} on the others",
+                    *job, launch.node_count() - 1));
   }
-  if (out.min_nnodes && out.max_nnodes && *out.min_nnodes > *out.max_nnodes) {
-    return error(Code::kInvalidArgument, "environment MIN_NNODES: {} is more than MAX_NNODES, {}",
-                 *out.min_nnodes, *out.max_nnodes);
+  if (!launch.gpu_ids_key.empty() && resolve_address(config, launch)) {
+    problems.add_named(
+        Code::kInvalidArgument, "troupe.accelerate_config",
+        fmt::format("{}={} names GPUs of this machine, and trainers run on the nodes of a running "
+                    "cluster; start those with CUDA_VISIBLE_DEVICES, and use gpu_ids: all",
+                    launch.gpu_ids_key, *launch.visible_gpus));
   }
-  return out;
+  check_one_of_several(environment, launch, problems);
 }
 
 WorldSize resolve_world_size(const TrainConfig& config, const LaunchEnvironment& launch,

@@ -6,36 +6,41 @@
 #include <string>
 
 #include "runtime/base/environment.h"
-#include "runtime/base/status.h"
+#include "train/config/problems.h"
 #include "train/config/train_config.h"
 
 namespace troupe::train {
 
-// The variables of LLaMA-Factory's launcher and torchrun that Troupe reads. Meaning and defaults:
-// LLaMA-Factory's launcher.
+// The launch as the environment has it: LLaMA-Factory's variables, or torchrun's own where those
+// are silent. Meaning and defaults: LLaMA-Factory's launcher. The table of all variables, with
+// those that have no effect or are refused, is launch_variables.h.
 struct LaunchEnvironment {
-  bool use_ray = false;                        // USE_RAY
-  bool force_torchrun = false;                 // FORCE_TORCHRUN
-  std::optional<std::int64_t> nnodes;          // NNODES
-  std::int64_t node_rank = 0;                  // NODE_RANK
+  std::optional<std::int64_t> nnodes;  // NNODES, or MIN_NNODES where MAX_NNODES is equal
+  std::int64_t node_rank = 0;          // NODE_RANK
+  bool node_rank_given = false;
   std::optional<std::int64_t> nproc_per_node;  // NPROC_PER_NODE
   std::optional<std::string> master_addr;      // MASTER_ADDR
   std::optional<std::int64_t> master_port;     // MASTER_PORT
-  std::optional<std::string> rdzv_id;          // RDZV_ID
-  std::optional<std::int64_t> min_nnodes;      // MIN_NNODES
-  std::optional<std::int64_t> max_nnodes;      // MAX_NNODES
   std::optional<std::int64_t> max_restarts;    // MAX_RESTARTS: the restart budget of the run
-  bool optim_torch = true;                     // OPTIM_TORCH: accepted, without effect
   std::optional<std::string> address;          // TROUPE_ADDRESS, HOST:PORT of a running head
+  std::optional<std::int64_t> wait_timeout_s;  // AXOLOTL_NCCL_TIMEOUT
+  // The devices of this machine that trainers may use, "0,1": CUDA_VISIBLE_DEVICES, or accelerate's
+  // gpu_ids, whose key is named then: the process is yet to be told.
+  std::optional<std::string> visible_gpus;
+  std::string gpu_ids_key;
   // What gave the number of trainers on a node.
   std::string processes_from = "NNODES × NPROC_PER_NODE";
 
   std::int64_t node_count() const { return nnodes.value_or(1); }
 };
 
-// Errors name the variable. An empty value counts as not set. Variables that ask for what is not
-// there (USE_MCA, …) are kUnsupported. accelerate's variables: accelerate.h.
-Result<LaunchEnvironment> read_launch_environment(const Environment& environment);
+// Problems name the variable. An empty value counts as not set. accelerate's variables:
+// accelerate.h.
+LaunchEnvironment read_launch_environment(const Environment& environment, Problems& problems);
+
+// What must be true of the launch when everything that says something about it was read.
+void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
+                  const Environment& environment, Problems& problems);
 
 struct WorldSize {
   std::int64_t value = 1;

@@ -5,6 +5,7 @@
 #include "train/config/arguments.h"
 #include "train/config/deepspeed.h"
 #include "train/config/keys.h"
+#include "train/config/launch_variables.h"
 #include "train/config/problems.h"
 #include "train/config/resolve.h"
 #include "train/config/rules.h"
@@ -106,6 +107,19 @@ void store_values(TrainConfig& config, const json::Object& values, Problems& pro
   }
 }
 
+// Keys of the launch that have no effect, for the start of the run.
+void say_inert_keys(LoadedConfig& loaded, const json::Object& given) {
+  std::map<std::string, std::vector<std::string>> reasons;
+  for (const auto& key : key_table()) {
+    const auto* value = given.if_contains(json_view(key.name));
+    if (!key.said || !value || value->is_null() || *value == key.default_value) continue;
+    reasons[key.reason].push_back(key.name);
+  }
+  for (const auto& [reason, names] : reasons) {
+    loaded.notices.push_back(without_effect("", names, reason));
+  }
+}
+
 // `fsdp_config` may be the path of a JSON file; its content takes its place.
 void read_fsdp_config(json::Object& values, FileSystem& files, Problems& problems) {
   const auto* given = values.if_contains("fsdp_config");
@@ -119,12 +133,18 @@ void read_fsdp_config(json::Object& values, FileSystem& files, Problems& problem
   values.erase("fsdp_config");
 }
 
-Result<LoadedConfig> resolve(SourceDocument source, const Environment& environment,
-                             FileSystem& files, const LoadOptions& options) {
+// `arguments`: what was wrong with the command line.
+Result<LoadedConfig> resolve(SourceDocument source, const Status& arguments,
+                             const Environment& environment, FileSystem& files,
+                             const LoadOptions& options) {
   LoadedConfig loaded;
   loaded.source = std::move(source);
-  loaded.launch = TROUPE_TRY(read_launch_environment(environment));
   Problems problems(loaded.source);
+  if (!arguments.ok()) problems.add_named(arguments.code(), "arguments", arguments.message());
+  loaded.launch = read_launch_environment(environment, problems);
+  auto variables = judge_launch_variables(environment, problems);
+  loaded.facts = std::move(variables.facts);
+  loaded.notices = std::move(variables.notices);
   Reader reader(loaded, environment.enabled("ALLOW_EXTRA_ARGS"), problems);
   auto values = reader.read();
   // A foreign file would only add noise about each of its keys.
@@ -136,9 +156,12 @@ Result<LoadedConfig> resolve(SourceDocument source, const Environment& environme
   store_values(loaded.config, plain, problems);
   resolve_defaults(loaded, values);
   resolve_sources(loaded, values, environment, files, options.gpu_count, problems);
+  check_launch(loaded.launch, loaded.config, environment, problems);
   check_combinations(loaded.config, given, problems);
+  say_inert_keys(loaded, given);
   check_verdicts(given, problems);
   if (options.check_paths) check_paths(loaded.config, files, problems);
+  if (options.check_contents) options.check_contents(loaded, problems);
   if (!problems.empty()) return problems.status();
   loaded.world_size = resolve_world_size(loaded.config, loaded.launch, options.gpu_count);
   return loaded;
@@ -151,8 +174,8 @@ Result<LoadedConfig> load_train_config_text(std::string_view text, std::string_v
                                             const Environment& environment, FileSystem& files,
                                             const LoadOptions& options) {
   auto source = TROUPE_TRY(parse_document(text, name));
-  TROUPE_RETURN_IF_ERROR(apply_arguments(source, arguments));
-  return resolve(std::move(source), environment, files, options);
+  const Status applied = apply_arguments(source, arguments);
+  return resolve(std::move(source), applied, environment, files, options);
 }
 
 Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
@@ -169,8 +192,8 @@ Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
                  "no configuration: give a .yaml, .yml or .json file, or --key value flags");
   }
   SourceDocument source;
-  TROUPE_RETURN_IF_ERROR(apply_arguments(source, arguments));
-  return resolve(std::move(source), environment, files, options);
+  const Status applied = apply_arguments(source, arguments);
+  return resolve(std::move(source), applied, environment, files, options);
 }
 
 }  // namespace troupe::train

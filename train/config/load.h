@@ -2,6 +2,7 @@
 // From a file, overrides, flags and the environment to a TrainConfig.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -17,11 +18,16 @@
 
 namespace troupe::train {
 
+struct LoadedConfig;
+
 struct LoadOptions {
   std::int64_t gpu_count = 0;  // devices of this machine, for the world size
   // Whether the model's folder, data sets' folder and the like must exist. Off where only the
   // settings are to be judged.
   bool check_paths = true;
+  // What else must be good of a configuration, and is not known here: what the files of model and
+  // data hold. Told where the settings have problems, too, so that all are listed together.
+  std::function<void(const LoadedConfig&, Problems&)> check_contents;
 };
 
 struct LoadedConfig {
@@ -30,6 +36,7 @@ struct LoadedConfig {
   WorldSize world_size;
   SourceDocument source;              // what was given, with its places, for explain()
   std::vector<std::string> warnings;  // keys let through by ALLOW_EXTRA_ARGS and the like
+  std::vector<std::string> notices;   // what the launch says in vain, and why
 
   // For explain(): what became of the keys of DeepSpeed's, FSDP's and accelerate's files and
   // variables, and what gave the value of a key that was not given itself (troupe.strategy →
@@ -43,8 +50,8 @@ struct LoadedConfig {
 //
 // Every problem is found before anything is started, and all are reported together, one a line,
 // each with its place and key ("x.yaml:12: bf16=true is not supported: …"). The context key "key"
-// of the status names the first one's key. kUnsupported when every problem is a refusal, else
-// kInvalidArgument; kNotFound for a missing configuration file.
+// of the status names the first one's key. The code is that of all problems (kUnsupported where
+// every one is a refusal), or kInvalidArgument; kNotFound for a missing configuration file.
 Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
                                        const Environment& environment, FileSystem& files,
                                        const LoadOptions& options = {});

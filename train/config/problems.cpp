@@ -1,6 +1,7 @@
 #include "train/config/problems.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace troupe::train {
 namespace {
@@ -26,7 +27,11 @@ void Problems::add_named(Code code, std::string_view key, std::string_view messa
 }
 
 void Problems::add(std::string_view key, const Status& status) {
-  add(status.code(), key, status.message());
+  std::string text = status.message();
+  for (const auto& [name, value] : status.context()) {
+    if (name != "key") text += fmt::format(" ({}={})", name, value);
+  }
+  add(status.code(), key, text);
 }
 
 bool Problems::has(std::string_view key) const {
@@ -35,13 +40,18 @@ bool Problems::has(std::string_view key) const {
 
 Status Problems::status() const {
   if (list_.empty()) return {};
+  // What is not there yet can be got; a setting that is refused stands in the way of the run
+  // itself.
   auto sorted = list_;
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.line < b.line; });
-  Code code = Code::kUnsupported;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    const bool a_missing = a.code == Code::kNotFound;
+    const bool b_missing = b.code == Code::kNotFound;
+    return std::tie(a_missing, a.line) < std::tie(b_missing, b.line);
+  });
+  Code code = sorted.front().code;
   std::string text;
   for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (sorted[i].code != Code::kUnsupported) code = Code::kInvalidArgument;
+    if (sorted[i].code != code) code = Code::kInvalidArgument;
     if (i < kShownMax) text += (i > 0 ? "\n" : "") + sorted[i].text;
   }
   if (sorted.size() > kShownMax) {

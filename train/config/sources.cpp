@@ -5,13 +5,17 @@
 #include "train/config/deepspeed.h"
 #include "train/config/deepspeed_keys.h"
 #include "train/config/fsdp.h"
+#include "train/config/launch_variables.h"
 #include "train/config/mesh.h"
+#include "train/config/ray_settings.h"
 #include "train/config/resolve.h"
 #include "train/config/values.h"
 
 namespace troupe::train {
 namespace {
 
+constexpr const char* kDevice = "where trainers compute";
+constexpr const char* kGpuShare = "a trainer's share of a GPU";
 constexpr const char* kStrategy = "the strategy";
 constexpr const char* kMesh = "the mesh";
 constexpr const char* kPrecision = "the precision";
@@ -54,6 +58,10 @@ class SourceResolver {
     }
     settle_steps();
     settle_precision();
+    claim_resources();
+    settle_device();
+    settle_wait();
+    check_ray();
     check_world();
     claim_ours();
     claim_fsdp();
@@ -93,11 +101,8 @@ class SourceResolver {
         problems_.add(kFile, settings.status());
       }
     }
-    auto settings = read_accelerate_environment(environment);
-    if (!settings.ok()) {
-      problems_.add_named(settings.status().code(), "environment", settings.status().message());
-    } else if (*settings) {
-      accelerate_.push_back(std::move(**settings));
+    if (auto settings = read_accelerate_environment(environment, problems_)) {
+      accelerate_.push_back(std::move(*settings));
     }
   }
 
@@ -158,6 +163,77 @@ class SourceResolver {
       resolved("bf16", claim->key);
     }
     resolve_precision(loaded_, values_, problems_);
+  }
+
+  // resources_per_worker, where our own keys leave it open.
+  void claim_resources() {
+    constexpr const char* kKey = "resources_per_worker";
+    const auto resources = worker_resources(config_);
+    if (!resources.ok()) return problems_.add(kKey, resources.status());
+    if (resources->cpus && !config_.troupe.threads_per_worker) {
+      config_.troupe.threads_per_worker =
+          std::max<std::int64_t>(1, static_cast<std::int64_t>(*resources->cpus));
+      resolved("troupe.threads_per_worker", "resources_per_worker.CPU");
+    }
+    if (!resources->gpus) return;
+    const auto shown = fmt::format("{:g}", *resources->gpus);
+    if (*resources->gpus == 0) {
+      claims_.add(kDevice, {"resources_per_worker.GPU", "cpu", shown});
+      return;
+    }
+    if (given("troupe.gpus_per_worker")) {
+      claims_.add(kGpuShare, {"troupe.gpus_per_worker", config_.troupe.gpus_per_worker, {}});
+    }
+    claims_.add(kGpuShare, {"resources_per_worker.GPU", *resources->gpus, shown});
+    if (const auto* claim = claims_.settle(kGpuShare, problems_)) {
+      config_.troupe.gpus_per_worker = claim->value.to_number<double>();
+      resolved("troupe.gpus_per_worker", claim->key);
+    }
+  }
+
+  // What asks for CPUs; `false` stands in files that ask for nothing.
+  void settle_device() {
+    if (const auto* value = given("troupe.device"); value && *value != "auto") {
+      claims_.add(kDevice, {"troupe.device", *value, {}});
+    }
+    if (config_.launch.use_cpu) claims_.add(kDevice, {"use_cpu", "cpu", "true"});
+    for (const auto& settings : accelerate_) {
+      if (settings.use_cpu_key.empty()) continue;
+      claims_.add(kDevice, {settings.use_cpu_key, "cpu", "true"});
+    }
+    if (const auto* claim = claims_.settle(kDevice, problems_)) {
+      config_.troupe.device = value_text(claim->value);
+      resolved("troupe.device", claim->key);
+    }
+  }
+
+  void settle_wait() {
+    if (!loaded_.launch.wait_timeout_s || given("ddp_timeout")) return;
+    config_.training.ddp_timeout_s = *loaded_.launch.wait_timeout_s;
+    resolved("ddp_timeout", "AXOLOTL_NCCL_TIMEOUT");
+  }
+
+  void check_ray() {
+    const auto shown = [](const std::string& path) { return "ray_init_kwargs." + path; };
+    const auto& settings = config_.launch.ray_init_kwargs;
+    if (const auto checked = check_ray_settings(settings, shown); !checked.ok()) {
+      problems_.add_named(checked.code(), "ray_init_kwargs", checked.message());
+      return;
+    }
+    std::map<std::string, std::vector<std::string>> reasons;
+    for (auto& fact : ray_keys().describe(settings, shown, origin_of("ray_init_kwargs"))) {
+      if (fact.treatment == Treatment::kInert && fact.note != kAsksForNothing)
+        reasons[fact.note].push_back(fact.key);
+      loaded_.facts.push_back(std::move(fact));
+    }
+    for (const auto& [name, value] : config_.launch.trainer_variables) {
+      loaded_.facts.push_back({shown("runtime_env.env_vars." + name), "(hidden)",
+                               origin_of("ray_init_kwargs"), Treatment::kImplemented,
+                               "a variable of every trainer"});
+    }
+    for (const auto& [reason, names] : reasons) {
+      loaded_.notices.push_back(without_effect("", names, reason));
+    }
   }
 
   // ray_num_workers and accelerate's number of processes.

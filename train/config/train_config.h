@@ -5,6 +5,7 @@
 // load.h makes a TrainConfig from files and arguments.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -199,6 +200,9 @@ struct EvaluationSection {
   std::string metric_for_best_model = "eval_loss";
   std::optional<bool> greater_is_better;             // default: not for losses
   std::optional<std::int64_t> early_stopping_steps;  // evaluations without improvement
+
+  // Whether anything is evaluated at all.
+  bool is_wanted() const { return strategy != IntervalStrategy::kNo || on_start || do_eval; }
 };
 
 // Keys under `troupe`.
@@ -229,6 +233,15 @@ struct LaunchSection {
   std::optional<std::string> master_addr;
   std::optional<std::int64_t> master_port;
   std::optional<std::string> accelerate_config;  // troupe.accelerate_config, for the record
+  bool use_cpu = false;
+  // Where trainers go: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD, as placement groups have them.
+  std::string placement_strategy = "PACK";
+  // What a trainer takes of its node, by name: CPU, GPU, memory, the node's own kinds.
+  json::Object resources_per_worker;
+  // ray_init_kwargs without the variables for trainers (runtime_env.env_vars), which may hold
+  // secrets and are not for the record.
+  json::Object ray_init_kwargs;
+  std::map<std::string, std::string> trainer_variables;
 };
 
 struct TrainConfig {

@@ -83,8 +83,8 @@ Result<TokenDataset> encode(std::span<const Conversation> rows, const DataOption
   }
   if (out.size() == 0) {
     return error(Code::kInvalidArgument,
-                 "Cannot find valid samples, check `data/README.md` for the data format. ({} rows, "
-                 "{} tokens, cutoff_len {})",
+                 "Cannot find valid samples: {} rows of {} tokens leave none with cutoff_len={}; "
+                 "use a larger one, or packing: false, which cuts what is too long",
                  rows.size(), report.tokens, options.cutoff_len);
   }
   return out;

@@ -66,8 +66,7 @@ Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const Da
                                                      EncodeReport& report);
 
 // Reads, converts, tokenises and packs. Errors: see check_data_options, dataset_info.h, records.h;
-// a data set without a valid sample is kInvalidArgument "Cannot find valid samples, check
-// `data/README.md` for the data format."
+// a data set without a valid sample is kInvalidArgument "Cannot find valid samples: …".
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
                                     const Tokenizer& tokenizer, const DataProgress& progress = {});
 

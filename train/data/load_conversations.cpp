@@ -34,9 +34,21 @@ std::vector<Conversation> draw(std::vector<Conversation> rows, std::int64_t coun
   return out;
 }
 
+constexpr const char* kHowRowsAreRead =
+    "formatting, columns and tags of its entry in dataset_info.json say how rows are read";
+
+// `look_at`: only so many of the first rows are read, and nothing is said of those behind;
+// negative: all.
 Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions& options,
                                            const DatasetAttributes& attributes,
-                                           EncodeReport& report) {
+                                           EncodeReport& report, std::int64_t look_at = -1) {
+  if (attributes.ranking) {
+    return error(Code::kInvalidArgument,
+                 "The dataset is not applicable in the current training stage. ('{}' has "
+                 "ranking: true)",
+                 attributes.name);
+  }
+  const std::int64_t records_before = report.records, dropped_before = report.records_dropped;
   const auto data =
       TROUPE_TRY(find_data_files(files, join_path(options.dataset_dir, attributes.file_name)));
   const bool for_sft = options.stage == DataOptions::Stage::kSupervised;
@@ -64,8 +76,13 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
     }
     return {};
   };
-  const auto rows_max = attributes.num_samples ? -1 : options.max_samples.value_or(-1);
+  auto rows_max = attributes.num_samples ? -1 : options.max_samples.value_or(-1);
+  const bool looks = look_at >= 0 && (rows_max < 0 || look_at < rows_max);
+  if (looks) rows_max = look_at;
   TROUPE_RETURN_IF_ERROR(read_records(files, data, rows_max, visit));
+  const std::int64_t read = report.records - records_before;
+  // Rows that were not read may be what these are not.
+  if (looks && read == look_at) return out;
   if (!seen && !columns.empty()) {
     std::string names;
     for (const auto& name : columns) names += (names.empty() ? "" : ", ") + name;
@@ -73,6 +90,12 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
                  "no row has the column '{}'; the rows have: {}. Name the columns under `columns` "
                  "in dataset_info.json",
                  needed, names);
+  }
+  if (out.empty()) {
+    return error(Code::kInvalidArgument,
+                 "Cannot find valid samples: {} rows read, {} dropped{}{}; {}", read,
+                 report.records_dropped - dropped_before, report.warnings.empty() ? "" : "; ",
+                 report.warnings.empty() ? "" : report.warnings.front(), kHowRowsAreRead);
   }
   if (out.size() > static_cast<std::size_t>(kPermutationSizeMax)) {
     return error(Code::kUnsupported, "more than {} rows", kPermutationSizeMax);
@@ -101,27 +124,23 @@ std::vector<std::pair<std::size_t, std::size_t>> interleave(const std::vector<st
   return out;
 }
 
+Status look_at_conversations(FileSystem& files, const DataOptions& options,
+                             const std::vector<std::string>& names, std::int64_t rows) {
+  for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
+    EncodeReport report;
+    const auto looked = load_one(files, options, attributes, report, rows);
+    if (!looked) return looked.status().prefixed(fmt::format("data set '{}'", attributes.name));
+  }
+  return {};
+}
+
 Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
                                                      const std::vector<std::string>& names,
                                                      EncodeReport& report) {
   std::vector<std::vector<Conversation>> sets;
   for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
-    if (attributes.ranking) {
-      return error(Code::kInvalidArgument,
-                   "The dataset is not applicable in the current training stage. ('{}' has "
-                   "ranking: true)",
-                   attributes.name);
-    }
     auto rows = load_one(files, options, attributes, report);
     if (!rows) return rows.status().prefixed(fmt::format("data set '{}'", attributes.name));
-    if (rows->empty()) {
-      return error(Code::kInvalidArgument,
-                   "Cannot find valid samples, check `data/README.md` for the data format. (data "
-                   "set '{}': {} rows read, {} dropped{}{})",
-                   attributes.name, report.records, report.records_dropped,
-                   report.warnings.empty() ? "" : "; ",
-                   report.warnings.empty() ? "" : report.warnings.front());
-    }
     sets.push_back(std::move(*rows));
   }
   if (sets.size() == 1) return std::move(sets.front());

@@ -17,6 +17,11 @@ Result<std::vector<Conversation>> load_conversations(FileSystem& files, const Da
                                                      const std::vector<std::string>& names,
                                                      EncodeReport& report);
 
+// The same for the first `rows` rows of each data set alone: what is wrong with its entry, its
+// files and these rows.
+Status look_at_conversations(FileSystem& files, const DataOptions& options,
+                             const std::vector<std::string>& names, std::int64_t rows);
+
 // What interleaving takes: (data set, row) in order. Without probabilities one row of each in turn:
 // "interleave_under" until the first set ends, "interleave_over" until all have ended, shorter ones
 // beginning again, "interleave_once" until all have ended, each row once.

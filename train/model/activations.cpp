@@ -184,11 +184,27 @@ std::size_t Activations::bytes_needed(const ModelConfig& config, const Activatio
   return cutter.used();
 }
 
+std::size_t Activations::bytes_needed(const ModelConfig& config, const ActivationOptions& training,
+                                      const std::optional<ActivationOptions>& evaluation) {
+  const std::size_t bytes = bytes_needed(config, training);
+  return evaluation ? std::max(bytes, bytes_needed(config, *evaluation)) : bytes;
+}
+
+void Activations::cut_for(const ModelConfig& config, const ActivationOptions& options,
+                          Operators& operators) {
+  HugeBytes owned = std::move(owned_);
+  const std::span<std::byte> memory = memory_;
+  *this = Activations(options);
+  owned_ = std::move(owned);
+  attach(config, operators, memory);
+}
+
 void Activations::attach(const ModelConfig& config, Operators& operators,
                          std::span<std::byte> memory) {
   const Status type = check_activation_type(options_, operators);
   TROUPE_CHECK(type.ok(), "{}", type.message());
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % kAlignBytes == 0);
+  memory_ = memory;
   Cutter cutter(memory.data(), options_.type);
   cut(config, cutter);
   TROUPE_CHECK(cutter.used() <= memory.size(), "{} of {} bytes", memory.size(), cutter.used());
@@ -220,9 +236,10 @@ Activations::Activations(const ModelConfig& config, const ActivationOptions& opt
 
 Result<std::unique_ptr<Activations>> Activations::allocate(const ModelConfig& config,
                                                            const ActivationOptions& options,
-                                                           Operators& operators) {
+                                                           Operators& operators,
+                                                           std::size_t bytes_min) {
   TROUPE_RETURN_IF_ERROR(check_activation_type(options, operators));
-  const std::size_t bytes = bytes_needed(config, options);
+  const std::size_t bytes = std::max(bytes_min, bytes_needed(config, options));
   std::unique_ptr<Activations> made(new Activations(options));
   made->owned_.reset(allocate_huge(bytes));
   if (!made->owned_) {

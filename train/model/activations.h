@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,16 +71,24 @@ class Activations {
   // Bytes of the arena: what `plan` counts.
   static std::size_t bytes_needed(const ModelConfig& config, const ActivationOptions& options);
 
+  // Of an arena that serves passes of both kinds by turns.
+  static std::size_t bytes_needed(const ModelConfig& config, const ActivationOptions& training,
+                                  const std::optional<ActivationOptions>& evaluation);
+
   // Cuts `memory` of the operators' device, which must have bytes_needed, be aligned to 64 bytes
   // and outlive the object.
   Activations(const ModelConfig& config, const ActivationOptions& options, Operators& operators,
               std::span<std::byte> memory);
-  // Allocates the arena itself, in host memory. kOutOfMemory.
+  // Allocates the arena itself, in host memory, of at least so many bytes. kOutOfMemory.
   static Result<std::unique_ptr<Activations>> allocate(const ModelConfig& config,
                                                        const ActivationOptions& options,
-                                                       Operators& operators);
+                                                       Operators& operators,
+                                                       std::size_t bytes_min = 0);
   // The same where the sizes are known to be small: ends the process when there is no memory.
   Activations(const ModelConfig& config, const ActivationOptions& options, Operators& operators);
+
+  // Cuts the same arena for passes of other sizes, for which it has room. What it held is gone.
+  void cut_for(const ModelConfig& config, const ActivationOptions& options, Operators& operators);
 
   const ActivationOptions& options() const { return options_; }
   // The buffers of a block; all blocks share them when nothing but inputs is kept.
@@ -153,6 +162,7 @@ class Activations {
   ActivationOptions options_;
   std::vector<BlockActivations> blocks_;
   std::vector<Elements> streams_;
+  std::span<std::byte> memory_;  // the arena
   HugeBytes owned_;
 };
 

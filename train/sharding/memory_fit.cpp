@@ -60,7 +60,8 @@ int machines_of(const PlanRequest& request) {
 
 PlanRequest with_rows(PlanRequest request, std::int64_t rows) {
   const std::int64_t sequences = request.activations.rows_max * request.reduction.micro_batches;
-  request.evaluation_rows = std::min(request.evaluation_rows, rows);
+  if (request.evaluation)
+    request.evaluation->rows_max = std::min(request.evaluation->rows_max, rows);
   rows = std::min(request.activations.rows_max, rows);
   request.activations.rows_max = rows;
   request.reduction.micro_batches = (sequences + rows - 1) / rows;
@@ -70,8 +71,8 @@ PlanRequest with_rows(PlanRequest request, std::int64_t rows) {
 std::string rows_text(const PlanRequest& request) {
   std::string text = fmt::format("per_device_train_batch_size={} gradient_accumulation_steps={}",
                                  request.activations.rows_max, request.reduction.micro_batches);
-  if (request.evaluation_rows > 0)
-    text += fmt::format(" per_device_eval_batch_size={}", request.evaluation_rows);
+  if (request.evaluation)
+    text += fmt::format(" per_device_eval_batch_size={}", request.evaluation->rows_max);
   return text;
 }
 
@@ -160,7 +161,9 @@ class Search {
   }
 
   void try_rows() {
-    const std::int64_t rows_max = std::max(request_.activations.rows_max, request_.evaluation_rows);
+    const std::int64_t rows_max =
+        std::max(request_.activations.rows_max,
+                 request_.evaluation ? request_.evaluation->rows_max : std::int64_t{0});
     for (std::int64_t rows = rows_max / 2; rows >= 1; rows /= 2) {
       const PlanRequest changed = with_rows(request_, rows);
       if (add(changed, rows_text(changed), "the step keeps its size")) return;

@@ -7,6 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/collective/shm_link.h"
+#include "train/cpu/scratch_sizes.h"
 #include "train/cuda/communicator/nccl_communicator.h"
 #include "train/cuda/device/host_transfer.h"
 #include "train/cuda/operators/gemm_algorithms.h"
@@ -31,25 +32,11 @@ constexpr std::int64_t kProgramCodeBytes = 22'000'000;  // of the program and ot
 constexpr std::int64_t kOtherProcesses = 2;             // driver and controller map them, too
 constexpr std::int64_t kOverheadBytes = 20 << 20;       // driver and controller, data set apart
 
-// Rows of queries that attention works on at once (train/cpu/attention.cpp), and in how many
-// keys are counted.
-constexpr std::int64_t kQueryRows = 64, kKeyGroup = 16;
-// Scores and their gradients, and the transposed queries and gradients.
-constexpr std::int64_t kAttentionRows = 2 * kQueryRows;
-// What an fp32 product copies of its operands (train/cpu/packed_product.cpp).
-constexpr std::int64_t kPackedFloats = (288 + 32) * 512;
-// A bf16 product's tile at most (train/cpu/gemm.cpp): oneDNN copies both operands.
-constexpr std::int64_t kGemmRows = 256, kGemmColumns = 768, kGemmDepth = 2048;
-
 std::int64_t size_of_type(DType type) { return static_cast<std::int64_t>(dtype_size(type)); }
 
-// As engine_options() makes them (train/trainer/sharding_setup.h).
 ComputeOptions compute_options(const PlanRequest& request) {
   ComputeOptions options = request.compute;
-  options.tied = request.model.tie_word_embeddings;
-  options.limits.reshard_after_forward = row_of(request.strategy).reshards_after_forward;
-  if (request.offload != Offload::kNothing) options.state = options.compute;
-  options.from_host = request.offload == Offload::kParameters;
+  follow(options, request.strategy, request.offload, request.model.tie_word_embeddings);
   return options;
 }
 
@@ -59,11 +46,16 @@ ReductionOptions reduction_options(const PlanRequest& request) {
   return options;
 }
 
-// One arena serves training and evaluation.
-ActivationOptions activation_options(const PlanRequest& request) {
-  ActivationOptions options = request.activations;
-  options.rows_max = std::max(options.rows_max, request.evaluation_rows);
-  return options;
+std::int64_t activation_bytes(const PlanRequest& request) {
+  return static_cast<std::int64_t>(
+      Activations::bytes_needed(request.model, request.activations, request.evaluation));
+}
+
+// The most that `bytes_of(options)` says of a run's passes.
+template <typename F>
+std::int64_t most_of_passes(const PlanRequest& request, F bytes_of) {
+  const std::int64_t training = bytes_of(request.activations);
+  return request.evaluation ? std::max(training, bytes_of(*request.evaluation)) : training;
 }
 
 int heaviest_rank(const ParameterLayout& layout, const Mesh& mesh) {
@@ -103,23 +95,26 @@ std::int64_t gpu_host_bytes(const PlanRequest& request, const RankLayout& rank) 
          request.save_buffer_bytes;
 }
 
-std::int64_t workspace_bytes(const PlanRequest& request) {
+std::int64_t workspace_bytes(const PlanRequest& request, const ActivationOptions& batch) {
   const ModelConfig& model = request.model;
   const bool bf16 = request.compute.compute == DType::kBF16;
   const std::int64_t widest =
       std::max({model.hidden_size, model.intermediate_size, model.qkv_width()});
-  const std::int64_t depth = std::min(kGemmDepth, widest);
+  const CpuScratchSizes sizes = cpu_scratch_sizes();
+  const std::int64_t depth = std::min(sizes.tile_depth, widest);
   const std::int64_t gemm =
-      bf16 ? (std::min(kGemmRows, widest) + std::min(kGemmColumns, widest)) * depth : kPackedFloats;
-  const ActivationOptions batch = activation_options(request);
+      bf16 ? (std::min(sizes.tile_rows, widest) + std::min(sizes.tile_columns, widest)) * depth
+           : sizes.packed_floats;
   const std::int64_t row = (request.ragged ? batch.rows_max : 1) * batch.length_max;
   // Queries that begin in one sample and end in others see its keys and their own. In bf16 a whole
   // row is worked on.
   const std::int64_t keys =
-      bf16 ? row : std::min(row, batch.length_max + kQueryRows + kKeyGroup - 1);
-  const std::int64_t attention = kAttentionRows * (keys + model.head_dim);
+      bf16 ? row : std::min(row, batch.length_max + sizes.query_rows + sizes.key_group - 1);
+  // Scores and their gradients, and the transposed queries and gradients.
+  const std::int64_t attention_rows = 2 * sizes.query_rows;
+  const std::int64_t attention = attention_rows * (keys + model.head_dim);
   // In bf16 attention packs its operands: three of a head's keys and values, two of the scores.
-  const std::int64_t packed = bf16 ? 2 * keys * (3 * model.head_dim + kAttentionRows) : 0;
+  const std::int64_t packed = bf16 ? 2 * keys * (3 * model.head_dim + attention_rows) : 0;
   // Of the optimizer: a chunk's old bytes for each thread (train/transaction).
   const auto undo = static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
   return request.threads * (4 * (gemm + attention) + packed + undo) + request.staging_bytes +
@@ -189,9 +184,10 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   plan.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size;
   plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
-  plan.activations = static_cast<std::int64_t>(
-      Activations::bytes_needed(request.model, activation_options(request)));
-  plan.workspaces = workspace_bytes(request) + mark_bytes(rank);
+  plan.activations = activation_bytes(request);
+  plan.workspaces = mark_bytes(rank) + most_of_passes(request, [&](const ActivationOptions& batch) {
+                      return workspace_bytes(request, batch);
+                    });
   plan.rings = ring_bytes(request);
   plan.dataset = request.dataset_bytes;
   plan.runtime = runtime_bytes(request);
@@ -204,14 +200,16 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   const RankLayout rank(layout, request.strategy, request.mesh,
                         heaviest_rank(layout, request.mesh));
   const bool offloads = request.offload != Offload::kNothing;
-  const ActivationOptions activations = activation_options(request);
   // As CudaCompute opens its operators.
   const CudaOptions options{
       .fp8 = request.fp8,
       .attention = {.ordered = request.reduction.order != ReductionOrder::kOff}};
-  const auto scratch = device_scratch_bytes(nullptr, request.model, activations,
-                                            kGemmWorkspaceBytes, options, request.ragged);
-  TROUPE_CHECK(scratch.ok(), "{}", scratch.status().to_string());
+  const std::int64_t scratch = most_of_passes(request, [&](const ActivationOptions& passes) {
+    const auto bytes = device_scratch_bytes(nullptr, request.model, passes, kGemmWorkspaceBytes,
+                                            options, request.ragged);
+    TROUPE_CHECK(bytes.ok(), "{}", bytes.status().to_string());
+    return *bytes;
+  });
   DevicePlan plan;
   if (request.offload != Offload::kParameters)
     plan.parameters =
@@ -224,10 +222,9 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   const GatherBuffers gathered = GatherBuffers::plan(rank, compute_options(request));
   plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
-  plan.activations =
-      static_cast<std::int64_t>(Activations::bytes_needed(request.model, activations));
-  plan.workspaces = *scratch + (offloads ? OffloadedOptimizerDevice::scratch_bytes(rank)
-                                         : CudaOptimizerDevice::scratch_bytes(rank));
+  plan.activations = activation_bytes(request);
+  plan.workspaces = scratch + (offloads ? OffloadedOptimizerDevice::scratch_bytes(rank)
+                                        : CudaOptimizerDevice::scratch_bytes(rank));
   // What sums over ranks are received in.
   if (request.mesh.size() > 1) plan.communication = NcclOptions().scratch_bytes;
   return plan;

@@ -8,6 +8,7 @@
 // itself, is measured (kRuntime… in memory_plan.cpp).
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "train/model/activations.h"
@@ -31,8 +32,9 @@ struct PlanRequest {
   ComputeOptions compute;
   Offload offload = Offload::kNothing;  // of trainers on GPUs
   ReductionOptions reduction;           // order, type, micro-batches of a step
-  ActivationOptions activations;
-  std::int64_t evaluation_rows = 0;  // of a batch that is evaluated; 0: nothing is
+  ActivationOptions activations;        // of training
+  // Of evaluation, whose passes take training's place in one arena; nothing: there is none.
+  std::optional<ActivationOptions> evaluation = std::nullopt;
   // Samples may differ in length: those of a micro-batch lie in one row then, one behind the other.
   bool ragged = false;
   int threads = 1;

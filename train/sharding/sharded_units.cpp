@@ -48,6 +48,14 @@ Status all_gather_units(collective::Communicator& communicator, std::span<std::b
 
 }  // namespace
 
+void follow(ComputeOptions& options, Strategy strategy, Offload offload, bool tied) {
+  options.tied = tied;
+  options.limits.reshard_after_forward = row_of(strategy).reshards_after_forward;
+  // Units are gathered from a copy of what is updated.
+  if (offload != Offload::kNothing) options.state = options.compute;
+  options.from_host = offload == Offload::kParameters;
+}
+
 GatherBuffers GatherBuffers::plan(const RankLayout& layout, const ComputeOptions& options) {
   GatherBuffers buffers;
   if (options.compute == DType::kBF16) buffers.vector_bytes = 4 * total_vector_elements(layout);

@@ -16,8 +16,10 @@
 #include "train/sharding/gather_schedule.h"
 #include "train/sharding/gradient_reducer.h"
 #include "train/sharding/mesh_communicators.h"
+#include "train/sharding/offload.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/shard_operations.h"
+#include "train/sharding/strategy.h"
 #include "train/sharding/working_memory.h"
 
 namespace troupe::train {
@@ -31,6 +33,10 @@ struct ComputeOptions {
   // The parameters' region is memory of the host that the device copies from, and of `compute`.
   bool from_host = false;
 };
+
+// What of these follows from the run's strategy, from what is offloaded, and from whether the
+// embedding's weights are the head's.
+void follow(ComputeOptions& options, Strategy strategy, Offload offload, bool tied);
 
 // Working memory of ShardedUnits: what a memory plan counts.
 struct GatherBuffers {

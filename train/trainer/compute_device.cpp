@@ -13,8 +13,9 @@ class CpuCompute final : public ComputeDevice {
  public:
   static Result<std::unique_ptr<ComputeDevice>> open(const ComputeTask& task) {
     std::unique_ptr<CpuCompute> made(new CpuCompute(task.threads));
-    made->activations_ =
-        TROUPE_TRY(Activations::allocate(task.model, task.activations, *made->operators_));
+    made->activations_ = TROUPE_TRY(Activations::allocate(
+        task.model, task.activations, *made->operators_,
+        Activations::bytes_needed(task.model, task.activations, task.evaluation)));
     return std::unique_ptr<ComputeDevice>(std::move(made));
   }
 

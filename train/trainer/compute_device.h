@@ -59,7 +59,9 @@ struct ComputeChoice {
 struct ComputeTask {
   const ModelConfig& model;
   ActivationOptions activations;  // the type that they are kept in is the device's to choose
-  int threads = 1;                // of the host
+  // Of passes that the arena of the activations has room for, too (Activations::cut_for).
+  std::optional<ActivationOptions> evaluation = std::nullopt;
+  int threads = 1;  // of the host
   // Sums in a fixed order, wherever a device would be faster without.
   bool deterministic = true;
   // Samples may differ in length: all of a micro-batch may lie in one row.
@@ -104,7 +106,7 @@ class ComputeDevice {
   // Of the host; for what is made there on all of them.
   virtual Arena& threads() = 0;
   virtual Operators& operators() = 0;
-  // Of the task, in the operators' memory. Where it stands by: after hold_memory().
+  // For training, in the operators' memory. Where it stands by: after hold_memory().
   virtual Activations& activations() = 0;
   // To the buffers that the engine works on.
   virtual HostAccess& access() = 0;

@@ -144,6 +144,7 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                        // A spare works only in the place of one that does not.
                        .num_cpus = spare ? 0 : spec_.cpus_per_trainer,
                        .num_gpus = spare ? 0 : spec_.gpus_per_trainer,
+                       .memory_bytes = spare ? 0 : spec_.memory_per_trainer,
                        .max_restarts = -1,  // RunState keeps the budget of the whole run
                        .backoff_initial = std::chrono::milliseconds(0),
                        .backoff_max = kBackOffMax,
@@ -153,6 +154,13 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                        .run = spec_.run,
                        .rank = rank};
   options.environment = spec_.trainer_variables;
+  if (!spare) {
+    options.resources = spec_.resources_per_trainer;
+    if (!spec_.bundles.empty()) {
+      options.placement_group = spec_.places;
+      options.bundle_index = spec_.bundles[static_cast<std::size_t>(rank)];
+    }
+  }
   // It holds nothing of the GPU before it has a rank, which is one that its holder had.
   if (!gpu.empty()) {
     options.environment[kVisibleGpus] = gpu;
@@ -173,6 +181,7 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                                                .overlaps = spec_.overlaps,
                                                .own_core = spec_.own_core,
                                                .resume_path = spec_.resume_path,
+                                               .output_locked_by = spec_.output_locked_by,
                                                .started_unix_us = spec_.started_unix_us,
                                                .wait_timeout_ms = spec_.wait_timeout_ms,
                                                .on_gpu = spec_.gpus_per_trainer > 0});

@@ -39,6 +39,7 @@ struct RunSpec {
   std::string run;  // its id
   std::string output_dir;
   std::string resume_path;
+  std::string output_locked_by;  // SharedPaths::locked_by
   std::int32_t world_size = 1;
   std::int32_t ranks_per_node = 1;
   std::int32_t threads = 1;
@@ -60,6 +61,12 @@ struct RunSpec {
   std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
   // Of the environment, besides the node's own.
   std::map<std::string, std::string> trainer_variables;
+  double memory_per_trainer = 0;  // bytes that it takes of its node; 0: uncounted
+  std::map<std::string, double> resources_per_trainer;  // of the nodes' own kinds
+  // The places that are kept for the ranks: rank r's is bundle bundles[r] of the group. Empty: the
+  // head finds them.
+  GroupId places;
+  std::vector<std::int32_t> bundles;
 };
 
 class TrainController {

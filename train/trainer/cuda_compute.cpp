@@ -46,6 +46,8 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   ActivationOptions& activations = activation_options_ = task.activations;
   if (activations.compute == DType::kBF16 && device_->info().has_bf16 != 0)
     activations.type = DType::kBF16;
+  evaluation_options_ = task.evaluation;
+  if (evaluation_options_) evaluation_options_->type = activations.type;
   stream_ = TROUPE_TRY(CudaStream::create(device_));
   algorithms_.emplace(device_, kGemmWorkspaceBytes);
   if (choice.fp8) TROUPE_RETURN_IF_ERROR(check_fp8(*device_));
@@ -54,6 +56,12 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   scratch_bytes_ =
       TROUPE_TRY(device_scratch_bytes(device_->library(), model_, activations,
                                       algorithms_->workspace_bytes(), cuda_options_, ragged_));
+  if (evaluation_options_) {
+    scratch_bytes_ = std::max(
+        scratch_bytes_,
+        TROUPE_TRY(device_scratch_bytes(device_->library(), model_, *evaluation_options_,
+                                        algorithms_->workspace_bytes(), cuda_options_, ragged_)));
+  }
   CudaOptions telling = cuda_options_;
   telling.attention.notice =
       telling.fp8_notice = [this](const std::string& text) { log_.warning("{}", text); };
@@ -67,7 +75,10 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
 Status CudaCompute::warm_up() {
   TROUPE_CHECK(!memory_);
   TROUPE_RETURN_IF_ERROR(warm_up_device(*stream_, model_, activation_options_, cuda_options_));
-  return plan_device_passes(*operators_, model_, activation_options_, scratch_bytes_, ragged_);
+  TROUPE_RETURN_IF_ERROR(
+      plan_device_passes(*operators_, model_, activation_options_, scratch_bytes_, ragged_));
+  if (!evaluation_options_) return {};
+  return plan_device_passes(*operators_, model_, *evaluation_options_, scratch_bytes_, ragged_);
 }
 
 Result<DeviceArena> CudaCompute::allocate(const ArenaPlan& plan) {
@@ -83,7 +94,8 @@ Status CudaCompute::hold_memory() {
   if (memory_) return {};
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations,
-           static_cast<std::int64_t>(Activations::bytes_needed(model_, activation_options_)));
+           static_cast<std::int64_t>(
+               Activations::bytes_needed(model_, activation_options_, evaluation_options_)));
   plan.add(kScratch, MemoryPurpose::kWorkspace, scratch_bytes_);
   memory_ = TROUPE_TRY(allocate(plan));
   operators_->use_scratch(memory_->part(kScratch));

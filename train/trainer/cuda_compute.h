@@ -83,6 +83,7 @@ class CudaCompute final : public ComputeDevice {
   const bool ragged_;
   const Duration memory_patience_;
   ActivationOptions activation_options_;
+  std::optional<ActivationOptions> evaluation_options_;
   CudaOptions cuda_options_;
   std::int64_t scratch_bytes_ = 0;
   Arena arena_;  // of the host's threads

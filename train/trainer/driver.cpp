@@ -6,12 +6,14 @@
 #include "runtime/memory/segment.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
+#include "train/config/ray_settings.h"
 #include "train/data/byte_model.h"
 #include "train/report/format.h"
 #include "train/report/story.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/device_choice.h"
+#include "train/trainer/kept_places.h"
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prepare.h"
 #include "train/trainer/run_plan.h"
@@ -54,12 +56,12 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.threads = threads;
   spec.own_core =
       cluster.embedded && cluster.node_count == 1 && world_size * threads <= environment.cores;
-  const auto ranks_per_node = static_cast<std::int32_t>(
-      (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count));
+  const auto ranks_per_node =
+      static_cast<std::int32_t>(trainers_per_node(config, cluster, world_size));
   spec.ranks_per_node = ranks_per_node;
   // A GPU communicates on a stream of its own, a CPU where there is a core for it.
   spec.overlaps = on_gpus || ranks_per_node * (threads + 1) <= cluster.cores_per_node;
-  spec.cpus_per_trainer = threads;
+  spec.cpus_per_trainer = cpus_per_trainer(config, threads);
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
   const auto& restarts =
@@ -75,6 +77,12 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
       config.troupe.hang_timeout_ms.value_or(on_gpus ? kGpuHangTimeoutMs : kHangTimeoutMs);
   spec.gpus_per_trainer = on_gpus ? config.troupe.gpus_per_worker : 0;
   if (on_gpus) spec.trainer_variables = environment.communicator_variables;
+  for (const auto& [name, value] : config.launch.trainer_variables)
+    spec.trainer_variables[name] = value;
+  // Checked when it was loaded.
+  const WorkerResources resources = worker_resources(config).value_or({});
+  spec.memory_per_trainer = resources.memory_bytes;
+  spec.resources_per_trainer = resources.others;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.nodes = cluster.nodes;
   return spec;
@@ -340,12 +348,15 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const TrainConfig& config = loaded.config;
   const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
   for (const auto& warning : loaded.warnings) say("warning: " + warning);
+  for (const auto& notice : loaded.notices) say("notice: " + notice);
   const auto here = gpus_here(config, environment);
   if (config.troupe.device == "cuda" && !here.ok() && here.status().code() != Code::kNotFound)
     return here.status().prefixed("troupe.device=cuda");
   const TimePoint started = environment.clock.now();
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
-  auto prepared = TROUPE_TRY(prepare_run(environment.files, config, say));
+  auto prepared = TROUPE_TRY(environment.contents ? prepare_run(environment.files, config, say,
+                                                                std::move(*environment.contents))
+                                                  : prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
   // Of GPUs more is known once there are nodes.
@@ -371,8 +382,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, cluster.node_count,
                                           cluster.cores_per_node, *cluster.memory, on_gpus));
   }
-  const std::int64_t local_workers =
-      (world_size + cluster.node_count - 1) / std::max<std::int64_t>(1, cluster.node_count);
+  const std::int64_t local_workers = trainers_per_node(config, cluster, world_size);
   const int threads =
       static_cast<int>(resolve_threads_per_worker(config, cluster.cores_per_node, local_workers));
   if (cluster.embedded && cluster.node_count == 1 && world_size * threads > environment.cores) {
@@ -381,11 +391,14 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   }
   RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
   spec.run = run;
+  if (lock) spec.output_locked_by = run;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const Mesh mesh = TROUPE_TRY(mesh_of(config, world_size, spec.ranks_per_node));
   say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, world_size,
                   loaded.world_size.from, on_gpus ? "a GPU and " : "", threads,
                   threads == 1 ? "" : "s", describe(strategy, mesh), precision_text(config)));
+
+  TROUPE_RETURN_IF_ERROR(keep_places(config, cluster, spec));
 
   RunNote note(environment, spec);
   note.begin();

@@ -21,6 +21,7 @@
 #include "train/report/recovery_table.h"
 #include "train/report/run_registry.h"
 #include "train/sharding/memory_fit.h"
+#include "train/trainer/prepare.h"
 #include "train/trainer/progress_lines.h"
 
 namespace troupe::train {
@@ -65,6 +66,8 @@ struct DriverEnvironment {
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.
   std::function<Interrupt()> take_interrupt;
+  // Read and found good before (prepare.h); nothing: the driver reads them.
+  std::optional<RunContents> contents;
   // Where the run is noted, so that tools find it; null: nowhere. What the note says of this
   // process; the driver adds the rest.
   RunRegistry* registry = nullptr;

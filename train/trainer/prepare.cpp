@@ -10,8 +10,10 @@
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
 #include "train/data/build_dataset.h"
+#include "train/data/load_conversations.h"
 #include "train/data/sample_stream.h"
 #include "train/report/format.h"
+#include "train/report/run_registry.h"
 #include "train/tokenizer/bpe_trainer.h"
 #include "train/trainer/sharding_setup.h"
 
@@ -40,10 +42,6 @@ DataOptions data_options(const TrainConfig& config) {
   options.default_system = data.default_system;
   options.enable_thinking = data.enable_thinking.value_or(true);
   return options;
-}
-
-bool evaluates(const EvaluationSection& evaluation) {
-  return evaluation.strategy != IntervalStrategy::kNo || evaluation.on_start || evaluation.do_eval;
 }
 
 // Starts where LLaMA-Factory would, but from the newest checkpoint that validates.
@@ -94,17 +92,53 @@ Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
                               "the trained tokenizer");
 }
 
-Result<Tokenizer> load_tokenizer(FileSystem& files, const TrainConfig& config,
-                                 std::map<std::string, std::string>& companions,
-                                 const std::function<void(const std::string&)>& say) {
+// The tokenizer of the model's folder; nothing where one is to be trained.
+Result<std::optional<Tokenizer>> load_tokenizer(FileSystem& files, const TrainConfig& config,
+                                                const RunContents& contents) {
   const std::string& folder = config.model.model_name_or_path;
-  if (companions.contains("tokenizer.json")) return Tokenizer::load(files, folder);
-  if (config.troupe.train_tokenizer) return train_tokenizer(files, config, companions, say);
+  if (contents.companions.contains("tokenizer.json"))
+    return std::optional(TROUPE_TRY(Tokenizer::load(files, folder)));
+  if (config.troupe.train_tokenizer) return std::optional<Tokenizer>();
   return error(
       Code::kNotFound,
       "{} has no tokenizer.json; put one there, or let one be trained on the data set with "
       "troupe.train_tokenizer=VOCABULARY_SIZE",
       folder);
+}
+
+Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const std::string& folder) {
+  if (tokens <= model.vocab_size) return {};
+  return error(Code::kInvalidArgument,
+               "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
+               "rows for all tokens",
+               tokens - 1, model.vocab_size)
+      .with("file", join_path(folder, "config.json"));
+}
+
+// The model's folder.
+Status read_model(FileSystem& files, const TrainConfig& config, RunContents& contents) {
+  const std::string& folder = config.model.model_name_or_path;
+  contents.companions = TROUPE_TRY(read_companions(files, folder));
+  const auto found = contents.companions.find("config.json");
+  if (found == contents.companions.end()) {
+    return error(Code::kNotFound, "{} has no config.json: it is not a model's folder", folder);
+  }
+  contents.model = TROUPE_TRY(ModelConfig::parse(found->second, join_path(folder, "config.json")));
+  if (config.model.train_from_scratch) return {};
+  // Opened here only to find damage before anything is started.
+  return TensorReader::open_model(files, folder).status();
+}
+
+// The template of SFT; without a tokenizer only its name is known.
+Status look_at_template(const DataOptions& options, const std::optional<Tokenizer>& tokenizer) {
+  if (options.stage == DataOptions::Stage::kPretrain && !options.template_name) return {};
+  if (!options.template_name && !tokenizer) return {};
+  const auto chat = tokenizer ? choose_template(options.template_name, *tokenizer)
+                              : chat_template(*options.template_name);
+  TROUPE_RETURN_IF_ERROR(chat.status());
+  if (options.train_on_prompt && chat->efficient_eos)
+    return error(Code::kInvalidArgument, "Current template does not support `train_on_prompt`.");
+  return {};
 }
 
 // The template may have given the tokenizer another end-of-text or padding token: what is saved
@@ -242,56 +276,85 @@ Status check_writable(FileSystem& files, const std::string& directory) {
 
 }  // namespace
 
+RunContents read_contents(FileSystem& files, const TrainConfig& config,
+                          std::vector<ContentProblem>& problems) {
+  RunContents contents;
+  const auto wrong = [&](const char* key, const Status& status) {
+    if (!status.ok()) problems.push_back({key, status});
+    return !status.ok();
+  };
+  const bool by_path = config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kPath;
+  auto resume = resume_point(files, config, contents.notes);
+  wrong(by_path ? "resume_from_checkpoint" : "output_dir", resume.status());
+  contents.resume_path = std::move(resume).value_or("");
+  if (!wrong("model_name_or_path", read_model(files, config, contents))) {
+    auto tokenizer = load_tokenizer(files, config, contents);
+    wrong("model_name_or_path", tokenizer.status());
+    contents.tokenizer = std::move(tokenizer).value_or(std::nullopt);
+    if (contents.tokenizer)
+      wrong("model_name_or_path",
+            check_vocabulary(contents.tokenizer->vocab_size(), *contents.model,
+                             config.model.model_name_or_path));
+  }
+  const DataOptions data = data_options(config);
+  wrong("template", look_at_template(data, contents.tokenizer));
+  if (wrong("dataset", check_data_options(data))) {
+    problems.back().of_settings = true;
+    return contents;
+  }
+  // The first rows say of what kind all are.
+  constexpr std::int64_t kRows = 100;
+  wrong("dataset", look_at_conversations(files, data, data.dataset, kRows));
+  if (!data.eval_dataset.empty())
+    wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, kRows));
+  return contents;
+}
+
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say) {
-  std::vector<std::string> notes;
-  const std::string resume_path = TROUPE_TRY(resume_point(files, config, notes));
+  std::vector<ContentProblem> problems;
+  RunContents contents = read_contents(files, config, problems);
+  if (!problems.empty()) return problems.front().status;
+  return prepare_run(files, config, say, std::move(contents));
+}
+
+Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
+                                const std::function<void(const std::string&)>& say,
+                                RunContents contents) {
+  std::vector<std::string> notes = std::move(contents.notes);
   TROUPE_RETURN_IF_ERROR(check_writable(files, config.training.output_dir));
-  const std::string& folder = config.model.model_name_or_path;
-  auto companions = TROUPE_TRY(read_companions(files, folder));
-  const auto found = companions.find("config.json");
-  if (found == companions.end()) {
-    return error(Code::kNotFound, "{} has no config.json: it is not a model's folder", folder);
-  }
-  auto model = TROUPE_TRY(ModelConfig::parse(found->second, join_path(folder, "config.json")));
-  if (!config.model.train_from_scratch) {
-    // Opened here only to find damage before anything is started.
-    TROUPE_RETURN_IF_ERROR(TensorReader::open_model(files, folder));
-  }
-  auto tokenizer = TROUPE_TRY(load_tokenizer(files, config, companions, say));
-  if (tokenizer.vocab_size() > model.vocab_size) {
-    return error(
-               Code::kInvalidArgument,
-               "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
-               "rows for all tokens",
-               tokenizer.vocab_size() - 1, model.vocab_size)
-        .with("file", join_path(folder, "config.json"));
-  }
+  auto& companions = contents.companions;
+  ModelConfig& model = *contents.model;
+  auto tokenizer = contents.tokenizer ? std::move(*contents.tokenizer)
+                                      : TROUPE_TRY(train_tokenizer(files, config, companions, say));
+  TROUPE_RETURN_IF_ERROR(
+      check_vocabulary(tokenizer.vocab_size(), model, config.model.model_name_or_path));
   // As it was loaded or trained; what is saved may have other special tokens.
   const std::string tokenizer_text = tokenizer_text_of(companions);
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
   TROUPE_RETURN_IF_ERROR(check_lengths(model, module.train));
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
   std::string stream =
-      TROUPE_TRY(settle_stream(files, config, tokenizer_text, module.train, resume_path, notes));
+      TROUPE_TRY(settle_stream(files, config, tokenizer_text, module.train, contents.resume_path, notes));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
   companions["config.json"] =
       config_json_saying(state_dtype(config), model, std::move(companions["config.json"]));
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
   describe(module, notes);
-  PreparedRun prepared{.bundle = {.config = config,
-                                  .model = std::move(model),
-                                  .companions = std::move(companions),
-                                  .sample_stream = std::move(stream),
-                                  .dataset = std::move(module.train)},
-                       .tokenizer = std::move(module.tokenizer),
-                       .held_out = std::move(module.held_out),
-                       .resume_path = resume_path,
-                       .notes = std::move(notes)};
+  PreparedRun prepared{
+      .bundle = {.config = config,
+                 .model = std::move(model),
+                 .companions = std::move(companions),
+                 .sample_stream = std::move(stream),
+                 .dataset = std::move(module.train)},
+      .tokenizer = std::move(module.tokenizer),
+      .held_out = std::move(module.held_out),
+      .resume_path = contents.resume_path.empty() ? "" : absolute_path(contents.resume_path),
+      .notes = std::move(notes)};
   // A run that is not evaluated ships nothing to evaluate on; val_size keeps its rows from training
   // all the same, as in LLaMA-Factory.
-  if (evaluates(config.evaluation)) {
+  if (config.evaluation.is_wanted()) {
     if (!module.eval) {
       return error(Code::kInvalidArgument,
                    "Please make sure eval_dataset be provided or val_size >1e-6");

@@ -3,6 +3,7 @@
 // say where the run starts from.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,34 @@ struct PreparedRun {
   std::vector<std::string> notes;
 };
 
-// `say` gets lines about what takes long. Creates output_dir where it is missing.
+// What a run begins with, as far as it can be read at once and without changing anything.
+struct RunContents {
+  // The small files of the model's folder, by name.
+  std::map<std::string, std::string> companions;
+  std::optional<ModelConfig> model;
+  std::optional<Tokenizer> tokenizer;  // nothing: one is trained
+  std::string resume_path;             // empty: from the beginning
+  std::vector<std::string> notes;      // of the search for it
+};
+struct ContentProblem {
+  std::string key;  // of the configuration
+  Status status;
+  bool of_settings = false;  // settings contradict each other, whatever the files hold
+};
+
+// Looks for everything in the files of model, data and checkpoints that prepare_run() would refuse:
+// a model or a template that is not there, a tokenizer that does not fit, data sets of images, rows
+// that are none. Of each data set the first rows are read, of checkpoints all that one which is
+// gone on from. `--explain`, `plan` and `train` ask the same, before anything else.
+RunContents read_contents(FileSystem& files, const TrainConfig& config,
+                          std::vector<ContentProblem>& problems);
+
+// `say` gets lines about what takes long. Creates output_dir where it is missing. `contents`: read
+// before and found good.
+Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
+                                const std::function<void(const std::string&)>& say,
+                                RunContents contents);
+// With contents that are read now.
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say);
 

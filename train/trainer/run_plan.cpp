@@ -38,10 +38,6 @@ Result<std::int64_t> data_file_bytes(FileSystem& files, const DataSection& data)
   return sum;
 }
 
-bool evaluates(const TrainConfig& config) {
-  return !config.evaluation.eval_dataset.empty() || config.evaluation.val_size > 0;
-}
-
 // What bf16 products take here for their operands.
 std::int64_t staging_bytes(const ComputeOptions& compute, int threads) {
   if (compute.compute != DType::kBF16) return 0;
@@ -64,15 +60,15 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   if (request.offload == Offload::kParameters && !offloads_parameters(strategy))
     request.offload = Offload::kOptimizer;
   request.reduction = engine.reduction;
-  request.activations = {.rows_max = config.training.per_device_train_batch_size,
-                         .length_max = facts.length_max,
-                         .training = true,
-                         .recompute = recompute_of(config),
-                         .compute = engine.compute.compute};
+  request.activations = activation_options(config, facts.length_max);
+  if (facts.evaluation_rows > 0)
+    request.evaluation =
+        evaluation_options(config, facts.evaluation_rows, facts.evaluation_length_max);
   // As CudaCompute keeps them.
-  if (facts.on_gpus && engine.compute.compute == DType::kBF16)
+  if (facts.on_gpus && engine.compute.compute == DType::kBF16) {
     request.activations.type = DType::kBF16;
-  if (evaluates(config)) request.evaluation_rows = config.evaluation.per_device_eval_batch_size;
+    if (request.evaluation) request.evaluation->type = DType::kBF16;
+  }
   request.ragged = facts.ragged;
   request.threads = facts.threads;
   request.staging_bytes = staging_bytes(engine.compute, facts.threads);
@@ -97,6 +93,10 @@ Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::i
   const bool labelled = loaded.config.method.stage != TrainingStage::kPretrain;
   facts.dataset_bytes = labelled ? 2 * text_bytes : text_bytes;
   facts.length_max = data.cutoff_len;
+  if (loaded.config.evaluation.is_wanted()) {
+    facts.evaluation_length_max = data.cutoff_len;
+    facts.evaluation_rows = loaded.config.evaluation.per_device_eval_batch_size;
+  }
   facts.ragged = !data.packing;
   facts.length_from =
       data.packing ? "cutoff_len: packed rows are that long" : "cutoff_len: rows may be shorter";
@@ -107,7 +107,11 @@ PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int
                    std::int64_t cores) {
   PlanFacts facts = launch_facts(loaded, machines, cores);
   const TokenDataset* evaluation = bundle.eval ? &*bundle.eval : nullptr;
-  facts.length_max = activation_options(loaded.config, bundle.dataset, evaluation).length_max;
+  facts.length_max = longest_collated_length(bundle.dataset);
+  if (evaluation) {
+    facts.evaluation_length_max = longest_collated_length(*evaluation);
+    facts.evaluation_rows = evaluation->size();
+  }
   facts.length_from = "the longest row of the data set";
   facts.ragged = !equal_lengths(bundle.dataset) || (evaluation && !equal_lengths(*evaluation));
   facts.dataset_bytes = memory_bytes(bundle.dataset);
@@ -132,6 +136,17 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
       static_cast<int>(resolve_threads_per_worker(config, facts.cores, changed.ranks_on_machine()));
   const Mesh mesh = TROUPE_TRY(make_mesh(strategy, world_size, changed.ranks_on_machine(), 0, 0));
   return request_of(config, model, changed, strategy, mesh);
+}
+
+Status check_world(const LoadedConfig& loaded) {
+  const TrainConfig& config = loaded.config;
+  const int world_size = static_cast<int>(loaded.world_size.value);
+  if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
+    return ranks.prefixed("troupe.chaos");
+  TROUPE_RETURN_IF_ERROR(strategy_of(config));
+  if (resolve_address(config, loaded.launch)) return {};
+  const auto nodes = static_cast<int>(loaded.launch.node_count());
+  return mesh_of(config, world_size, (world_size + nodes - 1) / nodes).status();
 }
 
 Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,

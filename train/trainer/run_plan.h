@@ -18,11 +18,13 @@ namespace troupe::train {
 struct PlanFacts {
   int world_size = 1;
   int machines = 1;
-  int threads = 1;         // of a trainer
-  std::int64_t cores = 1;  // of a machine
-  std::int64_t length_max = 1;
-  std::string length_from;  // where the length is from, for people
-  bool ragged = false;      // samples may differ in length
+  int threads = 1;              // of a trainer
+  std::int64_t cores = 1;       // of a machine
+  std::int64_t length_max = 1;  // of training's rows
+  std::string length_from;      // where the length is from, for people
+  // Of the rows that are evaluated, and how many there are; 0: none is.
+  std::int64_t evaluation_length_max = 0, evaluation_rows = 0;
+  bool ragged = false;  // samples may differ in length
   std::int64_t dataset_bytes = 0;
   bool on_gpus = false;  // trainers compute there
 
@@ -44,6 +46,10 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 // trainers on a machine stays.
 Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& model,
                                  const PlanFacts& facts, Strategy strategy, int world_size);
+
+// What of a configuration depends on how many trainers there are: the faults that are to strike,
+// and the mesh, as far as it is known which of them share a node.
+Status check_world(const LoadedConfig& loaded);
 
 // Whether the trainers of a run that is about to begin fit into the memory of each of so many
 // machines: check_fits() of all that.

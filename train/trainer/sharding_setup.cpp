@@ -63,14 +63,9 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
                        .reduce = dtype_of(config.model.reduce),
                        .tied = model.tie_word_embeddings,
                        .overlaps = overlaps};
-  options.compute = {.state = state_dtype(config),
-                     .compute = compute_dtype(config),
-                     .tied = model.tie_word_embeddings};
-  // Units are gathered from a copy of what is updated.
-  if (offload != Offload::kNothing) options.compute.state = options.compute.compute;
-  options.compute.from_host = offload == Offload::kParameters;
+  options.compute = {.state = state_dtype(config), .compute = compute_dtype(config)};
+  follow(options.compute, strategy, offload, model.tie_word_embeddings);
   GatherLimits& limits = options.compute.limits;
-  limits.reshard_after_forward = row_of(strategy).reshards_after_forward;
   limits.max_live = sharding.max_live_parameters;
   limits.max_reuse_distance = sharding.max_reuse_distance;
   limits.persistence_threshold = sharding.param_persistence_threshold;
@@ -92,18 +87,21 @@ Recompute recompute_of(const TrainConfig& config) {
   return Recompute::kBlocks;
 }
 
-ActivationOptions activation_options(const TrainConfig& config, const TokenDataset& dataset,
-                                     const TokenDataset* evaluation) {
-  ActivationOptions options{.rows_max = config.training.per_device_train_batch_size,
-                            .length_max = longest_collated_length(dataset),
-                            .training = true,
-                            .recompute = recompute_of(config),
-                            .compute = compute_dtype(config)};
-  if (evaluation) {
-    options.rows_max = std::max(options.rows_max, config.evaluation.per_device_eval_batch_size);
-    options.length_max = std::max(options.length_max, longest_collated_length(*evaluation));
-  }
-  return options;
+ActivationOptions activation_options(const TrainConfig& config, std::int64_t length_max) {
+  return {.rows_max = config.training.per_device_train_batch_size,
+          .length_max = length_max,
+          .training = true,
+          .recompute = recompute_of(config),
+          .compute = compute_dtype(config)};
+}
+
+ActivationOptions evaluation_options(const TrainConfig& config, std::int64_t rows_max,
+                                     std::int64_t length_max) {
+  return {.rows_max = std::min(config.evaluation.per_device_eval_batch_size, rows_max),
+          .length_max = length_max,
+          .training = false,
+          .recompute = recompute_of(config),
+          .compute = compute_dtype(config)};
 }
 
 SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size) {

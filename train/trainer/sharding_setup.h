@@ -30,9 +30,12 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
                              bool overlaps, Offload offload);
 
 Recompute recompute_of(const TrainConfig& config);
-// Of training; rows and length also hold what is evaluated.
-ActivationOptions activation_options(const TrainConfig& config, const TokenDataset& dataset,
-                                     const TokenDataset* evaluation);
+// Of training, on rows of so many tokens at most.
+ActivationOptions activation_options(const TrainConfig& config, std::int64_t length_max);
+// Of evaluation, forward passes only, on a data set of so many rows. They take the place of
+// training's in one arena while it evaluates.
+ActivationOptions evaluation_options(const TrainConfig& config, std::int64_t rows_max,
+                                     std::int64_t length_max);
 
 // The order of the samples. Across world sizes a step's micro-batches are those that one rank would
 // have with accumulation · world_size of them.

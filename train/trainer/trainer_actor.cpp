@@ -6,6 +6,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/gpu_environment.h"
+#include "scheduler/client/cluster_record.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
@@ -13,6 +14,7 @@
 #include "train/trainer/gemm_rate.h"
 #include "train/trainer/numa_binding.h"
 #include "train/trainer/saved_stop.h"
+#include "train/trainer/shared_paths.h"
 
 namespace troupe::train {
 namespace {
@@ -217,13 +219,16 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
   for (;;) {
     {
       MutexLock lock(mutex_);
+      // One that could not be made ready tells why in its first generation.
+      const auto has_data = [&]() TROUPE_NO_ANALYSIS {
+        return bundle_ || run_ || !early_failure_.ok();
+      };
       const auto has_work = [&]() TROUPE_NO_ANALYSIS {
-        const bool has_data = bundle_ || run_;
-        return ending_ || (!plans_.empty() && has_data) || (!run_ && bundle_);
+        return ending_ || (!plans_.empty() && has_data()) || (!run_ && bundle_);
       };
       changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)), has_work);
       if (ending_) return std::nullopt;
-      if (!plans_.empty() && (bundle_ || run_)) {
+      if (!plans_.empty() && has_data()) {
         GenerationPlan plan = std::move(plans_.front());
         plans_.pop_front();
         running_ = plan.generation;
@@ -357,6 +362,10 @@ void TrainerActor::leave_unfit_spare(const Status& cause) {
 
 Status TrainerActor::prepare_run() {
   RunBundle bundle = TROUPE_TRY(take_bundle());
+  TROUPE_RETURN_IF_ERROR(check_shared_paths(
+      files_, bundle.config,
+      {.resume_path = setup_.resume_path, .locked_by = setup_.output_locked_by},
+      fmt::format("{} ({})", scheduler::host_name(), context_.node_id().brief())));
   ComputeChoice compute;
   if (setup_.on_gpu)
     compute = {.kind = ComputeKind::kCuda,

@@ -30,8 +30,32 @@ Status with_way_out(const Status& status, const ActivationOptions& activations) 
 }
 
 ActivationOptions activations_of(const RunBundle& bundle) {
-  return activation_options(bundle.config, bundle.dataset, bundle.eval ? &*bundle.eval : nullptr);
+  return activation_options(bundle.config, longest_collated_length(bundle.dataset));
 }
+
+std::optional<ActivationOptions> evaluation_of(const RunBundle& bundle) {
+  if (!bundle.eval) return std::nullopt;
+  return evaluation_options(bundle.config, bundle.eval->size(),
+                            longest_collated_length(*bundle.eval));
+}
+
+// The arena of the activations, cut for evaluation as long as this lives.
+class EvaluationCut {
+ public:
+  EvaluationCut(ComputeDevice& compute, const ModelConfig& model, ActivationOptions evaluation)
+      : compute_(compute), model_(model), training_(compute.activations().options()) {
+    evaluation.type = training_.type;
+    compute_.activations().cut_for(model_, evaluation, compute_.operators());
+  }
+  ~EvaluationCut() { compute_.activations().cut_for(model_, training_, compute_.operators()); }
+  EvaluationCut(const EvaluationCut&) = delete;
+  EvaluationCut& operator=(const EvaluationCut&) = delete;
+
+ private:
+  ComputeDevice& compute_;
+  const ModelConfig& model_;
+  const ActivationOptions training_;
+};
 
 Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
                                                     const TrainingRunOptions& options,
@@ -42,6 +66,7 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
       options.compute,
       {.model = bundle.model,
        .activations = activations,
+       .evaluation = evaluation_of(bundle),
        .threads = options.threads,
        .deterministic = bundle.config.sharding.deterministic != Deterministic::kOff,
        .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval)),
@@ -377,6 +402,7 @@ Status TrainingRun::evaluate(Generation& generation) {
   if (!f.evaluator) return {};
   f.progress.stage(step(), Stage::kEvaluate);
   generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
+  const EvaluationCut cut(*f.compute, f.bundle.model, *evaluation_of(f.bundle));
   const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
     return f.evaluator->run(*f.model, generation.engine->units(), f.compute->activations(),
                             generation.world, f.clock, [&](std::int64_t, std::int64_t) -> Status {

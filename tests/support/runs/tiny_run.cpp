@@ -38,10 +38,11 @@ std::string sentence(SeededRandom& random, int words) {
 }
 
 // The launcher's variables, so that those of the tests' own surroundings do not reach the runs.
-constexpr const char* kLauncherVariables[] = {"USE_RAY",     "FORCE_TORCHRUN", "NNODES",
-                                              "NODE_RANK",   "NPROC_PER_NODE", "MASTER_ADDR",
-                                              "MASTER_PORT", "RDZV_ID",        "MIN_NNODES",
-                                              "MAX_NNODES",  "MAX_RESTARTS",   "TROUPE_ADDRESS"};
+constexpr const char* kLauncherVariables[] = {
+    "USE_RAY",        "FORCE_TORCHRUN", "NNODES",       "NODE_RANK",
+    "NPROC_PER_NODE", "MASTER_ADDR",    "MASTER_PORT",  "RDZV_ID",
+    "MIN_NNODES",     "MAX_NNODES",     "MAX_RESTARTS", "TROUPE_ADDRESS",
+    "RANK",           "LOCAL_RANK",     "WORLD_SIZE",   "SLURM_PROCID"};
 
 bool temporary_name(const std::string& name) {
   return name.rfind("tmp", 0) == 0 || name.rfind(".troupe-", 0) == 0 ||

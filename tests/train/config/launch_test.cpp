@@ -2,49 +2,105 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/text.h"
+
 namespace troupe::train {
 namespace {
 
-Result<LaunchEnvironment> read(std::map<std::string, std::string, std::less<>> values) {
-  return read_launch_environment(MapEnvironment(std::move(values)));
+using troupe::tests::contains;
+
+struct Read {
+  LaunchEnvironment launch;
+  Status status;
+};
+
+Read read(std::map<std::string, std::string, std::less<>> values) {
+  const SourceDocument source;
+  Problems problems(source);
+  const MapEnvironment environment(std::move(values));
+  Read out;
+  out.launch = read_launch_environment(environment, problems);
+  check_launch(out.launch, TrainConfig(), environment, problems);
+  out.status = problems.status();
+  return out;
 }
 
 TEST_CASE("the launch environment is read") {
-  const auto launch = read({{"USE_RAY", "1"},
-                            {"NNODES", "2"},
-                            {"NODE_RANK", "1"},
-                            {"NPROC_PER_NODE", "4"},
-                            {"MASTER_ADDR", "192.168.0.1"},
-                            {"MASTER_PORT", "29500"},
-                            {"MAX_RESTARTS", "0"},
-                            {"TROUPE_ADDRESS", ""},
-                            {"OPTIM_TORCH", "0"}});
-  REQUIRE(launch.ok());
-  CHECK(launch->use_ray);
-  CHECK_FALSE(launch->force_torchrun);
-  CHECK(launch->node_count() == 2);
-  CHECK(launch->node_rank == 1);
-  CHECK(launch->master_port == 29500);
-  CHECK(launch->max_restarts == 0);
-  CHECK_FALSE(launch->address);
-  CHECK_FALSE(launch->optim_torch);
-  CHECK(read({})->node_count() == 1);
+  const auto [launch, status] = read({{"USE_RAY", "1"},
+                                      {"NNODES", "2"},
+                                      {"NODE_RANK", "1"},
+                                      {"NPROC_PER_NODE", "4"},
+                                      {"MASTER_ADDR", "192.168.0.1"},
+                                      {"MASTER_PORT", "29500"},
+                                      {"MAX_RESTARTS", "0"},
+                                      {"AXOLOTL_NCCL_TIMEOUT", "900"},
+                                      {"TROUPE_ADDRESS", ""}});
+  REQUIRE_MESSAGE(status.ok(), status.message());
+  CHECK(launch.node_count() == 2);
+  CHECK(launch.node_rank == 1);
+  CHECK(launch.master_port == 29500);
+  CHECK(launch.max_restarts == 0);
+  CHECK(launch.wait_timeout_s == 900);
+  CHECK_FALSE(launch.address);
+  CHECK(read({}).launch.node_count() == 1);
+}
+
+TEST_CASE("torchrun's own variables say the same") {
+  const auto [launch, status] = read({{"PET_NNODES", "2:2"},
+                                      {"PET_NODE_RANK", "1"},
+                                      {"PET_NPROC_PER_NODE", "auto"},
+                                      {"PET_MASTER_ADDR", "a"},
+                                      {"PET_MASTER_PORT", "6379"},
+                                      {"MASTER_PORT", "6379"},
+                                      {"PET_MAX_RESTARTS", "5"}});
+  REQUIRE_MESSAGE(status.ok(), status.message());
+  CHECK(launch.nnodes == 2);
+  CHECK(launch.node_rank == 1);
+  CHECK_FALSE(launch.nproc_per_node);
+  CHECK(launch.master_addr == "a");
+  CHECK(launch.master_port == 6379);
+  CHECK(launch.max_restarts == 5);
+  CHECK(read({{"PET_NPROC_PER_NODE", "3"}}).launch.nproc_per_node == 3);
+  CHECK(read({{"NNODES", "2"}, {"PET_NNODES", "3"}}).status.message() ==
+        "environment NNODES=2 and PET_NNODES=3 disagree; unset one of them");
 }
 
 TEST_CASE("bad values name their variable") {
   const auto message = [](const char* name, const char* value) {
-    const auto launch = read({{name, value}});
-    REQUIRE_FALSE(launch.ok());
-    return launch.status().message();
+    const auto status = read({{name, value}}).status;
+    REQUIRE_FALSE(status.ok());
+    return status.message();
   };
   CHECK(message("NNODES", "two") == "environment NNODES: 'two' is no whole number");
   CHECK(message("NNODES", "0") == "environment NNODES: 0 is not between 1 and 65536");
-  CHECK(message("MASTER_PORT", "70000").find("MASTER_PORT") != std::string::npos);
-  CHECK(message("NODE_RANK", "1").find("not below NNODES") != std::string::npos);
-  CHECK(message("MAX_RESTARTS", "-1").find("MAX_RESTARTS") != std::string::npos);
-  CHECK(message("USE_MCA", "1").find("Megatron core is another runtime") != std::string::npos);
-  CHECK(read({{"MIN_NNODES", "3"}, {"MAX_NNODES", "2"}}).status().message().find("MIN_NNODES") !=
-        std::string::npos);
+  CHECK(contains(message("MASTER_PORT", "70000"), "MASTER_PORT"));
+  CHECK(contains(message("NODE_RANK", "1"), "not below NNODES"));
+  CHECK(contains(message("MAX_RESTARTS", "-1"), "MAX_RESTARTS"));
+  // All of them at once.
+  const auto both = read({{"NNODES", "x"}, {"MASTER_PORT", "0"}}).status.message();
+  CHECK(contains(both, "NNODES"));
+  CHECK(contains(both, "MASTER_PORT"));
+}
+
+TEST_CASE("a number of nodes that may change is refused, one that may not is obeyed") {
+  const auto nodes = [](const char* least, const char* most) {
+    return read({{"MIN_NNODES", least}, {"MAX_NNODES", most}});
+  };
+  CHECK(nodes("2", "2").launch.nnodes == 2);
+  CHECK(nodes("2", "2").status.ok());
+  CHECK(nodes("1", "3").status.code() == Code::kUnsupported);
+  CHECK(contains(nodes("1", "3").status.message(), "from 1 to 3 nodes are not supported"));
+  CHECK(contains(nodes("1", "3").status.message(), "use NNODES=3"));
+  CHECK(contains(nodes("3", "2").status.message(), "3 is more than 2"));
+  CHECK(contains(read({{"PET_NNODES", "1:4"}}).status.message(), "PET_NNODES: from 1 to 4"));
+  CHECK(contains(read({{"PET_NNODES", "1:x"}}).status.message(), "'x' is no whole number"));
+  CHECK(contains(read({{"MIN_NNODES", "2"}}).status.message(), "says nothing without MAX_NNODES"));
+  CHECK(contains(read({{"MIN_NNODES", "2"}, {"MAX_NNODES", "2"}, {"NNODES", "3"}}).status.message(),
+                 "disagree"));
+  // torchrun would number the nodes.
+  CHECK(contains(read({{"NNODES", "2"}, {"RDZV_ID", "job"}}).status.message(),
+                 "give NODE_RANK=0 on the one at MASTER_ADDR, and 1 to 1 on the others"));
+  CHECK(read({{"NNODES", "2"}, {"RDZV_ID", "job"}, {"NODE_RANK", "0"}}).status.ok());
 }
 
 TEST_CASE("the world size and where it came from") {

@@ -263,5 +263,45 @@ TEST_CASE("graphs of launches: a word or a boolean") {
   accepted(load_with("troupe: {operator_times: true}"));
 }
 
+TEST_CASE(
+    "all problems are listed together, those of the command line and of the environment too") {
+  const auto message = refusal(load_with(
+      "fp16: true\nlearning_rat: 1\n", {"nonsense", "seed=3", "=x", "model_name_or_path=org/model"},
+      {{"NNODES", "x"}, {"ACCELERATE_MIXED_PRECISION", "fp16"}}, {}));
+  for (const char* what :
+       {"fp16=true", "unknown key", "'nonsense' is no setting", "'=x' is no", "environment NNODES",
+        "environment ACCELERATE_MIXED_PRECISION=fp16", "'org/model' is no folder"}) {
+    CAPTURE(message);
+    CHECK(contains(message, what));
+  }
+  // What is not there yet does not stand in the way of the rest.
+  CHECK(message.find("'org/model'") > message.find("environment ACCELERATE"));
+}
+
+TEST_CASE("all keys of another tool's file that stand in the way are listed together") {
+  const auto message = refusal(load_with(
+      "deepspeed: {zero_optimization: {stage: 2, mics_shard_size: 4}, nosuch: 1, amp: {enabled: "
+      "true}}\n"));
+  for (const char* what : {"mics_shard_size=4", "unknown key 'nosuch'", "amp.enabled=true"})
+    CHECK(contains(message, what));
+}
+
+TEST_CASE("fp16: auto of a DeepSpeed file asks for nothing where nobody asks for fp16") {
+  const std::string ds =
+      R"({"fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16},
+      "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2},
+      "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})";
+  for (const char* precision : {"'no'", "bf16"}) {
+    CAPTURE(precision);
+    const auto loaded = accepted(load_with(
+        "", {"troupe.accelerate_config=acc.yaml"}, {},
+        {{"acc.yaml", fmt::format("distributed_type: DEEPSPEED\nmixed_precision: {}\n"
+                                  "deepspeed_config: {{deepspeed_config_file: ds.json}}\n",
+                                  precision)},
+         {"ds.json", ds}}));
+    CHECK(loaded.config.sharding.strategy == "zero2");
+  }
+}
+
 }  // namespace
 }  // namespace troupe::train

@@ -103,7 +103,7 @@ TEST_CASE("data files") {
     folder.write("a.json", empty);
     CAPTURE(empty);
     CHECK(has(failure(folder, options),
-              "Cannot find valid samples, check `data/README.md` for the data format."));
+              "formatting, columns and tags of its entry in dataset_info.json say how rows are"));
   }
   options.dataset = {"p"};
   folder.write("p.parquet", "PAR1");

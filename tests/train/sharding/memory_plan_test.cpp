@@ -172,8 +172,27 @@ TEST_CASE("samples that share a row are more keys to attend to, in fp32 hardly")
   // A sample alone has the row for itself; batches that are evaluated may have more of them.
   for (PlanRequest* both : {&rows, &ragged}) both->activations.rows_max = 1;
   CHECK(plan_memory(ragged).workspaces == plan_memory(rows).workspaces);
-  ragged.evaluation_rows = 2;
+  ragged.evaluation = ragged.activations;
+  ragged.evaluation->rows_max = 2;
   CHECK(plan_memory(ragged).workspaces > plan_memory(rows).workspaces);
+}
+
+TEST_CASE("evaluation takes training's place in one arena, forward passes alone") {
+  PlanRequest trains = request(Strategy::kDdp, 1);
+  trains.activations = {.rows_max = 4, .length_max = 64, .recompute = Recompute::kNothing};
+  PlanRequest evaluates = trains;
+  evaluates.evaluation = trains.activations;
+  evaluates.evaluation->training = false;
+  // As many rows take less without what the backward pass wants.
+  CHECK(plan_memory(evaluates).activations == plan_memory(trains).activations);
+  evaluates.evaluation->rows_max = 64;
+  const auto bytes = [&](const ActivationOptions& options) {
+    return static_cast<std::int64_t>(Activations::bytes_needed(evaluates.model, options));
+  };
+  CHECK(plan_memory(evaluates).activations == bytes(*evaluates.evaluation));
+  ActivationOptions as_training = *evaluates.evaluation;
+  as_training.training = true;
+  CHECK(plan_memory(evaluates).activations < bytes(as_training) / 2);
 }
 
 TEST_CASE("the sums over all micro-batches take a stack, and fewer for larger worlds") {

@@ -57,7 +57,7 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
   CHECK(request.activations.recompute == Recompute::kBlocks);
   CHECK(request.reduction.micro_batches == 3);
   CHECK(request.ranks_on_node == 4);
-  CHECK(request.evaluation_rows == 0);
+  CHECK_FALSE(request.evaluation);
   CHECK(request.save_buffer_bytes > 0);
   CHECK_FALSE(request.mesh_given);
   // The final model is written in any case.
@@ -73,12 +73,20 @@ TEST_CASE("machines share the ranks, evaluation has rows of its own") {
   loaded.config.evaluation.val_size = 0.1;
   loaded.config.evaluation.per_device_eval_batch_size = 16;
   loaded.config.model.compute = Precision::kBfloat16;
-  const PlanFacts facts = facts_of(bundle_of({10, 10}), loaded, loaded.launch.node_count(), 16);
+  RunBundle bundle = bundle_of({10, 10});
+  bundle.eval = bundle_of(std::vector<std::int64_t>(12, 30)).dataset;
+  const PlanFacts facts = facts_of(bundle, loaded, loaded.launch.node_count(), 16);
   CHECK(facts.ranks_on_machine() == 2);
   const PlanRequest request = plan_request(loaded.config, model_config(), facts).value();
   CHECK_FALSE(request.ragged);
   CHECK(request.ranks_on_node == 2);
-  CHECK(request.evaluation_rows == 16);
+  // Training's own rows stay what they are; no batch has more rows than there are.
+  CHECK(request.activations.rows_max == 4);
+  CHECK(request.activations.length_max == 16);
+  REQUIRE(request.evaluation);
+  CHECK(request.evaluation->rows_max == 12);
+  CHECK(request.evaluation->length_max == 32);
+  CHECK_FALSE(request.evaluation->training);
   CHECK(request.compute.compute == DType::kBF16);
   CHECK(request.compute.state == DType::kF32);
   // Twice as many trainers on as many machines.

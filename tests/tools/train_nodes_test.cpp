@@ -1,0 +1,117 @@
+// `troupe train` on the nodes of a running cluster: where its trainers go, and nodes that do not
+// have its folders.
+
+#include <signal.h>
+
+#include <set>
+
+#include "tests/support/runs/tiny_run.h"
+#include "tests/support/text.h"
+#include "tests/tools/troupe_program.h"
+
+namespace troupe::tests {
+namespace {
+
+// A head and nodes of two CPUs, and a run's files.
+struct Nodes {
+  explicit Nodes(const std::vector<std::vector<std::string>>& prefixes = {{}, {}}) {
+    for (const auto& prefix : prefixes)
+      workers.push_back(start_worker(home, head, {"--num-cpus", "2"}, prefix));
+  }
+  std::vector<std::string> train(const Settings& changes) const {
+    auto arguments = tiny.train_arguments("out", changes);
+    arguments.erase(arguments.begin());
+    arguments.push_back("--address");
+    arguments.push_back(head.address());
+    return arguments;
+  }
+
+  TinyRun tiny;
+  TroupeHome home;
+  RunningHead head = start_head(home);
+  std::vector<std::unique_ptr<BackgroundCommand>> workers;
+};
+
+// Of the run's trainers that live, by rank.
+std::vector<std::string> nodes_of_trainers(const Nodes& nodes, std::size_t world) {
+  std::vector<std::string> found;
+  const auto all_live = [&] {
+    found.clear();
+    const auto actors = nodes.home.run_json({"actors"});
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      for (const auto& actor : actors.as_object().at("actors").as_array()) {
+        if (json::find_string(actor, "name")
+                .value_or("")
+                .ends_with("/trainer-" + std::to_string(rank)) &&
+            json::find_string(actor, "state") == "alive")
+          found.push_back(json::find_string(actor, "node_id").value_or(""));
+      }
+    }
+    return found.size() == world;
+  };
+  CHECK(in_time(all_live, kPatience));
+  return found;
+}
+
+TEST_CASE("placement_strategy says where trainers go") {
+  Nodes nodes;
+  const auto placed = [&](const Settings& changes, std::size_t world) {
+    Settings settings = {{"max_steps", "100000"}, {"save_steps", "100000"}};
+    settings.insert(changes.begin(), changes.end());
+    const auto run = start_troupe(nodes.home, nodes.train(settings));
+    const auto where = nodes_of_trainers(nodes, world);
+    run->kill(SIGINT);
+    CHECK(run->wait(kPatience) == 128 + SIGINT);
+    CAPTURE(run->output());
+    return where;
+  };
+  const auto spread = placed({{"placement_strategy", "STRICT_SPREAD"}}, 2);
+  CHECK(std::set<std::string>(spread.begin(), spread.end()).size() == 2);
+  const auto packed = placed({{"placement_strategy", "STRICT_PACK"}}, 2);
+  CHECK(std::set<std::string>(packed.begin(), packed.end()).size() == 1);
+  // Ranks of a node follow each other.
+  const auto four = placed({{"placement_strategy", "SPREAD"}, {"troupe.workers", "4"}}, 4);
+  REQUIRE(four.size() == 4);
+  CHECK(four[0] == four[1]);
+  CHECK(four[2] == four[3]);
+  CHECK(four[0] != four[2]);
+}
+
+TEST_CASE("places that the nodes do not have are refused with what is missing") {
+  const Nodes nodes;
+  const auto refused = [&](const Settings& changes) {
+    const auto result = nodes.home.run(nodes.train(changes));
+    CHECK(result.exit_code > 0);
+    return result.err;
+  };
+  CHECK(contains(refused({{"placement_strategy", "STRICT_SPREAD"}, {"troupe.workers", "3"}}),
+                 "wants a node for each of the 3 trainers, and there are 2; use SPREAD"));
+  CHECK(contains(refused({{"placement_strategy", "STRICT_PACK"}, {"troupe.workers", "3"}}),
+                 "placement_strategy=STRICT_PACK: no places for 3 trainers"));
+  CHECK(contains(refused({{"resources_per_worker", "{disk: 1}"}}), "disk"));
+}
+
+TEST_CASE("a node that lacks a folder of the run is named, with the folder") {
+  // The second node sees an empty folder where the first one sees the run's.
+  TemporaryDirectory shared;
+  const std::vector<std::string> blind = {
+      "unshare", "--mount", "sh", "-c", "mount -t tmpfs none " + shared.path() + " && exec \"$@\"",
+      "sh"};
+  auto probe = blind;
+  probe.push_back("true");
+  if (run_command(probe).exit_code != 0) {
+    MESSAGE("skipped: mounts of a process's own are not allowed here");
+    return;
+  }
+  const Nodes nodes({{}, blind});
+  const auto result = nodes.home.run(
+      nodes.train({{"output_dir", shared.file("out")}, {"placement_strategy", "STRICT_SPREAD"}}));
+  CAPTURE(result.err);
+  CHECK(result.exit_code > 0);
+  CHECK(
+      contains(result.err, " lacks " + shared.file("out") + " (output_dir) of the machine where"));
+  CHECK(contains(result.err, "mount it there"));
+}
+
+}  // namespace
+}  // namespace troupe::tests

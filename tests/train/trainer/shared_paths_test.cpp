@@ -1,0 +1,59 @@
+#include "train/trainer/shared_paths.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/test_data.h"
+#include "tests/support/text.h"
+#include "train/checkpoint/checkpoint_finder.h"
+
+namespace troupe::train {
+namespace {
+
+using troupe::tests::contains;
+
+struct Node {
+  Node() {
+    config.model.model_name_or_path = directory.file("model");
+    config.training.output_dir = directory.file("out");
+    write("model/config.json", "{}");
+    write(std::string("out/") + kOutputLockFile, "run-1, process 7 on a, since now");
+  }
+  void write(const std::string& name, const std::string& text) {
+    const auto path = directory.file(name);
+    REQUIRE(files.create_directories(path.substr(0, path.rfind('/'))).ok());
+    REQUIRE(write_file_atomically(files, path, text).ok());
+  }
+  std::string lack(const SharedPaths& paths) {
+    return check_shared_paths(files, config, paths, "b (1234)").message();
+  }
+  troupe::tests::TemporaryDirectory directory;
+  PosixFileSystem files;
+  TrainConfig config;
+};
+
+TEST_CASE("a node that has the folders lacks nothing") {
+  Node node;
+  CHECK(node.lack({.locked_by = "run-1"}).empty());
+  // Nothing is known of the output directory where there are no locks.
+  REQUIRE(node.files.remove_tree(node.directory.file("out")).ok());
+  CHECK(node.lack({}).empty());
+}
+
+TEST_CASE("what a node lacks is named, with the node and the key") {
+  Node node;
+  // A folder of that name, but not that one.
+  CHECK(contains(node.lack({.locked_by = "run-2"}),
+                 "node b (1234) lacks " + node.config.training.output_dir + " (output_dir)"));
+  REQUIRE(node.files.remove_tree(node.directory.file("out")).ok());
+  CHECK(contains(node.lack({.locked_by = "run-1"}), "(output_dir)"));
+  CHECK(contains(node.lack({.resume_path = "/nowhere/checkpoint-3"}),
+                 "lacks /nowhere/checkpoint-3 (the checkpoint to go on from)"));
+  REQUIRE(node.files.remove_tree(node.directory.file("model")).ok());
+  CHECK(contains(node.lack({}), "(model_name_or_path)"));
+  CHECK(contains(node.lack({}), "mount it there, or copy it"));
+  node.config.model.train_from_scratch = true;
+  CHECK(node.lack({}).empty());
+}
+
+}  // namespace
+}  // namespace troupe::train

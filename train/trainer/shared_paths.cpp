@@ -1,0 +1,39 @@
+#include "train/trainer/shared_paths.h"
+
+#include <fmt/format.h>
+
+#include "train/checkpoint/checkpoint_finder.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::uint64_t kLockBytesMax = 4096;
+
+Status lacks(const std::string& node, const std::string& path, const char* key,
+             const char* what_else) {
+  return error(Code::kNotFound,
+               "node {} lacks {} ({}) of the machine where the command was given: nodes of a run "
+               "share its folders; mount it there{}, or train on nodes that have it",
+               node, path, key, what_else);
+}
+
+}  // namespace
+
+Status check_shared_paths(FileSystem& files, const TrainConfig& config, const SharedPaths& paths,
+                          const std::string& node) {
+  const std::string& model = config.model.model_name_or_path;
+  if (!paths.resume_path.empty()) {
+    if (!files.exists(paths.resume_path))
+      return lacks(node, paths.resume_path, "the checkpoint to go on from", "");
+  } else if (!config.model.train_from_scratch && !files.exists(join_path(model, "config.json"))) {
+    return lacks(node, model, "model_name_or_path", ", or copy it");
+  }
+  if (paths.locked_by.empty()) return {};
+  // A folder of that name may be there: what the driver wrote into it is not.
+  const auto holder =
+      files.read(join_path(config.training.output_dir, kOutputLockFile), kLockBytesMax);
+  if (holder.ok() && holder->starts_with(paths.locked_by)) return {};
+  return lacks(node, config.training.output_dir, "output_dir", "");
+}
+
+}  // namespace troupe::train
