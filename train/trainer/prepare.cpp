@@ -334,8 +334,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
   TROUPE_RETURN_IF_ERROR(check_lengths(model, module.train));
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
-  std::string stream =
-      TROUPE_TRY(settle_stream(files, config, tokenizer_text, module.train, contents.resume_path, notes));
+  std::string stream = TROUPE_TRY(
+      settle_stream(files, config, tokenizer_text, module.train, contents.resume_path, notes));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
   companions["config.json"] =
