@@ -245,6 +245,22 @@ std::uint64_t size_of(const std::string& path) {
   return bytes;
 }
 
+TEST_CASE("a run that could never make a step is refused before anything is started") {
+  const TinyRun tiny;
+  const auto few = tiny.train(
+      "few", {{"max_samples", "3"}, {"dataloader_drop_last", "true"}, {"max_steps", "2"}});
+  check_refused(tiny, few, Code::kInvalidArgument,
+                {"dataloader_drop_last leaves nothing: 3 samples are fewer than 2 workers × 2"});
+  CHECK(few.err.find("run-") == std::string::npos);
+}
+
+TEST_CASE("what only the trainers find out when they prepare ends the run") {
+  const TinyRun tiny;
+  const auto result = tiny.train("metric", {{"metric_for_best_model", "accuracy"}});
+  check_refused(tiny, result, Code::kUnsupported, {"metric_for_best_model=accuracy"});
+  CHECK(result.err.find("run-") != std::string::npos);
+}
+
 TEST_CASE("a full disk while saving: training goes on, the last checkpoint is good") {
   const TinyRun tiny;
   tiny.must_train("oracle");

@@ -133,6 +133,14 @@ TEST_CASE("stop RUN: a run that does not run here is refused, no other process i
   const auto gone = runs.home.run({"stop", record.run});
   CHECK(gone.exit_code == 3);
   CHECK(gone.err.find("does not run any more; 'troupe why run-0000000a'") != std::string::npos);
+  // By its folder, too.
+  const auto by_folder = runs.home.run({"stop", record.output_dir});
+  CHECK(by_folder.exit_code == 3);
+  CHECK(by_folder.err == gone.err);
+  REQUIRE(runs.files.create_directories(runs.home.file("empty")).ok());
+  const auto empty = runs.home.run({"stop", runs.home.file("empty")});
+  CHECK(empty.exit_code == 3);
+  CHECK(empty.err.find("/empty is not the output directory of a run in ") != std::string::npos);
   record.host_name = "elsewhere";
   REQUIRE(runs.registry.write(record).ok());
   const auto elsewhere = runs.home.run({"stop", record.run});

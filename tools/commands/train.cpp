@@ -39,6 +39,13 @@ class Interrupts {
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     signals_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
+  // From here on they end the process, as where nothing is left to take down.
+  void release() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  }
   int fd() const { return signals_.get(); }
   train::Interrupt take() {
     signalfd_siginfo info;
@@ -142,6 +149,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto detach_wanted = std::erase(arguments, "--detach") > 0;
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
+  const auto no_wait = std::erase(arguments, "--no-wait") > 0;
   const auto loaded = TROUPE_TRY(load_run(arguments, context));
   if (explain_wanted) {
     const auto rows = train::explain(loaded);
@@ -175,6 +183,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   } else {
     environment.communicator_variables = train::communicator_variables(environ);
   }
+  environment.no_wait = no_wait;
   if (strikes) environment.struck_from_outside = [&] { return strikes->struck(); };
   environment.note = note_of_this_process(context, arguments);
   if (report) environment.note.log = train::absolute_path(detached_log(loaded));
@@ -194,6 +203,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     environment.take_interrupt = [&] { return interrupts.take(); };
     return make_training_cluster(context, loaded, trainers, interrupts.fd(), output);
   };
+  environment.on_ended = [&] { interrupts.release(); };
   const auto summary = train::run_training(loaded, environment);
   if (summary.status().code() == Code::kCancelled) context.exit_code = interrupts.exit_code();
   if (!summary.ok()) return summary.status();
@@ -213,6 +223,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")
       .example("troupe train x.yaml --address 10.0.0.2:6379    on a running cluster")
+      .example("troupe train x.yaml --no-wait         refused where the cluster has no room now")
       .example(
           "USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
           "  troupe train x.yaml                   the second of two machines")

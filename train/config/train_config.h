@@ -215,7 +215,8 @@ struct TroupeSection {
   double held_out = 0;  // share of the documents kept for the report of bits per byte
   std::optional<std::string> sample_prompt;
   bool operator_times = false;        // of rank 0, in steps.jsonl
-  std::int64_t join_timeout_s = 300;  // how long node 0 waits for the other nodes
+  std::int64_t join_timeout_s = 300;  // for a machine, or a rank's place
+  std::int64_t stop_timeout_s = 10;   // from SIGTERM to the end
 };
 
 // Keys that say how the run is launched (section Ray of LLaMA-Factory).

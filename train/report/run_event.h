@@ -23,6 +23,7 @@ inline constexpr const char* kFault = "fault";            // an injected fault s
 inline constexpr const char* kDeath = "death";            // a rank's process is gone
 inline constexpr const char* kHang = "hang";              // a rank does not move; it is killed
 inline constexpr const char* kStraggler = "straggler";    // a rank is slower than the others
+inline constexpr const char* kWaiting = "waiting";  // for ranks' places; told again as it goes on
 inline constexpr const char* kRespawn = "respawn";        // a rank has a new process
 inline constexpr const char* kSpare = "spare";            // a rank was given to a spare process
 inline constexpr const char* kReload = "reload";          // a rank read a checkpoint again
@@ -30,6 +31,7 @@ inline constexpr const char* kResume = "resume";          // a new generation go
 inline constexpr const char* kRecovered = "recovered";    // the first step after a failure stands
 inline constexpr const char* kController = "controller";  // a new controller took the run over
 inline constexpr const char* kKeeper = "keeper";  // a node's keeper is gone, with memory and ranks
+inline constexpr const char* kCheckpointFailed = "checkpoint_failed";  // not written: `path`
 inline constexpr const char* kCheckpointAbandoned = "checkpoint_abandoned";  // not finished: `path`
 inline constexpr const char* kEnd = "end";  // nothing follows; code 0: as it should
 }  // namespace events

@@ -173,6 +173,14 @@ Result<RunRecord> RunRegistry::find(const std::string& run) {
   return error(Code::kNotFound, "there is no run '{}'; the newest are:{}", run, newest);
 }
 
+Result<RunRecord> RunRegistry::find_named(const std::string& name) {
+  if (!files_.exists(name)) return find(name);
+  const std::string folder = absolute_path(name);
+  if (auto record = TROUPE_TRY(find_output(folder))) return std::move(*record);
+  return error(Code::kNotFound, "{} is not the output directory of a run in {}", folder,
+               directory_);
+}
+
 Result<std::optional<RunRecord>> RunRegistry::find_output(const std::string& output_dir) {
   for (auto& record : TROUPE_TRY(list())) {
     if (record.output_dir == output_dir) return std::optional(std::move(record));

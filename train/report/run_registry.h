@@ -61,6 +61,8 @@ class RunRegistry {
   Result<std::vector<RunRecord>> list();
   // The run of this id, with or without its "run-". kNotFound names the newest ones.
   Result<RunRecord> find(const std::string& run);
+  // As people name a run: a folder that is there is its output directory, anything else its id.
+  Result<RunRecord> find_named(const std::string& name);
   // The newest run with this output directory (absolute), where there is one.
   Result<std::optional<RunRecord>> find_output(const std::string& output_dir);
 

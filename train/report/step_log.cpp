@@ -129,12 +129,34 @@ Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& pa
 
 Status LineFile::append(std::string_view line) {
   TROUPE_CHECK(line.find('\n') == std::string_view::npos);
-  // After a failure part of a line may stand there: end it, readers skip it.
-  std::string text(torn_ ? "\n" : "");
-  text.append(line) += '\n';
-  Status status = file_->append(std::string_view(text));
-  torn_ = !status.ok();
-  return status;
+  const bool waited = !unwritten_.empty();
+  unwritten_.emplace_back(line);
+  unwritten_bytes_ += line.size() + 1;
+  while (unwritten_bytes_ > kUnwrittenBytesMax && unwritten_.size() > 1) {
+    unwritten_bytes_ -= unwritten_.front().size() + 1;
+    unwritten_.pop_front();
+  }
+  Status status = write_unwritten();
+  return waited ? Status() : status;
+}
+
+Status LineFile::write_unwritten() {
+  while (!unwritten_.empty()) {
+    // After a failure part of a line may stand there: end it, readers skip it.
+    std::string text(torn_ ? "\n" : "");
+    text.append(unwritten_.front()) += '\n';
+    const Status written = file_->append(std::string_view(text));
+    torn_ = !written.ok();
+    if (torn_) return written;
+    unwritten_bytes_ -= unwritten_.front().size() + 1;
+    unwritten_.pop_front();
+  }
+  return {};
+}
+
+Status LineFile::sync() {
+  TROUPE_RETURN_IF_ERROR(write_unwritten());
+  return file_->sync();
 }
 
 std::string step_line(const StepRecord& record) {

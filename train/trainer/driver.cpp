@@ -1,5 +1,6 @@
 #include "train/trainer/driver.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/file_lock.h"
@@ -62,6 +63,11 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.cpus_per_trainer = threads;
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
+  spec.join_timeout_ms = config.troupe.join_timeout_s * 1000;
+  // The end of the processes takes its part, too.
+  spec.stop_timeout_ms = config.troupe.stop_timeout_s * 850;
+  // In a cluster of its own nobody else gives room back.
+  spec.no_wait = cluster.embedded || environment.no_wait;
   const auto& restarts =
       config.troupe.max_restarts ? config.troupe.max_restarts : loaded.launch.max_restarts;
   if (restarts) {
@@ -76,7 +82,7 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.gpus_per_trainer = on_gpus ? config.troupe.gpus_per_worker : 0;
   if (on_gpus) spec.trainer_variables = environment.communicator_variables;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
-  spec.nodes = cluster.nodes;
+  spec.machines = cluster.machines;
   return spec;
 }
 
@@ -284,10 +290,19 @@ void report_never_struck(DriverEnvironment& environment, const TrainConfig& conf
   }
 }
 
+// "; 2 checkpoints could not be written", or nothing.
+std::string failed_checkpoints(const std::vector<RunEvent>& told) {
+  const auto failed =
+      std::ranges::count(told, std::string_view(events::kCheckpointFailed), &RunEvent::event);
+  if (failed == 0) return {};
+  return fmt::format("; {} checkpoint{} could not be written", failed, failed == 1 ? "" : "s");
+}
+
 // From the controller's start to the run's end, the cluster closed. `told`: the run's events.
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
                           DriverEnvironment& environment, RunNote& note,
                           std::vector<RunEvent>& told) {
+  const TrainConfig& config = bundle.config;
   // Started again, it takes its trainers over. A controller that dies on and on is no use. It runs
   // on while the head is silent (OnHeadLoss::kKeep). Where its node was lost and lives, there are
   // two: the newer one asks every trainer how it is before it decides anything, and a trainer that
@@ -298,7 +313,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
                        .backoff_initial = std::chrono::milliseconds(0),
                        .backoff_max = std::chrono::milliseconds(200),
                        .run = spec.run};
-  if (!cluster.nodes.empty()) options.node_affinity = cluster.nodes.front();
+  if (cluster.machines > 0) options.label_selector[kNodeRankLabel] = "0";
   const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
   auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose,
                                       Deadline::after(kControllerTimeout)));
@@ -325,7 +340,8 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
           },
       .hand_over = [&] { return hand_over(cluster.cluster, controller, bundle); },
       .interrupt_fd = environment.interrupt_fd,
-      .take_interrupt = environment.take_interrupt};
+      .take_interrupt = environment.take_interrupt,
+      .stop_timeout = std::chrono::seconds(config.troupe.stop_timeout_s)};
   ProgressLines lines(std::move(road.socket), environment.clock, environment.output,
                       std::move(lines_options));
   auto end = lines.follow();
@@ -355,6 +371,10 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                                           environment.cores, *environment.memory));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
+  // The sampler's rounds are those of all ranks.
+  TROUPE_RETURN_IF_ERROR(run_schedule(config, prepared.bundle.dataset.size(), world_size));
+  TROUPE_RETURN_IF_ERROR(
+      Sampler::make(sampler_options(config, prepared.bundle.dataset.size(), world_size)));
   if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
     return ranks.prefixed("troupe.chaos");
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
@@ -425,8 +445,10 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                           .seconds = seconds,
                           .recoveries = story.recoveries,
                           .recovery = summarize(story.recoveries, run_ms)};
-  say(fmt::format("trained {} steps in {}; the model is in {}", summary.steps,
-                  format_duration(summary.seconds), summary.output_dir));
+  say(fmt::format("trained {} steps in {}; the model is in {}{}", summary.steps,
+                  format_duration(summary.seconds), summary.output_dir,
+                  failed_checkpoints(told)));
+  if (environment.on_ended) environment.on_ended();
   TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared));
   return summary;
 }

@@ -88,8 +88,14 @@ class TrainerActor::Observer final : public TrainingObserver {
                                    .seconds = result.seconds,
                                    .best = best});
   }
+  void saving(std::int64_t step) override {
+    trainer_.tell(TrainerSaving{trainer_.rank(), plan_.generation, step});
+  }
   void checkpoint_written(std::int64_t step, const std::string& path) override {
     trainer_.tell(CheckpointReport{step, path});
+  }
+  void checkpoint_failed(std::int64_t step, const Status& cause) override {
+    trainer_.tell(CheckpointFailedReport{step, cause});
   }
   void checkpoint_abandoned(std::int64_t step, const std::string& path) override {
     trainer_.tell(AbandonedReport{step, path});
@@ -215,13 +221,16 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
   for (;;) {
     {
       MutexLock lock(mutex_);
+      // A start that failed used the data up: the first generation tells why.
+      const auto can_take_part = [&]() TROUPE_NO_ANALYSIS {
+        return bundle_ || run_ || !early_failure_.ok();
+      };
       const auto has_work = [&]() TROUPE_NO_ANALYSIS {
-        const bool has_data = bundle_ || run_;
-        return ending_ || (!plans_.empty() && has_data) || (!run_ && bundle_);
+        return ending_ || (!plans_.empty() && can_take_part()) || (!run_ && bundle_);
       };
       changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)), has_work);
       if (ending_) return std::nullopt;
-      if (!plans_.empty() && (bundle_ || run_)) {
+      if (!plans_.empty() && can_take_part()) {
         GenerationPlan plan = std::move(plans_.front());
         plans_.pop_front();
         running_ = plan.generation;
@@ -423,7 +432,7 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
   }
   auto made = collective::make_cpu_communicator(
       {.rank = rank(),
-       .world_size = setup_.world_size,
+       .world_size = static_cast<int>(plan.ranks.size()),
        .generation = plan.generation,
        .name = setup_.run,
        .spin = setup_.own_core ? Duration(kSpin) : Duration(0),
@@ -464,8 +473,11 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   tell(TrainerFormed{rank(), plan.generation});
   Observer observer(*this, plan);
   TROUPE_RETURN_IF_ERROR(prepare(*world));
+  if (plan.purpose == GenerationPurpose::kSaveAlone)
+    return run_->save_alone(*world, plan.generation, observer);
   const auto device = TROUPE_TRY(connect_device(plan, world));
-  Status status = run_->run_generation(*world, plan.generation, observer, device.get());
+  Status status =
+      run_->run_generation(*world, plan.generation, observer, device.get(), plan.purpose);
   if (status.ok() && device) {
     // The run is complete, whatever becomes of the library's objects.
     if (const Status ended = device->end(Deadline::after(kEndTimeout)); !ended.ok())

@@ -18,6 +18,10 @@ namespace troupe::train {
 // other's memory there.
 inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
+// The label by which a machine of several is known to its run: its NODE_RANK. One that is started
+// anew with the same number takes the place of the one before.
+inline constexpr const char* kNodeRankLabel = "troupe-node-rank";
+
 // How a trainer is set up, for all its generations.
 struct TrainerSetup {
   std::string run;
@@ -40,7 +44,8 @@ struct TrainerSetup {
 // A generation that begins.
 struct GenerationPlan {
   std::uint64_t generation = 0;
-  std::vector<ActorId> ranks;  // the trainers, by rank
+  std::vector<ActorId> ranks;  // the trainers, by rank; of kSaveAlone: that of rank 0
+  GenerationPurpose purpose = GenerationPurpose::kTrain;
   // Faults that may still strike, with their numbers in the run's list.
   std::vector<std::int32_t> fault_numbers;
   std::vector<Fault> faults;
@@ -75,6 +80,11 @@ struct CheckpointReport {
 struct WarningReport {
   std::string text;
 };
+// A checkpoint that could not be written.
+struct CheckpointFailedReport {
+  std::int64_t step = 0;
+  Status cause;
+};
 // A checkpoint that was being committed when a trainer died, and cannot be written any more.
 struct AbandonedReport {
   std::int64_t step = 0;
@@ -102,13 +112,14 @@ struct TrainerStatus {
 
 // trainer → controller. What concerns recovery are events of RunState.
 using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
-                                    AbandonedReport, TrainerLoaded, TrainerStopped, TrainerFinished,
-                                    TrainerSaved, TrainerFailed, TrainerFormed, TrainerUnfit>;
+                                    CheckpointFailedReport, AbandonedReport, TrainerLoaded, TrainerStopped, TrainerFinished,
+                                    TrainerSaving, TrainerSaved, TrainerFailed, TrainerFormed,
+                                    TrainerUnfit>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers
 // controller → driver: lines of JSON, whose "kind" says what they are: step, evaluation,
-// checkpoint, warning, event, end. The driver connects again when a connection ends without `end`:
+// checkpoint, warning, event, saving, end. The driver connects again when a connection ends without `end`:
 // the controller's process was replaced. A new connection begins with what the driver may have
 // missed: `end` in any case where the run has ended, otherwise a `snapshot` {"step", "total_steps",
 // "last_checkpoint"} of where the run is. Lines may come twice. An `event` carries "line", the

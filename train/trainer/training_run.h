@@ -76,9 +76,16 @@ class TrainingRun {
   // to the end of the run. Returns ok when the run is complete; kAborted and its like when the
   // communicator ended; kCancelled when it was told to stop; kDataLoss, kInvalidArgument, … when
   // nobody could go on.
-  // `device`: what connect() gave for that communicator.
+  // `device`: what connect() gave for that communicator. kSave: nothing is computed, a checkpoint
+  // of the last finished step is written, and it ends with saved_stop().
   Status run_generation(collective::Communicator& communicator, std::uint64_t generation,
-                        TrainingObserver& observer, DeviceCommunicator* device = nullptr);
+                        TrainingObserver& observer, DeviceCommunicator* device = nullptr,
+                        GenerationPurpose purpose = GenerationPurpose::kTrain);
+  // Rank 0, where others cannot come any more: saves a checkpoint of the last finished step from
+  // its own memory, which holds everything where no rank's does in shards. `communicator` is of
+  // this rank alone. Ends with saved_stop(); kFailedPrecondition where its memory is not enough.
+  Status save_alone(collective::Communicator& communicator, std::uint64_t generation,
+                    TrainingObserver& observer);
   // Before a generation: what carries the device's buffers between the ranks of `communicator`,
   // which outlives it; null where there is no other device than the host. Collective. The
   // configuration's part of `links` is filled in.
@@ -99,6 +106,7 @@ class TrainingRun {
   explicit TrainingRun(std::unique_ptr<Fixed> fixed);
 
   Status run_observed(Generation& generation);
+  void make_saver(Generation& generation);
 
   // --- where the state comes from (training_load.cpp)
   Status begin(Generation& generation, TrainerLoaded& loaded);
@@ -121,6 +129,11 @@ class TrainingRun {
   Status open_recorder(const FollowUp* left);
   void measure_gemms();
 
+  // Goes on from what the follow-ups of the steps left in this rank's memory.
+  const FollowUp& take_up(const Aftermath& left, std::int64_t finished_step);
+  // The step that was finished last, as its record tells it.
+  StepRecord last_step_record() const;
+
   // --- the loop
   TrainingStep step_of(Generation& generation);
   Status loop(Generation& generation);
@@ -140,13 +153,16 @@ class TrainingRun {
   // --- saving
   bool checkpoint_due(const CommitRecord& record, bool last) const;
   Status start_save(Generation& generation);
+  // Saves the last finished step, and ends the generation with saved_stop().
+  Status save_and_leave(Generation& generation);
+  Status leave_saved(Generation& generation);
   // What is saved, where the saver's thread can read it.
-  Result<SaveContents> held_contents(bool final_model);
+  Result<SaveContents> held_contents(Generation& generation, bool final_model);
   Status seal_save(Generation& generation);
   void report_saves(Generation& generation);
   Status settle_saves(Generation& generation);
   void save_settled(std::int64_t step);
-  SaveContents save_contents(bool final_model);
+  SaveContents save_contents(const RankLayout& layout, bool final_model);
 
   std::unique_ptr<Fixed> fixed_;
   // As Aftermath has them.

@@ -76,6 +76,11 @@ class TestObserver final : public TrainingObserver {
   void evaluated(const EvalResult& result, std::int64_t, bool) override {
     eval_losses.push_back(result.loss);
   }
+  void saving(std::int64_t) override {}
+  void checkpoint_failed(std::int64_t step, const Status& cause) override {
+    failed.push_back(step);
+    warnings.push_back(cause.to_string());
+  }
   void checkpoint_written(std::int64_t step, const std::string&) override { saved = step; }
   void checkpoint_abandoned(std::int64_t step, const std::string&) override { abandoned = step; }
   void warning(const std::string& text) override { warnings.push_back(text); }
@@ -91,6 +96,7 @@ class TestObserver final : public TrainingObserver {
   TrainerLoaded load;
   int steps_done = 0;
   std::vector<double> eval_losses;
+  std::vector<std::int64_t> failed;
   std::vector<std::string> warnings;
 };
 
