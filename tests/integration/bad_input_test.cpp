@@ -2,8 +2,11 @@
 // (runtime/base/status.h), no process and no temporary file left.
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/mount.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 
@@ -14,6 +17,7 @@ namespace troupe::tests {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::seconds;
 
 void check_refused(const TinyRun& tiny, const CommandResult& result, Code code,
                    const std::vector<std::string>& words) {
@@ -254,13 +258,6 @@ TEST_CASE("a run that could never make a step is refused before anything is star
   CHECK(few.err.find("run-") == std::string::npos);
 }
 
-TEST_CASE("what only the trainers find out when they prepare ends the run") {
-  const TinyRun tiny;
-  const auto result = tiny.train("metric", {{"metric_for_best_model", "accuracy"}});
-  check_refused(tiny, result, Code::kUnsupported, {"metric_for_best_model=accuracy"});
-  CHECK(result.err.find("run-") != std::string::npos);
-}
-
 TEST_CASE("a full disk while saving: training goes on, the last checkpoint is good") {
   const TinyRun tiny;
   tiny.must_train("oracle");
@@ -270,6 +267,9 @@ TEST_CASE("a full disk while saving: training goes on, the last checkpoint is go
   if (!disk.mounted()) return;
   const auto result = tiny.must_train("small");
   CHECK(result.err.find("warning: checkpoint-6 was not written") != std::string::npos);
+  CHECK(result.err.find("; 2 checkpoints could not be written\n") != std::string::npos);
+  const auto names = event_names(tiny.file("small"));
+  CHECK(std::count(names.begin(), names.end(), "checkpoint_failed") == 2);
   CHECK(result.err.find("No space left") != std::string::npos);
   check_same_result(tiny.file("small"), tiny.file("oracle"));
   CHECK(exists(tiny.file("small/checkpoint-3")));
@@ -286,9 +286,58 @@ TEST_CASE("a full disk at the end: an error that names the last good checkpoint"
   const std::uint64_t checkpoint = size_of(tiny.file("oracle/checkpoint-3"));
   const SmallDisk disk(tiny.file("small"), checkpoint + (24u << 10));
   if (!disk.mounted()) return;
-  const auto result = tiny.train("small");
+  const auto result = tiny.train("small", {{"troupe.hold_timeout_s", "0"}});
   check_refused(tiny, result, Code::kResourceExhausted,
                 {"No space left", "last good checkpoint is " + tiny.file("small/checkpoint-3")});
+}
+
+TEST_CASE("a finished model that finds no room is kept in memory until it is saved somewhere") {
+  const TinyRun tiny;
+  tiny.must_train("oracle");
+  const std::uint64_t checkpoint = size_of(tiny.file("oracle/checkpoint-3"));
+  const std::string model = contents(tiny.file("oracle/model.safetensors"));
+  const SmallDisk disk(tiny.file("small"), checkpoint + (24u << 10));
+  if (!disk.mounted()) return;
+  SUBCASE("with troupe save") {
+    BackgroundCommand run(tiny.train_arguments("small"), tiny.options());
+    REQUIRE_MESSAGE(run.wait_for_output("is kept in memory", seconds(30)), run.output());
+    const std::string id = run_id(run.output());
+    CHECK(run.output().find("troupe save " + id + " DIR") != std::string::npos);
+    const auto saved = run_command({troupe_program(), "save", id, tiny.file("large")},
+                                   tiny.options());
+    CHECK_MESSAGE(saved.exit_code == 0, saved.err);
+    CHECK(saved.out == "The model of " + id + " is in " + tiny.file("large") + "\n");
+    CHECK_MESSAGE(run.wait(seconds(30)) == 0, run.output());
+    CHECK(run.output().find("the model is in " + tiny.file("large")) != std::string::npos);
+    CHECK((contents(tiny.file("large/model.safetensors")) == model));
+    CHECK(exists(tiny.file("large/config.json")));
+    CHECK(exists(tiny.file("large/tokenizer.json")));
+    // Afterwards there is nothing to save.
+    const auto late = run_command({troupe_program(), "save", id, tiny.file("late")},
+                                  tiny.options());
+    CHECK(late.exit_code != 0);
+    CHECK(late.err.find("does not run any more") != std::string::npos);
+  }
+  SUBCASE("when there is room") {
+    BackgroundCommand run(tiny.train_arguments("small"), tiny.options());
+    REQUIRE_MESSAGE(run.wait_for_output("is kept in memory", seconds(30)), run.output());
+    fs::remove_all(tiny.file("small/checkpoint-3"));
+    CHECK_MESSAGE(run.wait(seconds(30)) == 0, run.output());
+    CHECK((contents(tiny.file("small/model.safetensors")) == model));
+    CHECK(steps_of(tiny.file("small")).size() == 8);
+  }
+  SUBCASE("at once in the second folder that the configuration names") {
+    tiny.must_train("small", {{"troupe.second_output_dir", tiny.file("second")}});
+    CHECK((contents(tiny.file("second/model.safetensors")) == model));
+  }
+  SUBCASE("SIGTERM ends the wait in seconds") {
+    BackgroundCommand run(tiny.train_arguments("small", {{"troupe.stop_timeout_s", "3"}}),
+                          tiny.options());
+    REQUIRE_MESSAGE(run.wait_for_output("is kept in memory", seconds(30)), run.output());
+    run.kill(SIGTERM);
+    CHECK(run.wait(seconds(10)) == 128 + SIGTERM);
+  }
+  tiny.check_nothing_left();
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ TEST_CASE("four ranks on two machines: shared memory within, the cable between")
   check_same_result(tiny.file("two"), tiny.file("one"));
 }
 
-const Settings kLong = {{"max_steps", "300"}, {"save_steps", "20"}};
+const Settings kLong = {{"max_steps", "800"}, {"save_steps", "400"}};
 
 TEST_CASE("a machine that is killed and started again with the same command takes its place") {
   const auto machines = TwoMachines::make();
@@ -107,7 +107,7 @@ TEST_CASE("a machine that is killed and started again with the same command take
   const TinyRun tiny;
   tiny.must_train("one", kLong);
   OnBoth run(*machines, tiny, "two", kLong);
-  REQUIRE_MESSAGE(run.first->wait_for_output("saved " + tiny.file("two/checkpoint-20"), kStart),
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/800 ", kStart),
                   run.first->output());
   run.second->kill(SIGKILL);
   CHECK(run.second->wait(kStart) == 128 + SIGKILL);
@@ -125,7 +125,7 @@ TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and en
   if (!machines) return;
   const TinyRun tiny;
   OnBoth run(*machines, tiny, "two", kLong);
-  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/800 ", kStart), run.first->output());
   run.second->kill(SIGKILL);
   REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
                   run.first->output());
@@ -139,8 +139,8 @@ TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and en
   const std::string step = std::to_string(std::atoll(said.c_str() + at + before.size()));
   CHECK(said.find("saved checkpoint-" + step) != std::string::npos);
   // One machine goes on from there, to the undisturbed end.
-  const Settings more = {{"max_steps", "300"},
-                         {"save_steps", "20"},
+  const Settings more = {{"max_steps", "800"},
+                         {"save_steps", "400"},
                          {"resume_from_checkpoint", tiny.file("two/checkpoint-" + step)}};
   tiny.must_train("one", kLong);
   tiny.must_train("resumed", more);

@@ -1,5 +1,7 @@
 // `troupe train` on a running cluster that has no room for it.
 
+#include <signal.h>
+
 #include "tests/support/runs/tiny_run.h"
 #include "tests/tools/troupe_program.h"
 
@@ -28,13 +30,13 @@ TEST_CASE("a second run on a full cluster waits for its room; --no-wait refuses 
   CHECK(refused.err.find("no room now") != std::string::npos);
 
   BackgroundCommand second(command("second", {}), options);
-  REQUIRE_MESSAGE(second.wait_for_output(" wait: needs CPU 1", kPatience), second.output());
+  REQUIRE_MESSAGE(second.wait_for_output(" wait: needs 2 × (CPU 1) at once", kPatience), second.output());
   const auto why = home.run({"why", tiny.file("second")});
-  CHECK_MESSAGE(why.out.find("It waits: Needs CPU 1") != std::string::npos, why.out);
+  CHECK_MESSAGE(why.out.find("It waits: Needs 2 × (CPU 1) at once") != std::string::npos, why.out);
 
   // A run that waits can be stopped: there is nothing to save.
   BackgroundCommand third(command("third", {}), options);
-  REQUIRE_MESSAGE(third.wait_for_output(" wait: needs CPU 1", kPatience), third.output());
+  REQUIRE_MESSAGE(third.wait_for_output(" wait: needs 2 × (CPU 1) at once", kPatience), third.output());
   third.kill(SIGTERM);
   CHECK(third.wait(kPatience) == 143);
   CHECK(third.output().find("told to stop before its first step") != std::string::npos);

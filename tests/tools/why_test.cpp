@@ -115,6 +115,9 @@ TEST_CASE("why: a run without an end whose driver is gone, and one whose directo
   const auto vanished = runs.home.run({"why", record.run});
   CHECK(vanished.out.find("It came to step 8 of 8, loss 2.0000 and has no end: its driver, process "
                           "1, is gone without a word.") != std::string::npos);
+  // Its end is what went wrong.
+  CHECK(vanished.out.find("Nothing went wrong") == std::string::npos);
+  CHECK(vanished.out.find("Until its end no rank died, and none hung.") != std::string::npos);
   CHECK(vanished.out.find("No checkpoint was written: the same command begins anew.\n") !=
         std::string::npos);
 

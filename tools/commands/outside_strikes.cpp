@@ -101,7 +101,10 @@ void OutsideStrikes::strike(const train::Fault& fault, double at_s) {
                     fault.kind == FaultKind::kStall;
   strikes_.push_back({.at_s = at_s,
                       .fault = train::fault_text(fault),
-                      .target = link ? strike_link(fault) : strike_process(fault)});
+                      .target = link ? strike_link(fault) : strike_process(fault),
+                      .of_cluster = fault.kind == FaultKind::kKillHead ||
+                                    fault.kind == FaultKind::kKillDaemon,
+                      .unix_time_us = clock_.unix_time_us()});
 }
 
 std::vector<std::string> OutsideStrikes::struck() const {

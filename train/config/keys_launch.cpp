@@ -112,6 +112,16 @@ void add_troupe_keys(KeyTable& t) {
           TROUPE_FIELD(troupe.stop_timeout_s))
       .at_least(2)
       .at_most(86400);
+  t.integer("troupe.hold_timeout_s", 3600)
+      .implemented(
+          "how long a finished model that cannot be written is kept in memory and tried again, in "
+          "seconds; 'troupe save RUN DIR' writes it elsewhere",
+          TROUPE_FIELD(troupe.hold_timeout_s))
+      .at_least(0)
+      .at_most(604'800);
+  t.optional("troupe.second_output_dir", ValueType::kText)
+      .implemented("where the finished model goes when output_dir has no room for it",
+                   TROUPE_FIELD(troupe.second_output_dir));
 }
 
 }  // namespace troupe::train

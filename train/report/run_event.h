@@ -20,6 +20,8 @@ inline constexpr const char* kEventsFile = "events.jsonl";
 namespace events {
 inline constexpr const char* kStart = "start";            // a run begins, or goes on from `path`
 inline constexpr const char* kFault = "fault";            // an injected fault strikes
+// An injected fault struck a process of the cluster besides the trainers: `cause` says which.
+inline constexpr const char* kStruck = "struck";
 inline constexpr const char* kDeath = "death";            // a rank's process is gone
 inline constexpr const char* kHang = "hang";              // a rank does not move; it is killed
 inline constexpr const char* kStraggler = "straggler";    // a rank is slower than the others
@@ -33,6 +35,10 @@ inline constexpr const char* kController = "controller";  // a new controller to
 inline constexpr const char* kKeeper = "keeper";  // a node's keeper is gone, with memory and ranks
 inline constexpr const char* kCheckpointFailed = "checkpoint_failed";  // not written: `path`
 inline constexpr const char* kCheckpointAbandoned = "checkpoint_abandoned";  // not finished: `path`
+// The finished model could not be written to `path`, and is kept in memory; it was written to
+// `path` instead of the run's output directory.
+inline constexpr const char* kModelHeld = "model_held";
+inline constexpr const char* kModelSaved = "model_saved";
 inline constexpr const char* kEnd = "end";  // nothing follows; code 0: as it should
 }  // namespace events
 

@@ -78,8 +78,9 @@ std::int64_t step_of_checkpoint(std::string_view path) {
 }
 
 bool is_incident(const RunEvent& event) {
-  return event.event == events::kStraggler || event.event == events::kController ||
+  return event.event == events::kStraggler || event.event == events::kStruck || event.event == events::kController ||
          event.event == events::kCheckpointAbandoned || event.event == events::kCheckpointFailed ||
+         event.event == events::kModelHeld || event.event == events::kModelSaved ||
          (event.event == events::kDeath && event.rank < 0);
 }
 
@@ -319,6 +320,13 @@ std::string tell_incident(const RunEvent& event) {
               cause);
   } else if (event.event == events::kCheckpointFailed) {
     entry.say(fmt::format("The checkpoint {} was not written.{}", event.path, cause));
+  } else if (event.event == events::kStruck) {
+    entry.say(fmt::format("The fault '{}' struck {}.", event.fault, event.cause));
+  } else if (event.event == events::kModelHeld) {
+    entry.say(fmt::format("The finished model could not be written to {}, and was kept in memory.{}",
+                          event.path, cause));
+  } else if (event.event == events::kModelSaved) {
+    entry.say(fmt::format("The finished model was written to {}.", event.path));
   } else if (event.event == events::kCheckpointAbandoned) {
     entry.say(fmt::format("The checkpoint {} was given up before it was complete.{}",
                           event.path.empty() ? "under way" : event.path, cause));

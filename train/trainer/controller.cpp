@@ -567,6 +567,39 @@ void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
          text, clock_.unix_time_us());
 }
 
+void TrainController::on(std::int32_t rank, const ModelHeldReport& message) {
+  model_held_ = true;
+  record({.event = events::kModelHeld,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .rank = rank,
+          .step = state_.last_step(),
+          .cause = message.cause.to_string(),
+          .path = message.folder},
+         fmt::format("warning: the finished model could not be written to {}: {}\nIt is kept in "
+                     "memory for {} and tried again every few seconds: make room there, or save it "
+                     "elsewhere with 'troupe save {} DIR'.",
+                     message.folder, message.cause.to_string(),
+                     format_duration(static_cast<double>(spec_.hold_timeout_s)), spec_.run),
+         clock_.unix_time_us());
+}
+
+void TrainController::on(std::int32_t rank, const ModelSavedReport& message) {
+  record({.event = events::kModelSaved,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .rank = rank,
+          .step = state_.last_step(),
+          .path = message.folder},
+         "", clock_.unix_time_us());
+}
+
+Status TrainController::save_to(std::string folder) {
+  if (!model_held_ || state_.ended())
+    return error(Code::kFailedPrecondition, "{} holds no finished model", spec_.run);
+  const auto& first = trainers_[static_cast<std::size_t>(state_.trainer_of(0))];
+  static_cast<void>(first.handle.call<&TrainerActor::save_to>(std::move(folder)));
+  return {};
+}
+
 void TrainController::on(std::int32_t, const WarningReport& message) {
   driver_.send({{"kind", "warning"}, {"text", message.text}});
 }

@@ -60,6 +60,7 @@ struct RunSpec {
   bool no_wait = true;  // refused where the cluster has no room now; else the run waits for it
   std::int64_t join_timeout_ms = 60'000;  // RunSettings::respawn_timeout
   std::int64_t stop_timeout_ms = 10'000;  // RunSettings::save_timeout
+  std::int64_t hold_timeout_s = 3600;     // troupe.hold_timeout_s, for people
   std::int32_t spares = 0;  // on each node that runs trainers; on GPUs for each GPU of theirs
   std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
   // Of the environment, besides the node's own.
@@ -83,6 +84,9 @@ class TrainController {
   bool fault_fired(std::int32_t number);
   // From the driver: a checkpoint after the step under way, then the run's end.
   void save_and_stop();
+  // From the driver: a finished model that could not be written goes to this folder.
+  // kFailedPrecondition where there is none.
+  Status save_to(std::string folder);
   // From the driver: ends the run.
   void stop(Status reason);
 
@@ -96,7 +100,7 @@ class TrainController {
   static constexpr auto methods =
       troupe::methods<&TrainController::start, &TrainController::report,
                       &TrainController::fault_fired, &TrainController::save_and_stop,
-                      &TrainController::stop>;
+                      &TrainController::save_to, &TrainController::stop>;
 
  private:
   struct Trainer {
@@ -169,6 +173,8 @@ class TrainController {
   void on(std::int32_t rank, const CheckpointReport& message);
   void on(std::int32_t rank, const CheckpointFailedReport& message);
   void on(std::int32_t rank, const AbandonedReport& message);
+  void on(std::int32_t rank, const ModelHeldReport& message);
+  void on(std::int32_t rank, const ModelSavedReport& message);
   void on(std::int32_t rank, const WarningReport& message);
   void on(std::int32_t rank, const TrainerUnfit& message);
   template <typename Event>
@@ -201,6 +207,7 @@ class TrainController {
   std::vector<std::int64_t> fired_;  // how often
   std::string last_checkpoint_;
   std::int64_t total_steps_ = 0;
+  bool model_held_ = false;  // trainers hold a finished model that could not be written
 
   // Posts tick() once a second until the controller ends.
   Mutex clock_mutex_;

@@ -67,6 +67,7 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   // The end of the processes takes its part, too.
   spec.stop_timeout_ms = config.troupe.stop_timeout_s * 850;
   // In a cluster of its own nobody else gives room back.
+  spec.hold_timeout_s = config.troupe.hold_timeout_s;
   spec.no_wait = cluster.embedded || environment.no_wait;
   const auto& restarts =
       config.troupe.max_restarts ? config.troupe.max_restarts : loaded.launch.max_restarts;
@@ -119,6 +120,7 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
         &config.training.resume_from_checkpoint.path}) {
     if (!path->empty()) *path = absolute_path(*path);
   }
+  if (auto& second = config.troupe.second_output_dir) second = absolute_path(*second);
   return loaded;
 }
 
@@ -168,10 +170,10 @@ Status report_held_out(DriverEnvironment& environment, LoadedModel& model,
 }
 
 Status report_results(DriverEnvironment& environment, const TrainConfig& config,
-                      const PreparedRun& prepared) {
+                      const PreparedRun& prepared, const std::string& folder) {
   const bool held_out = prepared.held_out && prepared.held_out->size() > 0;
   if (!held_out && !config.troupe.sample_prompt) return {};
-  auto model = TROUPE_TRY(LoadedModel::open(environment.files, config.training.output_dir,
+  auto model = TROUPE_TRY(LoadedModel::open(environment.files, folder,
                                             static_cast<int>(environment.cores)));
   if (held_out) TROUPE_RETURN_IF_ERROR(report_held_out(environment, *model, prepared));
   if (config.troupe.sample_prompt) {
@@ -298,6 +300,14 @@ std::string failed_checkpoints(const std::vector<RunEvent>& told) {
   return fmt::format("; {} checkpoint{} could not be written", failed, failed == 1 ? "" : "s");
 }
 
+// The folder that the model was written to because output_dir had no room; empty: it had.
+std::string model_saved_elsewhere(const std::vector<RunEvent>& told) {
+  for (const RunEvent& event : told) {
+    if (event.event == events::kModelSaved) return event.path;
+  }
+  return {};
+}
+
 // From the controller's start to the run's end, the cluster closed. `told`: the run's events.
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
                           DriverEnvironment& environment, RunNote& note,
@@ -341,7 +351,15 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
       .hand_over = [&] { return hand_over(cluster.cluster, controller, bundle); },
       .interrupt_fd = environment.interrupt_fd,
       .take_interrupt = environment.take_interrupt,
-      .stop_timeout = std::chrono::seconds(config.troupe.stop_timeout_s)};
+      .stop_timeout = std::chrono::seconds(config.troupe.stop_timeout_s),
+      .take_save_wish = [&]() -> std::optional<std::string> {
+        if (!environment.registry) return std::nullopt;
+        return environment.registry->take_save_wish(spec.run);
+      },
+      .save_to =
+          [&](const std::string& folder) {
+            static_cast<void>(surely.call<&TrainController::save_to>(folder));
+          }};
   ProgressLines lines(std::move(road.socket), environment.clock, environment.output,
                       std::move(lines_options));
   auto end = lines.follow();
@@ -438,8 +456,10 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     }
     return explained;
   }
+  const std::string elsewhere = model_saved_elsewhere(told);
   TrainingSummary summary{.run = spec.run,
-                          .output_dir = given.config.training.output_dir,
+                          .output_dir =
+                              elsewhere.empty() ? given.config.training.output_dir : elsewhere,
                           .steps = end.last_step,
                           .failures = end.failures,
                           .seconds = seconds,
@@ -449,7 +469,9 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                   format_duration(summary.seconds), summary.output_dir,
                   failed_checkpoints(told)));
   if (environment.on_ended) environment.on_ended();
-  TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared));
+  TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared,
+                                        elsewhere.empty() ? config.training.output_dir
+                                                          : elsewhere));
   return summary;
 }
 

@@ -96,6 +96,7 @@ void ProgressLines::show_event(const json::Value& line) {
     events_.push_back(*event);
     name = event->event;
   }
+  if (name == events::kModelHeld) model_held_ = true;
   if (name == events::kRecovered) {
     const auto recoveries = recoveries_of(events_);
     if (!recoveries.empty()) text = recovery_line(recoveries.back());
@@ -200,6 +201,9 @@ Result<RunEnd> ProgressLines::follow() {
       away_since_ = clock_.now();
     }
     if (auto end = TROUPE_TRY(show_lines())) return std::move(*end);
+    if (model_held_ && options_.take_save_wish) {
+      if (const auto folder = options_.take_save_wish()) options_.save_to(*folder);
+    }
     if (stop_by_ && clock_.now() > *stop_by_) {
       return RunEnd{error(Code::kCancelled, "interrupted")};
     }

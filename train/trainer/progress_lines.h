@@ -46,6 +46,10 @@ struct ProgressLinesOptions {
   std::function<Interrupt()> take_interrupt;
   // A controller that was told to save and to end, and says nothing for so long, is left.
   Duration stop_timeout = std::chrono::seconds(10);
+  // While the run holds a finished model that could not be written: a folder that the user names
+  // for it; and passes it on. Nothing: nobody can name one.
+  std::function<std::optional<std::string>()> take_save_wish;
+  std::function<void(const std::string& folder)> save_to;
   // For a controller whose process was lost: from there to a connection with its successor.
   Duration reconnect_timeout = std::chrono::seconds(60);
 };
@@ -87,6 +91,7 @@ class ProgressLines {
   std::string buffer_;
   std::vector<RunEvent> events_;
   bool saving_ = false;
+  bool model_held_ = false;
   std::optional<TimePoint> stop_by_;
   std::optional<TimePoint> saved_by_;  // later with each line
   std::optional<TimePoint> away_since_;

@@ -100,8 +100,18 @@ class TrainerActor::Observer final : public TrainingObserver {
   void checkpoint_abandoned(std::int64_t step, const std::string& path) override {
     trainer_.tell(AbandonedReport{step, path});
   }
+  void model_held(const std::string& folder, const Status& cause) override {
+    trainer_.tell(ModelHeldReport{folder, cause});
+  }
+  std::optional<std::string> save_to() override {
+    MutexLock lock(trainer_.mutex_);
+    return std::exchange(trainer_.save_to_, std::nullopt);
+  }
+  void model_saved(const std::string& folder) override {
+    trainer_.tell(ModelSavedReport{folder});
+  }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
-  bool stop_requested() override { return trainer_.ending_; }
+  bool stop_requested() override { return trainer_.ending_ || trainer_.cancelled_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }
 
  private:
@@ -214,6 +224,11 @@ void TrainerActor::abort(std::uint64_t generation, Status reason) {
 }
 
 void TrainerActor::save_and_stop() { save_and_stop_ = true; }
+
+void TrainerActor::save_to(std::string folder) {
+  MutexLock lock(mutex_);
+  save_to_ = std::move(folder);
+}
 
 std::optional<GenerationPlan> TrainerActor::next_plan() {
   // A trainer without work is waited for by its controller, not the other way round: it may idle as

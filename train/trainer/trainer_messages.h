@@ -77,6 +77,15 @@ struct CheckpointReport {
   std::int64_t step = 0;
   std::string path;
 };
+// The finished model could not be written to `folder`, and is kept in memory.
+struct ModelHeldReport {
+  std::string folder;
+  Status cause;
+};
+// It was written to another folder than output_dir.
+struct ModelSavedReport {
+  std::string folder;
+};
 struct WarningReport {
   std::string text;
 };
@@ -112,7 +121,8 @@ struct TrainerStatus {
 
 // trainer → controller. What concerns recovery are events of RunState.
 using TrainerMessage = std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport,
-                                    CheckpointFailedReport, AbandonedReport, TrainerLoaded, TrainerStopped, TrainerFinished,
+                                    CheckpointFailedReport, AbandonedReport, ModelHeldReport,
+                                    ModelSavedReport, TrainerLoaded, TrainerStopped, TrainerFinished,
                                     TrainerSaving, TrainerSaved, TrainerFailed, TrainerFormed,
                                     TrainerUnfit>;
 

@@ -2,6 +2,7 @@
 // What a rank's training loop tells, and asks, while it runs.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "train/report/step_log.h"
@@ -29,6 +30,12 @@ class TrainingObserver {
   virtual void checkpoint_failed(std::int64_t step, const Status& cause) = 0;
   // The checkpoint of `step` was being committed when a trainer died, and is not to be had.
   virtual void checkpoint_abandoned(std::int64_t step, const std::string& path) = 0;
+  // Rank 0 only: the finished model could not be written to `folder`, and is kept in memory.
+  virtual void model_held(const std::string& folder, const Status& cause) = 0;
+  // Asked of rank 0 while it is: the folder that the user names for it; once.
+  virtual std::optional<std::string> save_to() = 0;
+  // Rank 0 only: it was written to another folder than output_dir.
+  virtual void model_saved(const std::string& folder) = 0;
   // For the user: a warning that does not end the run.
   virtual void warning(const std::string& text) = 0;
   // The loop leaves at the next step with kCancelled.

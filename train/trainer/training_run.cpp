@@ -1,6 +1,8 @@
 #include "train/trainer/training_run.h"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
@@ -19,6 +21,25 @@ namespace {
 constexpr auto kCommitTimeout = std::chrono::minutes(10);
 // How long a generation that is lost waits for a commit under way.
 constexpr auto kLastCommit = std::chrono::seconds(2);
+
+// A finished model that could not be written is tried again; between, a named folder is looked for.
+constexpr auto kTryModelAgain = std::chrono::seconds(5);
+constexpr auto kLookForRoom = std::chrono::milliseconds(100);
+
+// Whether a save failed of its files, on all ranks the same, and not of the ranks' communication.
+bool is_of_the_disk(const Status& status) {
+  switch (status.code()) {
+    case Code::kAborted:
+    case Code::kCancelled:
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+    case Code::kProtocol:
+    case Code::kInvalidArgument:
+      return false;
+    default:
+      return true;
+  }
+}
 
 // The way out where there is too little memory for a pass.
 Status with_way_out(const Status& status, const ActivationOptions& activations) {
@@ -203,15 +224,15 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
   return ended;
 }
 
-void TrainingRun::make_saver(Generation& generation) {
+std::unique_ptr<CheckpointSaver> TrainingRun::make_saver(Generation& generation,
+                                                         const std::string& folder) {
   Fixed& f = *fixed_;
-  SaverOptions saver{.output_dir = f.output_dir(),
+  SaverOptions saver{.output_dir = folder,
                      .run = f.options.run,
                      .layout = checkpoint_layout(f.config().training.checkpoint_format)};
   if (const auto limit = f.config().training.save_total_limit)
     saver.save_total_limit = static_cast<int>(*limit);
-  generation.saver =
-      std::make_unique<CheckpointSaver>(f.files, generation.world, f.clock, saver, f.log);
+  return std::make_unique<CheckpointSaver>(f.files, generation.world, f.clock, saver, f.log);
 }
 
 Status TrainingRun::run_observed(Generation& generation) {
@@ -224,7 +245,7 @@ Status TrainingRun::run_observed(Generation& generation) {
                               *f.updates, f.state->buffers()));
   TrainerLoaded loaded{.rank = f.rank, .generation = generation.number};
   TROUPE_RETURN_IF_ERROR(begin(generation, loaded));
-  make_saver(generation);
+  generation.saver = make_saver(generation, f.output_dir());
   if (f.leads() && compute_dtype(f.config()) == DType::kBF16 &&
       !f.compute->operators().fast_bf16()) {
     observer.warning(
@@ -401,11 +422,57 @@ Status TrainingRun::finish(Generation& generation) {
   if (f.evaluation.due_at_end(final_step, evaluated_step_))
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
   note();
-  TROUPE_RETURN_IF_ERROR(generation.saver->save_model(TROUPE_TRY(held_contents(generation, true))));
+  TROUPE_RETURN_IF_ERROR(save_model(generation));
   if (!f.leads()) return {};
   // A checkpoint of the best model may have failed since the state was taken.
   recorder_->set_best(best_);
-  return recorder_->finish(final_step);
+  // A full disk costs the run's results, not the model that is written.
+  if (const Status reported = recorder_->finish(final_step); !reported.ok())
+    generation.observer.warning(
+        reported.prefixed("the run's results are not complete").to_string());
+  return {};
+}
+
+Status TrainingRun::save_model(Generation& generation) {
+  Fixed& f = *fixed_;
+  const TimePoint until =
+      f.clock.now() + std::chrono::seconds(f.config().troupe.hold_timeout_s);
+  std::string folder = f.output_dir();
+  std::string told;  // where it did not go
+  for (;;) {
+    const bool elsewhere = folder != f.output_dir();
+    const auto other = elsewhere ? make_saver(generation, folder) : nullptr;
+    CheckpointSaver& saver = elsewhere ? *other : *generation.saver;
+    const Status saved = saver.save_model(TROUPE_TRY(held_contents(generation, true)));
+    if (saved.ok()) {
+      if (elsewhere && f.leads()) generation.observer.model_saved(folder);
+      return {};
+    }
+    if (!is_of_the_disk(saved)) return saved;
+    // All ranks know the same outcome; rank 0 decides.
+    if (f.leads()) {
+      if (until > f.clock.now() && std::exchange(told, folder) != folder)
+        generation.observer.model_held(folder, saved);
+      folder = next_folder(generation, saved, until);
+    }
+    TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, folder));
+    if (folder.empty()) return saved;
+  }
+}
+
+std::string TrainingRun::next_folder(Generation& generation, const Status&, TimePoint until) {
+  Fixed& f = *fixed_;
+  const auto& second = f.config().troupe.second_output_dir;
+  if (second && !std::exchange(second_folder_tried_, true)) return *second;
+  const TimePoint again = f.clock.now() + kTryModelAgain;
+  while (f.clock.now() < until && !generation.observer.stop_requested()) {
+    if (auto named = generation.observer.save_to()) return *named;
+    if (f.clock.now() >= again) return f.output_dir();
+    // It does not hang, it waits.
+    f.progress.stage(step(), Stage::kFinish);
+    std::this_thread::sleep_for(kLookForRoom);
+  }
+  return {};
 }
 
 // Rank 0 decides: what became of commits is known to it alone. Without a good checkpoint of the
@@ -557,7 +624,7 @@ Status TrainingRun::save_alone(collective::Communicator& communicator, std::uint
                         .engine = nullptr,
                         .saver = nullptr};
   TROUPE_RETURN_IF_ERROR(agree_on_saves(generation));
-  make_saver(generation);
+  generation.saver = make_saver(generation, f.output_dir());
   return save_and_leave(generation);
 }
 

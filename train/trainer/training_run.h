@@ -106,7 +106,7 @@ class TrainingRun {
   explicit TrainingRun(std::unique_ptr<Fixed> fixed);
 
   Status run_observed(Generation& generation);
-  void make_saver(Generation& generation);
+  std::unique_ptr<CheckpointSaver> make_saver(Generation& generation, const std::string& folder);
 
   // --- where the state comes from (training_load.cpp)
   Status begin(Generation& generation, TrainerLoaded& loaded);
@@ -141,6 +141,11 @@ class TrainingRun {
   Status follow_up(Generation& generation, StepRecord record, bool save_and_stop);
   Status evaluate(Generation& generation);
   Status finish(Generation& generation);
+  // Writes the model to output_dir. Where that fails it stays in memory and is tried again, or
+  // written to another folder, until TroupeSection::hold_timeout_s has passed.
+  Status save_model(Generation& generation);
+  // Rank 0: where to write it after that failure; empty: it is given up.
+  std::string next_folder(Generation& generation, const Status& cause, TimePoint until);
   // Sets `final_step` to the step whose parameters the run ends with.
   Status load_best_model(Generation& generation, std::int64_t& final_step);
   // What was loaded is where it is used, on all ranks.
@@ -174,6 +179,7 @@ class TrainingRun {
   bool final_model_ = false;
   double gemm_flops_per_s_here_ = 0;
   double gemm_flops_per_s_ = 0;  // all ranks
+  bool second_folder_tried_ = false;
   bool save_again_ = false;      // the save of the last step was lost and can be made again
   // Rank 0 only.
   TrainerState restored_;
