@@ -303,8 +303,8 @@ TEST_CASE("a finished model that finds no room is kept in memory until it is sav
     REQUIRE_MESSAGE(run.wait_for_output("is kept in memory", seconds(30)), run.output());
     const std::string id = run_id(run.output());
     CHECK(run.output().find("troupe save " + id + " DIR") != std::string::npos);
-    const auto saved = run_command({troupe_program(), "save", id, tiny.file("large")},
-                                   tiny.options());
+    const auto saved =
+        run_command({troupe_program(), "save", id, tiny.file("large")}, tiny.options());
     CHECK_MESSAGE(saved.exit_code == 0, saved.err);
     CHECK(saved.out == "The model of " + id + " is in " + tiny.file("large") + "\n");
     CHECK_MESSAGE(run.wait(seconds(30)) == 0, run.output());
@@ -313,8 +313,8 @@ TEST_CASE("a finished model that finds no room is kept in memory until it is sav
     CHECK(exists(tiny.file("large/config.json")));
     CHECK(exists(tiny.file("large/tokenizer.json")));
     // Afterwards there is nothing to save.
-    const auto late = run_command({troupe_program(), "save", id, tiny.file("late")},
-                                  tiny.options());
+    const auto late =
+        run_command({troupe_program(), "save", id, tiny.file("late")}, tiny.options());
     CHECK(late.exit_code != 0);
     CHECK(late.err.find("does not run any more") != std::string::npos);
   }
@@ -331,7 +331,7 @@ TEST_CASE("a finished model that finds no room is kept in memory until it is sav
     CHECK((contents(tiny.file("second/model.safetensors")) == model));
   }
   SUBCASE("SIGTERM ends the wait in seconds") {
-    BackgroundCommand run(tiny.train_arguments("small", {{"troupe.stop_timeout_s", "3"}}),
+    BackgroundCommand run(tiny.train_arguments("small", {{"troupe.stop_timeout_s", "2"}}),
                           tiny.options());
     REQUIRE_MESSAGE(run.wait_for_output("is kept in memory", seconds(30)), run.output());
     run.kill(SIGTERM);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "runtime/base/status.h"
 #include "tests/support/runs/tiny_run.h"
 #include "tests/support/two_machines.h"
 
@@ -28,7 +29,7 @@ class OnBoth {
     first = std::make_unique<BackgroundCommand>(machines.inside(0, command_),
                                                 tiny.options(environment(0)));
     REQUIRE_MESSAGE(first->wait_for_output("1 of 2 nodes", kStart), first->output());
-    CHECK(first->output().find("waiting for NODE_RANK=1, for 0 s of 300") != std::string::npos);
+    CHECK(first->output().find("waiting for NODE_RANK=1, for 0 s of ") != std::string::npos);
     std::filesystem::create_directories(elsewhere.file("home/.troupe"));
     std::filesystem::copy_file(tiny.file("home/.troupe/token"),
                                elsewhere.file("home/.troupe/token"));
@@ -39,6 +40,11 @@ class OnBoth {
     second = std::make_unique<BackgroundCommand>(machines_.inside(1, command_),
                                                  elsewhere.options(environment(1)));
     REQUIRE_MESSAGE(second->wait_for_output("joined the cluster", kStart), second->output());
+  }
+  // As a machine whose power goes.
+  void kill_second() {
+    for (const pid_t pid : elsewhere.processes()) ::kill(pid, SIGKILL);
+    CHECK(second->wait(kStart) == 128 + SIGKILL);
   }
   void finish() {
     REQUIRE_MESSAGE(first->wait(kRun) == 0, first->output());
@@ -99,34 +105,68 @@ TEST_CASE("four ranks on two machines: shared memory within, the cable between")
   check_same_result(tiny.file("two"), tiny.file("one"));
 }
 
-const Settings kLong = {{"max_steps", "800"}, {"save_steps", "400"}};
+const Settings kLong = {{"max_steps", "300"}, {"save_steps", "150"}};
+
+// The same on one machine.
+struct Alone {
+  TinyRun tiny;
+  Alone() { tiny.must_train("one", kLong); }
+};
+const Alone& alone() {
+  static const Alone alone;
+  return alone;
+}
 
 TEST_CASE("a machine that is killed and started again with the same command takes its place") {
   const auto machines = TwoMachines::make();
   if (!machines) return;
-  const TinyRun tiny;
-  tiny.must_train("one", kLong);
+  const TinyRun& tiny = alone().tiny;
   OnBoth run(*machines, tiny, "two", kLong);
-  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/800 ", kStart),
-                  run.first->output());
-  run.second->kill(SIGKILL);
-  CHECK(run.second->wait(kStart) == 128 + SIGKILL);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+  run.kill_second();
   REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
                   run.first->output());
-  CHECK(run.first->output().find(" s of 300 (troupe.join_timeout_s): needs ") != std::string::npos);
-  CHECK(run.first->output().find("troupe-node-rank=1") != std::string::npos);
+  REQUIRE_MESSAGE(run.first->wait_for_output(" s of 300 (troupe.join_timeout_s): needs ", kStart),
+                  run.first->output());
+  CHECK(run.first->wait_for_output("troupe-node-rank=1", seconds(1)));
   run.start_second();
   run.finish();
   check_same_result(tiny.file("two"), tiny.file("one"));
 }
 
-TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and ends in seconds") {
+TEST_CASE("a cable that is cut: the run waits and goes on, or both sides end by the same limit") {
   const auto machines = TwoMachines::make();
   if (!machines) return;
   const TinyRun tiny;
-  OnBoth run(*machines, tiny, "two", kLong);
-  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/800 ", kStart), run.first->output());
-  run.second->kill(SIGKILL);
+  const Settings settings = {{"max_steps", "100000"},
+                             {"save_steps", "50000"},
+                             {"logging_steps", "100"},
+                             {"troupe.join_timeout_s", "4"}};
+  OnBoth run(*machines, tiny, "two", settings);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 100/", kStart), run.first->output());
+  machines->cut();
+  REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
+                  run.first->output());
+  machines->join();
+  REQUIRE_MESSAGE(run.first->wait_for_output("recovered", kStart), run.first->output());
+  machines->cut();
+  CHECK_MESSAGE(run.first->wait(seconds(20)) == exit_code(Code::kUnavailable), run.first->output());
+  CHECK(run.first->output().find("could not be started again for 4 s (troupe.join_timeout_s)") !=
+        std::string::npos);
+  CHECK_MESSAGE(run.second->wait(seconds(20)) != 0, run.second->output());
+  tiny.check_nothing_left();
+  run.elsewhere.check_nothing_left();
+}
+
+TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and ends in seconds") {
+  const auto machines = TwoMachines::make();
+  if (!machines) return;
+  const TinyRun& tiny = alone().tiny;
+  Settings settings = kLong;
+  settings["troupe.stop_timeout_s"] = "4";
+  OnBoth run(*machines, tiny, "stopped", settings);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+  run.kill_second();
   REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
                   run.first->output());
   run.first->kill(SIGTERM);
@@ -139,10 +179,9 @@ TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and en
   const std::string step = std::to_string(std::atoll(said.c_str() + at + before.size()));
   CHECK(said.find("saved checkpoint-" + step) != std::string::npos);
   // One machine goes on from there, to the undisturbed end.
-  const Settings more = {{"max_steps", "800"},
-                         {"save_steps", "400"},
-                         {"resume_from_checkpoint", tiny.file("two/checkpoint-" + step)}};
-  tiny.must_train("one", kLong);
+  const Settings more = {{"max_steps", "300"},
+                         {"save_steps", "150"},
+                         {"resume_from_checkpoint", tiny.file("stopped/checkpoint-" + step)}};
   tiny.must_train("resumed", more);
   CHECK((contents(tiny.file("resumed/model.safetensors")) ==
          contents(tiny.file("one/model.safetensors"))));

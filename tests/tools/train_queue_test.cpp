@@ -30,13 +30,15 @@ TEST_CASE("a second run on a full cluster waits for its room; --no-wait refuses 
   CHECK(refused.err.find("no room now") != std::string::npos);
 
   BackgroundCommand second(command("second", {}), options);
-  REQUIRE_MESSAGE(second.wait_for_output(" wait: needs 2 × (CPU 1) at once", kPatience), second.output());
+  REQUIRE_MESSAGE(second.wait_for_output(" wait: needs 2 × (CPU 1) at once", kPatience),
+                  second.output());
   const auto why = home.run({"why", tiny.file("second")});
   CHECK_MESSAGE(why.out.find("It waits: Needs 2 × (CPU 1) at once") != std::string::npos, why.out);
 
   // A run that waits can be stopped: there is nothing to save.
   BackgroundCommand third(command("third", {}), options);
-  REQUIRE_MESSAGE(third.wait_for_output(" wait: needs 2 × (CPU 1) at once", kPatience), third.output());
+  REQUIRE_MESSAGE(third.wait_for_output(" wait: needs 2 × (CPU 1) at once", kPatience),
+                  third.output());
   third.kill(SIGTERM);
   CHECK(third.wait(kPatience) == 143);
   CHECK(third.output().find("told to stop before its first step") != std::string::npos);

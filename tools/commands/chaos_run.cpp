@@ -139,7 +139,8 @@ Status ChaosRun::train(const std::string& output_dir, const std::string& faults,
   }
 }
 
-// The run itself does not notice that the cluster's own processes end: its story has them from here.
+// The run itself does not notice that the cluster's own processes end: its story has them from
+// here.
 void ChaosRun::note_strikes() {
   auto events = train::LineFile::open(context_.files, join_path(output_dir_, train::kEventsFile));
   if (!events.ok()) return;

@@ -191,9 +191,8 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   train::TrainingCluster result{.cluster = std::move(cluster),
                                 .embedded = true,
                                 .machines = static_cast<int>(launch.node_count())};
-  TROUPE_RETURN_IF_ERROR(
-      wait_for_machines(result, std::chrono::seconds(loaded.config.troupe.join_timeout_s),
-                        interrupt_fd, output));
+  TROUPE_RETURN_IF_ERROR(wait_for_machines(
+      result, std::chrono::seconds(loaded.config.troupe.join_timeout_s), interrupt_fd, output));
   return result;
 }
 

@@ -78,10 +78,10 @@ std::int64_t step_of_checkpoint(std::string_view path) {
 }
 
 bool is_incident(const RunEvent& event) {
-  return event.event == events::kStraggler || event.event == events::kStruck || event.event == events::kController ||
-         event.event == events::kCheckpointAbandoned || event.event == events::kCheckpointFailed ||
-         event.event == events::kModelHeld || event.event == events::kModelSaved ||
-         (event.event == events::kDeath && event.rank < 0);
+  return event.event == events::kStraggler || event.event == events::kStruck ||
+         event.event == events::kController || event.event == events::kCheckpointAbandoned ||
+         event.event == events::kCheckpointFailed || event.event == events::kModelHeld ||
+         event.event == events::kModelSaved || (event.event == events::kDeath && event.rank < 0);
 }
 
 // Whether the injected fault shows in one of the recoveries.
@@ -323,8 +323,9 @@ std::string tell_incident(const RunEvent& event) {
   } else if (event.event == events::kStruck) {
     entry.say(fmt::format("The fault '{}' struck {}.", event.fault, event.cause));
   } else if (event.event == events::kModelHeld) {
-    entry.say(fmt::format("The finished model could not be written to {}, and was kept in memory.{}",
-                          event.path, cause));
+    entry.say(
+        fmt::format("The finished model could not be written to {}, and was kept in memory.{}",
+                    event.path, cause));
   } else if (event.event == events::kModelSaved) {
     entry.say(fmt::format("The finished model was written to {}.", event.path));
   } else if (event.event == events::kCheckpointAbandoned) {
@@ -443,7 +444,8 @@ std::string tell_end(const RunStory& story) {
             static_cast<double>(story.ended_unix_us - story.recoveries.back().begun_unix_us);
         text += fmt::format("It is recovering, since {:.1f} s.\n", since / kMicrosPerSecond);
       }
-      if (!story.waits_for.empty()) text += fmt::format("It waits: {}\n", sentence(story.waits_for));
+      if (!story.waits_for.empty())
+        text += fmt::format("It waits: {}\n", sentence(story.waits_for));
       return text;
     }
     case RunOutcome::kFinished: {

@@ -43,8 +43,8 @@ Result<memory::Segment> map_bundle(UniqueFd fd) {
 std::optional<Duration> since_written(const std::string& path, std::int64_t now_unix_us) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return std::nullopt;
-  const std::int64_t at_us = static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000 +
-                             info.st_mtim.tv_nsec / 1'000;
+  const std::int64_t at_us =
+      static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000 + info.st_mtim.tv_nsec / 1'000;
   return std::chrono::microseconds(std::max<std::int64_t>(0, now_unix_us - at_us));
 }
 
@@ -250,9 +250,8 @@ void TrainController::start_watching() {
 
 void TrainController::look_at_ranks() {
   if (!watch_) return;
-  RankWatch::Ranks ranks{.generation = state_.generation(),
-                         .running = state_.running(),
-                         .saving = state_.saving()};
+  RankWatch::Ranks ranks{
+      .generation = state_.generation(), .running = state_.running(), .saving = state_.saving()};
   for (const int number : state_.places().by_rank()) {
     const auto* place = state_.places().find(number);
     ranks.processes.emplace_back();

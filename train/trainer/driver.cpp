@@ -173,8 +173,8 @@ Status report_results(DriverEnvironment& environment, const TrainConfig& config,
                       const PreparedRun& prepared, const std::string& folder) {
   const bool held_out = prepared.held_out && prepared.held_out->size() > 0;
   if (!held_out && !config.troupe.sample_prompt) return {};
-  auto model = TROUPE_TRY(LoadedModel::open(environment.files, folder,
-                                            static_cast<int>(environment.cores)));
+  auto model =
+      TROUPE_TRY(LoadedModel::open(environment.files, folder, static_cast<int>(environment.cores)));
   if (held_out) TROUPE_RETURN_IF_ERROR(report_held_out(environment, *model, prepared));
   if (config.troupe.sample_prompt) {
     environment.output.write("sample: " + *config.troupe.sample_prompt);
@@ -457,21 +457,19 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     return explained;
   }
   const std::string elsewhere = model_saved_elsewhere(told);
-  TrainingSummary summary{.run = spec.run,
-                          .output_dir =
-                              elsewhere.empty() ? given.config.training.output_dir : elsewhere,
-                          .steps = end.last_step,
-                          .failures = end.failures,
-                          .seconds = seconds,
-                          .recoveries = story.recoveries,
-                          .recovery = summarize(story.recoveries, run_ms)};
+  TrainingSummary summary{
+      .run = spec.run,
+      .output_dir = elsewhere.empty() ? given.config.training.output_dir : elsewhere,
+      .steps = end.last_step,
+      .failures = end.failures,
+      .seconds = seconds,
+      .recoveries = story.recoveries,
+      .recovery = summarize(story.recoveries, run_ms)};
   say(fmt::format("trained {} steps in {}; the model is in {}{}", summary.steps,
-                  format_duration(summary.seconds), summary.output_dir,
-                  failed_checkpoints(told)));
+                  format_duration(summary.seconds), summary.output_dir, failed_checkpoints(told)));
   if (environment.on_ended) environment.on_ended();
-  TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared,
-                                        elsewhere.empty() ? config.training.output_dir
-                                                          : elsewhere));
+  TROUPE_RETURN_IF_ERROR(report_results(
+      environment, config, prepared, elsewhere.empty() ? config.training.output_dir : elsewhere));
   return summary;
 }
 

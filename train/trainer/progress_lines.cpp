@@ -208,8 +208,8 @@ Result<RunEnd> ProgressLines::follow() {
       return RunEnd{error(Code::kCancelled, "interrupted")};
     }
     if (saved_by_ && clock_.now() > *saved_by_) {
-      return RunEnd{error(Code::kCancelled,
-                          "the run was told to stop, and its controller does not answer")};
+      return RunEnd{
+          error(Code::kCancelled, "the run was told to stop, and its controller does not answer")};
     }
     if (!socket_.valid()) TROUPE_RETURN_IF_ERROR(connect_again());
   }

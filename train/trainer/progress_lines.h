@@ -62,7 +62,8 @@ class ProgressLines {
       : socket_(std::move(socket)), clock_(clock), output_(output), options_(std::move(options)) {}
 
   // Shows progress until the run has ended. A user who interrupts it waits for the controller's
-  // word no longer than ProgressLinesOptions::stop_timeout. kActorDied: the controller is gone without one.
+  // word no longer than ProgressLinesOptions::stop_timeout. kActorDied: the controller is gone
+  // without one.
   Result<RunEnd> follow();
 
   // Of this run, as far as they were told.

@@ -35,8 +35,8 @@ class RankWatch {
   // Who is to be looked at.
   struct Ranks {
     std::uint64_t generation = 0;
-    bool running = false;  // the generation has begun and is not lost
-    bool saving = false;   // it is told whether bytes go to a disk
+    bool running = false;                           // the generation has begun and is not lost
+    bool saving = false;                            // it is told whether bytes go to a disk
     std::vector<std::optional<Process>> processes;  // by rank; nothing: none lives
     friend bool operator==(const Ranks&, const Ranks&) = default;
   };

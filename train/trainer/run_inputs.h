@@ -171,12 +171,12 @@ struct StopRequested {
   Status reason;
 };
 
-struct RunInputs : Alternatives<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerUnfit,
-                                TrainerDied, PostMortem, TrainerGone, TrainerFormed, TrainerLoaded,
-                                StepFinished, TrainerStopped, TrainerFinished, TrainerSaved,
-                                TrainerSaving, SaveMoves, TrainerFailed, TrainerWaiting,
-                                TrainerStuck, GenerationStalled, TrainerSlow, TimePassed,
-                                SaveRequested, StopRequested> {};
+struct RunInputs
+    : Alternatives<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerUnfit, TrainerDied,
+                   PostMortem, TrainerGone, TrainerFormed, TrainerLoaded, StepFinished,
+                   TrainerStopped, TrainerFinished, TrainerSaved, TrainerSaving, SaveMoves,
+                   TrainerFailed, TrainerWaiting, TrainerStuck, GenerationStalled, TrainerSlow,
+                   TimePassed, SaveRequested, StopRequested> {};
 using RunInput = Variant<RunInputs>;
 
 // --- commands

@@ -432,6 +432,7 @@ void RunState::on(const TrainerWaiting& event, TimePoint now) {
   Rank* rank = place ? rank_of(place->rank) : nullptr;
   if (!rank || rank->waits_for == event.why) return;
   rank->waits_for = event.why;
+  absent_told_.reset();  // it is said again, with the reason
   // The whole run stands in the line for its first places. The driver says so of its actors.
   if (known_.generation == 0 && place->rank == 0 && !rank->absent_since) {
     record({.event = events::kWaiting, .cause = event.why}, now);
@@ -522,7 +523,8 @@ void RunState::hurry_save(TimePoint now) {
     const bool steps = known_.purpose == GenerationPurpose::kTrain && !known_.saving;
     if (!steps || asked_for < settings_.step_patience()) return;
     if (known_.farthest_step == 0)
-      return end(error(Code::kCancelled, "the run was told to stop before its first step was done"));
+      return end(
+          error(Code::kCancelled, "the run was told to stop before its first step was done"));
     known_.running = false;
     known_.lost_at = now;
     commands_.push_back(AbortGeneration{
@@ -560,10 +562,10 @@ void RunState::tell_absent_ranks(TimePoint now) {
           .generation = known_.generation,
           .rank = absent.front(),
           .step = known_.last_step,
-          .text = fmt::format("waiting for rank{} {}, for {} s of {} (troupe.join_timeout_s){}{}",
-                              absent.size() == 1 ? "" : "s", join_numbers(absent),
-                              seconds(now - since), seconds(settings_.respawn_timeout),
-                              why.empty() ? "" : ": ", why),
+          .text =
+              fmt::format("waiting for rank{} {}, for {} s of {} (troupe.join_timeout_s){}{}",
+                          absent.size() == 1 ? "" : "s", join_numbers(absent), seconds(now - since),
+                          seconds(settings_.respawn_timeout), why.empty() ? "" : ": ", why),
           .cause = why},
          now);
 }

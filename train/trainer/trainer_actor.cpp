@@ -107,9 +107,7 @@ class TrainerActor::Observer final : public TrainingObserver {
     MutexLock lock(trainer_.mutex_);
     return std::exchange(trainer_.save_to_, std::nullopt);
   }
-  void model_saved(const std::string& folder) override {
-    trainer_.tell(ModelSavedReport{folder});
-  }
+  void model_saved(const std::string& folder) override { trainer_.tell(ModelSavedReport{folder}); }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
   bool stop_requested() override { return trainer_.ending_ || trainer_.cancelled_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }

@@ -112,8 +112,7 @@ Status TrainingRun::resume(Generation& generation, const Meeting& meeting, Train
 
 const FollowUp& TrainingRun::take_up(const Aftermath& aftermath, std::int64_t finished_step) {
   // A follow-up is everybody's: what one has not finished all do again.
-  const FollowUp& left =
-      aftermath.finished_step > finished_step ? aftermath.before : aftermath.now;
+  const FollowUp& left = aftermath.finished_step > finished_step ? aftermath.before : aftermath.now;
   best_ = fixed_->best;
   best_.set_state(left.best);
   finished_step_ = finished_step;

@@ -23,7 +23,7 @@ constexpr auto kCommitTimeout = std::chrono::minutes(10);
 constexpr auto kLastCommit = std::chrono::seconds(2);
 
 // A finished model that could not be written is tried again; between, a named folder is looked for.
-constexpr auto kTryModelAgain = std::chrono::seconds(5);
+constexpr auto kTryModelAgain = std::chrono::seconds(3);
 constexpr auto kLookForRoom = std::chrono::milliseconds(100);
 
 // Whether a save failed of its files, on all ranks the same, and not of the ranks' communication.
@@ -435,8 +435,7 @@ Status TrainingRun::finish(Generation& generation) {
 
 Status TrainingRun::save_model(Generation& generation) {
   Fixed& f = *fixed_;
-  const TimePoint until =
-      f.clock.now() + std::chrono::seconds(f.config().troupe.hold_timeout_s);
+  const TimePoint until = f.clock.now() + std::chrono::seconds(f.config().troupe.hold_timeout_s);
   std::string folder = f.output_dir();
   std::string told;  // where it did not go
   for (;;) {

@@ -180,7 +180,7 @@ class TrainingRun {
   double gemm_flops_per_s_here_ = 0;
   double gemm_flops_per_s_ = 0;  // all ranks
   bool second_folder_tried_ = false;
-  bool save_again_ = false;      // the save of the last step was lost and can be made again
+  bool save_again_ = false;  // the save of the last step was lost and can be made again
   // Rank 0 only.
   TrainerState restored_;
   std::optional<SurvivingLog> history_;

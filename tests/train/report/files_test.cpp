@@ -190,8 +190,7 @@ TEST_CASE("lines that found no room are written when there is some, each once an
     CHECK(log.append("{\"step\": 4}").ok());
   }
   CHECK(LineFile::open_at_step(files, "log", "step", 9).ok());
-  CHECK(read(files, "log") ==
-        "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n{\"step\": 4}\n");
+  CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n{\"step\": 4}\n");
 }
 
 TEST_CASE("what waits for room is bounded: the newest lines are kept") {

@@ -289,9 +289,8 @@ TEST_CASE("checkpoints that failed, a model kept in memory and strikes at the cl
                    .step = 30,
                    .cause = "no space left on device",
                    .path = "out/a/checkpoint-30"})
-      .add(6'000, {.event = "struck",
-                   .cause = "the head, process 4711",
-                   .fault = "kill_head@step=40"})
+      .add(6'000,
+           {.event = "struck", .cause = "the head, process 4711", .fault = "kill_head@step=40"})
       .add(7'000, {.event = "model_held", .cause = "no space left on device", .path = "out/a"})
       .add(8'000, {.event = "model_saved", .path = "/mnt/b"})
       .end(60'000, 100);

@@ -192,10 +192,8 @@ TEST_CASE("which ranks are awaited is said within two seconds, and every ten sec
     if (second == 20) run.apply(TrainerAlive{2, 2}, at(20));
   }
   REQUIRE(told.size() == 3);
-  CHECK(told[0] ==
-        "waiting for ranks 1, 2, for 1 s of 100 (troupe.join_timeout_s): needs CPU 2");
-  CHECK(told[1] ==
-        "waiting for ranks 1, 2, for 11 s of 100 (troupe.join_timeout_s): needs CPU 2");
+  CHECK(told[0] == "waiting for ranks 1, 2, for 1 s of 100 (troupe.join_timeout_s): needs CPU 2");
+  CHECK(told[1] == "waiting for ranks 1, 2, for 11 s of 100 (troupe.join_timeout_s): needs CPU 2");
   CHECK(told[2] == "waiting for rank 1, for 21 s of 100 (troupe.join_timeout_s): needs CPU 2");
   run.apply(TrainerStopped{0, 1, killed()}, at(30));
   CHECK(find<BeginGeneration>(run.apply(TrainerAlive{1, 2}, at(40))));
@@ -487,8 +485,8 @@ TEST_CASE("a run that is to stop while a rank has no place: rank 0 saves what it
       CHECK(saved_step_of(find<EndRun>(ended)->status) == 4);
     }
     SUBCASE("it cannot") {
-      const auto failed = run.apply(
-          TrainerFailed{0, 2, error(Code::kFailedPrecondition, "a shard only")}, at(6));
+      const auto failed =
+          run.apply(TrainerFailed{0, 2, error(Code::kFailedPrecondition, "a shard only")}, at(6));
       REQUIRE(find<EndRun>(failed));
       CHECK(find<EndRun>(failed)->status.code() == Code::kCancelled);
       CHECK(find<EndRun>(failed)->status.message().find("a shard only") != std::string::npos);
