@@ -177,6 +177,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                        .output = output,
                                        .cores = cores};
   // On a cluster that runs already, trainers are elsewhere.
+  environment.check_disk = embedded;
   if (embedded) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
     environment.gpus_here = [&context] { return gpus_here(context.environment); };

@@ -101,14 +101,14 @@ Result<LineFile> LineFile::open(FileSystem& files, const std::string& path) {
     TROUPE_RETURN_IF_ERROR(
         write_file_atomically(files, path, text.substr(0, end == std::string::npos ? 0 : end + 1)));
   }
-  LineFile file;
+  LineFile file(files, path);
   file.file_ = TROUPE_TRY(files.open_append(path));
   return file;
 }
 
 Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& path,
                                         std::string_view step_key, std::int64_t step) {
-  LineFile file;
+  LineFile file(files, path);
   const auto tail = tail_of(files, path);
   if (tail && nothing_to_drop(*tail, path, step_key, step)) {
     file.file_ = TROUPE_TRY(files.open_append(path));
@@ -147,6 +147,7 @@ Status LineFile::write_unwritten() {
     text.append(unwritten_.front()) += '\n';
     const Status written = file_->append(std::string_view(text));
     torn_ = !written.ok();
+    has_torn_lines_ = has_torn_lines_ || torn_;
     if (torn_) return written;
     unwritten_bytes_ -= unwritten_.front().size() + 1;
     unwritten_.pop_front();
@@ -154,8 +155,22 @@ Status LineFile::write_unwritten() {
   return {};
 }
 
+Status LineFile::drop_torn_lines() {
+  const auto text = TROUPE_TRY(read_or_empty(*files_, path_));
+  std::string whole;
+  for (const auto line : complete_lines(text)) {
+    if (parse_python_json(line, path_).ok()) whole.append(line) += '\n';
+  }
+  TROUPE_RETURN_IF_ERROR(write_file_atomically(*files_, path_, whole));
+  file_ = TROUPE_TRY(files_->open_append(path_));
+  has_torn_lines_ = false;
+  return {};
+}
+
 Status LineFile::sync() {
   TROUPE_RETURN_IF_ERROR(write_unwritten());
+  // Readers pass over what stays, where there is no room for a second copy yet.
+  if (has_torn_lines_) static_cast<void>(drop_torn_lines());
   return file_->sync();
 }
 

@@ -44,14 +44,19 @@ class LineFile {
   // has to wait.
   Status append(std::string_view line);
   // Writes what waits, and makes the lines so far durable: before a checkpoint that stands for them
-  // is committed.
+  // is committed. What a full disk left of half-written lines is taken out then.
   Status sync();
 
  private:
+  LineFile(FileSystem& files, std::string path) : files_(&files), path_(std::move(path)) {}
   Status write_unwritten();
+  Status drop_torn_lines();
 
+  FileSystem* files_;
+  std::string path_;
   std::unique_ptr<WritableFile> file_;
-  bool torn_ = false;
+  bool torn_ = false;  // the file ends in the midst of a line
+  bool has_torn_lines_ = false;
   std::deque<std::string> unwritten_;
   std::size_t unwritten_bytes_ = 0;
 };

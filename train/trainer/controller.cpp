@@ -567,7 +567,6 @@ void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
 }
 
 void TrainController::on(std::int32_t rank, const ModelHeldReport& message) {
-  model_held_ = true;
   record({.event = events::kModelHeld,
           .generation = static_cast<std::int64_t>(state_.generation()),
           .rank = rank,
@@ -591,12 +590,10 @@ void TrainController::on(std::int32_t rank, const ModelSavedReport& message) {
          "", clock_.unix_time_us());
 }
 
-Status TrainController::save_to(std::string folder) {
-  if (!model_held_ || state_.ended())
-    return error(Code::kFailedPrecondition, "{} holds no finished model", spec_.run);
+void TrainController::save_to(std::string folder) {
+  if (state_.ended() || trainers_.empty()) return;
   const auto& first = trainers_[static_cast<std::size_t>(state_.trainer_of(0))];
   static_cast<void>(first.handle.call<&TrainerActor::save_to>(std::move(folder)));
-  return {};
 }
 
 void TrainController::on(std::int32_t, const WarningReport& message) {

@@ -85,8 +85,7 @@ class TrainController {
   // From the driver: a checkpoint after the step under way, then the run's end.
   void save_and_stop();
   // From the driver: a finished model that could not be written goes to this folder.
-  // kFailedPrecondition where there is none.
-  Status save_to(std::string folder);
+  void save_to(std::string folder);
   // From the driver: ends the run.
   void stop(Status reason);
 
@@ -207,7 +206,6 @@ class TrainController {
   std::vector<std::int64_t> fired_;  // how often
   std::string last_checkpoint_;
   std::int64_t total_steps_ = 0;
-  bool model_held_ = false;  // trainers hold a finished model that could not be written
 
   // Posts tick() once a second until the controller ends.
   Mutex clock_mutex_;

@@ -13,6 +13,7 @@
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/device_choice.h"
+#include "train/trainer/disk_plan.h"
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prepare.h"
 #include "train/trainer/run_plan.h"
@@ -390,9 +391,19 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   // The sampler's rounds are those of all ranks.
-  TROUPE_RETURN_IF_ERROR(run_schedule(config, prepared.bundle.dataset.size(), world_size));
+  const RunSchedule schedule =
+      TROUPE_TRY(run_schedule(config, prepared.bundle.dataset.size(), world_size));
   TROUPE_RETURN_IF_ERROR(
       Sampler::make(sampler_options(config, prepared.bundle.dataset.size(), world_size)));
+  if (environment.check_disk) {
+    const std::string& folder = config.training.output_dir;
+    const DiskPlan disk = plan_disk(config, prepared.bundle.model, schedule);
+    // Where that cannot be told, the run finds out.
+    if (const auto room = room_in(config, folder); room.ok()) {
+      TROUPE_RETURN_IF_ERROR(check_disk(disk, *room, folder));
+      if (const auto notice = disk_notice(disk, *room, folder); !notice.empty()) say(notice);
+    }
+  }
   if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
     return ranks.prefixed("troupe.chaos");
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));

@@ -55,6 +55,8 @@ struct DriverEnvironment {
   // Of this machine, where trainers run on it: a run that does not fit is refused. Nothing: not
   // checked.
   std::optional<NodeMemory> memory;
+  // Where rank 0 writes on this machine, the run's results must have room there.
+  bool check_disk = false;
   // GPUs of this machine that the program can use, where trainers run on it; kUnavailable says what
   // is missing and how to get it. Nothing: not known.
   std::function<Result<GpusHere>()> gpus_here;

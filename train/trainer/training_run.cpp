@@ -416,6 +416,8 @@ Status TrainingRun::finish(Generation& generation) {
   f.progress.stage(step(), Stage::kFinish);
   TROUPE_RETURN_IF_ERROR(seal_save(generation));
   TROUPE_RETURN_IF_ERROR(settle_saves(generation));
+  // A checkpoint of the best model may have failed since that was told: the one before is meant.
+  if (f.leads()) recorder_->set_best(best_);
   std::int64_t final_step = step();
   if (f.config().evaluation.load_best_model_at_end)
     TROUPE_RETURN_IF_ERROR(load_best_model(generation, final_step));
@@ -424,8 +426,6 @@ Status TrainingRun::finish(Generation& generation) {
   note();
   TROUPE_RETURN_IF_ERROR(save_model(generation));
   if (!f.leads()) return {};
-  // A checkpoint of the best model may have failed since the state was taken.
-  recorder_->set_best(best_);
   // A full disk costs the run's results, not the model that is written.
   if (const Status reported = recorder_->finish(final_step); !reported.ok())
     generation.observer.warning(
@@ -452,14 +452,16 @@ Status TrainingRun::save_model(Generation& generation) {
     if (f.leads()) {
       if (until > f.clock.now() && std::exchange(told, folder) != folder)
         generation.observer.model_held(folder, saved);
-      folder = next_folder(generation, saved, until);
+      folder = next_folder(generation, until);
+      if (generation.observer.stop_requested())
+        return error(Code::kCancelled, "the run was told to stop");
     }
     TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, folder));
     if (folder.empty()) return saved;
   }
 }
 
-std::string TrainingRun::next_folder(Generation& generation, const Status&, TimePoint until) {
+std::string TrainingRun::next_folder(Generation& generation, TimePoint until) {
   Fixed& f = *fixed_;
   const auto& second = f.config().troupe.second_output_dir;
   if (second && !std::exchange(second_folder_tried_, true)) return *second;

@@ -144,8 +144,8 @@ class TrainingRun {
   // Writes the model to output_dir. Where that fails it stays in memory and is tried again, or
   // written to another folder, until TroupeSection::hold_timeout_s has passed.
   Status save_model(Generation& generation);
-  // Rank 0: where to write it after that failure; empty: it is given up.
-  std::string next_folder(Generation& generation, const Status& cause, TimePoint until);
+  // Rank 0: where to write it after that failed; empty: it is given up.
+  std::string next_folder(Generation& generation, TimePoint until);
   // Sets `final_step` to the step whose parameters the run ends with.
   Status load_best_model(Generation& generation, std::int64_t& final_step);
   // What was loaded is where it is used, on all ranks.

@@ -187,6 +187,8 @@ TEST_CASE("lines that found no room are written when there is some, each once an
   SUBCASE("by the next line") { CHECK(log.append("{\"step\": 4}").ok()); }
   SUBCASE("at the end") {
     CHECK(log.sync().ok());
+    // Nothing is left of the line that was cut short.
+    CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n");
     CHECK(log.append("{\"step\": 4}").ok());
   }
   CHECK(LineFile::open_at_step(files, "log", "step", 9).ok());
