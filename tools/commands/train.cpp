@@ -201,12 +201,20 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   environment.make_cluster = [&](int trainers) {
     interrupts.catch_signals();
     environment.interrupt_fd = interrupts.fd();
-    environment.take_interrupt = [&] { return interrupts.take(); };
+    output.hurry_when_readable(interrupts.fd());
+    environment.take_interrupt = [&] {
+      output.hurry();
+      return interrupts.take();
+    };
     return make_training_cluster(context, loaded, trainers, interrupts.fd(), output);
   };
   environment.on_ended = [&] { interrupts.release(); };
   const auto summary = train::run_training(loaded, environment);
-  if (summary.status().code() == Code::kCancelled) context.exit_code = interrupts.exit_code();
+  if (summary.status().code() == Code::kCancelled) {
+    context.exit_code = interrupts.exit_code();
+    if (!output.writable())
+      return {};  // nobody would read why, and the end would wait for a reader
+  }
   if (!summary.ok()) return summary.status();
   if (json_wanted) {
     context.out << json::write(to_json(*summary)) << "\n";
