@@ -56,12 +56,14 @@ void StandardErrorOutput::write(std::string_view text) {
   while (!text.empty()) {
     pollfd entries[2] = {{STDERR_FILENO, POLLOUT, 0},
                          {hurries_ ? -1 : hurry_fd_.load(), POLLIN, 0}};
-    const int ready = ::poll(entries, 2, hurries_ ? kLastPatienceMs : kPatienceMs);
+    const int patience_ms = nobody_reads_ ? 0 : hurries_ ? kLastPatienceMs : kPatienceMs;
+    const int ready = ::poll(entries, 2, patience_ms);
     if (ready < 0 && errno != EINTR) return;
     if (ready > 0 && entries[1].revents != 0) hurries_ = true;
     if (ready <= 0 || entries[0].revents == 0) {
-      if (hurries_) return;
-      continue;
+      if (!hurries_) continue;
+      nobody_reads_ = true;
+      return;
     }
     // So many bytes do not block where a pipe is writable.
     const ssize_t n =

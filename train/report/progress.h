@@ -47,6 +47,7 @@ class StandardErrorOutput final : public ProgressOutput {
  private:
   std::atomic<int> hurry_fd_{-1};
   std::atomic<bool> hurries_{false};
+  std::atomic<bool> nobody_reads_{false};  // seen in a hurry
 };
 
 // A finished step.

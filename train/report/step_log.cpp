@@ -96,14 +96,23 @@ std::optional<double> parse_hex(const json::Value& record, std::string_view key)
 
 Result<LineFile> LineFile::open(FileSystem& files, const std::string& path) {
   const auto text = TROUPE_TRY(read_or_empty(files, path));
+  LineFile file(files, path);
   if (!text.empty() && text.back() != '\n') {
     const auto end = text.rfind('\n');
     TROUPE_RETURN_IF_ERROR(
-        write_file_atomically(files, path, text.substr(0, end == std::string::npos ? 0 : end + 1)));
+        file.rewrite(text, text.substr(0, end == std::string::npos ? 0 : end + 1), true));
   }
-  LineFile file(files, path);
   file.file_ = TROUPE_TRY(files.open_append(path));
   return file;
+}
+
+// A full disk has no room for a second copy: torn lines may stay until there is some.
+Status LineFile::rewrite(std::string_view before, std::string_view after, bool only_torn_lines) {
+  const Status written = write_file_atomically(*files_, path_, after);
+  if (written.code() != Code::kResourceExhausted || !only_torn_lines) return written;
+  has_torn_lines_ = true;
+  torn_ = !before.empty() && before.back() != '\n';
+  return {};
 }
 
 Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& path,
@@ -116,13 +125,16 @@ Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& pa
   }
   const auto text = TROUPE_TRY(read_or_empty(files, path));
   std::string kept;
+  bool only_torn_lines = true;
   for (const auto line : complete_lines(text)) {
     const auto value = parse_python_json(line, path);
     if (!value) continue;
     const auto line_step = json::find_integer(*value, step_key);
-    if (line_step && *line_step <= step) kept.append(line) += '\n';
+    const bool counts = line_step && *line_step <= step;
+    if (counts) kept.append(line) += '\n';
+    only_torn_lines = only_torn_lines && counts;
   }
-  if (kept != text) TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, kept));
+  if (kept != text) TROUPE_RETURN_IF_ERROR(file.rewrite(text, kept, only_torn_lines));
   file.file_ = TROUPE_TRY(files.open_append(path));
   return file;
 }

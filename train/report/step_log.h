@@ -49,6 +49,7 @@ class LineFile {
 
  private:
   LineFile(FileSystem& files, std::string path) : files_(&files), path_(std::move(path)) {}
+  Status rewrite(std::string_view before, std::string_view after, bool only_torn_lines);
   Status write_unwritten();
   Status drop_torn_lines();
 

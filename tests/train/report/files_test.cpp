@@ -195,6 +195,21 @@ TEST_CASE("lines that found no room are written when there is some, each once an
   CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n{\"step\": 4}\n");
 }
 
+TEST_CASE("a file with a torn line is opened on a full disk, too") {
+  FaultyFileSystem files;
+  const std::string torn = "{\"step\": 1}\n{\"ste\n{\"step\": 2}\n{\"st";
+  REQUIRE(write_file_atomically(files, "log", torn).ok());
+  files.set_space_bytes(torn.size() + 3);
+  // Lines of later steps must go: that needs room.
+  CHECK(LineFile::open_at_step(files, "log", "step", 1).status().code() ==
+        Code::kResourceExhausted);
+  auto log = LineFile::open_at_step(files, "log", "step", 2).value();
+  CHECK_FALSE(log.append("{\"step\": 3}").ok());
+  files.set_space_bytes(1000);
+  CHECK(log.sync().ok());
+  CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n");
+}
+
 TEST_CASE("what waits for room is bounded: the newest lines are kept") {
   FaultyFileSystem files;
   auto log = LineFile::open(files, "log").value();
