@@ -2,10 +2,15 @@
 // (runtime/base/status.h), no process and no temporary file left.
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/mount.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 
 #include "runtime/base/status.h"
 #include "tests/support/runs/tiny_run.h"
@@ -14,6 +19,7 @@ namespace troupe::tests {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::seconds;
 
 void check_refused(const TinyRun& tiny, const CommandResult& result, Code code,
                    const std::vector<std::string>& words) {
@@ -244,6 +250,15 @@ std::uint64_t size_of(const std::string& path) {
   return bytes;
 }
 
+TEST_CASE("a run that could never make a step is refused before anything is started") {
+  const TinyRun tiny;
+  const auto few = tiny.train(
+      "few", {{"max_samples", "3"}, {"dataloader_drop_last", "true"}, {"max_steps", "2"}});
+  check_refused(tiny, few, Code::kInvalidArgument,
+                {"dataloader_drop_last leaves nothing: 3 samples are fewer than 2 workers × 2"});
+  CHECK(few.err.find("run-") == std::string::npos);
+}
+
 TEST_CASE("a full disk while saving: training goes on, the last checkpoint is good") {
   const TinyRun tiny;
   tiny.must_train("oracle");
@@ -253,6 +268,9 @@ TEST_CASE("a full disk while saving: training goes on, the last checkpoint is go
   if (!disk.mounted()) return;
   const auto result = tiny.must_train("small");
   CHECK(result.err.find("warning: checkpoint-6 was not written") != std::string::npos);
+  CHECK(result.err.find("; 2 checkpoints could not be written\n") != std::string::npos);
+  const auto names = event_names(tiny.file("small"));
+  CHECK(std::count(names.begin(), names.end(), "checkpoint_failed") == 2);
   CHECK(result.err.find("No space left") != std::string::npos);
   check_same_result(tiny.file("small"), tiny.file("oracle"));
   CHECK(exists(tiny.file("small/checkpoint-3")));
@@ -263,15 +281,109 @@ TEST_CASE("a full disk while saving: training goes on, the last checkpoint is go
          contents(tiny.file("oracle/model.safetensors"))));
 }
 
-TEST_CASE("a full disk at the end: an error that names the last good checkpoint") {
+// Takes all the room that a disk has left.
+void fill(const std::string& path) {
+  std::ofstream out(path, std::ios::binary);
+  const std::string zeros(4096, '\0');
+  while (out.write(zeros.data(), 4096).flush()) {
+  }
+}
+
+TEST_CASE("a disk that is full at the end: an error that names the last good checkpoint") {
+  const TinyRun tiny;
+  tiny.must_train("oracle");
+  const SmallDisk disk(tiny.file("small"), 4 * size_of(tiny.file("oracle/checkpoint-3")));
+  if (!disk.mounted()) return;
+  BackgroundCommand run(
+      tiny.train_arguments(
+          "small", {{"max_steps", "300"}, {"save_steps", "150"}, {"troupe.hold_timeout_s", "0"}}),
+      tiny.options());
+  REQUIRE_MESSAGE(run.wait_for_output("saved " + tiny.file("small/checkpoint-150"), seconds(30)),
+                  run.output());
+  fill(tiny.file("small/filler"));
+  CHECK(run.wait(seconds(30)) == exit_code(Code::kResourceExhausted));
+  INFO(run.output());
+  CHECK(run.output().find("No space left") != std::string::npos);
+  CHECK(run.output().find("last good checkpoint is " + tiny.file("small/checkpoint-150")) !=
+        std::string::npos);
+  tiny.check_nothing_left();
+}
+
+TEST_CASE("a run whose results could never find room is refused, by plan and by train") {
   const TinyRun tiny;
   tiny.must_train("oracle");
   const std::uint64_t checkpoint = size_of(tiny.file("oracle/checkpoint-3"));
-  const SmallDisk disk(tiny.file("small"), checkpoint + (24u << 10));
+  const SmallDisk disk(tiny.file("small"), checkpoint);
   if (!disk.mounted()) return;
-  const auto result = tiny.train("small");
-  check_refused(tiny, result, Code::kResourceExhausted,
-                {"No space left", "last good checkpoint is " + tiny.file("small/checkpoint-3")});
+  const auto refused = tiny.train("small");
+  check_refused(
+      tiny, refused, Code::kResourceExhausted,
+      {"output_dir " + tiny.file("small") + " has room for ", "for one checkpoint and the model"});
+  CHECK(refused.err.find("run-") == std::string::npos);
+  auto arguments = tiny.train_arguments("small");
+  arguments[1] = "plan";
+  const auto planned = run_command(arguments, tiny.options());
+  CHECK(planned.exit_code == exit_code(Code::kResourceExhausted));
+  CHECK_MESSAGE(planned.out.find("disk: ") != std::string::npos, planned.err);
+  CHECK(planned.err.find("for one checkpoint and the model") != std::string::npos);
+}
+
+TEST_CASE("a finished model that finds no room is kept in memory until it is saved somewhere") {
+  const TinyRun tiny;
+  const Settings settings = {{"max_steps", "150"}, {"save_strategy", "no"}};
+  tiny.must_train("oracle", settings);
+  const std::string model = contents(tiny.file("oracle/model.safetensors"));
+  const SmallDisk disk(tiny.file("small"), 4 * model.size());
+  if (!disk.mounted()) return;
+  const auto start = [&](const Settings& more) {
+    Settings all = settings;
+    all.insert(more.begin(), more.end());
+    auto run =
+        std::make_unique<BackgroundCommand>(tiny.train_arguments("small", all), tiny.options());
+    REQUIRE_MESSAGE(run->wait_for_output("step 3/150 ", seconds(30)), run->output());
+    fill(tiny.file("small/filler"));
+    return run;
+  };
+  SUBCASE("with troupe save") {
+    const auto run = start({});
+    REQUIRE_MESSAGE(run->wait_for_output("is kept in memory", seconds(30)), run->output());
+    const std::string id = run_id(run->output());
+    CHECK(run->output().find("troupe save " + id + " DIR") != std::string::npos);
+    const auto saved =
+        run_command({troupe_program(), "save", id, tiny.file("large")}, tiny.options());
+    CHECK_MESSAGE(saved.exit_code == 0, saved.err);
+    CHECK(saved.out == "The model of " + id + " is in " + tiny.file("large") + "\n");
+    CHECK_MESSAGE(run->wait(seconds(30)) == 0, run->output());
+    CHECK(run->output().find("the model is in " + tiny.file("large")) != std::string::npos);
+    CHECK((contents(tiny.file("large/model.safetensors")) == model));
+    CHECK(exists(tiny.file("large/config.json")));
+    CHECK(exists(tiny.file("large/tokenizer.json")));
+    // Afterwards there is nothing to save.
+    const auto late =
+        run_command({troupe_program(), "save", id, tiny.file("late")}, tiny.options());
+    CHECK(late.exit_code != 0);
+    CHECK(late.err.find("does not run any more") != std::string::npos);
+  }
+  SUBCASE("when there is room: no line of its logs is lost either") {
+    const auto run = start({});
+    REQUIRE_MESSAGE(run->wait_for_output("is kept in memory", seconds(30)), run->output());
+    fs::remove(tiny.file("small/filler"));
+    CHECK_MESSAGE(run->wait(seconds(30)) == 0, run->output());
+    CHECK((contents(tiny.file("small/model.safetensors")) == model));
+    CHECK(steps_of(tiny.file("small")).size() == 150);
+  }
+  SUBCASE("at once in the second folder that the configuration names") {
+    const auto run = start({{"troupe.second_output_dir", tiny.file("second")}});
+    CHECK_MESSAGE(run->wait(seconds(30)) == 0, run->output());
+    CHECK((contents(tiny.file("second/model.safetensors")) == model));
+  }
+  SUBCASE("SIGTERM ends the wait in seconds") {
+    const auto run = start({{"troupe.stop_timeout_s", "2"}});
+    REQUIRE_MESSAGE(run->wait_for_output("is kept in memory", seconds(30)), run->output());
+    run->kill(SIGTERM);
+    CHECK(run->wait(seconds(10)) == 128 + SIGTERM);
+  }
+  tiny.check_nothing_left();
 }
 
 }  // namespace

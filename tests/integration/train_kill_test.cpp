@@ -282,11 +282,14 @@ TEST_CASE("SIGTERM while a trainer is dead: it is recovered from, saved and ende
   tiny.check_nothing_left();
 }
 
-TEST_CASE("SIGTERM to a run that makes no steps: a second signal or ddp_timeout ends it") {
+TEST_CASE("SIGTERM to a run that makes no steps: it saves and ends in seconds, or at once") {
   const auto& tiny = kill_runs().tiny;
-  const auto told = [&](std::optional<int> second, const Settings& more, int exit_code) {
-    Settings settings = KillRuns::kLong;
-    settings.insert(more.begin(), more.end());
+  // Nobody looks for hangs, and a collective waits for years.
+  Settings settings = KillRuns::kLong;
+  settings["troupe.hang_timeout_ms"] = "0";
+  settings["ddp_timeout"] = "180000000";
+  settings["troupe.stop_timeout_s"] = "5";
+  const auto told = [&](std::optional<int> second, int exit_code) {
     BackgroundCommand run(tiny.train_arguments("stuck", settings), tiny.options());
     REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
     const auto stuck = trainers(run_id(run.output()), 1);
@@ -299,10 +302,29 @@ TEST_CASE("SIGTERM to a run that makes no steps: a second signal or ddp_timeout 
     tiny.check_nothing_left();
     return run.output();
   };
-  CHECK(told(SIGTERM, {}, 143).find("interrupted") != std::string::npos);
-  CHECK(told(SIGINT, {}, 130).find("interrupted") != std::string::npos);
-  CHECK(told({}, {{"ddp_timeout", "2"}}, 143).find("no step was finished for 2 s") !=
-        std::string::npos);
+  CHECK(told(SIGTERM, 143).find("interrupted") != std::string::npos);
+  CHECK(told(SIGINT, 130).find("interrupted") != std::string::npos);
+  const std::string saved = told({}, 143);
+  INFO(saved);
+  const std::string step = stopped_at(saved);
+  CHECK(saved.find("saved checkpoint-" + step) != std::string::npos);
+  CHECK(exists(tiny.file("stuck/checkpoint-" + step)));
+  CHECK(std::to_string(steps_of(tiny.file("stuck")).size()) == step);
+}
+
+TEST_CASE("SIGTERM to a run whose controller is stopped: it ends all the same") {
+  const auto& tiny = kill_runs().tiny;
+  Settings settings = KillRuns::kLong;
+  settings["troupe.stop_timeout_s"] = "2";
+  BackgroundCommand run(tiny.train_arguments("mute", settings), tiny.options());
+  REQUIRE(run.wait_for_output("step 3/200 ", seconds(30)));
+  const auto stopped = controllers(run_id(run.output()));
+  REQUIRE(stopped.size() == 1);
+  ::kill(stopped[0], SIGSTOP);
+  ::kill(run.pid(), SIGTERM);
+  CHECK(run.wait(seconds(30)) == 143);
+  CHECK(run.output().find("its controller does not answer") != std::string::npos);
+  tiny.check_nothing_left();
 }
 
 TEST_CASE("Ctrl-C while the data are read ends the run at once") {

@@ -92,6 +92,27 @@ TEST_CASE("output on a pipe is plain lines, one for each logged step, and stdout
   CHECK(result.err.find(shared().tiny.file("oracle")) != std::string::npos);
 }
 
+TEST_CASE("the best model's checkpoint that failed is not named, and no line is lost") {
+  const auto& tiny = shared().tiny;
+  const Settings settings = {{"val_size", "0.2"}, {"eval_strategy", "steps"},
+                             {"eval_steps", "4"}, {"save_steps", "4"},
+                             {"packing", "true"}, {"load_best_model_at_end", "true"}};
+  const auto result = tiny.must_train("failed", settings,
+                                      {"--chaos",
+                                       "fail_write@file=checkpoint-8,rank=any,times=1;"
+                                       "disk_full@file=steps.jsonl,hit=2,for_ms=3"});
+  CHECK_MESSAGE(result.err.find("checkpoint-8 was not written") != std::string::npos, result.err);
+  CHECK(result.err.find("; 1 checkpoint could not be written\n") != std::string::npos);
+  CHECK_FALSE(exists(tiny.file("failed/checkpoint-8")));
+  const auto state = json_file(tiny.file("failed/trainer_state.json"));
+  CHECK(json::find_string(state, "best_model_checkpoint") == tiny.file("failed/checkpoint-4"));
+  CHECK((contents(tiny.file("failed/model.safetensors")) ==
+         contents(tiny.file("failed/checkpoint-4/model.safetensors"))));
+  const auto steps = steps_of(tiny.file("failed"));
+  REQUIRE(steps.size() == 8);
+  for (std::size_t i = 0; i < 8; ++i) CHECK(steps[i].step == static_cast<std::int64_t>(i) + 1);
+}
+
 TEST_CASE("--json prints the summary, and nothing else on stdout") {
   const auto& tiny = shared().tiny;
   const auto result = tiny.must_train("json", {{"max_steps", "2"}}, {"--json"});

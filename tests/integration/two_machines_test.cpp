@@ -1,9 +1,13 @@
 // Ranks on two machines, as the README starts them: the bits are those of one machine.
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
 
+#include "runtime/base/status.h"
 #include "tests/support/runs/tiny_run.h"
 #include "tests/support/two_machines.h"
 
@@ -15,31 +19,56 @@ using std::chrono::seconds;
 constexpr seconds kStart{30};
 constexpr seconds kRun{90};
 
-// `troupe train` with NNODES=2 on both machines, to the end of both. Returns what node 0 printed.
-std::string train_on(const TwoMachines& machines, const TinyRun& tiny, const std::string& output,
-                     const Settings& changes) {
+// `troupe train` with NNODES=2 on both machines.
+class OnBoth {
+ public:
+  // Both have found each other.
+  OnBoth(const TwoMachines& machines, const TinyRun& tiny, const std::string& output,
+         const Settings& changes)
+      : machines_(machines), command_(tiny.train_arguments(output, changes)), tiny_(tiny) {
+    first = std::make_unique<BackgroundCommand>(machines.inside(0, command_),
+                                                tiny.options(environment(0)));
+    REQUIRE_MESSAGE(first->wait_for_output("1 of 2 nodes", kStart), first->output());
+    CHECK(first->output().find("waiting for NODE_RANK=1, for 0 s of ") != std::string::npos);
+    std::filesystem::create_directories(elsewhere.file("home/.troupe"));
+    std::filesystem::copy_file(tiny.file("home/.troupe/token"),
+                               elsewhere.file("home/.troupe/token"));
+    start_second();
+  }
+  // The second machine's command, also after a failure.
+  void start_second() {
+    second = std::make_unique<BackgroundCommand>(machines_.inside(1, command_),
+                                                 elsewhere.options(environment(1)));
+    REQUIRE_MESSAGE(second->wait_for_output("joined the cluster", kStart), second->output());
+  }
+  // As a machine whose power goes.
+  void kill_second() {
+    for (const pid_t pid : elsewhere.processes()) ::kill(pid, SIGKILL);
+    CHECK(second->wait(kStart) == 128 + SIGKILL);
+  }
+  void finish() {
+    REQUIRE_MESSAGE(first->wait(kRun) == 0, first->output());
+    CHECK_MESSAGE(second->wait(kStart) == 0, second->output());
+    tiny_.check_nothing_left();
+    elsewhere.check_nothing_left();
+  }
+
   // The second machine's home and temporary folders.
   const TinyRun elsewhere;
-  const auto command = tiny.train_arguments(output, changes);
-  const auto node = [&](int rank) {
-    return std::map<std::string, std::string>{{"USE_RAY", "1"},
-                                              {"NNODES", "2"},
-                                              {"NODE_RANK", std::to_string(rank)},
-                                              {"MASTER_ADDR", machines.address(0)},
-                                              {"MASTER_PORT", "6379"}};
-  };
-  BackgroundCommand first(machines.inside(0, command), tiny.options(node(0)));
-  REQUIRE_MESSAGE(first.wait_for_output("1 of 2 nodes", kStart), first.output());
-  std::filesystem::create_directories(elsewhere.file("home/.troupe"));
-  std::filesystem::copy_file(tiny.file("home/.troupe/token"), elsewhere.file("home/.troupe/token"));
-  BackgroundCommand second(machines.inside(1, command), elsewhere.options(node(1)));
-  REQUIRE_MESSAGE(second.wait_for_output("joined the cluster", kStart), second.output());
-  REQUIRE_MESSAGE(first.wait(kRun) == 0, first.output());
-  CHECK_MESSAGE(second.wait(kStart) == 0, second.output());
-  tiny.check_nothing_left();
-  elsewhere.check_nothing_left();
-  return first.output();
-}
+  std::unique_ptr<BackgroundCommand> first, second;
+
+ private:
+  std::map<std::string, std::string> environment(int rank) const {
+    return {{"USE_RAY", "1"},
+            {"NNODES", "2"},
+            {"NODE_RANK", std::to_string(rank)},
+            {"MASTER_ADDR", machines_.address(0)},
+            {"MASTER_PORT", "6379"}};
+  }
+  const TwoMachines& machines_;
+  const std::vector<std::string> command_;
+  const TinyRun& tiny_;
+};
 
 TEST_CASE("two machines train the same bits as one") {
   const auto machines = TwoMachines::make();
@@ -51,7 +80,7 @@ TEST_CASE("two machines train the same bits as one") {
     const std::string one = tiny.file("one-" + strategy), two = tiny.file("two-" + strategy);
     tiny.must_train("one-" + strategy, settings);
     const std::uint64_t before[] = {machines->bytes_sent(0), machines->bytes_sent(1)};
-    train_on(*machines, tiny, "two-" + strategy, settings);
+    OnBoth(*machines, tiny, "two-" + strategy, settings).finish();
     check_same_result(two, one);
     // DDP sends half of the gradients and half of their sums, each way, in each of eight steps;
     // what shards its parameters sends half of them twice more.
@@ -72,8 +101,97 @@ TEST_CASE("four ranks on two machines: shared memory within, the cable between")
                              {"troupe.strategy", "hsdp"},
                              {"troupe.mesh", "2,2"}};
   tiny.must_train("one", settings);
-  train_on(*machines, tiny, "two", settings);
+  OnBoth(*machines, tiny, "two", settings).finish();
   check_same_result(tiny.file("two"), tiny.file("one"));
+}
+
+const Settings kLong = {{"max_steps", "300"}, {"save_steps", "150"}};
+
+// The same on one machine.
+struct Alone {
+  TinyRun tiny;
+  Alone() { tiny.must_train("one", kLong); }
+};
+const Alone& alone() {
+  static const Alone alone;
+  return alone;
+}
+
+TEST_CASE("a machine that is killed and started again with the same command takes its place") {
+  const auto machines = TwoMachines::make();
+  if (!machines) return;
+  const TinyRun& tiny = alone().tiny;
+  OnBoth run(*machines, tiny, "two", kLong);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+  run.kill_second();
+  REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
+                  run.first->output());
+  REQUIRE_MESSAGE(run.first->wait_for_output(" s of 300 (troupe.join_timeout_s): needs ", kStart),
+                  run.first->output());
+  CHECK(run.first->wait_for_output("troupe-node-rank=1", seconds(1)));
+  run.start_second();
+  run.finish();
+  check_same_result(tiny.file("two"), tiny.file("one"));
+}
+
+TEST_CASE("a cable that is cut and joined again: the run waits and goes on") {
+  const auto machines = TwoMachines::make();
+  if (!machines) return;
+  const TinyRun& tiny = alone().tiny;
+  OnBoth run(*machines, tiny, "cut", kLong);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+  machines->cut();
+  REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
+                  run.first->output());
+  machines->join();
+  run.finish();
+  check_same_result(tiny.file("cut"), tiny.file("one"));
+}
+
+TEST_CASE("a cable that stays cut: both sides end by the same limit") {
+  const auto machines = TwoMachines::make();
+  if (!machines) return;
+  const TinyRun tiny;
+  Settings settings = kLong;
+  settings["troupe.join_timeout_s"] = "3";
+  OnBoth run(*machines, tiny, "two", settings);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+  machines->cut();
+  CHECK_MESSAGE(run.first->wait(seconds(20)) == exit_code(Code::kUnavailable), run.first->output());
+  CHECK(run.first->output().find("could not be started again for 3 s (troupe.join_timeout_s)") !=
+        std::string::npos);
+  CHECK_MESSAGE(run.second->wait(seconds(20)) != 0, run.second->output());
+  tiny.check_nothing_left();
+  run.elsewhere.check_nothing_left();
+}
+
+TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and ends in seconds") {
+  const auto machines = TwoMachines::make();
+  if (!machines) return;
+  const TinyRun& tiny = alone().tiny;
+  Settings settings = kLong;
+  settings["troupe.stop_timeout_s"] = "4";
+  OnBoth run(*machines, tiny, "stopped", settings);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+  run.kill_second();
+  REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
+                  run.first->output());
+  run.first->kill(SIGTERM);
+  CHECK(run.first->wait(seconds(10)) == 143);
+  const std::string& said = run.first->output();
+  INFO(said);
+  const std::string before = "stopped at step ";
+  const auto at = said.find(before);
+  REQUIRE(at != std::string::npos);
+  const std::string step = std::to_string(std::atoll(said.c_str() + at + before.size()));
+  CHECK(said.find("saved checkpoint-" + step) != std::string::npos);
+  // One machine goes on from there, to the undisturbed end.
+  const Settings more = {{"max_steps", "300"},
+                         {"save_steps", "150"},
+                         {"resume_from_checkpoint", tiny.file("stopped/checkpoint-" + step)}};
+  tiny.must_train("resumed", more);
+  CHECK((contents(tiny.file("resumed/model.safetensors")) ==
+         contents(tiny.file("one/model.safetensors"))));
 }
 
 }  // namespace

@@ -55,6 +55,14 @@ std::vector<string> TwoMachines::inside(int side, const std::vector<string>& com
   return argv;
 }
 
+void TwoMachines::cut() const {
+  run_command({"ip", "-n", name(1), "link", "set", interface(1), "down"});
+}
+
+void TwoMachines::join() const {
+  run_command({"ip", "-n", name(1), "link", "set", interface(1), "up"});
+}
+
 std::uint64_t TwoMachines::bytes_sent(int side) const {
   const auto shown = run_command(
       inside(side, {"cat", "/sys/class/net/" + interface(side) + "/statistics/tx_bytes"}));

@@ -24,6 +24,9 @@ class TwoMachines {
   std::vector<std::string> inside(int side) const;
   // `command` as it runs on that machine.
   std::vector<std::string> inside(int side, const std::vector<std::string>& command) const;
+  // Cuts the cable, or joins it again.
+  void cut() const;
+  void join() const;
   // What the machine has put on the cable so far.
   std::uint64_t bytes_sent(int side) const;
 

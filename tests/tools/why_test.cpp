@@ -115,6 +115,9 @@ TEST_CASE("why: a run without an end whose driver is gone, and one whose directo
   const auto vanished = runs.home.run({"why", record.run});
   CHECK(vanished.out.find("It came to step 8 of 8, loss 2.0000 and has no end: its driver, process "
                           "1, is gone without a word.") != std::string::npos);
+  // Its end is what went wrong.
+  CHECK(vanished.out.find("Nothing went wrong") == std::string::npos);
+  CHECK(vanished.out.find("Until its end no rank died, and none hung.") != std::string::npos);
   CHECK(vanished.out.find("No checkpoint was written: the same command begins anew.\n") !=
         std::string::npos);
 
@@ -133,6 +136,14 @@ TEST_CASE("stop RUN: a run that does not run here is refused, no other process i
   const auto gone = runs.home.run({"stop", record.run});
   CHECK(gone.exit_code == 3);
   CHECK(gone.err.find("does not run any more; 'troupe why run-0000000a'") != std::string::npos);
+  // By its folder, too.
+  const auto by_folder = runs.home.run({"stop", record.output_dir});
+  CHECK(by_folder.exit_code == 3);
+  CHECK(by_folder.err == gone.err);
+  REQUIRE(runs.files.create_directories(runs.home.file("empty")).ok());
+  const auto empty = runs.home.run({"stop", runs.home.file("empty")});
+  CHECK(empty.exit_code == 3);
+  CHECK(empty.err.find("/empty is not the output directory of a run in ") != std::string::npos);
   record.host_name = "elsewhere";
   REQUIRE(runs.registry.write(record).ok());
   const auto elsewhere = runs.home.run({"stop", record.run});

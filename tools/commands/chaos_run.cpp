@@ -17,6 +17,8 @@
 #include "train/chaos/scenario.h"
 #include "train/config/load.h"
 #include "train/config/yaml.h"
+#include "train/report/run_event.h"
+#include "train/report/step_log.h"
 
 namespace troupe::tools {
 namespace {
@@ -40,6 +42,7 @@ class ChaosRun {
   // One training to its end; `strikes` may be null.
   Status train(const std::string& output_dir, const std::string& faults, bool on_cluster,
                OutsideStrikes* strikes, double& seconds);
+  void note_strikes();
   Status under_fire();
   Status report();
   json::Object report_json() const;
@@ -136,6 +139,19 @@ Status ChaosRun::train(const std::string& output_dir, const std::string& faults,
   }
 }
 
+// The run itself does not notice that the cluster's own processes end: its story has them from
+// here.
+void ChaosRun::note_strikes() {
+  auto events = train::LineFile::open(context_.files, join_path(output_dir_, train::kEventsFile));
+  if (!events.ok()) return;
+  for (const OutsideStrike& strike : strikes_) {
+    if (!strike.of_cluster || strike.target.empty()) continue;
+    static_cast<void>(events->append(train::event_line(
+        {.event = train::events::kStruck, .cause = strike.target, .fault = strike.fault},
+        strike.unix_time_us)));
+  }
+}
+
 Status ChaosRun::under_fire() {
   std::vector<train::Fault> inside;
   for (const auto& fault : scenario_.faults) {
@@ -148,6 +164,7 @@ Status ChaosRun::under_fire() {
         train(output_dir_, train::faults_text(inside), cluster_ != nullptr, &strikes, seconds_);
     strikes_ = strikes.strikes();
     found_ = strikes.struck();
+    note_strikes();
     TROUPE_RETURN_IF_ERROR(trained);
   }
   cluster_.reset();

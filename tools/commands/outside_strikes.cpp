@@ -99,9 +99,12 @@ void OutsideStrikes::tick(std::int64_t step) {
 void OutsideStrikes::strike(const train::Fault& fault, double at_s) {
   const bool link = fault.kind == FaultKind::kCut || fault.kind == FaultKind::kDelay ||
                     fault.kind == FaultKind::kStall;
-  strikes_.push_back({.at_s = at_s,
-                      .fault = train::fault_text(fault),
-                      .target = link ? strike_link(fault) : strike_process(fault)});
+  strikes_.push_back(
+      {.at_s = at_s,
+       .fault = train::fault_text(fault),
+       .target = link ? strike_link(fault) : strike_process(fault),
+       .of_cluster = fault.kind == FaultKind::kKillHead || fault.kind == FaultKind::kKillDaemon,
+       .unix_time_us = clock_.unix_time_us()});
 }
 
 std::vector<std::string> OutsideStrikes::struck() const {

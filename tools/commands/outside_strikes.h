@@ -37,6 +37,9 @@ struct OutsideStrike {
   double at_s = 0;  // since the first step stood
   std::string fault;
   std::string target;  // "rank 1, process 4711", "node 0's connections"; empty: there was none
+  // A process of the cluster, whose end no trainer notices.
+  bool of_cluster = false;
+  std::int64_t unix_time_us = 0;
 };
 json::Object to_json(const OutsideStrike& strike);
 

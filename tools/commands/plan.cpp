@@ -10,6 +10,7 @@
 #include "train/cuda/device/device.h"
 #include "train/report/format.h"
 #include "train/trainer/device_choice.h"
+#include "train/trainer/disk_plan.h"
 #include "train/trainer/run_plan.h"
 
 namespace troupe::tools {
@@ -28,7 +29,13 @@ struct Question {
   bool here = true;
   PlanRequest configured;
   std::string notice;  // why it is planned for CPUs
+  train::DiskPlan disk;
+  std::int64_t disk_room = 0;
 };
+
+const std::string& output_dir_of(const Question& question) {
+  return question.loaded.config.training.output_dir;
+}
 
 // One line of the table.
 struct Row {
@@ -70,6 +77,9 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
   question.memory = TROUPE_TRY(memory_here(context.files));
   question.facts.on_gpus = TROUPE_TRY(plans_on_gpus(question, context));
   question.here = !train::resolve_address(question.loaded.config, question.loaded.launch);
+  const train::TrainConfig& config = question.loaded.config;
+  question.disk = train::plan_disk(config, question.model);
+  question.disk_room = TROUPE_TRY(train::room_in(config, config.training.output_dir));
   question.configured =
       TROUPE_TRY(train::plan_request(question.loaded.config, question.model, question.facts));
   return question;
@@ -317,6 +327,10 @@ json::Object json_of(const Question& question, const std::vector<Row>& rows) {
           {"memory", json::Object{{"available_bytes", question.memory.available_bytes},
                                   {"total_bytes", question.memory.total_bytes},
                                   {"limit", question.memory.limit}}},
+          {"disk", json::Object{{"model_bytes", question.disk.model_bytes},
+                                {"checkpoint_bytes", question.disk.checkpoint_bytes},
+                                {"least_bytes", question.disk.least_bytes()},
+                                {"room_bytes", question.disk_room}}},
           {"plans", std::move(plans)}};
 }
 
@@ -345,9 +359,13 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
         print_device_rest(question, row, context.out);
       else if (row.configured)
         print_rest(row, context.out);
+    context.out << fmt::format("disk: {}; {} has room for {}\n", train::describe(question.disk),
+                               output_dir_of(question), bytes(question.disk_room));
   }
   context.out << std::flush;
-  return question.here ? check_fits(question.configured, question.memory) : Status();
+  if (!question.here) return {};
+  TROUPE_RETURN_IF_ERROR(check_fits(question.configured, question.memory));
+  return train::check_disk(question.disk, question.disk_room, output_dir_of(question));
 }
 
 }  // namespace

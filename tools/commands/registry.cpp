@@ -15,6 +15,7 @@
 #include "tools/commands/merge.h"
 #include "tools/commands/nodes.h"
 #include "tools/commands/plan.h"
+#include "tools/commands/save.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
 #include "tools/commands/submit.h"
@@ -45,6 +46,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_tokenizer_command(app, context);
   add_merge_command(app, context);
   add_verify_command(app, context);
+  add_save_command(app, context);
   add_submit_command(app, context);
   add_jobs_command(app, context);
   add_head_command(app, context);

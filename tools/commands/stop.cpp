@@ -42,7 +42,7 @@ Status stop_run(CommandContext& context, const std::string& run, const ClusterOp
   train::RunRegistry registry(
       context.files, join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)),
                                train::kRunsDirectory));
-  const auto record = TROUPE_TRY(registry.find(run));
+  const auto record = TROUPE_TRY(registry.find_named(run));
   if (record.host_name != scheduler::host_name() && !record.ended()) {
     return error(Code::kFailedPrecondition, "{} runs on {}: stop it there", record.run,
                  record.host_name);
@@ -155,9 +155,9 @@ void add_stop_command(CLI::App& app, CommandContext& context) {
   Command command(app, context, "stop",
                   "Ends the whole cluster: actors, nodes, head. Or one training run, or job.");
   command
-      .option("what", *what, "RUN|JOB",
-              "a run of this machine: it saves a checkpoint and ends (see 'troupe why'); or the id "
-              "or name of a job of the cluster (see 'troupe jobs')")
+      .option("what", *what, "RUN|DIR|JOB",
+              "a run of this machine, or its output directory: it saves a checkpoint and ends (see "
+              "'troupe why'); or the id or name of a job of the cluster (see 'troupe jobs')")
       .option("--grace", *grace_s, "SECONDS",
               "how long a job's program may take to end after SIGTERM (default 10); 0: SIGKILL at "
               "once");
@@ -165,6 +165,7 @@ void add_stop_command(CLI::App& app, CommandContext& context) {
   command.example("troupe stop")
       .example("troupe stop --address 10.0.0.2:6379")
       .example("troupe stop run-44593e6e")
+      .example("troupe stop runs/a")
       .example("troupe stop 1a2b3c4d --grace 60")
       .run([options, what, grace_s, &context]() -> Status {
         if (!what->empty()) return stop_one(context, *what, *options, *grace_s);

@@ -39,6 +39,13 @@ class Interrupts {
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     signals_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
+  // From here on they end the process, as where nothing is left to take down.
+  void release() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  }
   int fd() const { return signals_.get(); }
   train::Interrupt take() {
     signalfd_siginfo info;
@@ -142,6 +149,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto detach_wanted = std::erase(arguments, "--detach") > 0;
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
+  const auto no_wait = std::erase(arguments, "--no-wait") > 0;
   auto run = TROUPE_TRY(load_run(arguments, context));
   const train::LoadedConfig& loaded = run.loaded;
   if (explain_wanted) {
@@ -170,12 +178,14 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
                                        .output = output,
                                        .cores = cores};
   // On a cluster that runs already, trainers are elsewhere.
+  environment.check_disk = embedded;
   if (embedded) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
     environment.gpus_here = [&context] { return gpus_here(context.environment); };
   } else {
     environment.communicator_variables = train::communicator_variables(environ);
   }
+  environment.no_wait = no_wait;
   if (strikes) environment.struck_from_outside = [&] { return strikes->struck(); };
   environment.contents = std::move(run.contents);
   environment.note = note_of_this_process(context, arguments);
@@ -193,11 +203,20 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   environment.make_cluster = [&](int trainers) {
     interrupts.catch_signals();
     environment.interrupt_fd = interrupts.fd();
-    environment.take_interrupt = [&] { return interrupts.take(); };
+    output.hurry_when_readable(interrupts.fd());
+    environment.take_interrupt = [&] {
+      output.hurry();
+      return interrupts.take();
+    };
     return make_training_cluster(context, loaded, trainers, interrupts.fd(), output);
   };
+  environment.on_ended = [&] { interrupts.release(); };
   const auto summary = train::run_training(loaded, environment);
-  if (summary.status().code() == Code::kCancelled) context.exit_code = interrupts.exit_code();
+  if (summary.status().code() == Code::kCancelled) {
+    context.exit_code = interrupts.exit_code();
+    if (!output.writable())
+      return {};  // nobody would read why, and the end would wait for a reader
+  }
   if (!summary.ok()) return summary.status();
   if (json_wanted) {
     context.out << json::write(to_json(*summary)) << "\n";
@@ -215,6 +234,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")
       .example("troupe train x.yaml --address 10.0.0.2:6379    on a running cluster")
+      .example("troupe train x.yaml --no-wait         refused where the cluster has no room now")
       .example(
           "USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
           "  troupe train x.yaml                   the second of two machines")

@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <vector>
 
+#include "runtime/base/suggest.h"
 #include "runtime/net/interfaces.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/worker.h"
 #include "train/config/ray_settings.h"
+#include "train/trainer/trainer_messages.h"
 
 namespace troupe::tools {
 namespace {
@@ -18,6 +24,7 @@ namespace {
 constexpr std::string_view kLoopback = "127.0.0.1";
 // How often the head is asked which nodes have come. It pushes to nodes and owners, not to tools.
 constexpr Duration kLookAgain = std::chrono::milliseconds(100);
+constexpr Duration kTellAgain = std::chrono::seconds(10);
 
 std::int64_t whole_cpus(const wire::Resources& resources) {
   return std::max<std::int64_t>(
@@ -28,21 +35,33 @@ Result<std::int64_t> cpus_here(CommandContext& context) {
   return whole_cpus(TROUPE_TRY(node_resources(context, {}, {})));
 }
 
+// A machine's NODE_RANK, below `machines`; nothing: it is none of the run's.
+std::optional<int> machine_of(const wire::NodeInfo& node, int machines) {
+  const auto label = node.labels.find(train::kNodeRankLabel);
+  if (label == node.labels.end()) return std::nullopt;
+  const int rank = std::atoi(label->second.c_str());
+  return rank >= 0 && rank < machines ? std::optional(rank) : std::nullopt;
+}
+
 // Nodes that can take trainers, the CPUs of the smallest, and what the one with least memory offers
-// where it is known how many trainers it will have.
-Status measure(train::TrainingCluster& cluster) {
+// where it is known how many trainers it will have. With NNODES those are the machines with a
+// NODE_RANK, each of which gets its share of the ranks, as torchrun deals them out: `missing` gets
+// the numbers of those that are not there.
+Status measure(train::TrainingCluster& cluster, std::set<int>* missing = nullptr) {
   const auto nodes = TROUPE_TRY(cluster.cluster.nodes());
+  std::set<int> there;
   cluster.node_count = 0;
   cluster.cores_per_node = 0;
   cluster.gpus = 0;
   cluster.memory.reset();
-  // With NNODES each machine gets its share of the ranks, as torchrun deals them out.
-  const bool deal_out = !cluster.nodes.empty();
-  if (deal_out) cluster.nodes.resize(1);
+  const bool deal_out = cluster.machines > 0;
   for (const auto& node : nodes) {
     if (node.state != wire::NodeState::kAlive) continue;
+    if (deal_out) {
+      const auto machine = machine_of(node, cluster.machines);
+      if (!machine || !there.insert(*machine).second) continue;
+    }
     ++cluster.node_count;
-    if (deal_out && node.node_id != cluster.nodes.front()) cluster.nodes.push_back(node.node_id);
     const std::int64_t cpus = whole_cpus(node.total);
     cluster.cores_per_node =
         cluster.cores_per_node == 0 ? cpus : std::min(cluster.cores_per_node, cpus);
@@ -56,6 +75,12 @@ Status measure(train::TrainingCluster& cluster) {
                             .limit = fmt::format("what node {} offers", node.node_id.brief())};
     }
   }
+  if (missing) {
+    missing->clear();
+    for (int rank = 0; rank < cluster.machines; ++rank) {
+      if (!there.contains(rank)) missing->insert(rank);
+    }
+  }
   // Where the head packs the trainers is not known beforehand.
   if (!deal_out && cluster.node_count > 1) cluster.memory.reset();
   if (cluster.node_count == 0) {
@@ -66,30 +91,47 @@ Status measure(train::TrainingCluster& cluster) {
   return {};
 }
 
-// Until NNODES nodes are there.
-Status wait_for_nodes(train::TrainingCluster& cluster, std::int64_t wanted, Duration timeout,
-                      int interrupt_fd, train::ProgressOutput& output) {
-  const Deadline deadline = Deadline::after(timeout);
-  std::int64_t told = -1;
+// Until a machine is there for every NODE_RANK. Who is awaited is said at once, when one comes, and
+// every ten seconds.
+Status wait_for_machines(train::TrainingCluster& cluster, Duration timeout, int interrupt_fd,
+                         train::ProgressOutput& output) {
+  const SystemClock clock;
+  const TimePoint began = clock.now();
+  const auto seconds = [](Duration time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+  };
+  std::optional<TimePoint> told_at;
+  std::set<int> told;
   for (;;) {
-    TROUPE_RETURN_IF_ERROR(measure(cluster));
-    if (cluster.node_count >= wanted) return {};
-    if (deadline.passed()) {
-      return error(Code::kDeadlineExceeded,
-                   "{} of {} nodes are missing after {:.0f} s (troupe.join_timeout_s): start them "
-                   "with the same MASTER_ADDR and MASTER_PORT and NODE_RANK=1…{}",
-                   wanted - cluster.node_count, wanted,
-                   std::chrono::duration<double>(timeout).count(), wanted - 1);
+    std::set<int> missing;
+    TROUPE_RETURN_IF_ERROR(measure(cluster, &missing));
+    const TimePoint now = clock.now();
+    const std::vector<int> numbers(missing.begin(), missing.end());
+    if (missing.empty()) {
+      output.write(fmt::format("{0} of {0} nodes are there\n", cluster.machines));
+      return {};
     }
-    if (std::exchange(told, cluster.node_count) != cluster.node_count) {
-      output.write(fmt::format("{} of {} nodes are there\n", cluster.node_count, wanted));
+    const std::string which = fmt::format("NODE_RANK={}", join_numbers(numbers));
+    if (now - began >= timeout) {
+      return error(Code::kDeadlineExceeded,
+                   "{} of {} nodes are missing after {} s (troupe.join_timeout_s): start the same "
+                   "command with {} on the machines that lack it, with the same MASTER_ADDR and "
+                   "MASTER_PORT",
+                   missing.size(), cluster.machines, seconds(timeout), which);
+    }
+    if (!told_at || told != missing || now - *told_at >= kTellAgain) {
+      output.write(fmt::format(
+          "{} of {} nodes are there; waiting for {}, for {} s of {} (troupe.join_timeout_s)\n",
+          cluster.node_count, cluster.machines, which, seconds(now - began), seconds(timeout)));
+      told_at = now;
+      told = std::move(missing);
     }
     const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::min<Duration>(kLookAgain, deadline.remaining()));
+        std::min<Duration>(kLookAgain, began + timeout - now));
     pollfd interrupt{interrupt_fd, POLLIN, 0};
     if (::poll(&interrupt, 1, static_cast<int>(pause.count()) + 1) > 0) {
       return error(Code::kCancelled, "interrupted while {} of {} nodes were missing",
-                   wanted - cluster.node_count, wanted);
+                   numbers.size(), cluster.machines);
     }
   }
 }
@@ -141,18 +183,19 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   options.host = choice.address;
   options.port = static_cast<std::uint16_t>(launch.master_port.value_or(0));
   options.token = token.token;
+  options.labels[train::kNodeRankLabel] = "0";
   auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
-  const NodeId node = cluster.node_id();
   const auto& address = cluster.head_address();
   output.write(fmt::format(
       "{}\nnode 0 of {}: the others run the same command with MASTER_ADDR={} MASTER_PORT={} and "
       "NODE_RANK=1…{}, and the same {}\n",
       choice.notice(), launch.node_count(), address.host, address.port, launch.node_count() - 1,
       token.file));
-  train::TrainingCluster result{.cluster = std::move(cluster), .embedded = true, .nodes = {node}};
-  TROUPE_RETURN_IF_ERROR(wait_for_nodes(result, launch.node_count(),
-                                        std::chrono::seconds(loaded.config.troupe.join_timeout_s),
-                                        interrupt_fd, output));
+  train::TrainingCluster result{.cluster = std::move(cluster),
+                                .embedded = true,
+                                .machines = static_cast<int>(launch.node_count())};
+  TROUPE_RETURN_IF_ERROR(wait_for_machines(
+      result, std::chrono::seconds(loaded.config.troupe.join_timeout_s), interrupt_fd, output));
   return result;
 }
 
@@ -193,7 +236,8 @@ Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded
                  launch.node_rank);
   }
   return run_worker(context, fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
-                    static_cast<double>(loaded.config.troupe.join_timeout_s));
+                    static_cast<double>(loaded.config.troupe.join_timeout_s),
+                    {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)});
 }
 
 }  // namespace troupe::tools

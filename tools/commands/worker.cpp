@@ -140,8 +140,10 @@ Status watch_worker(CommandContext& context, const WorkerFlags& flags) {
 
 }  // namespace
 
-Status run_worker(CommandContext& context, const std::string& address, double timeout_s) {
+Status run_worker(CommandContext& context, const std::string& address, double timeout_s,
+                  std::vector<std::string> labels) {
   WorkerFlags flags;
+  flags.node.labels = std::move(labels);
   flags.address = address;
   flags.timeout_s = timeout_s;
   return WorkerProcess(context, flags).run();

@@ -121,10 +121,29 @@ void add_troupe_keys(KeyTable& t) {
       .implemented("seconds of every operator, by rank 0, in the lines of steps.jsonl",
                    TROUPE_FIELD(troupe.operator_times));
   t.integer("troupe.join_timeout_s", 300)
-      .implemented("how long node 0 waits for the other nodes, in seconds",
-                   TROUPE_FIELD(troupe.join_timeout_s))
+      .implemented(
+          "how long the run waits for a machine, or for the place of a rank that was lost, and a "
+          "machine for node 0, in seconds",
+          TROUPE_FIELD(troupe.join_timeout_s))
       .at_least(1)
       .at_most(86400);
+  t.integer("troupe.stop_timeout_s", 10)
+      .implemented(
+          "how long a run that is told to end (SIGTERM, troupe stop) may take until its checkpoint "
+          "is begun, and then without a byte of it being written, in seconds",
+          TROUPE_FIELD(troupe.stop_timeout_s))
+      .at_least(2)
+      .at_most(86400);
+  t.integer("troupe.hold_timeout_s", 3600)
+      .implemented(
+          "how long a finished model that cannot be written is kept in memory and tried again, in "
+          "seconds; 'troupe save RUN DIR' writes it elsewhere",
+          TROUPE_FIELD(troupe.hold_timeout_s))
+      .at_least(0)
+      .at_most(604'800);
+  t.optional("troupe.second_output_dir", ValueType::kText)
+      .implemented("where the finished model goes when output_dir has no room for it",
+                   TROUPE_FIELD(troupe.second_output_dir));
 }
 
 }  // namespace troupe::train

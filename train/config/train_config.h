@@ -224,7 +224,12 @@ struct TroupeSection {
   std::optional<std::string> sample_prompt;
   bool operator_times = false;        // of rank 0, in steps.jsonl
   bool allow_data_change = false;     // go on from a checkpoint with other samples than its own
-  std::int64_t join_timeout_s = 300;  // how long node 0 waits for the other nodes
+  std::int64_t join_timeout_s = 300;  // for a machine, or a rank's place
+  std::int64_t stop_timeout_s = 10;   // from SIGTERM to the end
+  // Of a finished model that the disk has no room for: how long it is kept in memory, and another
+  // folder for it.
+  std::int64_t hold_timeout_s = 3600;
+  std::optional<std::string> second_output_dir;
 };
 
 // Keys that say how the run is launched (section Ray of LLaMA-Factory).

@@ -1,10 +1,12 @@
 #include "train/report/progress.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cmath>
 #include <vector>
 
@@ -24,6 +26,9 @@ constexpr int kBarFrameColumns = 4;  // brackets, and the space to the text
 constexpr std::size_t kPartsBeforeBar = 3;
 constexpr std::string_view kPartSeparator = "  ";
 constexpr int kFallbackColumns = 80;
+// How long a write waits for a reader at a time, and before the program's end.
+constexpr int kPatienceMs = 1000;
+constexpr int kLastPatienceMs = 100;
 // "\r" to the line's start; "\x1b[K" clears to its end.
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
@@ -55,9 +60,27 @@ int StandardErrorOutput::width() const {
   return known ? size.ws_col : kFallbackColumns;
 }
 
+bool StandardErrorOutput::writable() const {
+  pollfd entry{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
 void StandardErrorOutput::write(std::string_view text) {
   while (!text.empty()) {
-    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    pollfd entries[2] = {{STDERR_FILENO, POLLOUT, 0},
+                         {hurries_ ? -1 : hurry_fd_.load(), POLLIN, 0}};
+    const int patience_ms = nobody_reads_ ? 0 : hurries_ ? kLastPatienceMs : kPatienceMs;
+    const int ready = ::poll(entries, 2, patience_ms);
+    if (ready < 0 && errno != EINTR) return;
+    if (ready > 0 && entries[1].revents != 0) hurries_ = true;
+    if (ready <= 0 || entries[0].revents == 0) {
+      if (!hurries_) continue;
+      nobody_reads_ = true;
+      return;
+    }
+    // So many bytes do not block where a pipe is writable.
+    const ssize_t n =
+        ::write(STDERR_FILENO, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;  // nobody listens: progress is no reason to fail
     text.remove_prefix(static_cast<std::size_t>(n));

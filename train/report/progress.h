@@ -7,6 +7,7 @@
 //   step 40/100  loss 2.1345  lr 3.000e-04  12.3k tokens/s  61 GFLOP/s (54 % of GEMM)
 //   fwd 31 % bwd 58 % comm 6 % opt 4 %  0:01:30 left  0:00:52 elapsed       (one line)
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -29,12 +30,24 @@ class ProgressOutput {
   virtual void write(std::string_view text) = 0;
 };
 
-// Standard error.
+// Standard error. It waits for a reader (a terminal that is stopped, a pipe that is full) until the
+// program is to end: then what cannot be written is dropped.
 class StandardErrorOutput final : public ProgressOutput {
  public:
   bool is_terminal() const override;
   int width() const override;
+  // Any thread.
   void write(std::string_view text) override;
+  // The program is to end from now on, or once this descriptor is readable. Any thread.
+  void hurry() { hurries_ = true; }
+  void hurry_when_readable(int fd) { hurry_fd_ = fd; }
+  // Whether somebody reads.
+  bool writable() const;
+
+ private:
+  std::atomic<int> hurry_fd_{-1};
+  std::atomic<bool> hurries_{false};
+  std::atomic<bool> nobody_reads_{false};  // seen in a hurry
 };
 
 // A finished step.

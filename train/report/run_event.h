@@ -18,21 +18,29 @@ inline constexpr const char* kEventsFile = "events.jsonl";
 
 // Names of events.
 namespace events {
-inline constexpr const char* kStart = "start";            // a run begins, or goes on from `path`
-inline constexpr const char* kFault = "fault";            // an injected fault strikes
-inline constexpr const char* kDeath = "death";            // a rank's process is gone
-inline constexpr const char* kHang = "hang";              // a rank does not move; it is killed
-inline constexpr const char* kStraggler = "straggler";    // a rank is slower than the others
-inline constexpr const char* kRespawn = "respawn";        // a rank has a new process
-inline constexpr const char* kSpare = "spare";            // a rank was given to a spare process
-inline constexpr const char* kReload = "reload";          // a rank read a checkpoint again
-inline constexpr const char* kResume = "resume";          // a new generation goes on after `step`
+inline constexpr const char* kStart = "start";  // a run begins, or goes on from `path`
+inline constexpr const char* kFault = "fault";  // an injected fault strikes
+// An injected fault struck a process of the cluster besides the trainers: `cause` says which.
+inline constexpr const char* kStruck = "struck";
+inline constexpr const char* kDeath = "death";          // a rank's process is gone
+inline constexpr const char* kHang = "hang";            // a rank does not move; it is killed
+inline constexpr const char* kStraggler = "straggler";  // a rank is slower than the others
+inline constexpr const char* kWaiting = "waiting";  // for ranks' places; told again as it goes on
+inline constexpr const char* kRespawn = "respawn";  // a rank has a new process
+inline constexpr const char* kSpare = "spare";      // a rank was given to a spare process
+inline constexpr const char* kReload = "reload";    // a rank read a checkpoint again
+inline constexpr const char* kResume = "resume";    // a new generation goes on after `step`
 inline constexpr const char* kRecovered = "recovered";    // the first step after a failure stands
 inline constexpr const char* kController = "controller";  // a new controller took the run over
 inline constexpr const char* kKeeper = "keeper";  // a node's keeper is gone, with memory and ranks
+inline constexpr const char* kCheckpointFailed = "checkpoint_failed";        // not written: `path`
 inline constexpr const char* kCheckpointAbandoned = "checkpoint_abandoned";  // not finished: `path`
 inline constexpr const char* kNotice = "notice";  // what the run does by itself, as `cause` says
-inline constexpr const char* kEnd = "end";        // nothing follows; code 0: as it should
+// The finished model could not be written to `path`, and is kept in memory; it was written to
+// `path` instead of the run's output directory.
+inline constexpr const char* kModelHeld = "model_held";
+inline constexpr const char* kModelSaved = "model_saved";
+inline constexpr const char* kEnd = "end";  // nothing follows; code 0: as it should
 }  // namespace events
 
 struct RunEvent {

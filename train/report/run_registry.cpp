@@ -173,6 +173,31 @@ Result<RunRecord> RunRegistry::find(const std::string& run) {
   return error(Code::kNotFound, "there is no run '{}'; the newest are:{}", run, newest);
 }
 
+Result<RunRecord> RunRegistry::find_named(const std::string& name) {
+  if (!files_.exists(name)) return find(name);
+  const std::string folder = absolute_path(name);
+  if (auto record = TROUPE_TRY(find_output(folder))) return std::move(*record);
+  return error(Code::kNotFound, "{} is not the output directory of a run in {}", folder,
+               directory_);
+}
+
+std::string RunRegistry::wish_path(const std::string& run) const {
+  return join_path(directory_, run + ".save");
+}
+
+Status RunRegistry::ask_to_save(const std::string& run, const std::string& folder) {
+  return write_file_atomically(files_, wish_path(run), folder, 0600);
+}
+
+std::optional<std::string> RunRegistry::take_save_wish(const std::string& run) {
+  const std::string path = wish_path(run);
+  if (!files_.exists(path)) return std::nullopt;
+  const auto folder = files_.read(path, kNoteBytesMax);
+  static_cast<void>(files_.remove(path));
+  if (!folder.ok() || folder->empty()) return std::nullopt;
+  return *folder;
+}
+
 Result<std::optional<RunRecord>> RunRegistry::find_output(const std::string& output_dir) {
   for (auto& record : TROUPE_TRY(list())) {
     if (record.output_dir == output_dir) return std::optional(std::move(record));

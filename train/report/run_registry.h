@@ -61,11 +61,18 @@ class RunRegistry {
   Result<std::vector<RunRecord>> list();
   // The run of this id, with or without its "run-". kNotFound names the newest ones.
   Result<RunRecord> find(const std::string& run);
+  // As people name a run: a folder that is there is its output directory, anything else its id.
+  Result<RunRecord> find_named(const std::string& name);
+  // A wish of the user for a run whose driver looks for it: its finished model goes to `folder`.
+  Status ask_to_save(const std::string& run, const std::string& folder);
+  // The driver's end of it; takes it away.
+  std::optional<std::string> take_save_wish(const std::string& run);
   // The newest run with this output directory (absolute), where there is one.
   Result<std::optional<RunRecord>> find_output(const std::string& output_dir);
 
  private:
   void remove_oldest();
+  std::string wish_path(const std::string& run) const;
 
   FileSystem& files_;
   std::string directory_;

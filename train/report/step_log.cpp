@@ -96,19 +96,28 @@ std::optional<double> parse_hex(const json::Value& record, std::string_view key)
 
 Result<LineFile> LineFile::open(FileSystem& files, const std::string& path) {
   const auto text = TROUPE_TRY(read_or_empty(files, path));
+  LineFile file(files, path);
   if (!text.empty() && text.back() != '\n') {
     const auto end = text.rfind('\n');
     TROUPE_RETURN_IF_ERROR(
-        write_file_atomically(files, path, text.substr(0, end == std::string::npos ? 0 : end + 1)));
+        file.rewrite(text, text.substr(0, end == std::string::npos ? 0 : end + 1), true));
   }
-  LineFile file;
   file.file_ = TROUPE_TRY(files.open_append(path));
   return file;
 }
 
+// A full disk has no room for a second copy: torn lines may stay until there is some.
+Status LineFile::rewrite(std::string_view before, std::string_view after, bool only_torn_lines) {
+  const Status written = write_file_atomically(*files_, path_, after);
+  if (written.code() != Code::kResourceExhausted || !only_torn_lines) return written;
+  has_torn_lines_ = true;
+  torn_ = !before.empty() && before.back() != '\n';
+  return {};
+}
+
 Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& path,
                                         std::string_view step_key, std::int64_t step) {
-  LineFile file;
+  LineFile file(files, path);
   const auto tail = tail_of(files, path);
   if (tail && nothing_to_drop(*tail, path, step_key, step)) {
     file.file_ = TROUPE_TRY(files.open_append(path));
@@ -116,25 +125,65 @@ Result<LineFile> LineFile::open_at_step(FileSystem& files, const std::string& pa
   }
   const auto text = TROUPE_TRY(read_or_empty(files, path));
   std::string kept;
+  bool only_torn_lines = true;
   for (const auto line : complete_lines(text)) {
     const auto value = parse_python_json(line, path);
     if (!value) continue;
     const auto line_step = json::find_integer(*value, step_key);
-    if (line_step && *line_step <= step) kept.append(line) += '\n';
+    const bool counts = line_step && *line_step <= step;
+    if (counts) kept.append(line) += '\n';
+    only_torn_lines = only_torn_lines && counts;
   }
-  if (kept != text) TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, kept));
+  if (kept != text) TROUPE_RETURN_IF_ERROR(file.rewrite(text, kept, only_torn_lines));
   file.file_ = TROUPE_TRY(files.open_append(path));
   return file;
 }
 
 Status LineFile::append(std::string_view line) {
   TROUPE_CHECK(line.find('\n') == std::string_view::npos);
-  // After a failure part of a line may stand there: end it, readers skip it.
-  std::string text(torn_ ? "\n" : "");
-  text.append(line) += '\n';
-  Status status = file_->append(std::string_view(text));
-  torn_ = !status.ok();
-  return status;
+  const bool waited = !unwritten_.empty();
+  unwritten_.emplace_back(line);
+  unwritten_bytes_ += line.size() + 1;
+  while (unwritten_bytes_ > kUnwrittenBytesMax && unwritten_.size() > 1) {
+    unwritten_bytes_ -= unwritten_.front().size() + 1;
+    unwritten_.pop_front();
+  }
+  Status status = write_unwritten();
+  return waited ? Status() : status;
+}
+
+Status LineFile::write_unwritten() {
+  while (!unwritten_.empty()) {
+    // After a failure part of a line may stand there: end it, readers skip it.
+    std::string text(torn_ ? "\n" : "");
+    text.append(unwritten_.front()) += '\n';
+    const Status written = file_->append(std::string_view(text));
+    torn_ = !written.ok();
+    has_torn_lines_ = has_torn_lines_ || torn_;
+    if (torn_) return written;
+    unwritten_bytes_ -= unwritten_.front().size() + 1;
+    unwritten_.pop_front();
+  }
+  return {};
+}
+
+Status LineFile::drop_torn_lines() {
+  const auto text = TROUPE_TRY(read_or_empty(*files_, path_));
+  std::string whole;
+  for (const auto line : complete_lines(text)) {
+    if (parse_python_json(line, path_).ok()) whole.append(line) += '\n';
+  }
+  TROUPE_RETURN_IF_ERROR(write_file_atomically(*files_, path_, whole));
+  file_ = TROUPE_TRY(files_->open_append(path_));
+  has_torn_lines_ = false;
+  return {};
+}
+
+Status LineFile::sync() {
+  TROUPE_RETURN_IF_ERROR(write_unwritten());
+  // Readers pass over what stays, where there is no room for a second copy yet.
+  if (has_torn_lines_) static_cast<void>(drop_torn_lines());
+  return file_->sync();
 }
 
 std::string step_line(const StepRecord& record) {

@@ -6,6 +6,7 @@
 // drops it, and the lines of steps after the one resumed from, so that each step stands once.
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,14 +36,30 @@ class LineFile {
   // every recovery.
   static Result<LineFile> open_at_step(FileSystem& files, const std::string& path,
                                        std::string_view step_key, std::int64_t step);
-  // Writes one line (its newline is added). A failure (full disk) does not spoil later lines.
+  // Lines that found no room wait for it, up to so many bytes; beyond that the oldest are lost.
+  static constexpr std::size_t kUnwrittenBytesMax = 4u << 20;
+
+  // Writes one line (its newline is added). Where that fails (full disk) the line is kept and
+  // written before the next one, or by sync(); the error is returned once, by the first line that
+  // has to wait.
   Status append(std::string_view line);
-  // Makes the lines so far durable: before a checkpoint that stands for them is committed.
-  Status sync() { return file_->sync(); }
+  // Writes what waits, and makes the lines so far durable: before a checkpoint that stands for them
+  // is committed. What a full disk left of half-written lines is taken out then.
+  Status sync();
 
  private:
+  LineFile(FileSystem& files, std::string path) : files_(&files), path_(std::move(path)) {}
+  Status rewrite(std::string_view before, std::string_view after, bool only_torn_lines);
+  Status write_unwritten();
+  Status drop_torn_lines();
+
+  FileSystem* files_;
+  std::string path_;
   std::unique_ptr<WritableFile> file_;
-  bool torn_ = false;
+  bool torn_ = false;  // the file ends in the midst of a line
+  bool has_torn_lines_ = false;
+  std::deque<std::string> unwritten_;
+  std::size_t unwritten_bytes_ = 0;
 };
 
 // Bytes of a device's memory that serve a purpose.

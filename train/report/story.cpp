@@ -78,9 +78,10 @@ std::int64_t step_of_checkpoint(std::string_view path) {
 }
 
 bool is_incident(const RunEvent& event) {
-  return event.event == events::kStraggler || event.event == events::kController ||
-         event.event == events::kCheckpointAbandoned ||
-         (event.event == events::kDeath && event.rank < 0);
+  return event.event == events::kStraggler || event.event == events::kStruck ||
+         event.event == events::kController || event.event == events::kCheckpointAbandoned ||
+         event.event == events::kCheckpointFailed || event.event == events::kModelHeld ||
+         event.event == events::kModelSaved || (event.event == events::kDeath && event.rank < 0);
 }
 
 // Whether the injected fault shows in one of the recoveries.
@@ -317,6 +318,16 @@ std::string tell_incident(const RunEvent& event) {
   } else if (event.event == events::kController) {
     entry.say("The run's controller was replaced; the new one took the ranks over as they were." +
               cause);
+  } else if (event.event == events::kCheckpointFailed) {
+    entry.say(fmt::format("The checkpoint {} was not written.{}", event.path, cause));
+  } else if (event.event == events::kStruck) {
+    entry.say(fmt::format("The fault '{}' struck {}.", event.fault, event.cause));
+  } else if (event.event == events::kModelHeld) {
+    entry.say(
+        fmt::format("The finished model could not be written to {}, and was kept in memory.{}",
+                    event.path, cause));
+  } else if (event.event == events::kModelSaved) {
+    entry.say(fmt::format("The finished model was written to {}.", event.path));
   } else if (event.event == events::kCheckpointAbandoned) {
     entry.say(fmt::format("The checkpoint {} was given up before it was complete.{}",
                           event.path.empty() ? "under way" : event.path, cause));
@@ -433,6 +444,8 @@ std::string tell_end(const RunStory& story) {
             static_cast<double>(story.ended_unix_us - story.recoveries.back().begun_unix_us);
         text += fmt::format("It is recovering, since {:.1f} s.\n", since / kMicrosPerSecond);
       }
+      if (!story.waits_for.empty())
+        text += fmt::format("It waits: {}\n", sentence(story.waits_for));
       return text;
     }
     case RunOutcome::kFinished: {
@@ -533,6 +546,14 @@ Result<RunStory> read_story(const StorySources& sources) {
         std::ranges::find(story.notices, event.cause) == story.notices.end())
       story.notices.push_back(event.cause);
   }
+  // What it waited for last, unless something came of it.
+  for (const auto& event : chapter.events) {
+    if (event.event == events::kWaiting) story.waits_for = event.cause;
+    if (event.event == events::kRespawn || event.event == events::kSpare ||
+        event.event == events::kRecovered || event.event == events::kEnd)
+      story.waits_for.clear();
+  }
+  if (!sources.steps.empty() && story.recoveries.empty()) story.waits_for.clear();
   story.summary = summarize(story.recoveries, story.run_ms());
   return story;
 }
@@ -543,9 +564,20 @@ std::string tell(const RunStory& story) {
   if (!entries.empty()) text += "\n" + entries + "\n";
   text += tell_skipped(story);
   if (entries.empty() && story.skipped.empty()) {
-    text += story.outcome == RunOutcome::kRunning
-                ? "Nothing has gone wrong: no rank died, none hung.\n"
-                : "Nothing went wrong on the way: no rank died, none hung.\n";
+    switch (story.outcome) {
+      case RunOutcome::kRunning:
+        text += "Nothing has gone wrong: no rank died, none hung.\n";
+        break;
+      case RunOutcome::kFinished:
+      case RunOutcome::kStopped:
+        text += "Nothing went wrong on the way: no rank died, none hung.\n";
+        break;
+      case RunOutcome::kFailed:
+      case RunOutcome::kVanished:
+      case RunOutcome::kUnknown:
+        text += "Until its end no rank died, and none hung.\n";
+        break;
+    }
   }
   for (const std::string& notice : story.notices) text += sentence(notice) + "\n";
   text += tell_end(story);

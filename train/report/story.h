@@ -77,6 +77,8 @@ struct RunStory {
   std::vector<StepRecord> skipped;   // steps that updated nothing
   std::vector<Status> damaged;       // lines that could not be read
 
+  std::string waits_for;  // of a running one: why it has no places; empty: it has
+
   double run_ms() const;  // 0: not known
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/base/json.h"
+#include "train/checkpoint/checkpoint_names.h"
 #include "train/progress/progress_record.h"
 #include "train/report/format.h"
 #include "train/report/run_event.h"
@@ -36,6 +37,15 @@ Result<memory::Segment> map_bundle(UniqueFd fd) {
   }
   return memory::Segment::adopt(std::move(fd), static_cast<std::size_t>(info.st_size),
                                 memory::Access::kReadOnly);
+}
+
+// How long ago a file was written last; nothing where it is not there.
+std::optional<Duration> since_written(const std::string& path, std::int64_t now_unix_us) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  const std::int64_t at_us =
+      static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000 + info.st_mtim.tv_nsec / 1'000;
+  return std::chrono::microseconds(std::max<std::int64_t>(0, now_unix_us - at_us));
 }
 
 std::optional<double> to_ms(const std::optional<Duration>& time) {
@@ -83,7 +93,8 @@ RunSettings TrainController::settings() const {
   return {.world_size = spec_.world_size,
           .fruitless_failures_max = spec_.fruitless_failures_max,
           .restarts_max = spec_.restarts_max,
-          .save_timeout = std::chrono::milliseconds(spec_.wait_timeout_ms),
+          .respawn_timeout = std::chrono::milliseconds(spec_.join_timeout_ms),
+          .save_timeout = std::chrono::milliseconds(spec_.stop_timeout_ms),
           .post_mortem_timeout = kPostMortemTimeout};
 }
 
@@ -128,8 +139,12 @@ void TrainController::want_bundle() {
 
 // --- trainers ------------------------------------------------------------------------------------
 
-GangMember<TrainerActor> TrainController::member(int trainer, const std::optional<NodeId>& node,
-                                                 const std::string& gpu) {
+int TrainController::machine_of(int rank) const {
+  return rank / ((spec_.world_size + spec_.machines - 1) / std::max(1, spec_.machines));
+}
+
+GangMember<TrainerActor> TrainController::member(int trainer,
+                                                 const std::optional<SparePlace>& place) {
   const bool spare = trainer >= spec_.world_size;
   const int rank = spare ? -1 : trainer;
   // Trainers run on while the head is silent (OnHeadLoss::kKeep): a step needs every rank's word
@@ -148,11 +163,16 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
                        .max_restarts = -1,  // RunState keeps the budget of the whole run
                        .backoff_initial = std::chrono::milliseconds(0),
                        .backoff_max = kBackOffMax,
-                       .node_affinity = node,
                        // The next process of the controller takes over those that run.
                        .owner = Owner::kJob,
                        .run = spec_.run,
                        .rank = rank};
+  if (spec_.machines > 0) {
+    const int machine = place ? place->machine : machine_of(trainer);
+    options.label_selector[kNodeRankLabel] = std::to_string(machine);
+  } else if (place) {
+    options.node_affinity = place->node;
+  }
   options.environment = spec_.trainer_variables;
   if (!spare) {
     options.resources = spec_.resources_per_trainer;
@@ -162,8 +182,8 @@ GangMember<TrainerActor> TrainController::member(int trainer, const std::optiona
     }
   }
   // It holds nothing of the GPU before it has a rank, which is one that its holder had.
-  if (!gpu.empty()) {
-    options.environment[kVisibleGpus] = gpu;
+  if (place && !place->gpu.empty()) {
+    options.environment[kVisibleGpus] = place->gpu;
     options.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
   }
   if (!spec_.log_dir.empty()) {
@@ -192,23 +212,14 @@ Status TrainController::start() {
   if (!bundle_) return error(Code::kFailedPrecondition, "the run's data have not arrived");
   TROUPE_RETURN_IF_ERROR(open_events(spec_.resume_path.empty()));
   std::vector<GangMember<TrainerActor>> members;
-  for (int rank = 0; rank < spec_.world_size; ++rank) {
-    std::optional<NodeId> node;
-    if (!spec_.nodes.empty()) {
-      const auto per_node = (static_cast<std::size_t>(spec_.world_size) + spec_.nodes.size() - 1) /
-                            spec_.nodes.size();
-      node = spec_.nodes[static_cast<std::size_t>(rank) / per_node];
-    }
-    members.push_back(member(rank, node));
-  }
-  const auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), true));
+  for (int rank = 0; rank < spec_.world_size; ++rank) members.push_back(member(rank));
+  const auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), spec_.no_wait));
   for (const auto& handle : handles) add_trainer(handle);
   record({.event = events::kStart,
           .path = spec_.resume_path,
           .run = spec_.run,
           .world_size = spec_.world_size},
          "", clock_.unix_time_us());
-  feed(TrainersPlaced{});
   remember();
   start_watching();
   return {};
@@ -248,7 +259,8 @@ void TrainController::start_watching() {
 
 void TrainController::look_at_ranks() {
   if (!watch_) return;
-  RankWatch::Ranks ranks{.generation = state_.generation(), .running = state_.running()};
+  RankWatch::Ranks ranks{
+      .generation = state_.generation(), .running = state_.running(), .saving = state_.saving()};
   for (const int number : state_.places().by_rank()) {
     const auto* place = state_.places().find(number);
     ranks.processes.emplace_back();
@@ -261,6 +273,10 @@ void TrainController::look_at_ranks() {
 }
 
 void TrainController::noticed(const RankWatch::Noticed& noticed) {
+  if (noticed.saving_moves) {
+    feed(SaveMoves{});
+    driver_.send({{"kind", "saving"}});
+  }
   for (const HangVerdict& verdict : noticed.hangs) {
     if (const auto* stuck = std::get_if<Stuck>(&verdict)) {
       TrainerStuck event{.rank = stuck->rank,
@@ -284,17 +300,18 @@ void TrainController::place_spares() {
   if (spec_.spares == 0) return;
   // Of trainers on GPUs each of theirs is a place of its own: memory and what is made ready are a
   // device's.
-  std::vector<std::pair<NodeId, std::string>> places;
+  std::vector<SparePlace> places;
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     const auto* known = state_.places().find(static_cast<int>(i));
-    std::pair place(trainers_[i].node_id, known->gpu);
+    SparePlace place{trainers_[i].node_id, spec_.machines > 0 ? machine_of(known->rank) : 0,
+                     known->gpu};
     if (std::find(places.begin(), places.end(), place) == places.end())
       places.push_back(std::move(place));
   }
   std::vector<GangMember<TrainerActor>> members;
-  for (const auto& [node, gpu] : places) {
+  for (const SparePlace& place : places) {
     for (int i = 0; i < spec_.spares; ++i) {
-      members.push_back(member(spec_.world_size + static_cast<int>(members.size()), node, gpu));
+      members.push_back(member(spec_.world_size + static_cast<int>(members.size()), place));
     }
   }
   auto shared = std::make_shared<std::vector<GangMember<TrainerActor>>>(std::move(members));
@@ -348,6 +365,8 @@ void TrainController::kill_and_restart(int number, const std::string& reason) {
 void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
   if (state_.ended()) return;
   Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
+  // They are placed together: where one has left the cluster's line, all have.
+  if (state_.generation() == 0 && info.state != wire::ActorState::kPending) feed(TrainersPlaced{});
   const auto change = processes_.changed(number, info, clock_.now());
   if (change.died != 0) {
     trainer.served_later = false;
@@ -534,6 +553,18 @@ void TrainController::on(std::int32_t, const CheckpointReport& message) {
   driver_.send({{"kind", "checkpoint"}, {"step", message.step}, {"path", message.path}});
 }
 
+void TrainController::on(std::int32_t rank, const CheckpointFailedReport& message) {
+  record({.event = events::kCheckpointFailed,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .rank = rank,
+          .step = message.step,
+          .cause = message.cause.to_string(),
+          .path = join_path(spec_.output_dir, checkpoint_name(message.step))},
+         fmt::format("warning: checkpoint-{} was not written: {}", message.step,
+                     message.cause.to_string()),
+         clock_.unix_time_us());
+}
+
 void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
   const std::string text = fmt::format(
       "checkpoint-{} was being committed when a trainer died, and is abandoned", message.step);
@@ -543,6 +574,36 @@ void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
           .step = message.step,
           .path = message.path},
          text, clock_.unix_time_us());
+}
+
+void TrainController::on(std::int32_t rank, const ModelHeldReport& message) {
+  record({.event = events::kModelHeld,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .rank = rank,
+          .step = state_.last_step(),
+          .cause = message.cause.to_string(),
+          .path = message.folder},
+         fmt::format("warning: the finished model could not be written to {}: {}\nIt is kept in "
+                     "memory for {} and tried again every few seconds: make room there, or save it "
+                     "elsewhere with 'troupe save {} DIR'.",
+                     message.folder, message.cause.to_string(),
+                     format_duration(static_cast<double>(spec_.hold_timeout_s)), spec_.run),
+         clock_.unix_time_us());
+}
+
+void TrainController::on(std::int32_t rank, const ModelSavedReport& message) {
+  record({.event = events::kModelSaved,
+          .generation = static_cast<std::int64_t>(state_.generation()),
+          .rank = rank,
+          .step = state_.last_step(),
+          .path = message.folder},
+         "", clock_.unix_time_us());
+}
+
+void TrainController::save_to(std::string folder) {
+  if (state_.ended() || trainers_.empty()) return;
+  const auto& first = trainers_[static_cast<std::size_t>(state_.trainer_of(0))];
+  static_cast<void>(first.handle.call<&TrainerActor::save_to>(std::move(folder)));
 }
 
 void TrainController::on(std::int32_t, const WarningReport& message) {
@@ -588,7 +649,7 @@ void TrainController::carry_out(const std::vector<RunCommand>& commands) {
 }
 
 void TrainController::carry_out(const BeginGeneration& command) {
-  GenerationPlan plan{.generation = command.generation};
+  GenerationPlan plan{.generation = command.generation, .purpose = command.purpose};
   std::vector<const Trainer*> ranks;
   for (const int trainer : command.trainers) {
     ranks.push_back(&trainers_[static_cast<std::size_t>(trainer)]);
@@ -686,6 +747,7 @@ void TrainController::carry_out(const EndRun& command) {
           .cause = command.status.ok() ? "" : command.status.to_string(),
           .code = static_cast<std::int64_t>(command.status.code())},
          "", clock_.unix_time_us());
+  if (events_) static_cast<void>(events_->sync());
   driver_.send(end_line(command.status));
   driver_.flush_at_end();
   for (const Trainer& trainer : trainers_) {
@@ -795,14 +857,18 @@ void TrainController::find_run() {
         generations = std::max(generations, static_cast<std::uint64_t>(event.generation));
       }
     }
-    const std::int64_t steps = last_step_in(files_, join_path(spec_.output_dir, kStepsFile));
-    context_.executor().post(
-        [this, found, generations, steps] { found_run(found, generations, steps); });
+    const std::string steps_file = join_path(spec_.output_dir, kStepsFile);
+    const std::int64_t steps = last_step_in(files_, steps_file);
+    const auto silent_for = since_written(steps_file, clock_.unix_time_us());
+    context_.executor().post([this, found, generations, steps, silent_for] {
+      found_run(found, generations, steps, silent_for);
+    });
   });
 }
 
 void TrainController::found_run(const std::vector<FoundTrainer>& found,
-                                std::uint64_t generations_before, std::int64_t steps_before) {
+                                std::uint64_t generations_before, std::int64_t steps_before,
+                                std::optional<Duration> silent_for) {
   finding_ = false;
   const auto unheard = std::exchange(unheard_, {});
   const auto hear = [&] {
@@ -829,7 +895,8 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
   }
   RunSettings all = settings();
   all.spares = std::max(0, static_cast<int>(found.size()) - spec_.world_size);
-  state_ = RunState::adopt_found(all, living, generations_before, clock_.now(), steps_before);
+  state_ = RunState::adopt_found(all, living, generations_before, clock_.now(), steps_before,
+                                 silent_for);
   spares_wanted_ = all.spares == 0;
   if (!bundle_) want_bundle();
   for (const FoundTrainer& one : found) {

@@ -55,8 +55,13 @@ struct RunSpec {
   // Trainers' output is appended to LOG_DIR/rank-N.log, spares' to spare-N.log (a spare that takes
   // a rank goes on with its own); empty: only the nodes keep it.
   std::string log_dir;
-  // Ranks are dealt out to these nodes in order, as many to each as to the others. Empty: anywhere.
-  std::vector<NodeId> nodes;
+  // Ranks are dealt out to so many machines, which are known by kNodeRankLabel, in order and as
+  // many to each as to the others. 0: to whatever nodes the head finds.
+  std::int32_t machines = 0;
+  bool no_wait = true;  // refused where the cluster has no room now; else the run waits for it
+  std::int64_t join_timeout_ms = 60'000;  // RunSettings::respawn_timeout
+  std::int64_t stop_timeout_ms = 10'000;  // RunSettings::save_timeout
+  std::int64_t hold_timeout_s = 3600;     // troupe.hold_timeout_s, for people
   std::int32_t spares = 0;  // on each node that runs trainers; on GPUs for each GPU of theirs
   std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
   // Of the environment, besides the node's own.
@@ -76,7 +81,8 @@ class TrainController {
   TrainController(const TrainController&) = delete;
   TrainController& operator=(const TrainController&) = delete;
 
-  // Places all trainers, or refuses with what is missing. After the bundle has arrived.
+  // Places all trainers, all at once or none: they wait in the cluster's line, or with
+  // RunSpec::no_wait are refused with what is missing. After the bundle has arrived.
   Status start();
   // From the trainers.
   void report(std::int32_t rank, TrainerMessage message);
@@ -85,6 +91,8 @@ class TrainController {
   bool fault_fired(std::int32_t number);
   // From the driver: a checkpoint after the step under way, then the run's end.
   void save_and_stop();
+  // From the driver: a finished model that could not be written goes to this folder.
+  void save_to(std::string folder);
   // From the driver: ends the run.
   void stop(Status reason);
 
@@ -98,7 +106,7 @@ class TrainController {
   static constexpr auto methods =
       troupe::methods<&TrainController::start, &TrainController::report,
                       &TrainController::fault_fired, &TrainController::save_and_stop,
-                      &TrainController::stop>;
+                      &TrainController::save_to, &TrainController::stop>;
 
  private:
   struct Trainer {
@@ -119,9 +127,17 @@ class TrainController {
   void take_bundle(UniqueFd socket, bool same_node);
   void take_driver(UniqueFd socket, bool same_node);
   RunSettings settings() const;
-  // `gpu`: what a spare is to see of the node's GPUs; nothing: what the node says.
-  GangMember<TrainerActor> member(int trainer, const std::optional<NodeId>& node,
-                                  const std::string& gpu = {});
+  // Where a spare is to be. `gpu`: what it is to see of the node's GPUs; nothing: what the node
+  // says.
+  struct SparePlace {
+    NodeId node;
+    int machine = 0;
+    std::string gpu;
+    friend bool operator==(const SparePlace&, const SparePlace&) = default;
+  };
+  GangMember<TrainerActor> member(int trainer, const std::optional<SparePlace>& place = {});
+  // Of several, the one that has the rank.
+  int machine_of(int rank) const;
   Status open_events(bool anew);
   void place_spares();
   void add_trainer(const ActorHandle<TrainerActor>& handle);
@@ -145,7 +161,7 @@ class TrainController {
   // Takes over a run whose controller left no memory.
   void find_run();
   void found_run(const std::vector<FoundTrainer>& found, std::uint64_t generations_before,
-                 std::int64_t steps_before);
+                 std::int64_t steps_before, std::optional<Duration> silent_for);
   // Saves; what is then carried out is done again by the next process where this one dies.
   void remember();
   void feed(const RunInput& input);
@@ -161,7 +177,10 @@ class TrainController {
   void on(std::int32_t rank, const StepReport& message);
   void on(std::int32_t rank, const EvaluationReport& message);
   void on(std::int32_t rank, const CheckpointReport& message);
+  void on(std::int32_t rank, const CheckpointFailedReport& message);
   void on(std::int32_t rank, const AbandonedReport& message);
+  void on(std::int32_t rank, const ModelHeldReport& message);
+  void on(std::int32_t rank, const ModelSavedReport& message);
   void on(std::int32_t rank, const WarningReport& message);
   void on(std::int32_t rank, const NoticeReport& message);
   void on(std::int32_t rank, const TrainerUnfit& message);

@@ -1,5 +1,6 @@
 #include "train/trainer/driver.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/file_lock.h"
@@ -13,6 +14,7 @@
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/device_choice.h"
+#include "train/trainer/disk_plan.h"
 #include "train/trainer/kept_places.h"
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prepare.h"
@@ -64,6 +66,12 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.cpus_per_trainer = cpus_per_trainer(config, threads);
   spec.started_unix_us = environment.clock.unix_time_us();
   spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
+  spec.join_timeout_ms = config.troupe.join_timeout_s * 1000;
+  // The end of the processes takes its part, too.
+  spec.stop_timeout_ms = config.troupe.stop_timeout_s * 850;
+  // In a cluster of its own nobody else gives room back.
+  spec.hold_timeout_s = config.troupe.hold_timeout_s;
+  spec.no_wait = cluster.embedded || environment.no_wait;
   const auto& restarts =
       config.troupe.max_restarts ? config.troupe.max_restarts : loaded.launch.max_restarts;
   if (restarts) {
@@ -84,7 +92,7 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.memory_per_trainer = resources.memory_bytes;
   spec.resources_per_trainer = resources.others;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
-  spec.nodes = cluster.nodes;
+  spec.machines = cluster.machines;
   return spec;
 }
 
@@ -121,6 +129,7 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
         &config.training.resume_from_checkpoint.path}) {
     if (!path->empty()) *path = absolute_path(*path);
   }
+  if (auto& second = config.troupe.second_output_dir) second = absolute_path(*second);
   return loaded;
 }
 
@@ -170,11 +179,11 @@ Status report_held_out(DriverEnvironment& environment, LoadedModel& model,
 }
 
 Status report_results(DriverEnvironment& environment, const TrainConfig& config,
-                      const PreparedRun& prepared) {
+                      const PreparedRun& prepared, const std::string& folder) {
   const bool held_out = prepared.held_out && prepared.held_out->size() > 0;
   if (!held_out && !config.troupe.sample_prompt) return {};
-  auto model = TROUPE_TRY(LoadedModel::open(environment.files, config.training.output_dir,
-                                            static_cast<int>(environment.cores)));
+  auto model =
+      TROUPE_TRY(LoadedModel::open(environment.files, folder, static_cast<int>(environment.cores)));
   if (held_out) TROUPE_RETURN_IF_ERROR(report_held_out(environment, *model, prepared));
   if (config.troupe.sample_prompt) {
     environment.output.write("sample: " + *config.troupe.sample_prompt);
@@ -292,10 +301,27 @@ void report_never_struck(DriverEnvironment& environment, const TrainConfig& conf
   }
 }
 
+// "; 2 checkpoints could not be written", or nothing.
+std::string failed_checkpoints(const std::vector<RunEvent>& told) {
+  const auto failed =
+      std::ranges::count(told, std::string_view(events::kCheckpointFailed), &RunEvent::event);
+  if (failed == 0) return {};
+  return fmt::format("; {} checkpoint{} could not be written", failed, failed == 1 ? "" : "s");
+}
+
+// The folder that the model was written to because output_dir had no room; empty: it had.
+std::string model_saved_elsewhere(const std::vector<RunEvent>& told) {
+  for (const RunEvent& event : told) {
+    if (event.event == events::kModelSaved) return event.path;
+  }
+  return {};
+}
+
 // From the controller's start to the run's end, the cluster closed. `told`: the run's events.
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
                           DriverEnvironment& environment, RunNote& note,
                           std::vector<RunEvent>& told) {
+  const TrainConfig& config = bundle.config;
   // Started again, it takes its trainers over. A controller that dies on and on is no use. It runs
   // on while the head is silent (OnHeadLoss::kKeep). Where its node was lost and lives, there are
   // two: the newer one asks every trainer how it is before it decides anything, and a trainer that
@@ -306,7 +332,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
                        .backoff_initial = std::chrono::milliseconds(0),
                        .backoff_max = std::chrono::milliseconds(200),
                        .run = spec.run};
-  if (!cluster.nodes.empty()) options.node_affinity = cluster.nodes.front();
+  if (cluster.machines > 0) options.label_selector[kNodeRankLabel] = "0";
   const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
   auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose,
                                       Deadline::after(kControllerTimeout)));
@@ -333,7 +359,16 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
           },
       .hand_over = [&] { return hand_over(cluster.cluster, controller, bundle); },
       .interrupt_fd = environment.interrupt_fd,
-      .take_interrupt = environment.take_interrupt};
+      .take_interrupt = environment.take_interrupt,
+      .stop_timeout = std::chrono::seconds(config.troupe.stop_timeout_s),
+      .take_save_wish = [&]() -> std::optional<std::string> {
+        if (!environment.registry) return std::nullopt;
+        return environment.registry->take_save_wish(spec.run);
+      },
+      .save_to =
+          [&](const std::string& folder) {
+            static_cast<void>(surely.call<&TrainController::save_to>(folder));
+          }};
   ProgressLines lines(std::move(road.socket), environment.clock, environment.output,
                       std::move(lines_options));
   auto end = lines.follow();
@@ -366,6 +401,20 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                                           environment.cores, *environment.memory));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
+  // The sampler's rounds are those of all ranks.
+  const RunSchedule schedule =
+      TROUPE_TRY(run_schedule(config, prepared.bundle.dataset.size(), world_size));
+  TROUPE_RETURN_IF_ERROR(
+      Sampler::make(sampler_options(config, prepared.bundle.dataset.size(), world_size)));
+  if (environment.check_disk) {
+    const std::string& folder = config.training.output_dir;
+    const DiskPlan disk = plan_disk(config, prepared.bundle.model, schedule);
+    // Where that cannot be told, the run finds out.
+    if (const auto room = room_in(config, folder); room.ok()) {
+      TROUPE_RETURN_IF_ERROR(check_disk(disk, *room, folder));
+      if (const auto notice = disk_notice(disk, *room, folder); !notice.empty()) say(notice);
+    }
+  }
   if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
     return ranks.prefixed("troupe.chaos");
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
@@ -431,16 +480,20 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     }
     return explained;
   }
-  TrainingSummary summary{.run = spec.run,
-                          .output_dir = given.config.training.output_dir,
-                          .steps = end.last_step,
-                          .failures = end.failures,
-                          .seconds = seconds,
-                          .recoveries = story.recoveries,
-                          .recovery = summarize(story.recoveries, run_ms)};
-  say(fmt::format("trained {} steps in {}; the model is in {}", summary.steps,
-                  format_duration(summary.seconds), summary.output_dir));
-  TROUPE_RETURN_IF_ERROR(report_results(environment, config, prepared));
+  const std::string elsewhere = model_saved_elsewhere(told);
+  TrainingSummary summary{
+      .run = spec.run,
+      .output_dir = elsewhere.empty() ? given.config.training.output_dir : elsewhere,
+      .steps = end.last_step,
+      .failures = end.failures,
+      .seconds = seconds,
+      .recoveries = story.recoveries,
+      .recovery = summarize(story.recoveries, run_ms)};
+  say(fmt::format("trained {} steps in {}; the model is in {}{}", summary.steps,
+                  format_duration(summary.seconds), summary.output_dir, failed_checkpoints(told)));
+  if (environment.on_ended) environment.on_ended();
+  TROUPE_RETURN_IF_ERROR(report_results(
+      environment, config, prepared, elsewhere.empty() ? config.training.output_dir : elsewhere));
   return summary;
 }
 

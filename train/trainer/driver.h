@@ -31,9 +31,9 @@ struct TrainingCluster {
   Cluster cluster;
   // Brought up for this run alone: trainers' output goes into output_dir/logs.
   bool embedded = true;
-  // The nodes that ranks are dealt out to in order, as many to each as to the others; rank 0, which
-  // writes the results, on the first. Empty: the head packs them.
-  std::vector<NodeId> nodes;
+  // So many machines, known by kNodeRankLabel, to which ranks are dealt out in order, as many to
+  // each as to the others; rank 0, which writes the results, to the first. 0: the head packs them.
+  int machines = 0;
   std::int64_t node_count = 1;
   std::int64_t cores_per_node = 1;  // of the smallest
   std::int64_t gpus = 0;            // whole ones of all nodes
@@ -56,6 +56,8 @@ struct DriverEnvironment {
   // Of this machine, where trainers run on it: a run that does not fit is refused. Nothing: not
   // checked.
   std::optional<NodeMemory> memory;
+  // Where rank 0 writes on this machine, the run's results must have room there.
+  bool check_disk = false;
   // GPUs of this machine that the program can use, where trainers run on it; kUnavailable says what
   // is missing and how to get it. Nothing: not known.
   std::function<Result<GpusHere>()> gpus_here;
@@ -72,11 +74,15 @@ struct DriverEnvironment {
   // process; the driver adds the rest.
   RunRegistry* registry = nullptr;
   RunRecord note;
-  // Told once the trainers have their places and the run is noted.
+  // A run that the cluster has no room for now is refused; else it waits.
+  bool no_wait = false;
+  // Told once the trainers have their places, or wait for them, and the run is noted.
   std::function<void(const RunRecord& record)> on_started;
   // Brings up or joins the cluster, for so many trainers. Called after the configuration and the
   // data were found good.
   std::function<Result<TrainingCluster>(int trainers)> make_cluster;
+  // Told when the run has ended and only its results are still to be shown.
+  std::function<void()> on_ended;
   // The texts of faults that somebody outside of the trainers struck so far, one for each strike.
   // Nothing: nobody does.
   std::function<std::vector<std::string>()> struck_from_outside;

@@ -56,7 +56,7 @@ Status keep_places(const TrainConfig& config, TrainingCluster& cluster, RunSpec&
                  "there {} {}; use SPREAD, or fewer trainers",
                  spec.world_size, cluster.node_count == 1 ? "is" : "are", cluster.node_count);
   }
-  if (!cluster.nodes.empty()) {
+  if (cluster.machines > 0) {
     if (strategy != PlacementStrategy::kStrictPack) return {};
     return error(Code::kInvalidArgument,
                  "placement_strategy=STRICT_PACK wants all trainers on one node, and NNODES deals "

@@ -12,7 +12,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr auto kStopTimeout = std::chrono::seconds(10);
 constexpr auto kLook = std::chrono::milliseconds(1000);
 // One attempt to reach a controller that is being replaced, and the pause after one that failed:
 // the user is listened to in between.
@@ -60,7 +59,10 @@ void ProgressLines::say(const std::string& text) {
 bool ProgressLines::read_more() {
   char chunk[1 << 16];
   const ssize_t n = ::recv(socket_.get(), chunk, sizeof chunk, MSG_DONTWAIT);
-  if (n > 0) buffer_.append(chunk, static_cast<std::size_t>(n));
+  if (n > 0) {
+    buffer_.append(chunk, static_cast<std::size_t>(n));
+    if (saved_by_) saved_by_ = clock_.now() + options_.stop_timeout;
+  }
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
@@ -95,6 +97,7 @@ void ProgressLines::show_event(const json::Value& line) {
     events_.push_back(*event);
     name = event->event;
   }
+  if (name == events::kModelHeld) model_held_ = true;
   if (name == events::kRecovered) {
     const auto recoveries = recoveries_of(events_);
     if (!recoveries.empty()) text = recovery_line(recoveries.back());
@@ -158,11 +161,12 @@ void ProgressLines::take_wish() {
   if (wish == Interrupt::kNone) return;
   if (wish == Interrupt::kSaveThenEnd && !saving_) {
     saving_ = true;
+    saved_by_ = clock_.now() + options_.stop_timeout;
     say("told to end: saving a checkpoint after this step; told again, the run ends at once");
     options_.tell(wish);
     return;
   }
-  stop_by_ = clock_.now() + kStopTimeout;
+  stop_by_ = clock_.now() + options_.stop_timeout;
   say("interrupted: ending the run");
   options_.tell(Interrupt::kEnd);
 }
@@ -198,8 +202,15 @@ Result<RunEnd> ProgressLines::follow() {
       away_since_ = clock_.now();
     }
     if (auto end = TROUPE_TRY(show_lines())) return std::move(*end);
+    if (model_held_ && options_.take_save_wish) {
+      if (const auto folder = options_.take_save_wish()) options_.save_to(*folder);
+    }
     if (stop_by_ && clock_.now() > *stop_by_) {
       return RunEnd{error(Code::kCancelled, "interrupted")};
+    }
+    if (saved_by_ && clock_.now() > *saved_by_) {
+      return RunEnd{
+          error(Code::kCancelled, "the run was told to stop, and its controller does not answer")};
     }
     if (!socket_.valid()) TROUPE_RETURN_IF_ERROR(connect_again());
   }

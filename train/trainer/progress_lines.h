@@ -44,6 +44,12 @@ struct ProgressLinesOptions {
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.
   std::function<Interrupt()> take_interrupt;
+  // A controller that was told to save and to end, and says nothing for so long, is left.
+  Duration stop_timeout = std::chrono::seconds(10);
+  // While the run holds a finished model that could not be written: a folder that the user names
+  // for it; and passes it on. Nothing: nobody can name one.
+  std::function<std::optional<std::string>()> take_save_wish;
+  std::function<void(const std::string& folder)> save_to;
   // For a controller whose process was lost: from there to a connection with its successor.
   Duration reconnect_timeout = std::chrono::seconds(60);
 };
@@ -55,8 +61,9 @@ class ProgressLines {
                 ProgressLinesOptions options)
       : socket_(std::move(socket)), clock_(clock), output_(output), options_(std::move(options)) {}
 
-  // Shows progress until the run has ended. A user who interrupts twice waits for the controller's
-  // word no longer than ten seconds. kActorDied: the controller is gone without one.
+  // Shows progress until the run has ended. A user who interrupts it waits for the controller's
+  // word no longer than ProgressLinesOptions::stop_timeout. kActorDied: the controller is gone
+  // without one.
   Result<RunEnd> follow();
 
   // Of this run, as far as they were told.
@@ -85,7 +92,9 @@ class ProgressLines {
   std::string buffer_;
   std::vector<RunEvent> events_;
   bool saving_ = false;
+  bool model_held_ = false;
   std::optional<TimePoint> stop_by_;
+  std::optional<TimePoint> saved_by_;  // later with each line
   std::optional<TimePoint> away_since_;
 };
 

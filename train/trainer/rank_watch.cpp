@@ -1,6 +1,7 @@
 #include "train/trainer/rank_watch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "train/progress/progress_record.h"
 
@@ -29,6 +30,7 @@ RankWatch::RankWatch(int world_size, Options options)
       hangs_(world_size, hang_settings(options_.hang_timeout)),
       stragglers_(world_size) {
   seen_.processes.resize(static_cast<std::size_t>(world_size));
+  changes_.resize(static_cast<std::size_t>(world_size));
   wanted_ = seen_;
   thread_ = std::thread([this] { run(); });
 }
@@ -59,7 +61,8 @@ void RankWatch::run() {
     }
     take(wanted);
     Noticed noticed = look();
-    if (!noticed.hangs.empty() || !noticed.stragglers.empty()) options_.tell(std::move(noticed));
+    if (!noticed.hangs.empty() || !noticed.stragglers.empty() || noticed.saving_moves)
+      options_.tell(std::move(noticed));
   }
 }
 
@@ -89,6 +92,8 @@ RankWatch::Noticed RankWatch::look() {
     if (snapshot && snapshot->pid != seen_.processes[i]->pid) snapshot.reset();
     hangs_.read(rank, snapshot, clock_.now());
     if (!snapshot) continue;
+    const bool moved = std::exchange(changes_[i], snapshot->changes) != snapshot->changes;
+    noticed.saving_moves = noticed.saving_moves || (seen_.saving && moved);
     for (auto& report : stragglers_.add(rank, *snapshot)) {
       noticed.stragglers.push_back(std::move(report));
     }

@@ -36,12 +36,14 @@ class RankWatch {
   struct Ranks {
     std::uint64_t generation = 0;
     bool running = false;                           // the generation has begun and is not lost
+    bool saving = false;                            // it is told whether bytes go to a disk
     std::vector<std::optional<Process>> processes;  // by rank; nothing: none lives
     friend bool operator==(const Ranks&, const Ranks&) = default;
   };
   // What was noticed, in the generation that ran then.
   struct Noticed {
     std::uint64_t generation = 0;
+    bool saving_moves = false;  // with Ranks::saving: something was done with files since
     std::vector<HangVerdict> hangs;
     std::vector<StragglerReport> stragglers;
   };
@@ -75,6 +77,7 @@ class RankWatch {
   HangWatch hangs_;
   StragglerWatch stragglers_;
   Ranks seen_;
+  std::vector<std::uint64_t> changes_;  // of the ranks' records, as they were last read
 
   Mutex mutex_;
   CondVar changed_;

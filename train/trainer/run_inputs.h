@@ -108,15 +108,23 @@ struct TrainerSaved {
   std::uint64_t generation = 0;
   std::int64_t step = 0;
 };
+// Rank 0 of a generation that is to save and to stop begins to write the checkpoint of `step`.
+struct TrainerSaving {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+};
+// Bytes of that checkpoint went to a disk since this was told last.
+struct SaveMoves {};
 // The rank cannot go on and a new process could not either: bad input, disk, non-finite loss.
 struct TrainerFailed {
   int rank = 0;
   std::uint64_t generation = 0;
   Status cause;
 };
-// The rank waits for a place: why, in the scheduler's words.
+// The trainer waits for a place: why, in the scheduler's words.
 struct TrainerWaiting {
-  int rank = 0;
+  int trainer = 0;
   std::string why;
 };
 // The rank does not move any more, as its progress record says (train/progress): it is named, and
@@ -155,27 +163,35 @@ struct TrainerFound {
 };
 // Told about once a second.
 struct TimePassed {};
-// The user wants a checkpoint after the step under way, and then the run's end. A failure before
-// that is recovered from first.
+// The user wants a checkpoint and then the run's end, within RunSettings::save_timeout: of the step
+// under way, or of the one before where that takes long or a rank was lost.
 struct SaveRequested {};
 // The user or the driver ends the run.
 struct StopRequested {
   Status reason;
 };
 
-struct RunInputs : Alternatives<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerUnfit,
-                                TrainerDied, PostMortem, TrainerGone, TrainerFormed, TrainerLoaded,
-                                StepFinished, TrainerStopped, TrainerFinished, TrainerSaved,
-                                TrainerFailed, TrainerWaiting, TrainerStuck, GenerationStalled,
-                                TrainerSlow, TimePassed, SaveRequested, StopRequested> {};
+struct RunInputs
+    : Alternatives<TrainersPlaced, SparesPlaced, TrainerAlive, TrainerUnfit, TrainerDied,
+                   PostMortem, TrainerGone, TrainerFormed, TrainerLoaded, StepFinished,
+                   TrainerStopped, TrainerFinished, TrainerSaved, TrainerSaving, SaveMoves,
+                   TrainerFailed, TrainerWaiting, TrainerStuck, GenerationStalled, TrainerSlow,
+                   TimePassed, SaveRequested, StopRequested> {};
 using RunInput = Variant<RunInputs>;
 
 // --- commands
 
+// What the ranks of a generation do when they have met and have their state.
+enum class GenerationPurpose : std::uint8_t {
+  kTrain = 0,
+  kSave = 1,       // save a checkpoint of the last finished step, and leave
+  kSaveAlone = 2,  // the same by rank 0 alone, from its own memory; the others cannot come
+};
 // To every rank: form the communicator of this generation, load, and step.
 struct BeginGeneration {
   std::uint64_t generation = 0;
-  std::vector<int> trainers;  // by rank
+  std::vector<int> trainers;  // by rank; of kSaveAlone: that of rank 0
+  GenerationPurpose purpose = GenerationPurpose::kTrain;
 };
 // To every rank but the dead: leave the generation at once.
 struct AbortGeneration {
@@ -187,7 +203,7 @@ struct KillTrainer {
   int rank = 0;
   std::string reason;
 };
-// To rank 0, after any BeginGeneration: save after the step under way, and leave with all others.
+// To rank 0 of a generation that trains: save after the step under way, and leave with all others.
 struct SaveAndStop {};
 // How long each part of a recovery took; parts that were not told are in the one after. They follow
 // each other: together they are the whole.

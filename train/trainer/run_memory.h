@@ -52,9 +52,14 @@ struct RunMemory {
   std::optional<TimePoint> killed_at;
   // Ends the run once all have left the lost generation, unless one of them tells a better cause.
   std::optional<Status> verdict;
-  std::optional<RecoveryTimeline::Data> recovery;  // under way
-  std::optional<TimePoint> save_by;                // since SaveRequested
-  std::optional<std::int64_t> saved_step;          // told by rank 0
+  std::optional<RecoveryTimeline::Data> recovery;         // under way
+  GenerationPurpose purpose = GenerationPurpose::kTrain;  // of the present generation
+  // Since SaveRequested: when that was, when the run ends without having saved, and whether rank 0
+  // has told that it writes.
+  std::optional<TimePoint> save_asked;
+  std::optional<TimePoint> save_by;
+  bool saving = false;
+  std::optional<std::int64_t> saved_step;  // told by rank 0
   std::deque<HeldEvent> held;
 };
 

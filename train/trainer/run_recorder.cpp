@@ -135,8 +135,9 @@ void RunRecorder::set_best(const BestModel& best) {
 }
 
 Status RunRecorder::sync() {
-  TROUPE_RETURN_IF_ERROR(steps_.sync());
-  return log_.sync();
+  const Status steps = steps_.sync();
+  const Status log = log_.sync();
+  return steps.ok() ? log : steps;
 }
 
 Status RunRecorder::finish(std::int64_t final_step) {
@@ -169,7 +170,8 @@ bool RunRecorder::is_told_already() const {
 
 Status RunRecorder::save_training() {
   const std::string& directory = config_->training.output_dir;
-  // A line that a full disk cost does not cost the run's end.
+  // Lines that a full disk still has no room for do not cost the run's end.
+  static_cast<void>(sync());
   const auto lines =
       TROUPE_TRY(read_steps(*files_, join_path(directory, kStepsFile), DamagedLines::kSkip));
   double loss_sum = 0;

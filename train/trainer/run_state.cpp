@@ -27,14 +27,17 @@ RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoin
   }
   if (state.known_.lost_at) state.known_.lost_at = now;
   if (state.known_.killed_at) state.known_.killed_at = now;
-  if (state.known_.save_by) state.known_.save_by = now + settings.save_timeout;
+  if (state.known_.save_asked) {
+    state.known_.save_asked = now;
+    state.known_.save_by = now + settings.save_timeout;
+  }
   for (auto& held : state.known_.held) held.until = now;
   return state;
 }
 
 RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                                std::uint64_t generations_before, TimePoint now,
-                               std::int64_t steps_before) {
+                               std::int64_t steps_before, std::optional<Duration> silent_for) {
   RunState state(settings);
   auto trainers = state.places_.trainers();
   state.known_.generation = generations_before;
@@ -75,6 +78,10 @@ RunState RunState::adopt_found(const RunSettings& settings, std::span<const Trai
   state.known_.failures = 1;
   state.known_.lost_at = now;
   state.recovery(now).add_fault(-1, "the controller was lost, with its memory");
+  // Ranks that live went on with their steps; where one was lost, too, none was finished since.
+  const bool all_live = std::none_of(state.known_.ranks.begin(), state.known_.ranks.end(),
+                                     [](const Rank& r) { return r.absent_since.has_value(); });
+  if (silent_for && !all_live) state.recovery_->silent_before(*silent_for);
   return state;
 }
 
@@ -96,8 +103,9 @@ std::vector<RunCommand> RunState::commands_again() const {
   if (ended()) {
     commands.push_back(EndRun{*known_.ended});
   } else if (known_.running) {
-    commands.push_back(BeginGeneration{known_.generation, places_.by_rank()});
-    if (known_.save_by) commands.push_back(SaveAndStop{});
+    commands.push_back(plan());
+    if (known_.save_by && known_.purpose == GenerationPurpose::kTrain)
+      commands.push_back(SaveAndStop{});
   } else if (known_.generation > 0) {
     commands.push_back(AbortGeneration{
         known_.generation, error(Code::kAborted, "generation {} was lost", known_.generation)});
@@ -323,7 +331,6 @@ void RunState::on(const StepFinished& event, TimePoint now) {
     known_.farthest_step = event.step;
     known_.fruitless_failures = 0;
   }
-  if (known_.save_by) known_.save_by = now + settings_.save_timeout;
   // What was finished before and told only now is no step further.
   if (!recovery_ || event.step <= recovery_->resumed().value_or(0)) return;
   // A step needs every rank: who has not told that it loaded has done so, its word is on the way.
@@ -383,8 +390,9 @@ void RunState::on(const TrainerSaved& event, TimePoint) {
   if (event.rank == 0) {
     known_.last_step = std::max(known_.last_step, event.step);
     known_.saved_step = event.step;
-    // The others need not leave any more.
-    if (!known_.running) return end(saved_stop(event.step));
+    // The others need not leave any more, or are not in it.
+    if (!known_.running || known_.purpose == GenerationPurpose::kSaveAlone)
+      return end(saved_stop(event.step));
   }
   if (leave_in_order(*rank)) end(saved_stop(event.step));
 }
@@ -403,11 +411,32 @@ bool RunState::leave_in_order(Rank& rank) {
 
 void RunState::on(const TrainerFailed& event, TimePoint) {
   Status cause = event.cause;
+  if (known_.purpose == GenerationPurpose::kSaveAlone)
+    return end(error(Code::kCancelled, "the run was told to stop, and rank 0 cannot save alone: {}",
+                     cause.message()));
   end(cause.with("rank", event.rank));
 }
 
-void RunState::on(const TrainerWaiting& event, TimePoint) {
-  if (Rank* rank = rank_of(event.rank)) rank->waits_for = event.why;
+void RunState::on(const TrainerSaving& event, TimePoint now) {
+  if (!known_.save_by || !running_rank(event.rank, event.generation)) return;
+  known_.saving = true;
+  known_.save_by = now + settings_.save_timeout;
+}
+
+void RunState::on(const SaveMoves&, TimePoint now) {
+  if (known_.saving) known_.save_by = now + settings_.save_timeout;
+}
+
+void RunState::on(const TrainerWaiting& event, TimePoint now) {
+  const auto* place = places_.find(event.trainer);
+  Rank* rank = place ? rank_of(place->rank) : nullptr;
+  if (!rank || rank->waits_for == event.why) return;
+  rank->waits_for = event.why;
+  absent_told_.reset();  // it is said again, with the reason
+  // The whole run stands in the line for its first places. The driver says so of its actors.
+  if (known_.generation == 0 && place->rank == 0 && !rank->absent_since) {
+    record({.event = events::kWaiting, .cause = event.why}, now);
+  }
 }
 
 void RunState::on(const TrainerStuck& event, TimePoint now) {
@@ -474,13 +503,71 @@ void RunState::on(const TimePassed&, TimePoint now) {
   if (!ended()) end_for_absent_rank(now);
   if (!ended()) end_late_leaving(now);
   if (!ended()) kill_stuck_again(now);
-  if (!ended() && known_.save_by && now >= *known_.save_by) {
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(settings_.save_timeout).count();
-    end(error(Code::kCancelled,
-              "the run was to save and to stop, and no step was finished for {} s (ddp_timeout)",
-              seconds));
+  if (!ended()) tell_absent_ranks(now);
+  if (!ended()) hurry_save(now);
+}
+
+// A step may take long, a rank may hang or be lost with its machine: what is saved then is the last
+// finished step, which all ranks that have left the lost generation still hold.
+void RunState::hurry_save(TimePoint now) {
+  if (!known_.save_by) return;
+  if (now >= *known_.save_by) {
+    return end(error(Code::kCancelled,
+                     "the run was told to stop, and could not save in time "
+                     "(troupe.stop_timeout_s): {}",
+                     known_.saving ? "nothing of the checkpoint was written any more"
+                                   : "its ranks did not come to it"));
   }
+  const Duration asked_for = now - *known_.save_asked;
+  if (known_.running) {
+    const bool steps = known_.purpose == GenerationPurpose::kTrain && !known_.saving;
+    if (!steps || asked_for < settings_.step_patience()) return;
+    if (known_.farthest_step == 0)
+      return end(
+          error(Code::kCancelled, "the run was told to stop before its first step was done"));
+    known_.running = false;
+    known_.lost_at = now;
+    commands_.push_back(AbortGeneration{
+        known_.generation,
+        error(Code::kCancelled, "the run is to stop: the step under way is given up")});
+    return;
+  }
+  if (!running_ranks().empty() || known_.ranks.front().phase != RankPhase::kReady) return;
+  // A process that was just killed has a successor in a moment, unless there is no place for it.
+  const bool no_place = std::any_of(known_.ranks.begin(), known_.ranks.end(), [](const Rank& r) {
+    return r.phase == RankPhase::kAbsent && !r.waits_for.empty();
+  });
+  if (no_place || asked_for >= 2 * settings_.step_patience()) begin(GenerationPurpose::kSaveAlone);
+}
+
+void RunState::tell_absent_ranks(TimePoint now) {
+  std::vector<int> absent;
+  TimePoint since = now;
+  std::string why;
+  for (std::size_t i = 0; i < known_.ranks.size(); ++i) {
+    const Rank& rank = known_.ranks[i];
+    if (!rank.absent_since) continue;
+    absent.push_back(static_cast<int>(i));
+    since = std::min(since, *rank.absent_since);
+    if (why.empty()) why = rank.waits_for;
+  }
+  // A process is started again within a second where its machine is there.
+  if (absent.empty() || now - since < std::chrono::seconds(1)) return absent_told_.reset();
+  if (absent_told_ && now - *absent_told_ < settings_.waiting_told_every) return;
+  absent_told_ = now;
+  const auto seconds = [](Duration time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+  };
+  record({.event = events::kWaiting,
+          .generation = known_.generation,
+          .rank = absent.front(),
+          .step = known_.last_step,
+          .text =
+              fmt::format("waiting for rank{} {}, for {} s of {} (troupe.join_timeout_s){}{}",
+                          absent.size() == 1 ? "" : "s", join_numbers(absent), seconds(now - since),
+                          seconds(settings_.respawn_timeout), why.empty() ? "" : ": ", why),
+          .cause = why},
+         now);
 }
 
 void RunState::end_for_absent_rank(TimePoint now) {
@@ -491,7 +578,7 @@ void RunState::end_for_absent_rank(TimePoint now) {
         std::chrono::duration_cast<std::chrono::seconds>(settings_.respawn_timeout).count();
     const char* what = rank.died_before ? "died and could not be started again for"
                                         : "was placed and could not be started for";
-    end(error(Code::kUnavailable, "rank {} {} {} s{}{}", i, what, seconds,
+    end(error(Code::kUnavailable, "rank {} {} {} s (troupe.join_timeout_s){}{}", i, what, seconds,
               rank.waits_for.empty() ? "" : ": ", rank.waits_for));
     return;
   }
@@ -503,10 +590,11 @@ void RunState::end_late_leaving(TimePoint now) {
     return end(Status(*known_.verdict));
   const auto late = running_ranks();
   if (late.empty()) return;
-  const auto seconds =
-      std::chrono::duration_cast<std::chrono::seconds>(settings_.leave_timeout).count();
+  // Before the run's end there is no time to wait for a disk.
+  const Duration patience = known_.save_by ? settings_.step_patience() : settings_.leave_timeout;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
   if (!known_.killed_at) {
-    if (now - *known_.lost_at < settings_.leave_timeout) return;
+    if (now - *known_.lost_at < patience) return;
     known_.killed_at = now;
     for (const int rank : late) {
       commands_.push_back(KillTrainer{
@@ -542,8 +630,12 @@ std::vector<int> RunState::running_ranks() const {
 
 void RunState::on(const SaveRequested&, TimePoint now) {
   if (known_.save_by) return;
+  if (known_.generation == 0)
+    return end(error(Code::kCancelled, "the run was told to stop before its first step"));
+  known_.save_asked = now;
   known_.save_by = now + settings_.save_timeout;
   if (known_.running) commands_.push_back(SaveAndStop{});
+  hurry_save(now);
 }
 
 void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }
@@ -553,6 +645,7 @@ void RunState::lose_generation(const Status& cause, TimePoint now, bool count_ag
   // What was lost had nothing left to do.
   if (known_.saved_step) return end(saved_stop(*known_.saved_step));
   const bool first_sign = known_.running;
+  known_.saving = false;
   if (known_.running) {
     known_.running = false;
     known_.lost_at = now;
@@ -598,18 +691,30 @@ void RunState::begin_when_ready() {
   const bool ready = std::all_of(known_.ranks.begin(), known_.ranks.end(),
                                  [](const Rank& r) { return r.phase == RankPhase::kReady; });
   if (!ready) return;
+  begin(known_.save_by ? GenerationPurpose::kSave : GenerationPurpose::kTrain);
+}
+
+void RunState::begin(GenerationPurpose purpose) {
   ++known_.generation;
+  known_.purpose = purpose;
   known_.running = true;
   known_.lost_at.reset();
   known_.killed_at.reset();
   known_.loaded = false;
   if (recovery_) recovery_->begun();
+  const bool alone = purpose == GenerationPurpose::kSaveAlone;
   for (Rank& rank : known_.ranks) {
+    if (alone && &rank != &known_.ranks.front()) continue;
     rank.phase = RankPhase::kRunning;
     rank.generation = known_.generation;
   }
-  commands_.push_back(BeginGeneration{known_.generation, places_.by_rank()});
-  if (known_.save_by) commands_.push_back(SaveAndStop{});
+  commands_.push_back(plan());
+}
+
+BeginGeneration RunState::plan() const {
+  BeginGeneration plan{known_.generation, places_.by_rank(), known_.purpose};
+  if (known_.purpose == GenerationPurpose::kSaveAlone) plan.trainers.resize(1);
+  return plan;
 }
 
 void RunState::end(Status status) {

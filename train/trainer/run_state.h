@@ -37,17 +37,22 @@ struct RunSettings {
   // after so many, whatever was finished between.
   std::optional<int> restarts_max;
   // The run ends when a rank is without a process for so long, after its place was found or after
-  // its process died: nothing can take its place.
+  // its process died: nothing can take its place (troupe.join_timeout_s).
   Duration respawn_timeout = std::chrono::seconds(60);
+  // How often it is said again which ranks are awaited.
+  Duration waiting_told_every = std::chrono::seconds(10);
   // A rank that has not left a lost generation after so long is killed. Longer than a rank may
   // wait for its disk (SaverOptions::write_timeout), which nothing interrupts.
   Duration leave_timeout = std::chrono::minutes(11);
   // How long a run that is to end because ranks lost their peers waits for the word of the rank
   // that knows why. It comes within seconds or not at all.
   Duration last_word_timeout = std::chrono::seconds(10);
-  // A run that was asked to save and to stop ends without having saved when no step is finished for
-  // so long.
-  Duration save_timeout = std::chrono::minutes(30);
+  // A run that was asked to save and to stop ends without having saved when so long passes before
+  // the checkpoint is begun, or without a byte of it being written (troupe.stop_timeout_s).
+  Duration save_timeout = std::chrono::seconds(10);
+  // What it does on the way, each in a part of that time: it gives up the step under way, to save
+  // the one before; it kills ranks that do not leave the lost generation.
+  Duration step_patience() const { return save_timeout * 3 / 10; }
   // How long the event of a death waits for PostMortem; 0: none will come. The recovery never
   // waits.
   Duration post_mortem_timeout{0};
@@ -64,10 +69,11 @@ class RunState {
   static RunState adopt(const RunSettings& settings, RunMemory memory, TimePoint now);
   // Where that is lost: from what the trainers that live tell. Their generation is over for them;
   // they and all others meet again. `generations_before`, `steps_before`: at
-  // least so many were begun, and finished.
+  // least so many were begun, and finished. `silent_for`: since the last of them was.
   static RunState adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                               std::uint64_t generations_before, TimePoint now,
-                              std::int64_t steps_before = 0);
+                              std::int64_t steps_before = 0,
+                              std::optional<Duration> silent_for = {});
 
   // What to do about an event. Events of processes or generations that are past change nothing.
   std::vector<RunCommand> apply(const RunInput& event, TimePoint now);
@@ -77,6 +83,8 @@ class RunState {
 
   const RunMemory& memory() const;
   bool ended() const { return known_.ended.has_value(); }
+  // A checkpoint is being written before the run ends.
+  bool saving() const { return known_.saving && !ended(); }
   bool running() const { return known_.running; }
   std::uint64_t generation() const { return known_.generation; }
   // A generation runs that followed a failure, and has not finished a step yet.
@@ -108,6 +116,8 @@ class RunState {
   void on(const TrainerStopped& event, TimePoint now);
   void on(const TrainerFinished& event, TimePoint now);
   void on(const TrainerSaved& event, TimePoint now);
+  void on(const TrainerSaving& event, TimePoint now);
+  void on(const SaveMoves& event, TimePoint now);
   void on(const TrainerFailed& event, TimePoint now);
   void on(const TrainerWaiting& event, TimePoint now);
   void on(const TrainerStuck& event, TimePoint now);
@@ -133,6 +143,13 @@ class RunState {
   // ok: the run goes on after its failures so far, of which `cause` was the last.
   Status limit_reached(const Status& cause) const;
   void begin_when_ready();
+  void begin(GenerationPurpose purpose);
+  // The command that begins the present generation.
+  BeginGeneration plan() const;
+  // Goes on towards the checkpoint that SaveRequested wants, by shorter ways as time passes.
+  void hurry_save(TimePoint now);
+  // Says which ranks have no process, since when and what for.
+  void tell_absent_ranks(TimePoint now);
   void end_for_absent_rank(TimePoint now);
   void end_late_leaving(TimePoint now);
   void kill_stuck_again(TimePoint now);
@@ -151,6 +168,8 @@ class RunState {
   mutable RunMemory known_;  // memory() brings `trainers` and `recovery` in
   TrainerPlaces places_;
   std::optional<RecoveryTimeline> recovery_;
+  // When it was said which ranks are awaited; a new controller says it again.
+  std::optional<TimePoint> absent_told_;
   std::vector<RunCommand> commands_;
 };
 

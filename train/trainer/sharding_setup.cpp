@@ -119,4 +119,13 @@ SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, 
   return options;
 }
 
+// Across world sizes an epoch's steps are those that one rank would make.
+Result<RunSchedule> run_schedule(const TrainConfig& config, std::int64_t samples, int world_size) {
+  if (config.sharding.deterministic != Deterministic::kAcrossWorldSizes)
+    return plan_steps(config.training, samples, world_size);
+  TrainingSection alone = config.training;
+  alone.gradient_accumulation_steps *= world_size;
+  return plan_steps(alone, samples, 1);
+}
+
 }  // namespace troupe::train

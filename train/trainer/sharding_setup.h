@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "runtime/base/status.h"
+#include "train/config/derived.h"
 #include "train/config/train_config.h"
 #include "train/data/sampler.h"
 #include "train/data/token_dataset.h"
@@ -40,5 +41,7 @@ ActivationOptions evaluation_options(const TrainConfig& config, std::int64_t row
 // The order of the samples. Across world sizes a step's micro-batches are those that one rank would
 // have with accumulation · world_size of them.
 SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size);
+// The steps that follow from it. kInvalidArgument where no step can ever be made.
+Result<RunSchedule> run_schedule(const TrainConfig& config, std::int64_t samples, int world_size);
 
 }  // namespace troupe::train

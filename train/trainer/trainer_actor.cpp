@@ -91,15 +91,29 @@ class TrainerActor::Observer final : public TrainingObserver {
                                    .seconds = result.seconds,
                                    .best = best});
   }
+  void saving(std::int64_t step) override {
+    trainer_.tell(TrainerSaving{trainer_.rank(), plan_.generation, step});
+  }
   void checkpoint_written(std::int64_t step, const std::string& path) override {
     trainer_.tell(CheckpointReport{step, path});
+  }
+  void checkpoint_failed(std::int64_t step, const Status& cause) override {
+    trainer_.tell(CheckpointFailedReport{step, cause});
   }
   void checkpoint_abandoned(std::int64_t step, const std::string& path) override {
     trainer_.tell(AbandonedReport{step, path});
   }
   void notice(const std::string& text) override { trainer_.tell(NoticeReport{text}); }
+  void model_held(const std::string& folder, const Status& cause) override {
+    trainer_.tell(ModelHeldReport{folder, cause});
+  }
+  std::optional<std::string> save_to() override {
+    MutexLock lock(trainer_.mutex_);
+    return std::exchange(trainer_.save_to_, std::nullopt);
+  }
+  void model_saved(const std::string& folder) override { trainer_.tell(ModelSavedReport{folder}); }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
-  bool stop_requested() override { return trainer_.ending_; }
+  bool stop_requested() override { return trainer_.ending_ || trainer_.cancelled_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }
 
  private:
@@ -213,22 +227,27 @@ void TrainerActor::abort(std::uint64_t generation, Status reason) {
 
 void TrainerActor::save_and_stop() { save_and_stop_ = true; }
 
+void TrainerActor::save_to(std::string folder) {
+  MutexLock lock(mutex_);
+  save_to_ = std::move(folder);
+}
+
 std::optional<GenerationPlan> TrainerActor::next_plan() {
   // A trainer without work is waited for by its controller, not the other way round: it may idle as
   // long as it likes, and looks about now and then.
   for (;;) {
     {
       MutexLock lock(mutex_);
-      // One that could not be made ready tells why in its first generation.
-      const auto has_data = [&]() TROUPE_NO_ANALYSIS {
+      // A start that failed used the data up: the first generation tells why.
+      const auto can_take_part = [&]() TROUPE_NO_ANALYSIS {
         return bundle_ || run_ || !early_failure_.ok();
       };
       const auto has_work = [&]() TROUPE_NO_ANALYSIS {
-        return ending_ || (!plans_.empty() && has_data()) || (!run_ && bundle_);
+        return ending_ || (!plans_.empty() && can_take_part()) || (!run_ && bundle_);
       };
       changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)), has_work);
       if (ending_) return std::nullopt;
-      if (!plans_.empty() && has_data()) {
+      if (!plans_.empty() && can_take_part()) {
         GenerationPlan plan = std::move(plans_.front());
         plans_.pop_front();
         running_ = plan.generation;
@@ -434,7 +453,7 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
   }
   auto made = collective::make_cpu_communicator(
       {.rank = rank(),
-       .world_size = setup_.world_size,
+       .world_size = static_cast<int>(plan.ranks.size()),
        .generation = plan.generation,
        .name = setup_.run,
        .spin = setup_.own_core ? Duration(kSpin) : Duration(0),
@@ -475,8 +494,11 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   tell(TrainerFormed{rank(), plan.generation});
   Observer observer(*this, plan);
   TROUPE_RETURN_IF_ERROR(prepare(*world));
+  if (plan.purpose == GenerationPurpose::kSaveAlone)
+    return run_->save_alone(*world, plan.generation, observer);
   const auto device = TROUPE_TRY(connect_device(plan, world));
-  Status status = run_->run_generation(*world, plan.generation, observer, device.get());
+  Status status =
+      run_->run_generation(*world, plan.generation, observer, device.get(), plan.purpose);
   if (status.ok() && device) {
     // The run is complete, whatever becomes of the library's objects.
     if (const Status ended = device->end(Deadline::after(kEndTimeout)); !ended.ok())

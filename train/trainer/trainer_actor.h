@@ -45,6 +45,8 @@ class TrainerActor {
   void abort(std::uint64_t generation, Status reason);
   // To rank 0: all ranks save after the step under way and leave, in whatever generation.
   void save_and_stop();
+  // To rank 0: a finished model that could not be written goes to this folder.
+  void save_to(std::string folder);
   // Answers at once, from any state.
   TrainerStatus status() const;
 
@@ -52,7 +54,7 @@ class TrainerActor {
       troupe::constructor<ActorHandle<TrainController>, TrainerSetup>;
   static constexpr auto methods =
       troupe::methods<&TrainerActor::begin, &TrainerActor::abort, &TrainerActor::save_and_stop,
-                      &TrainerActor::status>;
+                      &TrainerActor::save_to, &TrainerActor::status>;
 
  private:
   class Observer;
@@ -137,6 +139,7 @@ class TrainerActor {
   bool took_bundle_ TROUPE_GUARDED_BY(mutex_) = false;
   std::uint64_t aborted_ TROUPE_GUARDED_BY(mutex_) = 0;  // all generations up to this are
   Status abort_reason_ TROUPE_GUARDED_BY(mutex_);
+  std::optional<std::string> save_to_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
   std::atomic<bool> save_and_stop_{false};
   std::atomic<bool> ending_{false};

@@ -18,6 +18,10 @@ namespace troupe::train {
 // other's memory there.
 inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
+// The label by which a machine of several is known to its run: its NODE_RANK. One that is started
+// anew with the same number takes the place of the one before.
+inline constexpr const char* kNodeRankLabel = "troupe-node-rank";
+
 // How a trainer is set up, for all its generations.
 struct TrainerSetup {
   std::string run;
@@ -41,7 +45,8 @@ struct TrainerSetup {
 // A generation that begins.
 struct GenerationPlan {
   std::uint64_t generation = 0;
-  std::vector<ActorId> ranks;  // the trainers, by rank
+  std::vector<ActorId> ranks;  // the trainers, by rank; of kSaveAlone: that of rank 0
+  GenerationPurpose purpose = GenerationPurpose::kTrain;
   // Faults that may still strike, with their numbers in the run's list.
   std::vector<std::int32_t> fault_numbers;
   std::vector<Fault> faults;
@@ -74,11 +79,25 @@ struct CheckpointReport {
   std::int64_t step = 0;
   std::string path;
 };
+// The finished model could not be written to `folder`, and is kept in memory.
+struct ModelHeldReport {
+  std::string folder;
+  Status cause;
+};
+// It was written to another folder than output_dir.
+struct ModelSavedReport {
+  std::string folder;
+};
 struct WarningReport {
   std::string text;
 };
 struct NoticeReport {
   std::string text;
+};
+// A checkpoint that could not be written.
+struct CheckpointFailedReport {
+  std::int64_t step = 0;
+  Status cause;
 };
 // A checkpoint that was being committed when a trainer died, and cannot be written any more.
 struct AbandonedReport {
@@ -107,18 +126,19 @@ struct TrainerStatus {
 
 // trainer → controller. What concerns recovery are events of RunState.
 using TrainerMessage =
-    std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, AbandonedReport,
-                 TrainerLoaded, TrainerStopped, TrainerFinished, TrainerSaved, TrainerFailed,
-                 TrainerFormed, TrainerUnfit, NoticeReport>;
+    std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, NoticeReport,
+                 CheckpointFailedReport, AbandonedReport, ModelHeldReport, ModelSavedReport,
+                 TrainerLoaded, TrainerStopped, TrainerFinished, TrainerSaving, TrainerSaved,
+                 TrainerFailed, TrainerFormed, TrainerUnfit>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers
 // controller → driver: lines of JSON, whose "kind" says what they are: step, evaluation,
-// checkpoint, warning, event, end. The driver connects again when a connection ends without `end`:
-// the controller's process was replaced. A new connection begins with what the driver may have
-// missed: `end` in any case where the run has ended, otherwise a `snapshot` {"step", "total_steps",
-// "last_checkpoint"} of where the run is. Lines may come twice. An `event` carries "line", the
-// object that stands in events.jsonl, and "text", a sentence for people.
+// checkpoint, warning, event, saving, end. The driver connects again when a connection ends without
+// `end`: the controller's process was replaced. A new connection begins with what the driver may
+// have missed: `end` in any case where the run has ended, otherwise a `snapshot` {"step",
+// "total_steps", "last_checkpoint"} of where the run is. Lines may come twice. An `event` carries
+// "line", the object that stands in events.jsonl, and "text", a sentence for people.
 inline constexpr const char* kProgressPurpose = "progress";
 inline constexpr const char* kCommunicatorPurpose = "comm";  // trainer ↔ trainer
 

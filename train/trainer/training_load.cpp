@@ -96,17 +96,7 @@ Status TrainingRun::resume(Generation& generation, const Meeting& meeting, Train
   const RecoveryDecision& decision = meeting.decision;
   StepTransaction& transaction = f.transaction();
   const Aftermath aftermath = transaction.aftermath();
-  // A follow-up is everybody's: what one has not finished all do again.
-  const bool goes_back = aftermath.finished_step > meeting.finished_step;
-  const FollowUp& left = goes_back ? aftermath.before : aftermath.now;
-  best_ = f.best;
-  best_.set_state(left.best);
-  finished_step_ = meeting.finished_step;
-  before_ = aftermath.before;
-  evaluated_step_.reset();
-  if (left.evaluated_step >= 0) evaluated_step_ = left.evaluated_step;
-  saving_step_ = aftermath.saving_step;
-  final_model_ = aftermath.final_model != 0;
+  const FollowUp& left = take_up(aftermath, meeting.finished_step);
   loaded.how = LoadedFrom::kMemory;
   loaded.finished_step = is_behind(decision, transaction.position());
   loaded.recomputes = decision.recomputes;
@@ -120,6 +110,20 @@ Status TrainingRun::resume(Generation& generation, const Meeting& meeting, Train
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(&left));
   return agree_on_saves(generation);
+}
+
+const FollowUp& TrainingRun::take_up(const Aftermath& aftermath, std::int64_t finished_step) {
+  // A follow-up is everybody's: what one has not finished all do again.
+  const FollowUp& left = aftermath.finished_step > finished_step ? aftermath.before : aftermath.now;
+  best_ = fixed_->best;
+  best_.set_state(left.best);
+  finished_step_ = finished_step;
+  before_ = aftermath.before;
+  evaluated_step_.reset();
+  if (left.evaluated_step >= 0) evaluated_step_ = left.evaluated_step;
+  saving_step_ = aftermath.saving_step;
+  final_model_ = aftermath.final_model != 0;
+  return left;
 }
 
 Status TrainingRun::finish_left_behind(Generation& generation, const RecoveryDecision& decision) {

@@ -24,17 +24,27 @@ class TrainingObserver {
   virtual void step_finished(const StepRecord& record, std::optional<double> logged_loss) = 0;
   // Rank 0 only: the parameters after `step` were evaluated. `best`: better than all before.
   virtual void evaluated(const EvalResult& result, std::int64_t step, bool best) = 0;
+  // Rank 0 only: the checkpoint of `step`, after which the loop leaves, is begun.
+  virtual void saving(std::int64_t step) = 0;
   virtual void checkpoint_written(std::int64_t step, const std::string& path) = 0;
+  // It could not be written; training goes on, and the checkpoints before are as they were.
+  virtual void checkpoint_failed(std::int64_t step, const Status& cause) = 0;
   // The checkpoint of `step` was being committed when a trainer died, and is not to be had.
   virtual void checkpoint_abandoned(std::int64_t step, const std::string& path) = 0;
   // Rank 0 only, for the user: what the run does that the configuration alone does not say.
   virtual void notice(const std::string& text) = 0;
+  // Rank 0 only: the finished model could not be written to `folder`, and is kept in memory.
+  virtual void model_held(const std::string& folder, const Status& cause) = 0;
+  // Asked of rank 0 while it is: the folder that the user names for it; once.
+  virtual std::optional<std::string> save_to() = 0;
+  // Rank 0 only: it was written to another folder than output_dir.
+  virtual void model_saved(const std::string& folder) = 0;
   // For the user: a warning that does not end the run.
   virtual void warning(const std::string& text) = 0;
   // The loop leaves at the next step with kCancelled.
   virtual bool stop_requested() = 0;
   // Asked of rank 0 once a step: the loop writes a checkpoint after the step under way and leaves
-  // with kCancelled "stopped at step N after saving".
+  // with saved_stop().
   virtual bool save_and_stop_requested() = 0;
 };
 

@@ -1,10 +1,13 @@
 #include "train/trainer/training_run.h"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/checkpoint_names.h"
 #include "train/model/flops.h"
 #include "train/progress/abandon.h"
 #include "train/report/format.h"
@@ -19,6 +22,25 @@ namespace {
 constexpr auto kCommitTimeout = std::chrono::minutes(10);
 // How long a generation that is lost waits for a commit under way.
 constexpr auto kLastCommit = std::chrono::seconds(2);
+
+// A finished model that could not be written is tried again; between, a named folder is looked for.
+constexpr auto kTryModelAgain = std::chrono::seconds(3);
+constexpr auto kLookForRoom = std::chrono::milliseconds(100);
+
+// Whether a save failed of its files, on all ranks the same, and not of the ranks' communication.
+bool is_of_the_disk(const Status& status) {
+  switch (status.code()) {
+    case Code::kAborted:
+    case Code::kCancelled:
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+    case Code::kProtocol:
+    case Code::kInvalidArgument:
+      return false;
+    default:
+      return true;
+  }
+}
 
 // The way out where there is too little memory for a pass.
 Status with_way_out(const Status& status, const ActivationOptions& activations) {
@@ -78,15 +100,6 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
   return with_way_out(opened.status(), activations);
 }
 
-// Across world sizes an epoch's steps are those that one rank would make.
-Result<RunSchedule> plan_run(const TrainConfig& config, std::int64_t samples, int world_size) {
-  if (config.sharding.deterministic != Deterministic::kAcrossWorldSizes)
-    return plan_steps(config.training, samples, world_size);
-  TrainingSection alone = config.training;
-  alone.gradient_accumulation_steps *= world_size;
-  return plan_steps(alone, samples, 1);
-}
-
 CheckpointLayout checkpoint_layout(CheckpointFormat format) {
   return format == CheckpointFormat::kSharded ? CheckpointLayout::kSharded : CheckpointLayout::kHf;
 }
@@ -124,7 +137,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto model = make_model(bundle.model, *observed);
   const std::int64_t samples = bundle.dataset.size();
   auto sampler = TROUPE_TRY(Sampler::make(sampler_options(config, samples, options.world_size)));
-  const auto facts = TROUPE_TRY(plan_run(config, samples, options.world_size));
+  const auto facts = TROUPE_TRY(run_schedule(config, samples, options.world_size));
   const auto& training = config.training;
   auto schedule =
       TROUPE_TRY(Schedule::make(training.lr_scheduler_type, training.lr_scheduler_kwargs,
@@ -214,13 +227,15 @@ Result<std::unique_ptr<DeviceCommunicator>> TrainingRun::connect(
 Status TrainingRun::alive() { return fixed_->compute->alive(); }
 
 Status TrainingRun::run_generation(collective::Communicator& communicator, std::uint64_t number,
-                                   TrainingObserver& observer, DeviceCommunicator* device) {
+                                   TrainingObserver& observer, DeviceCommunicator* device,
+                                   GenerationPurpose purpose) {
   Fixed& f = *fixed_;
   TROUPE_CHECK(f.rank >= 0, "a generation without a rank");
   Generation generation{.world = communicator,
                         .device = device,
                         .number = number,
                         .observer = observer,
+                        .purpose = purpose,
                         .engine_device = nullptr,
                         .engine = nullptr,
                         .saver = nullptr};
@@ -236,6 +251,17 @@ Status TrainingRun::run_generation(collective::Communicator& communicator, std::
   return ended;
 }
 
+std::unique_ptr<CheckpointSaver> TrainingRun::make_saver(Generation& generation,
+                                                         const std::string& folder) {
+  Fixed& f = *fixed_;
+  SaverOptions saver{.output_dir = folder,
+                     .run = f.options.run,
+                     .layout = checkpoint_layout(f.config().training.checkpoint_format)};
+  if (const auto limit = f.config().training.save_total_limit)
+    saver.save_total_limit = static_cast<int>(*limit);
+  return std::make_unique<CheckpointSaver>(f.files, generation.world, f.clock, saver, f.log);
+}
+
 Status TrainingRun::run_observed(Generation& generation) {
   Fixed& f = *fixed_;
   collective::Communicator& communicator = generation.world;
@@ -246,13 +272,7 @@ Status TrainingRun::run_observed(Generation& generation) {
                               *f.updates, f.state->buffers()));
   TrainerLoaded loaded{.rank = f.rank, .generation = generation.number};
   TROUPE_RETURN_IF_ERROR(begin(generation, loaded));
-  SaverOptions saver{.output_dir = f.output_dir(),
-                     .run = f.options.run,
-                     .layout = checkpoint_layout(f.config().training.checkpoint_format)};
-  if (const auto limit = f.config().training.save_total_limit)
-    saver.save_total_limit = static_cast<int>(*limit);
-  generation.saver =
-      std::make_unique<CheckpointSaver>(f.files, communicator, f.clock, saver, f.log);
+  generation.saver = make_saver(generation, f.output_dir());
   if (f.leads() && compute_dtype(f.config()) == DType::kBF16 &&
       !f.compute->operators().fast_bf16()) {
     observer.warning(
@@ -297,6 +317,7 @@ TrainingStep TrainingRun::step_of(Generation& generation) {
 
 Status TrainingRun::loop(Generation& generation) {
   Fixed& f = *fixed_;
+  if (generation.purpose == GenerationPurpose::kSave) return save_and_leave(generation);
   if (step() == 0 && f.evaluation.due_on_start() && evaluated_step_ != 0) {
     before_ = follow_up_now();
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
@@ -308,43 +329,41 @@ Status TrainingRun::loop(Generation& generation) {
     note();
   }
   if (step() > 0 && finished_step_ < step()) {
-    const CommitRecord& record = f.transaction().record();
-    TROUPE_RETURN_IF_ERROR(follow_up(generation,
-                                     {.step = record.step,
-                                      .loss = record.loss,
-                                      .grad_norm = record.grad_norm,
-                                      .learning_rate = record.learning_rate,
-                                      .tokens = record.tokens,
-                                      .skipped = std::string(record.why())},
-                                     false));
+    TROUPE_RETURN_IF_ERROR(follow_up(generation, last_step_record(), false));
   }
   TrainingStep next = step_of(generation);
   while (step() < total_steps() && !best_.should_stop()) {
     if (generation.observer.stop_requested())
       return error(Code::kCancelled, "the run was told to stop");
     const TimePoint began = f.clock.now();
-    const std::uint64_t sent = generation.engine->communicators().algorithm_bytes_sent();
+    const std::uint64_t sent = generation.bytes_sent();
     generation.saver_bytes = 0;
     const StepPlan plan = f.sampler.next_step(f.transaction().record().cursor);
     StepOutcome outcome = TROUPE_TRY(next.run(plan));
     StepRecord& record = outcome.record;
     record.rates = step_rates(record.tokens, step_flops(plan), gemm_flops_per_s_, record.seconds);
-    record.rates.bytes_sent =
-        generation.engine->communicators().algorithm_bytes_sent() - sent - generation.saver_bytes;
+    record.rates.bytes_sent = generation.bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
     record.operators = f.progress.take_operator_seconds();
     if (f.leads()) record.device_bytes = f.compute->memory_growth();
     record.seconds.stall = std::max(0.0, spent - record.seconds.total());
     // What starting a save took after the last step belongs to the step that it held up.
     record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);
+    if (outcome.save_and_stop && f.leads()) generation.observer.saving(record.step);
     TROUPE_RETURN_IF_ERROR(follow_up(generation, std::move(record), outcome.save_and_stop));
-    if (outcome.save_and_stop) {
-      TROUPE_RETURN_IF_ERROR(seal_save(generation));
-      TROUPE_RETURN_IF_ERROR(settle_saves(generation));
-      return saved_stop(step());
-    }
+    if (outcome.save_and_stop) return leave_saved(generation);
   }
   return {};
+}
+
+StepRecord TrainingRun::last_step_record() const {
+  const CommitRecord& record = fixed_->transaction().record();
+  return {.step = record.step,
+          .loss = record.loss,
+          .grad_norm = record.grad_norm,
+          .learning_rate = record.learning_rate,
+          .tokens = record.tokens,
+          .skipped = std::string(record.why())};
 }
 
 // Order as in transformers: log, evaluate, save.
@@ -362,7 +381,8 @@ Status TrainingRun::follow_up(Generation& generation, StepRecord record, bool sa
   }
   const CommitRecord& committed = f.transaction().record();
   const bool last = step() == total_steps();
-  if (f.evaluation.due(step(), committed.last_of_epoch != 0))
+  // An evaluation may take longer than the user waits for the run's end.
+  if (!save_and_stop && f.evaluation.due(step(), committed.last_of_epoch != 0))
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
   if (save_and_stop || checkpoint_due(committed, last || best_.should_stop())) {
     f.progress.stage(record.step, Stage::kCheckpoint);
@@ -426,6 +446,8 @@ Status TrainingRun::finish(Generation& generation) {
   f.progress.stage(step(), Stage::kFinish);
   TROUPE_RETURN_IF_ERROR(seal_save(generation));
   TROUPE_RETURN_IF_ERROR(settle_saves(generation));
+  // A checkpoint of the best model may have failed since that was told: the one before is meant.
+  if (f.leads()) recorder_->set_best(best_);
   std::int64_t final_step = step();
   if (f.leads() && best_.should_stop() && step() < total_steps()) {
     generation.observer.notice(fmt::format(
@@ -439,8 +461,56 @@ Status TrainingRun::finish(Generation& generation) {
   if (f.evaluation.due_at_end(final_step, evaluated_step_))
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
   note();
-  TROUPE_RETURN_IF_ERROR(generation.saver->save_model(TROUPE_TRY(held_contents(true))));
-  return f.leads() ? recorder_->finish(final_step) : Status();
+  TROUPE_RETURN_IF_ERROR(save_model(generation));
+  if (!f.leads()) return {};
+  // A full disk costs the run's results, not the model that is written.
+  if (const Status reported = recorder_->finish(final_step); !reported.ok())
+    generation.observer.warning(
+        reported.prefixed("the run's results are not complete").to_string());
+  return {};
+}
+
+Status TrainingRun::save_model(Generation& generation) {
+  Fixed& f = *fixed_;
+  const TimePoint until = f.clock.now() + std::chrono::seconds(f.config().troupe.hold_timeout_s);
+  std::string folder = f.output_dir();
+  std::string told;  // where it did not go
+  for (;;) {
+    const bool elsewhere = folder != f.output_dir();
+    const auto other = elsewhere ? make_saver(generation, folder) : nullptr;
+    CheckpointSaver& saver = elsewhere ? *other : *generation.saver;
+    const Status saved = saver.save_model(TROUPE_TRY(held_contents(generation, true)));
+    if (saved.ok()) {
+      if (elsewhere && f.leads()) generation.observer.model_saved(folder);
+      return {};
+    }
+    if (!is_of_the_disk(saved)) return saved;
+    // All ranks know the same outcome; rank 0 decides.
+    if (f.leads()) {
+      if (until > f.clock.now() && std::exchange(told, folder) != folder)
+        generation.observer.model_held(folder, saved);
+      folder = next_folder(generation, until);
+      if (generation.observer.stop_requested())
+        return error(Code::kCancelled, "the run was told to stop");
+    }
+    TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, folder));
+    if (folder.empty()) return saved;
+  }
+}
+
+std::string TrainingRun::next_folder(Generation& generation, TimePoint until) {
+  Fixed& f = *fixed_;
+  const auto& second = f.config().troupe.second_output_dir;
+  if (second && !std::exchange(second_folder_tried_, true)) return *second;
+  const TimePoint again = f.clock.now() + kTryModelAgain;
+  while (f.clock.now() < until && !generation.observer.stop_requested()) {
+    if (auto named = generation.observer.save_to()) return *named;
+    if (f.clock.now() >= again) return f.output_dir();
+    // It does not hang, it waits.
+    f.progress.stage(step(), Stage::kFinish);
+    std::this_thread::sleep_for(kLookForRoom);
+  }
+  return {};
 }
 
 // Rank 0 decides: what became of commits is known to it alone. Without a good checkpoint of the
@@ -498,15 +568,15 @@ bool TrainingRun::checkpoint_due(const CommitRecord& record, bool last) const {
   return false;
 }
 
-SaveContents TrainingRun::save_contents(bool final_model) {
+SaveContents TrainingRun::save_contents(const RankLayout& layout, bool final_model) {
   Fixed& f = *fixed_;
   const CommitRecord& record = f.transaction().record();
   SaveContents contents{.step = record.step,
-                        .weights = weight_pieces(*f.layout, f.state->kept()),
+                        .weights = weight_pieces(layout, f.state->kept()),
                         .files = f.bundle.companions};
   if (final_model) return contents;
   if (!f.config().training.save_only_model)
-    contents.optimizer = moment_pieces(*f.layout, f.state->kept());
+    contents.optimizer = moment_pieces(layout, f.state->kept());
   contents.scheduler = json::Object{{"last_step", record.step},
                                     {"skipped_steps", record.skipped},
                                     {"skipped_steps_in_a_row", record.skipped_in_a_row},
@@ -523,8 +593,9 @@ SaveContents TrainingRun::save_contents(bool final_model) {
   return contents;
 }
 
-Result<SaveContents> TrainingRun::held_contents(bool final_model) {
-  SaveContents contents = save_contents(final_model);
+Result<SaveContents> TrainingRun::held_contents(Generation& generation, bool final_model) {
+  SaveContents contents = save_contents(
+      generation.saved_layout ? *generation.saved_layout : *fixed_->layout, final_model);
   TROUPE_RETURN_IF_ERROR(fixed_->compute->hold_for_save(contents.weights, contents.optimizer));
   return contents;
 }
@@ -538,26 +609,79 @@ Status TrainingRun::start_save(Generation& generation) {
     if (const Status synced = recorder_->sync(); !synced.ok())
       generation.observer.warning(synced.to_string());
   }
-  TROUPE_RETURN_IF_ERROR(generation.saver->start(TROUPE_TRY(held_contents(false))));
+  TROUPE_RETURN_IF_ERROR(generation.saver->start(TROUPE_TRY(held_contents(generation, false))));
   generation.save_start_seconds =
       std::chrono::duration<double>(fixed_->clock.now() - began).count();
   return {};
 }
 
+Status TrainingRun::save_and_leave(Generation& generation) {
+  Fixed& f = *fixed_;
+  if (step() == 0) return error(Code::kCancelled, "the run was told to stop before its first step");
+  if (f.leads()) generation.observer.saving(step());
+  save_again_ = false;
+  if (finished_step_ < step()) {
+    TROUPE_RETURN_IF_ERROR(follow_up(generation, last_step_record(), true));
+    return leave_saved(generation);
+  }
+  std::int64_t stands =
+      f.leads() && f.files.exists(join_path(f.output_dir(), checkpoint_name(step()))) ? 1 : 0;
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&stands, 1), 0));
+  if (stands == 0) TROUPE_RETURN_IF_ERROR(start_save(generation));
+  return leave_saved(generation);
+}
+
+Status TrainingRun::leave_saved(Generation& generation) {
+  TROUPE_RETURN_IF_ERROR(seal_save(generation));
+  TROUPE_RETURN_IF_ERROR(settle_saves(generation));
+  return saved_stop(step());
+}
+
+Status TrainingRun::save_alone(collective::Communicator& communicator, std::uint64_t number,
+                               TrainingObserver& observer) {
+  Fixed& f = *fixed_;
+  TROUPE_CHECK(f.leads() && communicator.world_size() == 1, "others save with their peers");
+  if (f.layout->sharded(Region::kParameters) || f.layout->sharded(Region::kOptimizer)) {
+    return error(Code::kFailedPrecondition,
+                 "rank 0 holds a shard of the state only (strategy {}), and the other ranks' are "
+                 "not to be had",
+                 f.layout->row().name);
+  }
+  StepTransaction& transaction = f.transaction();
+  const RankPosition position = transaction.position();
+  if (!position.loaded || position.phase == CommitPhase::kCommitted) {
+    return error(Code::kFailedPrecondition, "rank 0's memory does not hold the state of one step");
+  }
+  if (position.phase == CommitPhase::kPrepared) transaction.discard();
+  const Aftermath aftermath = transaction.aftermath();
+  TROUPE_RETURN_IF_ERROR(open_recorder(&take_up(aftermath, aftermath.finished_step)));
+  const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
+  const RankLayout whole(f.model->layout(), strategy, TROUPE_TRY(make_mesh(strategy, 1, 1, 0, 0)),
+                         0);
+  Generation generation{.world = communicator,
+                        .device = nullptr,
+                        .number = number,
+                        .observer = observer,
+                        .purpose = GenerationPurpose::kSaveAlone,
+                        .saved_layout = &whole,
+                        .engine_device = nullptr,
+                        .engine = nullptr,
+                        .saver = nullptr};
+  TROUPE_RETURN_IF_ERROR(agree_on_saves(generation));
+  generation.saver = make_saver(generation, f.output_dir());
+  return save_and_leave(generation);
+}
+
 Status TrainingRun::seal_save(Generation& generation) {
   if (!generation.saver->started()) return {};
-  const auto& communicators = generation.engine->communicators();
-  const std::uint64_t before = communicators.algorithm_bytes_sent();
+  const std::uint64_t before = generation.bytes_sent();
   const SealReport report = TROUPE_TRY(generation.saver->seal());
-  generation.saver_bytes += communicators.algorithm_bytes_sent() - before;
+  generation.saver_bytes += generation.bytes_sent() - before;
   if (!report.outcome.ok()) {
     best_.save_failed(report.step);
     save_settled(report.step);
     // Training goes on: the checkpoints before are as good as they were.
-    if (fixed_->leads()) {
-      generation.observer.warning(fmt::format("checkpoint-{} was not written: {}", report.step,
-                                              report.outcome.to_string()));
-    }
+    if (fixed_->leads()) generation.observer.checkpoint_failed(report.step, report.outcome);
     return {};
   }
   // A run that ends with its best model cannot do without this checkpoint: once the parameters have
@@ -582,12 +706,13 @@ void TrainingRun::report_saves(Generation& generation) {
       save_settled(step.value_or(-1));
     } else {
       // No checkpoint of the best model: the one before is kept from rotation again.
+      std::int64_t step = -1;
       if (const auto text = saved->status().context("step")) {
-        const std::int64_t step = std::atoll(std::string(*text).c_str());
+        step = std::atoll(std::string(*text).c_str());
         best_.save_failed(step);
         save_settled(step);
       }
-      generation.observer.warning(saved->status().to_string());
+      generation.observer.checkpoint_failed(step, saved->status());
     }
   }
 }

@@ -76,9 +76,16 @@ class TrainingRun {
   // to the end of the run. Returns ok when the run is complete; kAborted and its like when the
   // communicator ended; kCancelled when it was told to stop; kDataLoss, kInvalidArgument, … when
   // nobody could go on.
-  // `device`: what connect() gave for that communicator.
+  // `device`: what connect() gave for that communicator. kSave: nothing is computed, a checkpoint
+  // of the last finished step is written, and it ends with saved_stop().
   Status run_generation(collective::Communicator& communicator, std::uint64_t generation,
-                        TrainingObserver& observer, DeviceCommunicator* device = nullptr);
+                        TrainingObserver& observer, DeviceCommunicator* device = nullptr,
+                        GenerationPurpose purpose = GenerationPurpose::kTrain);
+  // Rank 0, where others cannot come any more: saves a checkpoint of the last finished step from
+  // its own memory, which holds everything where no rank's does in shards. `communicator` is of
+  // this rank alone. Ends with saved_stop(); kFailedPrecondition where its memory is not enough.
+  Status save_alone(collective::Communicator& communicator, std::uint64_t generation,
+                    TrainingObserver& observer);
   // Before a generation: what carries the device's buffers between the ranks of `communicator`,
   // which outlives it; null where there is no other device than the host. Collective. The
   // configuration's part of `links` is filled in.
@@ -99,6 +106,7 @@ class TrainingRun {
   explicit TrainingRun(std::unique_ptr<Fixed> fixed);
 
   Status run_observed(Generation& generation);
+  std::unique_ptr<CheckpointSaver> make_saver(Generation& generation, const std::string& folder);
 
   // --- where the state comes from (training_load.cpp)
   Status begin(Generation& generation, TrainerLoaded& loaded);
@@ -126,6 +134,11 @@ class TrainingRun {
   std::int64_t first_step_of_run() const;
   void measure_gemms();
 
+  // Goes on from what the follow-ups of the steps left in this rank's memory.
+  const FollowUp& take_up(const Aftermath& left, std::int64_t finished_step);
+  // The step that was finished last, as its record tells it.
+  StepRecord last_step_record() const;
+
   // --- the loop
   TrainingStep step_of(Generation& generation);
   Status loop(Generation& generation);
@@ -133,6 +146,11 @@ class TrainingRun {
   Status follow_up(Generation& generation, StepRecord record, bool save_and_stop);
   Status evaluate(Generation& generation);
   Status finish(Generation& generation);
+  // Writes the model to output_dir. Where that fails it stays in memory and is tried again, or
+  // written to another folder, until TroupeSection::hold_timeout_s has passed.
+  Status save_model(Generation& generation);
+  // Rank 0: where to write it after that failed; empty: it is given up.
+  std::string next_folder(Generation& generation, TimePoint until);
   // Sets `final_step` to the step whose parameters the run ends with.
   Status load_best_model(Generation& generation, std::int64_t& final_step);
   // What was loaded is where it is used, on all ranks.
@@ -145,13 +163,16 @@ class TrainingRun {
   // --- saving
   bool checkpoint_due(const CommitRecord& record, bool last) const;
   Status start_save(Generation& generation);
+  // Saves the last finished step, and ends the generation with saved_stop().
+  Status save_and_leave(Generation& generation);
+  Status leave_saved(Generation& generation);
   // What is saved, where the saver's thread can read it.
-  Result<SaveContents> held_contents(bool final_model);
+  Result<SaveContents> held_contents(Generation& generation, bool final_model);
   Status seal_save(Generation& generation);
   void report_saves(Generation& generation);
   Status settle_saves(Generation& generation);
   void save_settled(std::int64_t step);
-  SaveContents save_contents(bool final_model);
+  SaveContents save_contents(const RankLayout& layout, bool final_model);
 
   std::unique_ptr<Fixed> fixed_;
   // As Aftermath has them.
@@ -163,7 +184,8 @@ class TrainingRun {
   bool final_model_ = false;
   double gemm_flops_per_s_here_ = 0;
   double gemm_flops_per_s_ = 0;  // all ranks
-  bool save_again_ = false;      // the save of the last step was lost and can be made again
+  bool second_folder_tried_ = false;
+  bool save_again_ = false;  // the save of the last step was lost and can be made again
   // Rank 0 only.
   TrainerState restored_;
   std::optional<SurvivingLog> history_;

@@ -47,11 +47,18 @@ struct TrainingRun::Generation {
   DeviceCommunicator* device;       // over the device's; null: `world` carries it
   std::uint64_t number;
   TrainingObserver& observer;
+  GenerationPurpose purpose = GenerationPurpose::kTrain;
+  const RankLayout* saved_layout = nullptr;  // what this rank saves; null: its part of the run's
   std::unique_ptr<EngineDevice> engine_device;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CheckpointSaver> saver;
   std::uint64_t saver_bytes = 0;  // sent for saves in the midst of a step
   double save_start_seconds = 0;  // of a save that was started after the last step
+
+  // Of a generation that saves alone nobody sends anything.
+  std::uint64_t bytes_sent() const {
+    return engine ? engine->communicators().algorithm_bytes_sent() : 0;
+  }
 };
 
 }  // namespace troupe::train

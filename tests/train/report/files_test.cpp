@@ -174,16 +174,58 @@ TEST_CASE("a resumed run drops what it will do again, and a torn line") {
   CHECK(read(files, "log").empty());
 }
 
-TEST_CASE("a full disk does not spoil the lines after it") {
+TEST_CASE("lines that found no room are written when there is some, each once and in order") {
   FaultyFileSystem files;
   auto log = LineFile::open(files, "log").value();
   CHECK(log.append("{\"step\": 1}").ok());
   files.set_space_bytes(15);
   CHECK(log.append("{\"step\": 2}").code() == Code::kResourceExhausted);
+  CHECK(log.append("{\"step\": 3}").ok());  // that it waits was said
+  CHECK(log.sync().code() == Code::kResourceExhausted);
+  CHECK(read_steps(files, "log", DamagedLines::kSkip).value().empty());
   files.set_space_bytes(1000);
-  CHECK(log.append("{\"step\": 3}").ok());
+  SUBCASE("by the next line") { CHECK(log.append("{\"step\": 4}").ok()); }
+  SUBCASE("at the end") {
+    CHECK(log.sync().ok());
+    // Nothing is left of the line that was cut short.
+    CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n");
+    CHECK(log.append("{\"step\": 4}").ok());
+  }
   CHECK(LineFile::open_at_step(files, "log", "step", 9).ok());
-  CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 3}\n");
+  CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n{\"step\": 4}\n");
+}
+
+TEST_CASE("a file with a torn line is opened on a full disk, too") {
+  FaultyFileSystem files;
+  const std::string torn = "{\"step\": 1}\n{\"ste\n{\"step\": 2}\n{\"st";
+  REQUIRE(write_file_atomically(files, "log", torn).ok());
+  files.set_space_bytes(torn.size() + 3);
+  // Lines of later steps must go: that needs room.
+  CHECK(LineFile::open_at_step(files, "log", "step", 1).status().code() ==
+        Code::kResourceExhausted);
+  auto log = LineFile::open_at_step(files, "log", "step", 2).value();
+  CHECK_FALSE(log.append("{\"step\": 3}").ok());
+  files.set_space_bytes(1000);
+  CHECK(log.sync().ok());
+  CHECK(read(files, "log") == "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n");
+}
+
+TEST_CASE("what waits for room is bounded: the newest lines are kept") {
+  FaultyFileSystem files;
+  auto log = LineFile::open(files, "log").value();
+  files.set_space_bytes(0);
+  const std::string padding(LineFile::kUnwrittenBytesMax / 4, 'x');
+  for (int step = 1; step <= 10; ++step) {
+    static_cast<void>(log.append(fmt::format("{{\"step\": {}, \"x\": \"{}\"}}", step, padding)));
+  }
+  files.set_space_bytes(100 << 20);
+  REQUIRE(log.sync().ok());
+  CHECK(last_step_in(files, "log") == 0);  // lines as long as what is read of a file's end
+  const std::string text = files.read("log", 100 << 20).value();
+  CHECK(text.find("{\"step\": 10,") != std::string::npos);
+  CHECK(text.find("{\"step\": 8,") != std::string::npos);
+  CHECK(text.find("{\"step\": 1,") == std::string::npos);
+  CHECK(text.size() <= LineFile::kUnwrittenBytesMax + 1);
 }
 
 TEST_CASE("of a long file's sound end, only that is read") {

@@ -294,6 +294,32 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
   CHECK(events.story().recoveries.empty());
 }
 
+TEST_CASE("checkpoints that failed, a model kept in memory and strikes at the cluster are told") {
+  Events events;
+  events.start()
+      .add(5'000, {.event = "checkpoint_failed",
+                   .step = 30,
+                   .cause = "no space left on device",
+                   .path = "out/a/checkpoint-30"})
+      .add(6'000,
+           {.event = "struck", .cause = "the head, process 4711", .fault = "kill_head@step=40"})
+      .add(7'000, {.event = "model_held", .cause = "no space left on device", .path = "out/a"})
+      .add(8'000, {.event = "model_saved", .path = "/mnt/b"})
+      .end(60'000, 100);
+  CHECK(events.told() ==
+        "run-1a2b3c4d: 2 ranks, 100 steps, in out/a\n"
+        "It began on 2026-02-06 19:00:00 UTC.\n"
+        "\n"
+        "19:00:05.000  The checkpoint out/a/checkpoint-30 was not written. No space left on "
+        "device.\n"
+        "19:00:06.000  The fault 'kill_head@step=40' struck the head, process 4711.\n"
+        "19:00:07.000  The finished model could not be written to out/a, and was kept in memory. "
+        "No space left on device.\n"
+        "19:00:08.000  The finished model was written to /mnt/b.\n"
+        "\n"
+        "It ended well on 2026-02-06 19:01:00 UTC after 0:01:00: all 100 steps are done.\n");
+}
+
 TEST_CASE("a dead keeper: its ranks' deaths are one fault, and all go back to the checkpoint") {
   Events events;
   events.start()

@@ -76,6 +76,14 @@ class TestObserver final : public TrainingObserver {
   void evaluated(const EvalResult& result, std::int64_t, bool) override {
     eval_losses.push_back(result.loss);
   }
+  void saving(std::int64_t) override {}
+  void model_held(const std::string& folder, const Status&) override { held_in.push_back(folder); }
+  std::optional<std::string> save_to() override { return std::exchange(named_folder, {}); }
+  void model_saved(const std::string& folder) override { saved_to = folder; }
+  void checkpoint_failed(std::int64_t step, const Status& cause) override {
+    failed.push_back(step);
+    warnings.push_back(cause.to_string());
+  }
   void checkpoint_written(std::int64_t step, const std::string&) override { saved = step; }
   void checkpoint_abandoned(std::int64_t step, const std::string&) override { abandoned = step; }
   void notice(const std::string& text) override { notices.push_back(text); }
@@ -93,6 +101,10 @@ class TestObserver final : public TrainingObserver {
   int steps_done = 0;
   std::vector<double> eval_losses;
   std::vector<std::string> notices;
+  std::vector<std::int64_t> failed;
+  std::vector<std::string> held_in;
+  std::optional<std::string> named_folder;
+  std::string saved_to;
   std::vector<std::string> warnings;
 };
 

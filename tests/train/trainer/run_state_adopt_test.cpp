@@ -132,9 +132,30 @@ TEST_CASE("a successor goes on where the controller was") {
     first.apply(TrainerDied{0, 1, "x", killed()}, {});  // no spare there
     RunState next =
         RunState::adopt({.world_size = 2, .spares = 1}, first.memory(), TimePoint(seconds(100)));
-    CHECK(next.apply(TimePassed{}, TimePoint(seconds(159))).empty());
+    CHECK(!find<EndRun>(next.apply(TimePassed{}, TimePoint(seconds(159)))));
     CHECK(find<EndRun>(next.apply(TimePassed{}, TimePoint(seconds(160)))));
   }
+}
+
+TEST_CASE("lost with its machine, a controller's loss is as long as nothing was finished") {
+  using std::chrono::milliseconds;
+  const TimePoint now(seconds(100));
+  const auto recovered = [&](std::vector<TrainerFound> found) {
+    RunState run = RunState::adopt_found({.world_size = 2}, found, 1, now, 7, seconds(4));
+    run.apply(TrainerStopped{0, 1, killed()}, now);
+    run.apply(TrainerStopped{1, 1, killed()}, now);
+    if (found.size() == 1) run.apply(TrainerAlive{1, 2, "m"}, now + milliseconds(200));
+    REQUIRE(run.running());
+    for (int rank = 0; rank < 2; ++rank) run.apply(TrainerLoaded{rank, run.generation(), 7}, now);
+    const auto done = run.apply(StepFinished{run.generation(), 8}, now + milliseconds(270));
+    REQUIRE(record(done, "recovered"));
+    return record(done, "recovered")->times->whole;
+  };
+  const TrainerFound first{0, 1, "n", 1, 0, true, 7}, second{1, 1, "m", 1, 1, true, 7};
+  // Rank 1 was on that machine: no step since the last one that was written.
+  CHECK(recovered({first}) == seconds(4) + milliseconds(270));
+  // Both live: they trained on until the new controller came.
+  CHECK(recovered({first, second}) == milliseconds(270));
 }
 
 TEST_CASE("a successor without the controller's memory lets all ranks meet again") {

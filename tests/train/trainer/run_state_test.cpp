@@ -169,10 +169,50 @@ TEST_CASE("a rank that finds no place ends the run with the reason, after its ti
   run.apply(TrainerAlive{1, 1}, now);
   run.apply(TrainerDied{1, 1, "n", killed()}, now);
   run.apply(TrainerWaiting{1, "needs CPU 2"}, now);
-  CHECK(run.apply(TimePassed{}, now + std::chrono::seconds(9)).empty());
+  CHECK(!find<EndRun>(run.apply(TimePassed{}, now + std::chrono::seconds(9))));
   const auto ended = run.apply(TimePassed{}, now + std::chrono::seconds(10));
   REQUIRE(find<EndRun>(ended));
   CHECK(find<EndRun>(ended)->status.message().find("needs CPU 2") != std::string::npos);
+}
+
+TEST_CASE("which ranks are awaited is said within two seconds, and every ten seconds") {
+  using std::chrono::seconds;
+  RunState run({.world_size = 3, .respawn_timeout = seconds(100)});
+  for (int rank = 0; rank < 3; ++rank) run.apply(TrainerAlive{rank, 1}, {});
+  const auto at = [](int second) { return TimePoint(seconds(second)); };
+  // A process that comes back at once is not waited for.
+  run.apply(TrainerDied{1, 1, "n", killed()}, at(0));
+  run.apply(TrainerWaiting{1, "needs CPU 2"}, at(0));
+  CHECK_FALSE(record(run.apply(TimePassed{}, at(0)), "waiting"));
+  run.apply(TrainerDied{2, 1, "n", killed()}, at(0));
+  std::vector<std::string> told;
+  for (int second = 1; second <= 25; ++second) {
+    const auto commands = run.apply(TimePassed{}, at(second));
+    if (const auto* waiting = record(commands, "waiting")) told.push_back(waiting->text);
+    if (second == 20) run.apply(TrainerAlive{2, 2}, at(20));
+  }
+  REQUIRE(told.size() == 3);
+  CHECK(told[0] == "waiting for ranks 1, 2, for 1 s of 100 (troupe.join_timeout_s): needs CPU 2");
+  CHECK(told[1] == "waiting for ranks 1, 2, for 11 s of 100 (troupe.join_timeout_s): needs CPU 2");
+  CHECK(told[2] == "waiting for rank 1, for 21 s of 100 (troupe.join_timeout_s): needs CPU 2");
+  run.apply(TrainerStopped{0, 1, killed()}, at(30));
+  CHECK(find<BeginGeneration>(run.apply(TrainerAlive{1, 2}, at(40))));
+  CHECK(run.apply(TimePassed{}, at(90)).empty());
+}
+
+TEST_CASE("a run that stands in the cluster's line waits as long as it takes, and says so once") {
+  using std::chrono::hours;
+  RunState run({.world_size = 2});
+  const auto waits = run.apply(TrainerWaiting{0, "needs CPU 2"}, {});
+  REQUIRE(record(waits, "waiting"));
+  CHECK(record(waits, "waiting")->cause == "needs CPU 2");
+  CHECK(run.apply(TrainerWaiting{1, "needs CPU 2"}, {}).empty());
+  CHECK(run.apply(TimePassed{}, TimePoint(hours(100))).empty());
+  CHECK(run.apply(TrainerWaiting{0, "needs CPU 2"}, TimePoint(hours(100))).empty());
+  // Told to stop meanwhile, it ends at once: there is nothing to save.
+  const auto ended = run.apply(SaveRequested{}, TimePoint(hours(101)));
+  REQUIRE(find<EndRun>(ended));
+  CHECK(find<EndRun>(ended)->status.code() == Code::kCancelled);
 }
 
 TEST_CASE("a rank that was placed and gets no first process ends the run after the same time") {
@@ -183,20 +223,21 @@ TEST_CASE("a rank that was placed and gets no first process ends the run after t
   CHECK(run.apply(TrainersPlaced{}, placed).empty());
   run.apply(TrainerAlive{0, 1}, placed + seconds(1));
   run.apply(TrainerWaiting{1, "it did not get the run's data"}, placed + seconds(2));
-  CHECK(run.apply(TimePassed{}, placed + seconds(9)).empty());
+  CHECK(!find<EndRun>(run.apply(TimePassed{}, placed + seconds(9))));
   const auto ended = run.apply(TimePassed{}, placed + seconds(10));
   REQUIRE(find<EndRun>(ended));
   const Status& status = find<EndRun>(ended)->status;
   CHECK(status.code() == Code::kUnavailable);
   CHECK(status.message() ==
-        "rank 1 was placed and could not be started for 10 s: it did not get the run's data");
+        "rank 1 was placed and could not be started for 10 s (troupe.join_timeout_s): it did not "
+        "get the run's data");
 
   RunState good({.world_size = 2, .respawn_timeout = seconds(10)});
   good.apply(TrainersPlaced{}, placed);
   good.apply(TrainerAlive{0, 1}, placed);
   // Its process died instead of coming alive: the next one has as long.
   good.apply(TrainerDied{1, 1, "n", killed()}, placed + seconds(8));
-  CHECK(good.apply(TimePassed{}, placed + seconds(17)).empty());
+  CHECK(!find<EndRun>(good.apply(TimePassed{}, placed + seconds(17))));
   CHECK(find<BeginGeneration>(good.apply(TrainerAlive{1, 2}, placed + seconds(17))));
   // A tick that was posted before is handled after.
   CHECK(good.apply(TimePassed{}, placed + seconds(16)).empty());
@@ -293,8 +334,8 @@ TEST_CASE("at the limit of failures, who lost its peers does not hide why") {
   }
 }
 
-RunState two_running(Duration save_timeout = std::chrono::minutes(30)) {
-  RunState run({.world_size = 2, .save_timeout = save_timeout});
+RunState two_running() {
+  RunState run({.world_size = 2});
   run.apply(TrainerAlive{0, 1}, {});
   run.apply(TrainerAlive{1, 1}, {});
   run.apply(StepFinished{1, 4}, {});
@@ -358,7 +399,9 @@ TEST_CASE("a death before the save: the next generation saves") {
   const auto again = run.apply(TrainerAlive{0, 2}, {});
   REQUIRE(find<BeginGeneration>(again));
   CHECK(find<BeginGeneration>(again)->generation == 2);
-  CHECK(holds_alternative<SaveAndStop>(again.back()));
+  // Nothing is computed any more.
+  CHECK(find<BeginGeneration>(again)->purpose == GenerationPurpose::kSave);
+  CHECK_FALSE(find<SaveAndStop>(again));
   run.apply(TrainerSaved{0, 2, 5}, {});
   const auto ended = run.apply(TrainerSaved{1, 2, 5}, {});
   REQUIRE(find<EndRun>(ended));
@@ -374,11 +417,9 @@ TEST_CASE("rank 0 has saved in a generation that was lost meanwhile: that is eno
   CHECK(saved_step_of(find<EndRun>(ended)->status) == 5);
 }
 
-TEST_CASE(
-    "a wish before the first generation holds for it; one at the end finds the run complete") {
+TEST_CASE("a run that is to stop before its first generation ends; at its end it is complete") {
   RunState early({.world_size = 1});
-  CHECK(early.apply(SaveRequested{}, {}).empty());
-  CHECK(find<SaveAndStop>(early.apply(TrainerAlive{0, 1}, {})));
+  CHECK(find<EndRun>(early.apply(SaveRequested{}, {})));
 
   RunState late = two_running();
   late.apply(SaveRequested{}, {});
@@ -388,22 +429,78 @@ TEST_CASE(
   CHECK(find<EndRun>(ended)->status.ok());
 }
 
-TEST_CASE("a step that does not end in time ends the wait for it") {
+TEST_CASE("a step that takes long is given up, and the step before it is saved") {
   using std::chrono::seconds;
-  RunState run = two_running(seconds(20));
-  const TimePoint now{};
-  CHECK(run.apply(TimePassed{}, now + seconds(100)).empty());
-  run.apply(SaveRequested{}, now + seconds(100));
-  CHECK(run.apply(TimePassed{}, now + seconds(119)).empty());
-  // The wish may come too late for the step under way: the next one has as long.
-  run.apply(StepFinished{1, 5}, now + seconds(119));
-  CHECK(run.apply(TimePassed{}, now + seconds(138)).empty());
-  const auto ended = run.apply(TimePassed{}, now + seconds(139));
+  RunState run = two_running();
+  const auto at = [](int second) { return TimePoint(seconds(100 + second)); };
+  run.apply(SaveRequested{}, at(0));
+  CHECK(run.apply(TimePassed{}, at(2)).empty());
+  const auto given_up = run.apply(TimePassed{}, at(3));
+  REQUIRE(find<AbortGeneration>(given_up));
+  CHECK_FALSE(find<BeginGeneration>(run.apply(TrainerStopped{0, 1, killed()}, at(3))));
+  SUBCASE("all leave it") {
+    const auto saves = run.apply(TrainerStopped{1, 1, killed()}, at(4));
+    REQUIRE(find<BeginGeneration>(saves));
+    CHECK(find<BeginGeneration>(saves)->purpose == GenerationPurpose::kSave);
+    CHECK(find<BeginGeneration>(saves)->trainers.size() == 2);
+  }
+  SUBCASE("one hangs: it is killed, and its successor takes part") {
+    CHECK_FALSE(find<KillTrainer>(run.apply(TimePassed{}, at(5))));
+    const auto killing = run.apply(TimePassed{}, at(6));
+    REQUIRE(find<KillTrainer>(killing));
+    CHECK(find<KillTrainer>(killing)->rank == 1);
+    run.apply(TrainerDied{1, 1, "n", killed()}, at(6));
+    const auto saves = run.apply(TrainerAlive{1, 2}, at(7));
+    REQUIRE(find<BeginGeneration>(saves));
+    CHECK(find<BeginGeneration>(saves)->purpose == GenerationPurpose::kSave);
+  }
+  CHECK(run.failures() == 0);
+  // However long the writing takes, as long as bytes go to the disk.
+  run.apply(TrainerSaving{0, run.generation(), 4}, at(9));
+  for (int second = 10; second < 39; ++second) {
+    CHECK(run.apply(TimePassed{}, at(second)).empty());
+    if (second < 30) run.apply(SaveMoves{}, at(second));
+  }
+  const auto ended = run.apply(TimePassed{}, at(39));
   REQUIRE(find<EndRun>(ended));
   CHECK(find<EndRun>(ended)->status.code() == Code::kCancelled);
-  CHECK(find<EndRun>(ended)->status.message().find("20 s (ddp_timeout)") != std::string::npos);
-  CHECK_FALSE(saved_step_of(find<EndRun>(ended)->status));
+  CHECK(find<EndRun>(ended)->status.message().find("troupe.stop_timeout_s") != std::string::npos);
+}
 
+TEST_CASE("a run that is to stop while a rank has no place: rank 0 saves what it holds, alone") {
+  using std::chrono::seconds;
+  RunState run = two_running();
+  const auto at = [](int second) { return TimePoint(seconds(100 + second)); };
+  run.apply(TrainerDied{1, 1, "lost", killed()}, at(0));
+  run.apply(TrainerStopped{0, 1, killed()}, at(0));
+  SUBCASE("that is known: at once") {
+    run.apply(TrainerWaiting{1, "needs node 1"}, at(1));
+    const auto alone = run.apply(SaveRequested{}, at(5));
+    REQUIRE(find<BeginGeneration>(alone));
+    CHECK(find<BeginGeneration>(alone)->purpose == GenerationPurpose::kSaveAlone);
+    CHECK(find<BeginGeneration>(alone)->trainers == std::vector<int>{0});
+    SUBCASE("it saves") {
+      const auto ended = run.apply(TrainerSaved{0, 2, 4}, at(6));
+      REQUIRE(find<EndRun>(ended));
+      CHECK(saved_step_of(find<EndRun>(ended)->status) == 4);
+    }
+    SUBCASE("it cannot") {
+      const auto failed =
+          run.apply(TrainerFailed{0, 2, error(Code::kFailedPrecondition, "a shard only")}, at(6));
+      REQUIRE(find<EndRun>(failed));
+      CHECK(find<EndRun>(failed)->status.code() == Code::kCancelled);
+      CHECK(find<EndRun>(failed)->status.message().find("a shard only") != std::string::npos);
+    }
+  }
+  SUBCASE("its process may come: the others wait for it a little") {
+    run.apply(SaveRequested{}, at(5));
+    CHECK_FALSE(find<BeginGeneration>(run.apply(TimePassed{}, at(10))));
+    CHECK(find<BeginGeneration>(run.apply(TimePassed{}, at(11))));
+  }
+}
+
+TEST_CASE("a second wish to stop ends the run at once") {
+  const TimePoint now{};
   RunState second = two_running();
   second.apply(SaveRequested{}, now);
   const auto stopped = second.apply(StopRequested{error(Code::kCancelled, "interrupted")}, now);

@@ -1,0 +1,88 @@
+#include "train/trainer/disk_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "runtime/base/file_system.h"
+#include "tests/support/test_data.h"
+
+namespace troupe::train {
+namespace {
+
+ModelConfig model_config() {
+  ModelConfig model;
+  model.vocab_size = 512;
+  model.hidden_size = 64;
+  model.intermediate_size = 128;
+  model.num_hidden_layers = 2;
+  model.num_attention_heads = 4;
+  model.num_key_value_heads = 2;
+  model.head_dim = 16;
+  return model;
+}
+
+RunSchedule schedule_of(std::int64_t steps, std::int64_t interval) {
+  RunSchedule schedule;
+  schedule.total_steps = steps;
+  schedule.save_interval = interval;
+  return schedule;
+}
+
+TEST_CASE("a run's disk: the model, and as many checkpoints as are kept at a time") {
+  TrainConfig config;
+  config.training.save_strategy = IntervalStrategy::kSteps;
+  const ModelConfig model = model_config();
+  DiskPlan plan = plan_disk(config, model);
+  const std::int64_t weights = plan.model_bytes;
+  CHECK(weights > 4 * 512 * 64);
+  CHECK(plan.checkpoint_bytes == 3 * weights);
+  CHECK_FALSE(plan.checkpoints);
+  CHECK(plan.least_bytes() == 4 * weights);
+
+  plan = plan_disk(config, model, schedule_of(100, 30));
+  CHECK(plan.checkpoints == 4);  // 30, 60, 90, and the last step's
+  CHECK(plan.all_bytes() == 13 * weights);
+  config.training.save_total_limit = 2;
+  CHECK(plan_disk(config, model, schedule_of(100, 30)).checkpoints == 3);
+  CHECK(plan_disk(config, model, schedule_of(100, 90)).checkpoints == 2);
+  config.training.save_only_model = true;
+  CHECK(plan_disk(config, model).checkpoint_bytes == weights);
+  config.training.save_strategy = IntervalStrategy::kNo;
+  CHECK(plan_disk(config, model).least_bytes() == weights);
+}
+
+TEST_CASE("what can never find room is refused; what will run full is said") {
+  const DiskPlan plan{.model_bytes = 1 << 20, .checkpoint_bytes = 3 << 20, .checkpoints = 5};
+  CHECK(check_disk(plan, 4 << 20, "out").ok());
+  const Status refused = check_disk(plan, (4 << 20) - 1, "out");
+  CHECK(refused.code() == Code::kResourceExhausted);
+  CHECK(refused.message().find("the run needs 4.0 MiB for one checkpoint and the model") !=
+        std::string::npos);
+  CHECK(disk_notice(plan, 16 << 20, "out").empty());
+  CHECK(disk_notice(plan, 15 << 20, "out").find("5 checkpoints of 3.0 MiB") != std::string::npos);
+}
+
+TEST_CASE("checkpoints that a run removes at its start are room; a folder need not be there yet") {
+  const troupe::tests::TemporaryDirectory dir;
+  PosixFileSystem files;
+  TrainConfig config;
+  const auto room = [&](const std::string& folder) { return room_in(config, folder).value(); };
+  CHECK(room(dir.file("a/b/c")) > 0);
+  REQUIRE(files.create_directories(dir.file("out/checkpoint-3")).ok());
+  const std::string path = dir.file("out/checkpoint-3/model.safetensors");
+  std::filesystem::create_symlink("nowhere", dir.file("out/checkpoint-3/broken"));
+  // A sparse file takes no room, and counts with its length.
+  REQUIRE(write_file_atomically(files, path, "x").ok());
+  constexpr std::int64_t kHuge = std::int64_t{1} << 42;
+  std::filesystem::resize_file(path, kHuge);
+  config.training.overwrite_output_dir = false;
+  CHECK(room(dir.file("out")) < kHuge);
+  config.training.overwrite_output_dir = true;
+  CHECK(room(dir.file("out")) > kHuge);
+  config.training.resume_from_checkpoint.mode = ResumeFrom::Mode::kLatest;
+  CHECK(room(dir.file("out")) < kHuge);
+}
+
+}  // namespace
+}  // namespace troupe::train

@@ -1,0 +1,101 @@
+#include "train/trainer/disk_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "train/checkpoint/checkpoint_finder.h"
+#include "train/model/parameter_layout.h"
+#include "train/report/format.h"
+#include "train/trainer/sharding_setup.h"
+
+namespace troupe::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string bytes(std::int64_t count) { return format_bytes(static_cast<std::uint64_t>(count)); }
+
+std::optional<std::int64_t> checkpoints_at_a_time(const TrainingSection& training,
+                                                  const std::optional<RunSchedule>& schedule) {
+  std::optional<std::int64_t> due;
+  if (schedule && schedule->save_interval > 0)
+    due = (schedule->total_steps + schedule->save_interval - 1) / schedule->save_interval;
+  // An old one goes when the new one stands.
+  if (const auto limit = training.save_total_limit)
+    due = std::min<std::int64_t>(due.value_or(*limit + 1), *limit + 1);
+  return due;
+}
+
+std::int64_t size_of(const fs::path& folder) {
+  std::int64_t sum = 0;
+  std::error_code failed;
+  for (fs::recursive_directory_iterator entry(folder, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    std::error_code unreadable;
+    const auto size = entry->is_regular_file(unreadable) ? entry->file_size(unreadable) : 0;
+    if (!unreadable) sum += static_cast<std::int64_t>(size);
+  }
+  return sum;
+}
+
+}  // namespace
+
+DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
+                   const std::optional<RunSchedule>& schedule) {
+  const std::int64_t element = state_dtype(config) == DType::kBF16 ? 2 : 4;
+  DiskPlan plan{.model_bytes = ParameterLayout(model).parameter_elements() * element};
+  const TrainingSection& training = config.training;
+  if (training.save_strategy == IntervalStrategy::kNo) return plan;
+  // Two moments of AdamW, of the parameters' type.
+  plan.checkpoint_bytes = plan.model_bytes * (training.save_only_model ? 1 : 3);
+  plan.checkpoints = checkpoints_at_a_time(training, schedule);
+  return plan;
+}
+
+Result<std::int64_t> room_in(const TrainConfig& config, const std::string& folder) {
+  std::error_code failed;
+  fs::path there = fs::absolute(folder.empty() ? "." : folder, failed);
+  while (!fs::exists(there, failed) && there.has_relative_path()) there = there.parent_path();
+  const auto space = fs::space(there, failed);
+  if (failed) return error(Code::kUnavailable, "{}: {}", there.string(), failed.message());
+  auto room = static_cast<std::int64_t>(space.available);
+  const bool anew = config.training.overwrite_output_dir &&
+                    config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kAuto;
+  if (!anew) return room;
+  for (const auto& entry : fs::directory_iterator(folder, failed)) {
+    if (checkpoint_step(entry.path().filename().string())) room += size_of(entry.path());
+  }
+  return room;
+}
+
+std::string describe(const DiskPlan& plan) {
+  if (plan.checkpoint_bytes == 0) return fmt::format("{} for the model", bytes(plan.model_bytes));
+  const std::int64_t count = plan.checkpoints.value_or(1);
+  return fmt::format("{}: {} of {}, and {} for the model", bytes(plan.all_bytes()),
+                     count == 1 ? "a checkpoint" : fmt::format("{} checkpoints", count),
+                     bytes(plan.checkpoint_bytes), bytes(plan.model_bytes));
+}
+
+Status check_disk(const DiskPlan& plan, std::int64_t room_bytes, const std::string& folder) {
+  if (plan.least_bytes() <= room_bytes) return {};
+  return error(Code::kResourceExhausted,
+               "output_dir {} has room for {}, the run needs {}{}: make room, or use another "
+               "output_dir{}",
+               folder, bytes(room_bytes), bytes(plan.least_bytes()),
+               plan.checkpoint_bytes > 0 ? " for one checkpoint and the model" : " for the model",
+               plan.checkpoint_bytes > 0
+                   ? ", save_only_model: true (no optimizer state), or save_strategy: no"
+                   : "");
+}
+
+std::string disk_notice(const DiskPlan& plan, std::int64_t room_bytes, const std::string& folder) {
+  if (plan.all_bytes() <= room_bytes) return {};
+  return fmt::format(
+      "warning: output_dir {} has room for {}, the run will write {}: save_total_limit keeps fewer "
+      "checkpoints",
+      folder, bytes(room_bytes), describe(plan));
+}
+
+}  // namespace troupe::train
