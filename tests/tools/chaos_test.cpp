@@ -79,6 +79,9 @@ TEST_CASE_FIXTURE(UnderFire,
     CAPTURE(json::write(strike));
     CHECK_FALSE(json::find_string(strike, "target")->empty());
   }
+  // The run itself does not notice that the cluster's own processes end: its story is told so.
+  const auto names = event_names(tiny.file("struck"));
+  CHECK(std::count(names.begin(), names.end(), "struck") == 2);
   tiny.check_nothing_left();
 }
 
