@@ -254,6 +254,16 @@ TEST_CASE("weights alone, and another program's, tell where their samples end") 
     CHECK(got.back().step == 30 + 3 + 10);
     CHECK(std::ssize(got) == 13);
   }
+  // An epoch that nobody reached says nothing; the run ends all the same, after the steps' samples.
+  const std::string state = join_path(foreign, "trainer_state.json");
+  auto told = parse_trainer_state(file(state), state).value();
+  for (const double epoch : {1e18, 1e300}) {
+    told.epoch = epoch;
+    REQUIRE(write_file_atomically(files, state, trainer_state_text(told)).ok());
+    const std::string out = dir.file(fmt::format("epoch-{}", epoch));
+    train(out, {.world = 4, .batch = 1, .resume = foreign, .change = two_epochs});
+    CHECK(files.exists(out + "/train_results.json"));
+  }
 }
 
 TEST_CASE("an optimizer that starts anew corrects its moments from the begin") {
