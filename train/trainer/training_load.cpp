@@ -192,9 +192,10 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   place(record);
   if (f.leads() && f.facts.step_offset != 0) {
     generation.observer.notice(fmt::format(
-        "{} steps were of batches of another size: with {} samples in a step the run ends after "
-        "step {}",
-        record.step, f.facts.effective_batch_size, total_steps()));
+        "the {} steps done so far come to {} of this run's (samples in each: {}): the run ends "
+        "after step {}",
+        record.step, record.step - f.facts.step_offset, f.facts.effective_batch_size,
+        std::max(record.step, total_steps())));
   }
   const bool zeroed = f.state->take_zeroed();
   if (source.path.empty()) {
