@@ -22,6 +22,7 @@ std::optional<std::int64_t> step_after(std::string_view name, std::string_view p
   std::int64_t step = 0;
   const auto [end, ec] = std::from_chars(name.data(), name.data() + name.size(), step);
   if (ec != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  if (step > kCheckpointStepMax) return std::nullopt;
   return step;
 }
 

@@ -174,6 +174,8 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& path) 
       !contents->is_array()) {
     return damaged("a field is missing");
   }
+  if (*step < 0 || *step > kCheckpointStepMax)
+    return damaged("its step is none that a run reaches");
   manifest.version = static_cast<int>(*version);
   manifest.step = *step;
   manifest.world_size = static_cast<int>(*world_size);

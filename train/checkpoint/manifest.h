@@ -30,6 +30,8 @@
 
 namespace troupe::train {
 
+// A step beyond it is damage or a joke: no run gets there, and it would not be exact in doubles.
+inline constexpr std::int64_t kCheckpointStepMax = 1'000'000'000'000'000;
 inline constexpr const char* kManifestFile = "troupe_checkpoint.json";
 inline constexpr int kCheckpointFormatVersion = 2;
 inline constexpr const char* kFormatHf = "hf";

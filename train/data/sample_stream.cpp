@@ -22,6 +22,21 @@ std::optional<std::uint64_t> hash_in(const json::Value& value, std::string_view 
   return hash;
 }
 
+constexpr std::size_t kShownBytesMax = 200;
+
+// A checkpoint may be a stranger's: what it says of itself neither steers a terminal nor fills it.
+std::string shown(std::string text) {
+  if (text.size() > kShownBytesMax) {
+    std::size_t end = kShownBytesMax;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    text.resize(end);
+    text += "...";
+  }
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
 template <typename T>
 json::Value or_null(const std::optional<T>& value) {
   return value ? json::Value(*value) : json::Value();
@@ -99,6 +114,8 @@ json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
 
 std::vector<std::string> file_differences(const SampleStream& before, const SampleStream& now) {
   std::vector<std::string> found;
+  // A file may have changed where no sample is made of it: in its spaces, or behind max_samples.
+  if (before.samples == now.samples && before.xxh3 == now.xxh3) return found;
   if (std::ranges::equal(before.files, now.files, {}, &StreamFile::xxh3, &StreamFile::xxh3))
     return found;
   const auto same_path = [](const SampleStream& stream, const StreamFile& file) {
@@ -108,10 +125,10 @@ std::vector<std::string> file_differences(const SampleStream& before, const Samp
   for (const StreamFile& file : before.files) {
     const StreamFile* other = same_path(now, file);
     if (!other) {
-      found.push_back(fmt::format("{} is not among the data any more", file.path));
+      found.push_back(fmt::format("{} is not among the data any more", shown(file.path)));
     } else if (other->xxh3 != file.xxh3) {
-      found.push_back(fmt::format("{} is not what it was (hash {}, then {})", file.path,
-                                  hash_text(other->xxh3), hash_text(file.xxh3)));
+      found.push_back(fmt::format("{} is not what it was (its hash was {} and is {})", file.path,
+                                  hash_text(file.xxh3), hash_text(other->xxh3)));
     }
   }
   for (const StreamFile& file : now.files) {
@@ -203,7 +220,8 @@ std::vector<std::string> differences(const SampleStream& before, const SampleStr
     const std::string was = json::write_indented(*old, true);
     const std::string is = json::write_indented(setting.value(), true);
     if (was == is) continue;
-    found.push_back(fmt::format("{} was {} and is {}", std::string_view(setting.key()), was, is));
+    found.push_back(
+        fmt::format("{} was {} and is {}", std::string_view(setting.key()), shown(was), is));
   }
   if (found.empty() && before.xxh3 != now.xxh3) {
     found.push_back(

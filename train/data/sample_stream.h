@@ -52,8 +52,8 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
                                      std::span<const StreamFile> known);
 
 // What makes `now` another stream than `before`, a phrase for each difference, such as "cutoff_len
-// was 64 and is 32". Files that only lie elsewhere are no difference, nor is a setting that one of
-// the two does not know.
+// was 64 and is 32". Files that only lie elsewhere are no difference, nor are other files that give
+// the same samples, nor is a setting that one of the two does not know.
 std::vector<std::string> differences(const SampleStream& before, const SampleStream& now);
 
 }  // namespace troupe::train

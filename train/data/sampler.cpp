@@ -38,6 +38,10 @@ Result<SampleCursor> SampleCursor::from_json(const json::Value& value) {
     }
     *member = *number;
   }
+  if (out.epoch > kEpochsMax || out.next_sample > kPermutationSizeMax ||
+      out.consumed_samples > kEpochsMax * kPermutationSizeMax) {
+    return error(Code::kDataLoss, "the sample cursor lies beyond what any run has trained on");
+  }
   return out;
 }
 
@@ -81,6 +85,15 @@ std::int64_t Sampler::steps_at(const SampleCursor& cursor) const {
   const auto accumulation = options_.gradient_accumulation_steps;
   const auto left = (rounds_from(cursor.next_sample) + accumulation - 1) / accumulation;
   return (cursor.epoch + 1) * steps_per_epoch() - left;
+}
+
+SampleCursor Sampler::cursor_after(std::int64_t steps) {
+  SampleCursor cursor;
+  cursor.epoch = std::min(steps / steps_per_epoch(), kEpochsMax);
+  cursor.consumed_samples =
+      cursor.epoch * std::min(rounds_from(0) * round_size(), options_.sample_count);
+  for (auto left = steps % steps_per_epoch(); left > 0; --left) cursor = next_step(cursor).after;
+  return cursor;
 }
 
 void Sampler::prepare(std::int64_t epoch) {

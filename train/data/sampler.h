@@ -18,6 +18,9 @@ std::vector<std::uint32_t> random_permutation(std::uint32_t count, std::uint32_t
 // Above it torch draws 64 bits.
 inline constexpr std::int64_t kPermutationSizeMax = (std::int64_t{1} << 32) / 20 - 1;
 
+// Epochs that no run has done. A count beyond it is damage, which must not make a run without end.
+inline constexpr std::int64_t kEpochsMax = std::int64_t{1} << 32;
+
 // Where a run is in its data. Written into checkpoints; read by a run of any world size, which goes
 // on with the samples that were not trained on in this epoch.
 struct SampleCursor {
@@ -77,6 +80,8 @@ class Sampler {
   // less the ones that are still to come. From a cursor that next_step() gave it is one step more
   // after each, whatever the steps were that led there.
   std::int64_t steps_at(const SampleCursor& cursor) const;
+  // Where that many steps of these options lead.
+  SampleCursor cursor_after(std::int64_t steps);
   // The step that begins at `cursor`; a cursor at the end of an epoch means the next one's begin.
   StepPlan next_step(const SampleCursor& cursor);
 

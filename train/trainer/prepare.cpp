@@ -195,7 +195,8 @@ Status check_stream(const std::string& checkpoint, const std::optional<SampleStr
   if (checkpoint.empty()) return {};
   if (!before) {
     notes.push_back(fmt::format(
-        "{} has no {}: whether it was trained on these samples, in this order, is not known",
+        "{} has no {} that can be read: whether it was trained on these samples, in this order, is "
+        "not known",
         checkpoint, kSampleStreamFile));
     return {};
   }

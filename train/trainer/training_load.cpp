@@ -196,9 +196,10 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   place(record);
   if (f.leads() && f.facts.step_offset != 0) {
     generation.observer.notice(fmt::format(
-        "{} steps were of batches of another size: with {} samples in a step the run ends after "
-        "step {}",
-        record.step, f.facts.effective_batch_size, total_steps()));
+        "the {} steps done so far come to {} of this run's (samples in each: {}): the run ends "
+        "after step {}",
+        record.step, record.step - f.facts.step_offset, f.facts.effective_batch_size,
+        std::max(record.step, total_steps())));
   }
   const bool zeroed = f.state->take_zeroed();
   if (source.path.empty()) {
@@ -282,7 +283,8 @@ SampleCursor TrainingRun::cursor_of_epochs(const GoodCheckpoint& good) {
   Fixed& f = *fixed_;
   SampleCursor cursor;
   const double steps = restored_.epoch * static_cast<double>(f.planned.steps_per_epoch);
-  if (restored_.epoch > 0 && std::llround(steps) != good.step) {
+  const bool told = restored_.epoch > 0 && restored_.epoch <= static_cast<double>(kEpochsMax);
+  if (told && std::llround(steps) != good.step) {
     // Its steps were not of this run's batch: the share of the samples that it has seen counts.
     const double whole = std::floor(restored_.epoch);
     const auto samples = static_cast<double>(f.bundle.dataset.size());
@@ -291,9 +293,7 @@ SampleCursor TrainingRun::cursor_of_epochs(const GoodCheckpoint& good) {
     cursor.consumed_samples = std::llround(restored_.epoch * samples);
     return cursor;
   }
-  // The position that this many steps of this run reach.
-  for (std::int64_t step = 0; step < good.step; ++step) cursor = f.sampler.next_step(cursor).after;
-  return cursor;
+  return f.sampler.cursor_after(good.step);
 }
 
 Status TrainingRun::agree(collective::Communicator& world, StateSource& source,

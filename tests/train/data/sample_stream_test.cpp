@@ -84,13 +84,16 @@ TEST_CASE("files: changed, gone, new, in another order, moved") {
   Data data;
   const std::string a = data.directory.file("a.json"), b = data.directory.file("b.json");
   const SampleStream before = data.stream();
+  data.dataset.append(std::vector<TokenId>{4}, std::vector<std::int32_t>{4});
   data.options.dataset = {"b"};
   CHECK(data.since(before).front() == a + " is not among the data any more");
-  const SampleStream fewer = data.stream();
+  SampleStream fewer = data.stream();
+  fewer.xxh3 = before.xxh3;
   data.options.dataset = {"a", "b"};
   CHECK(data.since(fewer).front() == a + " was not among the data");
   SampleStream turned = before;
   std::swap(turned.files[0], turned.files[1]);
+  turned.xxh3 += 1;
   CHECK(differences(turned, before) == Differences{"the data files come in another order"});
   SampleStream moved = before;
   moved.files[0].path = "elsewhere/a.json";
@@ -98,6 +101,33 @@ TEST_CASE("files: changed, gone, new, in another order, moved") {
   data.write("b.json", R"([{"instruction": "3", "output": "5"}])");
   REQUIRE(data.since(before).size() == 1);
   CHECK(data.since(before).front().starts_with(b + " is not what it was"));
+}
+
+TEST_CASE("files that changed where no sample is made of them are no difference") {
+  Data data;
+  const SampleStream before = data.stream();
+  data.write("a.json", R"([ {"q": "1", "r": "2"} ])");
+  CHECK(data.since(before).empty());
+  data.dataset.append(std::vector<TokenId>{4}, std::vector<std::int32_t>{4});
+  CHECK(data.since(before).size() == 1);
+}
+
+TEST_CASE("what a stranger's checkpoint says neither steers the terminal nor fills it") {
+  Data data;
+  SampleStream before = data.stream();
+  before.xxh3 += 1;
+  before.files[0].path = "x\x1b[2J\ny";
+  before.files[0].xxh3 += 1;
+  before.files[1].path = std::string(199, 'x') + "é and more";
+  before.files[1].xxh3 += 1;
+  before.settings["template"] = std::string(100'000, 'z');
+  const auto found = data.since(before);
+  REQUIRE(found.size() == 5);
+  CHECK(found[0] == "x?[2J?y is not among the data any more");
+  CHECK(found[1] == std::string(199, 'x') + "... is not among the data any more");
+  CHECK(found[4].size() < 300);
+  before.settings["template"] = json::Object{{"a", 1}};
+  CHECK(data.since(before)[4].find('\n') == std::string::npos);
 }
 
 TEST_CASE("samples that another version makes of the same files are others") {

@@ -156,6 +156,34 @@ TEST_CASE("a resume at another world size goes on with the samples not seen yet"
   CHECK(cursor.consumed_samples == 23);
 }
 
+TEST_CASE("where many steps lead is told without doing them") {
+  for (const bool drop_last : {false, true}) {
+    auto sampler = Sampler::make({.sample_count = 23,
+                                  .world_size = 2,
+                                  .per_device_batch_size = 2,
+                                  .gradient_accumulation_steps = 2,
+                                  .drop_last = drop_last})
+                       .value();
+    SampleCursor cursor;
+    for (std::int64_t steps = 0; steps < 12; ++steps) {
+      CHECK(sampler.cursor_after(steps) == cursor);
+      CHECK(sampler.steps_at(cursor) == steps);
+      cursor = sampler.next_step(cursor).after;
+    }
+    CHECK(sampler.cursor_after(1'000'000'000'000'000).epoch == kEpochsMax);
+  }
+}
+
+TEST_CASE("a cursor beyond what any run has trained on is damage") {
+  const auto read = [](std::int64_t epoch, std::int64_t next, std::int64_t consumed) {
+    return SampleCursor::from_json(SampleCursor{epoch, next, consumed}.to_json()).ok();
+  };
+  CHECK(read(kEpochsMax, kPermutationSizeMax, kEpochsMax));
+  CHECK_FALSE(read(kEpochsMax + 1, 0, 0));
+  CHECK_FALSE(read(0, std::int64_t{1} << 62, 0));
+  CHECK_FALSE(read(0, 0, std::int64_t{1} << 62));
+}
+
 TEST_CASE("every sample once in an epoch, whatever the batches that it is trained in") {
   SeededRandom random(7);
   for (int round = 0; round < 200; ++round) {

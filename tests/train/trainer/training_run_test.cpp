@@ -254,6 +254,35 @@ TEST_CASE("weights alone, and another program's, tell where their samples end") 
     CHECK(got.back().step == 30 + 3 + 10);
     CHECK(std::ssize(got) == 13);
   }
+  // An epoch that nobody reached says nothing; the run ends all the same, after the steps' samples.
+  const std::string state = join_path(foreign, "trainer_state.json");
+  auto told = parse_trainer_state(file(state), state).value();
+  for (const double epoch : {1e18, 1e300}) {
+    told.epoch = epoch;
+    REQUIRE(write_file_atomically(files, state, trainer_state_text(told)).ok());
+    const std::string out = dir.file(fmt::format("epoch-{}", epoch));
+    train(out, {.world = 4, .batch = 1, .resume = foreign, .change = two_epochs});
+    CHECK(files.exists(out + "/train_results.json"));
+  }
+}
+
+TEST_CASE("a resume behind max_steps says where it ends: where it is") {
+  troupe::tests::TemporaryDirectory dir;
+  auto first = make_ranks(dir.file("out"), {.world = 1, .batch = 1, .change = two_epochs});
+  first->observers[0].abort_after = 11;
+  run_generation(*first, 1);
+  auto second = make_ranks(dir.file("out"), {.world = 2,
+                                             .batch = 1,
+                                             .resume = dir.file("out/checkpoint-10"),
+                                             .change = [](RunBundle& bundle) {
+                                               two_epochs(bundle);
+                                               bundle.config.training.max_steps = 4;
+                                             }});
+  for (const Status& status : run_generation(*second, 1)) REQUIRE(status.ok());
+  REQUIRE(second->observers[0].notices.size() == 1);
+  CHECK(second->observers[0].notices[0] ==
+        "the 10 steps done so far come to 5 of this run's (samples in each: 2): the run ends after "
+        "step 10");
 }
 
 TEST_CASE("an optimizer that starts anew corrects its moments from the begin") {
