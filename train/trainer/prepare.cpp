@@ -215,6 +215,24 @@ Status check_stream(const std::string& checkpoint, const std::optional<SampleStr
                checkpoint, text);
 }
 
+// A tokenizer that is trained anew on other data gives other meanings to the ids that the
+// checkpoint's weights know: no key makes that a resume.
+Status check_trained_tokenizer(const std::string& checkpoint,
+                               const std::optional<SampleStream>& before, const SampleStream& now) {
+  constexpr const char* kSetting = "tokenizer";
+  if (!before) return {};
+  const auto* was = before->settings.if_contains(kSetting);
+  const auto* is = now.settings.if_contains(kSetting);
+  if (was == nullptr || is == nullptr || *was == *is) return {};
+  return error(Code::kFailedPrecondition,
+               "{} was trained with another tokenizer than troupe.train_tokenizer makes of these "
+               "data: its weights would read the ids as other words. Restore the data, or train "
+               "its model on as a run of its own, in another output_dir, with "
+               "model_name_or_path={} and without troupe.train_tokenizer and "
+               "train_from_scratch",
+               checkpoint, checkpoint);
+}
+
 // The run's stream of samples, which must be the checkpoint's. Kept in output_dir, where the next
 // start finds the hashes of files that it need not read for that.
 Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
@@ -234,6 +252,8 @@ Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
                       dataset, known));
   TROUPE_RETURN_IF_ERROR(
       check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes));
+  if (config.troupe.train_tokenizer)
+    TROUPE_RETURN_IF_ERROR(check_trained_tokenizer(checkpoint, before, now));
   const std::string text = now.to_text();
   TROUPE_RETURN_IF_ERROR(
       write_file_atomically(files, join_path(output_dir, kSampleStreamFile), text));

@@ -192,6 +192,11 @@ TEST_CASE("a checkpoint is gone on from with its own samples only, unless a key 
   CHECK_MESSAGE(
       text.find(folder.directory.file("d.jsonl") + " is not what it was") != std::string::npos,
       text);
+  // A tokenizer that is trained on other data reads the checkpoint's ids as other words.
+  folder.write("d.jsonl", rows + "{\"text\": \"" + std::string(400, 'z') + "\"}\n");
+  folder.config.troupe.allow_data_change = true;
+  CHECK(refusal().message().find("troupe.train_tokenizer") != std::string::npos);
+  folder.config = same;
   // The same bytes in another file of that name, or under another name, are the same data.
   folder.write("d.jsonl", rows);
   CHECK_MESSAGE(refusal().ok(), refusal().to_string());
