@@ -158,8 +158,8 @@ std::string HeadState::why_pending(const ActorRecord& actor) const {
   }
   const GroupRecord& group = groups_.at(actor.spec.placement_group);
   if (!group.created()) {
-    return fmt::format("waits for {}, which is {}", describe(group),
-                       wire::placement_group_state_name(group.info.state));
+    return fmt::format("waits for {}, which is {}: {}", describe(group),
+                       wire::placement_group_state_name(group.info.state), why_pending(group));
   }
   std::string text = fmt::format("needs {} in ", format_resources(actor.spec.resources));
   text += actor.spec.bundle_index < 0 ? std::string("a bundle")
