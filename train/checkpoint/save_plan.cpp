@@ -54,7 +54,7 @@ Result<PieceDescription> describe(const TensorPiece& piece, bool optimizer) {
   return description;
 }
 
-std::uint64_t bytes_of(const PieceDescription& piece) {
+std::uint64_t piece_bytes(const PieceDescription& piece) {
   return static_cast<std::uint64_t>(piece.end - piece.begin) * dtype_size(piece.dtype);
 }
 
@@ -278,12 +278,12 @@ class Planner {
   void add_places(const std::vector<Place>& places) {
     PlannedFile& file = plan_.files.back();
     std::uint64_t size = file.header.size();
-    for (const auto& place : places) size += bytes_of(*place.description);
+    for (const auto& place : places) size += piece_bytes(*place.description);
     part_bytes_ = part_bytes(size);
     add_segment(places.empty() ? 0 : places.front().rank,
                 {PlannedSegment::kHeader, 0, file.header.size()});
     for (const auto& place : places)
-      add_segment(place.rank, {place.piece, 0, bytes_of(*place.description)});
+      add_segment(place.rank, {place.piece, 0, piece_bytes(*place.description)});
   }
 
   // Appends a rank's bytes to the last file, to its last part where that ends here.
