@@ -36,7 +36,8 @@ void add_output_keys(KeyTable& t) {
       .above(0);
   t.optional("save_total_limit", ValueType::kInteger)
       .implemented("checkpoints that are kept", TROUPE_FIELD(training.save_total_limit))
-      .at_least(1);
+      .at_least(1)
+      .at_most(1'000'000);
   t.boolean("save_only_model", false)
       .implemented("checkpoints without optimizer state", TROUPE_FIELD(training.save_only_model));
   t.boolean("save_safetensors", true)

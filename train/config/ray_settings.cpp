@@ -55,7 +55,8 @@ ForeignKeys build_ray_keys() {
 
 Result<double> amount_of(const json::Value& value) {
   const auto amount = TROUPE_TRY(read_number(value));
-  if (!(amount >= 0) || !std::isfinite(amount)) {
+  constexpr double kAmountMax = 1e15;  // a petabyte of memory
+  if (!(amount >= 0) || amount > kAmountMax) {
     return error(Code::kInvalidArgument, "{} is no amount", value_text(value));
   }
   const double parts = amount * kUnitParts;
@@ -96,6 +97,10 @@ Status store_ray_settings(TrainConfig& config, const json::Value& value) {
     std::size_t bytes = 0;
     for (const auto& member : variables->get_object()) {
       const std::string name(member.key());
+      if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != std::string::npos) {
+        return error(Code::kInvalidArgument, "runtime_env.env_vars: '{}' is no variable's name",
+                     name);
+      }
       auto text = read_text(member.value());
       if (!text.ok()) return text.status().prefixed("runtime_env.env_vars." + name);
       bytes += name.size() + text->size() + 2;

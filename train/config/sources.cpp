@@ -170,6 +170,12 @@ class SourceResolver {
     constexpr const char* kKey = "resources_per_worker";
     const auto resources = worker_resources(config_);
     if (!resources.ok()) return problems_.add(kKey, resources.status());
+    constexpr double kCpusMax = 4096;  // as troupe.threads_per_worker
+    if (resources->cpus.value_or(0) > kCpusMax) {
+      return problems_.add(
+          kKey, error(Code::kInvalidArgument, "CPU: {:g} is more than a trainer may have ({:g})",
+                      *resources->cpus, kCpusMax));
+    }
     if (resources->cpus && !config_.troupe.threads_per_worker) {
       config_.troupe.threads_per_worker =
           std::max<std::int64_t>(1, static_cast<std::int64_t>(*resources->cpus));

@@ -46,6 +46,7 @@ DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
                    const std::optional<RunSchedule>& schedule) {
   const std::int64_t element = state_dtype(config) == DType::kBF16 ? 2 : 4;
   DiskPlan plan{.model_bytes = ParameterLayout(model).parameter_elements() * element};
+  plan.model_may_go_elsewhere = config.troupe.second_output_dir.has_value();
   const TrainingSection& training = config.training;
   if (training.save_strategy == IntervalStrategy::kNo) return plan;
   // Two moments of AdamW, of the parameters' type.
@@ -81,10 +82,15 @@ std::string describe(const DiskPlan& plan) {
 Status check_disk(const DiskPlan& plan, std::int64_t room_bytes, const std::string& folder) {
   if (plan.least_bytes() <= room_bytes) return {};
   return error(Code::kResourceExhausted,
-               "output_dir {} has room for {}, the run needs {}{}: make room, or use another "
-               "output_dir{}",
+               "output_dir {} has room for {}, the run needs {}{}: make room, use another "
+               "output_dir{}{}",
                folder, bytes(room_bytes), bytes(plan.least_bytes()),
-               plan.checkpoint_bytes > 0 ? " for one checkpoint and the model" : " for the model",
+               plan.checkpoint_bytes == 0    ? " for the model"
+               : plan.model_may_go_elsewhere ? " for one checkpoint"
+                                             : " for one checkpoint and the model",
+               plan.model_may_go_elsewhere
+                   ? ""
+                   : ", name a troupe.second_output_dir for the model where there is room",
                plan.checkpoint_bytes > 0
                    ? ", save_only_model: true (no optimizer state), or save_strategy: no"
                    : "");

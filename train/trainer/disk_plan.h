@@ -19,8 +19,12 @@ struct DiskPlan {
   // That are there at a time, with the one being written; nothing: the steps are not known yet.
   std::optional<std::int64_t> checkpoints;
 
+  bool model_may_go_elsewhere = false;  // troupe.second_output_dir
+
   // Without so much no checkpoint and model come to stand side by side.
-  std::int64_t least_bytes() const { return model_bytes + checkpoint_bytes; }
+  std::int64_t least_bytes() const {
+    return checkpoint_bytes + (model_may_go_elsewhere ? 0 : model_bytes);
+  }
   // All that the configuration wants to keep.
   std::int64_t all_bytes() const {
     return model_bytes + checkpoints.value_or(1) * checkpoint_bytes;

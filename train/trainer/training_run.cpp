@@ -35,7 +35,6 @@ bool is_of_the_disk(const Status& status) {
     case Code::kUnavailable:
     case Code::kDeadlineExceeded:
     case Code::kProtocol:
-    case Code::kInvalidArgument:
       return false;
     default:
       return true;
@@ -627,8 +626,19 @@ Status TrainingRun::save_and_leave(Generation& generation) {
   std::int64_t stands =
       f.leads() && f.files.exists(join_path(f.output_dir(), checkpoint_name(step()))) ? 1 : 0;
   TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&stands, 1), 0));
-  if (stands == 0) TROUPE_RETURN_IF_ERROR(start_save(generation));
+  if (stands == 0) {
+    if (final_model_) return best_in_place();
+    TROUPE_RETURN_IF_ERROR(start_save(generation));
+  }
   return leave_saved(generation);
+}
+
+// A checkpoint of parameters and optimizer state of two steps would load, and be wrong.
+Status TrainingRun::best_in_place() const {
+  return error(Code::kCancelled,
+               "the run was told to stop when its best model had taken the place of step {}'s, of "
+               "which no checkpoint can be made any more",
+               step());
 }
 
 Status TrainingRun::leave_saved(Generation& generation) {
@@ -654,6 +664,7 @@ Status TrainingRun::save_alone(collective::Communicator& communicator, std::uint
   }
   if (position.phase == CommitPhase::kPrepared) transaction.discard();
   const Aftermath aftermath = transaction.aftermath();
+  if (aftermath.final_model != 0) return best_in_place();
   TROUPE_RETURN_IF_ERROR(open_recorder(&take_up(aftermath, aftermath.finished_step)));
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const RankLayout whole(f.model->layout(), strategy, TROUPE_TRY(make_mesh(strategy, 1, 1, 0, 0)),

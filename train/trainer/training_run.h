@@ -164,6 +164,7 @@ class TrainingRun {
   bool checkpoint_due(const CommitRecord& record, bool last) const;
   Status start_save(Generation& generation);
   // Saves the last finished step, and ends the generation with saved_stop().
+  Status best_in_place() const;
   Status save_and_leave(Generation& generation);
   Status leave_saved(Generation& generation);
   // What is saved, where the saver's thread can read it.

@@ -76,6 +76,9 @@ TEST_CASE("bad values name their variable") {
   CHECK(contains(message("MASTER_PORT", "70000"), "MASTER_PORT"));
   CHECK(contains(message("NODE_RANK", "1"), "not below NNODES"));
   CHECK(contains(message("MAX_RESTARTS", "-1"), "MAX_RESTARTS"));
+  CHECK(contains(read({{"NNODES", "65536"}, {"NPROC_PER_NODE", "4096"}, {"MASTER_ADDR", "h"}})
+                     .status.message(),
+                 "NNODES=65536 and NPROC_PER_NODE=4096: a run has at most 65536 trainers"));
   // All of them at once.
   const auto both = read({{"NNODES", "x"}, {"MASTER_PORT", "0"}}).status.message();
   CHECK(contains(both, "NNODES"));

@@ -43,6 +43,8 @@ TEST_CASE("resources that no trainer can take are refused") {
   CHECK(contains(refused("{CPU: -1}"), "CPU: -1 is no amount"));
   CHECK(contains(refused("{CPU: many}"), "CPU"));
   CHECK(contains(refused("{disk: 0.00001}"), "no multiple of 1/10,000"));
+  CHECK(contains(refused("{memory: 1e300}"), "memory: 1e+300 is no amount"));
+  CHECK(contains(refused("{CPU: 1e7}"), "CPU: 1e+07 is more than a trainer may have (4096)"));
   CHECK(contains(refused("{object_store_memory: 1}"), "there is no object store"));
   CHECK(contains(refused("{GPU: 0.5}", {"troupe.gpus_per_worker=0.25"}),
                  "troupe.gpus_per_worker=0.25 and resources_per_worker.GPU=0.5 disagree"));
@@ -85,6 +87,8 @@ TEST_CASE("ray_init_kwargs are obeyed, without effect and said so, or refused") 
   CHECK(contains(refused("{runtime_env: {image_uri: x}}"), "start 'troupe worker' in that"));
   CHECK(contains(refused("{num_cpu: 1}"), "did you mean"));
   CHECK(contains(refused("{resources: {disk: -1}}"), "ray_init_kwargs.resources: disk: -1"));
+  CHECK(
+      contains(refused("{runtime_env: {env_vars: {\"A=B\": x}}}"), "'A=B' is no variable's name"));
   CHECK(contains(refused("{runtime_env: {env_vars: 3}}"), "expected names and values"));
   CHECK(
       accepted(load_with("ray_init_kwargs: {address: local, local_mode: false}")).notices.empty());

@@ -55,6 +55,12 @@ TEST_CASE("a run's disk: the model, and as many checkpoints as are kept at a tim
 TEST_CASE("what can never find room is refused; what will run full is said") {
   const DiskPlan plan{.model_bytes = 1 << 20, .checkpoint_bytes = 3 << 20, .checkpoints = 5};
   CHECK(check_disk(plan, 4 << 20, "out").ok());
+  // The model alone may go where there is room for it.
+  DiskPlan elsewhere = plan;
+  elsewhere.model_may_go_elsewhere = true;
+  CHECK(check_disk(elsewhere, plan.checkpoint_bytes, "out").ok());
+  CHECK(check_disk(elsewhere, plan.checkpoint_bytes - 1, "out").message().find("one checkpoint:") !=
+        std::string::npos);
   const Status refused = check_disk(plan, (4 << 20) - 1, "out");
   CHECK(refused.code() == Code::kResourceExhausted);
   CHECK(refused.message().find("the run needs 4.0 MiB for one checkpoint and the model") !=

@@ -333,6 +333,21 @@ TEST_CASE("early stopping and the loading of the best model are said") {
       said[1].starts_with("the best model, " + dir.file("out/checkpoint-2") + " (eval_loss "),
       said[1]);
   CHECK(ranks->observers[1].notices.empty());
+
+  // Told to save and stop now, it has the parameters of one step and the moments of another.
+  REQUIRE(ranks->files.remove_tree(dir.file("out/checkpoint-6")).ok());
+  const auto saved =
+      run_ranks(*ranks, 2, [&](std::size_t rank, collective::Communicator& communicator) {
+        return ranks->runs[rank]->run_generation(communicator, 2, ranks->observers[rank], nullptr,
+                                                 GenerationPurpose::kSave);
+      });
+  for (const Status& status : saved) {
+    CHECK(status.code() == Code::kCancelled);
+    CHECK_MESSAGE(status.message().find("its best model had taken the place of step 6's") !=
+                      std::string::npos,
+                  status.to_string());
+  }
+  CHECK_FALSE(ranks->files.exists(dir.file("out/checkpoint-6")));
 }
 
 TEST_CASE("the outputs of a run are complete") {
