@@ -13,7 +13,7 @@ namespace troupe::tools {
 namespace {
 
 constexpr Duration kSaveTimeout = std::chrono::minutes(10);
-constexpr Duration kLookAgain = std::chrono::milliseconds(100);
+constexpr Duration kLookForModel = std::chrono::milliseconds(100);
 
 struct SaveOptions {
   std::string run;
@@ -70,7 +70,7 @@ Status save(CommandContext& context, const SaveOptions& options) {
                    "finished model, or there is no room either; 'troupe why {}' says where it is",
                    record.run, folder, record.run);
     }
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kLookForModel);
   }
 }
 

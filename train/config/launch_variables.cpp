@@ -68,7 +68,8 @@ class Rows {
 };
 
 constexpr const char* kNoPyTorch = "nothing of PyTorch is used";
-constexpr const char* kNoHub = "nothing is downloaded from a hub: models and data are folders";
+constexpr const char* kFoldersOnly =
+    "nothing is downloaded from a hub: models and data are folders";
 constexpr const char* kOneOfSeveral =
     "this process's place among those that the launcher started: one of several is a node of the "
     "run, where NNODES and NODE_RANK say the same, or it is refused";
@@ -95,7 +96,7 @@ void add_llamafactory(Rows& t) {
           "OPTIM_TORCH|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|"
           "TORCH_NCCL_AVOID_RECORD_STREAMS",
           "1", kNoPyTorch)
-      .inert("USE_MODELSCOPE_HUB|USE_OPENMIND_HUB|HF_HUB_OFFLINE", "1", kNoHub)
+      .inert("USE_MODELSCOPE_HUB|USE_OPENMIND_HUB|HF_HUB_OFFLINE", "1", kFoldersOnly)
       .inert("DISABLE_VERSION_CHECK|FORCE_CHECK_IMPORTS", "1", "there are no packages to check")
       .inert(
           "LLAMAFACTORY_VERBOSITY|RECORD_VRAM|NPU_JIT_COMPILE|LLAMABOARD_ENABLED|"
@@ -256,7 +257,7 @@ void add_slurm(Rows& t) {
       .inert("SLURM_JOB_END_TIME", "1", "SIGTERM, which comes then, saves and ends the run");
 }
 
-std::vector<LaunchVariable> build_table() {
+std::vector<LaunchVariable> build_launch_table() {
   Rows rows;
   add_llamafactory(rows);
   add_torchrun(rows);
@@ -351,7 +352,7 @@ bool check_numbering(const Numbering& numbering, const Environment& environment,
 }  // namespace
 
 const std::vector<LaunchVariable>& launch_variables() {
-  static const std::vector<LaunchVariable> table = build_table();
+  static const std::vector<LaunchVariable> table = build_launch_table();
   return table;
 }
 

@@ -10,7 +10,7 @@
 namespace troupe::train {
 namespace {
 
-ModelConfig model_config() {
+ModelConfig small_model() {
   ModelConfig model;
   model.vocab_size = 512;
   model.hidden_size = 64;
@@ -32,7 +32,7 @@ RunSchedule schedule_of(std::int64_t steps, std::int64_t interval) {
 TEST_CASE("a run's disk: the model, and as many checkpoints as are kept at a time") {
   TrainConfig config;
   config.training.save_strategy = IntervalStrategy::kSteps;
-  const ModelConfig model = model_config();
+  const ModelConfig model = small_model();
   DiskPlan plan = plan_disk(config, model);
   const std::int64_t weights = plan.model_bytes;
   CHECK(weights > 4 * 512 * 64);
