@@ -1,15 +1,33 @@
 // The program `troupe`: the commands of tools/commands, and the process of the trainer actors.
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <iostream>
+#include <new>
+#include <stdexcept>
 
 #include "actors/host.h"
 #include "tools/commands/registry.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/trainer_actor.h"
 
+namespace {
+
+// What is opened next must not take the place of a standard stream that the caller closed.
+void open_standard_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
+  }
+}
+
+constexpr int kOutOfMemory = 5;
+constexpr int kNotWritten = 5;
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  open_standard_streams();
   // --- host mode --------------------------------------------------------------------------------
   // The process of an actor is this program again ("troupe host --actor TYPE …"): host_main stands
   // here, before anything else, with the list of actor classes that this program can host.
@@ -32,5 +50,19 @@ int main(int argc, char** argv) {
                                         .err = std::cerr,
                                         .out_is_terminal = ::isatty(STDOUT_FILENO) == 1,
                                         .err_is_terminal = ::isatty(STDERR_FILENO) == 1};
-  return troupe::tools::troupe_main(context, {argv + 1, argv + argc});
+  int exit_code = 0;
+  try {
+    exit_code = troupe::tools::troupe_main(context, {argv + 1, argv + argc});
+  } catch (const std::bad_alloc&) {
+    std::cerr << "troupe: there is not enough memory for what was asked" << std::endl;
+    return kOutOfMemory;
+  } catch (const std::length_error&) {
+    std::cerr << "troupe: what was asked is larger than any memory" << std::endl;
+    return kOutOfMemory;
+  }
+  if (std::cout.flush().fail() && exit_code == 0) {
+    std::cerr << "troupe: standard output could not be written" << std::endl;
+    return kNotWritten;
+  }
+  return exit_code;
 }

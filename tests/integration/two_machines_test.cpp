@@ -105,12 +105,12 @@ TEST_CASE("four ranks on two machines: shared memory within, the cable between")
   check_same_result(tiny.file("two"), tiny.file("one"));
 }
 
-const Settings kLong = {{"max_steps", "300"}, {"save_steps", "150"}};
+const Settings kLongRun = {{"max_steps", "300"}, {"save_steps", "150"}};
 
 // The same on one machine.
 struct Alone {
   TinyRun tiny;
-  Alone() { tiny.must_train("one", kLong); }
+  Alone() { tiny.must_train("one", kLongRun); }
 };
 const Alone& alone() {
   static const Alone alone;
@@ -121,7 +121,7 @@ TEST_CASE("a machine that is killed and started again with the same command take
   const auto machines = TwoMachines::make();
   if (!machines) return;
   const TinyRun& tiny = alone().tiny;
-  OnBoth run(*machines, tiny, "two", kLong);
+  OnBoth run(*machines, tiny, "two", kLongRun);
   REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
   run.kill_second();
   REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
@@ -138,7 +138,7 @@ TEST_CASE("a cable that is cut and joined again: the run waits and goes on") {
   const auto machines = TwoMachines::make();
   if (!machines) return;
   const TinyRun& tiny = alone().tiny;
-  OnBoth run(*machines, tiny, "cut", kLong);
+  OnBoth run(*machines, tiny, "cut", kLongRun);
   REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
   machines->cut();
   REQUIRE_MESSAGE(run.first->wait_for_output("waiting for rank 1, for ", kStart),
@@ -152,7 +152,7 @@ TEST_CASE("a cable that stays cut: both sides end by the same limit") {
   const auto machines = TwoMachines::make();
   if (!machines) return;
   const TinyRun tiny;
-  Settings settings = kLong;
+  Settings settings = kLongRun;
   settings["troupe.join_timeout_s"] = "3";
   OnBoth run(*machines, tiny, "two", settings);
   REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
@@ -169,7 +169,7 @@ TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and en
   const auto machines = TwoMachines::make();
   if (!machines) return;
   const TinyRun& tiny = alone().tiny;
-  Settings settings = kLong;
+  Settings settings = kLongRun;
   settings["troupe.stop_timeout_s"] = "4";
   OnBoth run(*machines, tiny, "stopped", settings);
   REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());

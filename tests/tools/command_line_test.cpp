@@ -15,6 +15,17 @@ namespace {
 using std::string;
 using tools::nearest;
 
+TEST_CASE("standard streams that are closed, or full, hang nothing and are no success") {
+  const std::string troupe = bin_dir() + "/troupe";
+  const auto shell = [&](const std::string& words) {
+    return run_command({"/bin/sh", "-c", "'" + troupe + "' " + words});
+  };
+  CHECK(shell("version 2>&- <&-").exit_code == 0);
+  const auto full = shell("version >/dev/full");
+  CHECK(full.exit_code == 5);
+  CHECK(full.err.find("standard output could not be written") != std::string::npos);
+}
+
 TEST_CASE("every command has help with examples") {
   const TroupeHome home;
   const auto list = home.run({"--help"});

@@ -45,16 +45,24 @@ Status save(CommandContext& context, const SaveOptions& options) {
   const Deadline deadline =
       Deadline::after(TROUPE_TRY(seconds_option(options.timeout_s, kSaveTimeout)));
   const std::string folder = train::absolute_path(options.folder);
+  const auto holds_a_model = [&] {
+    return context.files.exists(join_path(folder, train::kWeightsFile)) ||
+           context.files.exists(join_path(folder, train::kWeightsIndexFile));
+  };
+  if (holds_a_model()) {
+    return error(
+        Code::kAlreadyExists,
+        "{} holds a model already, which this one would be written over; name a new folder",
+        folder);
+  }
   TROUPE_RETURN_IF_ERROR(context.files.create_directories(folder));
   bool asked = false;
   for (;;) {
     record = TROUPE_TRY(registry.find_named(record.run));
     if (train::driver_state(context.files, record, host) != train::DriverState::kRuns) {
       // Room may have come in its own folder before it heard.
-      const bool there = context.files.exists(join_path(folder, train::kWeightsFile)) ||
-                         context.files.exists(join_path(folder, train::kWeightsIndexFile));
       if (asked && record.ended() && record.end.ok())
-        return tell(context, options, record, there ? folder : record.output_dir);
+        return tell(context, options, record, holds_a_model() ? folder : record.output_dir);
       return error(Code::kFailedPrecondition,
                    "{} does not run any more, its model is in no memory; 'troupe why {}' tells its "
                    "story",

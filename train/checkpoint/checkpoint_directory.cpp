@@ -142,6 +142,13 @@ Status remove_checkpoint(FileSystem& files, const std::string& output_dir,
 
 Status remove_all_checkpoints(FileSystem& files, const std::string& output_dir) {
   for (const auto& name : TROUPE_TRY(find_checkpoints(files, output_dir))) {
+    // A folder of that name without anything of a checkpoint is somebody else's.
+    const std::string folder = join_path(output_dir, name.name);
+    const auto has = [&](const char* file) { return files.exists(join_path(folder, file)); };
+    const bool is_empty = TROUPE_TRY(files.list(folder)).empty();
+    if (!is_empty && !has(kManifestFile) && !has(kTrainerStateFile) && !has(kWeightsFile) &&
+        !has(kWeightsIndexFile) && !has("pytorch_model.bin"))
+      continue;
     TROUPE_RETURN_IF_ERROR(remove_checkpoint(files, output_dir, name.name));
   }
   return files.exists(output_dir) ? clear_leftovers(files, output_dir, {}) : Status();

@@ -9,7 +9,10 @@ void add_task_keys(KeyTable& t) {
       .implemented("pt: plain text; sft: instructions and answers", TROUPE_FIELD(method.stage))
       .refuses("rm|ppo|dpo|kto", "reward models and preference optimisation are not trained here",
                "use stage: pt or stage: sft");
-  t.boolean("do_train", false).inert("train", "training is what this command does");
+  t.boolean("do_train", true)
+      .inert("train", "training is what this command does")
+      .refuses("false", "training is what this command does",
+               "leave it out; `troupe verify` and `troupe generate` look at a trained model");
   t.boolean("do_predict", false)
       .refused("generate predictions", "prediction is not part of training here",
                "use `troupe generate` on the trained model");

@@ -117,11 +117,11 @@ void add_optimizer_keys(KeyTable& t) {
   t.number("adam_beta1", 0.9)
       .implemented("AdamW: β₁", TROUPE_FIELD(training.adam_beta1))
       .at_least(0)
-      .at_most(1);
+      .at_most(0.999999999);  // below 1
   t.number("adam_beta2", 0.999)
       .implemented("AdamW: β₂", TROUPE_FIELD(training.adam_beta2))
       .at_least(0)
-      .at_most(1);
+      .at_most(0.999999999);  // below 1
   t.number("adam_epsilon", 1e-8)
       .implemented("AdamW: ε", TROUPE_FIELD(training.adam_epsilon))
       .above(0);

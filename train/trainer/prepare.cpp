@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "runtime/base/suggest.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -295,6 +296,69 @@ Status check_writable(FileSystem& files, const std::string& directory) {
   return files.remove(probe);
 }
 
+bool holds_a_model(FileSystem& files, const std::string& folder) {
+  return files.exists(join_path(folder, kWeightsFile)) ||
+         files.exists(join_path(folder, kWeightsIndexFile));
+}
+
+// What a run writes must not be what it, or somebody else, reads.
+Status check_output_dir(const TrainConfig& config) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path out = fs::weakly_canonical(config.training.output_dir, failed);
+  const fs::path model = fs::weakly_canonical(config.model.model_name_or_path, failed);
+  if (failed || config.model.model_name_or_path.empty()) return {};
+  if (out == model) {
+    return error(Code::kInvalidArgument,
+                 "output_dir is the folder of model_name_or_path, {}, and the run would write over "
+                 "the model that it begins with; use another output_dir",
+                 model.string());
+  }
+  if (config.training.overwrite_output_dir && model.parent_path() == out &&
+      checkpoint_step(model.filename().string())) {
+    return error(Code::kInvalidArgument,
+                 "model_name_or_path, {}, is a checkpoint in output_dir, and overwrite_output_dir "
+                 "removes those; use another output_dir, or overwrite_output_dir: false and "
+                 "resume_from_checkpoint",
+                 model.string());
+  }
+  return {};
+}
+
+Status check_second_output_dir(FileSystem& files, const TrainConfig& config) {
+  if (!config.troupe.second_output_dir) return {};
+  namespace fs = std::filesystem;
+  const std::string& folder = *config.troupe.second_output_dir;
+  const auto refused = [&](std::string_view why) {
+    return error(Code::kInvalidArgument, "troupe.second_output_dir={}: {}", folder, why);
+  };
+  std::error_code failed;
+  if (folder.empty()) return refused("it names no folder; leave it out");
+  if (fs::exists(folder, failed) && !fs::is_directory(folder, failed))
+    return refused("it is no folder");
+  if (fs::weakly_canonical(folder, failed) ==
+      fs::weakly_canonical(config.training.output_dir, failed))
+    return refused("it is output_dir; name one on another disk");
+  if (holds_a_model(files, folder))
+    return refused("it holds a model, which the run would write over; name a new folder");
+  return {};
+}
+
+// The shell leaves the ~ of output_dir=~/x as it is.
+Status check_home(const TrainConfig& config) {
+  const std::pair<const char*, std::string> paths[] = {
+      {"output_dir", config.training.output_dir},
+      {"model_name_or_path", config.model.model_name_or_path},
+      {"dataset_dir", config.data.dataset_dir},
+      {"troupe.second_output_dir", config.troupe.second_output_dir.value_or("")}};
+  for (const auto& [key, path] : paths) {
+    if (path != "~" && !path.starts_with("~/")) continue;
+    return error(Code::kInvalidArgument, "{}={}: write the home directory out, or use $HOME", key,
+                 path);
+  }
+  return {};
+}
+
 }  // namespace
 
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
@@ -304,6 +368,10 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     if (!status.ok()) problems.push_back({key, status});
     return !status.ok();
   };
+  for (const Status& folders :
+       {check_home(config), check_output_dir(config), check_second_output_dir(files, config)}) {
+    if (wrong("output_dir", folders)) problems.back().of_settings = true;
+  }
   const bool by_path = config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kPath;
   auto resume = resume_point(files, config, contents.notes);
   wrong(by_path ? "resume_from_checkpoint" : "output_dir", resume.status());

@@ -99,8 +99,12 @@ TEST_CASE("old checkpoints go, but not protected ones, and those of a discarded 
   CHECK(directories(files) == std::vector<std::string>{"checkpoint-10", "checkpoint-15"});
   CHECK(save(files, 16, 2, {10}).ok());
   CHECK(directories(files) == std::vector<std::string>{"checkpoint-10", "checkpoint-16"});
+  // A folder that has such a name and nothing of a checkpoint is not ours.
+  REQUIRE(files.create_directories("out/checkpoint-7").ok());
+  REQUIRE(write_file_atomically(files, "out/checkpoint-7/thesis.txt", "x").ok());
   CHECK(remove_all_checkpoints(files, "out").ok());
-  CHECK(directories(files).empty());
+  CHECK(directories(files) == std::vector<std::string>{"checkpoint-7"});
+  REQUIRE(files.remove_tree("out/checkpoint-7").ok());
   CHECK(remove_all_checkpoints(files, "nowhere").ok());
 }
 

@@ -122,6 +122,42 @@ TEST_CASE("a tokenizer is trained on what the model is trained on, not on what i
   }
 }
 
+TEST_CASE("a run writes over no model that it, or somebody else, reads") {
+  Folder folder;
+  const TrainConfig good = folder.config;
+  const auto refusal = [&](const std::function<void(TrainConfig&)>& change) {
+    folder.config = good;
+    change(folder.config);
+    return folder.prepare().status().message();
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string model = good.model.model_name_or_path;
+  CHECK(has(refusal([&](auto& c) { c.training.output_dir = model + "/../model/"; }),
+            "output_dir is the folder of model_name_or_path"));
+  CHECK(has(refusal([&](auto& c) {
+              c.training.output_dir = folder.directory.file("own");
+              c.training.overwrite_output_dir = true;
+              c.model.model_name_or_path = folder.directory.file("own/checkpoint-4");
+            }),
+            "overwrite_output_dir removes those"));
+  CHECK(
+      has(refusal([&](auto& c) { c.training.output_dir = "~/out"; }), "write the home directory"));
+  folder.write("file", "");
+  REQUIRE(folder.files.create_directories(folder.directory.file("trained")).ok());
+  folder.write("trained/model.safetensors", "");
+  const std::pair<std::string, const char*> seconds[] = {
+      {"", "it names no folder"},
+      {folder.directory.file("file"), "it is no folder"},
+      {good.training.output_dir, "it is output_dir"},
+      {folder.directory.file("trained"), "it holds a model"}};
+  for (const auto& [second, why] : seconds) {
+    CAPTURE(second);
+    CHECK(has(refusal([&](auto& c) { c.troupe.second_output_dir = second; }), why));
+  }
+}
+
 TEST_CASE("what is saved says in which type: the base's own is no reason") {
   Folder folder;
   folder.write("model/config.json",
