@@ -35,18 +35,6 @@ TEST_CASE("a second run on a full cluster waits for its room; --no-wait refuses 
   const auto why = home.run({"why", tiny.file("second")});
   CHECK_MESSAGE(why.out.find("It waits: Needs 2 × (CPU 1) at once") != std::string::npos, why.out);
 
-  // So do trainers that are to be spread.
-  BackgroundCommand spread(command("spread", {{"placement_strategy", "SPREAD"}}), options);
-  REQUIRE_MESSAGE(spread.wait_for_output("which is pending: needs 2 × (CPU 1) at once", kPatience),
-                  spread.output());
-  spread.kill(SIGTERM);
-  CHECK(spread.wait(kPatience) == 143);
-  const auto spread_refused = run_command(
-      command("spread-now", {{"placement_strategy", "SPREAD"}}, {"--no-wait"}), options);
-  CHECK(spread_refused.exit_code != 0);
-  CHECK(spread_refused.err.find("placement_strategy=SPREAD: no places for 2 trainers") !=
-        std::string::npos);
-
   // A run that waits can be stopped: there is nothing to save.
   BackgroundCommand third(command("third", {}), options);
   REQUIRE_MESSAGE(third.wait_for_output(" wait: needs 2 × (CPU 1) at once", kPatience),

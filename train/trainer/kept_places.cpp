@@ -1,7 +1,6 @@
 #include "train/trainer/kept_places.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace troupe::train {
 namespace {
@@ -71,21 +70,16 @@ Status keep_places(const TrainConfig& config, TrainingCluster& cluster, RunSpec&
     return error(Code::kResourceExhausted, "placement_strategy={}: no places for {} trainers: {}",
                  name, spec.world_size, why);
   };
-  spec.places = group.id();
+  // As a gang, the trainers are placed now or not at all.
   if (const auto first = TROUPE_TRY(group.info());
-      first.state == wire::PlacementGroupState::kPending && !first.why.empty()) {
-    if (spec.no_wait) return refused(first.why);
-    // The trainers wait in the cluster's line for it, as a gang does. Where they will be is not
-    // known yet, so ranks take the places in their order.
-    spec.bundles.resize(world);
-    std::iota(spec.bundles.begin(), spec.bundles.end(), 0);
-    return {};
-  }
+      first.state == wire::PlacementGroupState::kPending && !first.why.empty())
+    return refused(first.why);
   if (const Status ready = group.ready(kPlacesTimeout); !ready.ok())
     return refused(ready.message());
   const auto info = TROUPE_TRY(group.info());
   std::vector<NodeId> nodes;
   for (const auto& bundle : info.bundles) nodes.push_back(bundle.node_id);
+  spec.places = group.id();
   spec.bundles = bundles_by_node(nodes);
   return {};
 }

@@ -15,9 +15,8 @@ std::int64_t trainers_per_node(const TrainConfig& config, const TrainingCluster&
                                int world_size);
 
 // Keeps the places and puts them into `spec`; nothing for PACK, and where NNODES deals the ranks
-// out to the nodes. Ranks of one node follow each other, unless the places have to be waited for.
-// kResourceExhausted where the nodes cannot have the trainers so, with what is missing; where they
-// have no room now, with RunSpec::no_wait alone.
+// out to the nodes. Ranks of one node follow each other. kResourceExhausted where the nodes cannot
+// have the trainers so, with what is missing.
 Status keep_places(const TrainConfig& config, TrainingCluster& cluster, RunSpec& spec);
 
 // The order in which ranks take bundles that lie on these nodes.
