@@ -14,7 +14,7 @@
 
 namespace {
 
-// What is opened next must not take the place of a standard stream that the caller closed.
+// A file that is opened later must not get the number of a standard stream that was closed.
 void open_standard_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;

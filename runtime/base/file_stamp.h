@@ -1,5 +1,5 @@
 #pragma once
-// What tells that a file is the one that it was without reading it.
+// Size, time and inode: they tell an unchanged file without reading it.
 
 #include <cstdint>
 #include <string>

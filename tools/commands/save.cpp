@@ -45,11 +45,7 @@ Status save(CommandContext& context, const SaveOptions& options) {
   const Deadline deadline =
       Deadline::after(TROUPE_TRY(seconds_option(options.timeout_s, kSaveTimeout)));
   const std::string folder = train::absolute_path(options.folder);
-  const auto holds_a_model = [&] {
-    return context.files.exists(join_path(folder, train::kWeightsFile)) ||
-           context.files.exists(join_path(folder, train::kWeightsIndexFile));
-  };
-  if (holds_a_model()) {
+  if (train::holds_weights(context.files, folder)) {
     return error(
         Code::kAlreadyExists,
         "{} holds a model already, which this one would be written over; name a new folder",
@@ -62,7 +58,8 @@ Status save(CommandContext& context, const SaveOptions& options) {
     if (train::driver_state(context.files, record, host) != train::DriverState::kRuns) {
       // Room may have come in its own folder before it heard.
       if (asked && record.ended() && record.end.ok())
-        return tell(context, options, record, holds_a_model() ? folder : record.output_dir);
+        return tell(context, options, record,
+                    train::holds_weights(context.files, folder) ? folder : record.output_dir);
       return error(Code::kFailedPrecondition,
                    "{} does not run any more, its model is in no memory; 'troupe why {}' tells its "
                    "story",

@@ -146,8 +146,8 @@ Status remove_all_checkpoints(FileSystem& files, const std::string& output_dir) 
     const std::string folder = join_path(output_dir, name.name);
     const auto has = [&](const char* file) { return files.exists(join_path(folder, file)); };
     const bool is_empty = TROUPE_TRY(files.list(folder)).empty();
-    if (!is_empty && !has(kManifestFile) && !has(kTrainerStateFile) && !has(kWeightsFile) &&
-        !has(kWeightsIndexFile) && !has("pytorch_model.bin"))
+    if (!is_empty && !has(kManifestFile) && !has(kTrainerStateFile) &&
+        !holds_weights(files, folder) && !has("pytorch_model.bin"))
       continue;
     TROUPE_RETURN_IF_ERROR(remove_checkpoint(files, output_dir, name.name));
   }

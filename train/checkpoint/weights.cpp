@@ -29,6 +29,11 @@ constexpr std::array kCompanionNames = {
 
 }  // namespace
 
+bool holds_weights(FileSystem& files, const std::string& folder) {
+  return files.exists(join_path(folder, kWeightsFile)) ||
+         files.exists(join_path(folder, kWeightsIndexFile));
+}
+
 Status check_weights(const std::vector<TensorInfo>& weights,
                      const std::vector<ExpectedTensor>& expected,
                      const std::function<bool(std::string_view)>& ignored) {

@@ -20,6 +20,9 @@ inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 // transformers' default max_shard_size, "5GB".
 inline constexpr std::uint64_t kShardBytesMax = 5'000'000'000;
 
+// Whether a folder has the weights of a model, or their index, as transformers names them.
+bool holds_weights(FileSystem& files, const std::string& folder);
+
 // What a model wants to find.
 struct ExpectedTensor {
   std::string name;

@@ -1,5 +1,6 @@
 // LLaMA-Factory's Ray keys and our own.
 #include "train/config/key_builder.h"
+#include "train/config/launch.h"
 #include "train/config/ray_settings.h"
 
 namespace troupe::train {
@@ -9,7 +10,7 @@ void add_launch_keys(KeyTable& t) {
       .implemented("world size, unless troupe.workers is given",
                    TROUPE_FIELD(launch.ray_num_workers))
       .at_least(1)
-      .at_most(1 << 16);
+      .at_most(kTrainersMax);
   t.object("ray_init_kwargs")
       .implemented(
           "settings of the cluster: variables for trainers (runtime_env.env_vars), "
@@ -47,12 +48,12 @@ void add_troupe_keys(KeyTable& t) {
   t.optional("troupe.workers", ValueType::kInteger)
       .implemented("trainers (world size)", TROUPE_FIELD(troupe.workers))
       .at_least(1)
-      .at_most(1 << 16);
+      .at_most(kTrainersMax);
   t.optional("troupe.threads_per_worker", ValueType::kInteger)
       .implemented("threads of a trainer (default: cores / trainers on the node, at least 1)",
                    TROUPE_FIELD(troupe.threads_per_worker))
       .at_least(1)
-      .at_most(4096);
+      .at_most(kThreadsPerTrainerMax);
   t.choice("troupe.device", "auto", "auto|cpu|cuda")
       .implemented("where trainers compute; auto: on GPUs where the nodes have one for each",
                    TROUPE_FIELD(troupe.device));

@@ -145,15 +145,14 @@ void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
                        fmt::format("environment NODE_RANK: {} is not below NNODES, which is {}",
                                    launch.node_rank, launch.node_count()));
   }
-  // As troupe.workers is bounded; each of the two alone lies within what a product can hold.
-  constexpr std::int64_t kWorkersMax = 65'536;
+  // Each of the two alone first: their product might not be held.
   const std::int64_t per_node = launch.nproc_per_node.value_or(1);
-  if (launch.node_count() > kWorkersMax || per_node > kWorkersMax ||
-      launch.node_count() * per_node > kWorkersMax) {
+  if (launch.node_count() > kTrainersMax || per_node > kTrainersMax ||
+      launch.node_count() * per_node > kTrainersMax) {
     problems.add_named(Code::kInvalidArgument, "NNODES",
                        fmt::format("environment NNODES={} and NPROC_PER_NODE={}: a run has at most "
                                    "{} trainers",
-                                   launch.node_count(), per_node, kWorkersMax));
+                                   launch.node_count(), per_node, kTrainersMax));
   }
   // torchrun numbers the nodes of such a run itself, so that the same command may be given on all.
   const auto job = environment.get("RDZV_ID");

@@ -38,9 +38,13 @@ struct LaunchEnvironment {
 // accelerate.h.
 LaunchEnvironment read_launch_environment(const Environment& environment, Problems& problems);
 
-// What must be true of the launch when everything that says something about it was read.
+// Checks the launch as a whole, when all that says something about it has been read.
 void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
                   const Environment& environment, Problems& problems);
+
+// Bounds of what a run is started with, from whatever source.
+inline constexpr std::int64_t kTrainersMax = 1 << 16;
+inline constexpr std::int64_t kThreadsPerTrainerMax = 4096;
 
 struct WorldSize {
   std::int64_t value = 1;

@@ -32,7 +32,7 @@ struct LaunchVariable {
 // All rows, by launcher.
 const std::vector<LaunchVariable>& launch_variables();
 
-// What became of the variables that are set.
+// How each variable that is set was treated.
 struct LaunchVariableReport {
   std::vector<KeyFact> facts;
   // "the environment's A, B have no effect: …", one for each reason.

@@ -5,6 +5,7 @@
 #include "train/config/deepspeed.h"
 #include "train/config/deepspeed_keys.h"
 #include "train/config/fsdp.h"
+#include "train/config/launch.h"
 #include "train/config/launch_variables.h"
 #include "train/config/mesh.h"
 #include "train/config/ray_settings.h"
@@ -170,11 +171,10 @@ class SourceResolver {
     constexpr const char* kKey = "resources_per_worker";
     const auto resources = worker_resources(config_);
     if (!resources.ok()) return problems_.add(kKey, resources.status());
-    constexpr double kCpusMax = 4096;  // as troupe.threads_per_worker
-    if (resources->cpus.value_or(0) > kCpusMax) {
+    if (resources->cpus.value_or(0) > kThreadsPerTrainerMax) {
       return problems_.add(
-          kKey, error(Code::kInvalidArgument, "CPU: {:g} is more than a trainer may have ({:g})",
-                      *resources->cpus, kCpusMax));
+          kKey, error(Code::kInvalidArgument, "CPU: {:g} is more than a trainer may have ({})",
+                      *resources->cpus, kThreadsPerTrainerMax));
     }
     if (resources->cpus && !config_.troupe.threads_per_worker) {
       config_.troupe.threads_per_worker =

@@ -71,7 +71,7 @@ class Activations {
   // Bytes of the arena: what `plan` counts.
   static std::size_t bytes_needed(const ModelConfig& config, const ActivationOptions& options);
 
-  // Of an arena that serves passes of both kinds by turns.
+  // For an arena that serves passes of both kinds by turns.
   static std::size_t bytes_needed(const ModelConfig& config, const ActivationOptions& training,
                                   const std::optional<ActivationOptions>& evaluation);
 

@@ -63,7 +63,7 @@ class RunRegistry {
   Result<RunRecord> find(const std::string& run);
   // As people name a run: a folder that is there is its output directory, anything else its id.
   Result<RunRecord> find_named(const std::string& name);
-  // A wish of the user for a run whose driver looks for it: its finished model goes to `folder`.
+  // Asks the driver of a run, which looks for it, to write its finished model to `folder`.
   Status ask_to_save(const std::string& run, const std::string& folder);
   // The driver's end of it; takes it away.
   std::optional<std::string> take_save_wish(const std::string& run);

@@ -296,11 +296,6 @@ Status check_writable(FileSystem& files, const std::string& directory) {
   return files.remove(probe);
 }
 
-bool holds_a_model(FileSystem& files, const std::string& folder) {
-  return files.exists(join_path(folder, kWeightsFile)) ||
-         files.exists(join_path(folder, kWeightsIndexFile));
-}
-
 // What a run writes must not be what it, or somebody else, reads.
 Status check_output_dir(const TrainConfig& config) {
   namespace fs = std::filesystem;
@@ -339,7 +334,7 @@ Status check_second_output_dir(FileSystem& files, const TrainConfig& config) {
   if (fs::weakly_canonical(folder, failed) ==
       fs::weakly_canonical(config.training.output_dir, failed))
     return refused("it is output_dir; name one on another disk");
-  if (holds_a_model(files, folder))
+  if (holds_weights(files, folder))
     return refused("it holds a model, which the run would write over; name a new folder");
   return {};
 }

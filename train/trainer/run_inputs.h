@@ -181,7 +181,7 @@ using RunInput = Variant<RunInputs>;
 
 // --- commands
 
-// What the ranks of a generation do when they have met and have their state.
+// The work of a generation once its ranks have met and have their state.
 enum class GenerationPurpose : std::uint8_t {
   kTrain = 0,
   kSave = 1,       // save a checkpoint of the last finished step, and leave

@@ -6,21 +6,10 @@
 
 #include "runtime/base/file_system.h"
 #include "tests/support/test_data.h"
+#include "tests/train/trainer/small_model.h"
 
 namespace troupe::train {
 namespace {
-
-ModelConfig small_model() {
-  ModelConfig model;
-  model.vocab_size = 512;
-  model.hidden_size = 64;
-  model.intermediate_size = 128;
-  model.num_hidden_layers = 2;
-  model.num_attention_heads = 4;
-  model.num_key_value_heads = 2;
-  model.head_dim = 16;
-  return model;
-}
 
 RunSchedule schedule_of(std::int64_t steps, std::int64_t interval) {
   RunSchedule schedule;

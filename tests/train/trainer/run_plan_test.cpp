@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/train/trainer/small_model.h"
+
 namespace troupe::train {
 namespace {
 
@@ -13,18 +15,6 @@ LoadedConfig loaded_config() {
   loaded.config.sharding.strategy = "zero3";
   loaded.world_size.value = 4;
   return loaded;
-}
-
-ModelConfig model_config() {
-  ModelConfig model;
-  model.vocab_size = 512;
-  model.hidden_size = 64;
-  model.intermediate_size = 128;
-  model.num_hidden_layers = 2;
-  model.num_attention_heads = 4;
-  model.num_key_value_heads = 2;
-  model.head_dim = 16;
-  return model;
 }
 
 RunBundle bundle_of(const std::vector<std::int64_t>& lengths) {
@@ -48,7 +38,7 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
   CHECK(facts.threads == 2);
   // Ids, labels, and where each of three samples ends.
   CHECK(facts.dataset_bytes == 57 * 8 + 3 * 8);
-  const PlanRequest request = plan_request(loaded.config, model_config(), facts).value();
+  const PlanRequest request = plan_request(loaded.config, small_model(), facts).value();
   CHECK(request.strategy == Strategy::kZero3);
   CHECK(request.mesh == Mesh{.dp_shard = 4});
   CHECK(request.activations.rows_max == 4);
@@ -63,7 +53,7 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
   // The final model is written in any case.
   LoadedConfig unsaved = loaded;
   unsaved.config.training.save_strategy = IntervalStrategy::kNo;
-  CHECK(plan_request(unsaved.config, model_config(), facts).value().save_buffer_bytes ==
+  CHECK(plan_request(unsaved.config, small_model(), facts).value().save_buffer_bytes ==
         request.save_buffer_bytes);
 }
 
@@ -77,7 +67,7 @@ TEST_CASE("machines share the ranks, evaluation has rows of its own") {
   bundle.eval = bundle_of(std::vector<std::int64_t>(12, 30)).dataset;
   const PlanFacts facts = facts_of(bundle, loaded, loaded.launch.node_count(), 16);
   CHECK(facts.ranks_on_machine() == 2);
-  const PlanRequest request = plan_request(loaded.config, model_config(), facts).value();
+  const PlanRequest request = plan_request(loaded.config, small_model(), facts).value();
   CHECK_FALSE(request.ragged);
   CHECK(request.ranks_on_node == 2);
   // Training's own rows stay what they are; no batch has more rows than there are.
@@ -91,7 +81,7 @@ TEST_CASE("machines share the ranks, evaluation has rows of its own") {
   CHECK(request.compute.state == DType::kF32);
   // Twice as many trainers on as many machines.
   const PlanRequest doubled =
-      plan_request(loaded.config, model_config(), facts, Strategy::kHybridShard, 8).value();
+      plan_request(loaded.config, small_model(), facts, Strategy::kHybridShard, 8).value();
   CHECK(doubled.mesh == Mesh{.dp_replicate = 2, .dp_shard = 4});
   CHECK(doubled.ranks_on_node == 4);
 }
@@ -102,16 +92,16 @@ TEST_CASE("a mesh that does not fit the world is refused") {
   loaded.config.sharding.mesh_replicate = 3;
   loaded.config.sharding.mesh_shard = 2;
   const PlanFacts facts = facts_of(bundle_of({10}), loaded, loaded.launch.node_count(), 16);
-  CHECK(plan_request(loaded.config, model_config(), facts).status().code() ==
+  CHECK(plan_request(loaded.config, small_model(), facts).status().code() ==
         Code::kInvalidArgument);
   loaded.config.sharding.mesh_replicate = 2;
-  CHECK(plan_request(loaded.config, model_config(), facts).value().mesh_given);
+  CHECK(plan_request(loaded.config, small_model(), facts).value().mesh_given);
 }
 
 TEST_CASE("a run is checked against the memory of each machine") {
   const LoadedConfig loaded = loaded_config();
   RunBundle bundle = bundle_of({10});
-  bundle.model = model_config();
+  bundle.model = small_model();
   const PlanFacts facts = facts_of(bundle, loaded, 2, 16);
   const auto needed = node_bytes(plan_request(loaded.config, bundle.model, facts).value());
   const auto check = [&](std::int64_t machines, std::int64_t bytes) {

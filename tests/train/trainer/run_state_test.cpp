@@ -499,7 +499,7 @@ TEST_CASE("a run that is to stop while a rank has no place: rank 0 saves what it
   }
 }
 
-TEST_CASE("a second wish to stop ends the run at once") {
+TEST_CASE("a run that is told to stop a second time ends at once") {
   const TimePoint now{};
   RunState second = two_running();
   second.apply(SaveRequested{}, now);
