@@ -1,0 +1,34 @@
+#pragma once
+// What of a model is trained: everything, some of its tensors, or low-rank adapters beside frozen
+// layers.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::train {
+
+// A linear layer with a low-rank adapter (Hu et al., 2021): y = x·Wᵀ + scale·(dropout(x)·Aᵀ)·Bᵀ,
+// A (rank, in), B (out, rank). Its tensors are named as in PEFT's files without their prefix:
+// MODULE.lora_A.weight, MODULE.lora_B.weight, and with DoRA MODULE.lora_magnitude_vector.
+struct LoraModule {
+  std::string module;  // as in HF's state dict, without ".weight": "model.layers.0.mlp.up_proj"
+  std::int64_t rank = 8;
+  double scale = 2.0;    // lora_alpha / rank, with rsLoRA lora_alpha / √rank
+  double dropout = 0.0;  // of the adapter's input
+  bool dora = false;     // weight-decomposed (Liu et al., 2024): adds a magnitude for each output
+  friend bool operator==(const LoraModule&, const LoraModule&) = default;
+};
+
+struct Trainables {
+  // Every tensor of the model: the rest is empty.
+  bool everything = true;
+  // Names of the model's own tensors that are trained, as in HF's state dict; all others are
+  // frozen.
+  std::vector<std::string> tensors;
+  // In the model's order.
+  std::vector<LoraModule> lora;
+  friend bool operator==(const Trainables&, const Trainables&) = default;
+};
+
+}  // namespace troupe::train
