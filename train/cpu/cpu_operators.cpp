@@ -64,6 +64,14 @@ class CpuOperators final : public Operators {
     });
   }
 
+  void scale(float* x, std::int64_t stride, float factor, std::int64_t rows,
+             std::int64_t width) override {
+    for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+      for (std::int64_t row = begin; row < begin + n; ++row)
+        kernels::scale(x + row * stride, factor, width);
+    });
+  }
+
   void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,
                std::int64_t rows, std::int64_t width) override {
     TROUPE_CHECK(dropout, "a dropout that leaves nothing out");
@@ -109,7 +117,8 @@ class CpuOperators final : public Operators {
   void rms_norm_backward(ConstElements dy, ConstElements x, const float* weight, const float* rstd,
                          Elements dx, float* dweight, std::int64_t rows,
                          std::int64_t width) override {
-    for_columns(width, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
+    if (dweight)
+      for_columns(width, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::rms_norm_backward_columns(dy + begin, x + begin, rstd, dweight + begin, rows, width,
                                          n);
     });
@@ -142,7 +151,8 @@ class CpuOperators final : public Operators {
   void layer_norm_backward(ConstElements dy, ConstElements x, const float* weight,
                            const float* mean, const float* rstd, Elements dx, float* dweight,
                            float* dbias, std::int64_t rows, std::int64_t width) override {
-    for_columns(width, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
+    if (dweight)
+      for_columns(width, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::layer_norm_backward_columns(dy + begin, x + begin, mean, rstd, dweight + begin,
                                            dbias + begin, rows, width, n);
     });
@@ -167,7 +177,8 @@ class CpuOperators final : public Operators {
   void head_norm_backward(Elements dy, std::int64_t stride, ConstElements x, std::int64_t x_stride,
                           const float* weight, const float* rstd, float* dweight, std::int64_t rows,
                           std::int64_t heads, std::int64_t head_dim) override {
-    for_columns(head_dim, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
+    if (dweight)
+      for_columns(head_dim, [&, dy = dy.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
       kernels::head_norm_backward_columns(dy + begin, stride, x + begin, x_stride, rstd,
                                           dweight + begin, rows, heads, head_dim, n);
     });

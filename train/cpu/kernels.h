@@ -51,6 +51,7 @@ void head_norm_backward_columns(const float* dy, std::int64_t stride, const floa
                                 std::int64_t columns);
 
 void add(const float* a, const float* b, float* out, std::int64_t count);
+void scale(float* x, float factor, std::int64_t count);
 void rope_row(float* x, const float* cosine, const float* sine, std::int64_t heads,
               std::int64_t head_dim, float sine_sign);
 void swiglu_rows(const float* gate_up, float* act, std::int64_t rows, std::int64_t width);

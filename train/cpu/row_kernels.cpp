@@ -11,6 +11,11 @@ void add(const float* a, const float* b, float* out, std::int64_t count) {
 }
 
 TROUPE_VECTORIZED
+void scale(float* x, float factor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+TROUPE_VECTORIZED
 void rope_row(float* x, const float* cosine, const float* sine, std::int64_t heads,
               std::int64_t head_dim, float sine_sign) {
   const std::int64_t half = head_dim / 2;

@@ -105,7 +105,10 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   const std::int64_t hidden_size = config.hidden_size;
   const bool by_block = options_.training && options_.recompute != Recompute::kBlocks;
   const std::int64_t layers = config.num_hidden_layers;
-  blocks_.resize(static_cast<std::size_t>(by_block ? layers : 1));
+  const std::int64_t untrained = std::min(options_.untrained_layers, layers);
+  kept_from_ = options_.training ? untrained : layers + 1;
+  blocks_.resize(
+      static_cast<std::size_t>(by_block ? layers - untrained + (untrained > 0 ? 1 : 0) : 1));
   for (BlockActivations& block : blocks_) {
     block.attention_statistics = cutter.floats(tokens * config.norm_statistics());
     block.qkv = block.attention_qkv = cutter.elements(tokens * config.qkv_width());
@@ -117,13 +120,17 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     block.middle = cutter.elements(tokens * hidden_size);
     block.mlp_statistics = cutter.floats(tokens * config.norm_statistics());
     block.mlp_product = cutter.elements(tokens * config.mlp_input_width());
+    for (std::size_t place = 0; place < kLinearPlaces; ++place)
+      if (const std::int64_t columns = options_.adapters.columns[place])
+        block.adapter_hidden[place] = cutter.floats(tokens * columns);
     if (!keeps_everything()) continue;
     block.attention_input = cutter.elements(tokens * hidden_size);
     block.mlp_input = cutter.elements(tokens * hidden_size);
     block.mlp_hidden = cutter.elements(tokens * config.intermediate_size);
     if (config.qk_norm) block.attention_qkv = cutter.elements(tokens * config.qkv_width());
   }
-  streams_.resize(static_cast<std::size_t>(options_.training ? layers + 1 : 2));
+  streams_.resize(static_cast<std::size_t>(
+      options_.training ? layers + 1 - untrained + std::min<std::int64_t>(2, untrained) : 2));
   for (Elements& stream : streams_) stream = cutter.elements(tokens * hidden_size);
   delta = cutter.elements(tokens * hidden_size);
   hidden = cutter.elements(tokens * config.intermediate_size);
@@ -140,6 +147,11 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     stream_gradient = cutter.elements(tokens * hidden_size);
     attention_gradient = cutter.elements(tokens * config.query_width());
     qkv_gradient = cutter.elements(tokens * config.qkv_width());
+    if (options_.adapters.any())
+      adapter_gradient = cutter.floats(tokens * std::ranges::max(options_.adapters.columns));
+    if (options_.adapters.drops)
+      adapter_input = cutter.floats(
+          tokens * std::max({hidden_size, config.query_width(), config.intermediate_size}));
   }
   const bool narrow = options_.training && options_.compute == DType::kBF16;
   const HeadRows rows = head_rows_of(config.vocab_size, options_);
@@ -167,7 +179,7 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   positions = cutter.integers(tokens);
   first_key = cutter.integers(tokens);
   if (config.sliding_window) window_first_key = cutter.integers(tokens);
-  if (options_.training && config.has_dropout()) {
+  if (options_.training && (config.has_dropout() || options_.adapters.drops)) {
     dropout_samples = cutter.integers(tokens);
     dropout_places = cutter.integers(tokens);
   }

@@ -1,6 +1,8 @@
 #pragma once
 // The memory of a micro-batch's forward and backward pass: one arena, sized before the first step.
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/huge_pages.h"
+#include "train/model/adapter_tensors.h"
 #include "train/model/model_config.h"
 #include "train/tensor/dtype.h"
 #include "train/tensor/operators.h"
@@ -37,6 +40,9 @@ struct ActivationOptions {
   // whose operators store them) takes half the memory and half the traffic; fp32 stay statistics,
   // losses, logits, tables of positions and the gradients of parameters.
   DType type = DType::kF32;
+  AdapterSizes adapters = {};
+  // Layers before the first that the backward pass reaches: nothing is kept of them.
+  std::int64_t untrained_layers = 0;
 };
 
 // Ok if activations of this type may be kept for these operators, else kInvalidArgument: which of
@@ -62,6 +68,8 @@ struct BlockActivations {
   Elements attention_input;  // (N, C): output of the first norm
   Elements mlp_input;        // (N, C): output of the second norm
   Elements mlp_hidden;       // (N, intermediate): input of the last product
+  // By LinearPlace: (N, ranks of the adapters there); null where there are none.
+  std::array<float*, kLinearPlaces> adapter_hidden{};
 };
 
 // The arena cut into buffers. Pointers are memory of the operators' device. Not for use by two
@@ -93,12 +101,16 @@ class Activations {
   const ActivationOptions& options() const { return options_; }
   // The buffers of a block; all blocks share them when nothing but inputs is kept.
   const BlockActivations& block(std::int64_t layer) const {
-    return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
+    if (blocks_.size() == 1) return blocks_.front();
+    // Layers of which nothing is kept share the first.
+    return blocks_[static_cast<std::size_t>(
+        std::max<std::int64_t>(0, layer - std::max<std::int64_t>(0, kept_from_ - 1)))];
   }
-  // (N, C): input of a block; index num_hidden_layers is the last block's output. In forward-only
-  // passes two buffers alternate.
+  // (N, C): input of a block; index num_hidden_layers is the last block's output. Where they are
+  // not kept two buffers alternate.
   Elements stream(std::int64_t layer) const {
-    return streams_[static_cast<std::size_t>(layer) % streams_.size()];
+    return streams_[static_cast<std::size_t>(
+        layer < kept_from_ ? layer % 2 : layer - kept_from_ + std::min<std::int64_t>(2, kept_from_))];
   }
   // Whether blocks must be run again before their backward pass.
   bool recomputes_blocks() const {
@@ -118,6 +130,10 @@ class Activations {
   Elements stream_gradient;     // (N, C), training only, as the two below
   Elements attention_gradient;  // (N, query width)
   Elements qkv_gradient;        // (N, qkv width)
+  // Of adapters, training only: the gradient of what is between their products, (N, ranks at a
+  // place), and an input that was dropped out, (N, widest input).
+  float* adapter_gradient = nullptr;
+  float* adapter_input = nullptr;
 
   // The head works on chunks of rows that have targets.
   std::int64_t head_rows = 0;
@@ -138,7 +154,7 @@ class Activations {
   std::int32_t* positions = nullptr;         // (N)
   std::int32_t* first_key = nullptr;         // (N): of the token's segment
   std::int32_t* window_first_key = nullptr;  // (N): of segment and window; null without windows
-  // (N) each, training only, of models with dropout: MicroBatch::dropout's.
+  // (N) each, training only, where the model or an adapter drops out: MicroBatch::dropout's.
   std::int32_t* dropout_samples = nullptr;
   std::int32_t* dropout_places = nullptr;
   std::int32_t* target_tokens = nullptr;  // (N): indices of tokens that have a target
@@ -162,6 +178,7 @@ class Activations {
   ActivationOptions options_;
   std::vector<BlockActivations> blocks_;
   std::vector<Elements> streams_;
+  std::int64_t kept_from_ = 0;  // the first layer whose input is kept
   std::span<std::byte> memory_;  // the arena
   HugeBytes owned_;
 };

@@ -4,16 +4,17 @@
 
 namespace troupe::train {
 
-AttentionLayer::AttentionLayer(const ModelConfig& config, const ParameterLayout& layout,
+AttentionLayer::AttentionLayer(const ModelConfig& config, const ModelLayout& layout,
                                const BlockNames& names, Operators& operators)
     : config_(config),
       operators_(operators),
-      qkv_(layout, names.qkv, config.transposed_weights, Linear::EightBits::kAllowed),
+      qkv_(layout, names.qkv, config.transposed_weights, Linear::EightBits::kAllowed,
+           LinearPlace::kQkv),
       output_(layout, {names.attention_output}, config.transposed_weights,
-              Linear::EightBits::kAllowed) {
+              Linear::EightBits::kAllowed, LinearPlace::kAttentionOutput) {
   if (!config.qk_norm) return;
-  query_norm_ = parameter_ref(layout, names.query_norm + ".weight");
-  key_norm_ = parameter_ref(layout, names.key_norm + ".weight");
+  query_norm_ = layout.ref(names.query_norm + ".weight");
+  key_norm_ = layout.ref(names.key_norm + ".weight");
 }
 
 AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit, std::int64_t layer,
@@ -34,7 +35,7 @@ AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit, std::
   } else if (shape.segments) {
     s.first_key = scratch.first_key;
   }
-  s.arithmetic = unit.arithmetic();
+  s.arithmetic = qkv_.arithmetic(unit);
   s.dropout =
       dropout_at(DropoutPlace::kAttention, layer, config_.attention_dropout, shape, scratch);
   return s;
@@ -69,10 +70,11 @@ void AttentionLayer::place(const UnitParameters& unit, const BlockActivations& k
   rotate(kept.attention_qkv, scratch, tokens, RopeDirection::kForward);
 }
 
-void AttentionLayer::attend(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
+void AttentionLayer::attend(const UnitParameters& unit, const BatchShape& shape,
                             const BlockActivations& kept, const Activations& scratch,
-                            KvCache* cache) const {
-  qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens());
+                            KvCache* cache, const AdapterPass& pass) const {
+  const std::int64_t layer = pass.layer;
+  qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens(), pass);
   place(unit, kept, scratch, shape.tokens());
   AttentionShape s = attention_shape(unit, layer, shape, scratch);
   Elements keys = kept.attention_qkv + config_.query_width();
@@ -92,17 +94,19 @@ void AttentionLayer::attend(const UnitParameters& unit, std::int64_t layer, cons
 }
 
 void AttentionLayer::project(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-                             std::int64_t tokens) const {
-  output_.forward(operators_, unit, kept.attention, y, tokens);
+                             std::int64_t tokens, const AdapterPass& pass) const {
+  output_.forward(operators_, unit, kept.attention, y, tokens, pass);
 }
 
 void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
-                                        std::int64_t layer, const BatchShape& shape,
-                                        const BlockActivations& kept, const Activations& scratch,
-                                        ConstElements dy) const {
+                                        const BatchShape& shape, const BlockActivations& kept,
+                                        const Activations& scratch, ConstElements dy,
+                                        const AdapterPass& pass) const {
   const std::int64_t tokens = shape.tokens(), stride = config_.qkv_width();
-  output_.backward_weight(operators_, unit.arithmetic(), dy, kept.attention, gradient, tokens);
-  output_.backward_input(operators_, unit, dy, scratch.attention_gradient, tokens);
+  const std::int64_t layer = pass.layer;
+  output_.begin_backward(operators_, unit, dy, tokens, pass);
+  output_.backward_weight(operators_, unit, dy, kept.attention, gradient, tokens, pass);
+  output_.backward_input(operators_, unit, dy, scratch.attention_gradient, tokens, pass);
   if (config_.qk_norm && scratch.recomputes_cheap_operators()) place(unit, kept, scratch, tokens);
   const std::int64_t keys = config_.query_width(), values = keys + config_.key_width();
   const ConstElements qkv = kept.attention_qkv;
@@ -124,10 +128,12 @@ void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGr
 
 void AttentionLayer::backward_input(const UnitParameters& unit, const UnitGradient& gradient,
                                     const BlockActivations& kept, const Activations& scratch,
-                                    Elements dx, std::int64_t tokens) const {
-  qkv_.backward_weight(operators_, unit.arithmetic(), scratch.qkv_gradient, kept.attention_input,
-                       gradient, tokens);
-  qkv_.backward_input(operators_, unit, scratch.qkv_gradient, dx, tokens);
+                                    Elements dx, std::int64_t tokens,
+                                    const AdapterPass& pass) const {
+  qkv_.begin_backward(operators_, unit, scratch.qkv_gradient, tokens, pass);
+  qkv_.backward_weight(operators_, unit, scratch.qkv_gradient, kept.attention_input, gradient,
+                       tokens, pass);
+  if (dx) qkv_.backward_input(operators_, unit, scratch.qkv_gradient, dx, tokens, pass);
 }
 
 }  // namespace troupe::train

@@ -16,27 +16,29 @@ namespace troupe::train {
 
 class AttentionLayer {
  public:
-  // `names` are those of any block: all have one layout.
-  AttentionLayer(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
+  // `names` are those of the layer.
+  AttentionLayer(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
                  Operators& operators);
 
   // kept.attention_input → kept.attention and what backward needs. With a cache, tokens are
   // appended to it (the caller advances it) and attend to all that it holds.
-  void attend(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
-              const BlockActivations& kept, const Activations& scratch, KvCache* cache) const;
+  void attend(const UnitParameters& unit, const BatchShape& shape, const BlockActivations& kept,
+              const Activations& scratch, KvCache* cache, const AdapterPass& pass) const;
   // kept.attention → y (N, C).
   void project(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-               std::int64_t tokens) const;
+               std::int64_t tokens, const AdapterPass& pass) const;
 
   // From dy, the gradient of project's result, to scratch.qkv_gradient; adds what dy says of the
   // output's weights.
   void backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
-                          std::int64_t layer, const BatchShape& shape, const BlockActivations& kept,
-                          const Activations& scratch, ConstElements dy) const;
-  // From scratch.qkv_gradient to dx, the gradient of kept.attention_input, which must be there.
+                          const BatchShape& shape, const BlockActivations& kept,
+                          const Activations& scratch, ConstElements dy,
+                          const AdapterPass& pass) const;
+  // From scratch.qkv_gradient to dx, the gradient of kept.attention_input, which must be there. A
+  // null dx is not wanted.
   void backward_input(const UnitParameters& unit, const UnitGradient& gradient,
                       const BlockActivations& kept, const Activations& scratch, Elements dx,
-                      std::int64_t tokens) const;
+                      std::int64_t tokens, const AdapterPass& pass) const;
   // What the two write in a fresh gradient.
   void append_written(std::vector<GradientRange>& ranges) const {
     qkv_.append_written(ranges);

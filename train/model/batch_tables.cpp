@@ -66,9 +66,9 @@ Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& ba
   return shape;
 }
 
-Status prepare_dropout(const ModelConfig& config, const MicroBatch& batch, Operators& operators,
+Status prepare_dropout(const MicroBatch& batch, Operators& operators,
                        const Activations& activations, BatchShape& shape) {
-  if (!config.has_dropout()) return {};
+  if (!activations.dropout_samples) return {};
   const DropoutTokens& tokens = batch.dropout;
   for (const auto& [name, values] :
        {std::pair("samples", tokens.samples), std::pair("places", tokens.places)})

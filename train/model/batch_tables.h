@@ -17,7 +17,7 @@ Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& ba
 
 // What masks need, for a pass that trains: says so in `shape`. Nothing where the model has no
 // dropout. kInvalidArgument where the batch does not say whose tokens it holds.
-Status prepare_dropout(const ModelConfig& config, const MicroBatch& batch, Operators& operators,
+Status prepare_dropout(const MicroBatch& batch, Operators& operators,
                        const Activations& activations, BatchShape& shape);
 
 // Compacts the tokens that have a target into target_tokens and targets; returns how many. For

@@ -4,13 +4,14 @@
 
 namespace troupe::train {
 
-DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& layout,
+DecoderBlock::DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
                            Operators& operators)
-    : DecoderBlock(config, layout, block_names(config, 0), operators) {}
+    : DecoderBlock(config, layout, layer, block_names(config, layer), operators) {}
 
-DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& layout,
+DecoderBlock::DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
                            const BlockNames& names, Operators& operators)
-    : width_(config.hidden_size),
+    : layer_(layer),
+      width_(config.hidden_size),
       residual_dropout_(config.residual_dropout),
       operators_(operators),
       attention_norm_(config, layout, names.attention_norm),
@@ -20,19 +21,20 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, const ParameterLayout& lay
   std::vector<GradientRange> written;
   attention_.append_written(written);
   mlp_.append_written(written);
-  rest_ = GradientRest(layout, layout.find(names.attention_norm + ".weight")->unit, written);
+  rest_ = GradientRest(layout.trained(), static_cast<int>(layer) + 1, written);
 }
 
-void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
-                           ConstElements x, Elements y, const BlockActivations& kept,
-                           const Activations& scratch, KvCache* cache) const {
+void DecoderBlock::forward(const UnitParameters& unit, const BatchShape& shape, ConstElements x,
+                           Elements y, const BlockActivations& kept, const Activations& scratch,
+                           KvCache* cache) const {
   const std::int64_t tokens = shape.tokens();
+  const AdapterPass pass{layer_, &shape, &kept, &scratch};
   attention_norm_.forward(operators_, unit, x, kept.attention_input, kept.attention_statistics,
                           tokens);
-  attention_.attend(unit, layer, shape, kept, scratch, cache);
-  attention_.project(unit, kept, scratch.delta, tokens);
+  attention_.attend(unit, shape, kept, scratch, cache, pass);
+  attention_.project(unit, kept, scratch.delta, tokens, pass);
   const auto dropout = [&](DropoutPlace place) {
-    return dropout_at(place, layer, residual_dropout_, shape, scratch);
+    return dropout_at(place, layer_, residual_dropout_, shape, scratch);
   };
   if (const Dropout drop = dropout(DropoutPlace::kAttentionOutput)) {
     operators_.dropout(drop, scratch.delta, x, kept.middle, tokens, width_);
@@ -41,9 +43,9 @@ void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const
     mlp_norm_.residual_forward(operators_, unit, x, scratch.delta, kept.middle, kept.mlp_input,
                                kept.mlp_statistics, tokens);
   }
-  mlp_.expand(unit, kept, tokens);
+  mlp_.expand(unit, kept, tokens, pass);
   if (!y) return;
-  mlp_.contract(unit, kept, scratch.delta, tokens);
+  mlp_.contract(unit, kept, scratch.delta, tokens, pass);
   if (const Dropout drop = dropout(DropoutPlace::kMlpOutput))
     operators_.dropout(drop, scratch.delta, kept.middle, y, tokens, width_);
   else
@@ -51,33 +53,38 @@ void DecoderBlock::forward(const UnitParameters& unit, std::int64_t layer, const
 }
 
 void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& gradient,
-                            std::int64_t layer, const BatchShape& shape, ConstElements x,
-                            const BlockActivations& kept, const Activations& scratch) const {
+                            const BatchShape& shape, ConstElements x,
+                            const BlockActivations& kept, const Activations& scratch,
+                            bool passes_on) const {
   const std::int64_t tokens = shape.tokens();
+  const AdapterPass pass{layer_, &shape, &kept, &scratch};
   const Elements dy = scratch.stream_gradient;
   rest_.zero(operators_, gradient);
   // The gradient of what a sub-layer gave, before it was added to the stream: dy, or what a dropout
   // leaves of it, in a buffer that is written next by who has read it.
   const auto given = [&](DropoutPlace place) {
-    const Dropout drop = dropout_at(place, layer, residual_dropout_, shape, scratch);
+    const Dropout drop = dropout_at(place, layer_, residual_dropout_, shape, scratch);
     if (!drop) return dy;
     operators_.dropout(drop, dy, nullptr, scratch.delta, tokens, width_);
     return scratch.delta;
   };
   const Elements dproduct = mlp_.backward_contract(unit, gradient, kept, scratch,
-                                                   given(DropoutPlace::kMlpOutput), tokens);
+                                                   given(DropoutPlace::kMlpOutput), tokens, pass);
   if (!scratch.keeps_everything())
     mlp_norm_.apply(operators_, unit, kept.middle, kept.mlp_statistics, kept.mlp_input, tokens);
-  mlp_.backward_expand(unit, gradient, kept, dproduct, scratch.delta, tokens);
+  mlp_.backward_expand(unit, gradient, kept, dproduct, scratch.delta, tokens, pass);
   mlp_norm_.backward(operators_, unit, scratch.delta, kept.middle, kept.mlp_statistics, dy,
                      gradient, tokens);
 
-  attention_.backward_attention(unit, gradient, layer, shape, kept, scratch,
-                                given(DropoutPlace::kAttentionOutput));
+  attention_.backward_attention(unit, gradient, shape, kept, scratch,
+                                given(DropoutPlace::kAttentionOutput), pass);
   if (!scratch.keeps_everything())
     attention_norm_.apply(operators_, unit, x, kept.attention_statistics, kept.attention_input,
                           tokens);
-  attention_.backward_input(unit, gradient, kept, scratch, scratch.delta, tokens);
+  const bool wanted = passes_on || attention_norm_.trained();
+  attention_.backward_input(unit, gradient, kept, scratch, wanted ? scratch.delta : nullptr, tokens,
+                            pass);
+  if (!wanted) return;
   attention_norm_.backward(operators_, unit, scratch.delta, x, kept.attention_statistics, dy,
                            gradient, tokens);
 }

@@ -14,28 +14,31 @@
 
 namespace troupe::train {
 
-// All blocks have one layout, so that one object serves them all.
+// Layers may differ in what is trained of them: each has an object of its own.
 class DecoderBlock {
  public:
   // `config` and `operators` must outlive the object.
-  DecoderBlock(const ModelConfig& config, const ParameterLayout& layout, Operators& operators);
+  DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
+               Operators& operators);
 
   // x → y, both (N, C). Keeps what backward needs in `kept`. Without y it stops where the backward
   // pass has all it needs (recomputation). With a cache, tokens are appended to it (the caller
   // advances it) and attend to all that it holds.
-  void forward(const UnitParameters& unit, std::int64_t layer, const BatchShape& shape,
-               ConstElements x, Elements y, const BlockActivations& kept,
-               const Activations& scratch, KvCache* cache) const;
+  void forward(const UnitParameters& unit, const BatchShape& shape, ConstElements x, Elements y,
+               const BlockActivations& kept, const Activations& scratch, KvCache* cache) const;
 
-  // scratch.stream_gradient: gradient of y in, of x out. Destroys kept.mlp_product.
-  void backward(const UnitParameters& unit, const UnitGradient& gradient, std::int64_t layer,
-                const BatchShape& shape, ConstElements x, const BlockActivations& kept,
-                const Activations& scratch) const;
+  // scratch.stream_gradient: gradient of y in, of x out. Without `passes_on`, what is not trained
+  // here is left out at the block's begin, and stream_gradient is anything. Destroys
+  // kept.mlp_product.
+  void backward(const UnitParameters& unit, const UnitGradient& gradient, const BatchShape& shape,
+                ConstElements x, const BlockActivations& kept, const Activations& scratch,
+                bool passes_on) const;
 
  private:
-  DecoderBlock(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
-               Operators& operators);
+  DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
+               const BlockNames& names, Operators& operators);
 
+  std::int64_t layer_;
   std::int64_t width_;
   double residual_dropout_;
   Operators& operators_;

@@ -19,34 +19,37 @@ Status no_labels() { return error(Code::kInvalidArgument, "the micro-batch has n
 
 }  // namespace
 
-DecoderModel::DecoderModel(const ModelConfig& config, Operators& operators)
+DecoderModel::DecoderModel(const ModelConfig& config, const Trainables& trainables,
+                           Operators& operators)
     : config_(config),
-      layout_(config_),
+      layout_(config_, trainables),
       operators_(operators),
-      block_(config_, layout_, operators),
       head_(config_, layout_, operators) {
+  for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
+    blocks_.emplace_back(config_, layout_, layer, operators);
   const EndNames names = end_names(config_);
-  token_embedding_ = parameter_ref(layout_, names.token_embedding + ".weight");
+  token_embedding_ = layout_.ref(names.token_embedding + ".weight");
   if (config_.positions == PositionKind::kLearned)
-    position_embedding_ = parameter_ref(layout_, names.position_embedding + ".weight");
+    position_embedding_ = layout_.ref(names.position_embedding + ".weight");
   std::vector<GradientRange> written;
   head_.append_written(0, written);
-  embedding_rest_ = GradientRest(layout_, 0, written);
+  embedding_rest_ = GradientRest(layout_.trained(), 0, written);
 }
 
-std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators) {
-  return std::make_unique<DecoderModel>(config, operators);
+std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators,
+                                  const Trainables& trainables) {
+  return std::make_unique<DecoderModel>(config, trainables, operators);
 }
 
 void DecoderModel::embed(const BatchShape& shape, const UnitParameters& unit,
                          Activations& activations) const {
   const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
   const Elements stream = activations.stream(0);
-  operators_.embedding_forward(activations.ids, unit.matrix(token_embedding_), unit.dtype, stream,
-                               tokens, width);
+  operators_.embedding_forward(activations.ids, unit.matrix(token_embedding_),
+                               unit.dtype(token_embedding_), stream, tokens, width);
   if (config_.positions == PositionKind::kLearned) {
     operators_.embedding_forward(activations.positions, unit.matrix(position_embedding_),
-                                 unit.dtype, activations.delta, tokens, width);
+                                 unit.dtype(position_embedding_), activations.delta, tokens, width);
     operators_.add(stream, activations.delta, stream, tokens * width);
   }
   drop_embeddings(shape, stream, activations);
@@ -63,23 +66,24 @@ Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
                                     Activations& activations, KvCache* cache) {
   {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward));
-    TROUPE_CHECK(
-        activations.options().type == DType::kF32 || unit.parameters().dtype == DType::kBF16,
-        "activations in bf16 with parameters in fp32");
+    TROUPE_CHECK(activations.options().type == DType::kF32 ||
+                     unit.parameters().dtype(token_embedding_) == DType::kBF16,
+                 "activations in bf16 with parameters in fp32");
     embed(shape, unit.parameters(), activations);
   }
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, block_unit(layer), Phase::kForward));
     const auto pass = [&] {
-      block_.forward(unit.parameters(), layer, shape, activations.stream(layer),
-                     activations.stream(layer + 1), activations.block(layer), activations, cache);
+      block(layer).forward(unit.parameters(), shape, activations.stream(layer),
+                           activations.stream(layer + 1), activations.block(layer), activations,
+                           cache);
     };
     // With a cache no two calls are the same.
     if (cache) {
       pass();
       continue;
     }
-    const OperatorBlock block(operators_, forward_pass(layer));
+    const OperatorBlock recorded(operators_, forward_pass(layer));
     pass();
   }
   return {};
@@ -87,28 +91,34 @@ Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
 
 Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
                                      Activations& activations) {
-  for (std::int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) {
+  const bool trains_embedding = layout_.trains(0);
+  const std::int64_t first = trains_embedding ? 0 : layout_.first_trained_layer();
+  for (std::int64_t layer = config_.num_hidden_layers - 1; layer >= first; --layer) {
     const int index = block_unit(layer);
+    const bool trains = layout_.trains(index);
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, index, Phase::kBackward));
-    const UnitGradient gradient = TROUPE_TRY(units.gradient(index));
+    const UnitGradient gradient = trains ? TROUPE_TRY(units.gradient(index)) : UnitGradient{};
     {
-      const OperatorBlock block(operators_, backward_pass(layer));
+      const OperatorBlock recorded(operators_, backward_pass(layer));
       if (activations.recomputes_blocks())
-        block_.forward(unit.parameters(), layer, shape, activations.stream(layer), nullptr,
-                       activations.block(layer), activations, nullptr);
-      block_.backward(unit.parameters(), gradient, layer, shape, activations.stream(layer),
-                      activations.block(layer), activations);
+        block(layer).forward(unit.parameters(), shape, activations.stream(layer), nullptr,
+                             activations.block(layer), activations, nullptr);
+      block(layer).backward(unit.parameters(), gradient, shape, activations.stream(layer),
+                            activations.block(layer), activations,
+                            layer > first || trains_embedding);
     }
-    TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
+    if (trains) TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
   }
+  if (!trains_embedding) return {};
   // Rows are added to. With tied embeddings the head, which came first, has written the matrix.
   const UnitGradient gradient = TROUPE_TRY(units.gradient(0));
   embedding_rest_.zero(operators_, gradient);
   const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
   drop_embeddings(shape, activations.stream_gradient, activations);
-  operators_.embedding_backward(activations.ids, activations.stream_gradient,
-                                gradient.at(token_embedding_), tokens, width);
-  if (config_.positions == PositionKind::kLearned)
+  if (!token_embedding_.frozen)
+    operators_.embedding_backward(activations.ids, activations.stream_gradient,
+                                  gradient.at(token_embedding_), tokens, width);
+  if (config_.positions == PositionKind::kLearned && !position_embedding_.frozen)
     operators_.embedding_backward(activations.positions, activations.stream_gradient,
                                   gradient.at(position_embedding_), tokens, width);
   return units.gradient_done(0);
@@ -120,7 +130,7 @@ Result<LossSum> DecoderModel::forward_backward(const MicroBatch& batch, UnitAcce
   TROUPE_CHECK(activations.options().training, "activations for forward passes only");
   if (batch.labels.empty()) return no_labels();
   BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
-  TROUPE_RETURN_IF_ERROR(prepare_dropout(config_, batch, operators_, activations, shape));
+  TROUPE_RETURN_IF_ERROR(prepare_dropout(batch, operators_, activations, shape));
   const std::int64_t targets = prepare_targets(batch, operators_, activations);
   TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
   operators_.zero(activations.stream_gradient, shape.tokens() * config_.hidden_size);

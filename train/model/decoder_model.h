@@ -9,10 +9,10 @@ namespace troupe::train {
 
 class DecoderModel final : public Model {
  public:
-  DecoderModel(const ModelConfig& config, Operators& operators);
+  DecoderModel(const ModelConfig& config, const Trainables& trainables, Operators& operators);
 
   const ModelConfig& config() const override { return config_; }
-  const ParameterLayout& layout() const override { return layout_; }
+  const ModelLayout& model_layout() const override { return layout_; }
   Result<LossSum> forward_backward(const MicroBatch& batch, UnitAccess& units, const Loss& loss,
                                    float scale, Activations& activations) override;
   Result<LossSum> forward(const MicroBatch& batch, UnitAccess& units, const Loss& loss,
@@ -27,14 +27,17 @@ class DecoderModel final : public Model {
   Status forward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations,
                         KvCache* cache);
   Status backward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations);
+  const DecoderBlock& block(std::int64_t layer) const {
+    return blocks_[static_cast<std::size_t>(layer)];
+  }
   void embed(const BatchShape& shape, const UnitParameters& unit, Activations& activations) const;
   // x (N, C), the embeddings or their gradient, in place.
   void drop_embeddings(const BatchShape& shape, Elements x, const Activations& activations) const;
 
   ModelConfig config_;
-  ParameterLayout layout_;
+  ModelLayout layout_;
   Operators& operators_;
-  DecoderBlock block_;
+  std::vector<DecoderBlock> blocks_;
   OutputHead head_;
   ParameterRef token_embedding_, position_embedding_;
   GradientRest embedding_rest_;

@@ -102,6 +102,15 @@ TROUPE_VECTORIZED void normal_pairs(std::uint64_t stream, std::uint64_t first, d
 void initialize_parameter(const ParameterInfo& parameter, double initializer_range,
                           std::uint64_t seed, std::int64_t begin, std::span<float> out) {
   TROUPE_CHECK(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= parameter.elements);
+  if (parameter.initial.kind == InitialValue::Kind::kUniform) {
+    const std::uint64_t stream = mix(seed ^ xxh3_64(bytes_of(parameter.name)));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::uint64_t number = static_cast<std::uint64_t>(begin) + i;
+      const double unit = unit_interval(mix(stream + number * kGolden));
+      out[i] = static_cast<float>(parameter.initial.scale * (1.0 - 2.0 * unit));
+    }
+    return;
+  }
   if (parameter.initial.kind != InitialValue::Kind::kNormal) {
     const bool ones = parameter.initial.kind == InitialValue::Kind::kOnes;
     std::fill(out.begin(), out.end(), ones ? 1.0f : 0.0f);

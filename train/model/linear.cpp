@@ -6,24 +6,26 @@
 
 namespace troupe::train {
 
-Linear::Linear(const ParameterLayout& layout, const std::vector<std::string>& modules,
-               bool transposed, EightBits eight_bits)
+Linear::Linear(const ModelLayout& layout, const std::vector<std::string>& modules, bool transposed,
+               EightBits eight_bits, std::optional<LinearPlace> place)
     : transposed_(transposed) {
+  if (place) adapters_ = LowRankAdapters(layout, modules, transposed, *place);
   if (eight_bits == EightBits::kAllowed) value_ = Narrow::kValue, passed_back_ = Narrow::kGradient;
   for (const std::string& module : modules) {
     const ParameterInfo* weight = layout.find(module + ".weight");
     TROUPE_CHECK(weight && weight->shape.size() == 2, "{}", module);
     inputs_ = weight->shape[transposed ? 0 : 1];
     const std::int64_t outputs = weight->shape[transposed ? 1 : 0];
+    const ParameterRef ref = layout.ref(weight->name);
     const bool follows =
-        !weights_.empty() && weights_.back().parameter.offset + weights_.back().outputs * inputs_ ==
-                                 weight->offset_elements;
+        !weights_.empty() && weights_.back().parameter.frozen == ref.frozen &&
+        weights_.back().parameter.offset + weights_.back().outputs * inputs_ == ref.offset;
     if (follows && !transposed)
       weights_.back().outputs += outputs;
     else
-      weights_.push_back({parameter_ref(layout, weight->name), outputs_, outputs});
+      weights_.push_back({ref, outputs_, outputs});
     const std::string bias = module + ".bias";
-    if (layout.find(bias)) biases_.push_back({parameter_ref(layout, bias), outputs_, outputs});
+    if (layout.find(bias)) biases_.push_back({layout.ref(bias), outputs_, outputs});
     outputs_ += outputs;
   }
   for (const Part& part : weights_) part_biases_.push_back(bias_of(part));
@@ -36,7 +38,8 @@ std::optional<ParameterRef> Linear::bias_of(const Part& part) const {
     if (bias.column < part.column || bias.column >= part.column + part.outputs) continue;
     if (!first) first = bias.parameter;
     // In the unit, and where its vectors lie in fp32.
-    if (bias.column != part.column + covered || bias.parameter.offset != first->offset + covered ||
+    if (bias.column != part.column + covered || bias.parameter.frozen != first->frozen ||
+        bias.parameter.offset != first->offset + covered ||
         bias.parameter.vector_offset != first->vector_offset + covered)
       return std::nullopt;
     covered += bias.outputs;
@@ -53,12 +56,12 @@ Gemm Linear::product(const Part& part, const UnitParameters& unit, ConstElements
           .a_type = x.type,
           .a_stride = inputs_,
           .b = unit.matrix(part.parameter),
-          .b_type = unit.dtype,
+          .b_type = unit.dtype(part.parameter),
           .b_stride = weight_stride(part),
           .transpose_b = !transposed_,
           .c = y + part.column,
           .c_stride = outputs_,
-          .arithmetic = unit.arithmetic(),
+          .arithmetic = unit.arithmetic(part.parameter),
           .narrow_a = value_,
           .narrow_b = value_};
 }
@@ -72,18 +75,18 @@ Gemm Linear::gradient_product(const Part& part, const UnitParameters& unit, Cons
           .a_type = dy.type,
           .a_stride = outputs_,
           .b = unit.matrix(part.parameter),
-          .b_type = unit.dtype,
+          .b_type = unit.dtype(part.parameter),
           .b_stride = weight_stride(part),
           .transpose_b = transposed_,
           .c = dx,
           .c_stride = inputs_,
-          .arithmetic = unit.arithmetic(),
+          .arithmetic = unit.arithmetic(part.parameter),
           .narrow_a = passed_back_,
           .narrow_b = value_};
 }
 
 void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
-                     std::int64_t rows) const {
+                     std::int64_t rows, const AdapterPass& pass) const {
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const Part& part = weights_[i];
     const Gemm plain = product(part, unit, x, y, rows);
@@ -102,11 +105,12 @@ void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElem
         operators.add_bias(y + bias.column, outputs_, unit.vector(bias.parameter), rows,
                            bias.outputs);
   }
+  adapters_.forward(operators, unit, x, y, rows, pass);
 }
 
 std::optional<Gemm> Linear::gelu_product(const UnitParameters& unit, ConstElements x,
                                          Elements gelu_input, Elements y, std::int64_t rows) const {
-  if (weights_.size() != 1 || !part_biases_.front()) return std::nullopt;
+  if (weights_.size() != 1 || !part_biases_.front() || !adapters_.empty()) return std::nullopt;
   Gemm gemm = product(weights_.front(), unit, x, y, rows);
   gemm.epilogue = Epilogue::kBiasGelu;
   gemm.bias = unit.vector_as(*part_biases_.front(), y.type);
@@ -115,7 +119,7 @@ std::optional<Gemm> Linear::gelu_product(const UnitParameters& unit, ConstElemen
 }
 
 void Linear::backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
-                            Elements dx, std::int64_t rows) const {
+                            Elements dx, std::int64_t rows, const AdapterPass& pass) const {
   bool accumulate = false;
   for (const Part& part : weights_) {
     Gemm gemm = gradient_product(part, unit, dy, dx, rows);
@@ -123,22 +127,25 @@ void Linear::backward_input(Operators& operators, const UnitParameters& unit, Co
     operators.gemm(gemm);
     accumulate = true;
   }
+  adapters_.backward_input(operators, unit, dx, rows, pass);
 }
 
 std::optional<Gemm> Linear::gelu_gradient_product(const UnitParameters& unit, ConstElements dy,
                                                   Elements gelu_input, Elements dx,
                                                   std::int64_t rows) const {
-  if (weights_.size() != 1) return std::nullopt;
+  if (weights_.size() != 1 || !adapters_.empty()) return std::nullopt;
   Gemm gemm = gradient_product(weights_.front(), unit, dy, dx, rows);
   gemm.epilogue = Epilogue::kGeluGradient;
   gemm.gelu_input = gelu_input;
   return gemm;
 }
 
-void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, ConstElements dy,
-                             ConstElements x, const UnitGradient& gradient,
-                             std::int64_t rows) const {
+void Linear::backward_weight(Operators& operators, const UnitParameters& unit, ConstElements dy,
+                             ConstElements x, const UnitGradient& gradient, std::int64_t rows,
+                             const AdapterPass& pass) const {
+  adapters_.backward_weight(operators, unit, dy, x, gradient, rows, pass);
   for (const Part& part : weights_) {
+    if (part.parameter.frozen) continue;
     Gemm gemm{.m = part.outputs,
               .n = inputs_,
               .k = rows,
@@ -152,7 +159,7 @@ void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, ConstE
               .c = gradient.at(part.parameter),
               .c_stride = weight_stride(part),
               .accumulate = !gradient.fresh,
-              .arithmetic = arithmetic,
+              .arithmetic = unit.arithmetic(part.parameter),
               .narrow_a = passed_back_,
               .narrow_b = value_};
     if (transposed_) {
@@ -165,13 +172,16 @@ void Linear::backward_weight(Operators& operators, Arithmetic arithmetic, ConstE
     operators.gemm(gemm);
   }
   for (const Part& part : biases_)
-    operators.bias_backward(dy + part.column, outputs_, gradient.at(part.parameter), rows,
+    if (!part.parameter.frozen)
+      operators.bias_backward(dy + part.column, outputs_, gradient.at(part.parameter), rows,
                             part.outputs);
 }
 
 void Linear::append_written(std::vector<GradientRange>& ranges) const {
+  adapters_.append_written(ranges);
   for (const Part& part : weights_)
-    ranges.push_back({part.parameter.offset, part.parameter.offset + part.outputs * inputs_});
+    if (!part.parameter.frozen)
+      ranges.push_back({part.parameter.offset, part.parameter.offset + part.outputs * inputs_});
 }
 
 }  // namespace troupe::train

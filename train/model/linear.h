@@ -7,46 +7,58 @@
 #include <vector>
 
 #include "train/model/gradient_rest.h"
-#include "train/model/parameter_layout.h"
+#include "train/model/low_rank.h"
+#include "train/model/model_layout.h"
 #include "train/model/unit_access.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
 
 // Outputs of all layers stand side by side in a row. Layers whose weights are neighbours in memory
-// become one product. A layer has a bias where the layout has one.
+// become one product. A layer has a bias where the layout has one, and a low-rank adapter where the
+// layout has one for it. Frozen weights and biases have no gradient, and none is computed.
 class Linear {
  public:
   Linear() = default;
   enum class EightBits { kNever, kAllowed };  // of the layers' products; see Narrow
 
   // The layers' names, without ".weight"; they belong to one unit. Weights are [out, in], or
-  // [in, out] when `transposed`.
-  Linear(const ParameterLayout& layout, const std::vector<std::string>& modules, bool transposed,
-         EightBits eight_bits = EightBits::kNever);
+  // [in, out] when `transposed`. `place`: where they have adapters.
+  Linear(const ModelLayout& layout, const std::vector<std::string>& modules, bool transposed,
+         EightBits eight_bits = EightBits::kNever, std::optional<LinearPlace> place = std::nullopt);
 
+  // What products with the (first) weight are computed in.
+  Arithmetic arithmetic(const UnitParameters& unit) const {
+    return unit.arithmetic(weights_.front().parameter);
+  }
   // y = x·Wᵀ + b. x: (rows, in) dense, y: (rows, out) dense. `unit` holds the weights: what type
   // they are of says what is computed in. bf16 activations want it to be bf16.
   void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
-               std::int64_t rows) const;
+               std::int64_t rows, const AdapterPass& pass = {}) const;
   // gelu_input = x·Wᵀ + b, y = GELU(gelu_input), in the product itself: for operators that fuse it.
-  // Nothing where the layers are no single product with biases. y, gelu_input: (rows, out) dense.
+  // Nothing where the layers are no single product with biases, or have adapters. y, gelu_input: (rows, out) dense.
   std::optional<Gemm> gelu_product(const UnitParameters& unit, ConstElements x, Elements gelu_input,
                                    Elements y, std::int64_t rows) const;
+  // Before the two below: what both want of the adapters.
+  void begin_backward(Operators& operators, const UnitParameters& unit, ConstElements dy,
+                      std::int64_t rows, const AdapterPass& pass) const {
+    adapters_.backward_hidden(operators, unit, dy, rows, pass);
+  }
   // dx = dy·W.
   void backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
-                      Elements dx, std::int64_t rows) const;
+                      Elements dx, std::int64_t rows, const AdapterPass& pass = {}) const;
   // dx = dy·W · GELU′(gelu_input), in the product itself, of a layer whose inputs are GELUs.
-  // Nothing where the layers are no single product.
+  // Nothing where the layers are no single product, or have adapters.
   std::optional<Gemm> gelu_gradient_product(const UnitParameters& unit, ConstElements dy,
                                             Elements gelu_input, Elements dx,
                                             std::int64_t rows) const;
   // dW += dyᵀ·x and db += Σ dy in the unit's gradient, products in the arithmetic of the forward
   // pass. In a fresh gradient dW is written, db still added to: the values of adding to zeros, and
   // its bits but for a sum that is −0 (it underflowed), which norms and AdamW take for 0.
-  void backward_weight(Operators& operators, Arithmetic arithmetic, ConstElements dy,
-                       ConstElements x, const UnitGradient& gradient, std::int64_t rows) const;
-  // What backward_weight writes in a fresh gradient: all weights.
+  void backward_weight(Operators& operators, const UnitParameters& unit, ConstElements dy,
+                       ConstElements x, const UnitGradient& gradient, std::int64_t rows,
+                       const AdapterPass& pass = {}) const;
+  // What backward_weight writes in a fresh gradient: all trained weights.
   void append_written(std::vector<GradientRange>& ranges) const;
 
  private:
@@ -66,6 +78,7 @@ class Linear {
   std::int64_t weight_stride(const Part& part) const {
     return transposed_ ? part.outputs : inputs_;
   }
+  LowRankAdapters adapters_;
   std::vector<Part> weights_, biases_;
   std::vector<std::optional<ParameterRef>> part_biases_;  // by part of weights_
   bool transposed_ = false;

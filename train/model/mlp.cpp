@@ -2,12 +2,14 @@
 
 namespace troupe::train {
 
-Mlp::Mlp(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
+Mlp::Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
          Operators& operators)
     : config_(config),
       operators_(operators),
-      inputs_(layout, names.mlp_inputs, config.transposed_weights, Linear::EightBits::kAllowed),
-      output_(layout, {names.mlp_output}, config.transposed_weights, Linear::EightBits::kAllowed) {}
+      inputs_(layout, names.mlp_inputs, config.transposed_weights, Linear::EightBits::kAllowed,
+              LinearPlace::kMlpInputs),
+      output_(layout, {names.mlp_output}, config.transposed_weights, Linear::EightBits::kAllowed,
+              LinearPlace::kMlpOutput) {}
 
 std::optional<Gemm> Mlp::gelu_product(const UnitParameters& unit, const BlockActivations& kept,
                                       std::int64_t tokens) const {
@@ -18,26 +20,27 @@ std::optional<Gemm> Mlp::gelu_product(const UnitParameters& unit, const BlockAct
   return gemm;
 }
 
-void Mlp::expand(const UnitParameters& unit, const BlockActivations& kept,
-                 std::int64_t tokens) const {
+void Mlp::expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens,
+                 const AdapterPass& pass) const {
   if (const std::optional<Gemm> gemm = gelu_product(unit, kept, tokens))
     return operators_.gemm(*gemm);
-  inputs_.forward(operators_, unit, kept.mlp_input, kept.mlp_product, tokens);
+  inputs_.forward(operators_, unit, kept.mlp_input, kept.mlp_product, tokens, pass);
 }
 
 void Mlp::contract(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-                   std::int64_t tokens) const {
+                   std::int64_t tokens, const AdapterPass& pass) const {
   const std::int64_t width = config_.intermediate_size;
   if (config_.mlp == MlpKind::kSwiGlu)
     operators_.swiglu_forward(kept.mlp_product, kept.mlp_hidden, tokens, width);
   else if (!gelu_product(unit, kept, tokens))
     operators_.gelu_forward(kept.mlp_product, kept.mlp_hidden, tokens * width);
-  output_.forward(operators_, unit, kept.mlp_hidden, y, tokens);
+  output_.forward(operators_, unit, kept.mlp_hidden, y, tokens, pass);
 }
 
 Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
                                 const BlockActivations& kept, const Activations& scratch,
-                                ConstElements dy, std::int64_t tokens) const {
+                                ConstElements dy, std::int64_t tokens,
+                                const AdapterPass& pass) const {
   const std::int64_t width = config_.intermediate_size;
   if (config_.mlp == MlpKind::kGeluTanh) {
     const std::optional<Gemm> gemm =
@@ -46,12 +49,12 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
       operators_.gemm(*gemm);
       // scratch.hidden may be kept.mlp_hidden: the product, which has served, makes room for GELU.
       operators_.gelu_forward(kept.mlp_product, kept.mlp_product, tokens * width);
-      output_.backward_weight(operators_, unit.arithmetic(), dy, kept.mlp_product, gradient,
-                              tokens);
+      output_.backward_weight(operators_, unit, dy, kept.mlp_product, gradient, tokens);
       return scratch.hidden;
     }
   }
-  output_.backward_input(operators_, unit, dy, scratch.hidden, tokens);
+  output_.begin_backward(operators_, unit, dy, tokens, pass);
+  output_.backward_input(operators_, unit, dy, scratch.hidden, tokens, pass);
   // A product that does GELU takes it of sums that are not rounded yet, and only rounded ones are
   // kept. So that the same is multiplied whatever is kept, it is made of those here, always.
   const bool kept_hidden = scratch.keeps_everything() && !gelu_product(unit, kept, tokens);
@@ -60,16 +63,16 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
     operators_.swiglu_backward(kept.mlp_product, scratch.hidden, again, tokens, width);
   else
     operators_.gelu_backward(kept.mlp_product, scratch.hidden, again, tokens * width);
-  output_.backward_weight(operators_, unit.arithmetic(), dy, kept.mlp_hidden, gradient, tokens);
+  output_.backward_weight(operators_, unit, dy, kept.mlp_hidden, gradient, tokens, pass);
   return kept.mlp_product;
 }
 
 void Mlp::backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
                           const BlockActivations& kept, ConstElements dproduct, Elements dx,
-                          std::int64_t tokens) const {
-  inputs_.backward_weight(operators_, unit.arithmetic(), dproduct, kept.mlp_input, gradient,
-                          tokens);
-  inputs_.backward_input(operators_, unit, dproduct, dx, tokens);
+                          std::int64_t tokens, const AdapterPass& pass) const {
+  inputs_.begin_backward(operators_, unit, dproduct, tokens, pass);
+  inputs_.backward_weight(operators_, unit, dproduct, kept.mlp_input, gradient, tokens, pass);
+  inputs_.backward_input(operators_, unit, dproduct, dx, tokens, pass);
 }
 
 }  // namespace troupe::train

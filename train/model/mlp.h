@@ -14,25 +14,26 @@ namespace troupe::train {
 
 class Mlp {
  public:
-  // `names` are those of any block: all have one layout.
-  Mlp(const ModelConfig& config, const ParameterLayout& layout, const BlockNames& names,
+  // `names` are those of the layer.
+  Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
       Operators& operators);
 
   // kept.mlp_input → kept.mlp_product; and kept.mlp_hidden, where operators do GELU in the product.
-  void expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens) const;
+  void expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens,
+              const AdapterPass& pass) const;
   // kept.mlp_product → kept.mlp_hidden → y (N, C).
   void contract(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-                std::int64_t tokens) const;
+                std::int64_t tokens, const AdapterPass& pass) const;
 
   // From dy, the gradient of y, to that of mlp_product. Where that lies is returned: in its place,
   // or in scratch.hidden. Destroys kept.mlp_product.
   Elements backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
                              const BlockActivations& kept, const Activations& scratch,
-                             ConstElements dy, std::int64_t tokens) const;
+                             ConstElements dy, std::int64_t tokens, const AdapterPass& pass) const;
   // From there to dx, the gradient of kept.mlp_input, which must be there.
   void backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
                        const BlockActivations& kept, ConstElements dproduct, Elements dx,
-                       std::int64_t tokens) const;
+                       std::int64_t tokens, const AdapterPass& pass) const;
   // What the two write in a fresh gradient.
   void append_written(std::vector<GradientRange>& ranges) const {
     inputs_.append_written(ranges);

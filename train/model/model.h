@@ -11,7 +11,7 @@
 #include "train/model/loss.h"
 #include "train/model/micro_batch.h"
 #include "train/model/model_config.h"
-#include "train/model/parameter_layout.h"
+#include "train/model/model_layout.h"
 #include "train/model/unit_access.h"
 #include "train/tensor/operators.h"
 
@@ -27,12 +27,15 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual const ParameterLayout& layout() const = 0;
+  virtual const ModelLayout& model_layout() const = 0;
+  // Of what is trained.
+  const ParameterLayout& layout() const { return model_layout().trained(); }
 
   // Puts the gradient of Σ losses·scale over the batch into the units' gradients (UnitGradient says
   // whether it is added to what is there); the caller gives scale = 1 / (targets of the whole step,
   // all ranks). Units are acquired in forward order (the head, whose passes are interleaved chunk
-  // by chunk, only for its backward pass), then blocks in reverse.
+  // by chunk, only for its backward pass), then blocks in reverse, down to the first unit that is
+  // trained.
   virtual Result<LossSum> forward_backward(const MicroBatch& batch, UnitAccess& units,
                                            const Loss& loss, float scale,
                                            Activations& activations) = 0;
@@ -49,7 +52,9 @@ class Model {
                         Activations& activations, std::span<float> logits) = 0;
 };
 
-// The model that `config` describes, computing with `operators`, which must outlive it.
-std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators);
+// The model that `config` describes, computing with `operators`, which must outlive it. Activations
+// of passes that train are cut for the same `trainables`.
+std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators,
+                                  const Trainables& trainables = {});
 
 }  // namespace troupe::train

@@ -1,13 +1,17 @@
 #include "train/model/norm.h"
 
+#include "runtime/base/check.h"
+
 namespace troupe::train {
 
-Norm::Norm(const ModelConfig& config, const ParameterLayout& layout, const std::string& module)
+Norm::Norm(const ModelConfig& config, const ModelLayout& layout, const std::string& module)
     : kind_(config.norm),
       width_(config.hidden_size),
       eps_(static_cast<float>(config.norm_eps)),
-      weight_(parameter_ref(layout, module + ".weight")) {
-  if (kind_ == NormKind::kLayer) bias_ = parameter_ref(layout, module + ".bias");
+      weight_(layout.ref(module + ".weight")) {
+  if (kind_ != NormKind::kLayer) return;
+  bias_ = layout.ref(module + ".bias");
+  TROUPE_CHECK(bias_.frozen == weight_.frozen, "{} is trained in part", module);
 }
 
 void Norm::forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,

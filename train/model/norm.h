@@ -5,7 +5,6 @@
 #include <string>
 
 #include "train/model/model_config.h"
-#include "train/model/parameter_layout.h"
 #include "train/model/unit_access.h"
 #include "train/tensor/operators.h"
 
@@ -15,7 +14,10 @@ class Norm {
  public:
   Norm() = default;
   // `module`: the norm's name, without ".weight".
-  Norm(const ModelConfig& config, const ParameterLayout& layout, const std::string& module);
+  Norm(const ModelConfig& config, const ModelLayout& layout, const std::string& module);
+
+  // Weight and bias, where there is one, are both trained or both frozen.
+  bool trained() const { return !weight_.frozen; }
 
   // x, y: (rows, hidden size). statistics: (rows, ModelConfig::norm_statistics()), kept for
   // backward; one pass must give the same `rows` in all calls.
@@ -28,7 +30,8 @@ class Norm {
   // y again, the same bits.
   void apply(Operators& operators, const UnitParameters& unit, ConstElements x,
              const float* statistics, Elements y, std::int64_t rows) const;
-  // Adds to dx and to the unit's gradient, whose norm must hold something even if it is fresh.
+  // Adds to dx and, where the norm is trained, to the unit's gradient, whose norm must hold something
+  // even if it is fresh.
   void backward(Operators& operators, const UnitParameters& unit, ConstElements dy, ConstElements x,
                 const float* statistics, Elements dx, const UnitGradient& gradient,
                 std::int64_t rows) const;

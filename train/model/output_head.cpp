@@ -7,18 +7,19 @@
 
 namespace troupe::train {
 
-OutputHead::OutputHead(const ModelConfig& config, const ParameterLayout& layout,
+OutputHead::OutputHead(const ModelConfig& config, const ModelLayout& layout,
                        Operators& operators)
     : config_(config),
       operators_(operators),
-      unit_(static_cast<int>(layout.units().size()) - 1),
+      unit_(layout.units() - 1),
       norm_(config, layout, end_names(config).final_norm),
       output_(layout, {end_names(config).output}, false) {
   std::vector<GradientRange> written;
   output_unit_ = config.tie_word_embeddings ? 0 : unit_;
   append_written(unit_, written);
-  rest_ = GradientRest(layout, unit_, written);
-  without_targets_ = GradientRest(layout, output_unit_, {});
+  rest_ = GradientRest(layout.trained(), unit_, written);
+  trains_ = layout.trains(unit_), trains_output_ = layout.trains(output_unit_);
+  without_targets_ = GradientRest(layout.trained(), output_unit_, {});
 }
 
 void OutputHead::append_written(int unit, std::vector<GradientRange>& ranges) const {
@@ -32,11 +33,13 @@ Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) con
   if (config_.tie_word_embeddings)
     embedding.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, phase)));
   Pass pass(std::move(own), std::move(embedding));
-  if (gradient) {
+  pass.gradient = gradient;
+  if (gradient && trains_) {
     pass.norm_gradient = TROUPE_TRY(units.gradient(unit_));
-    pass.output_gradient = TROUPE_TRY(units.gradient(output_unit_));
     rest_.zero(operators_, pass.norm_gradient);
   }
+  if (gradient && trains_output_)
+    pass.output_gradient = TROUPE_TRY(units.gradient(output_unit_));
   return pass;
 }
 
@@ -62,7 +65,7 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
   UnitGradient output_gradient = pass.output_gradient;
   // The first chunk writes, the others add.
   if (begin > 0) output_gradient.fresh = false;
-  output_.backward_weight(operators_, pass.output().arithmetic(), dlogits, a.head_normed,
+  output_.backward_weight(operators_, pass.output(), dlogits, a.head_normed,
                           output_gradient, rows);
   output_.backward_input(operators_, pass.output(), dlogits, a.head_gradient, rows);
   // The row of zeros that comes first in bf16.
@@ -86,8 +89,8 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
 Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows,
                              const Loss& loss, float scale, Activations& a, LossSum& sum) const {
   const auto count = static_cast<std::size_t>(rows);
-  const bool gradient = !pass.norm_gradient.values.empty();
-  TROUPE_CHECK(!a.logit_gradients || pass.output().arithmetic() == Arithmetic::kBf16,
+  const bool gradient = pass.gradient;
+  TROUPE_CHECK(!a.logit_gradients || output_.arithmetic(pass.output()) == Arithmetic::kBf16,
                "activations of bf16 products with parameters in fp32");
   chunk_inputs(pass, begin, rows, a);
   for (std::int64_t at = 0; at < rows; at += a.logit_rows) {
@@ -115,11 +118,11 @@ Result<LossSum> OutputHead::run(std::int64_t target_count, UnitAccess& units, co
                                 float scale, bool gradient, Activations& activations) const {
   const Pass pass = TROUPE_TRY(begin(units, gradient));
   LossSum sum;
-  if (gradient && target_count == 0) without_targets_.zero(operators_, pass.output_gradient);
+  if (gradient && trains_output_ && target_count == 0) without_targets_.zero(operators_, pass.output_gradient);
   for (std::int64_t at = 0; at < target_count; at += activations.head_rows)
     TROUPE_RETURN_IF_ERROR(run_chunk(pass, at, std::min(activations.head_rows, target_count - at),
                                      loss, scale, activations, sum));
-  if (gradient) TROUPE_RETURN_IF_ERROR(units.gradient_done(unit_));
+  if (gradient && trains_) TROUPE_RETURN_IF_ERROR(units.gradient_done(unit_));
   return sum;
 }
 

@@ -17,11 +17,12 @@ namespace troupe::train {
 class OutputHead {
  public:
   // `config` and `operators` must outlive the object.
-  OutputHead(const ModelConfig& config, const ParameterLayout& layout, Operators& operators);
+  OutputHead(const ModelConfig& config, const ModelLayout& layout, Operators& operators);
 
   // The losses of the first `target_count` tokens. With `gradient`, also adds the gradient of
-  // Σ losses·scale to activations.stream_gradient and puts it into the units' gradients (of a fresh
-  // one of unit 0, what append_written says), and says that the head's gradient is done.
+  // Σ losses·scale to activations.stream_gradient and puts it into the gradients of the units that
+  // are trained (of a fresh one of unit 0, what append_written says), and says that the head's
+  // gradient is done.
   Result<LossSum> run(std::int64_t target_count, UnitAccess& units, const Loss& loss, float scale,
                       bool gradient, Activations& activations) const;
   // Logits of the first `count` tokens to host memory: (count, vocabulary).
@@ -41,6 +42,7 @@ class OutputHead {
     }
     HeldUnit own_unit;
     std::optional<HeldUnit> embedding_unit;  // when tied
+    bool gradient = false;
     UnitGradient norm_gradient, output_gradient;
   };
   Result<Pass> begin(UnitAccess& units, bool gradient) const;
@@ -59,6 +61,7 @@ class OutputHead {
   Operators& operators_;
   int unit_ = 0;
   int output_unit_ = 0;  // 0 when tied
+  bool trains_ = false, trains_output_ = false;  // whether those units have trained parameters
   Norm norm_;
   Linear output_;  // lm_head, or the embedding when tied
   GradientRest rest_;

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
-
-#include <fmt/format.h>
 
 #include "runtime/base/check.h"
-#include "train/model/model_family.h"
+#include "train/model/model_tensors.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
@@ -37,99 +34,40 @@ bool parameter_decays(std::string_view name) {
   return true;
 }
 
-ParameterLayout::ParameterLayout(const ModelConfig& config) {
-  const std::int64_t hidden = config.hidden_size;
-  const EndNames names = end_names(config);
-  begin_unit("embedding");
-  add(names.token_embedding + ".weight", {config.vocab_size, hidden}, {});
-  if (!names.position_embedding.empty())
-    add(names.position_embedding + ".weight", {config.max_position_embeddings, hidden}, {});
-  end_unit();
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) add_block(config, i);
-  begin_unit("head");
-  add_norm(config, names.final_norm, hidden);
-  if (!config.tie_word_embeddings) add(names.output + ".weight", {config.vocab_size, hidden}, {});
-  end_unit();
+ParameterLayout::ParameterLayout(const ModelConfig& config)
+    : ParameterLayout(model_tensors(config)) {}
+
+ParameterLayout::ParameterLayout(const std::vector<UnitSpec>& units) {
+  for (const UnitSpec& unit : units) {
+    units_.push_back(
+        {unit.name, static_cast<int>(parameters_.size()), 0, 0, total_elements_, 0});
+    for (const TensorSpec& tensor : unit.tensors) add(tensor);
+    units_.back().elements = round_up(units_.back().elements, kTileElements);
+    total_elements_ += units_.back().elements;
+  }
   collect_decay_ranges();
 }
 
-void ParameterLayout::add_block(const ModelConfig& config, std::int64_t layer) {
-  const std::int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
-  const BlockNames names = block_names(config, layer);
-  // GPT-2's scheme: what adds to the stream begins smaller the more layers add.
-  InitialValue residual;
-  if (config.transposed_weights)
-    residual.scale = 1.0 / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
-  const auto matrix = [&](const std::string& module, std::int64_t out, std::int64_t in,
-                          InitialValue initial = {}) {
-    if (config.transposed_weights) std::swap(out, in);
-    add(module + ".weight", {out, in}, initial);
-  };
-  const auto bias = [&](const std::string& module, std::int64_t width, bool there) {
-    if (there) add(module + ".bias", {width}, {InitialValue::Kind::kZeros});
-  };
-  // Products over one input: neighbours, so that one product serves all.
-  const auto matrices = [&](const std::vector<std::string>& modules,
-                            const std::vector<std::int64_t>& widths, bool biases) {
-    for (std::size_t i = 0; i < modules.size(); ++i) matrix(modules[i], widths[i], hidden);
-    for (std::size_t i = 0; i < modules.size(); ++i) bias(modules[i], widths[i], biases);
-  };
-
-  begin_unit(fmt::format("layers.{}", layer));
-  add_norm(config, names.attention_norm, hidden);
-  if (names.qkv.size() == 1)
-    matrices(names.qkv, {config.qkv_width()}, config.qkv_bias);
-  else
-    matrices(names.qkv, {config.query_width(), config.key_width(), config.key_width()},
-             config.qkv_bias);
-  for (const std::string& norm : {names.query_norm, names.key_norm})
-    if (!norm.empty()) add(norm + ".weight", {config.head_dim}, {InitialValue::Kind::kOnes});
-  matrix(names.attention_output, hidden, config.query_width(), residual);
-  bias(names.attention_output, hidden, config.attention_output_bias);
-  add_norm(config, names.mlp_norm, hidden);
-  matrices(names.mlp_inputs, std::vector(names.mlp_inputs.size(), intermediate), config.mlp_bias);
-  matrix(names.mlp_output, hidden, intermediate, residual);
-  bias(names.mlp_output, hidden, config.mlp_bias);
-  end_unit();
-}
-
-void ParameterLayout::add_norm(const ModelConfig& config, const std::string& module,
-                               std::int64_t width) {
-  add(module + ".weight", {width}, {InitialValue::Kind::kOnes});
-  if (config.norm != NormKind::kLayer) return;
-  parameters_.back().decays = false;
-  add(module + ".bias", {width}, {InitialValue::Kind::kZeros});
-}
-
-void ParameterLayout::begin_unit(std::string name) {
-  units_.push_back(
-      {std::move(name), static_cast<int>(parameters_.size()), 0, 0, total_elements_, 0});
-}
-
-void ParameterLayout::add(std::string name, std::vector<std::int64_t> shape, InitialValue initial) {
+void ParameterLayout::add(const TensorSpec& tensor) {
   UnitInfo& unit = units_.back();
   ParameterInfo info;
+  info.name = tensor.name;
+  info.shape = tensor.shape;
   info.elements = 1;
-  for (const std::int64_t dim : shape) info.elements *= dim;
-  info.decays = parameter_decays(name);
-  info.initial = initial;
+  for (const std::int64_t dim : tensor.shape) info.elements *= dim;
+  info.decays = tensor.decays;
+  info.initial = tensor.initial;
   info.unit = static_cast<int>(units_.size()) - 1;
   info.offset_elements = unit.elements;
-  if (shape.size() == 1) {
+  if (tensor.shape.size() == 1) {
     info.vector_offset = unit.vector_elements;
     unit.vector_elements += round_up(info.elements, kParameterAlignElements);
   }
-  info.shape = std::move(shape);
-  info.name = std::move(name);
   unit.elements += round_up(info.elements, kParameterAlignElements);
   ++unit.parameter_count;
-  by_name_.emplace(info.name, parameters_.size());
+  const bool is_new = by_name_.emplace(info.name, parameters_.size()).second;
+  TROUPE_CHECK(is_new, "{} twice", info.name);
   parameters_.push_back(std::move(info));
-}
-
-void ParameterLayout::end_unit() {
-  units_.back().elements = round_up(units_.back().elements, kTileElements);
-  total_elements_ += units_.back().elements;
 }
 
 void ParameterLayout::collect_decay_ranges() {
@@ -141,7 +79,7 @@ void ParameterLayout::collect_decay_ranges() {
       decay_ranges_.push_back({flat_offset(parameter), 0, parameter.decays});
     }
   }
-  decay_ranges_.back().end = total_elements_;
+  if (!decay_ranges_.empty()) decay_ranges_.back().end = total_elements_;
 }
 
 std::span<const ParameterInfo> ParameterLayout::parameters(int unit) const {

@@ -1,12 +1,12 @@
 #pragma once
 // Where each parameter lies: units, tiles, offsets.
 //
-// A unit — the embedding, one transformer block, or the final norm with the output head — has one
-// flat fp32 buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is
-// padded with zeros to whole tiles of kTileElements. A bf16 copy of a unit has the same offsets in
-// elements; its 1-D parameters, which are computed with in fp32, are copied out beside it.
-// Sharding, reduction, norms and the optimizer work on tiles; the layout depends on the model's
-// configuration alone.
+// A unit — the embedding, one transformer layer, or the final norm with the output head — has one
+// flat buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is padded with
+// zeros to whole tiles of kTileElements. A bf16 copy of a unit has the same offsets in elements; its
+// 1-D parameters, which are computed with in fp32, are copied out beside it. Sharding, reduction,
+// norms and the optimizer work on tiles. A layout follows from a list of tensors alone: a model has
+// one layout for the tensors that are trained and one for those that are frozen (model_layout.h).
 
 #include <cstdint>
 #include <span>
@@ -26,30 +26,45 @@ inline constexpr std::int64_t kTileElements = 16384;
 // 64 bytes.
 inline constexpr std::int64_t kParameterAlignElements = 16;
 
-// What a parameter is before training, by HF's _init_weights.
+// What a parameter is before training, by HF's _init_weights or by PEFT's.
 struct InitialValue {
-  enum class Kind { kNormal, kOnes, kZeros };
+  enum class Kind { kNormal, kOnes, kZeros, kUniform };
   Kind kind = Kind::kNormal;
-  // Of kNormal: times the configuration's initializer_range gives the standard deviation.
+  // kNormal: times the configuration's initializer_range gives the standard deviation. kUniform:
+  // values lie in [−scale, scale).
   double scale = 1.0;
 };
 
-struct ParameterInfo {
+// A tensor of a model, before it has a place.
+struct TensorSpec {
   std::string name;  // as in HF's state dict
+  std::vector<std::int64_t> shape;
+  InitialValue initial = {};
+  bool decays = false;  // weight decay applies: see parameter_decays
+};
+
+// The tensors of a unit in the order in which they lie.
+struct UnitSpec {
+  std::string name;  // "embedding", "layers.3", "head"
+  std::vector<TensorSpec> tensors;
+};
+
+struct ParameterInfo {
+  std::string name;
   std::vector<std::int64_t> shape;
   int unit = 0;
   std::int64_t offset_elements = 0;  // within the unit
   std::int64_t elements = 0;
   // Of a 1-D parameter (a norm's weight, a bias) in the unit's fp32 copies of them; −1 for others.
   std::int64_t vector_offset = -1;
-  bool decays = false;  // weight decay applies: see parameter_decays
+  bool decays = false;
   InitialValue initial;
 };
 
 struct UnitInfo {
   std::string name;              // "embedding", "layers.3", "head"
   int first_parameter = 0;       // in ParameterLayout::parameters()
-  int parameter_count = 0;       // 0 never
+  int parameter_count = 0;
   std::int64_t elements = 0;     // whole tiles, padding included
   std::int64_t flat_offset = 0;  // of the unit in the concatenation of all units
   // Of the unit's 1-D parameters one after another, each aligned as in the unit.
@@ -63,8 +78,9 @@ bool parameter_decays(std::string_view name);
 
 class ParameterLayout {
  public:
-  // Units in forward order. With tied embeddings the head has the final norm only, and the model
-  // uses unit 0 for the logits too.
+  // Units in forward order; a unit without tensors has no elements.
+  explicit ParameterLayout(const std::vector<UnitSpec>& units);
+  // Of all tensors of a model (model_tensors.h).
   explicit ParameterLayout(const ModelConfig& config);
 
   const std::vector<UnitInfo>& units() const { return units_; }
@@ -89,11 +105,7 @@ class ParameterLayout {
   const std::vector<DecayRange>& decay_ranges() const { return decay_ranges_; }
 
  private:
-  void begin_unit(std::string name);
-  void end_unit();
-  void add(std::string name, std::vector<std::int64_t> shape, InitialValue initial);
-  void add_norm(const ModelConfig& config, const std::string& module, std::int64_t width);
-  void add_block(const ModelConfig& config, std::int64_t layer);
+  void add(const TensorSpec& tensor);
   void collect_decay_ranges();
 
   std::vector<UnitInfo> units_;

@@ -57,6 +57,12 @@ void ObservedOperators::residual_rms_norm_forward(ConstElements x, ConstElements
   inner_.residual_rms_norm_forward(x, delta, weight, sum, y, rstd, rows, width, eps);
 }
 
+void ObservedOperators::scale(float* x, std::int64_t stride, float factor, std::int64_t rows,
+                              std::int64_t width) {
+  tell("scale");
+  inner_.scale(x, stride, factor, rows, width);
+}
+
 void ObservedOperators::rms_norm_apply(ConstElements x, const float* weight, const float* rstd,
                                        Elements y, std::int64_t rows, std::int64_t width) {
   tell("rms_norm_apply");

@@ -32,6 +32,8 @@ class ObservedOperators final : public Operators {
   bool fuses(const Gemm& gemm) override { return inner_.fuses(gemm); }
   void zero(Elements x, std::int64_t count) override;
   void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) override;
+  void scale(float* x, std::int64_t stride, float factor, std::int64_t rows,
+             std::int64_t width) override;
   void dropout(const Dropout& dropout, ConstElements x, ConstElements residual, Elements out,
                std::int64_t rows, std::int64_t width) override;
   void rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,

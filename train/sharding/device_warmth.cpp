@@ -36,7 +36,7 @@ class SameUnits final : public UnitAccess {
       : layout_(layout), compute_(compute), data_(data), vectors_(vectors), gradients_(gradients) {}
 
   Result<UnitParameters> acquire(int, Phase) override {
-    return UnitParameters{data_, compute_, compute_ == DType::kBF16 ? vectors_ : nullptr};
+    return UnitParameters{{data_, compute_, compute_ == DType::kBF16 ? vectors_ : nullptr}};
   }
   void release(int, Phase) override {}
   Result<UnitGradient> gradient(int unit) override {

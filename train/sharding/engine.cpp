@@ -3,7 +3,7 @@
 namespace troupe::train {
 
 WorkingBytes working_bytes(const RankLayout& layout, const EngineOptions& options) {
-  const GatherBuffers gather = GatherBuffers::plan(layout, options.compute);
+  const UnitBuffers gather = UnitBuffers::plan(layout, options.compute);
   const ReductionBuffers reduction = ReductionBuffers::plan(layout, options.reduction);
   return {.sent = reduction.sent_bytes() + gather.sent_bytes(),
           .own = reduction.own_bytes() + gather.own_bytes()};
@@ -34,7 +34,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const RankLayout& layout, const Eng
       buffers.gradients, engine->memory_);
   engine->units_ = std::make_unique<ShardedUnits>(
       layout, options.compute, *engine->communicators_, *engine->queue_, *engine->operations_,
-      *engine->reducer_, clock, buffers.parameters, engine->memory_);
+      *engine->reducer_, clock, buffers, engine->memory_);
   engine->optimizer_ = std::make_unique<ShardedOptimizer>(layout, *engine->communicators_, updates);
   return engine;
 }
@@ -55,6 +55,8 @@ void Engine::begin_turn(std::int64_t turn) {
   reducer_->begin_turn(turn);
   units_->begin_pass(ShardedUnits::Pass::kTraining);
 }
+
+Status Engine::frozen_loaded() { return units_->refresh_frozen(); }
 
 Status Engine::parameters_changed(bool updated_by_owners) {
   if (updated_by_owners) TROUPE_RETURN_IF_ERROR(units_->publish());

@@ -60,6 +60,8 @@ class Engine {
   // After the parameters' region was loaded or updated (on a GPU: on the compute stream, or waited
   // for): makes it known to all. Collective.
   Status parameters_changed(bool updated_by_owners);
+  // After the frozen parameters were loaded, or found. Collective.
+  Status frozen_loaded();
 
  private:
   Engine() = default;

@@ -28,11 +28,11 @@ std::vector<UnitEvent> forward_events(int units, bool tied) {
   return events;
 }
 
-std::vector<UnitEvent> training_events(int units, bool tied) {
+std::vector<UnitEvent> training_events(int units, bool tied, int first_backward_unit) {
   std::vector<UnitEvent> events;
   for (int unit = 0; unit < units - 1; ++unit) use(events, unit, Phase::kForward);
   use_head(events, units - 1, tied, Phase::kBackward);
-  for (int unit = units - 2; unit > 0; --unit) use(events, unit, Phase::kBackward);
+  for (int unit = units - 2; unit >= first_backward_unit; --unit) use(events, unit, Phase::kBackward);
   return events;
 }
 

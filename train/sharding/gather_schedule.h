@@ -33,7 +33,8 @@ struct UnitEvent {
 
 // The order in which Model::forward_backward and Model::forward use the units.
 // `tied`: the head multiplies with unit 0's embedding.
-std::vector<UnitEvent> training_events(int units, bool tied);
+// first_backward_unit: where the backward pass ends, 1 if it reaches the embedding.
+std::vector<UnitEvent> training_events(int units, bool tied, int first_backward_unit = 1);
 std::vector<UnitEvent> forward_events(int units, bool tied);
 
 struct GatherLimits {

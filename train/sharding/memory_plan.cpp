@@ -58,12 +58,19 @@ std::int64_t most_of_passes(const PlanRequest& request, F bytes_of) {
   return request.evaluation ? std::max(training, bytes_of(*request.evaluation)) : training;
 }
 
-int heaviest_rank(const ParameterLayout& layout, const Mesh& mesh) {
-  const ShardMap shards(layout, mesh.dp_shard);
+int heaviest_rank(const ModelLayout& layout, const Mesh& mesh) {
+  const ShardMap shards(layout.trained(), mesh.dp_shard);
   int heaviest = 0;
   for (int member = 1; member < shards.members(); ++member)
     if (shards.shard_elements(member) > shards.shard_elements(heaviest)) heaviest = member;
   return mesh.rank_at(0, heaviest);
+}
+
+// The frozen parameters that a rank holds.
+std::int64_t frozen_bytes(const PlanRequest& request, const RankLayout& rank) {
+  return rank.frozen() ? rank.frozen()->elements(Region::kParameters) *
+                             size_of_type(request.compute.frozen)
+                       : 0;
 }
 
 // Of the optimizer: a word for every chunk, that says whether it is updated (train/transaction).
@@ -138,6 +145,24 @@ std::int64_t runtime_bytes(const PlanRequest& request) {
 // "Ψ", "2Ψ".
 std::string times_psi(std::int64_t count) { return count == 1 ? "Ψ" : fmt::format("{}Ψ", count); }
 
+// What a rank sends of parameters that are gathered for the passes of a step.
+double gathered_bytes(const RankLayout& rank, const GatherOptions& options, double micro_batches) {
+  std::vector<std::int64_t> sizes;
+  for (int unit = 0; unit < rank.units(); ++unit) sizes.push_back(rank.unit_elements(unit));
+  const GatherSchedule schedule(
+      sizes, training_events(rank.units(), options.tied, rank.first_backward_unit()),
+      options.limits);
+  double gathered = 0;
+  for (const GatherStep& step : schedule.steps())
+    for (const int unit : step.gathers)
+      gathered += micro_batches * static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
+  // Those that stay gathered change with an update, once a step.
+  for (const int unit : schedule.persistent())
+    gathered += static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
+  const double group = rank.mesh().dp_shard;
+  return gathered * (group - 1) / group * size_of_type(options.compute);
+}
+
 // Whole gradients grow over the micro-batches and leave once.
 bool reduces_once(const PlanRequest& request) {
   return request.reduction.order == ReductionOrder::kOff &&
@@ -159,7 +184,7 @@ double reduction_bytes(const PlanRequest& request) {
 }  // namespace
 
 MemoryPlan plan_memory(const PlanRequest& request) {
-  const ParameterLayout layout(request.model);
+  const ModelLayout layout(request.model, request.trainables);
   const RankLayout rank(layout, request.strategy, request.mesh,
                         heaviest_rank(layout, request.mesh));
   const std::int64_t state_size = size_of_type(request.compute.state);
@@ -177,12 +202,12 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     host.runtime = runtime_bytes(request);
     return host;
   }
-  const GatherBuffers gathered = GatherBuffers::plan(rank, compute_options(request));
+  const UnitBuffers gathered = UnitBuffers::plan(rank, compute_options(request));
   MemoryPlan plan;
-  plan.parameters = rank.elements(Region::kParameters) * state_size;
+  plan.parameters = rank.elements(Region::kParameters) * state_size + frozen_bytes(request, rank);
   plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
   plan.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size;
-  plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
+  plan.gathered = gathered.bytes();
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
   plan.activations = activation_bytes(request);
   plan.workspaces = mark_bytes(rank) + most_of_passes(request, [&](const ActivationOptions& batch) {
@@ -196,7 +221,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
 
 DevicePlan plan_device_memory(const PlanRequest& request) {
   TROUPE_CHECK(request.on_gpu);
-  const ParameterLayout layout(request.model);
+  const ModelLayout layout(request.model, request.trainables);
   const RankLayout rank(layout, request.strategy, request.mesh,
                         heaviest_rank(layout, request.mesh));
   const bool offloads = request.offload != Offload::kNothing;
@@ -214,13 +239,14 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   if (request.offload != Offload::kParameters)
     plan.parameters =
         rank.elements(Region::kParameters) * size_of_type(compute_options(request).state);
+  plan.parameters += frozen_bytes(request, rank);
   plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
   if (!offloads) {
     plan.optimizer = 2 * rank.elements(Region::kOptimizer) * size_of_type(request.compute.state) +
                      CudaOptimizerDevice::log_bytes(rank, request.compute.state);
   }
-  const GatherBuffers gathered = GatherBuffers::plan(rank, compute_options(request));
-  plan.gathered = gathered.arena_bytes + gathered.vector_bytes;
+  const UnitBuffers gathered = UnitBuffers::plan(rank, compute_options(request));
+  plan.gathered = gathered.bytes();
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
   plan.activations = activation_bytes(request);
   plan.workspaces = scratch + (offloads ? OffloadedOptimizerDevice::scratch_bytes(rank)
@@ -237,7 +263,9 @@ std::int64_t gpu_bytes(const PlanRequest& request) {
 
 Formula state_formula(const PlanRequest& request) {
   const StrategyRow& row = row_of(request.strategy);
-  const auto elements = static_cast<double>(ParameterLayout(request.model).total_elements());
+  const ModelLayout layout(request.model, request.trainables);
+  const auto elements = static_cast<double>(layout.trained().total_elements());
+  const auto frozen = static_cast<double>(layout.frozen().total_elements());
   const std::int64_t state = size_of_type(request.compute.state);
   std::int64_t whole = 0, sharded = 0;  // bytes of an element
   (row.shards_parameters ? sharded : whole) += state;
@@ -245,39 +273,39 @@ Formula state_formula(const PlanRequest& request) {
   (row.shards_optimizer ? sharded : whole) += 2 * state;
   std::string text = whole > 0 ? fmt::format("{}Ψ", whole) : "";
   if (whole > 0 && sharded > 0) text += " + ";
-  if (sharded > 0) text += fmt::format("{}Ψ/{}", sharded, row.hybrid ? "n" : "N");
-  return {text, elements * (static_cast<double>(whole) +
-                            static_cast<double>(sharded) / request.mesh.dp_shard)};
+  const char* const members = row.hybrid ? "n" : "N";
+  if (sharded > 0) text += fmt::format("{}Ψ/{}", sharded, members);
+  double bytes = elements * (static_cast<double>(whole) +
+                             static_cast<double>(sharded) / request.mesh.dp_shard);
+  if (frozen > 0) {
+    const std::int64_t size = size_of_type(request.compute.frozen);
+    text += row.shards_parameters ? fmt::format(" + {}Φ/{}", size, members)
+                                  : fmt::format(" + {}Φ", size);
+    bytes += frozen * static_cast<double>(size) /
+             (row.shards_parameters ? request.mesh.dp_shard : 1);
+  }
+  return {text, bytes};
 }
 
 TrafficPlan plan_traffic(const PlanRequest& request) {
-  const ParameterLayout layout(request.model);
+  const ModelLayout layout(request.model, request.trainables);
   const StrategyRow& row = row_of(request.strategy);
   const Mesh& mesh = request.mesh;
-  const auto elements = static_cast<double>(layout.total_elements());
+  const auto elements = static_cast<double>(layout.trained().total_elements());
   const double world = mesh.size(), group = mesh.dp_shard;
   const auto turns = static_cast<double>(request.reduction.micro_batches);
   TrafficPlan plan;
   const double reductions = reduces_once(request) ? 1 : turns;
   plan.gradients = reductions * elements * reduction_bytes(request) +
                    4 * elements * (mesh.dp_replicate - 1) / world;
+  const ComputeOptions compute = compute_options(request);
   if (row.shards_parameters) {
-    std::vector<std::int64_t> sizes;
-    for (const UnitInfo& unit : layout.units()) sizes.push_back(unit.elements);
-    const ComputeOptions compute = compute_options(request);
-    const GatherSchedule schedule(
-        sizes, training_events(static_cast<int>(sizes.size()), compute.tied), compute.limits);
-    double gathered = 0;
-    for (const GatherStep& step : schedule.steps())
-      for (const int unit : step.gathers)
-        gathered += turns * static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
-    for (const int unit : schedule.persistent())
-      gathered += static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
-    plan.gathered_parameters =
-        gathered * (group - 1) / group * size_of_type(request.compute.compute);
+    const RankLayout rank(layout, request.strategy, mesh, 0);
+    plan.gathered_parameters = gathered_bytes(rank, compute.of_trained(), turns);
+    if (rank.frozen())
+      plan.gathered_parameters += gathered_bytes(*rank.frozen(), compute.of_frozen(), turns);
   } else if (row.shards_optimizer) {
-    plan.updated_parameters =
-        elements * (group - 1) / group * size_of_type(compute_options(request).state);
+    plan.updated_parameters = elements * (group - 1) / group * size_of_type(compute.state);
   }
   return plan;
 }
@@ -285,7 +313,9 @@ TrafficPlan plan_traffic(const PlanRequest& request) {
 Formula traffic_formula(const PlanRequest& request) {
   const StrategyRow& row = row_of(request.strategy);
   const Mesh& mesh = request.mesh;
-  const auto elements = static_cast<double>(ParameterLayout(request.model).total_elements());
+  const ModelLayout layout(request.model, request.trainables);
+  const auto elements = static_cast<double>(layout.trained().total_elements());
+  const auto frozen = static_cast<double>(layout.frozen().total_elements());
   const double world = mesh.size(), group = mesh.dp_shard;
   const std::int64_t turns = request.reduction.micro_batches;
   const std::int64_t reductions = reduces_once(request) ? 1 : turns;
@@ -298,13 +328,19 @@ Formula traffic_formula(const PlanRequest& request) {
   }
   const std::int64_t gathers = row.reshards_after_forward ? 2 * turns : turns;
   const double gathered =
-      elements * (group - 1) / group * size_of_type(request.compute.compute) * gathers;
+      (elements * size_of_type(request.compute.compute) +
+       frozen * size_of_type(request.compute.frozen)) *
+      (group - 1) / group * gathers;
   const double shared = 4 * elements * (mesh.dp_replicate - 1) / world;
   const std::string text = mesh.dp_replicate == 1
                                ? times_psi(reductions + gathers) + "·(N−1)/N"
                                : fmt::format("{}·(N−1)/N + {}·(n−1)/n + Ψ·(R−1)/N",
                                              times_psi(reductions), times_psi(gathers));
-  return {text, reduced + gathered + shared};
+  const std::string of_frozen =
+      frozen > 0 ? fmt::format(" + {}Φ·({}−1)/{}", gathers > 1 ? fmt::format("{}", gathers) : "",
+                               mesh.dp_replicate == 1 ? "N" : "n", mesh.dp_replicate == 1 ? "N" : "n")
+                 : "";
+  return {text + of_frozen, reduced + gathered + shared};
 }
 
 std::int64_t run_overhead_bytes() { return kOverheadBytes; }

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "train/model/activations.h"
-#include "train/model/parameter_layout.h"
+#include "train/model/model_layout.h"
 #include "train/sharding/gradient_reducer.h"
 #include "train/sharding/offload.h"
 #include "train/sharding/sharded_units.h"
@@ -24,6 +24,7 @@ namespace troupe::train {
 // from the model.
 struct PlanRequest {
   ModelConfig model;
+  Trainables trainables = {};
   Strategy strategy = Strategy::kDdp;
   Mesh mesh;
   bool mesh_given = false;  // by the user (troupe.mesh); else it is what the strategy makes of it
@@ -54,7 +55,7 @@ struct PlanRequest {
 // Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan, but
 // for what is offloaded.
 struct MemoryPlan {
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0;  // trained and frozen
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;  // AdamW's two moments
   std::int64_t gathered = 0;   // units materialised for use, in the type of the products
@@ -101,8 +102,9 @@ inline constexpr std::int64_t kSpareDeviceBytes = std::int64_t{768} << 20;
 // Of one GPU, with all that run or stand by there.
 std::int64_t gpu_bytes(const PlanRequest& request);
 
-// What the ZeRO paper says of the state, with Ψ the elements of all units: bytes of parameters,
-// gradients and moments, in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the shard group).
+// What the ZeRO paper says of the state, with Ψ the elements that are trained: bytes of parameters,
+// gradients and moments, in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the shard group); and
+// with Φ those that are frozen, their parameters alone.
 struct Formula {
   std::string text;  // "8Ψ + 8Ψ/N"
   double bytes = 0;
@@ -119,7 +121,7 @@ struct TrafficPlan {
 // The mean over all ranks, by the same decisions that the run takes.
 TrafficPlan plan_traffic(const PlanRequest& request);
 
-// The textbook's figure beside it, with Ψ the elements of all units, N the world size, M the
+// The textbook's figure beside it, with Ψ the elements that are trained, Φ those that are frozen, N the world size, M the
 // micro-batches of a rank and step: DDP, ZeRO-1 and ZeRO-2 send (M + 1)·Ψ·(N − 1)/N elements,
 // ZeRO-3 3·M·Ψ·(N − 1)/N. Shard groups gather over their own n ranks.
 Formula traffic_formula(const PlanRequest& request);

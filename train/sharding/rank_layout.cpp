@@ -1,5 +1,7 @@
 #include "train/sharding/rank_layout.h"
 
+#include <utility>
+
 #include "runtime/base/check.h"
 
 namespace troupe::train {
@@ -11,6 +13,15 @@ RankLayout::RankLayout(const ParameterLayout& layout, Strategy strategy, const M
       rank_(rank),
       shards_(layout, mesh.dp_shard) {
   TROUPE_CHECK(rank >= 0 && rank < mesh.size(), "rank {} of {}", rank, mesh.size());
+}
+
+RankLayout::RankLayout(const ModelLayout& layout, Strategy strategy, const Mesh& mesh, int rank)
+    : RankLayout(layout.trained(), strategy, mesh, rank) {
+  if (!layout.trains(0)) first_backward_unit_ = static_cast<int>(layout.first_trained_layer()) + 1;
+  if (!layout.has_frozen()) return;
+  auto frozen = std::make_shared<RankLayout>(layout.frozen(), strategy, mesh, rank);
+  frozen->first_backward_unit_ = first_backward_unit_;
+  frozen_ = std::move(frozen);
 }
 
 bool RankLayout::sharded(Region region) const {

@@ -3,9 +3,10 @@
 // place in the mesh.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "train/model/parameter_layout.h"
+#include "train/model/model_layout.h"
 #include "train/sharding/shard_map.h"
 #include "train/sharding/strategy.h"
 
@@ -18,6 +19,14 @@ enum class Region { kParameters, kGradients, kOptimizer };
 class RankLayout {
  public:
   RankLayout(const ParameterLayout& layout, Strategy strategy, const Mesh& mesh, int rank);
+  // Of what is trained of a model, with frozen() beside it.
+  RankLayout(const ModelLayout& layout, Strategy strategy, const Mesh& mesh, int rank);
+
+  // Of the model's frozen parameters, which are sharded and gathered as the trained ones: of it
+  // Region::kParameters alone exists. Null where everything is trained.
+  const RankLayout* frozen() const { return frozen_.get(); }
+  // The first unit that a backward pass uses.
+  int first_backward_unit() const { return first_backward_unit_; }
 
   const ParameterLayout& layout() const { return *layout_; }
   const StrategyRow& row() const { return row_of(strategy_); }
@@ -61,6 +70,8 @@ class RankLayout {
   Mesh mesh_;
   int rank_;
   ShardMap shards_;
+  int first_backward_unit_ = 1;
+  std::shared_ptr<const RankLayout> frozen_;
 };
 
 }  // namespace troupe::train

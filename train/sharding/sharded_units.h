@@ -1,24 +1,19 @@
 #pragma once
 // Parameters and gradients of a model under a strategy: the UnitAccess of training.
-//
-// Where a rank's parameters are whole and in the type that the model computes with, acquire gives
-// them in place. Else a unit is materialised in an arena by the gather schedule: cast from the own
-// parameters, or copied from the host's memory where they lie there, and gathered over the shard
-// group where they are sharded.
 
-#include <cstdint>
+#include <optional>
 #include <span>
-#include <vector>
 
 #include "runtime/base/clock.h"
 #include "train/model/unit_access.h"
 #include "train/sharding/communication_queue.h"
-#include "train/sharding/gather_schedule.h"
+#include "train/sharding/gathered_parameters.h"
 #include "train/sharding/gradient_reducer.h"
 #include "train/sharding/mesh_communicators.h"
 #include "train/sharding/offload.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/shard_operations.h"
+#include "train/sharding/state_buffers.h"
 #include "train/sharding/strategy.h"
 #include "train/sharding/working_memory.h"
 
@@ -28,24 +23,30 @@ struct ComputeOptions {
   // Of the parameters' region: kF32, or kBF16 (pure_bf16, or a copy of those that are updated).
   DType state = DType::kF32;
   DType compute = DType::kF32;  // what the model gets: kF32 or kBF16
+  // Of frozen parameters: what they are kept in, and what the model gets.
+  DType frozen = DType::kF32;
   GatherLimits limits;
   bool tied = false;
   // The parameters' region is memory of the host that the device copies from, and of `compute`.
   bool from_host = false;
+
+  GatherOptions of_trained() const { return {state, compute, limits, tied, from_host}; }
+  GatherOptions of_frozen() const { return {frozen, frozen, limits, tied, false}; }
 };
 
 // What of these follows from the run's strategy, from what is offloaded, and from whether the
 // embedding's weights are the head's.
 void follow(ComputeOptions& options, Strategy strategy, Offload offload, bool tied);
 
-// Working memory of ShardedUnits: what a memory plan counts.
-struct GatherBuffers {
-  std::int64_t arena_bytes = 0;   // materialised units
-  std::int64_t vector_bytes = 0;  // fp32 copies of 1-D parameters, for bf16
-  static GatherBuffers plan(const RankLayout& layout, const ComputeOptions& options);
-  // As WorkingMemory counts; other ranks read the arena.
-  std::int64_t sent_bytes() const { return WorkingMemory::rounded(arena_bytes); }
-  std::int64_t own_bytes() const { return WorkingMemory::rounded(vector_bytes); }
+// Working memory of ShardedUnits, of trained and frozen parameters: what a memory plan counts.
+struct UnitBuffers {
+  GatherBuffers trained, frozen;
+  static UnitBuffers plan(const RankLayout& layout, const ComputeOptions& options);
+  std::int64_t bytes() const {
+    return trained.arena_bytes + trained.vector_bytes + frozen.arena_bytes + frozen.vector_bytes;
+  }
+  std::int64_t sent_bytes() const { return trained.sent_bytes() + frozen.sent_bytes(); }
+  std::int64_t own_bytes() const { return trained.own_bytes() + frozen.own_bytes(); }
 };
 
 // Times of one pass, in seconds of the calling thread: where work is enqueued on a device, what
@@ -60,13 +61,15 @@ struct PassSeconds {
 // One thread uses it. Everything passed in outlives it.
 class ShardedUnits final : public UnitAccess {
  public:
-  // parameters: the region's buffer, layout.elements(Region::kParameters) of options.state.
-  // `memory` has room for GatherBuffers::sent_bytes() and own_bytes().
+  // The buffers of `state` are as large as the layout says. `memory` has room for
+  // UnitBuffers::sent_bytes() and own_bytes().
   ShardedUnits(const RankLayout& layout, const ComputeOptions& options,
                const MeshCommunicators& communicators, CommunicationQueue& queue,
                ShardOperations& operations, GradientReducer& reducer, const Clock& clock,
-               std::span<std::byte> parameters, WorkingMemory& memory);
+               const StateBuffers& state, WorkingMemory& memory);
 
+  // The frozen parameters have been loaded, or found: once. Collective.
+  Status refresh_frozen();
   // The parameters' region has changed (loaded, or updated by the optimizer): what stays
   // materialised is made again. Collective.
   Status refresh();
@@ -78,7 +81,7 @@ class ShardedUnits final : public UnitAccess {
   // an update is communication. Casts alone do not count.
   double take_communication_seconds();
 
-  enum class Pass { kTraining, kForwardOnly };
+  using Pass = GatherPass;
   // kForwardOnly begins again by itself after each whole pass.
   void begin_pass(Pass pass);
   // After the last release of a pass: its times.
@@ -90,39 +93,18 @@ class ShardedUnits final : public UnitAccess {
   Status gradient_done(int unit) override;
 
  private:
-  bool resident() const;
-  const std::byte* resident_at(int unit) const;
-  const GatherSchedule& schedule() const { return pass_ == Pass::kTraining ? training_ : forward_; }
-  Status enter(UnitEvent event);
-  CommunicationQueue::Ticket submit_gather(int unit, std::int64_t offset);
-  Status materialise(int unit, std::span<std::byte> target);
-  Status expand(int unit, const std::byte* parameters);
-  std::span<std::byte> arena_at(std::int64_t offset, int unit);
-  std::span<float> vectors_of(int unit);
+  Status enter(const UnitEvent& event);
   template <typename Work>
   auto timed(double& seconds, Work&& work);
   template <typename Work>
   auto in_pass(Work&& work);
-  template <typename Work>
-  Status between_passes(Work&& work);
 
   const RankLayout& layout_;
-  const ComputeOptions options_;
-  const MeshCommunicators& communicators_;
   CommunicationQueue& queue_;
-  ShardOperations& operations_;
   GradientReducer& reducer_;
   const Clock& clock_;
-  std::span<std::byte> parameters_;
-
-  GatherSchedule training_, forward_;
-  Pass pass_ = Pass::kTraining;
-  std::size_t at_ = 0;                               // the next event of the pass
-  std::vector<CommunicationQueue::Ticket> tickets_;  // by unit, of its last gather
-  std::span<std::byte> arena_;
-  std::int64_t arena_elements_ = 0;
-  std::span<float> vectors_;
-  std::vector<std::size_t> vector_offsets_;  // by unit
+  GatheredParameters trained_;
+  std::optional<GatheredParameters> frozen_;
 
   PassSeconds seconds_;
   double seconds_between_passes_ = 0;

@@ -20,6 +20,8 @@ struct StateBuffers {
   std::span<float> gradients;
   std::span<std::byte> exp_avg;
   std::span<std::byte> exp_avg_sq;
+  // The frozen parameters of RankLayout::frozen(), in ComputeOptions::frozen.
+  std::span<std::byte> frozen = {};
   // Where they lie, for ranks of the same machine to read in place; null: not in shared memory. The
   // same on all ranks.
   const memory::Segment* segment = nullptr;

@@ -72,7 +72,7 @@ struct Dropout {
 
 // Places of a layer that drop out something.
 enum class DropoutPlace : std::uint32_t {
-  kEmbedding = 0,  // layer 0's number
+  kEmbedding = 0,  // place 0 of layer 0; 1 and up in each layer: inputs of adapters
   kAttention = 1,  // weights of keys after the softmax; a place for each query head
   kAttentionOutput = 2,
   kMlpOutput = 3,

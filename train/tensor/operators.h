@@ -137,6 +137,9 @@ class Operators {
   virtual void zero(Elements x, std::int64_t count) = 0;
   // out = a + b; out may be a or b.
   virtual void add(ConstElements a, ConstElements b, Elements out, std::int64_t count) = 0;
+  // x row i *= factor. x: (rows, width) by its stride, fp32.
+  virtual void scale(float* x, std::int64_t stride, float factor, std::int64_t rows,
+                     std::int64_t width) = 0;
 
   // out = residual + x where it stays, times the scale, or 0 where it does not; a null residual is
   // nothing. The gradient of x is that of out under the same dropout. All: (rows, width); out may
@@ -155,7 +158,7 @@ class Operators {
   // y again from x and the rstd of the forward pass: the same bits.
   virtual void rms_norm_apply(ConstElements x, const float* weight, const float* rstd, Elements y,
                               std::int64_t rows, std::int64_t width) = 0;
-  // Adds to dx (rows, width) and to dweight (width).
+  // Adds to dx (rows, width) and to dweight (width); a null dweight is not wanted.
   virtual void rms_norm_backward(ConstElements dy, ConstElements x, const float* weight,
                                  const float* rstd, Elements dx, float* dweight, std::int64_t rows,
                                  std::int64_t width) = 0;
@@ -169,7 +172,7 @@ class Operators {
   virtual void layer_norm_apply(ConstElements x, const float* weight, const float* bias,
                                 const float* mean, const float* rstd, Elements y, std::int64_t rows,
                                 std::int64_t width) = 0;
-  // Adds to dx (rows, width), dweight and dbias (width).
+  // Adds to dx (rows, width), dweight and dbias (width); where both are null they are not wanted.
   virtual void layer_norm_backward(ConstElements dy, ConstElements x, const float* weight,
                                    const float* mean, const float* rstd, Elements dx,
                                    float* dweight, float* dbias, std::int64_t rows,
@@ -180,7 +183,8 @@ class Operators {
   virtual void head_norm_forward(ConstElements x, std::int64_t x_stride, const float* weight,
                                  Elements y, std::int64_t y_stride, float* rstd, std::int64_t rows,
                                  std::int64_t heads, std::int64_t head_dim, float eps) = 0;
-  // Replaces dy, by its stride, by the gradient of x and adds to dweight (head_dim).
+  // Replaces dy, by its stride, by the gradient of x and adds to dweight (head_dim), where that is
+  // wanted: not null.
   virtual void head_norm_backward(Elements dy, std::int64_t stride, ConstElements x,
                                   std::int64_t x_stride, const float* weight, const float* rstd,
                                   float* dweight, std::int64_t rows, std::int64_t heads,

@@ -415,6 +415,10 @@ void CudaOperators::rms_norm_apply(ConstElements x, const float* weight, const f
   });
 }
 
+void CudaOperators::scale(float*, std::int64_t, float, std::int64_t, std::int64_t) {
+  TROUPE_CHECK(false, "adapters, which want products scaled, are refused on GPUs at the run's start");
+}
+
 void CudaOperators::rms_norm_backward(ConstElements dy, ConstElements x, const float* weight,
                                       const float* rstd, Elements dx, float* dweight,
                                       std::int64_t rows, std::int64_t width) {
