@@ -62,6 +62,10 @@ Result<std::vector<WeightFile>> find_weight_files(FileSystem& files, const std::
     found.push_back({kWeightsFile, std::nullopt});
     return found;
   }
+  if (files.exists(join_path(directory, kAdapterFile))) {
+    found.push_back({kAdapterFile, std::nullopt});
+    return found;
+  }
   const std::string index_path = join_path(directory, kWeightsIndexFile);
   if (!files.exists(index_path)) return no_weights(files, directory);
   for (auto& [name, tensors] : TROUPE_TRY(read_index(files, index_path))) {

@@ -8,9 +8,9 @@
 namespace troupe::train {
 namespace {
 
-// "model.safetensors", its index, or "model-00001-of-00002.safetensors".
+// "model.safetensors", its index, "adapter_model.safetensors", or "model-00001-of-00002.safetensors".
 bool is_weights_file(std::string_view name) {
-  if (name == kWeightsFile || name == kWeightsIndexFile) return true;
+  if (name == kWeightsFile || name == kWeightsIndexFile || name == kAdapterFile) return true;
   constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
   if (name.size() != kForm.size()) return false;
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -23,6 +23,8 @@ bool is_weights_file(std::string_view name) {
 
 std::vector<WeightShard> split_weights(std::vector<StoredTensor> tensors,
                                        std::uint64_t shard_bytes_max) {
+  if (!tensors.empty() && tensors.front().name.starts_with(kAdapterPrefix))
+    return {{kAdapterFile, std::move(tensors)}};
   std::vector<WeightShard> shards(1);
   std::uint64_t bytes = 0;
   for (auto& tensor : tensors) {

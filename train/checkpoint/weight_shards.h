@@ -23,7 +23,7 @@ struct WeightShard {
 
 // Of `tensors`, which are sorted by name, the data is not looked at. Greedy in the order of names,
 // as huggingface_hub's split_torch_state_dict_into_shards does: a tensor that does not fit opens
-// the next shard; one above the limit has a shard to itself.
+// the next shard; one above the limit has a shard to itself. Adapters are one file.
 std::vector<WeightShard> split_weights(std::vector<StoredTensor> tensors,
                                        std::uint64_t shard_bytes_max);
 

@@ -16,6 +16,9 @@
 namespace troupe::train {
 
 inline constexpr const char* kWeightsFile = "model.safetensors";
+// PEFT's adapters, which lie in one file whatever its size. Their tensors' names have a prefix.
+inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
+inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 // transformers' default max_shard_size, "5GB".
 inline constexpr std::uint64_t kShardBytesMax = 5'000'000'000;

@@ -39,6 +39,11 @@ class Linear {
   // Nothing where the layers are no single product with biases, or have adapters. y, gelu_input: (rows, out) dense.
   std::optional<Gemm> gelu_product(const UnitParameters& unit, ConstElements x, Elements gelu_input,
                                    Elements y, std::int64_t rows) const;
+  // What forward() keeps for the adapters' backward pass, the same bits.
+  void forward_hidden(Operators& operators, const UnitParameters& unit, ConstElements x,
+                      std::int64_t rows, const AdapterPass& pass) const {
+    adapters_.forward_hidden(operators, unit, x, rows, pass);
+  }
   // Before the two below: what both want of the adapters.
   void begin_backward(Operators& operators, const UnitParameters& unit, ConstElements dy,
                       std::int64_t rows, const AdapterPass& pass) const {

@@ -88,8 +88,9 @@ void LowRankAdapters::scale(Operators& operators, float* hidden, std::int64_t ro
       operators.scale(hidden + adapter.hidden_column, columns_, adapter.scale, rows, adapter.rank);
 }
 
-void LowRankAdapters::forward(Operators& operators, const UnitParameters& unit, ConstElements x,
-                              Elements y, std::int64_t rows, const AdapterPass& pass) const {
+void LowRankAdapters::forward_hidden(Operators& operators, const UnitParameters& unit,
+                                     ConstElements x, std::int64_t rows,
+                                     const AdapterPass& pass) const {
   if (empty()) return;
   for (const Run& run : runs_) operators.gemm(down(unit, run, x, rows, pass));
   if (runs_.empty())
@@ -97,6 +98,11 @@ void LowRankAdapters::forward(Operators& operators, const UnitParameters& unit, 
       operators.gemm(down(unit, run_of(adapter), dropped(operators, adapter, x, rows, pass), rows,
                           pass));
   scale(operators, hidden(pass), rows);
+}
+
+void LowRankAdapters::forward(Operators& operators, const UnitParameters& unit, ConstElements x,
+                              Elements y, std::int64_t rows, const AdapterPass& pass) const {
+  forward_hidden(operators, unit, x, rows, pass);
   for (const Adapter& adapter : adapters_) {
     operators.gemm({.m = rows,
                     .n = adapter.outputs,

@@ -41,6 +41,10 @@ class LowRankAdapters {
   // x: (rows, in), y: (rows, out of all modules), both dense, fp32.
   void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                std::int64_t rows, const AdapterPass& pass) const;
+  // The first half of that alone, the same bits: for a backward pass of a layer whose forward pass
+  // was not run again to its end.
+  void forward_hidden(Operators& operators, const UnitParameters& unit, ConstElements x,
+                      std::int64_t rows, const AdapterPass& pass) const;
   // The first of the backward pass: the gradient of what is between the two products, from dy, that
   // of y. The two below take it.
   void backward_hidden(Operators& operators, const UnitParameters& unit, ConstElements dy,

@@ -63,6 +63,9 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
     operators_.swiglu_backward(kept.mlp_product, scratch.hidden, again, tokens, width);
   else
     operators_.gelu_backward(kept.mlp_product, scratch.hidden, again, tokens * width);
+  // A block that is run again stops before the last product.
+  if (scratch.recomputes_blocks())
+    output_.forward_hidden(operators_, unit, kept.mlp_hidden, tokens, pass);
   output_.backward_weight(operators_, unit, dy, kept.mlp_hidden, gradient, tokens, pass);
   return kept.mlp_product;
 }

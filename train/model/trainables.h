@@ -4,7 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "runtime/base/json.h"
+#include "runtime/base/status.h"
 
 namespace troupe::train {
 
@@ -29,6 +33,14 @@ struct Trainables {
   // In the model's order.
   std::vector<LoraModule> lora;
   friend bool operator==(const Trainables&, const Trainables&) = default;
+
+  // Whether a checkpoint holds what is trained alone, beside which the model's own folder is needed:
+  // adapters. Where some of the model's own tensors are trained it holds all.
+  bool adapters_only() const { return !lora.empty(); }
 };
+
+json::Value to_json(const Trainables& trainables);
+// The inverse; `name` stands in errors.
+Result<Trainables> trainables_from_json(const json::Value& value, std::string_view name);
 
 }  // namespace troupe::train

@@ -30,9 +30,9 @@ class CpuCompute final : public ComputeDevice {
 
   Status warm_up() override { return {}; }
   Status hold_memory() override { return {}; }
-  Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
+  Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override {
-    return TrainingState::open(layout, state, arena_threads_, memory, name, label);
+    return TrainingState::open(layout, state, frozen, arena_threads_, memory, name, label);
   }
   Status reserve(const RankLayout&, const EngineOptions&) override { return {}; }
   Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,

@@ -123,7 +123,7 @@ class ComputeDevice {
   virtual Status hold_memory() = 0;
   // TrainingState::open() in this device's memory; the log says what a death will cost where it
   // cannot outlive the process. The layout outlives it.
-  virtual Result<TrainingState> open_state(const RankLayout& layout, DType state,
+  virtual Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen,
                                            SurvivingMemory& memory, const std::string& name,
                                            const std::string& label) = 0;
   // Memory for the engines of this rank. kOutOfMemory.

@@ -115,11 +115,12 @@ CudaCompute::~CudaCompute() {
   operators_.reset();
 }
 
-Result<TrainingState> CudaCompute::open_state(const RankLayout& layout, DType state,
+Result<TrainingState> CudaCompute::open_state(const RankLayout& layout, DType state, DType frozen,
                                               SurvivingMemory& memory, const std::string& name,
                                               const std::string& label) {
   return TrainingState::open_on_device(layout,
                                        {.state = state,
+                                        .frozen = frozen,
                                         .offload = offload_,
                                         .used = activations_->options().compute,
                                         .threads = threads_},

@@ -42,7 +42,7 @@ class CudaCompute final : public ComputeDevice {
 
   Status warm_up() override;
   Status hold_memory() override;
-  Result<TrainingState> open_state(const RankLayout& layout, DType state, SurvivingMemory& memory,
+  Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override;
   Status reserve(const RankLayout& layout, const EngineOptions& options) override;
   Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,

@@ -136,6 +136,7 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
   for (const auto& [name, content] : bundle.companions) companions[name] = content;
   const json::Object head{{"config", to_json(bundle.config)},
                           {"model", bundle.model.to_json()},
+                          {"trainables", to_json(bundle.trainables)},
                           {"companions", companions},
                           {"sample_stream", bundle.sample_stream}};
   const std::string text = json::write(head);
@@ -163,13 +164,15 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
                                            {.bytes_max = limits::kJsonFileBytesMax}));
   const json::Value* config = json::find(head, "config");
   const json::Value* model = json::find(head, "model");
+  const json::Value* trainables = json::find(head, "trainables");
   const json::Value* companions = json::find(head, "companions");
-  if (!config || !model || !companions || !companions->is_object()) {
+  if (!config || !model || !trainables || !companions || !companions->is_object()) {
     return error(Code::kDataLoss, "the run's bundle lacks a part");
   }
   RunBundle bundle;
   bundle.config = TROUPE_TRY(train_config_from_json(*config));
   bundle.model = TROUPE_TRY(ModelConfig::from_json(*model, "the run's bundle"));
+  bundle.trainables = TROUPE_TRY(trainables_from_json(*trainables, "the run's bundle"));
   for (const auto& member : companions->get_object()) {
     if (!member.value().is_string()) {
       return error(Code::kDataLoss, "the run's bundle has a file without a text");

@@ -16,12 +16,14 @@
 #include "train/config/train_config.h"
 #include "train/data/token_dataset.h"
 #include "train/model/model_config.h"
+#include "train/model/trainables.h"
 
 namespace troupe::train {
 
 struct RunBundle {
   TrainConfig config;
   ModelConfig model;
+  Trainables trainables;  // of the model
   // Name → content of config.json, generation_config.json, the tokenizer's files.
   std::map<std::string, std::string> companions;
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.

@@ -52,6 +52,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   const EngineOptions engine = engine_options(config, model, strategy, overlaps, Offload::kNothing);
   PlanRequest request;
   request.model = model;
+  request.trainables = facts.trainables;
   request.strategy = strategy;
   request.mesh = mesh;
   request.compute = engine.compute;
@@ -60,10 +61,11 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   if (request.offload == Offload::kParameters && !offloads_parameters(strategy))
     request.offload = Offload::kOptimizer;
   request.reduction = engine.reduction;
-  request.activations = activation_options(config, facts.length_max);
+  request.activations = activation_options(config, model, facts.trainables, facts.length_max);
   if (facts.evaluation_rows > 0)
     request.evaluation =
-        evaluation_options(config, facts.evaluation_rows, facts.evaluation_length_max);
+        evaluation_options(config, model, facts.trainables, facts.evaluation_rows,
+                           facts.evaluation_length_max);
   // As CudaCompute keeps them.
   if (facts.on_gpus && engine.compute.compute == DType::kBF16) {
     request.activations.type = DType::kBF16;

@@ -16,6 +16,7 @@ namespace troupe::train {
 
 // What a plan needs to know besides the configuration.
 struct PlanFacts {
+  Trainables trainables = {};  // of the model
   int world_size = 1;
   int machines = 1;
   int threads = 1;              // of a trainer

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "train/model/adapter_tensors.h"
+#include "train/model/model_layout.h"
+
 namespace troupe::train {
 namespace {
 
@@ -27,6 +30,11 @@ DType state_dtype(const TrainConfig& config) { return dtype_of(config.model.stat
 DType compute_dtype(const TrainConfig& config) {
   // bf16 parameters are never widened for products.
   return state_dtype(config) == DType::kBF16 ? DType::kBF16 : dtype_of(config.model.compute);
+}
+
+DType frozen_dtype(const TrainConfig& config, const ModelConfig& model) {
+  const bool narrow = compute_dtype(config) == DType::kBF16 || model.dtype == DType::kBF16;
+  return narrow ? DType::kBF16 : DType::kF32;
 }
 
 Result<Strategy> strategy_of(const TrainConfig& config) {
@@ -63,7 +71,9 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
                        .reduce = dtype_of(config.model.reduce),
                        .tied = model.tie_word_embeddings,
                        .overlaps = overlaps};
-  options.compute = {.state = state_dtype(config), .compute = compute_dtype(config)};
+  options.compute = {.state = state_dtype(config),
+                     .compute = compute_dtype(config),
+                     .frozen = frozen_dtype(config, model)};
   follow(options.compute, strategy, offload, model.tie_word_embeddings);
   GatherLimits& limits = options.compute.limits;
   limits.max_live = sharding.max_live_parameters;
@@ -87,21 +97,27 @@ Recompute recompute_of(const TrainConfig& config) {
   return Recompute::kBlocks;
 }
 
-ActivationOptions activation_options(const TrainConfig& config, std::int64_t length_max) {
+ActivationOptions activation_options(const TrainConfig& config, const ModelConfig& model,
+                                     const Trainables& trainables, std::int64_t length_max) {
+  const ModelLayout layout(model, trainables);
   return {.rows_max = config.training.per_device_train_batch_size,
           .length_max = length_max,
           .training = true,
           .recompute = recompute_of(config),
-          .compute = compute_dtype(config)};
+          .compute = compute_dtype(config),
+          .adapters = adapter_sizes(model, trainables.lora),
+          .untrained_layers = layout.trains(0) ? 0 : layout.first_trained_layer()};
 }
 
-ActivationOptions evaluation_options(const TrainConfig& config, std::int64_t rows_max,
+ActivationOptions evaluation_options(const TrainConfig& config, const ModelConfig& model,
+                                     const Trainables& trainables, std::int64_t rows_max,
                                      std::int64_t length_max) {
   return {.rows_max = std::min(config.evaluation.per_device_eval_batch_size, rows_max),
           .length_max = length_max,
           .training = false,
           .recompute = recompute_of(config),
-          .compute = compute_dtype(config)};
+          .compute = compute_dtype(config),
+          .adapters = adapter_sizes(model, trainables.lora)};
 }
 
 SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size) {

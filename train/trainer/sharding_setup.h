@@ -10,6 +10,7 @@
 #include "train/data/token_dataset.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
+#include "train/model/trainables.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/offload.h"
 
@@ -18,6 +19,9 @@ namespace troupe::train {
 // What parameters and moments are kept in, and what products are computed in.
 DType state_dtype(const TrainConfig& config);
 DType compute_dtype(const TrainConfig& config);
+// What frozen parameters are kept in: what products round them to, else what the model's files hold
+// (bf16), else fp32, which holds every other type's values.
+DType frozen_dtype(const TrainConfig& config, const ModelConfig& model);
 
 // kInvalidArgument where strategy and mesh do not fit the world.
 Result<Strategy> strategy_of(const TrainConfig& config);
@@ -32,10 +36,12 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
 
 Recompute recompute_of(const TrainConfig& config);
 // Of training, on rows of so many tokens at most.
-ActivationOptions activation_options(const TrainConfig& config, std::int64_t length_max);
+ActivationOptions activation_options(const TrainConfig& config, const ModelConfig& model,
+                                     const Trainables& trainables, std::int64_t length_max);
 // Of evaluation, forward passes only, on a data set of so many rows. They take the place of
 // training's in one arena while it evaluates.
-ActivationOptions evaluation_options(const TrainConfig& config, std::int64_t rows_max,
+ActivationOptions evaluation_options(const TrainConfig& config, const ModelConfig& model,
+                                     const Trainables& trainables, std::int64_t rows_max,
                                      std::int64_t length_max);
 
 // The order of the samples. Across world sizes a step's micro-batches are those that one rank would

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
@@ -9,6 +10,7 @@
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/weights.h"
+#include "train/model/adapter_tensors.h"
 #include "train/model/initialize.h"
 #include "train/model/model_family.h"
 #include "train/sharding/tensor_ranges.h"
@@ -17,7 +19,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint64_t kManifestBytesMax = 64u << 20;
 
 // A region, its buffer, and the prefix of its tensors' names.
 struct Part {
@@ -54,14 +55,16 @@ Result<TensorReader> open_source(FileSystem& files, const StateSource& source) {
 // Reads tensors by the model's names, whichever of their names the files have.
 class StateReader {
  public:
+  // `expected`: of a model, or of the adapters that a checkpoint holds.
   static Result<StateReader> open(FileSystem& files, const StateSource& source,
-                                  const ModelConfig& config, const ParameterLayout& layout) {
+                                  const ModelConfig& config,
+                                  std::span<const ParameterInfo* const> expected) {
     StateReader reader(config, TROUPE_TRY(open_source(files, source)));
-    std::vector<ExpectedTensor> expected;
-    for (const auto& parameter : layout.parameters())
-      expected.push_back({reader.stored_name(parameter.name), parameter.shape});
+    std::vector<ExpectedTensor> tensors;
+    for (const ParameterInfo* parameter : expected)
+      tensors.push_back({reader.stored_name(parameter->name), parameter->shape});
     TROUPE_RETURN_IF_ERROR(
-        check_weights(reader.tensors_.weights(), expected,
+        check_weights(reader.tensors_.weights(), tensors,
                       [&](std::string_view name) { return ignored_in_weights(config, name); }));
     return reader;
   }
@@ -82,6 +85,8 @@ class StateReader {
 
   std::string stored_name(std::string_view name) const {
     if (!tensors_.find(name)) {
+      const std::string of_adapter = adapter_file_name(name);
+      if (tensors_.find(of_adapter)) return of_adapter;
       const auto other = base_model_name(*config_, name);
       if (other && tensors_.find(*other)) return *other;
     }
@@ -92,28 +97,84 @@ class StateReader {
   TensorReader tensors_;
 };
 
+// The tensors that the files of a model's folder hold: all but those of adapters.
+std::vector<const ParameterInfo*> of_model(const ModelLayout& model) {
+  std::vector<const ParameterInfo*> tensors;
+  for (const ParameterLayout* layout : {&model.trained(), &model.frozen()})
+    for (const ParameterInfo& parameter : layout->parameters())
+      if (!is_adapter_tensor(parameter.name)) tensors.push_back(&parameter);
+  return tensors;
+}
+
+std::vector<const ParameterInfo*> all_of(const ParameterLayout& layout) {
+  std::vector<const ParameterInfo*> tensors;
+  for (const ParameterInfo& parameter : layout.parameters()) tensors.push_back(&parameter);
+  return tensors;
+}
+
+// What a state's trained tensors are read from: a checkpoint; or a model's folder, an adapter's for
+// what that does not hold, and initial values for what neither does.
+class TrainedSource {
+ public:
+  static Result<TrainedSource> open(FileSystem& files, const StateSource& source,
+                                    const ModelConfig& config, const ModelLayout& model,
+                                    std::uint64_t seed) {
+    TrainedSource opened(config, seed);
+    const bool adapters_alone = source.checkpoint && model.trainables().adapters_only();
+    const auto expected = adapters_alone ? all_of(model.trained()) : of_model(model);
+    opened.state_.emplace(TROUPE_TRY(StateReader::open(files, source, config, expected)));
+    opened.holds_adapters_ = source.checkpoint;
+    if (!source.checkpoint && !source.adapter.empty()) {
+      opened.adapter_.emplace(TROUPE_TRY(StateReader::open(
+          files, {.path = source.adapter, .checkpoint = false, .moments = false, .adapter = {}},
+          config, all_of(model.trained()))));
+    }
+    return opened;
+  }
+
+  Status read(const std::string& prefix, const ParameterInfo& parameter, std::int64_t begin,
+              std::span<std::byte> out, DType dtype) const {
+    if (adapter_ && prefix.empty()) return adapter_->read(prefix, parameter.name, begin, out, dtype);
+    if (holds_adapters_ || !is_adapter_tensor(parameter.name))
+      return state_->read(prefix, parameter.name, begin, out, dtype);
+    std::vector<float> values(out.size() / dtype_size(dtype));
+    initialize_parameter(parameter, config_->initializer_range, seed_, begin, values);
+    return convert_from_float(values, dtype, out);
+  }
+
+ private:
+  TrainedSource(const ModelConfig& config, std::uint64_t seed) : config_(&config), seed_(seed) {}
+
+  const ModelConfig* config_;
+  std::uint64_t seed_;
+  std::optional<StateReader> state_, adapter_;
+  bool holds_adapters_ = false;
+};
+
 // Of a part's buffer.
 std::span<std::byte> place_of(const Part& part, const TensorRange& range, std::size_t size) {
   return part.buffer.subspan(static_cast<std::size_t>(range.offset) * size,
                              static_cast<std::size_t>(range.end - range.begin) * size);
 }
 
-Status read_ranges(const StateReader& reader, const Part& part, const RankLayout& layout,
+template <typename Read>
+Status read_ranges(const Read& read, const Part& part, const RankLayout& layout,
                    DType dtype, HostAccess& access) {
   const std::size_t size = dtype_size(dtype);
   TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
   for (const TensorRange& range : held_ranges(layout, part.region)) {
     TROUPE_RETURN_IF_ERROR(
         access.write(place_of(part, range, size), [&](std::size_t at, std::span<std::byte> out) {
-          return reader.read(part.prefix, range.parameter->name,
-                             range.begin + static_cast<std::int64_t>(at / size), out, dtype);
+          return read(part.prefix, *range.parameter,
+                      range.begin + static_cast<std::int64_t>(at / size), out, dtype);
         }));
   }
   return {};
 }
 
 // Rank 0 reads tensor by tensor, everybody takes what it holds.
-Status read_for_all(const StateReader* reader, const Part& part, const RankLayout& layout,
+template <typename Read>
+Status read_for_all(const Read& read, const Part& part, const RankLayout& layout,
                     DType dtype, HostAccess& access, collective::Communicator& world) {
   const std::size_t size = dtype_size(dtype);
   TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
@@ -122,9 +183,8 @@ Status read_for_all(const StateReader* reader, const Part& part, const RankLayou
   std::vector<std::byte> whole;
   for (const ParameterInfo& parameter : layout.layout().parameters()) {
     whole.resize(static_cast<std::size_t>(parameter.elements) * size);
-    if (reader) {
-      TROUPE_RETURN_IF_ERROR(reader->read(part.prefix, parameter.name, 0, whole, dtype));
-    }
+    if (world.rank() == 0)
+      TROUPE_RETURN_IF_ERROR(read(part.prefix, parameter, std::int64_t{0}, std::span(whole), dtype));
     TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(whole), 0));
     for (; mine != held.end() && mine->parameter == &parameter; ++mine) {
       const auto place = place_of(part, *mine, size);
@@ -134,6 +194,13 @@ Status read_for_all(const StateReader* reader, const Part& part, const RankLayou
     }
   }
   return {};
+}
+
+template <typename Read>
+Status read_part(const Read& read, const Part& part, const RankLayout& layout, DType dtype,
+                 HostAccess& access, bool everybody_sees, collective::Communicator& world) {
+  return everybody_sees ? read_ranges(read, part, layout, dtype, access)
+                        : read_for_all(read, part, layout, dtype, access, world);
 }
 
 // Some blocks of a file, evenly spread: other weights differ everywhere.
@@ -150,6 +217,8 @@ Status append_samples(FileSystem& files, const std::string& path, std::string& t
   }
   return {};
 }
+
+}  // namespace
 
 // What tells a source from another one at the same path of another machine: a checkpoint's marker,
 // which has the run and the hashes of all files; else names, sizes and samples of the files.
@@ -170,6 +239,8 @@ Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path) {
   return xxh3_64(std::as_bytes(std::span(text)));
 }
 
+namespace {
+
 // Whether all ranks have the source that rank 0 has.
 Result<bool> all_see(FileSystem& files, const std::string& path, bool opened,
                      collective::Communicator& world) {
@@ -180,6 +251,60 @@ Result<bool> all_see(FileSystem& files, const std::string& path, bool opened,
       opened && mine.ok() && static_cast<std::int64_t>(*mine) == leader ? 1 : 0;
   TROUPE_RETURN_IF_ERROR(world.all_reduce(std::span(&everybody, 1), collective::ReduceOp::kMin));
   return everybody == 1;
+}
+
+Status initialize_part(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
+                       const Part& part, DType type, HostAccess& access, Arena& arena) {
+  // Equal shares of work: an element's value depends on its index alone.
+  constexpr std::int64_t kShareElements = 1 << 16;
+  const std::size_t size = dtype_size(type);
+  // `count` elements of the parameter from `begin` on, in the part's type.
+  const auto make = [&](const ParameterInfo& parameter, std::int64_t begin, std::size_t count,
+                        std::span<std::byte> target) {
+    if (type == DType::kF32) {
+      initialize_parameter(parameter, config.initializer_range, seed, begin,
+                           {reinterpret_cast<float*>(target.data()), count});
+      return;
+    }
+    std::vector<float> values(count);
+    initialize_parameter(parameter, config.initializer_range, seed, begin, values);
+    const Status converted = convert_from_float(values, type, target);
+    TROUPE_CHECK(converted.ok(), "{}", converted.to_string());
+  };
+  struct Share {
+    const ParameterInfo* parameter;
+    std::int64_t begin;
+    std::span<std::byte> target;
+  };
+  std::vector<Share> shares;
+  const auto add_shares = [&](const TensorRange& range, std::int64_t first,
+                              std::span<std::byte> target) {
+    const std::size_t share_bytes = kShareElements * size;
+    for (std::size_t at = 0; at < target.size(); at += share_bytes)
+      shares.push_back({range.parameter, first + static_cast<std::int64_t>(at / size),
+                        target.subspan(at, std::min(share_bytes, target.size() - at))});
+  };
+  const auto make_shares = [&] {
+    arena.parallel_for(std::ssize(shares), [&](std::int64_t number, int) {
+      const Share& share = shares[static_cast<std::size_t>(number)];
+      make(*share.parameter, share.begin, share.target.size() / size, share.target);
+    });
+    shares.clear();
+  };
+  for (const TensorRange& range : held_ranges(layout, part.region)) {
+    const auto place = place_of(part, range, size);
+    if (access.in_place()) {
+      add_shares(range, range.begin, place);
+      continue;
+    }
+    TROUPE_RETURN_IF_ERROR(access.write(place, [&](std::size_t at, std::span<std::byte> out) {
+      add_shares(range, range.begin + static_cast<std::int64_t>(at / size), out);
+      make_shares();
+      return Status();
+    }));
+  }
+  make_shares();
+  return {};
 }
 
 std::vector<TensorPiece> pieces_of(const RankLayout& layout, const Part& part, DType dtype) {
@@ -207,29 +332,43 @@ Status broadcast_text(collective::Communicator& world, std::string& text) {
 }
 
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                  const RankLayout& layout, const StateBuffers& buffers, HostAccess& access,
-                  bool zeroed, collective::Communicator& world) {
-  auto reader = StateReader::open(files, source, config, layout.layout());
-  if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
-  const bool everybody_sees = TROUPE_TRY(all_see(files, source.path, reader.ok(), world));
+                  const ModelLayout& model, std::uint64_t seed, const RankLayout& layout,
+                  const StateBuffers& buffers, HostAccess& access, bool zeroed,
+                  collective::Communicator& world) {
+  auto trained = TrainedSource::open(files, source, config, model, seed);
+  if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(trained);
+  bool everybody_sees = TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
+  if (!source.adapter.empty() && !source.checkpoint)
+    everybody_sees =
+        TROUPE_TRY(all_see(files, source.adapter, trained.ok(), world)) && everybody_sees;
   if (!source.moments && !zeroed) {
     TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg));
     TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg_sq));
   }
-  for (const Part& part : parts_of(buffers, source.moments)) {
-    if (everybody_sees) {
-      TROUPE_RETURN_IF_ERROR(read_ranges(*reader, part, layout, buffers.state, access));
-    } else {
-      TROUPE_RETURN_IF_ERROR(read_for_all(world.rank() == 0 ? &*reader : nullptr, part, layout,
-                                          buffers.state, access, world));
-    }
-  }
+  const auto read = [&](const auto&... what) { return trained->read(what...); };
+  for (const Part& part : parts_of(buffers, source.moments))
+    TROUPE_RETURN_IF_ERROR(
+        read_part(read, part, layout, buffers.state, access, everybody_sees, world));
   return {};
+}
+
+Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
+                   const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
+                   DType type, HostAccess& access, collective::Communicator& world) {
+  const auto reader = StateReader::open(files, StateSource{.path = folder}, config, of_model(model));
+  if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
+  const bool everybody_sees = TROUPE_TRY(all_see(files, folder, reader.ok(), world));
+  const auto read = [&](const std::string& prefix, const ParameterInfo& parameter,
+                        std::int64_t begin, std::span<std::byte> out, DType dtype) {
+    return reader->read(prefix, parameter.name, begin, out, dtype);
+  };
+  return read_part(read, Part{Region::kParameters, buffers.frozen, ""}, *layout.frozen(), type,
+                   access, everybody_sees, world);
 }
 
 Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
                   const ParameterLayout& layout, std::span<float> parameters) {
-  const auto reader = TROUPE_TRY(StateReader::open(files, {.path = folder}, config, layout));
+  const auto reader = TROUPE_TRY(StateReader::open(files, StateSource{.path = folder}, config, all_of(layout)));
   for (const ParameterInfo& parameter : layout.parameters()) {
     TROUPE_RETURN_IF_ERROR(reader.read("", parameter.name, 0,
                                        std::as_writable_bytes(parameters.subspan(
@@ -241,67 +380,32 @@ Status read_model(FileSystem& files, const std::string& folder, const ModelConfi
 }
 
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                        const StateBuffers& buffers, HostAccess& access, bool zeroed,
+                        const StateBuffers& buffers, DType frozen, HostAccess& access, bool zeroed,
                         Arena& arena) {
-  // Equal shares of work: an element's value depends on its index alone.
-  constexpr std::int64_t kShareElements = 1 << 16;
   if (!zeroed) {
-    for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
+    for (const auto buffer :
+         {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq, buffers.frozen})
       TROUPE_RETURN_IF_ERROR(access.zero(buffer));
   }
-  const std::size_t size = dtype_size(buffers.state);
-  // `count` elements of the parameter from `begin` on, in the state's type.
-  const auto make = [&](const ParameterInfo& parameter, std::int64_t begin, std::size_t count,
-                        std::span<std::byte> target) {
-    if (buffers.state == DType::kF32) {
-      initialize_parameter(parameter, config.initializer_range, seed, begin,
-                           {reinterpret_cast<float*>(target.data()), count});
-      return;
-    }
-    std::vector<float> values(count);
-    initialize_parameter(parameter, config.initializer_range, seed, begin, values);
-    const Status converted = convert_from_float(values, buffers.state, target);
-    TROUPE_CHECK(converted.ok(), "{}", converted.to_string());
-  };
-  struct Share {
-    const ParameterInfo* parameter;
-    std::int64_t begin;
-    std::span<std::byte> target;
-  };
-  std::vector<Share> shares;
-  const auto add_shares = [&](const TensorRange& range, std::int64_t first,
-                              std::span<std::byte> target) {
-    const std::size_t share_bytes = kShareElements * size;
-    for (std::size_t at = 0; at < target.size(); at += share_bytes)
-      shares.push_back({range.parameter, first + static_cast<std::int64_t>(at / size),
-                        target.subspan(at, std::min(share_bytes, target.size() - at))});
-  };
-  const auto make_shares = [&] {
-    arena.parallel_for(std::ssize(shares), [&](std::int64_t number, int) {
-      const Share& share = shares[static_cast<std::size_t>(number)];
-      make(*share.parameter, share.begin, share.target.size() / size, share.target);
-    });
-    shares.clear();
-  };
-  const Part parameters = parts_of(buffers, false).front();
-  for (const TensorRange& range : held_ranges(layout, parameters.region)) {
-    const auto place = place_of(parameters, range, size);
-    if (access.in_place()) {
-      add_shares(range, range.begin, place);
-      continue;
-    }
-    TROUPE_RETURN_IF_ERROR(access.write(place, [&](std::size_t at, std::span<std::byte> out) {
-      add_shares(range, range.begin + static_cast<std::int64_t>(at / size), out);
-      make_shares();
-      return Status();
-    }));
-  }
-  make_shares();
-  return {};
+  if (layout.frozen())
+    TROUPE_RETURN_IF_ERROR(initialize_part(config, seed, *layout.frozen(),
+                                           Part{Region::kParameters, buffers.frozen, ""}, frozen,
+                                           access, arena));
+  return initialize_part(config, seed, layout, parts_of(buffers, false).front(), buffers.state,
+                         access, arena);
 }
 
-std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers) {
-  return pieces_of(layout, parts_of(buffers, false).front(), buffers.state);
+std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
+                                       const StateBuffers& buffers, DType frozen) {
+  auto pieces = pieces_of(layout, parts_of(buffers, false).front(), buffers.state);
+  if (model.trainables().adapters_only()) {
+    for (TensorPiece& piece : pieces) piece.name = adapter_file_name(piece.name);
+  } else if (layout.frozen()) {
+    const auto rest =
+        pieces_of(*layout.frozen(), Part{Region::kParameters, buffers.frozen, ""}, frozen);
+    pieces.insert(pieces.end(), rest.begin(), rest.end());
+  }
+  return pieces;
 }
 
 std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers) {

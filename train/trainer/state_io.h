@@ -10,6 +10,7 @@
 #include "train/checkpoint/tensor_reader.h"
 #include "train/cpu/arena.h"
 #include "train/model/model_config.h"
+#include "train/model/model_layout.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
 #include "train/trainer/host_access.h"
@@ -18,33 +19,52 @@ namespace troupe::train {
 
 // Where a state comes from. The same on all ranks.
 struct StateSource {
-  std::string path;         // a checkpoint, or a model's folder
+  // A checkpoint, or a model's folder; empty: initial values alone.
+  std::string path;
   bool checkpoint = false;  // else weights alone
-  bool moments = false;     // of a checkpoint: AdamW's, too
+  bool moments = false;     // of a checkpoint: the optimizer's, too
+  // A folder of adapters in PEFT's form, for what a model's folder does not hold; empty: they begin
+  // with initial values.
+  std::string adapter;
 };
 
 // Rank 0's text becomes everybody's.
 Status broadcast_text(collective::Communicator& world, std::string& text);
 
-// Fills this rank's parameters (and moments; zeroed where there are none). Collective: every rank
-// reads its own ranges; where some rank does not see the files that rank 0 sees, rank 0 reads for
-// all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
-// than the model's. `access`: to the buffers' memory.
+// Fills this rank's trained parameters (and moments; zeroed where there are none). Collective: every
+// rank reads its own ranges; where some rank does not see the files that rank 0 sees, rank 0 reads
+// for all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
+// than the model's. Adapters that no file holds get initial values by `seed`. `access`: to the
+// buffers' memory.
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                  const RankLayout& layout, const StateBuffers& buffers, HostAccess& access,
-                  bool zeroed, collective::Communicator& world);
+                  const ModelLayout& model, std::uint64_t seed, const RankLayout& layout,
+                  const StateBuffers& buffers, HostAccess& access, bool zeroed,
+                  collective::Communicator& world);
+// Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder. Collective,
+// as above.
+Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
+                   const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
+                   DType type, HostAccess& access, collective::Communicator& world);
+
+// What tells a model's folder from another one at the same path of another machine, or at another
+// time: names, sizes and samples of its files.
+Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path);
 
 // The weights of a model's folder, whole and in fp32: (layout.total_elements()).
 Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
                   const ParameterLayout& layout, std::span<float> parameters);
 
-// Initial weights by the model's rule, seeded. Local: every rank makes its own, on all threads of
+// Initial weights by the model's rule, seeded, of what is trained and of what is frozen. Local: every rank makes its own, on all threads of
 // `arena`. Here and above `zeroed` says that the buffers are new memory, which nobody has written.
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                        const StateBuffers& buffers, HostAccess& access, bool zeroed, Arena& arena);
+                        const StateBuffers& buffers, DType frozen, HostAccess& access, bool zeroed,
+                        Arena& arena);
 
 // What this rank adds to a checkpoint: views of the buffers, in whatever memory.
-std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers);
+// Weights: what is trained, under PEFT's names where that is adapters; else the frozen ones, kept in
+// `frozen`, too.
+std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
+                                       const StateBuffers& buffers, DType frozen);
 std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers);
 
 }  // namespace troupe::train

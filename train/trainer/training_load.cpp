@@ -107,6 +107,7 @@ Status TrainingRun::resume(Generation& generation, const Meeting& meeting, Train
   loaded.step = step();
   // Owners' parameters may not have reached all, nor where they are used.
   TROUPE_RETURN_IF_ERROR(f.updates->place_parameters());
+  TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(&left));
   return agree_on_saves(generation);
@@ -205,11 +206,21 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   if (source.path.empty()) {
     TROUPE_RETURN_IF_ERROR(initialize_state(
         f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed), *f.layout,
-        f.state->kept(), f.compute->kept_access(), zeroed, f.compute->threads()));
+        f.state->kept(), f.engine_options.compute.frozen, f.compute->kept_access(), zeroed,
+        f.compute->threads()));
   } else {
-    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->kept(),
-                                      f.compute->kept_access(), zeroed, generation.world));
+    const StateBuffers kept = f.state->kept();
+    const ModelLayout& model = f.model->model_layout();
+    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, model,
+                                      static_cast<std::uint64_t>(f.config().training.seed),
+                                      *f.layout, kept, f.compute->kept_access(), zeroed,
+                                      generation.world));
+    if (f.layout->frozen())
+      TROUPE_RETURN_IF_ERROR(load_frozen(
+          f.files, f.config().model.model_name_or_path, f.bundle.model, model, *f.layout, kept,
+          f.engine_options.compute.frozen, f.compute->kept_access(), generation.world));
   }
+  TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));
   // What the initial parameters are evaluated to is still to be written.
   const bool unevaluated = record.step == 0 && f.evaluation.due_on_start();
@@ -365,9 +376,8 @@ Status TrainingRun::open_recorder(const FollowUp* left) {
     position = {.kept_step = finished_step_,
                 .unlogged = {.loss = left->loss_since_log, .steps = left->steps_since_log}};
   }
-  const ParameterLayout& layout = f.model->layout();
   const double flos_per_token =
-      6.0 * static_cast<double>(layout.parameter_elements() -
+      6.0 * static_cast<double>(f.model->model_layout().parameter_elements() -
                                 f.bundle.model.vocab_size * f.bundle.model.hidden_size);
   recorder_ = TROUPE_TRY(RunRecorder::open(f.files, f.clock, f.config(),
                                            {.schedule = f.facts,

@@ -51,12 +51,13 @@ Status with_way_out(const Status& status, const ActivationOptions& activations) 
 }
 
 ActivationOptions activations_of(const RunBundle& bundle) {
-  return activation_options(bundle.config, longest_collated_length(bundle.dataset));
+  return activation_options(bundle.config, bundle.model, bundle.trainables,
+                            longest_collated_length(bundle.dataset));
 }
 
 std::optional<ActivationOptions> evaluation_of(const RunBundle& bundle) {
   if (!bundle.eval) return std::nullopt;
-  return evaluation_options(bundle.config, bundle.eval->size(),
+  return evaluation_options(bundle.config, bundle.model, bundle.trainables, bundle.eval->size(),
                             longest_collated_length(*bundle.eval));
 }
 
@@ -133,7 +134,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   auto compute = TROUPE_TRY(open_compute(bundle, options, log));
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
-  auto model = make_model(bundle.model, *observed);
+  auto model = make_model(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = bundle.dataset.size();
   auto sampler = TROUPE_TRY(Sampler::make(sampler_options(config, samples, options.world_size)));
   const auto facts = TROUPE_TRY(run_schedule(config, samples, options.world_size));
@@ -198,8 +199,9 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
     return with_way_out(held, activations_of(f.bundle));
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
-  f.layout = std::make_unique<RankLayout>(f.model->layout(), strategy, mesh, rank);
-  f.state = TROUPE_TRY(f.compute->open_state(*f.layout, state_dtype(f.config()), memory, "state",
+  f.layout = std::make_unique<RankLayout>(f.model->model_layout(), strategy, mesh, rank);
+  f.state = TROUPE_TRY(f.compute->open_state(*f.layout, state_dtype(f.config()),
+                                             f.engine_options.compute.frozen, memory, "state",
                                              fmt::format("troupe-{}-rank{}", f.options.run, rank)));
   TROUPE_RETURN_IF_ERROR(f.compute->reserve(*f.layout, f.engine_options));
   f.updates = TROUPE_TRY(f.compute->optimizer_device(
@@ -539,8 +541,10 @@ Status TrainingRun::load_best_model(Generation& generation, std::int64_t& final_
   }
   final_model_ = true;
   note();
-  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, *f.layout, f.state->kept(),
-                                    f.compute->kept_access(), false, generation.world));
+  TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, f.model->model_layout(),
+                                    static_cast<std::uint64_t>(f.config().training.seed), *f.layout,
+                                    f.state->kept(), f.compute->kept_access(), false,
+                                    generation.world));
   // That step was evaluated, or it would not be the best.
   evaluated_step_ = final_step = best_step;
   if (f.leads()) {
@@ -571,7 +575,8 @@ SaveContents TrainingRun::save_contents(const RankLayout& layout, bool final_mod
   Fixed& f = *fixed_;
   const CommitRecord& record = f.transaction().record();
   SaveContents contents{.step = record.step,
-                        .weights = weight_pieces(layout, f.state->kept()),
+                        .weights = weight_pieces(f.model->model_layout(), layout, f.state->kept(),
+                                                 f.engine_options.compute.frozen),
                         .files = f.bundle.companions};
   if (final_model) return contents;
   if (!f.config().training.save_only_model)
@@ -667,7 +672,7 @@ Status TrainingRun::save_alone(collective::Communicator& communicator, std::uint
   if (aftermath.final_model != 0) return best_in_place();
   TROUPE_RETURN_IF_ERROR(open_recorder(&take_up(aftermath, aftermath.finished_step)));
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
-  const RankLayout whole(f.model->layout(), strategy, TROUPE_TRY(make_mesh(strategy, 1, 1, 0, 0)),
+  const RankLayout whole(f.model->model_layout(), strategy, TROUPE_TRY(make_mesh(strategy, 1, 1, 0, 0)),
                          0);
   Generation generation{.world = communicator,
                         .device = nullptr,

@@ -38,13 +38,18 @@ void add_moments(memory::SegmentLayout& result, const RankLayout& layout, DType 
       .add("exp_avg_sq", region_bytes(layout, Region::kOptimizer, state), kPageBytes);
 }
 
-memory::SegmentLayout segment_layout(const RankLayout& layout, DType state,
+std::size_t frozen_bytes(const RankLayout& layout, DType type) {
+  return layout.frozen() ? region_bytes(*layout.frozen(), Region::kParameters, type) : 0;
+}
+
+memory::SegmentLayout segment_layout(const RankLayout& layout, DType state, DType frozen,
                                      const UpdateLog::Layout& chunks) {
   memory::SegmentLayout result("trainer state", kStateVersion);
   result.add("transaction", sizeof(TransactionMemory));
   add_updated(result, layout, state, chunks, Region::kParameters);
   result.add("gradients", region_bytes(layout, Region::kGradients, DType::kF32), kPageBytes);
   add_moments(result, layout, state);
+  if (layout.frozen()) result.add("frozen", frozen_bytes(layout, frozen), kPageBytes);
   return result;
 }
 
@@ -130,14 +135,15 @@ void TrainingState::open_log(const UpdateLog::Layout& chunks) {
                                             layout_.region(segment_, "undo"));
 }
 
-Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state, int threads,
-                                          SurvivingMemory& memory, const std::string& name,
+Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state, DType frozen,
+                                          int threads, SurvivingMemory& memory, const std::string& name,
                                           const std::string& label) {
   const UpdateLog::Layout chunks = chunks_of(layout, state, threads);
-  memory::SegmentLayout regions = segment_layout(layout, state, chunks);
+  memory::SegmentLayout regions = segment_layout(layout, state, frozen, chunks);
   const auto made = [&](memory::Segment segment, bool attached) {
-    TrainingState opened({.state = state}, regions, std::move(segment), attached);
+    TrainingState opened({.state = state, .frozen = frozen}, regions, std::move(segment), attached);
     opened.open_log(chunks);
+    opened.has_frozen_ = layout.frozen() != nullptr;
     return opened;
   };
   if (auto found = TROUPE_TRY(memory.take(name))) {
@@ -240,6 +246,7 @@ StateBuffers TrainingState::buffers() {
     StateBuffers buffers = in_segment(Region::kParameters);
     buffers.gradients = {reinterpret_cast<float*>(layout_.region(segment_, "gradients").data()),
                          layout_.region(segment_, "gradients").size() / sizeof(float)};
+    if (has_frozen_) buffers.frozen = layout_.region(segment_, "frozen");
     buffers.segment = &segment_;
     return buffers;
   }

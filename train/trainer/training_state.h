@@ -2,7 +2,8 @@
 // What a trainer must not lose, in memory that outlives the process.
 //
 // On a CPU: one sealed shared-memory segment. Regions, each whole or this rank's shard by
-// RankLayout: parameters, exp_avg, exp_avg_sq of the state's type, gradients fp32; transaction:
+// RankLayout: parameters, exp_avg, exp_avg_sq of the state's type, gradients fp32; frozen: the
+// parameters that are not trained, in their own type; transaction:
 // train/transaction's; marks and undo: UpdateLog's.
 //
 // On a GPU: a segment with the transaction, and one allocation of the device with the rest, whose
@@ -36,6 +37,7 @@ namespace troupe::train {
 // Of a state on a GPU.
 struct DeviceStateOptions {
   DType state = DType::kF32;  // of parameters and moments
+  DType frozen = DType::kF32;  // of what is not trained
   Offload offload = Offload::kNothing;
   DType used = DType::kF32;  // offloaded: what products take parameters in
   int threads = 1;           // offloaded: as TrainingState::open()'s
@@ -46,7 +48,8 @@ class TrainingState {
   // What an earlier process of the rank kept under `name` in `memory`, where it was laid out the
   // same way, or a new one, zeroed, which is kept. Every page is touched: no page fault and no lack
   // of memory comes later. threads: that update chunks at a time.
-  static Result<TrainingState> open(const RankLayout& layout, DType state, int threads,
+  // frozen: of what is not trained.
+  static Result<TrainingState> open(const RankLayout& layout, DType state, DType frozen, int threads,
                                     SurvivingMemory& memory, const std::string& name,
                                     const std::string& label);
   // The same on a GPU; new memory of it has any content. What an earlier process left on another
@@ -88,6 +91,7 @@ class TrainingState {
   memory::Segment segment_;
   std::optional<DeviceArena> arena_;    // a GPU's
   std::optional<PinnedMemory> pinned_;  // parameters, with Offload::kParameters
+  bool has_frozen_ = false;
   bool outlives_ = true;
   bool attached_;
   bool zeroed_;

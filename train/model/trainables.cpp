@@ -1,0 +1,51 @@
+#include "train/model/trainables.h"
+
+namespace troupe::train {
+
+json::Value to_json(const Trainables& trainables) {
+  json::Array tensors, lora;
+  for (const std::string& name : trainables.tensors) tensors.push_back(json::Value(name));
+  for (const LoraModule& adapter : trainables.lora) {
+    lora.push_back(json::Object{{"module", adapter.module},
+                                {"rank", adapter.rank},
+                                {"scale", adapter.scale},
+                                {"dropout", adapter.dropout},
+                                {"dora", adapter.dora}});
+  }
+  return json::Object{{"everything", trainables.everything},
+                      {"tensors", std::move(tensors)},
+                      {"lora", std::move(lora)}};
+}
+
+Result<Trainables> trainables_from_json(const json::Value& value, std::string_view name) {
+  const Status broken =
+      error(Code::kInvalidArgument, "{}: not a list of what is trained", name);
+  const auto flag = [](const json::Value& object, std::string_view key) {
+    const json::Value* found = json::find(object, key);
+    return found && found->is_bool() && found->get_bool();
+  };
+  const json::Value* tensors = json::find(value, "tensors");
+  const json::Value* lora = json::find(value, "lora");
+  if (!tensors || !tensors->is_array() || !lora || !lora->is_array()) return broken;
+  Trainables trainables{.everything = flag(value, "everything"), .tensors = {}, .lora = {}};
+  for (const json::Value& tensor : tensors->get_array()) {
+    if (!tensor.is_string()) return broken;
+    trainables.tensors.emplace_back(tensor.get_string());
+  }
+  for (const json::Value& adapter : lora->get_array()) {
+    const auto module = json::find_string(adapter, "module");
+    const auto rank = json::find_integer(adapter, "rank");
+    const json::Value* scale = json::find(adapter, "scale");
+    const json::Value* dropout = json::find(adapter, "dropout");
+    if (!module || !rank || !scale || !scale->is_double() || !dropout || !dropout->is_double())
+      return broken;
+    trainables.lora.push_back({.module = *module,
+                               .rank = *rank,
+                               .scale = scale->get_double(),
+                               .dropout = dropout->get_double(),
+                               .dora = flag(adapter, "dora")});
+  }
+  return trainables;
+}
+
+}  // namespace troupe::train
