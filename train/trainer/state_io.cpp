@@ -380,19 +380,22 @@ Status read_model(FileSystem& files, const std::string& folder, const ModelConfi
 }
 
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                        const StateBuffers& buffers, DType frozen, HostAccess& access, bool zeroed,
+                        const StateBuffers& buffers, HostAccess& access, bool zeroed,
                         Arena& arena) {
   if (!zeroed) {
-    for (const auto buffer :
-         {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq, buffers.frozen})
+    for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
       TROUPE_RETURN_IF_ERROR(access.zero(buffer));
   }
-  if (layout.frozen())
-    TROUPE_RETURN_IF_ERROR(initialize_part(config, seed, *layout.frozen(),
-                                           Part{Region::kParameters, buffers.frozen, ""}, frozen,
-                                           access, arena));
   return initialize_part(config, seed, layout, parts_of(buffers, false).front(), buffers.state,
                          access, arena);
+}
+
+Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
+                         const StateBuffers& buffers, DType type, HostAccess& access,
+                         Arena& arena) {
+  TROUPE_RETURN_IF_ERROR(access.zero(buffers.frozen));
+  return initialize_part(config, seed, *layout.frozen(),
+                         Part{Region::kParameters, buffers.frozen, ""}, type, access, arena);
 }
 
 std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,

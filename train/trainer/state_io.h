@@ -54,11 +54,13 @@ Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path);
 Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
                   const ParameterLayout& layout, std::span<float> parameters);
 
-// Initial weights by the model's rule, seeded, of what is trained and of what is frozen. Local: every rank makes its own, on all threads of
+// Initial weights by the model's rule, seeded, of what is trained. Local: every rank makes its own, on all threads of
 // `arena`. Here and above `zeroed` says that the buffers are new memory, which nobody has written.
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
-                        const StateBuffers& buffers, DType frozen, HostAccess& access, bool zeroed,
-                        Arena& arena);
+                        const StateBuffers& buffers, HostAccess& access, bool zeroed, Arena& arena);
+// The same of the frozen parameters of layout.frozen(), kept in `type`.
+Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
+                         const StateBuffers& buffers, DType type, HostAccess& access, Arena& arena);
 
 // What this rank adds to a checkpoint: views of the buffers, in whatever memory.
 // Weights: what is trained, under PEFT's names where that is adapters; else the frozen ones, kept in

@@ -203,22 +203,27 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
         std::max(record.step, total_steps())));
   }
   const bool zeroed = f.state->take_zeroed();
+  const auto seed = static_cast<std::uint64_t>(f.config().training.seed);
+  const StateBuffers kept = f.state->kept();
   if (source.path.empty()) {
-    TROUPE_RETURN_IF_ERROR(initialize_state(
-        f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed), *f.layout,
-        f.state->kept(), f.engine_options.compute.frozen, f.compute->kept_access(), zeroed,
-        f.compute->threads()));
+    TROUPE_RETURN_IF_ERROR(initialize_state(f.bundle.model, seed, *f.layout, kept,
+                                            f.compute->kept_access(), zeroed,
+                                            f.compute->threads()));
   } else {
-    const StateBuffers kept = f.state->kept();
-    const ModelLayout& model = f.model->model_layout();
-    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, model,
-                                      static_cast<std::uint64_t>(f.config().training.seed),
-                                      *f.layout, kept, f.compute->kept_access(), zeroed,
+    TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, f.model->model_layout(),
+                                      seed, *f.layout, kept, f.compute->kept_access(), zeroed,
                                       generation.world));
-    if (f.layout->frozen())
-      TROUPE_RETURN_IF_ERROR(load_frozen(
-          f.files, f.config().model.model_name_or_path, f.bundle.model, model, *f.layout, kept,
-          f.engine_options.compute.frozen, f.compute->kept_access(), generation.world));
+  }
+  if (f.layout->frozen()) {
+    const DType type = f.engine_options.compute.frozen;
+    const ModelSection& model = f.config().model;
+    TROUPE_RETURN_IF_ERROR(
+        model.train_from_scratch
+            ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type,
+                                f.compute->kept_access(), f.compute->threads())
+            : load_frozen(f.files, model.model_name_or_path, f.bundle.model,
+                          f.model->model_layout(), *f.layout, kept, type,
+                          f.compute->kept_access(), generation.world));
   }
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));

@@ -63,7 +63,7 @@ TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t turn) const
   const auto leaf = static_cast<std::size_t>(tools_.engine.reducer().leaf(turn, data_rank()));
   if (leaf >= plan.batches.size() || plan.batches[leaf].empty()) return empty_batch();
   TokenBatch batch = collate_ragged(tools_.dataset, plan.batches[leaf]);
-  if (tools_.model.config().has_dropout()) add_places(tools_.dataset, plan.batches[leaf], batch);
+  if (tools_.activations.dropout_samples) add_places(tools_.dataset, plan.batches[leaf], batch);
   return batch;
 }
 

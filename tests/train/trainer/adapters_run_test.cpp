@@ -1,0 +1,133 @@
+// Whole runs that train adapters, or a part of a model: one file whatever the strategy, the world
+// size and the deaths in between.
+
+#include "tests/train/trainer/run_fixture.h"
+#include "train/checkpoint/weights.h"
+
+namespace troupe::train::tests {
+namespace {
+
+constexpr const char* kAdapters = "adapter_model.safetensors";
+
+Trainables adapters_of(const ModelConfig& model, double dropout) {
+  Trainables trainables{.everything = false, .tensors = {}, .lora = {}};
+  const ParameterLayout layout(model);
+  for (const ParameterInfo& info : layout.parameters())
+    if (info.name.find("_proj.weight") != std::string::npos)
+      trainables.lora.push_back(
+          {info.name.substr(0, info.name.size() - 7), 4, 2.0, dropout, false});
+  return trainables;
+}
+
+// Parts of the second layer and the final norm.
+Trainables part_of(const ModelConfig&) {
+  return {.everything = false,
+          .tensors = {"model.layers.1.self_attn.q_proj.weight",
+                      "model.layers.1.mlp.down_proj.weight", "model.norm.weight"},
+          .lora = {}};
+}
+
+struct Run {
+  std::string strategy = "ddp";
+  int world = 1;
+  bool adapters = true;
+  std::string resume = "";
+  std::int64_t replicate = 0, shard = 0;
+  bool bf16 = false;
+  ActivationCheckpointing recompute = ActivationCheckpointing::kNone;
+};
+
+RunChange changed(const Run& run) {
+  return {.world = run.world,
+          .batch = 1,
+          .accumulation = 12 / run.world,
+          .resume = run.resume,
+          .change = [=](RunBundle& bundle) {
+            bundle.trainables =
+                run.adapters ? adapters_of(bundle.model, 0.1) : part_of(bundle.model);
+            auto& config = bundle.config;
+            config.sharding.strategy = run.strategy;
+            config.sharding.mesh_replicate = run.replicate;
+            config.sharding.mesh_shard = run.shard;
+            config.sharding.deterministic = Deterministic::kAcrossWorldSizes;
+            config.model.activation_checkpointing = run.recompute;
+            if (run.bf16) config.model.compute = Precision::kBfloat16;
+            config.training.max_steps = 6;
+            config.training.save_steps = 4;
+          }};
+}
+
+std::string trained(const std::string& output_dir, bool adapters) {
+  const std::string bytes = file(output_dir + "/" + (adapters ? kAdapters : "model.safetensors"));
+  REQUIRE(bytes.size() > 1000);
+  return bytes;
+}
+
+TEST_CASE("adapters and parts of a model: one file for all strategies, world sizes, precisions") {
+  for (const bool adapters : {true, false}) {
+    for (const bool bf16 : {false, true}) {
+      troupe::tests::TemporaryDirectory dir;
+      train(dir.file("one"), changed({.adapters = adapters, .bf16 = bf16}));
+      const std::string expected = trained(dir.file("one"), adapters);
+      for (const Run& run :
+           {Run{"ddp", 2}, Run{"zero1", 3}, Run{"zero2", 4}, Run{"zero3", 2}, Run{"zero3", 3},
+            Run{"fsdp", 4}, Run{"hybrid_shard", 4, true, "", 2, 2},
+            Run{.strategy = "zero3",
+                .world = 2,
+                .recompute = ActivationCheckpointing::kFull}}) {
+        CAPTURE(adapters);
+        CAPTURE(bf16);
+        CAPTURE(run.strategy);
+        CAPTURE(run.world);
+        Run same = run;
+        same.adapters = adapters;
+        same.bf16 = bf16;
+        const std::string name = run.strategy + std::to_string(run.world) +
+                                 std::to_string(static_cast<int>(run.recompute));
+        train(dir.file(name), changed(same));
+        CHECK((trained(dir.file(name), adapters) == expected));
+        CHECK(steps(dir.file(name)).back().loss == steps(dir.file("one")).back().loss);
+      }
+    }
+  }
+}
+
+TEST_CASE("a checkpoint of adapters holds them alone, and goes on at another world size") {
+  for (const bool adapters : {true, false}) {
+    troupe::tests::TemporaryDirectory dir;
+    train(dir.file("one"), changed({.strategy = "zero3", .world = 2, .adapters = adapters}));
+    const std::string checkpoint = dir.file("one") + "/checkpoint-4";
+    PosixFileSystem files;
+    CHECK(files.exists(checkpoint + "/" + kAdapters) == adapters);
+    CHECK(files.exists(checkpoint + "/model.safetensors") == !adapters);
+    for (const Run& run : {Run{"ddp", 1}, Run{"fsdp", 3}}) {
+      CAPTURE(run.strategy);
+      Run resumed = run;
+      resumed.adapters = adapters;
+      resumed.resume = checkpoint;
+      train(dir.file(run.strategy), changed(resumed));
+      CHECK((trained(dir.file(run.strategy), adapters) == trained(dir.file("one"), adapters)));
+    }
+  }
+}
+
+TEST_CASE("a lost generation of adapters goes on from memory, bit for bit") {
+  troupe::tests::TemporaryDirectory dir;
+  for (const char* strategy : {"ddp", "zero3"}) {
+    const RunChange change = changed({.strategy = strategy, .world = 2});
+    train(dir.file(strategy), change);
+    const std::string struck = dir.file(strategy) + "-struck";
+    auto ranks = make_ranks(struck, change);
+    ranks->observers[1].abort_after = 3;
+    run_generation(*ranks, 1);
+    start_rank(*ranks, 1, struck, change);
+    ranks->observers[1].abort_after = -1;
+    for (const Status& status : run_generation(*ranks, 2))
+      REQUIRE_MESSAGE(status.ok(), status.to_string());
+    CHECK(ranks->observers[1].load.how == LoadedFrom::kMemory);
+    CHECK((trained(struck, true) == trained(dir.file(strategy), true)));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::train::tests
