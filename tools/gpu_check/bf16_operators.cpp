@@ -1,13 +1,15 @@
 #include "tools/gpu_check/bf16_operators.h"
 
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "train/cuda/operators/table_calls.h"
 
 namespace troupe::tools::gpu {
 namespace {
 
-using train::ConstElements;
-using train::DType;
-using train::Elements;
+using train::ArgumentRole;
 using train::Operators;
 
 std::int64_t extent(std::int64_t rows, std::int64_t stride, std::int64_t width) {
@@ -59,6 +61,53 @@ void Bf16Operators::out_rows(ConstElements from, Elements to, std::int64_t strid
   copy_rows(all, stride, to, stride, rows, width);
 }
 
+template <typename... Parameters, typename... Arguments>
+void Bf16Operators::call(void (Operators::*function)(Parameters...),
+                         const Arguments&... arguments) {
+  // What is given twice, since the operator works in place, is one copy.
+  std::vector<std::pair<const void*, Elements>> copies;
+  const auto given = [&]<typename Argument>(const Argument& argument) {
+    if constexpr (!Argument::kIsActivation) {
+      return argument.value;
+    } else {
+      if (!argument.value) return Elements();
+      for (const auto& [of, copy] : copies)
+        if (of == argument.value.data) return copy;
+      const bool is_read =
+          Argument::kRole == ArgumentRole::kReads || Argument::kRole == ArgumentRole::kUpdates;
+      const Elements copy = is_read || argument.stride != argument.width
+                                ? in(argument.value, argument.extent())
+                                : room(argument.extent());
+      copies.emplace_back(argument.value.data, copy);
+      return copy;
+    }
+  };
+  const auto back = [&]<typename Argument>(const Argument& argument, const auto& value) {
+    if constexpr (Argument::kIsWritten) {
+      if (!argument.value) return;
+      if (argument.stride == argument.width)
+        out(value, argument.value, argument.extent());
+      else
+        out_rows(value, argument.value, argument.stride, argument.rows, argument.width);
+    }
+  };
+  // Between braces the order is that of the text.
+  const std::tuple values{given(arguments)...};
+  std::apply(
+      [&](const auto&... value) {
+        run([&](Operators& device) { (device.*function)(value...); });
+        (back(arguments, value), ...);
+      },
+      values);
+}
+
+#define TROUPE_OPERATOR(name, ...)                           \
+  void Bf16Operators::name(TROUPE_PARAMETERS(__VA_ARGS__)) { \
+    call(&Operators::name, TROUPE_DESCRIBED(__VA_ARGS__));   \
+  }
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
+
 void Bf16Operators::upload(const void* host, void* device, std::size_t bytes) {
   gpu_.operators->upload(host, device, bytes);
 }
@@ -90,12 +139,6 @@ void Bf16Operators::gemm(const train::Gemm& g) {
 
 void Bf16Operators::zero(Elements x, std::int64_t count) { gpu_.operators->zero(x, count); }
 
-void Bf16Operators::add(ConstElements a, ConstElements b, Elements sum, std::int64_t count) {
-  const Elements left = in(a, count), right = in(b, count), to = room(count);
-  run([&](Operators& device) { device.add(left, right, to, count); });
-  out(to, sum, count);
-}
-
 void Bf16Operators::dropout(const train::Dropout& dropout, ConstElements x, ConstElements residual,
                             Elements result, std::int64_t rows, std::int64_t width) {
   const std::int64_t count = rows * width;
@@ -103,131 +146,6 @@ void Bf16Operators::dropout(const train::Dropout& dropout, ConstElements x, Cons
   const Elements added = residual ? in(residual, count) : Elements();
   run([&](Operators& device) { device.dropout(dropout, from, added, to, rows, width); });
   out(to, result, count);
-}
-
-void Bf16Operators::rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
-                                     std::int64_t rows, std::int64_t width, float eps) {
-  const Elements from = in(x, rows * width), to = room(rows * width);
-  run([&](Operators& device) {
-    device.rms_norm_forward(from, weight, to, rstd, rows, width, eps);
-  });
-  out(to, y, rows * width);
-}
-
-void Bf16Operators::residual_rms_norm_forward(ConstElements x, ConstElements delta,
-                                              const float* weight, Elements sum, Elements y,
-                                              float* rstd, std::int64_t rows, std::int64_t width,
-                                              float eps) {
-  const std::int64_t count = rows * width;
-  const Elements left = in(x, count), right = in(delta, count), total = room(count),
-                 to = room(count);
-  run([&](Operators& device) {
-    device.residual_rms_norm_forward(left, right, weight, total, to, rstd, rows, width, eps);
-  });
-  out(total, sum, count);
-  out(to, y, count);
-}
-
-void Bf16Operators::rms_norm_apply(ConstElements x, const float* weight, const float* rstd,
-                                   Elements y, std::int64_t rows, std::int64_t width) {
-  const Elements from = in(x, rows * width), to = room(rows * width);
-  run([&](Operators& device) { device.rms_norm_apply(from, weight, rstd, to, rows, width); });
-  out(to, y, rows * width);
-}
-
-void Bf16Operators::rms_norm_backward(ConstElements dy, ConstElements x, const float* weight,
-                                      const float* rstd, Elements dx, float* dweight,
-                                      std::int64_t rows, std::int64_t width) {
-  const std::int64_t count = rows * width;
-  const Elements gradient = in(dy, count), from = in(x, count), to = in(dx, count);
-  run([&](Operators& device) {
-    device.rms_norm_backward(gradient, from, weight, rstd, to, dweight, rows, width);
-  });
-  out(to, dx, count);
-}
-
-void Bf16Operators::layer_norm_forward(ConstElements x, const float* weight, const float* bias,
-                                       Elements y, float* mean, float* rstd, std::int64_t rows,
-                                       std::int64_t width, float eps) {
-  const Elements from = in(x, rows * width), to = room(rows * width);
-  run([&](Operators& device) {
-    device.layer_norm_forward(from, weight, bias, to, mean, rstd, rows, width, eps);
-  });
-  out(to, y, rows * width);
-}
-
-void Bf16Operators::layer_norm_apply(ConstElements x, const float* weight, const float* bias,
-                                     const float* mean, const float* rstd, Elements y,
-                                     std::int64_t rows, std::int64_t width) {
-  const Elements from = in(x, rows * width), to = room(rows * width);
-  run([&](Operators& device) {
-    device.layer_norm_apply(from, weight, bias, mean, rstd, to, rows, width);
-  });
-  out(to, y, rows * width);
-}
-
-void Bf16Operators::layer_norm_backward(ConstElements dy, ConstElements x, const float* weight,
-                                        const float* mean, const float* rstd, Elements dx,
-                                        float* dweight, float* dbias, std::int64_t rows,
-                                        std::int64_t width) {
-  const std::int64_t count = rows * width;
-  const Elements gradient = in(dy, count), from = in(x, count), to = in(dx, count);
-  run([&](Operators& device) {
-    device.layer_norm_backward(gradient, from, weight, mean, rstd, to, dweight, dbias, rows, width);
-  });
-  out(to, dx, count);
-}
-
-void Bf16Operators::head_norm_forward(ConstElements x, std::int64_t x_stride, const float* weight,
-                                      Elements y, std::int64_t y_stride, float* rstd,
-                                      std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-                                      float eps) {
-  const std::int64_t width = heads * head_dim;
-  const Elements from = in(x, extent(rows, x_stride, width));
-  const Elements to = x.data == y.data ? from : in(y, extent(rows, y_stride, width));
-  run([&](Operators& device) {
-    device.head_norm_forward(from, x_stride, weight, to, y_stride, rstd, rows, heads, head_dim,
-                             eps);
-  });
-  out_rows(to, y, y_stride, rows, width);
-}
-
-void Bf16Operators::head_norm_backward(Elements dy, std::int64_t stride, ConstElements x,
-                                       std::int64_t x_stride, const float* weight,
-                                       const float* rstd, float* dweight, std::int64_t rows,
-                                       std::int64_t heads, std::int64_t head_dim) {
-  const std::int64_t width = heads * head_dim;
-  const Elements gradient = in(dy, extent(rows, stride, width));
-  const Elements from = in(x, extent(rows, x_stride, width));
-  run([&](Operators& device) {
-    device.head_norm_backward(gradient, stride, from, x_stride, weight, rstd, dweight, rows, heads,
-                              head_dim);
-  });
-  out_rows(gradient, dy, stride, rows, width);
-}
-
-void Bf16Operators::add_bias(Elements y, std::int64_t stride, const float* bias, std::int64_t rows,
-                             std::int64_t width) {
-  const Elements to = in(y, extent(rows, stride, width));
-  run([&](Operators& device) { device.add_bias(to, stride, bias, rows, width); });
-  out_rows(to, y, stride, rows, width);
-}
-
-void Bf16Operators::bias_backward(ConstElements dy, std::int64_t stride, float* dbias,
-                                  std::int64_t rows, std::int64_t width) {
-  const Elements gradient = in(dy, extent(rows, stride, width));
-  run([&](Operators& device) { device.bias_backward(gradient, stride, dbias, rows, width); });
-}
-
-void Bf16Operators::rope(Elements x, std::int64_t stride, const std::int32_t* positions,
-                         const float* cosine, const float* sine, std::int64_t rows,
-                         std::int64_t heads, std::int64_t head_dim,
-                         train::RopeDirection direction) {
-  const Elements to = in(x, extent(rows, stride, heads * head_dim));
-  run([&](Operators& device) {
-    device.rope(to, stride, positions, cosine, sine, rows, heads, head_dim, direction);
-  });
-  out_rows(to, x, stride, rows, heads * head_dim);
 }
 
 namespace {
@@ -290,37 +208,6 @@ void Bf16Operators::attention_backward(const train::AttentionShape& shape, Const
     out_rows(key_gradient + at, dk + at, shape.key_stride, shape.key_length, n.key_width);
     out_rows(value_gradient + at, dv + at, shape.key_stride, shape.key_length, n.key_width);
   }
-}
-
-void Bf16Operators::swiglu_forward(ConstElements gate_up, Elements act, std::int64_t rows,
-                                   std::int64_t width) {
-  const Elements from = in(gate_up, 2 * rows * width), to = room(rows * width);
-  run([&](Operators& device) { device.swiglu_forward(from, to, rows, width); });
-  out(to, act, rows * width);
-}
-
-void Bf16Operators::swiglu_backward(Elements gate_up, ConstElements dact, Elements act,
-                                    std::int64_t rows, std::int64_t width) {
-  const Elements both = in(gate_up, 2 * rows * width), gradient = in(dact, rows * width);
-  const Elements again = !act ? Elements() : act.data == dact.data ? gradient : room(rows * width);
-  run([&](Operators& device) { device.swiglu_backward(both, gradient, again, rows, width); });
-  out(both, gate_up, 2 * rows * width);
-  if (act) out(again, act, rows * width);
-}
-
-void Bf16Operators::gelu_forward(ConstElements x, Elements act, std::int64_t count) {
-  const Elements from = in(x, count), to = room(count);
-  run([&](Operators& device) { device.gelu_forward(from, to, count); });
-  out(to, act, count);
-}
-
-void Bf16Operators::gelu_backward(Elements x, ConstElements dact, Elements act,
-                                  std::int64_t count) {
-  const Elements both = in(x, count), gradient = in(dact, count);
-  const Elements again = !act ? Elements() : act.data == dact.data ? gradient : room(count);
-  run([&](Operators& device) { device.gelu_backward(both, gradient, again, count); });
-  out(both, x, count);
-  if (act) out(again, act, count);
 }
 
 void Bf16Operators::embedding_forward(const std::int32_t* ids, const void* rows_of,

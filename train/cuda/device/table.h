@@ -19,12 +19,14 @@
 
 #include <stdint.h>
 
+#include "train/tensor/operator_list.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 // Changes with anything below. A library of another version is refused by name.
-#define TROUPE_CUDA_TABLE_VERSION 4u
+#define TROUPE_CUDA_TABLE_VERSION 5u
 
 typedef enum TroupeCudaCode {
   TROUPE_CUDA_OK = 0,
@@ -293,53 +295,20 @@ typedef struct TroupeCudaTable {
               const TroupeCudaAlgorithm* algorithm, const void* a, const void* b, void* c,
               void* workspace, int64_t workspace_bytes);
 
-  // --- operators: see train/tensor/operators.h, function by function. Where a `type` is given it
-  // is that of the activations (x, y, dx, dy …); statistics, parameters and their gradients are
+  // --- operators: those of train/tensor/operators.def, row by row, with a row's arguments behind
+  // the stream and the `type` of the activations; statistics, parameters and their gradients are
   // fp32. What is summed over rows is summed in an order that depends on the sizes alone: the same
-  // bits every time.
-  int (*add)(TroupeCudaStream* stream, int32_t type, const void* a, const void* b, void* out,
-             int64_t count);
-  int (*rms_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x,
-                          const float* weight, void* y, float* rstd, int64_t rows, int64_t width,
-                          float eps);
-  int (*residual_rms_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x,
-                                   const void* delta, const float* weight, void* sum, void* y,
-                                   float* rstd, int64_t rows, int64_t width, float eps);
-  int (*rms_norm_apply)(TroupeCudaStream* stream, int32_t type, const void* x, const float* weight,
-                        const float* rstd, void* y, int64_t rows, int64_t width);
-  // `scratch`: row_sum_scratch_bytes(rows, width) bytes.
-  int (*rms_norm_backward)(TroupeCudaStream* stream, int32_t type, const void* dy, const void* x,
-                           const float* weight, const float* rstd, void* dx, float* dweight,
-                           int64_t rows, int64_t width, void* scratch);
-  int (*layer_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x,
-                            const float* weight, const float* bias, void* y, float* mean,
-                            float* rstd, int64_t rows, int64_t width, float eps);
-  int (*layer_norm_apply)(TroupeCudaStream* stream, int32_t type, const void* x,
-                          const float* weight, const float* bias, const float* mean,
-                          const float* rstd, void* y, int64_t rows, int64_t width);
-  // `scratch`: twice row_sum_scratch_bytes(rows, width).
-  int (*layer_norm_backward)(TroupeCudaStream* stream, int32_t type, const void* dy, const void* x,
-                             const float* weight, const float* mean, const float* rstd, void* dx,
-                             float* dweight, float* dbias, int64_t rows, int64_t width,
-                             void* scratch);
-  int (*head_norm_forward)(TroupeCudaStream* stream, int32_t type, const void* x, int64_t x_stride,
-                           const float* weight, void* y, int64_t y_stride, float* rstd,
-                           int64_t rows, int64_t heads, int64_t head_dim, float eps);
-  // `scratch`: row_sum_scratch_bytes(rows·heads, head_dim).
-  int (*head_norm_backward)(TroupeCudaStream* stream, int32_t type, void* dy, int64_t stride,
-                            const void* x, int64_t x_stride, const float* weight, const float* rstd,
-                            float* dweight, int64_t rows, int64_t heads, int64_t head_dim,
-                            void* scratch);
-  int (*add_bias)(TroupeCudaStream* stream, int32_t type, void* y, int64_t stride,
-                  const float* bias, int64_t rows, int64_t width);
-  // `scratch`: row_sum_scratch_bytes(rows, width).
-  int (*bias_backward)(TroupeCudaStream* stream, int32_t type, const void* dy, int64_t stride,
-                       float* dbias, int64_t rows, int64_t width, void* scratch);
+  // bits every time. `scratch` of such a sum: row_sum_scratch_bytes() of its rows and width; of
+  // several sums, of them all. Null where the library has no kernel of the operator.
+#define TROUPE_OPERATOR(name, ...) \
+  int (*name)(TroupeCudaStream * stream, int32_t type, TROUPE_C_PARAMETERS(__VA_ARGS__));
+#define TROUPE_SUMMING_OPERATOR(name, ...)                                               \
+  int (*name)(TroupeCudaStream * stream, int32_t type, TROUPE_C_PARAMETERS(__VA_ARGS__), \
+              void* scratch);
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
   // Of a sum over `rows` rows of `width` columns, in parts.
   int64_t (*row_sum_scratch_bytes)(int64_t rows, int64_t width);
-  int (*rope)(TroupeCudaStream* stream, int32_t type, void* x, int64_t stride,
-              const int32_t* positions, const float* cosine, const float* sine, int64_t rows,
-              int64_t heads, int64_t head_dim, int32_t backward);
   // Troupe's own kernels: the reference and what serves where the vendor's do not.
   int (*attention_forward)(TroupeCudaStream* stream, const TroupeCudaAttention* shape,
                            const void* q, const void* k, const void* v, void* out,
@@ -373,14 +342,6 @@ typedef struct TroupeCudaTable {
   // low that its exponential is 0. Rows behind the query_length first ones are as the last of them.
   int (*attention_mask)(TroupeCudaStream* stream, const TroupeCudaAttention* shape, void* mask,
                         int64_t mask_rows, int64_t mask_stride);
-  int (*swiglu_forward)(TroupeCudaStream* stream, int32_t type, const void* gate_up, void* act,
-                        int64_t rows, int64_t width);
-  int (*swiglu_backward)(TroupeCudaStream* stream, int32_t type, void* gate_up, const void* dact,
-                         void* act, int64_t rows, int64_t width);
-  int (*gelu_forward)(TroupeCudaStream* stream, int32_t type, const void* x, void* act,
-                      int64_t count);
-  int (*gelu_backward)(TroupeCudaStream* stream, int32_t type, void* x, const void* dact, void* act,
-                       int64_t count);
   int (*embedding_forward)(TroupeCudaStream* stream, const int32_t* ids, const void* table,
                            int32_t table_type, void* out, int32_t type, int64_t rows,
                            int64_t width);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -56,6 +57,34 @@ std::int32_t type_of(ConstElements first, Others... others) {
   TROUPE_CHECK(((ConstElements(others).type == first.type) && ...),
                "activations of different types in one call");
   return type_of(first.type);
+}
+
+// Of a list's call: fp32 where it has no activations.
+template <typename... Arguments>
+std::int32_t type_of_call(const Arguments&... arguments) {
+  ConstElements first;
+  const auto look = [&]<typename Argument>(const Argument& argument) {
+    if constexpr (Argument::kIsActivation) {
+      const ConstElements elements = argument.value;
+      if (!elements) return;
+      TROUPE_CHECK(!first || first.type == elements.type,
+                   "activations of different types in one call");
+      first = elements;
+    }
+  };
+  (look(arguments), ...);
+  return type_of(first.type);
+}
+
+// An argument as the table's function takes it.
+template <typename Argument>
+auto passed(const Argument& argument) {
+  if constexpr (Argument::kIsActivation)
+    return argument.value.data;
+  else if constexpr (std::is_enum_v<decltype(argument.value)>)
+    return static_cast<std::int32_t>(argument.value);
+  else
+    return argument.value;
 }
 
 AttentionCall attention_of(const AttentionShape& s, std::int32_t type) {
@@ -147,6 +176,49 @@ void CudaOperators::run(const char* name, Launch launch) {
   if (graphs_) graphs_->record().name(name);
   const int code = launch(graphs_ ? graphs_->record().stream() : stream_->get());
   if (code != TROUPE_CUDA_OK) keep(stream_->device()->status(code, name));
+}
+
+template <typename Function, typename... Arguments>
+void CudaOperators::call(const char* name, Function TroupeCudaTable::*function,
+                         const Arguments&... arguments) {
+  if (!(table().*function))
+    return keep(error(Code::kUnsupported, "libtroupe_cuda.so has no kernel of {}", name));
+  if constexpr ((... || (Arguments::kRole == ArgumentRole::kAddsSums))) {
+    std::int64_t bytes = 0;
+    const auto count = [&]<typename Argument>(const Argument& argument) {
+      if constexpr (Argument::kRole == ArgumentRole::kAddsSums)
+        bytes += table().row_sum_scratch_bytes(argument.rows, argument.width);
+    };
+    (count(arguments), ...);
+    Cut cut(*this, name);
+    std::byte* scratch = cut.take(bytes);
+    run(name, [&](TroupeCudaStream* stream) {
+      return (table().*function)(stream, type_of_call(arguments...), passed(arguments)..., scratch);
+    });
+  } else {
+    run(name, [&](TroupeCudaStream* stream) {
+      return (table().*function)(stream, type_of_call(arguments...), passed(arguments)...);
+    });
+  }
+}
+
+#define TROUPE_OPERATOR(name, ...)                                      \
+  void CudaOperators::name(TROUPE_PARAMETERS(__VA_ARGS__)) {            \
+    call(#name, &TroupeCudaTable::name, TROUPE_DESCRIBED(__VA_ARGS__)); \
+  }
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
+
+bool CudaOperators::supports(OperatorName name) const {
+  switch (name) {
+#define TROUPE_OPERATOR(name, ...) \
+  case OperatorName::name:         \
+    return table().name != nullptr;
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
+    default:
+      return true;
+  }
 }
 
 void CudaOperators::begin_planning(std::int64_t scratch_bytes) {
@@ -375,135 +447,12 @@ void CudaOperators::zero(Elements x, std::int64_t count) {
   });
 }
 
-void CudaOperators::add(ConstElements a, ConstElements b, Elements out, std::int64_t count) {
-  run("add", [&](TroupeCudaStream* stream) {
-    return table().add(stream, type_of(a, b, out), a.data, b.data, out.data, count);
-  });
-}
-
 void CudaOperators::dropout(const Dropout& dropout, ConstElements x, ConstElements residual,
                             Elements out, std::int64_t rows, std::int64_t width) {
   const TroupeCudaDropout passed = table_dropout(dropout);
   run("dropout", [&](TroupeCudaStream* stream) {
     return table().dropout(stream, type_of(x, residual ? residual : x, out), &passed, x.data,
                            residual.data, out.data, rows, width);
-  });
-}
-
-void CudaOperators::rms_norm_forward(ConstElements x, const float* weight, Elements y, float* rstd,
-                                     std::int64_t rows, std::int64_t width, float eps) {
-  run("rms_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().rms_norm_forward(stream, type_of(x, y), x.data, weight, y.data, rstd, rows,
-                                    width, eps);
-  });
-}
-
-void CudaOperators::residual_rms_norm_forward(ConstElements x, ConstElements delta,
-                                              const float* weight, Elements sum, Elements y,
-                                              float* rstd, std::int64_t rows, std::int64_t width,
-                                              float eps) {
-  run("residual_rms_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().residual_rms_norm_forward(stream, type_of(x, delta, sum, y), x.data, delta.data,
-                                             weight, sum.data, y.data, rstd, rows, width, eps);
-  });
-}
-
-void CudaOperators::rms_norm_apply(ConstElements x, const float* weight, const float* rstd,
-                                   Elements y, std::int64_t rows, std::int64_t width) {
-  run("rms_norm_apply", [&](TroupeCudaStream* stream) {
-    return table().rms_norm_apply(stream, type_of(x, y), x.data, weight, rstd, y.data, rows, width);
-  });
-}
-
-void CudaOperators::scale(float*, std::int64_t, float, std::int64_t, std::int64_t) {
-  TROUPE_CHECK(false, "adapters, which want products scaled, are refused on GPUs at the run's start");
-}
-
-void CudaOperators::rms_norm_backward(ConstElements dy, ConstElements x, const float* weight,
-                                      const float* rstd, Elements dx, float* dweight,
-                                      std::int64_t rows, std::int64_t width) {
-  Cut cut(*this, "rms_norm_backward");
-  std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows, width));
-  run("rms_norm_backward", [&](TroupeCudaStream* stream) {
-    return table().rms_norm_backward(stream, type_of(dy, x, dx), dy.data, x.data, weight, rstd,
-                                     dx.data, dweight, rows, width, scratch);
-  });
-}
-
-void CudaOperators::layer_norm_forward(ConstElements x, const float* weight, const float* bias,
-                                       Elements y, float* mean, float* rstd, std::int64_t rows,
-                                       std::int64_t width, float eps) {
-  run("layer_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().layer_norm_forward(stream, type_of(x, y), x.data, weight, bias, y.data, mean,
-                                      rstd, rows, width, eps);
-  });
-}
-
-void CudaOperators::layer_norm_apply(ConstElements x, const float* weight, const float* bias,
-                                     const float* mean, const float* rstd, Elements y,
-                                     std::int64_t rows, std::int64_t width) {
-  run("layer_norm_apply", [&](TroupeCudaStream* stream) {
-    return table().layer_norm_apply(stream, type_of(x, y), x.data, weight, bias, mean, rstd, y.data,
-                                    rows, width);
-  });
-}
-
-void CudaOperators::layer_norm_backward(ConstElements dy, ConstElements x, const float* weight,
-                                        const float* mean, const float* rstd, Elements dx,
-                                        float* dweight, float* dbias, std::int64_t rows,
-                                        std::int64_t width) {
-  Cut cut(*this, "layer_norm_backward");
-  std::byte* scratch = cut.take(2 * table().row_sum_scratch_bytes(rows, width));
-  run("layer_norm_backward", [&](TroupeCudaStream* stream) {
-    return table().layer_norm_backward(stream, type_of(dy, x, dx), dy.data, x.data, weight, mean,
-                                       rstd, dx.data, dweight, dbias, rows, width, scratch);
-  });
-}
-
-void CudaOperators::head_norm_forward(ConstElements x, std::int64_t x_stride, const float* weight,
-                                      Elements y, std::int64_t y_stride, float* rstd,
-                                      std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-                                      float eps) {
-  run("head_norm_forward", [&](TroupeCudaStream* stream) {
-    return table().head_norm_forward(stream, type_of(x, y), x.data, x_stride, weight, y.data,
-                                     y_stride, rstd, rows, heads, head_dim, eps);
-  });
-}
-
-void CudaOperators::head_norm_backward(Elements dy, std::int64_t stride, ConstElements x,
-                                       std::int64_t x_stride, const float* weight,
-                                       const float* rstd, float* dweight, std::int64_t rows,
-                                       std::int64_t heads, std::int64_t head_dim) {
-  Cut cut(*this, "head_norm_backward");
-  std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows * heads, head_dim));
-  run("head_norm_backward", [&](TroupeCudaStream* on) {
-    return table().head_norm_backward(on, type_of(dy, x), dy.data, stride, x.data, x_stride, weight,
-                                      rstd, dweight, rows, heads, head_dim, scratch);
-  });
-}
-
-void CudaOperators::add_bias(Elements y, std::int64_t stride, const float* bias, std::int64_t rows,
-                             std::int64_t width) {
-  run("add_bias", [&](TroupeCudaStream* on) {
-    return table().add_bias(on, type_of(y), y.data, stride, bias, rows, width);
-  });
-}
-
-void CudaOperators::bias_backward(ConstElements dy, std::int64_t stride, float* dbias,
-                                  std::int64_t rows, std::int64_t width) {
-  Cut cut(*this, "bias_backward");
-  std::byte* scratch = cut.take(table().row_sum_scratch_bytes(rows, width));
-  run("bias_backward", [&](TroupeCudaStream* on) {
-    return table().bias_backward(on, type_of(dy), dy.data, stride, dbias, rows, width, scratch);
-  });
-}
-
-void CudaOperators::rope(Elements x, std::int64_t stride, const std::int32_t* positions,
-                         const float* cosine, const float* sine, std::int64_t rows,
-                         std::int64_t heads, std::int64_t head_dim, RopeDirection direction) {
-  run("rope", [&](TroupeCudaStream* on) {
-    return table().rope(on, type_of(x), x.data, stride, positions, cosine, sine, rows, heads,
-                        head_dim, direction == RopeDirection::kBackward);
   });
 }
 
@@ -544,36 +493,6 @@ void CudaOperators::attention_backward(const AttentionShape& shape, ConstElement
     return attention_.backward(stream_->device()->context(), stream, call, q.data, k.data, v.data,
                                out.data, log_sum_exp, dout.data, dq.data, dk.data, dv.data,
                                scratch);
-  });
-}
-
-void CudaOperators::swiglu_forward(ConstElements gate_up, Elements act, std::int64_t rows,
-                                   std::int64_t width) {
-  run("swiglu_forward", [&](TroupeCudaStream* stream) {
-    return table().swiglu_forward(stream, type_of(gate_up, act), gate_up.data, act.data, rows,
-                                  width);
-  });
-}
-
-void CudaOperators::swiglu_backward(Elements gate_up, ConstElements dact, Elements act,
-                                    std::int64_t rows, std::int64_t width) {
-  run("swiglu_backward", [&](TroupeCudaStream* stream) {
-    return table().swiglu_backward(stream, type_of(gate_up, dact, act ? act : gate_up),
-                                   gate_up.data, dact.data, act.data, rows, width);
-  });
-}
-
-void CudaOperators::gelu_forward(ConstElements x, Elements act, std::int64_t count) {
-  run("gelu_forward", [&](TroupeCudaStream* stream) {
-    return table().gelu_forward(stream, type_of(x, act), x.data, act.data, count);
-  });
-}
-
-void CudaOperators::gelu_backward(Elements x, ConstElements dact, Elements act,
-                                  std::int64_t count) {
-  run("gelu_backward", [&](TroupeCudaStream* stream) {
-    return table().gelu_backward(stream, type_of(x, dact, act ? act : x), x.data, dact.data,
-                                 act.data, count);
   });
 }
 

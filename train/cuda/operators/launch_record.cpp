@@ -90,7 +90,13 @@ LaunchRecord::LaunchRecord(std::shared_ptr<const CudaLibrary> library, TroupeCud
 TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   // Who adds a function to the table says here whether operators may call it within a block: by
   // Kept where it enqueues work, by the library's own where it takes no stream.
-  static_assert(sizeof(TroupeCudaTable) == 8 + 96 * sizeof(void*),
+  // The list's operators are kept by themselves.
+  constexpr std::size_t kListed =
+#define TROUPE_OPERATOR(name, ...) 1 +
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
+      0;
+  static_assert(sizeof(TroupeCudaTable) == 8 + (79 + kListed) * sizeof(void*),
                 "a function was added to the table");
   TroupeCudaTable table{};
   table.version = real.version;
@@ -111,28 +117,11 @@ TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   TROUPE_KEEP(fill);
   TROUPE_KEEP(convert);
   TROUPE_KEEP(gemm);
-  TROUPE_KEEP(add);
-  TROUPE_KEEP(rms_norm_forward);
-  TROUPE_KEEP(residual_rms_norm_forward);
-  TROUPE_KEEP(rms_norm_apply);
-  TROUPE_KEEP(rms_norm_backward);
-  TROUPE_KEEP(layer_norm_forward);
-  TROUPE_KEEP(layer_norm_apply);
-  TROUPE_KEEP(layer_norm_backward);
-  TROUPE_KEEP(head_norm_forward);
-  TROUPE_KEEP(head_norm_backward);
-  TROUPE_KEEP(add_bias);
-  TROUPE_KEEP(bias_backward);
-  TROUPE_KEEP(rope);
   TROUPE_KEEP(attention_forward);
   TROUPE_KEEP(attention_backward);
   TROUPE_KEEP(attention_plan_forward);
   TROUPE_KEEP(attention_plan_backward);
   TROUPE_KEEP(attention_mask);
-  TROUPE_KEEP(swiglu_forward);
-  TROUPE_KEEP(swiglu_backward);
-  TROUPE_KEEP(gelu_forward);
-  TROUPE_KEEP(gelu_backward);
   TROUPE_KEEP(embedding_forward);
   TROUPE_KEEP(embedding_backward);
   TROUPE_KEEP(cross_entropy);
@@ -142,6 +131,10 @@ TroupeCudaTable LaunchRecord::make_table(const TroupeCudaTable& real) {
   TROUPE_KEEP(quantize);
   TROUPE_KEEP(gemm_scaled);
   TROUPE_KEEP(gemm_fused);
+#define TROUPE_OPERATOR(name, ...) \
+  if (real.name) TROUPE_KEEP(name);
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
 #undef TROUPE_KEEP
   return table;
 }

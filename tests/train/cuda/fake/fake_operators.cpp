@@ -2,6 +2,9 @@
 // fp32 and rounded once.
 
 #include <cstring>
+#include <memory>
+#include <tuple>
+#include <utility>
 
 #include "tests/train/cuda/fake/fake_launch.h"
 #include "train/cuda/kernels/scratch_sizes.h"
@@ -35,19 +38,95 @@ int round_to_bf16(TroupeCudaStream* stream, const float* x, float* out, std::int
       .run([=](Operators&) { train::round_to_bf16(x, out, count); });
 }
 
-int add(TroupeCudaStream* stream, std::int32_t type, const void* a, const void* b, void* out,
-        std::int64_t count) {
-  return Launch(stream, "add")
-      .activations_of(type)
-      .needs(a, count, type, "a")
-      .needs(b, count, type, "b")
-      .needs(out, count, type, "out")
-      .run([=](Operators& cpu) {
-        const In left(type, a, count), right(type, b, count);
-        InOut sum(type, out, count);
-        cpu.add(left, right, sum, count);
-      });
+// --- the operators that the table has with the list's own arguments
+
+using train::ArgumentRole;
+using train::OperatorArgument;
+
+template <typename Argument>
+void need(Launch& launch, std::int32_t type, const Argument& argument) {
+  if constexpr (Argument::kIsActivation)
+    launch.needs(argument.value, argument.extent(), type, argument.name,
+                 Argument::kRole == ArgumentRole::kMayWrite);
+  else if constexpr (Argument::kRole == ArgumentRole::kFloats)
+    launch.floats(argument.value, argument.extent(), argument.name);
+  else if constexpr (Argument::kRole == ArgumentRole::kAddsSums)
+    launch.floats(argument.value, argument.width, argument.name);
+  else if constexpr (Argument::kRole == ArgumentRole::kIntegers)
+    launch.needs(argument.value, argument.extent(), TROUPE_CUDA_I32, argument.name);
 }
+
+// What train/cpu is given for an argument, as long as it computes.
+template <typename Argument>
+class Given {
+ public:
+  Given(std::int32_t, const Argument& argument) : value_(argument.value) {}
+  auto value() { return value_; }
+
+ private:
+  decltype(Argument::value) value_;
+};
+template <typename T>
+class Given<OperatorArgument<ArgumentRole::kReads, T>> {
+ public:
+  Given(std::int32_t type, const OperatorArgument<ArgumentRole::kReads, T>& argument)
+      : in_(type, argument.value, argument.extent()) {}
+  train::ConstElements value() { return in_; }
+
+ private:
+  In in_;
+};
+template <typename Argument>
+requires Argument::kIsWritten class Given<Argument> {
+ public:
+  Given(std::int32_t type, const Argument& argument)
+      : out_(type, argument.value, argument.extent()) {}
+  train::Elements value() { return out_; }
+
+ private:
+  InOut out_;
+};
+
+template <typename... Parameters, typename... Arguments, std::size_t... kIndex>
+void compute(Operators& cpu, void (Operators::*function)(Parameters...), std::int32_t type,
+             std::index_sequence<kIndex...>, const Arguments&... arguments) {
+  std::tuple<std::unique_ptr<Given<Arguments>>...> given{
+      std::make_unique<Given<Arguments>>(type, arguments)...};
+  (cpu.*function)(static_cast<Parameters>(std::get<kIndex>(given)->value())...);
+}
+
+template <typename... Parameters, typename... Arguments>
+int enqueue(TroupeCudaStream* stream, std::int32_t type, const char* name,
+            void (Operators::*function)(Parameters...), void* scratch,
+            const Arguments&... arguments) {
+  Launch launch(stream, name);
+  launch.activations_of(type);
+  (need(launch, type, arguments), ...);
+  std::int64_t bytes = 0;
+  const auto count = [&]<typename Argument>(const Argument& argument) {
+    if constexpr (Argument::kRole == ArgumentRole::kAddsSums)
+      bytes += cuda::row_sum_scratch_size(argument.rows, argument.width);
+  };
+  (count(arguments), ...);
+  if (bytes > 0) launch.scratch(scratch, bytes);
+  return launch.run([=](Operators& cpu) {
+    compute(cpu, function, type, std::index_sequence_for<Arguments...>(), arguments...);
+  });
+}
+
+#define TROUPE_OPERATOR(name, ...)                                                                 \
+  int name(TroupeCudaStream* stream, std::int32_t type, TROUPE_C_PARAMETERS(__VA_ARGS__)) {        \
+    return enqueue(stream, type, #name, &Operators::name, nullptr, TROUPE_DESCRIBED(__VA_ARGS__)); \
+  }
+#define TROUPE_SUMMING_OPERATOR(name, ...)                                                         \
+  int name(TroupeCudaStream* stream, std::int32_t type, TROUPE_C_PARAMETERS(__VA_ARGS__),          \
+           void* scratch) {                                                                        \
+    return enqueue(stream, type, #name, &Operators::name, scratch, TROUPE_DESCRIBED(__VA_ARGS__)); \
+  }
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
+
+// --- the others
 
 // What train/cpu takes for it.
 train::Dropout dropout_of(const TroupeCudaDropout& d) {
@@ -76,236 +155,6 @@ int dropout(TroupeCudaStream* stream, std::int32_t type, const TroupeCudaDropout
         const In from(type, x, count), added(type, residual, residual ? count : 0);
         InOut to(type, out, count);
         cpu.dropout(drop, from, residual ? train::ConstElements(added) : nullptr, to, rows, width);
-      });
-}
-
-int rms_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* x,
-                     const float* weight, void* y, float* rstd, std::int64_t rows,
-                     std::int64_t width, float eps) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "rms_norm_forward")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .floats(weight, width, "weight")
-      .needs(y, count, type, "y")
-      .floats(rstd, rows, "rstd")
-      .run([=](Operators& cpu) {
-        const In from(type, x, count);
-        InOut to(type, y, count);
-        cpu.rms_norm_forward(from, weight, to, rstd, rows, width, eps);
-      });
-}
-
-int residual_rms_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* x,
-                              const void* delta, const float* weight, void* sum, void* y,
-                              float* rstd, std::int64_t rows, std::int64_t width, float eps) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "residual_rms_norm_forward")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .needs(delta, count, type, "delta")
-      .floats(weight, width, "weight")
-      .needs(sum, count, type, "sum")
-      .needs(y, count, type, "y")
-      .floats(rstd, rows, "rstd")
-      .run([=](Operators& cpu) {
-        {
-          const In left(type, x, count), right(type, delta, count);
-          InOut total(type, sum, count);
-          cpu.add(left, right, total, count);
-        }
-        // Of the sum as it is kept: rms_norm_apply gives the same bits.
-        const In from(type, sum, count);
-        InOut to(type, y, count);
-        cpu.rms_norm_forward(from, weight, to, rstd, rows, width, eps);
-      });
-}
-
-int rms_norm_apply(TroupeCudaStream* stream, std::int32_t type, const void* x, const float* weight,
-                   const float* rstd, void* y, std::int64_t rows, std::int64_t width) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "rms_norm_apply")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .floats(weight, width, "weight")
-      .floats(rstd, rows, "rstd")
-      .needs(y, count, type, "y")
-      .run([=](Operators& cpu) {
-        const In from(type, x, count);
-        InOut to(type, y, count);
-        cpu.rms_norm_apply(from, weight, rstd, to, rows, width);
-      });
-}
-
-int rms_norm_backward(TroupeCudaStream* stream, std::int32_t type, const void* dy, const void* x,
-                      const float* weight, const float* rstd, void* dx, float* dweight,
-                      std::int64_t rows, std::int64_t width, void* scratch) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "rms_norm_backward")
-      .activations_of(type)
-      .needs(dy, count, type, "dy")
-      .needs(x, count, type, "x")
-      .floats(weight, width, "weight")
-      .floats(rstd, rows, "rstd")
-      .needs(dx, count, type, "dx")
-      .floats(dweight, width, "dweight")
-      .scratch(scratch, cuda::row_sum_scratch_size(rows, width))
-      .run([=](Operators& cpu) {
-        const In gradient(type, dy, count), from(type, x, count);
-        InOut to(type, dx, count);
-        cpu.rms_norm_backward(gradient, from, weight, rstd, to, dweight, rows, width);
-      });
-}
-
-int layer_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* x,
-                       const float* weight, const float* bias, void* y, float* mean, float* rstd,
-                       std::int64_t rows, std::int64_t width, float eps) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "layer_norm_forward")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .floats(weight, width, "weight")
-      .floats(bias, width, "bias")
-      .needs(y, count, type, "y")
-      .floats(mean, rows, "mean")
-      .floats(rstd, rows, "rstd")
-      .run([=](Operators& cpu) {
-        const In from(type, x, count);
-        InOut to(type, y, count);
-        cpu.layer_norm_forward(from, weight, bias, to, mean, rstd, rows, width, eps);
-      });
-}
-
-int layer_norm_apply(TroupeCudaStream* stream, std::int32_t type, const void* x,
-                     const float* weight, const float* bias, const float* mean, const float* rstd,
-                     void* y, std::int64_t rows, std::int64_t width) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "layer_norm_apply")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .floats(weight, width, "weight")
-      .floats(bias, width, "bias")
-      .floats(mean, rows, "mean")
-      .floats(rstd, rows, "rstd")
-      .needs(y, count, type, "y")
-      .run([=](Operators& cpu) {
-        const In from(type, x, count);
-        InOut to(type, y, count);
-        cpu.layer_norm_apply(from, weight, bias, mean, rstd, to, rows, width);
-      });
-}
-
-int layer_norm_backward(TroupeCudaStream* stream, std::int32_t type, const void* dy, const void* x,
-                        const float* weight, const float* mean, const float* rstd, void* dx,
-                        float* dweight, float* dbias, std::int64_t rows, std::int64_t width,
-                        void* scratch) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "layer_norm_backward")
-      .activations_of(type)
-      .needs(dy, count, type, "dy")
-      .needs(x, count, type, "x")
-      .floats(weight, width, "weight")
-      .floats(mean, rows, "mean")
-      .floats(rstd, rows, "rstd")
-      .needs(dx, count, type, "dx")
-      .floats(dweight, width, "dweight")
-      .floats(dbias, width, "dbias")
-      .scratch(scratch, 2 * cuda::row_sum_scratch_size(rows, width))
-      .run([=](Operators& cpu) {
-        const In gradient(type, dy, count), from(type, x, count);
-        InOut to(type, dx, count);
-        cpu.layer_norm_backward(gradient, from, weight, mean, rstd, to, dweight, dbias, rows,
-                                width);
-      });
-}
-
-int head_norm_forward(TroupeCudaStream* stream, std::int32_t type, const void* x,
-                      std::int64_t x_stride, const float* weight, void* y, std::int64_t y_stride,
-                      float* rstd, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-                      float eps) {
-  const std::int64_t x_count = extent(rows, x_stride, heads * head_dim),
-                     y_count = extent(rows, y_stride, heads * head_dim);
-  return Launch(stream, "head_norm_forward")
-      .activations_of(type)
-      .needs(x, x_count, type, "x")
-      .floats(weight, head_dim, "weight")
-      .needs(y, y_count, type, "y")
-      .floats(rstd, rows * heads, "rstd")
-      .run([=](Operators& cpu) {
-        const In from(type, x, x_count);
-        InOut to(type, y, y_count);
-        if (x == y)
-          cpu.head_norm_forward(to, x_stride, weight, to, y_stride, rstd, rows, heads, head_dim,
-                                eps);
-        else
-          cpu.head_norm_forward(from, x_stride, weight, to, y_stride, rstd, rows, heads, head_dim,
-                                eps);
-      });
-}
-
-int head_norm_backward(TroupeCudaStream* stream, std::int32_t type, void* dy, std::int64_t stride,
-                       const void* x, std::int64_t x_stride, const float* weight, const float* rstd,
-                       float* dweight, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-                       void* scratch) {
-  const std::int64_t count = extent(rows, stride, heads * head_dim),
-                     x_count = extent(rows, x_stride, heads * head_dim);
-  return Launch(stream, "head_norm_backward")
-      .activations_of(type)
-      .needs(dy, count, type, "dy")
-      .needs(x, x_count, type, "x")
-      .floats(weight, head_dim, "weight")
-      .floats(rstd, rows * heads, "rstd")
-      .floats(dweight, head_dim, "dweight")
-      .scratch(scratch, cuda::row_sum_scratch_size(rows * heads, head_dim))
-      .run([=](Operators& cpu) {
-        InOut gradient(type, dy, count);
-        const In from(type, x, x_count);
-        cpu.head_norm_backward(gradient, stride, from, x_stride, weight, rstd, dweight, rows, heads,
-                               head_dim);
-      });
-}
-
-int add_bias(TroupeCudaStream* stream, std::int32_t type, void* y, std::int64_t stride,
-             const float* bias, std::int64_t rows, std::int64_t width) {
-  const std::int64_t count = extent(rows, stride, width);
-  return Launch(stream, "add_bias")
-      .activations_of(type)
-      .needs(y, count, type, "y")
-      .floats(bias, width, "bias")
-      .run([=](Operators& cpu) {
-        InOut to(type, y, count);
-        cpu.add_bias(to, stride, bias, rows, width);
-      });
-}
-
-int bias_backward(TroupeCudaStream* stream, std::int32_t type, const void* dy, std::int64_t stride,
-                  float* dbias, std::int64_t rows, std::int64_t width, void* scratch) {
-  const std::int64_t count = extent(rows, stride, width);
-  return Launch(stream, "bias_backward")
-      .activations_of(type)
-      .needs(dy, count, type, "dy")
-      .floats(dbias, width, "dbias")
-      .scratch(scratch, cuda::row_sum_scratch_size(rows, width))
-      .run([=](Operators& cpu) {
-        const In gradient(type, dy, count);
-        cpu.bias_backward(gradient, stride, dbias, rows, width);
-      });
-}
-
-int rope(TroupeCudaStream* stream, std::int32_t type, void* x, std::int64_t stride,
-         const std::int32_t* positions, const float* cosine, const float* sine, std::int64_t rows,
-         std::int64_t heads, std::int64_t head_dim, std::int32_t backward) {
-  const std::int64_t count = extent(rows, stride, heads * head_dim);
-  return Launch(stream, "rope")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .needs(positions, rows, TROUPE_CUDA_I32, "positions")
-      .floats(cosine, head_dim / 2, "cosine")
-      .floats(sine, head_dim / 2, "sine")
-      .run([=](Operators& cpu) {
-        InOut to(type, x, count);
-        cpu.rope(to, stride, positions, cosine, sine, rows, heads, head_dim,
-                 backward ? train::RopeDirection::kBackward : train::RopeDirection::kForward);
       });
 }
 
@@ -450,64 +299,6 @@ int attention_dropout_backward(TroupeCudaStream* stream, const TroupeCudaAttenti
                          log_sum_exp, dout, dq, dk, dv, scratch);
 }
 
-int swiglu_forward(TroupeCudaStream* stream, std::int32_t type, const void* gate_up, void* act,
-                   std::int64_t rows, std::int64_t width) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "swiglu_forward")
-      .activations_of(type)
-      .needs(gate_up, 2 * count, type, "gate_up")
-      .needs(act, count, type, "act")
-      .run([=](Operators& cpu) {
-        const In from(type, gate_up, 2 * count);
-        InOut to(type, act, count);
-        cpu.swiglu_forward(from, to, rows, width);
-      });
-}
-
-int swiglu_backward(TroupeCudaStream* stream, std::int32_t type, void* gate_up, const void* dact,
-                    void* act, std::int64_t rows, std::int64_t width) {
-  const std::int64_t count = rows * width;
-  return Launch(stream, "swiglu_backward")
-      .activations_of(type)
-      .needs(gate_up, 2 * count, type, "gate_up")
-      .needs(dact, count, type, "dact")
-      .needs(act, count, type, "act", true)
-      .run([=](Operators& cpu) {
-        InOut both(type, gate_up, 2 * count);
-        const In gradient(type, dact, count);
-        InOut again(type, act, count);
-        cpu.swiglu_backward(both, gradient, again, rows, width);
-      });
-}
-
-int gelu_forward(TroupeCudaStream* stream, std::int32_t type, const void* x, void* act,
-                 std::int64_t count) {
-  return Launch(stream, "gelu_forward")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .needs(act, count, type, "act")
-      .run([=](Operators& cpu) {
-        const In from(type, x, count);
-        InOut to(type, act, count);
-        cpu.gelu_forward(from, to, count);
-      });
-}
-
-int gelu_backward(TroupeCudaStream* stream, std::int32_t type, void* x, const void* dact, void* act,
-                  std::int64_t count) {
-  return Launch(stream, "gelu_backward")
-      .activations_of(type)
-      .needs(x, count, type, "x")
-      .needs(dact, count, type, "dact")
-      .needs(act, count, type, "act", true)
-      .run([=](Operators& cpu) {
-        InOut both(type, x, count);
-        const In gradient(type, dact, count);
-        InOut again(type, act, count);
-        cpu.gelu_backward(both, gradient, again, count);
-      });
-}
-
 int embedding_forward(TroupeCudaStream* stream, const std::int32_t* ids, const void* table,
                       std::int32_t table_type, void* out, std::int32_t type, std::int64_t rows,
                       std::int64_t width) {
@@ -567,33 +358,45 @@ int cross_entropy(TroupeCudaStream* stream, float* logits, const std::int32_t* l
       });
 }
 
+int residual_rms_norm_in_two(TroupeCudaStream* stream, std::int32_t type, const void* x,
+                             const void* delta, const float* weight, void* sum, void* y,
+                             float* rstd, std::int64_t rows, std::int64_t width, float eps) {
+  const std::int64_t count = rows * width;
+  return Launch(stream, "residual_rms_norm_forward")
+      .activations_of(type)
+      .needs(x, count, type, "x")
+      .needs(delta, count, type, "delta")
+      .floats(weight, width, "weight")
+      .needs(sum, count, type, "sum")
+      .needs(y, count, type, "y")
+      .floats(rstd, rows, "rstd")
+      .run([=](Operators& cpu) {
+        {
+          const In left(type, x, count), right(type, delta, count);
+          InOut total(type, sum, count);
+          cpu.add(left, right, total, count);
+        }
+        // Of the sum as it is kept: rms_norm_apply gives the same bits.
+        const In from(type, sum, count);
+        InOut to(type, y, count);
+        cpu.rms_norm_forward(from, weight, to, rstd, rows, width, eps);
+      });
+}
+
 }  // namespace
 
 void fill_operators(TroupeCudaTable& table) {
+#define TROUPE_OPERATOR(name, ...) table.name = name;
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
+  table.residual_rms_norm_forward = residual_rms_norm_in_two;
   table.convert = convert;
   table.round_to_bf16 = round_to_bf16;
-  table.add = add;
-  table.rms_norm_forward = rms_norm_forward;
-  table.residual_rms_norm_forward = residual_rms_norm_forward;
-  table.rms_norm_apply = rms_norm_apply;
-  table.rms_norm_backward = rms_norm_backward;
-  table.layer_norm_forward = layer_norm_forward;
-  table.layer_norm_apply = layer_norm_apply;
-  table.layer_norm_backward = layer_norm_backward;
-  table.head_norm_forward = head_norm_forward;
-  table.head_norm_backward = head_norm_backward;
-  table.add_bias = add_bias;
-  table.bias_backward = bias_backward;
-  table.rope = rope;
   table.attention_forward = attention_forward;
   table.attention_backward = attention_backward;
   table.dropout = dropout;
   table.attention_dropout_forward = attention_dropout_forward;
   table.attention_dropout_backward = attention_dropout_backward;
-  table.swiglu_forward = swiglu_forward;
-  table.swiglu_backward = swiglu_backward;
-  table.gelu_forward = gelu_forward;
-  table.gelu_backward = gelu_backward;
   table.embedding_forward = embedding_forward;
   table.embedding_backward = embedding_backward;
   table.cross_entropy = cross_entropy;

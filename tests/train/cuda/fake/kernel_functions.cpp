@@ -74,17 +74,20 @@ void for_functions(const TroupeCudaTable& table, F&& part) {
 void compose_with_kernels(TroupeCudaTable& table) {
   const TroupeCudaTable before = table;
   using Table = TroupeCudaTable;
-  compose<&Table::convert, &Table::round_to_bf16, &Table::add, &Table::dropout,
-          &Table::rms_norm_forward, &Table::residual_rms_norm_forward, &Table::rms_norm_apply,
-          &Table::rms_norm_backward, &Table::layer_norm_forward, &Table::layer_norm_apply,
-          &Table::layer_norm_backward, &Table::head_norm_forward, &Table::head_norm_backward,
-          &Table::add_bias, &Table::bias_backward, &Table::rope, &Table::attention_forward,
+  compose<&Table::convert, &Table::round_to_bf16, &Table::dropout, &Table::attention_forward,
           &Table::attention_backward, &Table::attention_dropout_forward,
-          &Table::attention_dropout_backward, &Table::attention_mask, &Table::swiglu_forward,
-          &Table::swiglu_backward, &Table::gelu_forward, &Table::gelu_backward,
-          &Table::embedding_forward, &Table::embedding_backward, &Table::cross_entropy,
-          &Table::adamw, &Table::adamw_transacted, &Table::tile_sums_of_squares, &Table::tree_sum,
+          &Table::attention_dropout_backward, &Table::attention_mask, &Table::embedding_forward,
+          &Table::embedding_backward, &Table::cross_entropy, &Table::adamw,
+          &Table::adamw_transacted, &Table::tile_sums_of_squares, &Table::tree_sum,
           &Table::quantize>(table);
+  // What the library has no kernel of, this GPU does not support either.
+#define TROUPE_OPERATOR(name, ...) \
+  if (library_table().name)        \
+    compose<&Table::name>(table);  \
+  else                             \
+    table.name = nullptr;
+#define TROUPE_TRANSLATED_OPERATOR(name, ...)
+#include "train/tensor/operators.def"
   table.adamw_transacted = adamw_over_kernels;
   table.row_sum_scratch_bytes = library_table().row_sum_scratch_bytes;
   table.attention_scratch_bytes = library_table().attention_scratch_bytes;
