@@ -28,6 +28,9 @@ struct Trainables {
   std::vector<std::string> tensors;
   // In the model's order.
   std::vector<LoraModule> lora;
+  // A head tied to the embedding gets a matrix of its own, equal at first: one of the two is
+  // trained, or both apart ("lm_head.weight" may then stand in `tensors`).
+  bool unties_head = false;
   friend bool operator==(const Trainables&, const Trainables&) = default;
 };
 
