@@ -32,6 +32,9 @@ struct Trainables {
   std::vector<std::string> tensors;
   // In the model's order.
   std::vector<LoraModule> lora;
+  // A head tied to the embedding gets a matrix of its own, equal at first: one of the two is
+  // trained, or both apart ("lm_head.weight" may then stand in `tensors`).
+  bool unties_head = false;
   friend bool operator==(const Trainables&, const Trainables&) = default;
 
   // Whether a checkpoint holds what is trained alone, beside which the model's own folder is needed:

@@ -1,0 +1,162 @@
+#include "train/adapters/adapter_files.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
+#include "train/adapters/adapter_targets.h"
+#include "train/model/model_family.h"
+#include "train/model/parameter_layout.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr const char* kPickledWeightsFile = "adapter_model.bin";
+constexpr std::size_t kListedMax = 10;
+
+// As torch prints a shape.
+std::string torch_size(const std::vector<std::int64_t>& shape) {
+  return "torch.Size([" + join_numbers(shape) + "])";
+}
+
+Status check_shape(const StoredTensor& stored, const std::vector<std::int64_t>& expected,
+                   const std::string& path) {
+  if (stored.shape == expected) return {};
+  return error(Code::kInvalidArgument,
+               "{}: size mismatch for {}: copying a param with shape {} from checkpoint, the shape "
+               "in current model is {}.",
+               path, stored.name, torch_size(stored.shape), torch_size(expected));
+}
+
+Status missing_tensors(const std::vector<std::string>& missing, const std::string& path) {
+  const std::vector<std::string> listed(
+      missing.begin(),
+      missing.begin() + static_cast<std::ptrdiff_t>(std::min(missing.size(), kListedMax)));
+  return error(
+      Code::kNotFound, "{}: Found missing adapter keys while loading the checkpoint: [{}]{}", path,
+      join_words(listed),
+      missing.size() > kListedMax ? fmt::format(" and {} more", missing.size() - kListedMax) : "");
+}
+
+// One of the two formats, and the one that is read.
+Status check_format(FileSystem& files, const std::string& directory) {
+  const bool pickled = files.exists(directory + "/" + kPickledWeightsFile);
+  const bool safe = files.exists(directory + "/" + kAdapterWeightsFile);
+  if (safe && pickled)
+    return error(Code::kInvalidArgument,
+                 "{} holds the adapter in two formats, {} and {}: remove the one that is not meant",
+                 directory, kAdapterWeightsFile, kPickledWeightsFile);
+  if (pickled)
+    return error(
+        Code::kUnsupported,
+        "{}/{}: pickled weights are not read, since reading runs code that they hold; save "
+        "the adapter with PEFT's save_pretrained(..., safe_serialization=True)",
+        directory, kPickledWeightsFile);
+  if (!safe) return error(Code::kNotFound, "{} holds no {}", directory, kAdapterWeightsFile);
+  return {};
+}
+
+bool is_floating(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+}  // namespace
+
+std::vector<ExpectedTensor> adapter_tensors(const ModelConfig& model,
+                                            const Trainables& trainables) {
+  std::vector<ExpectedTensor> expected;
+  const std::vector<LinearModule> modules = linear_modules(model);
+  auto module = modules.begin();
+  for (const LoraModule& lora : trainables.lora) {
+    module = std::find_if(module, modules.end(),
+                          [&](const LinearModule& m) { return m.name == lora.module; });
+    TROUPE_CHECK(module != modules.end(), "{} is no module, or not in the model's order",
+                 lora.module);
+    expected.push_back({lora.module + ".lora_A.weight", {lora.rank, module->in}});
+    expected.push_back({lora.module + ".lora_B.weight", {module->out, lora.rank}});
+    if (lora.dora) expected.push_back({lora.module + ".lora_magnitude_vector", {module->out}});
+  }
+  const ParameterLayout layout(model);
+  const ParameterInfo* embedding = layout.find(end_names(model).token_embedding + ".weight");
+  for (const std::string& name : trainables.tensors) {
+    // The copy of a tied head is no parameter of the layout; its shape is the embedding's.
+    const ParameterInfo* parameter = layout.find(name);
+    expected.push_back({name, (parameter ? parameter : embedding)->shape});
+  }
+  return expected;
+}
+
+Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directory,
+                                   const std::string& folder, const ModelConfig& base) {
+  OpenedAdapter adapter;
+  adapter.directory = folder.empty() ? directory : directory + "/" + folder;
+  const std::string config_path = adapter.directory + "/" + kAdapterConfigFile;
+  if (!files.exists(config_path))
+    return error(Code::kNotFound, "Can't find '{}' at '{}'", kAdapterConfigFile, adapter.directory);
+  adapter.config = TROUPE_TRY(AdapterConfig::parse(
+      TROUPE_TRY(files.read(config_path, limits::kConfigBytesMax)), config_path));
+  adapter.notes = adapter.config.notes;
+  TROUPE_RETURN_IF_ERROR(check_format(files, adapter.directory));
+  auto trainables = lora_trainables(base, adapter.config);
+  if (!trainables.ok()) return trainables.status().prefixed(config_path);
+  adapter.trainables = std::move(*trainables);
+
+  const std::string path = adapter.directory + "/" + kAdapterWeightsFile;
+  adapter.file = TROUPE_TRY(SafetensorsFile::open(files, path));
+  const auto expected = adapter_tensors(base, adapter.trainables);
+  std::vector<std::string> missing;
+  std::vector<std::string> used;
+  for (const ExpectedTensor& tensor : expected) {
+    const std::string name = std::string(kAdapterPrefix) + tensor.name;
+    const StoredTensor* stored = adapter.file.find(name);
+    if (!stored) {
+      missing.push_back(name);
+      continue;
+    }
+    TROUPE_RETURN_IF_ERROR(check_shape(*stored, tensor.shape, path));
+    if (!is_floating(stored->dtype))
+      return error(Code::kUnsupported, "{}: {} is of type {}: F32, F16 and BF16 are read", path,
+                   name, dtype_name(stored->dtype));
+    used.push_back(name);
+    adapter.tensors.push_back(*stored);
+    adapter.tensors.back().name = tensor.name;
+  }
+  if (!missing.empty()) return missing_tensors(missing, path);
+
+  std::sort(used.begin(), used.end());
+  const ParameterLayout layout(base);
+  for (const StoredTensor& stored : adapter.file.tensors()) {
+    if (std::binary_search(used.begin(), used.end(), stored.name)) continue;
+    std::string_view name = stored.name;
+    if (name.starts_with(kAdapterPrefix)) name.remove_prefix(kAdapterPrefix.size());
+    const ParameterInfo* parameter = layout.find(name);
+    // A tied head that is stored beside its embedding.
+    if (!parameter && ignored_in_weights(base, name)) continue;
+    if (!parameter) {
+      adapter.notes.push_back(
+          fmt::format("{}: {} is no tensor of this adapter and is passed over", path, stored.name));
+      continue;
+    }
+    TROUPE_RETURN_IF_ERROR(check_shape(stored, parameter->shape, path));
+    adapter.replaced.push_back(stored);
+    adapter.replaced.back().name = parameter->name;
+  }
+  return adapter;
+}
+
+Result<std::vector<FileDigest>> write_adapter(FileSystem& files, const std::string& directory,
+                                              const AdapterConfig& config,
+                                              std::vector<StoredTensor> tensors) {
+  for (StoredTensor& tensor : tensors) tensor.name.insert(0, kAdapterPrefix);
+  std::vector<FileDigest> digests;
+  digests.push_back(
+      TROUPE_TRY(write_synced_file(files, directory + "/" + kAdapterConfigFile, config.to_text())));
+  digests.push_back(TROUPE_TRY(write_safetensors(files, directory + "/" + kAdapterWeightsFile,
+                                                 tensors, {{"format", "pt"}})));
+  return digests;
+}
+
+}  // namespace troupe::train
