@@ -64,6 +64,34 @@ TEST_CASE("the exponential is within 2 ulp and passes NaN on") {
   CHECK(fast_exp(-INFINITY) < 2e-38f);
 }
 
+TEST_CASE("columns: scaled, and sums of products, the same for any number of threads") {
+  const std::int64_t rows = 37, width = 150, y_stride = 160, b_stride = 151;
+  const Vector start = random_vector(rows * y_stride, 1), factors = random_vector(width, 2);
+  const Vector b = random_vector(rows * b_stride, 3), sums = random_vector(width, 4);
+  Vector y[2], out[2];
+  for (const int threads : {1, 3}) {
+    OperatorFixture f(threads);
+    Vector& scaled = y[threads > 1] = start;
+    Vector& summed = out[threads > 1] = sums;
+    f.operators->scale_columns(scaled.data(), y_stride, factors.data(), rows, width);
+    f.operators->add_column_products(start.data(), y_stride, b.data(), b_stride, summed.data(),
+                                     rows, width);
+  }
+  Vector expected = start, expected_sums = sums;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < width; ++j) {
+      const auto at = static_cast<std::size_t>(i * y_stride + j),
+                 column = static_cast<std::size_t>(j);
+      expected[at] = start[at] * factors[column];
+      // In order of the rows, each product and each sum rounded.
+      expected_sums[column] += start[at] * b[static_cast<std::size_t>(i * b_stride + j)];
+    }
+  for (const int i : {0, 1}) {
+    CHECK(y[i] == expected);
+    CHECK(out[i] == expected_sums);
+  }
+}
+
 TEST_CASE("RMSNorm: values, fused residual, gradients") {
   const std::int64_t rows = 5, width = 37;
   OperatorFixture f;
