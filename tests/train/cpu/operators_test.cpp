@@ -1,6 +1,7 @@
 #include "tests/train/cpu/operator_fixture.h"
 #include "train/cpu/exp.h"
 #include "train/cpu/gemm.h"
+#include "train/tensor/convert.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -228,6 +229,32 @@ TEST_CASE("cross entropy: the greatest logit is found wherever it stands") {
     CHECK(losses[0] == doctest::Approx(0.0));
     CHECK(losses[1] == doctest::Approx(300.0 - beside));
     CHECK(logits[static_cast<std::size_t>(2 * kClasses - 1 - place)] == doctest::Approx(1.0));
+  }
+}
+
+TEST_CASE("weighted cross-entropy: each row's gradient times its weight, in fp32 and bf16") {
+  const std::int64_t rows = 7, classes = 53;
+  const std::vector<std::int32_t> labels = {1, 0, 52, 7, 8, 20, 3};
+  const Vector weights = {1.0f, 0.0f, -2.5f, 0.5f, 1.0f, -1.0f, 3.0f};
+  const Vector start = random_vector(rows * classes, 1);
+  OperatorFixture f(2);
+  Vector plain = start, weighted = start, destroyed = start, losses(7), same(weights), again(7);
+  f.operators->cross_entropy(plain.data(), labels.data(), losses.data(), 0.5f, true, rows, classes);
+  // Losses may lie where the weights did.
+  f.operators->weighted_cross_entropy(weighted.data(), labels.data(), same.data(), same.data(),
+                                      0.5f, nullptr, rows, classes);
+  std::vector<std::uint16_t> bf16(start.size());
+  f.operators->weighted_cross_entropy(destroyed.data(), labels.data(), weights.data(), again.data(),
+                                      0.5f, bf16.data(), rows, classes);
+  CHECK(same == losses);
+  CHECK(again == losses);
+  Vector wide(start.size());
+  float_from_bf16(bf16.data(), wide.data(), rows * classes);
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    const float weight = weights[i / classes];
+    if (weight == 1.0f) CHECK(weighted[i] == plain[i]);
+    CHECK(weighted[i] == doctest::Approx(weight * plain[i]).epsilon(1e-6));
+    CHECK(wide[i] == doctest::Approx(weighted[i]).epsilon(4e-3));
   }
 }
 
