@@ -305,6 +305,25 @@ void CpuOperators::cross_entropy_bf16(float* logits, const std::int32_t* labels,
   });
 }
 
+void CpuOperators::weighted_cross_entropy(float* logits, const std::int32_t* labels,
+                                          const float* weights, float* losses, float scale,
+                                          Elements gradient, std::int64_t rows,
+                                          std::int64_t classes) {
+  TROUPE_CHECK(!gradient || gradient.type == DType::kBF16);
+  auto* bf16 = static_cast<std::uint16_t*>(gradient.data);
+  for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
+    for (std::int64_t row = begin; row < begin + n; ++row) {
+      float* mine = logits + row * classes;
+      const float* next = logits + std::min(row + 1, rows - 1) * classes;
+      const float weight = scale * weights[row];
+      losses[row] =
+          bf16 ? kernels::cross_entropy_row_bf16(mine, labels[row], weight, bf16 + row * classes,
+                                                 classes, next)
+               : kernels::cross_entropy_row(mine, labels[row], weight, true, classes, next);
+    }
+  });
+}
+
 std::size_t cpu_bf16_scratch_bytes(const Operators& operators, int threads) {
   return GemmEngine::staging_bytes_max(threads, operators.fast_bf16());
 }

@@ -1,5 +1,7 @@
 #include "train/cpu/exp.h"
 #include "train/cpu/kernels.h"
+#include "train/cpu/operator_class.h"
+#include "train/cpu/strip_sums.h"
 #include "train/cpu/vectors.h"
 #include "train/tensor/vectorize.h"
 
@@ -129,4 +131,45 @@ float dot(const float* a, const float* b, std::int64_t count) {
   return sum_lanes(lanes);
 }
 
+namespace {
+
+TROUPE_VECTORIZED
+void scale_row_by(float* y, const float* factors, std::int64_t width) {
+  for (std::int64_t i = 0; i < width; ++i) y[i] *= factors[i];
+}
+
+// sums[0 … columns) += a·b of all rows; pointers are at the first column of the strip.
+TROUPE_VECTORIZED
+void add_products_of_rows(const float* a, std::int64_t a_stride, const float* b,
+                          std::int64_t b_stride, float* sums, std::int64_t rows,
+                          std::int64_t columns) {
+  StripSums strip(sums, columns);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float *left = a + row * a_stride, *right = b + row * b_stride;
+    strip.add(columns, [&](std::int64_t c) TROUPE_INLINE_LAMBDA { return left[c] * right[c]; });
+  }
+  strip.store(sums, columns);
+}
+
+}  // namespace
 }  // namespace troupe::train::kernels
+
+namespace troupe::train {
+
+void CpuOperators::scale_columns(Elements y, std::int64_t stride, const float* factors,
+                                 std::int64_t rows, std::int64_t width) {
+  for_rows(rows, width, [&, y = y.fp32()](std::int64_t begin, std::int64_t n) {
+    for (std::int64_t row = begin; row < begin + n; ++row)
+      kernels::scale_row_by(y + row * stride, factors, width);
+  });
+}
+
+void CpuOperators::add_column_products(ConstElements a, std::int64_t a_stride, ConstElements b,
+                                       std::int64_t b_stride, float* sums, std::int64_t rows,
+                                       std::int64_t width) {
+  for_columns(width, [&, a = a.fp32(), b = b.fp32()](std::int64_t begin, std::int64_t n) {
+    kernels::add_products_of_rows(a + begin, a_stride, b + begin, b_stride, sums + begin, rows, n);
+  });
+}
+
+}  // namespace troupe::train

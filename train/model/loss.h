@@ -15,6 +15,7 @@ struct LogitsChunk {
   float* logits = nullptr;  // (rows, classes), the implementation may destroy them
   std::int64_t rows = 0;
   std::int64_t classes = 0;
+  std::int64_t first = 0;                 // of the micro-batch's targets, the chunk's first one
   std::span<const std::int32_t> targets;  // (rows): the token that follows
   std::span<const std::int32_t> tokens;   // (rows): index of the token in the micro-batch
   // (rows, classes): where the gradient goes, rounded to bf16, instead of over the logits; or null.
@@ -28,6 +29,8 @@ class Loss {
   // of Σ losses·scale, or writes it to chunk.bf16_gradient. Rows must not influence each other.
   virtual Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale,
                           bool gradient, std::span<float> losses) const = 0;
+  // The losses of some further targets, in order, in memory of the host.
+  virtual void on_host(std::span<const float> losses) const { static_cast<void>(losses); }
 };
 
 // −log softmax(logits)[target].

@@ -102,6 +102,7 @@ Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t 
                       {a.logits,
                        some,
                        config_.vocab_size,
+                       begin + at,
                        {a.targets + begin + at, some_count},
                        {a.target_tokens + begin + at, some_count},
                        a.logit_gradients ? a.logit_gradients + at * config_.vocab_size : nullptr},
@@ -110,6 +111,7 @@ Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t 
   operators_.download(a.losses, a.host_losses.data(), count * sizeof(float));
   for (std::size_t i = 0; i < count; ++i) sum.loss_sum += a.host_losses[i];
   sum.target_count += rows;
+  loss.on_host(std::span(a.host_losses).first(count));
   if (gradient) chunk_backward(pass, begin, rows, a);
   return {};
 }

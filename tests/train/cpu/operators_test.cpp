@@ -1,6 +1,7 @@
 #include "tests/train/cpu/operator_fixture.h"
 #include "train/cpu/exp.h"
 #include "train/cpu/gemm.h"
+#include "train/tensor/convert.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -62,6 +63,34 @@ TEST_CASE("the exponential is within 2 ulp and passes NaN on") {
   CHECK(worst < 2.0);
   CHECK(std::isnan(fast_exp(NAN)));
   CHECK(fast_exp(-INFINITY) < 2e-38f);
+}
+
+TEST_CASE("columns: scaled, and sums of products, the same for any number of threads") {
+  const std::int64_t rows = 37, width = 150, y_stride = 160, b_stride = 151;
+  const Vector start = random_vector(rows * y_stride, 1), factors = random_vector(width, 2);
+  const Vector b = random_vector(rows * b_stride, 3), sums = random_vector(width, 4);
+  Vector y[2], out[2];
+  for (const int threads : {1, 3}) {
+    OperatorFixture f(threads);
+    Vector& scaled = y[threads > 1] = start;
+    Vector& summed = out[threads > 1] = sums;
+    f.operators->scale_columns(scaled.data(), y_stride, factors.data(), rows, width);
+    f.operators->add_column_products(start.data(), y_stride, b.data(), b_stride, summed.data(),
+                                     rows, width);
+  }
+  Vector expected = start, expected_sums = sums;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < width; ++j) {
+      const auto at = static_cast<std::size_t>(i * y_stride + j),
+                 column = static_cast<std::size_t>(j);
+      expected[at] = start[at] * factors[column];
+      // In order of the rows, each product and each sum rounded.
+      expected_sums[column] += start[at] * b[static_cast<std::size_t>(i * b_stride + j)];
+    }
+  for (const int i : {0, 1}) {
+    CHECK(y[i] == expected);
+    CHECK(out[i] == expected_sums);
+  }
 }
 
 TEST_CASE("RMSNorm: values, fused residual, gradients") {
@@ -200,6 +229,32 @@ TEST_CASE("cross entropy: the greatest logit is found wherever it stands") {
     CHECK(losses[0] == doctest::Approx(0.0));
     CHECK(losses[1] == doctest::Approx(300.0 - beside));
     CHECK(logits[static_cast<std::size_t>(2 * kClasses - 1 - place)] == doctest::Approx(1.0));
+  }
+}
+
+TEST_CASE("weighted cross-entropy: each row's gradient times its weight, in fp32 and bf16") {
+  const std::int64_t rows = 7, classes = 53;
+  const std::vector<std::int32_t> labels = {1, 0, 52, 7, 8, 20, 3};
+  const Vector weights = {1.0f, 0.0f, -2.5f, 0.5f, 1.0f, -1.0f, 3.0f};
+  const Vector start = random_vector(rows * classes, 1);
+  OperatorFixture f(2);
+  Vector plain = start, weighted = start, destroyed = start, losses(7), same(weights), again(7);
+  f.operators->cross_entropy(plain.data(), labels.data(), losses.data(), 0.5f, true, rows, classes);
+  // Losses may lie where the weights did.
+  f.operators->weighted_cross_entropy(weighted.data(), labels.data(), same.data(), same.data(),
+                                      0.5f, nullptr, rows, classes);
+  std::vector<std::uint16_t> bf16(start.size());
+  f.operators->weighted_cross_entropy(destroyed.data(), labels.data(), weights.data(), again.data(),
+                                      0.5f, bf16.data(), rows, classes);
+  CHECK(same == losses);
+  CHECK(again == losses);
+  Vector wide(start.size());
+  float_from_bf16(bf16.data(), wide.data(), rows * classes);
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    const float weight = weights[i / classes];
+    if (weight == 1.0f) CHECK(weighted[i] == plain[i]);
+    CHECK(weighted[i] == doctest::Approx(weight * plain[i]).epsilon(1e-6));
+    CHECK(wide[i] == doctest::Approx(weighted[i]).epsilon(4e-3));
   }
 }
 

@@ -100,6 +100,24 @@ struct AddBias {
 };
 
 template <class T, int N>
+struct ScaleColumns {
+  T* y;
+  std::int64_t stride;
+  const float* factors;
+  std::int64_t width;
+  TROUPE_HOST_DEVICE void operator()(std::int64_t i) const {
+    const RowColumn at = row_column(i, width / N);
+    T* mine = y + at.row * stride + at.column * N;
+    float x[N], f[N];
+    load_pack<N>(mine, x);
+    load_pack<N>(factors + at.column * N, f);
+    TROUPE_UNROLL
+    for (int k = 0; k < N; ++k) x[k] = x[k] * f[k];
+    store_pack<N>(x, mine);
+  }
+};
+
+template <class T, int N>
 struct RmsApply {
   const T* x;
   const float* weight;

@@ -154,6 +154,19 @@ int add_bias(TroupeCudaStream* stream, std::int32_t type, void* y, std::int64_t 
   });
 }
 
+int scale_columns(TroupeCudaStream* stream, std::int32_t type, void* y, std::int64_t stride,
+                  const float* factors, std::int64_t rows, std::int64_t width) {
+  constexpr const char* kWhat = "scale_columns";
+  TROUPE_CUDA_RETURN_IF_FAILED(enter(kWhat, stream));
+  TROUPE_CUDA_RETURN_IF_FAILED(need_rows(kWhat, rows, width));
+  return with_type(kWhat, type, [&]<class T>(Tag<T>) {
+    return by_rows(stream, kWhat, packs_fit(width, y, factors) && packs_fit(stride), rows, width,
+                   [&]<int N>() {
+                     return ScaleColumns<T, N>{static_cast<T*>(y), stride, factors, width};
+                   });
+  });
+}
+
 int rms_norm_apply(TroupeCudaStream* stream, std::int32_t type, const void* x, const float* weight,
                    const float* rstd, void* y, std::int64_t rows, std::int64_t width) {
   constexpr const char* kWhat = "rms_norm_apply";
@@ -250,6 +263,7 @@ void fill_elementwise(TroupeCudaTable& table) {
   table.add = add;
   table.add_bias = add_bias;
   table.dropout = dropout;
+  table.scale_columns = scale_columns;
   table.rms_norm_apply = rms_norm_apply;
   table.layer_norm_apply = layer_norm_apply;
   table.rope = rope;

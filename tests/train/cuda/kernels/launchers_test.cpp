@@ -107,6 +107,17 @@ TEST_CASE("launchers: rows, with what belongs to a row or a column") {
                    },
                    kSameBits);
              });
+  for_shapes(device, "scale_columns",
+             [](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {
+               const std::int64_t stride = width + (rows % 2 == 0 ? 8 : 3);
+               void* y = d.activations((rows - 1) * stride + width, 1, off);
+               float* factors = d.floats(width);
+               d.check(
+                   [=, &d](const Table& t, Stream s) {
+                     return t.scale_columns(s, d.type, y, stride, factors, rows, width);
+                   },
+                   kSameBits);
+             });
   for (const bool residual : {false, true})
     for_shapes(device, "dropout",
                [residual](DeviceCall& d, std::int64_t rows, std::int64_t width, std::int64_t off) {

@@ -108,6 +108,21 @@ TEST_CASE("a failure is kept, nothing runs after it and what is downloaded is no
   CHECK(std::all_of(back.begin(), back.end(), [](float v) { return std::isnan(v); }));
 }
 
+TEST_CASE("an operator without a kernel is refused by name, before it is called and when it is") {
+  OperatorsFixture f;
+  CHECK(f.operators->supports(OperatorName::scale_columns));
+  CHECK(f.operators->supports(OperatorName::gemm));
+  CHECK_FALSE(f.operators->supports(OperatorName::add_column_products));
+  CHECK(needs_operators(*f.operators, {OperatorName::scale_columns}, "DoRA").ok());
+  const Status refused = needs_operators(
+      *f.operators, {OperatorName::scale_columns, OperatorName::add_column_products}, "DoRA");
+  CHECK(refused.code() == Code::kUnsupported);
+  CHECK(says(refused, "DoRA needs the operator add_column_products"));
+  f.operators->add_column_products(f.floats(0), 8, f.floats(64), 8, f.floats(128), 4, 8);
+  CHECK(f.operators->failure().code() == Code::kUnsupported);
+  CHECK(says(f.operators->failure(), "no kernel of add_column_products"));
+}
+
 TEST_CASE("an address of the host is told, not computed with") {
   OperatorsFixture f;
   std::vector<float> host(100);

@@ -1,0 +1,145 @@
+// Two passes around a function of log-probabilities: values, gradients by finite differences.
+
+#include "train/objectives/objectives.h"
+
+#include <cmath>
+
+#include "tests/train/model/model_fixture.h"
+
+namespace troupe::train::tests {
+namespace {
+
+ModelConfig objective_config(const std::string& more = "") {
+  return ModelConfig::parse(R"({"model_type": "llama", "vocab_size": 60, "hidden_size": 32,
+      "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "initializer_range": 0.2, "tie_word_embeddings": true)" +
+                                more + "}",
+                            "config.json")
+      .value();
+}
+
+// Some function of each log-probability, with its derivative.
+class Function final : public Objective {
+ public:
+  using Of = std::function<std::pair<double, double>(double)>;
+  explicit Function(Of of) : of_(std::move(of)) {}
+  std::string_view name() const override { return "a function"; }
+  Result<TargetLosses> losses_of(const TargetTokens& targets) const override {
+    TargetLosses result;
+    for (std::size_t i = 0; i < targets.tokens.size(); ++i) {
+      const auto [loss, derivative] = of_(targets.log_probabilities[i]);
+      result.losses.push_back(static_cast<float>(loss));
+      result.derivatives.push_back(static_cast<float>(derivative));
+      // The target is the token behind.
+      const auto next = static_cast<std::size_t>(targets.tokens[i]) + 1;
+      CHECK(next % static_cast<std::size_t>(targets.batch.length) != 0);
+      CHECK(targets.batch.labels[next] != kIgnoreLabel);
+    }
+    return result;
+  }
+
+ private:
+  Of of_;
+};
+
+struct ObjectiveFixture : ModelFixture {
+  explicit ObjectiveFixture(int threads = 1)
+      : ModelFixture(objective_config(), threads),
+        batch(3, 20, 60),
+        activations(model->config(), {3, 20, true, Recompute::kNothing}, *operators) {
+    initialize(3);
+  }
+  LossSum passes(const Objective& objective, float scale) {
+    std::fill(gradients.begin(), gradients.end(), 0.0f);
+    return objective.forward_backward(*model, batch.micro, units, scale, activations).value();
+  }
+  Batch batch;
+  Activations activations;
+};
+
+TEST_CASE("a function of the log-probabilities has the gradient that finite differences have") {
+  // A focal loss: −(1 − p)²·ln p. Its weights are of either sign where the factor 3 is taken off.
+  const Function focal([](double l) {
+    const double p = std::exp(l), rest = 1 - p;
+    return std::pair(-rest * rest * l + 0.3 * l, 2 * rest * p * l - rest * rest + 0.3);
+  });
+  for (const int threads : {1, 2}) {
+    ObjectiveFixture f(threads);
+    const LossSum sum = f.passes(focal, 0.5f);
+    CHECK(sum.target_count > 20);
+    const std::vector<float> gradients = f.gradients;
+    std::size_t checked = 0;
+    for (std::size_t i = 0; i < gradients.size(); i += gradients.size() / 25 + 1) {
+      const float old = f.parameters[i], h = 2e-3f;
+      f.parameters[i] = old + h;
+      const double above = focal.forward(*f.model, f.batch.micro, f.units, f.activations)->loss_sum;
+      f.parameters[i] = old - h;
+      const double below = focal.forward(*f.model, f.batch.micro, f.units, f.activations)->loss_sum;
+      f.parameters[i] = old;
+      CAPTURE(i);
+      CHECK(0.5 * (above - below) / (2 * h) ==
+            doctest::Approx(gradients[i]).epsilon(0.02).scale(1));
+      checked += std::abs(gradients[i]) > 0.05;
+    }
+    CHECK(checked > 5);
+  }
+}
+
+TEST_CASE("with weights of 1 two passes are SFT's one, bit by bit") {
+  ObjectiveFixture one, two;
+  const auto sft = make_objective();
+  const Function same([](double l) { return std::pair(-l, -1.0); });
+  const LossSum expected = one.passes(*sft, 0.01f), found = two.passes(same, 0.01f);
+  CHECK(found.target_count == expected.target_count);
+  CHECK(found.loss_sum == doctest::Approx(expected.loss_sum).epsilon(1e-6));
+  CHECK(one.gradients == two.gradients);
+  // SFT is the model's own pass with its own loss.
+  ObjectiveFixture plain;
+  const LossSum model = plain.model
+                            ->forward_backward(plain.batch.micro, plain.units, CrossEntropyLoss(),
+                                               0.01f, plain.activations)
+                            .value();
+  CHECK(model.loss_sum == expected.loss_sum);
+  CHECK(plain.gradients == one.gradients);
+}
+
+TEST_CASE("DFT: each loss and its gradient times the probability, which is a constant") {
+  ObjectiveFixture f;
+  const auto dft = make_objective({.dft = true});
+  std::vector<double> losses;
+  const Function noted([&](double l) {
+    losses.push_back(-l);
+    return std::pair(-l, -std::exp(l));
+  });
+  f.passes(noted, 0.1f);
+  const std::vector<float> expected = f.gradients;
+  double sum = 0;
+  for (const double loss : losses) sum += loss * std::exp(-loss);
+  const LossSum found = f.passes(*dft, 0.1f);
+  CHECK(found.loss_sum == doctest::Approx(sum).epsilon(1e-6));
+  CHECK(relative_error(f.gradients, expected) < 1e-6);
+}
+
+TEST_CASE("a batch without targets has no loss and no gradient") {
+  ObjectiveFixture f;
+  std::fill(f.batch.labels.begin(), f.batch.labels.end(), kIgnoreLabel);
+  const LossSum sum = f.passes(*make_objective({.dft = true}), 1.0f);
+  CHECK(sum.target_count == 0);
+  CHECK(sum.loss_sum == 0);
+  CHECK(std::all_of(f.gradients.begin(), f.gradients.end(), [](float x) { return x == 0; }));
+}
+
+TEST_CASE("what an objective cannot train is refused before the first step") {
+  ObjectiveFixture f;
+  const auto sft = make_objective(), dft = make_objective({.dft = true});
+  const ModelConfig plain = objective_config();
+  const ModelConfig dropout = objective_config(R"(, "attention_dropout": 0.1)");
+  CHECK(sft->check(*f.operators, dropout).ok());
+  CHECK(dft->check(*f.operators, plain).ok());
+  const Status refused = dft->check(*f.operators, dropout);
+  CHECK(refused.code() == Code::kUnsupported);
+  CHECK(refused.message().find("set the dropouts of config.json to 0") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace troupe::train::tests
