@@ -50,7 +50,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config) {
   add_norm(config, names.final_norm, hidden);
   if (!config.tie_word_embeddings) add(names.output + ".weight", {config.vocab_size, hidden}, {});
   end_unit();
-  collect_decay_ranges();
+  collect_groups();
 }
 
 void ParameterLayout::add_block(const ModelConfig& config, std::int64_t layer) {
@@ -132,16 +132,12 @@ void ParameterLayout::end_unit() {
   total_elements_ += units_.back().elements;
 }
 
-void ParameterLayout::collect_decay_ranges() {
-  for (const ParameterInfo& parameter : parameters_) {
-    if (decay_ranges_.empty()) {
-      decay_ranges_.push_back({0, 0, parameter.decays});
-    } else if (decay_ranges_.back().decays != parameter.decays) {
-      decay_ranges_.back().end = flat_offset(parameter);
-      decay_ranges_.push_back({flat_offset(parameter), 0, parameter.decays});
-    }
+void ParameterLayout::collect_groups() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool last = i + 1 == parameters_.size();
+    groups_.add(last ? total_elements_ : flat_offset(parameters_[i + 1]),
+                {.decays = parameters_[i].decays});
   }
-  decay_ranges_.back().end = total_elements_;
 }
 
 std::span<const ParameterInfo> ParameterLayout::parameters(int unit) const {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "train/optimizer/optimizers.h"
+#include "train/sharding/cuda_optimizer_device.h"
+
 namespace troupe::train {
 namespace {
 
@@ -27,6 +30,19 @@ DType state_dtype(const TrainConfig& config) { return dtype_of(config.model.stat
 DType compute_dtype(const TrainConfig& config) {
   // bf16 parameters are never widened for products.
   return state_dtype(config) == DType::kBF16 ? DType::kBF16 : dtype_of(config.model.compute);
+}
+
+std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config) {
+  const TrainingSection& training = config.training;
+  return make_optimizer(training.optim, {.weight_decay = training.weight_decay,
+                                         .beta1 = training.adam_beta1,
+                                         .beta2 = training.adam_beta2,
+                                         .epsilon = training.adam_epsilon});
+}
+
+Status check_optimizer(const TrainConfig& config, const ModelConfig& model, bool on_gpus) {
+  if (!on_gpus || offload_of(config, on_gpus) != Offload::kNothing) return {};
+  return CudaOptimizerDevice::check(*optimizer_of(config), ParameterLayout(model).groups());
 }
 
 Result<Strategy> strategy_of(const TrainConfig& config) {

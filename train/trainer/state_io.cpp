@@ -26,18 +26,20 @@ struct Part {
   std::string prefix;
 };
 
-std::vector<Part> parts_of(const StateBuffers& buffers, bool moments) {
-  std::vector<Part> parts{{buffers.parameters_region, buffers.parameters, ""}};
-  if (moments) {
-    parts.push_back({Region::kOptimizer, buffers.exp_avg, "exp_avg."});
-    parts.push_back({Region::kOptimizer, buffers.exp_avg_sq, "exp_avg_sq."});
-  }
+Part parameters_of(const StateBuffers& buffers) {
+  return {buffers.parameters_region, buffers.parameters, ""};
+}
+
+std::vector<Part> slots_of(const StateBuffers& buffers) {
+  std::vector<Part> parts;
+  for (const SlotBuffer& slot : buffers.slots)
+    parts.push_back({Region::kOptimizer, slot.data, optimizer_tensor_name(slot.name, "")});
   return parts;
 }
 
 // The manifest is read, not verified: rank 0 has verified the checkpoint before it was chosen.
 Result<GoodCheckpoint> trusted_checkpoint(FileSystem& files, const StateSource& source) {
-  GoodCheckpoint good{.path = source.path, .has_optimizer = source.moments, .foreign = true};
+  GoodCheckpoint good{.path = source.path, .has_optimizer = source.optimizer, .foreign = true};
   const std::string path = join_path(source.path, kManifestFile);
   if (!files.exists(path)) return good;
   good.manifest = TROUPE_TRY(parse_manifest(TROUPE_TRY(files.read(path, kManifestBytesMax)), path));
@@ -212,11 +214,14 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
   auto reader = StateReader::open(files, source, config, layout.layout());
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
   const bool everybody_sees = TROUPE_TRY(all_see(files, source.path, reader.ok(), world));
-  if (!source.moments && !zeroed) {
-    TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg));
-    TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg_sq));
+  std::vector<Part> parts{parameters_of(buffers)};
+  for (Part& slot : slots_of(buffers)) {
+    if (source.optimizer)
+      parts.push_back(std::move(slot));
+    else if (!zeroed)
+      TROUPE_RETURN_IF_ERROR(access.zero(slot.buffer));
   }
-  for (const Part& part : parts_of(buffers, source.moments)) {
+  for (const Part& part : parts) {
     if (everybody_sees) {
       TROUPE_RETURN_IF_ERROR(read_ranges(*reader, part, layout, buffers.state, access));
     } else {
@@ -246,8 +251,8 @@ Status initialize_state(const ModelConfig& config, std::uint64_t seed, const Ran
   // Equal shares of work: an element's value depends on its index alone.
   constexpr std::int64_t kShareElements = 1 << 16;
   if (!zeroed) {
-    for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
-      TROUPE_RETURN_IF_ERROR(access.zero(buffer));
+    TROUPE_RETURN_IF_ERROR(access.zero(buffers.parameters));
+    for (const SlotBuffer& slot : buffers.slots) TROUPE_RETURN_IF_ERROR(access.zero(slot.data));
   }
   const std::size_t size = dtype_size(buffers.state);
   // `count` elements of the parameter from `begin` on, in the state's type.
@@ -283,7 +288,7 @@ Status initialize_state(const ModelConfig& config, std::uint64_t seed, const Ran
     });
     shares.clear();
   };
-  const Part parameters = parts_of(buffers, false).front();
+  const Part parameters = parameters_of(buffers);
   for (const TensorRange& range : held_ranges(layout, parameters.region)) {
     const auto place = place_of(parameters, range, size);
     if (access.in_place()) {
@@ -301,14 +306,14 @@ Status initialize_state(const ModelConfig& config, std::uint64_t seed, const Ran
 }
 
 std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers) {
-  return pieces_of(layout, parts_of(buffers, false).front(), buffers.state);
+  return pieces_of(layout, parameters_of(buffers), buffers.state);
 }
 
-std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers) {
-  const auto parts = parts_of(buffers, true);
-  auto pieces = pieces_of(layout, parts[1], buffers.state);
-  auto second = pieces_of(layout, parts[2], buffers.state);
-  pieces.insert(pieces.end(), second.begin(), second.end());
+std::vector<TensorPiece> optimizer_pieces(const RankLayout& layout, const StateBuffers& buffers) {
+  std::vector<TensorPiece> pieces;
+  for (const Part& slot : slots_of(buffers))
+    for (TensorPiece& piece : pieces_of(layout, slot, buffers.state))
+      pieces.push_back(std::move(piece));
   return pieces;
 }
 

@@ -20,16 +20,16 @@ namespace troupe::train {
 struct StateSource {
   std::string path;         // a checkpoint, or a model's folder
   bool checkpoint = false;  // else weights alone
-  bool moments = false;     // of a checkpoint: AdamW's, too
+  bool optimizer = false;   // of a checkpoint: the optimizer's slots, too
 };
 
 // Rank 0's text becomes everybody's.
 Status broadcast_text(collective::Communicator& world, std::string& text);
 
-// Fills this rank's parameters (and moments; zeroed where there are none). Collective: every rank
-// reads its own ranges; where some rank does not see the files that rank 0 sees, rank 0 reads for
-// all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
-// than the model's. `access`: to the buffers' memory.
+// Fills this rank's parameters (and the optimizer's slots; zeroed where there are none).
+// Collective: every rank reads its own ranges; where some rank does not see the files that rank 0
+// sees, rank 0 reads for all and broadcasts tensor by tensor. kDataLoss where tensors are missing
+// or have another shape than the model's. `access`: to the buffers' memory.
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
                   const RankLayout& layout, const StateBuffers& buffers, HostAccess& access,
                   bool zeroed, collective::Communicator& world);
@@ -45,6 +45,6 @@ Status initialize_state(const ModelConfig& config, std::uint64_t seed, const Ran
 
 // What this rank adds to a checkpoint: views of the buffers, in whatever memory.
 std::vector<TensorPiece> weight_pieces(const RankLayout& layout, const StateBuffers& buffers);
-std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers);
+std::vector<TensorPiece> optimizer_pieces(const RankLayout& layout, const StateBuffers& buffers);
 
 }  // namespace troupe::train

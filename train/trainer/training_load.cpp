@@ -20,7 +20,7 @@ struct Progress {
   BestModelState best;
   std::int64_t evaluated_step = -1;
   std::int64_t checkpoint = 0;
-  std::int64_t moments = 0;
+  std::int64_t optimizer = 0;
 };
 static_assert(std::is_trivially_copyable_v<Progress>);
 
@@ -246,7 +246,7 @@ Result<StateSource> TrainingRun::choose_source(std::uint64_t generation, CommitR
     from = TROUPE_TRY(validate_checkpoint(f.files, f.options.resume_path));
   if (from) {
     TROUPE_RETURN_IF_ERROR(read_progress(*from, record));
-    return StateSource{.path = from->path, .checkpoint = true, .moments = from->has_optimizer};
+    return StateSource{.path = from->path, .checkpoint = true, .optimizer = from->has_optimizer};
   }
   if (f.config().model.train_from_scratch) return StateSource{};
   return StateSource{.path = f.config().model.model_name_or_path};
@@ -264,7 +264,7 @@ Status TrainingRun::read_progress(const GoodCheckpoint& good, CommitRecord& reco
   };
   record.skipped = number("skipped_steps", 0);
   record.skipped_in_a_row = number("skipped_steps_in_a_row", 0);
-  // Moments that begin anew are corrected from the begin.
+  // Slots that begin anew are corrected from the begin.
   record.moment_updates = good.has_optimizer ? number("moment_updates", record.updates()) : 0;
   if (!state.cursor.is_null()) {
     record.cursor = TROUPE_TRY(SampleCursor::from_json(state.cursor));
@@ -302,11 +302,11 @@ Status TrainingRun::agree(collective::Communicator& world, StateSource& source,
                     .best = best_.state(),
                     .evaluated_step = evaluated_step_.value_or(-1),
                     .checkpoint = source.checkpoint,
-                    .moments = source.moments};
+                    .optimizer = source.optimizer};
   TROUPE_RETURN_IF_ERROR(world.broadcast(bytes_of(progress), 0));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
   source.checkpoint = progress.checkpoint != 0;
-  source.moments = progress.moments != 0;
+  source.optimizer = progress.optimizer != 0;
   record = progress.record;
   if (progress.evaluated_step >= 0) evaluated_step_ = progress.evaluated_step;
   best_.set_state(progress.best);
