@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <type_traits>
+
+#include <fmt/ranges.h>
 
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_names.h"
+#include "train/checkpoint/tensor_reader.h"
+#include "train/optimizer/optimizers.h"
 #include "train/report/format.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
@@ -38,6 +43,30 @@ constexpr const char* kTruncate = "truncate";
 template <typename T>
 std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
+}
+
+// By the slots: the state of another optimizer would be missing, or mean something else.
+Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
+                             const Optimizer& optimizer) {
+  if (!good.has_optimizer) return {};
+  const auto reader = TROUPE_TRY(TensorReader::open(files, good));
+  std::set<std::string_view> saved;
+  for (const TensorInfo& tensor : reader.optimizer()) saved.insert(slot_of(tensor.name));
+  const auto has = [&](const Optimizer& of) {
+    return std::set<std::string_view>(of.slots().begin(), of.slots().end()) == saved;
+  };
+  if (has(optimizer)) return {};
+  std::string writers;
+  for (const OptimizerRow& row : optimizer_table()) {
+    if (has(*row.make({}))) writers += fmt::format("{}{}", writers.empty() ? "" : ", ", row.optim);
+  }
+  return error(Code::kFailedPrecondition,
+               "{} has the state of another optimizer than {}, which this run is of: it keeps {}. "
+               "Go on with the optimizer that wrote it (optim: {}), or begin anew from its weights "
+               "(model_name_or_path)",
+               good.path, optimizer.name(),
+               saved.empty() ? "nothing" : fmt::format("{}", fmt::join(saved, ", ")),
+               writers.empty() ? "not known here" : writers);
 }
 
 std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t generation) {
@@ -254,6 +283,7 @@ Result<StateSource> TrainingRun::choose_source(std::uint64_t generation, CommitR
 
 Status TrainingRun::read_progress(const GoodCheckpoint& good, CommitRecord& record) {
   Fixed& f = *fixed_;
+  TROUPE_RETURN_IF_ERROR(check_optimizer_state(f.files, good, *f.optimizer));
   const auto state = TROUPE_TRY(read_checkpoint_state(f.files, good));
   if (!good.has_optimizer)
     f.log.warning("{} has no optimizer state: the optimizer starts anew", good.path);
