@@ -124,8 +124,7 @@ class HostModel final : public TrainedModel {
     const double norm = train::combine_tile_sums(sums).norm;
     train::AdamWStep clipped = step;
     clipped.gradient_scale = train::clip_coefficient(norm, kMaxNorm);
-    train::adamw_update(clipped, layout().decay_ranges(), 0, parameters_, gradients_, first_,
-                        second_);
+    train::adamw_update(clipped, layout().groups(), 0, parameters_, gradients_, first_, second_);
     round();
     return norm;
   }
@@ -217,7 +216,7 @@ class GpuModel final : public TrainedModel {
     const double norm = train::combine_tile_sums(sums).norm;
     train::AdamWStep clipped = step;
     clipped.gradient_scale = train::clip_coefficient(norm, kMaxNorm);
-    TROUPE_RETURN_IF_ERROR(optimizer_->update(clipped, layout().decay_ranges(), 0, parameters_,
+    TROUPE_RETURN_IF_ERROR(optimizer_->update(clipped, layout().groups(), 0, parameters_,
                                               gradients_, first_, second_, elements()));
     TROUPE_RETURN_IF_ERROR(round());
     return norm;

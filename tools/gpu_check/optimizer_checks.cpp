@@ -55,8 +55,8 @@ template <typename T>
 Result<Figure> check_adamw(Bench& bench, const train::AdamWStep& step) {
   constexpr bool kBf16 = std::is_same_v<T, std::uint16_t>;
   const std::int64_t count = bench.rehearsal() ? 5000 : 5'000'003, begin = 700;
-  const std::vector<train::DecayRange> ranges = {
-      {0, 900, true}, {900, 3000, false}, {3000, begin + count + 5, true}};
+  const train::ParameterGroups groups = {
+      {900, {.decays = true}}, {3000, {}}, {begin + count + 5, {.decays = true}}};
   Gpu* gpu = TROUPE_TRY(bench.gpu());
   std::array<std::vector<T>, 3> states;
   std::array<std::byte*, 3> device{};
@@ -82,8 +82,8 @@ Result<Figure> check_adamw(Bench& bench, const train::AdamWStep& step) {
   train::CudaOptimizer optimizer = TROUPE_TRY(train::CudaOptimizer::create(
       *gpu->stream, {scratch, static_cast<std::size_t>(scratch_bytes)}));
   const auto at = [&](std::size_t i) { return reinterpret_cast<T*>(device[i]); };
-  TROUPE_RETURN_IF_ERROR(optimizer.update(step, ranges, begin, at(0), g, at(1), at(2), count));
-  train::adamw_update(step, ranges, begin, states[0], gradients, states[1], states[2]);
+  TROUPE_RETURN_IF_ERROR(optimizer.update(step, groups, begin, at(0), g, at(1), at(2), count));
+  train::adamw_update(step, groups, begin, states[0], gradients, states[1], states[2]);
   double worst = 0;
   std::string text;
   const char* const names[] = {"parameters", "first moments", "second moments"};

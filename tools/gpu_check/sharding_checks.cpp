@@ -139,13 +139,13 @@ class SharingRank {
                                                                const train::StateBuffers& buffers) {
     if (!offloads()) {
       return std::unique_ptr<train::OptimizerDevice>(TROUPE_TRY(train::CudaOptimizerDevice::create(
-          stream, train::OptimizerShard::of(layout, buffers),
+          stream, train::OptimizerShard::of(layout, buffers, adamw_),
           TROUPE_TRY(take(train::CudaOptimizerDevice::log_bytes(layout, buffers.state))),
           TROUPE_TRY(take(train::CudaOptimizerDevice::scratch_bytes(layout))))));
     }
     const train::UpdateLog::Layout chunks{
         .chunks = train::ShardedOptimizer::chunk_count(layout),
-        .chunk_bytes_max = train::ShardedOptimizer::chunk_bytes(DType::kF32),
+        .chunk_bytes_max = train::ShardedOptimizer::chunk_bytes(DType::kF32, adamw_.slots().size()),
         .undo_slots = threads_};
     log_.emplace(chunks, take_of_host(static_cast<std::int64_t>(chunks.marks_bytes())),
                  take_of_host(static_cast<std::int64_t>(chunks.undo_bytes())));
@@ -157,6 +157,7 @@ class SharingRank {
              .parameters = buffers.parameters,
              .used = case_.compute,
              .offload = case_.offload},
+            adamw_,
             [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
               arena_->parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
             },
@@ -206,8 +207,8 @@ class SharingRank {
     TROUPE_RETURN_IF_ERROR(operators.failure());
     return train::StateBuffers{.parameters = std::as_writable_bytes(parameters),
                                .gradients = gradients,
-                               .exp_avg = std::as_writable_bytes(first),
-                               .exp_avg_sq = std::as_writable_bytes(second)};
+                               .slots = {{adamw_.slots()[0], std::as_writable_bytes(first)},
+                                         {adamw_.slots()[1], std::as_writable_bytes(second)}}};
   }
 
   // What is updated in kept_; the engine's buffers.
@@ -218,8 +219,8 @@ class SharingRank {
     kept_ = {.parameters_region = Region::kOptimizer,
              .parameters = take_of_host(updated),
              .gradients = gradients,
-             .exp_avg = take_of_host(updated),
-             .exp_avg_sq = take_of_host(updated)};
+             .slots = {{adamw_.slots()[0], take_of_host(updated)},
+                       {adamw_.slots()[1], take_of_host(updated)}}};
     auto* const masters = reinterpret_cast<float*>(kept_.parameters.data());
     for (int unit = 0; unit < layout.units(); ++unit) {
       const train::ElementRange own = layout.updated(unit);
@@ -267,7 +268,7 @@ class SharingRank {
       end.norm = TROUPE_TRY(engine.optimizer().norm()).norm;
       const TimePoint updates = clock.now();
       TROUPE_RETURN_IF_ERROR(
-          engine.optimizer().update({.learning_rate = 1e-3, .step = step}, step));
+          engine.optimizer().update({.learning_rate = 1e-3, .updates = step}, step));
       end.update_seconds = seconds_since(updates);
       TROUPE_RETURN_IF_ERROR(engine.parameters_changed(true));
       TROUPE_RETURN_IF_ERROR(device.synchronize());
@@ -317,6 +318,7 @@ class SharingRank {
   std::deque<std::vector<Line>> host_memory_;
   std::optional<train::PinnedMemory> pinned_;
   train::StateBuffers kept_;
+  const train::AdamW adamw_{{}};
   std::optional<train::UpdateLog> log_;
   std::optional<train::Arena> arena_;
 };

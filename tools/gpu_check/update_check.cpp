@@ -53,12 +53,12 @@ struct Updated {
             {.flat = 9 * kChunk + first,
              .parameters = first,
              .gradients = first,
-             .moments = first,
+             .slots = first,
              .elements = elements - first}};
   }
-  std::vector<train::DecayRange> decays() const {
+  train::ParameterGroups groups() const {
     const std::int64_t middle = elements / 2 + 13, end = elements + 9 * kChunk;
-    return {{0, middle, true}, {middle, middle + 700, false}, {middle + 700, end, true}};
+    return {{middle, {.decays = true}}, {middle + 700, {}}, {end, {.decays = true}}};
   }
   std::int64_t state_bytes() const {
     return elements * static_cast<std::int64_t>(train::dtype_size(state));
@@ -67,7 +67,7 @@ struct Updated {
     return train::TransactedUpdate::log_bytes(elements / kChunk, state);
   }
   std::int64_t scratch_bytes() const {
-    return train::TransactedUpdate::scratch_bytes(std::ssize(ranges()), std::ssize(decays()));
+    return train::TransactedUpdate::scratch_bytes(std::ssize(ranges()), groups());
   }
 };
 
@@ -106,11 +106,11 @@ Status fill(train::CudaStream& stream, const Updated& to) {
 Result<train::TransactedUpdate> transacted(train::CudaStream& stream, const Updated& at,
                                            std::span<std::byte> log, std::span<std::byte> scratch) {
   const std::vector<UpdateRange> ranges = at.ranges();
-  const std::vector<train::DecayRange> decays = at.decays();
+  const train::ParameterGroups groups = at.groups();
   return train::TransactedUpdate::create(stream,
                                          {.state = at.state,
                                           .ranges = ranges,
-                                          .decays = decays,
+                                          .groups = &groups,
                                           .parameters = at.states[0],
                                           .gradients = reinterpret_cast<const float*>(at.gradients),
                                           .first_moments = at.states[1],
@@ -120,16 +120,16 @@ Result<train::TransactedUpdate> transacted(train::CudaStream& stream, const Upda
 
 // One update without a log.
 Status update_plainly(train::CudaOptimizer& optimizer, const Updated& at, std::int64_t number) {
-  const auto decays = at.decays();
+  const auto groups = at.groups();
   const auto update = [&]<typename T>(T*) -> Status {
     const auto part = [&](std::size_t i, std::int64_t offset) {
       return reinterpret_cast<T*>(at.states[i]) + offset;
     };
     for (const UpdateRange& range : at.ranges())
       TROUPE_RETURN_IF_ERROR(
-          optimizer.update(step_of(number, at.state), decays, range.flat, part(0, range.parameters),
+          optimizer.update(step_of(number, at.state), groups, range.flat, part(0, range.parameters),
                            reinterpret_cast<const float*>(at.gradients) + range.gradients,
-                           part(1, range.moments), part(2, range.moments), range.elements));
+                           part(1, range.slots), part(2, range.slots), range.elements));
     return {};
   };
   return at.state == DType::kBF16 ? update(static_cast<std::uint16_t*>(nullptr))

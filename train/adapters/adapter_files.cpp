@@ -44,18 +44,18 @@ Status missing_tensors(const std::vector<std::string>& missing, const std::strin
 // One of the two formats, and the one that is read.
 Status check_format(FileSystem& files, const std::string& directory) {
   const bool pickled = files.exists(directory + "/" + kPickledWeightsFile);
-  const bool safe = files.exists(directory + "/" + kAdapterWeightsFile);
+  const bool safe = files.exists(directory + "/" + kAdapterFile);
   if (safe && pickled)
     return error(Code::kInvalidArgument,
                  "{} holds the adapter in two formats, {} and {}: remove the one that is not meant",
-                 directory, kAdapterWeightsFile, kPickledWeightsFile);
+                 directory, kAdapterFile, kPickledWeightsFile);
   if (pickled)
     return error(
         Code::kUnsupported,
         "{}/{}: pickled weights are not read, since reading runs code that they hold; save "
         "the adapter with PEFT's save_pretrained(..., safe_serialization=True)",
         directory, kPickledWeightsFile);
-  if (!safe) return error(Code::kNotFound, "{} holds no {}", directory, kAdapterWeightsFile);
+  if (!safe) return error(Code::kNotFound, "{} holds no {}", directory, kAdapterFile);
   return {};
 }
 
@@ -104,7 +104,7 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
   if (!trainables.ok()) return trainables.status().prefixed(config_path);
   adapter.trainables = std::move(*trainables);
 
-  const std::string path = adapter.directory + "/" + kAdapterWeightsFile;
+  const std::string path = adapter.directory + "/" + kAdapterFile;
   adapter.file = TROUPE_TRY(SafetensorsFile::open(files, path));
   const auto expected = adapter_tensors(base, adapter.trainables);
   std::vector<std::string> missing;
@@ -154,7 +154,7 @@ Result<std::vector<FileDigest>> write_adapter(FileSystem& files, const std::stri
   std::vector<FileDigest> digests;
   digests.push_back(
       TROUPE_TRY(write_synced_file(files, directory + "/" + kAdapterConfigFile, config.to_text())));
-  digests.push_back(TROUPE_TRY(write_safetensors(files, directory + "/" + kAdapterWeightsFile,
+  digests.push_back(TROUPE_TRY(write_safetensors(files, directory + "/" + kAdapterFile,
                                                  tensors, {{"format", "pt"}})));
   return digests;
 }

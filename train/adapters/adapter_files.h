@@ -15,10 +15,6 @@
 
 namespace troupe::train {
 
-inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
-// Before every name in such a file.
-inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
-
 // Tensors of an adapter and their shapes: MODULE.lora_A.weight (rank, in), MODULE.lora_B.weight
 // (out, rank), with DoRA MODULE.lora_magnitude_vector (out), and the base's tensors that are
 // trained whole. In the model's order, adapters first.

@@ -17,7 +17,7 @@ inline constexpr std::string_view kRemovingPrefix = "tmp-removed-";
 // Good, and about to be replaced by another one of its step.
 inline constexpr std::string_view kReplacedPrefix = "replaced-checkpoint-";
 
-// Weights of the sharded layout, moments of both, by rank.
+// Weights of the sharded layout, optimizer state of both, by rank.
 inline constexpr std::string_view kShardPrefix = "shard-";
 inline constexpr std::string_view kOptimizerPrefix = "optimizer";
 

@@ -3,7 +3,7 @@
 //
 //   saver.start(contents);              // step boundary: agrees on the files, returns at once
 //   forward, backward                   // each rank's thread writes its pieces meanwhile
-//   report = saver.seal();              // before parameters or moments change
+//   report = saver.seal();              // before parameters or the optimizer's slots change
 //   optimizer step                      // rank 0's thread commits and rotates meanwhile
 //   if (auto done = saver.poll()) …     // rank 0: what became of it
 //
@@ -13,8 +13,8 @@
 //
 // Layouts
 // - hf: `model.safetensors` (or shards and index beyond shard_bytes_max) as transformers opens it,
-//   written by all ranks into their places of one file; moments beside it, each rank's in
-//   `optimizer-0000R-of-0000N.safetensors`.
+//   written by all ranks into their places of one file; the optimizer's slots beside it, each
+//   rank's in `optimizer-0000R-of-0000N.safetensors`.
 // - sharded: weights, too, in a file for each rank, `shard-0000R-model-0000R-of-0000N.safetensors`
 //   (README: how far this is Hugging Face's form of torch's distributed checkpoints).
 // With both: trainer_state.json and whatever else `files` has, scheduler.json, rng_state.json,
@@ -64,10 +64,12 @@ struct SaverOptions {
 struct SaveContents {
   std::int64_t step = 0;             // optimizer steps done; the same on all ranks
   std::vector<TensorPiece> weights;  // under their HF names
-  // exp_avg.NAME, exp_avg_sq.NAME. None on any rank: weights only (save_only_model), without
-  // schedule and random state.
+  // Under optimizer_tensor_name(). An optimizer may keep nothing.
   std::vector<TensorPiece> optimizer;
   // The rest counts on rank 0 alone.
+  // false: weights only (save_only_model), without schedule and random state. No rank gives
+  // `optimizer` then.
+  bool has_optimizer = true;
   json::Value scheduler;
   json::Value rng_state;
   json::Value cursor;  // the sample cursor, opaque here

@@ -7,9 +7,9 @@
 //              {"name": "model.safetensors", "size": 900,
 //               "parts": [{"offset": 0, "size": 500, "xxh3": "…"}, {"offset": 500, …}]},
 //              {"name": "optimizer-00001-of-00002.safetensors", "size": 700, "xxh3": "…",
-//               "pieces": {"exp_avg.NAME": 0, …}}…],
+//               "pieces": {"SLOT.NAME": 0, …}}…],
 //    "format": "hf", "format_version": 2, "run": "…", "step": 500,
-//    "tensors": {"exp_avg.NAME": {"dtype": "F32", "shape": [64, 32]}, …},
+//    "tensors": {"SLOT.NAME": {"dtype": "F32", "shape": [64, 32]}, …},
 //    "world_size": 2, "xxh3": "…"}
 //
 // `format` names the layout of the weights: "hf", whole tensors in HF form, or "sharded", pieces by

@@ -85,7 +85,7 @@ Status SaveJob::write_beside() {
   }
   // Weights alone, too, have been trained on the samples up to here.
   std::vector<std::pair<const char*, const json::Value*>> states{{kCursorFile, &contents_.cursor}};
-  if (plan_->has_optimizer) {
+  if (contents_.has_optimizer) {
     states.emplace_back(kSchedulerFile, &contents_.scheduler);
     states.emplace_back(kRngStateFile, &contents_.rng_state);
   }
@@ -139,7 +139,7 @@ Result<WrittenCheckpoint> SaveJob::commit(const std::vector<std::vector<std::uin
   manifest.format = options_.layout == CheckpointLayout::kHf ? kFormatHf : kFormatSharded;
   manifest.world_size = static_cast<int>(hashes.size());
   manifest.run = options_.run;
-  manifest.has_optimizer = plan_->has_optimizer;
+  manifest.has_optimizer = contents_.has_optimizer;
   manifest.tensors = plan_->tensors;
   for (auto& file : manifest_files(hashes)) transaction_->add(std::move(file));
   auto path = transaction_->commit(std::move(manifest));

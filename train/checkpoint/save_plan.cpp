@@ -14,14 +14,8 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::string_view kFirstMoment = "exp_avg.";
-constexpr std::string_view kSecondMoment = "exp_avg_sq.";
 // More dimensions than any tensor has: a bound for what a peer says.
 constexpr std::uint64_t kDimensionsMax = 64;
-
-bool is_moment(std::string_view name) {
-  return name.starts_with(kFirstMoment) || name.starts_with(kSecondMoment);
-}
 
 Result<std::int64_t> element_count(const PieceDescription& piece) {
   const auto bytes = tensor_bytes(piece.dtype, piece.shape);
@@ -44,12 +38,6 @@ Result<PieceDescription> describe(const TensorPiece& piece, bool optimizer) {
   if (piece.data.size() != bytes) {
     return error(Code::kInvalidArgument, "the piece {} to {} of '{}' has {} bytes instead of {}",
                  piece.begin, piece.end, piece.name, piece.data.size(), bytes);
-  }
-  if (optimizer != is_moment(piece.name)) {
-    return error(Code::kInvalidArgument,
-                 "'{}' is given {} the optimizer state: names there, and only there, begin with "
-                 "{} or {}",
-                 piece.name, optimizer ? "as part of" : "outside of", kFirstMoment, kSecondMoment);
   }
   return description;
 }
@@ -170,6 +158,20 @@ Result<TensorMap> collect(const std::vector<RankPieces>& ranks, bool optimizer) 
   }
   for (auto& [name, tensor] : tensors) TROUPE_RETURN_IF_ERROR(check_tiling(tensor));
   return tensors;
+}
+
+// A slot's tensors are those of the weights: by its name a reader knows what a tensor is.
+Status check_optimizer_names(const TensorMap& weights, const TensorMap& optimizer) {
+  for (const auto& [name, tensor] : optimizer) {
+    const std::size_t slot = slot_of(name).size();
+    if (slot == name.size() || !weights.contains(name.substr(slot + 1)) || weights.contains(name)) {
+      return error(Code::kInvalidArgument,
+                   "'{}' is given as part of the optimizer state: names there are SLOT.NAME, with "
+                   "the name of one of the weights, and no weight has them",
+                   name);
+    }
+  }
+  return {};
 }
 
 class Planner {
@@ -377,14 +379,13 @@ Result<SavePlan> make_save_plan(const std::vector<RankPieces>& ranks, Checkpoint
   const auto weights = TROUPE_TRY(collect(ranks, false));
   const auto optimizer = TROUPE_TRY(collect(ranks, true));
   if (weights.empty()) return error(Code::kInvalidArgument, "no rank gives any weights");
+  TROUPE_RETURN_IF_ERROR(check_optimizer_names(weights, optimizer));
   Planner planner(ranks, shard_bytes_max);
   TROUPE_RETURN_IF_ERROR(layout == CheckpointLayout::kHf
                              ? planner.add_hf_weights(weights)
                              : planner.add_rank_files(weights, weight_shard_name));
   TROUPE_RETURN_IF_ERROR(planner.add_rank_files(optimizer, optimizer_shard_name));
-  auto plan = planner.take();
-  plan.has_optimizer = !optimizer.empty();
-  return plan;
+  return planner.take();
 }
 
 }  // namespace troupe::train

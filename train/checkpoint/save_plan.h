@@ -71,7 +71,6 @@ struct SavePlan {
   std::vector<RankPlan> ranks;
   std::map<std::string, TensorInfo> tensors;  // as Manifest::tensors
   std::string weight_index;                   // model.safetensors.index.json; empty where none
-  bool has_optimizer = false;
 };
 
 // A file's parts are cut at multiples of this offset, so that damage is found in parallel and told

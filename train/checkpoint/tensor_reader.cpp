@@ -163,9 +163,11 @@ struct TensorReader::Contents {
     tensors.erase("step");  // version 1 kept it beside the moments
     // A tensor all of whose pieces are missing is known from the manifest only.
     for (const auto& [name, tensor] : manifest.tensors) {
-      const bool moment = name.starts_with("exp_avg");
-      if (moment == (prefix == kOptimizerPrefix))
-        tensors.try_emplace(name, TensorPlaces{tensor, {}});
+      const bool elsewhere =
+          std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& file) {
+            return !file.name.starts_with(prefix) && file.pieces.contains(name);
+          });
+      if (!elsewhere) tensors.try_emplace(name, TensorPlaces{tensor, {}});
     }
     return finish(std::move(tensors), list);
   }

@@ -40,7 +40,7 @@ class TensorReader {
 
   // Sorted by name.
   const std::vector<TensorInfo>& weights() const;
-  // exp_avg.NAME, exp_avg_sq.NAME; sorted by name; empty where there are none.
+  // SLOT.NAME; sorted by name; empty where there are none.
   const std::vector<TensorInfo>& optimizer() const;
   bool has_optimizer() const { return !optimizer().empty(); }
   // Of either; nullptr where there is none.

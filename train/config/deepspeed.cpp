@@ -111,7 +111,7 @@ Result<int> read_stage(json::Object& values) {
   return static_cast<int>(*stage);
 }
 
-// AdamW is what runs; DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
+// Of DeepSpeed's optimizers AdamW is here; DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
 Status check_optimizer(json::Object& values) {
   auto* type = find_path(values, "optimizer.type");
   if (!find_path(values, "optimizer")) return {};
@@ -120,11 +120,11 @@ Status check_optimizer(json::Object& values) {
   const auto* decoupled = find_path(values, "optimizer.params.adam_w_mode");
   const bool adam_w = !decoupled || read_bool(*decoupled).value_or(true);
   if (name == "AdamW" || (name == "Adam" && adam_w)) return {};
-  return error(
-      Code::kUnsupported,
-      "optimizer.type={}{} is not supported: AdamW in fp32 is the only optimizer; use AdamW, "
-      "or leave the optimizer block out",
-      name, name == "Adam" ? " with adam_w_mode=false" : "");
+  return error(Code::kUnsupported,
+               "optimizer.type={}{} is not supported: AdamW is the only one of DeepSpeed's "
+               "optimizers here; use "
+               "AdamW, or leave the optimizer block out",
+               name, name == "Adam" ? " with adam_w_mode=false" : "");
 }
 
 // DeepSpeed's own schedules are not there; the nearest of transformers' is named.

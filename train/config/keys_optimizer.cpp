@@ -1,21 +1,23 @@
 // Keys of LLaMA-Factory's special optimizers, its loggers, and Megatron's parallelism.
 #include "train/config/key_builder.h"
+#include "train/optimizer/optimizers.h"
 
 namespace troupe::train {
 namespace {
 
-constexpr const char* kOnlyAdamW = "AdamW is the only optimizer";
 constexpr const char* kUseAdamW = "use optim: adamw_torch and leave the key out";
+
+std::string reason() { return "the optimizers here are " + optimizer_names(); }
 
 void refuse(KeyTable& t, const char* family, std::initializer_list<const char*> names) {
   for (const auto* name : names) {
     t.optional(name, ValueType::kAny)
-        .refused(fmt::format("{}: setting", family), kOnlyAdamW, kUseAdamW);
+        .refused(fmt::format("{}: setting", family), reason(), kUseAdamW);
   }
 }
 
 void add_switch(KeyTable& t, const char* name, const char* family) {
-  t.boolean(name, false).refused(fmt::format("{} optimizer", family), kOnlyAdamW, kUseAdamW);
+  t.boolean(name, false).refused(fmt::format("{} optimizer", family), reason(), kUseAdamW);
 }
 
 }  // namespace

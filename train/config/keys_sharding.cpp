@@ -18,7 +18,8 @@ void add_strategy_keys(KeyTable& t) {
           [](const TrainConfig& config) { return to_value(config.sharding.strategy); });
   t.choice("troupe.offload", "none", "none|optimizer|parameters")
       .implemented(
-          "what lies in the host's memory where GPUs compute: AdamW's state, which the host "
+          "what lies in the host's memory where GPUs compute: the optimizer's state, which the "
+          "host "
           "updates "
           "then, or that and sharded parameters; the same bits",
           TROUPE_FIELD(sharding.offload));

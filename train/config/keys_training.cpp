@@ -1,8 +1,22 @@
 // Keys of Hugging Face's TrainingArguments that shape a run. The rest: keys_trainer_details.cpp.
+#include <algorithm>
+
 #include "train/config/key_builder.h"
+#include "train/optimizer/optimizers.h"
 
 namespace troupe::train {
 namespace {
+
+// Of transformers. Those without a row in optimizer_table() are refused.
+constexpr const char* kOptimizers =
+    "adamw_torch|adamw_torch_fused|adamw_hf|adamw_torch_xla|adamw_torch_npu_fused|"
+    "adamw_apex_fused|adafactor|adamw_anyprecision|adamw_torch_4bit|adamw_torch_8bit|sgd|adagrad|"
+    "adamw_bnb_8bit|adamw_8bit|ademamix|ademamix_8bit|lion_8bit|lion_32bit|paged_adamw_32bit|"
+    "paged_adamw_8bit|paged_ademamix_32bit|paged_ademamix_8bit|paged_lion_32bit|paged_lion_8bit|"
+    "rmsprop|rmsprop_bnb|rmsprop_bnb_8bit|rmsprop_bnb_32bit|galore_adamw|galore_adamw_8bit|"
+    "galore_adafactor|galore_adamw_layerwise|galore_adamw_8bit_layerwise|"
+    "galore_adafactor_layerwise|lomo|adalomo|grokadamw|schedule_free_radam|schedule_free_adamw|"
+    "schedule_free_sgd|apollo_adamw|apollo_adamw_layerwise|stable_adamw";
 
 void add_output_keys(KeyTable& t) {
   t.text("output_dir", "trainer_output")
@@ -81,38 +95,25 @@ void add_batch_keys(KeyTable& t) {
 }
 
 void add_optimizer_keys(KeyTable& t) {
-  t.choice("optim", "adamw_torch",
-           "adamw_torch|adamw_torch_fused|adamw_hf|adamw_torch_xla|adamw_torch_npu_fused|"
-           "adamw_apex_fused|adafactor|adamw_anyprecision|adamw_torch_4bit|adamw_torch_8bit|sgd|"
-           "adagrad|adamw_bnb_8bit|adamw_8bit|ademamix|ademamix_8bit|lion_8bit|lion_32bit|"
-           "paged_adamw_32bit|paged_adamw_8bit|paged_ademamix_32bit|paged_ademamix_8bit|"
-           "paged_lion_32bit|paged_lion_8bit|rmsprop|rmsprop_bnb|rmsprop_bnb_8bit|"
-           "rmsprop_bnb_32bit|galore_adamw|galore_adamw_8bit|galore_adafactor|"
-           "galore_adamw_layerwise|galore_adamw_8bit_layerwise|galore_adafactor_layerwise|lomo|"
-           "adalomo|grokadamw|schedule_free_radam|schedule_free_adamw|schedule_free_sgd|"
-           "apollo_adamw|apollo_adamw_layerwise|stable_adamw")
+  std::string refused;
+  for (const std::string& name : split_words(kOptimizers)) {
+    const auto rows = optimizer_table();
+    if (std::none_of(rows.begin(), rows.end(), [&](const auto& row) { return row.optim == name; }))
+      refused += refused.empty() ? name : "|" + name;
+  }
+  const std::string reason = "the optimizers here are " + optimizer_names();
+  t.choice("optim", optimizer_table().front().optim, kOptimizers)
       .implemented("optimizer", TROUPE_FIELD(training.optim))
-      .refuses(
-          "adamw_hf|adamw_torch_xla|adamw_torch_npu_fused|adamw_apex_fused|adafactor|"
-          "adamw_anyprecision|adamw_torch_4bit|adamw_torch_8bit|sgd|adagrad|adamw_bnb_8bit|"
-          "adamw_8bit|ademamix|ademamix_8bit|lion_8bit|lion_32bit|paged_adamw_32bit|"
-          "paged_adamw_8bit|paged_ademamix_32bit|paged_ademamix_8bit|paged_lion_32bit|"
-          "paged_lion_8bit|rmsprop|rmsprop_bnb|rmsprop_bnb_8bit|rmsprop_bnb_32bit|"
-          "galore_adamw|galore_adamw_8bit|galore_adafactor|galore_adamw_layerwise|"
-          "galore_adamw_8bit_layerwise|galore_adafactor_layerwise|lomo|adalomo|grokadamw|"
-          "schedule_free_radam|schedule_free_adamw|schedule_free_sgd|apollo_adamw|"
-          "apollo_adamw_layerwise|stable_adamw",
-          "AdamW in fp32 is the only optimizer", "use optim: adamw_torch");
+      .refuses(refused, reason, "use optim: adamw_torch");
   t.optional("optim_args", ValueType::kAny)
-      .refused("more settings of an optimizer", "AdamW has none", kLeaveOut);
+      .refused("more settings of an optimizer", "no optimizer here has any", kLeaveOut);
   t.optional("optim_target_modules", ValueType::kAny)
-      .refused("layers of GaLore and APOLLO", "AdamW is the only optimizer", kLeaveOut);
+      .refused("layers of GaLore and APOLLO", reason, kLeaveOut);
   t.number("learning_rate", 5e-5)
       .implemented("peak learning rate", TROUPE_FIELD(training.learning_rate))
       .at_least(0);
   t.number("weight_decay", 0)
-      .implemented("decoupled weight decay (not on biases and norms)",
-                   TROUPE_FIELD(training.weight_decay))
+      .implemented("weight decay (not on biases and norms)", TROUPE_FIELD(training.weight_decay))
       .at_least(0);
   t.number("adam_beta1", 0.9)
       .implemented("AdamW: β₁", TROUPE_FIELD(training.adam_beta1))

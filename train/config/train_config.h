@@ -57,7 +57,7 @@ struct ModelSection {
   // bf16: products in bf16 with fp32 sums, parameters gathered in bf16, fp32 master parameters and
   // optimizer state.
   Precision compute = Precision::kFloat32;
-  // pure_bf16: parameters and AdamW's moments are kept in bf16, too; there is no fp32 master.
+  // pure_bf16: parameters and the optimizer's state are kept in bf16, too; there is no fp32 master.
   Precision state = Precision::kFloat32;
   // troupe.stochastic_rounding: how a state in bf16 is rounded after an update. Default: randomly.
   std::optional<bool> stochastic_rounding;
@@ -83,7 +83,8 @@ enum class Deterministic {
 // What lies in the host's memory where GPUs compute; each holds what the one before it holds.
 enum class OffloadChoice {
   kNone,
-  kOptimizer,   // AdamW's moments and the fp32 parameters that it updates; the host updates them
+  kOptimizer,   // the optimizer's state and the fp32 parameters that it updates; the host updates
+                // them
   kParameters,  // sharded parameters, too
 };
 

@@ -45,7 +45,7 @@ ParameterLayout::ParameterLayout(const std::vector<UnitSpec>& units) {
     units_.back().elements = round_up(units_.back().elements, kTileElements);
     total_elements_ += units_.back().elements;
   }
-  collect_decay_ranges();
+  collect_groups();
 }
 
 void ParameterLayout::add(const TensorSpec& tensor) {
@@ -70,16 +70,12 @@ void ParameterLayout::add(const TensorSpec& tensor) {
   parameters_.push_back(std::move(info));
 }
 
-void ParameterLayout::collect_decay_ranges() {
-  for (const ParameterInfo& parameter : parameters_) {
-    if (decay_ranges_.empty()) {
-      decay_ranges_.push_back({0, 0, parameter.decays});
-    } else if (decay_ranges_.back().decays != parameter.decays) {
-      decay_ranges_.back().end = flat_offset(parameter);
-      decay_ranges_.push_back({flat_offset(parameter), 0, parameter.decays});
-    }
+void ParameterLayout::collect_groups() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool last = i + 1 == parameters_.size();
+    groups_.add(last ? total_elements_ : flat_offset(parameters_[i + 1]),
+                {.decays = parameters_[i].decays});
   }
-  if (!decay_ranges_.empty()) decay_ranges_.back().end = total_elements_;
 }
 
 std::span<const ParameterInfo> ParameterLayout::parameters(int unit) const {

@@ -17,7 +17,7 @@
 
 #include "runtime/base/status.h"
 #include "train/model/model_config.h"
-#include "train/tensor/decay_range.h"
+#include "train/tensor/parameter_groups.h"
 
 namespace troupe::train {
 
@@ -101,17 +101,17 @@ class ParameterLayout {
   // The parameter at a position of the flat concatenation, or null in padding: names the tensor in
   // which something was found.
   const ParameterInfo* at_flat_offset(std::int64_t offset) const;
-  // Cover [0, total_elements()) in order; padding takes part in its left neighbour's range.
-  const std::vector<DecayRange>& decay_ranges() const { return decay_ranges_; }
+  // Cover [0, total_elements()); padding is of its left neighbour's group.
+  const ParameterGroups& groups() const { return groups_; }
 
  private:
   void add(const TensorSpec& tensor);
-  void collect_decay_ranges();
+  void collect_groups();
 
   std::vector<UnitInfo> units_;
   std::vector<ParameterInfo> parameters_;
   std::unordered_map<std::string, std::size_t> by_name_;
-  std::vector<DecayRange> decay_ranges_;
+  ParameterGroups groups_;
   std::int64_t total_elements_ = 0;
 };
 

@@ -14,8 +14,9 @@ inline constexpr std::int64_t kUpdateElements = 1024;
 // order; each is whole chunks.
 struct UpdateRange {
   std::int64_t flat = 0;  // in the concatenation of all units
-  // Of its first element in the buffers of parameters, of gradients, of either moment.
-  std::int64_t parameters = 0, gradients = 0, moments = 0;
+  // Of its first element in the buffers of parameters, of gradients, of each of the optimizer's
+  // slots.
+  std::int64_t parameters = 0, gradients = 0, slots = 0;
   std::int64_t elements = 0;
   friend bool operator==(const UpdateRange&, const UpdateRange&) = default;
 };

@@ -15,7 +15,7 @@ struct StepSeconds {
   double forward = 0;        //
   double backward = 0;       // with the forward passes that checkpointing repeats
   double communication = 0;  // collectives, the waiting for other ranks in them included
-  double optimizer = 0;      // norm, clipping, AdamW
+  double optimizer = 0;      // norm, clipping, update
   double checkpoint = 0;     // what saving holds the step up for
   double stall = 0;          // the rest of the step: waiting for anything else
 

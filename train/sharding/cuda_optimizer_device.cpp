@@ -30,8 +30,27 @@ std::int64_t CudaOptimizerDevice::log_bytes(const RankLayout& layout, DType stat
 std::int64_t CudaOptimizerDevice::scratch_bytes(const RankLayout& layout) {
   const std::vector<UpdateRange> ranges = OptimizerShard::ranges_of(layout);
   return sums_bytes(elements_of(ranges) / kTileElements) +
-         TransactedUpdate::scratch_bytes(std::ssize(ranges),
-                                         std::ssize(layout.layout().decay_ranges()));
+         TransactedUpdate::scratch_bytes(std::ssize(ranges), layout.layout().groups());
+}
+
+Status CudaOptimizerDevice::check(const Optimizer& optimizer, const ParameterGroups& groups) {
+  constexpr const char* kWayOut =
+      "let the host update it (troupe.offload: optimizer), or train on CPUs (troupe.device: cpu)";
+  if (!dynamic_cast<const AdamW*>(&optimizer)) {
+    return error(Code::kUnsupported,
+                 "there is no {} on GPUs, AdamW is the only optimizer there: use optim: "
+                 "adamw_torch, {}",
+                 optimizer.name(), kWayOut);
+  }
+  for (const ParameterGroup& group : groups.groups()) {
+    if (group.learning_rate_factor != 1.0) {
+      return error(Code::kUnsupported,
+                   "some parameters have {} times the learning rate of others, which is not there "
+                   "on GPUs: {}",
+                   group.learning_rate_factor, kWayOut);
+    }
+  }
+  return {};
 }
 
 CudaOptimizerDevice::CudaOptimizerDevice(CudaStream& stream, OptimizerShard shard,
@@ -40,6 +59,7 @@ CudaOptimizerDevice::CudaOptimizerDevice(CudaStream& stream, OptimizerShard shar
                                          UpdateObserver observer)
     : stream_(&stream),
       shard_(std::move(shard)),
+      adamw_(dynamic_cast<const AdamW*>(shard_.optimizer)),
       optimizer_(std::move(optimizer)),
       transacted_(std::move(transacted)),
       observer_(std::move(observer)) {}
@@ -47,6 +67,7 @@ CudaOptimizerDevice::CudaOptimizerDevice(CudaStream& stream, OptimizerShard shar
 Result<std::unique_ptr<CudaOptimizerDevice>> CudaOptimizerDevice::create(
     CudaStream& stream, OptimizerShard shard, std::span<std::byte> log,
     std::span<std::byte> scratch, UpdateObserver observer) {
+  TROUPE_RETURN_IF_ERROR(check(*shard.optimizer, *shard.groups));
   const std::size_t sums = index(sums_bytes(shard.tiles()));
   TROUPE_CHECK(scratch.size() >= sums);
   CudaOptimizer optimizer = TROUPE_TRY(CudaOptimizer::create(stream, scratch.first(sums)));
@@ -55,11 +76,11 @@ Result<std::unique_ptr<CudaOptimizerDevice>> CudaOptimizerDevice::create(
     const StateBuffers& b = shard.buffers;
     const UpdateTarget target{.state = b.state,
                               .ranges = shard.ranges,
-                              .decays = shard.decays,
+                              .groups = shard.groups,
                               .parameters = b.parameters.data(),
                               .gradients = b.gradients.data(),
-                              .first_moments = b.exp_avg.data(),
-                              .second_moments = b.exp_avg_sq.data()};
+                              .first_moments = b.slots[0].data.data(),
+                              .second_moments = b.slots[1].data.data()};
     transacted = TROUPE_TRY(TransactedUpdate::create(stream, target, log, scratch.subspan(sums)));
   }
   return std::unique_ptr<CudaOptimizerDevice>(new CudaOptimizerDevice(
@@ -70,20 +91,20 @@ Result<std::vector<double>> CudaOptimizerDevice::tile_sums() {
   return optimizer_.tile_sums(shard_.buffers.gradients.data(), shard_.ranges, kTileElements);
 }
 
-Status CudaOptimizerDevice::update(const AdamWStep& step, std::int64_t number) {
+Status CudaOptimizerDevice::update(const OptimizerStep& step, std::int64_t number) {
   const auto tell = [this](std::string_view moment) {
     if (observer_) observer_(0, moment);
   };
   tell("before");
-  TROUPE_RETURN_IF_ERROR(enqueue(step, number));
+  TROUPE_RETURN_IF_ERROR(enqueue(adamw_->at(step), number));
   tell("launched");
   TROUPE_RETURN_IF_ERROR(stream_->wait("the optimizer's update"));
   tell("after");
   return {};
 }
 
-Status CudaOptimizerDevice::enqueue(const AdamWFactors& factors, std::int64_t number) {
-  if (transacted_) return transacted_->enqueue(factors, number);
+Status CudaOptimizerDevice::enqueue(const AdamWStep& step, std::int64_t number) {
+  if (transacted_) return transacted_->enqueue(step, number);
   const StateBuffers& b = shard_.buffers;
   const auto update = [&]<typename T>(T*) -> Status {
     const auto part = [](std::span<std::byte> region, std::int64_t offset) {
@@ -91,9 +112,9 @@ Status CudaOptimizerDevice::enqueue(const AdamWFactors& factors, std::int64_t nu
     };
     for (const UpdateRange& range : shard_.ranges)
       TROUPE_RETURN_IF_ERROR(optimizer_.update(
-          factors, shard_.decays, range.flat, part(b.parameters, range.parameters),
-          b.gradients.data() + range.gradients, part(b.exp_avg, range.moments),
-          part(b.exp_avg_sq, range.moments), range.elements));
+          step, *shard_.groups, range.flat, part(b.parameters, range.parameters),
+          b.gradients.data() + range.gradients, part(b.slots[0].data, range.slots),
+          part(b.slots[1].data, range.slots), range.elements));
     return {};
   };
   return b.state == DType::kBF16 ? update(static_cast<std::uint16_t*>(nullptr))

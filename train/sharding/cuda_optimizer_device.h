@@ -1,5 +1,5 @@
 #pragma once
-// The optimizer's arithmetic on a GPU.
+// AdamW's arithmetic on a GPU.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "train/cuda/operators/cuda_optimizer.h"
 #include "train/cuda/operators/transacted_update.h"
+#include "train/optimizer/adamw.h"
 #include "train/sharding/optimizer_device.h"
 
 namespace troupe::train {
@@ -17,6 +18,9 @@ namespace troupe::train {
 // Enqueues on one stream and waits for it, at most kStreamWaitMax.
 class CudaOptimizerDevice final : public OptimizerDevice {
  public:
+  // kUnsupported, with the way out, where the device has no arithmetic for this optimizer, or for
+  // groups with learning rates of their own.
+  static Status check(const Optimizer& optimizer, const ParameterGroups& groups);
   // Bytes of the device's memory that the log of updates takes, beside the state and as surviving
   // as it is. MemoryPurpose::kOptimizerState.
   static std::int64_t log_bytes(const RankLayout& layout, DType state);
@@ -36,16 +40,17 @@ class CudaOptimizerDevice final : public OptimizerDevice {
                                                              UpdateObserver observer = {});
 
   Result<std::vector<double>> tile_sums() override;
-  Status update(const AdamWStep& step, std::int64_t number) override;
+  Status update(const OptimizerStep& step, std::int64_t number) override;
   Status forget_updates() override;
 
  private:
   CudaOptimizerDevice(CudaStream& stream, OptimizerShard shard, CudaOptimizer optimizer,
                       std::optional<TransactedUpdate> transacted, UpdateObserver observer);
-  Status enqueue(const AdamWFactors& factors, std::int64_t number);
+  Status enqueue(const AdamWStep& step, std::int64_t number);
 
   CudaStream* stream_;
   const OptimizerShard shard_;
+  const AdamW* const adamw_;  // the shard's optimizer
   CudaOptimizer optimizer_;
   std::optional<TransactedUpdate> transacted_;  // none: without a log
   const UpdateObserver observer_;

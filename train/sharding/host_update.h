@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,28 +25,33 @@ class HostUpdate {
     return tiles_[static_cast<std::size_t>(tile)];
   }
 
+  std::unique_ptr<const PreparedUpdate> prepare(const OptimizerStep& step) const {
+    return shard_.optimizer->prepare(step, shard_.groups->groups());
+  }
   // Before an update of `number` ≥ 1: what a killed process left half written of it is restored.
   void restore(std::int64_t number);
   // What of a tile the update of that number has not done. `slot`: no two calls at a time have the
   // same. `gradients`: the tile's.
-  void update_tile(const AdamWFactors& factors, std::int64_t number, int slot, std::int64_t tile,
+  void update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot, std::int64_t tile,
                    std::span<const float> gradients);
   void forget();
 
  private:
-  // What the update of a chunk changes: its parameters and moments.
-  using Parts = std::array<std::span<std::byte>, 3>;
-  template <typename T>
-  void update_tile_as(const AdamWFactors& factors, std::int64_t number, int slot, std::int64_t tile,
-                      std::span<const float> gradients);
-  template <typename T>
-  void update_logged(const AdamWFactors& factors, std::int64_t number, int slot, std::int64_t chunk,
-                     std::span<const float> gradients);
-  template <typename T>
-  void update_chunk(const AdamWFactors& factors, std::int64_t chunk,
-                    std::span<const float> gradients);
+  // What the update of a chunk changes: its parameters, then its part of each of the optimizer's
+  // slots.
+  class Parts {
+   public:
+    void add(std::span<std::byte> part) { parts_[count_++] = part; }
+    std::span<const std::span<std::byte>> all() const { return std::span(parts_).first(count_); }
+
+   private:
+    std::array<std::span<std::byte>, 1 + kOptimizerSlotsMax> parts_;
+    std::size_t count_ = 0;
+  };
+  void update_chunk(const PreparedUpdate& prepared, std::int64_t number, int slot,
+                    std::int64_t chunk, std::span<const float> gradients);
   UpdateRange place_of(std::int64_t chunk) const;
-  Parts parts_of(std::int64_t chunk) const;
+  Parts parts_of(const UpdateRange& place) const;
 
   const OptimizerShard shard_;
   UpdateLog* const log_;

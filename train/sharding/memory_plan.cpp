@@ -73,6 +73,11 @@ std::int64_t frozen_bytes(const PlanRequest& request, const RankLayout& rank) {
                        : 0;
 }
 
+std::int64_t chunk_bytes(const PlanRequest& request) {
+  return static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(
+      request.compute.state, static_cast<std::size_t>(request.optimizer_slots)));
+}
+
 // Of the optimizer: a word for every chunk, that says whether it is updated (train/transaction).
 std::int64_t mark_bytes(const RankLayout& rank) {
   return ShardedOptimizer::chunk_count(rank) * static_cast<std::int64_t>(sizeof(std::uint64_t));
@@ -80,9 +85,7 @@ std::int64_t mark_bytes(const RankLayout& rank) {
 
 // That, and a chunk's old bytes for each thread.
 std::int64_t update_log_bytes(const PlanRequest& request, const RankLayout& rank) {
-  return mark_bytes(rank) +
-         request.threads *
-             static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
+  return mark_bytes(rank) + request.threads * chunk_bytes(request);
 }
 
 // What a trainer with a GPU keeps in memory of the host for it: what it saves, copied, and pinned
@@ -91,7 +94,8 @@ std::int64_t gpu_host_bytes(const PlanRequest& request, const RankLayout& rank) 
   std::int64_t saved = 0;
   if (request.offload == Offload::kNothing) {
     for (int unit = 0; unit < rank.units(); ++unit) saved += rank.reduced(unit).size();
-    saved *= size_of_type(request.compute.state) * (request.saves_moments ? 3 : 1);
+    saved *= size_of_type(request.compute.state) *
+             (request.saves_optimizer ? 1 + request.optimizer_slots : 1);
   } else {
     // Saved from where it lies; pieces on their way, and what the host updates with.
     saved = OffloadedOptimizerDevice::pinned_bytes(rank, request.compute.compute, request.offload) +
@@ -123,7 +127,7 @@ std::int64_t workspace_bytes(const PlanRequest& request, const ActivationOptions
   // In bf16 attention packs its operands: three of a head's keys and values, two of the scores.
   const std::int64_t packed = bf16 ? 2 * keys * (3 * model.head_dim + attention_rows) : 0;
   // Of the optimizer: a chunk's old bytes for each thread (train/transaction).
-  const auto undo = static_cast<std::int64_t>(ShardedOptimizer::chunk_bytes(request.compute.state));
+  const std::int64_t undo = chunk_bytes(request);
   return request.threads * (4 * (gemm + attention) + packed + undo) + request.staging_bytes +
          request.save_buffer_bytes;
 }
@@ -192,7 +196,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     MemoryPlan host;
     if (request.offload != Offload::kNothing) {
       host.parameters = rank.elements(Region::kOptimizer) * state_size;
-      host.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size;
+      host.optimizer = request.optimizer_slots * rank.elements(Region::kOptimizer) * state_size;
     }
     if (request.offload == Offload::kParameters)
       host.gathered = rank.elements(Region::kParameters) * size_of_type(request.compute.compute);
@@ -206,7 +210,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   MemoryPlan plan;
   plan.parameters = rank.elements(Region::kParameters) * state_size + frozen_bytes(request, rank);
   plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
-  plan.optimizer = 2 * rank.elements(Region::kOptimizer) * state_size;
+  plan.optimizer = request.optimizer_slots * rank.elements(Region::kOptimizer) * state_size;
   plan.gathered = gathered.bytes();
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
   plan.activations = activation_bytes(request);
@@ -242,7 +246,8 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
   plan.parameters += frozen_bytes(request, rank);
   plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
   if (!offloads) {
-    plan.optimizer = 2 * rank.elements(Region::kOptimizer) * size_of_type(request.compute.state) +
+    plan.optimizer = request.optimizer_slots * rank.elements(Region::kOptimizer) *
+                         size_of_type(request.compute.state) +
                      CudaOptimizerDevice::log_bytes(rank, request.compute.state);
   }
   const UnitBuffers gathered = UnitBuffers::plan(rank, compute_options(request));
@@ -270,7 +275,7 @@ Formula state_formula(const PlanRequest& request) {
   std::int64_t whole = 0, sharded = 0;  // bytes of an element
   (row.shards_parameters ? sharded : whole) += state;
   (row.shards_gradients ? sharded : whole) += size_of_type(DType::kF32);
-  (row.shards_optimizer ? sharded : whole) += 2 * state;
+  (row.shards_optimizer ? sharded : whole) += request.optimizer_slots * state;
   std::string text = whole > 0 ? fmt::format("{}Ψ", whole) : "";
   if (whole > 0 && sharded > 0) text += " + ";
   const char* const members = row.hybrid ? "n" : "N";

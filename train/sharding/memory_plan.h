@@ -46,10 +46,11 @@ struct PlanRequest {
   std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them
   // Trainers compute on GPUs: state, passes and communication are in its memory.
   bool on_gpu = false;
-  int ranks_on_gpu = 1;       // that share one
-  int spares_on_gpu = 0;      // processes that stand by on each
-  bool fp8 = false;           // products of 8 bits, on GPUs
-  bool saves_moments = true;  // in checkpoints; with a GPU they are copied to the host first
+  int ranks_on_gpu = 1;         // that share one
+  int spares_on_gpu = 0;        // processes that stand by on each
+  bool fp8 = false;             // products of 8 bits, on GPUs
+  int optimizer_slots = 2;      // Optimizer::slots()
+  bool saves_optimizer = true;  // in checkpoints; with a GPU it is copied to the host first
 };
 
 // Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan, but
@@ -57,7 +58,7 @@ struct PlanRequest {
 struct MemoryPlan {
   std::int64_t parameters = 0;  // trained and frozen
   std::int64_t gradients = 0;
-  std::int64_t optimizer = 0;  // AdamW's two moments
+  std::int64_t optimizer = 0;  // its slots
   std::int64_t gathered = 0;   // units materialised for use, in the type of the products
   std::int64_t reduction = 0;  // local gradients on their way, partial sums
   std::int64_t activations = 0;
@@ -80,7 +81,7 @@ MemoryPlan plan_memory(const PlanRequest& request);
 struct DevicePlan {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
-  std::int64_t optimizer = 0;  // moments, and the log of their updates
+  std::int64_t optimizer = 0;  // its slots, and the log of the updates
   std::int64_t gathered = 0;
   std::int64_t reduction = 0;
   std::int64_t activations = 0;
@@ -103,8 +104,8 @@ inline constexpr std::int64_t kSpareDeviceBytes = std::int64_t{768} << 20;
 std::int64_t gpu_bytes(const PlanRequest& request);
 
 // What the ZeRO paper says of the state, with Ψ the elements that are trained: bytes of parameters,
-// gradients and moments, in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the shard group); and
-// with Φ those that are frozen, their parameters alone.
+// gradients and slots, with two of them in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the
+// shard group); and with Φ those that are frozen, their parameters alone.
 struct Formula {
   std::string text;  // "8Ψ + 8Ψ/N"
   double bytes = 0;

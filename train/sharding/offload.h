@@ -6,8 +6,8 @@ namespace troupe::train {
 // Each holds what the one before it holds.
 enum class Offload {
   kNothing,
-  // AdamW's moments and the parameters that it updates, this rank's; the host updates them. The
-  // device has parameters in the type that they are used in.
+  // The optimizer's slots and the parameters that it updates, this rank's; the host updates them.
+  // The device has parameters in the type that they are used in.
   kOptimizer,
   // Those parameters too: units are copied to the device when they are gathered.
   kParameters,

@@ -81,8 +81,8 @@ Result<OffloadedOptimizerDevice::Slot> OffloadedOptimizerDevice::make_slot(
 
 Result<std::unique_ptr<OffloadedOptimizerDevice>> OffloadedOptimizerDevice::create(
     CudaStream& compute, const RankLayout& layout, const OffloadedShard& shard,
-    ParallelFor parallel_for, UpdateLog* log, std::span<std::byte> scratch,
-    UpdateObserver observer) {
+    const Optimizer& optimizer, ParallelFor parallel_for, UpdateLog* log,
+    std::span<std::byte> scratch, UpdateObserver observer) {
   TROUPE_CHECK(shard.offload != Offload::kNothing);
   TROUPE_CHECK(shard.kept.parameters_region == Region::kOptimizer);
   TROUPE_CHECK(shard.kept.state == shard.used || shard.used == DType::kBF16);
@@ -108,7 +108,8 @@ Result<std::unique_ptr<OffloadedOptimizerDevice>> OffloadedOptimizerDevice::crea
   std::array<Slot, 2> slots{TROUPE_TRY(make_slot(device, elements, shard)),
                             TROUPE_TRY(make_slot(device, elements, shard))};
   return std::unique_ptr<OffloadedOptimizerDevice>(new OffloadedOptimizerDevice(
-      compute, shard, HostUpdate(OptimizerShard::of(layout, shard.kept), log, std::move(observer)),
+      compute, shard,
+      HostUpdate(OptimizerShard::of(layout, shard.kept, optimizer), log, std::move(observer)),
       std::move(pieces), std::move(parallel_for), std::move(sums), std::move(down), std::move(up),
       std::move(slots)));
 }
@@ -117,8 +118,8 @@ Result<std::vector<double>> OffloadedOptimizerDevice::tile_sums() {
   return sums_.tile_sums(shard_.kept.gradients.data(), update_.shard().ranges, kTileElements);
 }
 
-Status OffloadedOptimizerDevice::update(const AdamWStep& step, std::int64_t number) {
-  const AdamWFactors factors(step);
+Status OffloadedOptimizerDevice::update(const OptimizerStep& step, std::int64_t number) {
+  const auto prepared = update_.prepare(step);
   update_.restore(number);
   TROUPE_RETURN_IF_ERROR(follow_compute());
   if (!pieces_.empty()) TROUPE_RETURN_IF_ERROR(fetch(0));
@@ -130,7 +131,7 @@ Status OffloadedOptimizerDevice::update(const AdamWStep& step, std::int64_t numb
     const Piece& piece = pieces_[i];
     const auto* gradients = reinterpret_cast<const float*>(slot_of(i).gradients->data());
     parallel_for_(piece.tiles, [&](std::int64_t tile, int slot) {
-      update_.update_tile(factors, number, slot, piece.first_tile + tile,
+      update_.update_tile(*prepared, number, slot, piece.first_tile + tile,
                           {gradients + tile * kTileElements, index(kTileElements)});
       // While they are in the cache. What an update before did, too: it may not have come so far.
       stage(i, tile);

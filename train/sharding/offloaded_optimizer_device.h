@@ -3,7 +3,7 @@
 // host.
 //
 // The norm's parts are summed on the GPU, where the gradients are. The update is the CPU's, under
-// the CPU's log, of parameters and moments in the host's memory; piece by piece gradients come down
+// the CPU's log, of parameters and slots in the host's memory; piece by piece gradients come down
 // and updated parameters go up, in the type that they are used in. While the host updates a piece,
 // the next one's gradients and the last one's parameters are on their way.
 //
@@ -50,13 +50,13 @@ class OffloadedOptimizerDevice final : public OptimizerDevice {
   // to 256 bytes. All of it, the layout too, outlives the object. kOutOfMemory: no pinned memory.
   static Result<std::unique_ptr<OffloadedOptimizerDevice>> create(
       CudaStream& compute, const RankLayout& layout, const OffloadedShard& shard,
-      ParallelFor parallel_for, UpdateLog* log, std::span<std::byte> scratch,
-      UpdateObserver observer = {});
+      const Optimizer& optimizer, ParallelFor parallel_for, UpdateLog* log,
+      std::span<std::byte> scratch, UpdateObserver observer = {});
   // Waits for copies under way.
   ~OffloadedOptimizerDevice() override;
 
   Result<std::vector<double>> tile_sums() override;
-  Status update(const AdamWStep& step, std::int64_t number) override;
+  Status update(const OptimizerStep& step, std::int64_t number) override;
   Status forget_updates() override;
   Status place_parameters() override;
 

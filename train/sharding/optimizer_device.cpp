@@ -25,11 +25,11 @@ class CpuOptimizerDevice final : public OptimizerDevice {
     return sums;
   }
 
-  Status update(const AdamWStep& step, std::int64_t number) override {
-    const AdamWFactors factors(step);
+  Status update(const OptimizerStep& step, std::int64_t number) override {
+    const auto prepared = update_.prepare(step);
     update_.restore(number);
     parallel_for_(update_.tiles(), [&](std::int64_t tile, int slot) {
-      update_.update_tile(factors, number, slot, tile, gradients_of(tile));
+      update_.update_tile(*prepared, number, slot, tile, gradients_of(tile));
     });
     return {};
   }
@@ -51,16 +51,24 @@ class CpuOptimizerDevice final : public OptimizerDevice {
 
 }  // namespace
 
-OptimizerShard OptimizerShard::of(const RankLayout& layout, const StateBuffers& buffers) {
+OptimizerShard OptimizerShard::of(const RankLayout& layout, const StateBuffers& buffers,
+                                  const Optimizer& optimizer) {
   const std::size_t size = dtype_size(buffers.state);
   TROUPE_CHECK(buffers.parameters.size() ==
                index(layout.elements(buffers.parameters_region)) * size);
   TROUPE_CHECK(buffers.gradients.size() == index(layout.elements(Region::kGradients)));
-  TROUPE_CHECK(buffers.exp_avg.size() == index(layout.elements(Region::kOptimizer)) * size);
-  TROUPE_CHECK(buffers.exp_avg_sq.size() == buffers.exp_avg.size());
+  const std::span<const std::string_view> slots = optimizer.slots();
+  TROUPE_CHECK(slots.size() <= kOptimizerSlotsMax);
+  TROUPE_CHECK(buffers.slots.size() == slots.size());
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const SlotBuffer& slot = buffers.slots[i];
+    TROUPE_CHECK(slot.name == slots[i], "slot {} instead of {}", slot.name, slots[i]);
+    TROUPE_CHECK(slot.data.size() == index(layout.elements(Region::kOptimizer)) * size);
+  }
   return {.buffers = buffers,
           .ranges = ranges_of(layout, buffers.parameters_region),
-          .decays = layout.layout().decay_ranges()};
+          .groups = &layout.layout().groups(),
+          .optimizer = &optimizer};
 }
 
 std::vector<UpdateRange> OptimizerShard::ranges_of(const RankLayout& layout, Region parameters) {
@@ -71,7 +79,7 @@ std::vector<UpdateRange> OptimizerShard::ranges_of(const RankLayout& layout, Reg
     ranges.push_back({.flat = layout.layout().units()[index(unit)].flat_offset + own.begin,
                       .parameters = layout.offset(parameters, unit, own.begin),
                       .gradients = layout.offset(Region::kGradients, unit, own.begin),
-                      .moments = layout.offset(Region::kOptimizer, unit, own.begin),
+                      .slots = layout.offset(Region::kOptimizer, unit, own.begin),
                       .elements = own.size()});
   }
   return ranges;

@@ -16,7 +16,7 @@
 
 #include "runtime/base/status.h"
 #include "train/model/parameter_layout.h"
-#include "train/optimizer/adamw.h"
+#include "train/optimizer/optimizer.h"
 #include "train/optimizer/update_log.h"
 #include "train/optimizer/update_range.h"
 #include "train/sharding/rank_layout.h"
@@ -32,14 +32,17 @@ using ParallelFor =
 inline constexpr std::int64_t kChunksPerTile = kTileElements / kUpdateElements;
 static_assert(kTileElements % kUpdateElements == 0);
 
-// What a rank updates: the layout's answer, for one set of buffers. The layout outlives it.
+// What a rank updates, and by which optimizer: the layout's answer, for one set of buffers. Layout
+// and optimizer outlive it.
 struct OptimizerShard {
   StateBuffers buffers;
-  std::vector<UpdateRange> ranges;     // whole tiles each
-  std::span<const DecayRange> decays;  // of all flat positions
+  std::vector<UpdateRange> ranges;          // whole tiles each
+  const ParameterGroups* groups = nullptr;  // of all flat positions
+  const Optimizer* optimizer = nullptr;
 
-  // The buffers are as large as the layout says.
-  static OptimizerShard of(const RankLayout& layout, const StateBuffers& buffers);
+  // The buffers are as large as the layout says, and the slots are the optimizer's.
+  static OptimizerShard of(const RankLayout& layout, const StateBuffers& buffers,
+                           const Optimizer& optimizer);
   // The ranges alone: for sizes before there are buffers. `parameters`: which region's layout they
   // have.
   static std::vector<UpdateRange> ranges_of(const RankLayout& layout,
@@ -61,12 +64,12 @@ class OptimizerDevice {
   // Σ g² of each tile of the shard, in the order of its ranges: what combine_tile_sums() takes.
   // The reduced gradients are complete. Errors: the device's.
   virtual Result<std::vector<double>> tile_sums() = 0;
-  // AdamW over the shard, as the transaction's step `number` ≥ 1: chunks that an update of the same
-  // number has done are left alone, those that a killed process left half written are restored
+  // The update of the shard, as the transaction's step `number` ≥ 1: chunks that an update of the
+  // same number has done are left alone, those that a killed process left half written are restored
   // first. All of it is done and can be seen by the next process when this returns OK. An error
   // means that the device is lost: the update may be finished in another process only. `number`
   // means nothing without a log.
-  virtual Status update(const AdamWStep& step, std::int64_t number) = 0;
+  virtual Status update(const OptimizerStep& step, std::int64_t number) = 0;
   // Before steps are done that may have been done before (StepTransaction::load): nothing counts as
   // done, nothing is restored. Done when it returns OK.
   virtual Status forget_updates() = 0;
@@ -77,7 +80,7 @@ class OptimizerDevice {
 };
 
 // `log`: null where no other process could finish an update; else for chunks of
-// 3·kUpdateElements elements of the state, with a slot per thread, and it outlives the device.
+// ShardedOptimizer::chunk_bytes(), with an undo slot per thread, and it outlives the device.
 // `observer` may be empty; it is told of one chunk in the midst of each tile, "saved", "written"
 // and "done": telling takes a tenth of what an update does.
 std::unique_ptr<OptimizerDevice> make_cpu_optimizer_device(OptimizerShard shard,

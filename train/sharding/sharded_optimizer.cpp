@@ -39,8 +39,8 @@ std::int64_t ShardedOptimizer::chunk_count(const RankLayout& layout) {
   return elements / kUpdateElements;
 }
 
-std::size_t ShardedOptimizer::chunk_bytes(DType state) {
-  return 3 * index(kUpdateElements) * dtype_size(state);
+std::size_t ShardedOptimizer::chunk_bytes(DType state, std::size_t slots) {
+  return (1 + slots) * index(kUpdateElements) * dtype_size(state);
 }
 
 }  // namespace troupe::train

@@ -1,12 +1,12 @@
 #pragma once
-// The global norm and AdamW over what a rank owns.
+// The global norm and the update of what a rank owns.
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "train/optimizer/adamw.h"
 #include "train/optimizer/gradient_norm.h"
+#include "train/optimizer/optimizer.h"
 #include "train/sharding/mesh_communicators.h"
 #include "train/sharding/optimizer_device.h"
 #include "train/sharding/rank_layout.h"
@@ -24,16 +24,18 @@ class ShardedOptimizer {
   // The norm of the whole gradient: sums over this rank's tiles, gathered over the shard group,
   // added in the order of the tiles. The same bits on every rank. Collective.
   Result<GradientNorm> norm();
-  // One AdamW update of what this rank owns, or what is left of it: see OptimizerDevice::update. No
+  // One update of what this rank owns, or what is left of it: see OptimizerDevice::update. No
   // communication.
-  Status update(const AdamWStep& step, std::int64_t number) { return device_.update(step, number); }
+  Status update(const OptimizerStep& step, std::int64_t number) {
+    return device_.update(step, number);
+  }
   // Before steps are done that may have been done before.
   Status forget_updates() { return device_.forget_updates(); }
 
   // Chunks are this rank's tiles, cut: those of a tile follow one another. Their number, and bytes
-  // that the update of one changes, follow from the layout alone.
+  // that the update of one changes, follow from the layout and the optimizer's slots alone.
   static std::int64_t chunk_count(const RankLayout& layout);
-  static std::size_t chunk_bytes(DType state);
+  static std::size_t chunk_bytes(DType state, std::size_t slots);
 
  private:
   const RankLayout& layout_;

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "runtime/memory/segment.h"
 #include "train/sharding/rank_layout.h"
@@ -10,7 +12,13 @@
 
 namespace troupe::train {
 
-// In memory of whoever computes. parameters, exp_avg and exp_avg_sq are of `state`.
+// A buffer that the optimizer keeps, see Optimizer::slots().
+struct SlotBuffer {
+  std::string_view name;
+  std::span<std::byte> data;
+};
+
+// In memory of whoever computes. Parameters and slots are of `state`.
 struct StateBuffers {
   DType state = DType::kF32;  // or kBF16
   // Which region's layout `parameters` has: kOptimizer where they are those alone that this rank
@@ -18,8 +26,7 @@ struct StateBuffers {
   Region parameters_region = Region::kParameters;
   std::span<std::byte> parameters;
   std::span<float> gradients;
-  std::span<std::byte> exp_avg;
-  std::span<std::byte> exp_avg_sq;
+  std::vector<SlotBuffer> slots;  // the region kOptimizer each, in the optimizer's order
   // The frozen parameters of RankLayout::frozen(), in ComputeOptions::frozen.
   std::span<std::byte> frozen = {};
   // Where they lie, for ranks of the same machine to read in place; null: not in shared memory. The

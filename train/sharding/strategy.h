@@ -29,7 +29,7 @@ struct StrategyRow {
   std::string_view name;   // as troupe.strategy says it
   bool shards_parameters;  // fp32 parameters; gathered unit by unit for use
   bool shards_gradients;   // reduced gradients
-  bool shards_optimizer;   // AdamW's moments, and the work of its update
+  bool shards_optimizer;   // the optimizer's slots, and the work of its update
   // Gathered parameters are dropped after a unit's forward pass and gathered again for its
   // backward pass. Only where parameters are sharded.
   bool reshards_after_forward;

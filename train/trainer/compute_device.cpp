@@ -30,16 +30,20 @@ class CpuCompute final : public ComputeDevice {
 
   Status warm_up() override { return {}; }
   Status hold_memory() override { return {}; }
-  Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen, SurvivingMemory& memory,
+  Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen,
+                                   const Optimizer& optimizer, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override {
-    return TrainingState::open(layout, state, frozen, arena_threads_, memory, name, label);
+    return TrainingState::open(
+        layout, {.state = state, .frozen = frozen, .slots = optimizer.slots(), .threads = arena_threads_}, memory,
+        name, label);
   }
   Status reserve(const RankLayout&, const EngineOptions&) override { return {}; }
   Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,
                                                             TrainingState& state,
+                                                            const Optimizer& optimizer,
                                                             UpdateObserver observer) override {
-    return make_cpu_optimizer_device(OptimizerShard::of(layout, state.buffers()), parallel_for(),
-                                     kRecovery ? &state.update_log() : nullptr,
+    return make_cpu_optimizer_device(OptimizerShard::of(layout, state.buffers(), optimizer),
+                                     parallel_for(), kRecovery ? &state.update_log() : nullptr,
                                      std::move(observer));
   }
 

@@ -122,15 +122,16 @@ class ComputeDevice {
   // The memory of passes, where open() has not taken it. kOutOfMemory.
   virtual Status hold_memory() = 0;
   // TrainingState::open() in this device's memory; the log says what a death will cost where it
-  // cannot outlive the process. The layout outlives it.
+  // cannot outlive the process. Layout and optimizer outlive it, here and below.
   virtual Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen,
-                                           SurvivingMemory& memory, const std::string& name,
-                                           const std::string& label) = 0;
+                                           const Optimizer& optimizer, SurvivingMemory& memory,
+                                           const std::string& name, const std::string& label) = 0;
   // Memory for the engines of this rank. kOutOfMemory.
   virtual Status reserve(const RankLayout& layout, const EngineOptions& options) = 0;
   // Updates that state, which outlives it. `observer`: as OptimizerDevice's.
   virtual Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,
                                                                     TrainingState& state,
+                                                                    const Optimizer& optimizer,
                                                                     UpdateObserver observer) = 0;
 
   // --- by generation
@@ -148,7 +149,8 @@ class ComputeDevice {
   virtual Status settle() = 0;
   // Puts the bytes of what is saved where threads of the host may read them until the next call,
   // whatever happens to the buffers meanwhile: nothing where the buffers are the host's own.
-  virtual Status hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) = 0;
+  virtual Status hold_for_save(std::span<TensorPiece> weights,
+                               std::span<TensorPiece> optimizer) = 0;
   // As measure_gemm_rate() of gemm_rate.h; 0 where there is no memory for it.
   virtual double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) = 0;
   // Ok, or why nothing can be computed in this process any more: the device is lost. Asked after a

@@ -116,14 +116,15 @@ CudaCompute::~CudaCompute() {
 }
 
 Result<TrainingState> CudaCompute::open_state(const RankLayout& layout, DType state, DType frozen,
-                                              SurvivingMemory& memory, const std::string& name,
-                                              const std::string& label) {
+                                              const Optimizer& optimizer, SurvivingMemory& memory,
+                                              const std::string& name, const std::string& label) {
   return TrainingState::open_on_device(layout,
                                        {.state = state,
                                         .frozen = frozen,
+                                        .slots = optimizer.slots(),
+                                        .threads = threads_,
                                         .offload = offload_,
-                                        .used = activations_->options().compute,
-                                        .threads = threads_},
+                                        .used = activations_->options().compute},
                                        device_, memory, name, label, log_);
 }
 
@@ -162,6 +163,7 @@ std::vector<NamedBytes> CudaCompute::memory_growth() {
 
 Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const RankLayout& layout,
                                                                        TrainingState& state,
+                                                                       const Optimizer& optimizer,
                                                                        UpdateObserver observer) {
   TROUPE_CHECK(engine_memory_);
   if (offload_ != Offload::kNothing) {
@@ -169,17 +171,17 @@ Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const Ran
                                      const std::function<void(std::int64_t, int)>& fn) {
       arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
     };
-    return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
-        OffloadedOptimizerDevice::create(*stream_, layout,
-                                         {.kept = state.kept(),
-                                          .parameters = state.buffers().parameters,
-                                          .used = state.buffers().state,
-                                          .offload = offload_},
-                                         parallel_for, kRecovery ? &state.update_log() : nullptr,
-                                         engine_memory_->part(kSums), std::move(observer))));
+    return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(OffloadedOptimizerDevice::create(
+        *stream_, layout,
+        {.kept = state.kept(),
+         .parameters = state.buffers().parameters,
+         .used = state.buffers().state,
+         .offload = offload_},
+        optimizer, parallel_for, kRecovery ? &state.update_log() : nullptr,
+        engine_memory_->part(kSums), std::move(observer))));
   }
   return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
-      CudaOptimizerDevice::create(*stream_, OptimizerShard::of(layout, state.buffers()),
+      CudaOptimizerDevice::create(*stream_, OptimizerShard::of(layout, state.buffers(), optimizer),
                                   kRecovery ? state.device_log() : std::span<std::byte>(),
                                   engine_memory_->part(kSums), std::move(observer))));
 }
@@ -213,11 +215,12 @@ std::unique_ptr<EngineDevice> CudaCompute::engine_device(collective::Communicato
                               .memory = engine_memory_->part(kEngine)});
 }
 
-Status CudaCompute::hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) {
+Status CudaCompute::hold_for_save(std::span<TensorPiece> weights,
+                                  std::span<TensorPiece> optimizer) {
   // Before the next update whoever saves is through.
   if (offload_ != Offload::kNothing) return {};
   std::size_t bytes = 0;
-  for (const auto pieces : {weights, moments})
+  for (const auto pieces : {weights, optimizer})
     for (const TensorPiece& piece : pieces) bytes += piece.data.size();
   if (bytes > held_bytes_) {
     held_.reset();
@@ -226,13 +229,13 @@ Status CudaCompute::hold_for_save(std::span<TensorPiece> weights, std::span<Tens
     if (!held_) {
       return error(Code::kOutOfMemory,
                    "there is no memory of the host for the {} of a checkpoint that this rank "
-                   "writes from there (save_only_model: true needs a third of it)",
+                   "writes from there (save_only_model: true needs less of it)",
                    memory_size_text(static_cast<std::int64_t>(bytes)));
     }
     held_bytes_ = bytes;
   }
   std::size_t at = 0;
-  for (const auto pieces : {weights, moments}) {
+  for (const auto pieces : {weights, optimizer}) {
     for (TensorPiece& piece : pieces) {
       const std::span<std::byte> held(held_.get() + at, piece.data.size());
       TROUPE_RETURN_IF_ERROR(access_->read(piece.data, held));

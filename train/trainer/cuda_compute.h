@@ -42,11 +42,13 @@ class CudaCompute final : public ComputeDevice {
 
   Status warm_up() override;
   Status hold_memory() override;
-  Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen, SurvivingMemory& memory,
+  Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen,
+                                   const Optimizer& optimizer, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override;
   Status reserve(const RankLayout& layout, const EngineOptions& options) override;
   Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,
                                                             TrainingState& state,
+                                                            const Optimizer& optimizer,
                                                             UpdateObserver observer) override;
   Result<std::unique_ptr<DeviceCommunicator>> connect(collective::Communicator& world,
                                                       const DeviceLinks& links) override;
@@ -54,7 +56,7 @@ class CudaCompute final : public ComputeDevice {
                                               DeviceCommunicator* communicator) override;
 
   Status settle() override { return operators_->synchronize(); }
-  Status hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> moments) override;
+  Status hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> optimizer) override;
   double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) override;
   Status alive() override;
 

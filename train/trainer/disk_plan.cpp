@@ -49,8 +49,9 @@ DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
   plan.model_may_go_elsewhere = config.troupe.second_output_dir.has_value();
   const TrainingSection& training = config.training;
   if (training.save_strategy == IntervalStrategy::kNo) return plan;
-  // Two moments of AdamW, of the parameters' type.
-  plan.checkpoint_bytes = plan.model_bytes * (training.save_only_model ? 1 : 3);
+  // Slots are of the parameters' type.
+  const auto slots = static_cast<std::int64_t>(optimizer_of(config)->slots().size());
+  plan.checkpoint_bytes = plan.model_bytes * (training.save_only_model ? 1 : 1 + slots);
   plan.checkpoints = checkpoints_at_a_time(training, schedule);
   return plan;
 }

@@ -82,7 +82,8 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.fp8 = config.model.fp8;
   request.ranks_on_gpu = std::min(ranks, trainers_per_gpu(config));
   request.spares_on_gpu = facts.on_gpus ? static_cast<int>(config.troupe.spares) : 0;
-  request.saves_moments = !config.training.save_only_model;
+  request.optimizer_slots = static_cast<int>(optimizer_of(config)->slots().size());
+  request.saves_optimizer = !config.training.save_only_model;
   return request;
 }
 

@@ -4,6 +4,8 @@
 
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_layout.h"
+#include "train/optimizer/optimizers.h"
+#include "train/sharding/cuda_optimizer_device.h"
 
 namespace troupe::train {
 namespace {
@@ -35,6 +37,19 @@ DType compute_dtype(const TrainConfig& config) {
 DType frozen_dtype(const TrainConfig& config, const ModelConfig& model) {
   const bool narrow = compute_dtype(config) == DType::kBF16 || model.dtype == DType::kBF16;
   return narrow ? DType::kBF16 : DType::kF32;
+}
+
+std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config) {
+  const TrainingSection& training = config.training;
+  return make_optimizer(training.optim, {.weight_decay = training.weight_decay,
+                                         .beta1 = training.adam_beta1,
+                                         .beta2 = training.adam_beta2,
+                                         .epsilon = training.adam_epsilon});
+}
+
+Status check_optimizer(const TrainConfig& config, const ModelConfig& model, bool on_gpus) {
+  if (!on_gpus || offload_of(config, on_gpus) != Offload::kNothing) return {};
+  return CudaOptimizerDevice::check(*optimizer_of(config), ParameterLayout(model).groups());
 }
 
 Result<Strategy> strategy_of(const TrainConfig& config) {

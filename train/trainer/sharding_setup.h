@@ -2,6 +2,7 @@
 // From a run's configuration to the options of the sharding engine, its activations and its data.
 
 #include <cstdint>
+#include <memory>
 
 #include "runtime/base/status.h"
 #include "train/config/derived.h"
@@ -11,17 +12,22 @@
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
+#include "train/optimizer/optimizer.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/offload.h"
 
 namespace troupe::train {
 
-// What parameters and moments are kept in, and what products are computed in.
+// What parameters and optimizer state are kept in, and what products are computed in.
 DType state_dtype(const TrainConfig& config);
 DType compute_dtype(const TrainConfig& config);
 // What frozen parameters are kept in: what products round them to, else what the model's files hold
 // (bf16), else fp32, which holds every other type's values.
 DType frozen_dtype(const TrainConfig& config, const ModelConfig& model);
+
+std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config);
+// kUnsupported, with the way out, where GPUs are to run an optimizer that they do not have.
+Status check_optimizer(const TrainConfig& config, const ModelConfig& model, bool on_gpus);
 
 // kInvalidArgument where strategy and mesh do not fit the world.
 Result<Strategy> strategy_of(const TrainConfig& config);

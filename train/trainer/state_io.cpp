@@ -27,18 +27,21 @@ struct Part {
   std::string prefix;
 };
 
-std::vector<Part> parts_of(const StateBuffers& buffers, bool moments) {
-  std::vector<Part> parts{{buffers.parameters_region, buffers.parameters, ""}};
-  if (moments) {
-    parts.push_back({Region::kOptimizer, buffers.exp_avg, "exp_avg."});
-    parts.push_back({Region::kOptimizer, buffers.exp_avg_sq, "exp_avg_sq."});
-  }
+Part parameters_of(const StateBuffers& buffers) {
+  return {buffers.parameters_region, buffers.parameters, ""};
+}
+Part frozen_of(const StateBuffers& buffers) { return {Region::kParameters, buffers.frozen, ""}; }
+
+std::vector<Part> slots_of(const StateBuffers& buffers) {
+  std::vector<Part> parts;
+  for (const SlotBuffer& slot : buffers.slots)
+    parts.push_back({Region::kOptimizer, slot.data, optimizer_tensor_name(slot.name, "")});
   return parts;
 }
 
 // The manifest is read, not verified: rank 0 has verified the checkpoint before it was chosen.
 Result<GoodCheckpoint> trusted_checkpoint(FileSystem& files, const StateSource& source) {
-  GoodCheckpoint good{.path = source.path, .has_optimizer = source.moments, .foreign = true};
+  GoodCheckpoint good{.path = source.path, .has_optimizer = source.optimizer, .foreign = true};
   const std::string path = join_path(source.path, kManifestFile);
   if (!files.exists(path)) return good;
   good.manifest = TROUPE_TRY(parse_manifest(TROUPE_TRY(files.read(path, kManifestBytesMax)), path));
@@ -126,7 +129,7 @@ class TrainedSource {
     opened.holds_adapters_ = source.checkpoint;
     if (!source.checkpoint && !source.adapter.empty()) {
       opened.adapter_.emplace(TROUPE_TRY(StateReader::open(
-          files, {.path = source.adapter, .checkpoint = false, .moments = false, .adapter = {}},
+          files, {.path = source.adapter, .checkpoint = false, .optimizer = false, .adapter = {}},
           config, all_of(model.trained()))));
     }
     return opened;
@@ -341,12 +344,15 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
   if (!source.adapter.empty() && !source.checkpoint)
     everybody_sees =
         TROUPE_TRY(all_see(files, source.adapter, trained.ok(), world)) && everybody_sees;
-  if (!source.moments && !zeroed) {
-    TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg));
-    TROUPE_RETURN_IF_ERROR(access.zero(buffers.exp_avg_sq));
+  std::vector<Part> parts{parameters_of(buffers)};
+  for (Part& slot : slots_of(buffers)) {
+    if (source.optimizer)
+      parts.push_back(std::move(slot));
+    else if (!zeroed)
+      TROUPE_RETURN_IF_ERROR(access.zero(slot.buffer));
   }
   const auto read = [&](const auto&... what) { return trained->read(what...); };
-  for (const Part& part : parts_of(buffers, source.moments))
+  for (const Part& part : parts)
     TROUPE_RETURN_IF_ERROR(
         read_part(read, part, layout, buffers.state, access, everybody_sees, world));
   return {};
@@ -362,7 +368,7 @@ Status load_frozen(FileSystem& files, const std::string& folder, const ModelConf
                         std::int64_t begin, std::span<std::byte> out, DType dtype) {
     return reader->read(prefix, parameter.name, begin, out, dtype);
   };
-  return read_part(read, Part{Region::kParameters, buffers.frozen, ""}, *layout.frozen(), type,
+  return read_part(read, frozen_of(buffers), *layout.frozen(), type,
                    access, everybody_sees, world);
 }
 
@@ -383,10 +389,10 @@ Status initialize_state(const ModelConfig& config, std::uint64_t seed, const Ran
                         const StateBuffers& buffers, HostAccess& access, bool zeroed,
                         Arena& arena) {
   if (!zeroed) {
-    for (const auto buffer : {buffers.parameters, buffers.exp_avg, buffers.exp_avg_sq})
-      TROUPE_RETURN_IF_ERROR(access.zero(buffer));
+    TROUPE_RETURN_IF_ERROR(access.zero(buffers.parameters));
+    for (const SlotBuffer& slot : buffers.slots) TROUPE_RETURN_IF_ERROR(access.zero(slot.data));
   }
-  return initialize_part(config, seed, layout, parts_of(buffers, false).front(), buffers.state,
+  return initialize_part(config, seed, layout, parameters_of(buffers), buffers.state,
                          access, arena);
 }
 
@@ -395,27 +401,27 @@ Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const Ra
                          Arena& arena) {
   TROUPE_RETURN_IF_ERROR(access.zero(buffers.frozen));
   return initialize_part(config, seed, *layout.frozen(),
-                         Part{Region::kParameters, buffers.frozen, ""}, type, access, arena);
+                         frozen_of(buffers), type, access, arena);
 }
 
 std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
                                        const StateBuffers& buffers, DType frozen) {
-  auto pieces = pieces_of(layout, parts_of(buffers, false).front(), buffers.state);
+  auto pieces = pieces_of(layout, parameters_of(buffers), buffers.state);
   if (model.trainables().adapters_only()) {
     for (TensorPiece& piece : pieces) piece.name = adapter_file_name(piece.name);
   } else if (layout.frozen()) {
     const auto rest =
-        pieces_of(*layout.frozen(), Part{Region::kParameters, buffers.frozen, ""}, frozen);
+        pieces_of(*layout.frozen(), frozen_of(buffers), frozen);
     pieces.insert(pieces.end(), rest.begin(), rest.end());
   }
   return pieces;
 }
 
-std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers) {
-  const auto parts = parts_of(buffers, true);
-  auto pieces = pieces_of(layout, parts[1], buffers.state);
-  auto second = pieces_of(layout, parts[2], buffers.state);
-  pieces.insert(pieces.end(), second.begin(), second.end());
+std::vector<TensorPiece> optimizer_pieces(const RankLayout& layout, const StateBuffers& buffers) {
+  std::vector<TensorPiece> pieces;
+  for (const Part& slot : slots_of(buffers))
+    for (TensorPiece& piece : pieces_of(layout, slot, buffers.state))
+      pieces.push_back(std::move(piece));
   return pieces;
 }
 

@@ -22,7 +22,7 @@ struct StateSource {
   // A checkpoint, or a model's folder; empty: initial values alone.
   std::string path;
   bool checkpoint = false;  // else weights alone
-  bool moments = false;     // of a checkpoint: the optimizer's, too
+  bool optimizer = false;   // of a checkpoint: the optimizer's slots, too
   // A folder of adapters in PEFT's form, for what a model's folder does not hold; empty: they begin
   // with initial values.
   std::string adapter;
@@ -31,7 +31,7 @@ struct StateSource {
 // Rank 0's text becomes everybody's.
 Status broadcast_text(collective::Communicator& world, std::string& text);
 
-// Fills this rank's trained parameters (and moments; zeroed where there are none). Collective: every
+// Fills this rank's trained parameters (and the optimizer's slots; zeroed where there are none). Collective: every
 // rank reads its own ranges; where some rank does not see the files that rank 0 sees, rank 0 reads
 // for all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
 // than the model's. Adapters that no file holds get initial values by `seed`. `access`: to the
@@ -67,6 +67,6 @@ Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const Ra
 // `frozen`, too.
 std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
                                        const StateBuffers& buffers, DType frozen);
-std::vector<TensorPiece> moment_pieces(const RankLayout& layout, const StateBuffers& buffers);
+std::vector<TensorPiece> optimizer_pieces(const RankLayout& layout, const StateBuffers& buffers);
 
 }  // namespace troupe::train

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <type_traits>
+
+#include <fmt/ranges.h>
 
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_names.h"
+#include "train/checkpoint/tensor_reader.h"
+#include "train/optimizer/optimizers.h"
 #include "train/report/format.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_run_parts.h"
@@ -20,7 +25,7 @@ struct Progress {
   BestModelState best;
   std::int64_t evaluated_step = -1;
   std::int64_t checkpoint = 0;
-  std::int64_t moments = 0;
+  std::int64_t optimizer = 0;
 };
 static_assert(std::is_trivially_copyable_v<Progress>);
 
@@ -38,6 +43,30 @@ constexpr const char* kTruncate = "truncate";
 template <typename T>
 std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
+}
+
+// By the slots: the state of another optimizer would be missing, or mean something else.
+Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
+                             const Optimizer& optimizer) {
+  if (!good.has_optimizer) return {};
+  const auto reader = TROUPE_TRY(TensorReader::open(files, good));
+  std::set<std::string_view> saved;
+  for (const TensorInfo& tensor : reader.optimizer()) saved.insert(slot_of(tensor.name));
+  const auto has = [&](const Optimizer& of) {
+    return std::set<std::string_view>(of.slots().begin(), of.slots().end()) == saved;
+  };
+  if (has(optimizer)) return {};
+  std::string writers;
+  for (const OptimizerRow& row : optimizer_table()) {
+    if (has(*row.make({}))) writers += fmt::format("{}{}", writers.empty() ? "" : ", ", row.optim);
+  }
+  return error(Code::kFailedPrecondition,
+               "{} has the state of another optimizer than {}, which this run is of: it keeps {}. "
+               "Go on with the optimizer that wrote it (optim: {}), or begin anew from its weights "
+               "(model_name_or_path)",
+               good.path, optimizer.name(),
+               saved.empty() ? "nothing" : fmt::format("{}", fmt::join(saved, ", ")),
+               writers.empty() ? "not known here" : writers);
 }
 
 std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t generation) {
@@ -262,7 +291,7 @@ Result<StateSource> TrainingRun::choose_source(std::uint64_t generation, CommitR
     from = TROUPE_TRY(validate_checkpoint(f.files, f.options.resume_path));
   if (from) {
     TROUPE_RETURN_IF_ERROR(read_progress(*from, record));
-    return StateSource{.path = from->path, .checkpoint = true, .moments = from->has_optimizer};
+    return StateSource{.path = from->path, .checkpoint = true, .optimizer = from->has_optimizer};
   }
   if (f.config().model.train_from_scratch) return StateSource{};
   return StateSource{.path = f.config().model.model_name_or_path};
@@ -270,6 +299,7 @@ Result<StateSource> TrainingRun::choose_source(std::uint64_t generation, CommitR
 
 Status TrainingRun::read_progress(const GoodCheckpoint& good, CommitRecord& record) {
   Fixed& f = *fixed_;
+  TROUPE_RETURN_IF_ERROR(check_optimizer_state(f.files, good, *f.optimizer));
   const auto state = TROUPE_TRY(read_checkpoint_state(f.files, good));
   if (!good.has_optimizer)
     f.log.warning("{} has no optimizer state: the optimizer starts anew", good.path);
@@ -280,7 +310,7 @@ Status TrainingRun::read_progress(const GoodCheckpoint& good, CommitRecord& reco
   };
   record.skipped = number("skipped_steps", 0);
   record.skipped_in_a_row = number("skipped_steps_in_a_row", 0);
-  // Moments that begin anew are corrected from the begin.
+  // Slots that begin anew are corrected from the begin.
   record.moment_updates = good.has_optimizer ? number("moment_updates", record.updates()) : 0;
   if (!state.cursor.is_null()) {
     record.cursor = TROUPE_TRY(SampleCursor::from_json(state.cursor));
@@ -318,11 +348,11 @@ Status TrainingRun::agree(collective::Communicator& world, StateSource& source,
                     .best = best_.state(),
                     .evaluated_step = evaluated_step_.value_or(-1),
                     .checkpoint = source.checkpoint,
-                    .moments = source.moments};
+                    .optimizer = source.optimizer};
   TROUPE_RETURN_IF_ERROR(world.broadcast(bytes_of(progress), 0));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
   source.checkpoint = progress.checkpoint != 0;
-  source.moments = progress.moments != 0;
+  source.optimizer = progress.optimizer != 0;
   record = progress.record;
   if (progress.evaluated_step >= 0) evaluated_step_ = progress.evaluated_step;
   best_.set_state(progress.best);

@@ -144,6 +144,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                 training.learning_rate, facts.total_steps, facts.warmup_steps));
   auto best = TROUPE_TRY(BestModel::make(config.evaluation, training.save_strategy));
   const auto evaluation = plan_evaluation(config, facts);
+  auto optimizer = optimizer_of(config);
   const auto engine =
       engine_options(config, bundle.model, strategy, options.overlaps,
                      offload_of(config, options.compute.kind == ComputeKind::kCuda));
@@ -166,6 +167,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .evaluation = evaluation,
                                          .evaluator = std::nullopt,
                                          .engine_options = engine,
+                                         .optimizer = std::move(optimizer),
                                          .layout = nullptr,
                                          .state = std::nullopt,
                                          .updates = nullptr});
@@ -201,11 +203,12 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
   f.layout = std::make_unique<RankLayout>(f.model->model_layout(), strategy, mesh, rank);
   f.state = TROUPE_TRY(f.compute->open_state(*f.layout, state_dtype(f.config()),
-                                             f.engine_options.compute.frozen, memory, "state",
+                                             f.engine_options.compute.frozen, *f.optimizer, memory,
+                                             "state",
                                              fmt::format("troupe-{}-rank{}", f.options.run, rank)));
   TROUPE_RETURN_IF_ERROR(f.compute->reserve(*f.layout, f.engine_options));
   f.updates = TROUPE_TRY(f.compute->optimizer_device(
-      *f.layout, *f.state,
+      *f.layout, *f.state, *f.optimizer,
       [&f](std::uint64_t chunk, std::string_view moment) { f.progress.chunk(chunk, moment); }));
   f.memory = &memory;
   f.rank = rank;
@@ -579,8 +582,8 @@ SaveContents TrainingRun::save_contents(const RankLayout& layout, bool final_mod
                                                  f.engine_options.compute.frozen),
                         .files = f.bundle.companions};
   if (final_model) return contents;
-  if (!f.config().training.save_only_model)
-    contents.optimizer = moment_pieces(layout, f.state->kept());
+  contents.has_optimizer = !f.config().training.save_only_model;
+  if (contents.has_optimizer) contents.optimizer = optimizer_pieces(layout, f.state->kept());
   contents.scheduler = json::Object{{"last_step", record.step},
                                     {"skipped_steps", record.skipped},
                                     {"skipped_steps_in_a_row", record.skipped_in_a_row},

@@ -28,6 +28,7 @@ struct TrainingRun::Fixed {
   EvaluationPlan evaluation;
   std::optional<Evaluator> evaluator;
   EngineOptions engine_options;
+  std::unique_ptr<Optimizer> optimizer;
   // With the rank.
   int rank = -1;
   SurvivingMemory* memory = nullptr;

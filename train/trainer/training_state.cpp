@@ -19,37 +19,37 @@ std::size_t region_bytes(const RankLayout& layout, Region region, DType type) {
   return static_cast<std::size_t>(layout.elements(region)) * dtype_size(type);
 }
 
-UpdateLog::Layout chunks_of(const RankLayout& layout, DType state, int threads) {
+UpdateLog::Layout chunks_of(const RankLayout& layout, const StateOptions& options) {
   return {.chunks = ShardedOptimizer::chunk_count(layout),
-          .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
-          .undo_slots = threads};
+          .chunk_bytes_max = ShardedOptimizer::chunk_bytes(options.state, options.slots.size()),
+          .undo_slots = options.threads};
 }
 
 // What the host updates. `parameters`: the region that they are.
-void add_updated(memory::SegmentLayout& result, const RankLayout& layout, DType state,
-                 const UpdateLog::Layout& chunks, Region parameters) {
+void add_updated(memory::SegmentLayout& result, const RankLayout& layout,
+                 const StateOptions& options, const UpdateLog::Layout& chunks, Region parameters) {
   result.add("marks", chunks.marks_bytes())
       .add("undo", chunks.undo_bytes(), kPageBytes)
-      .add("parameters", region_bytes(layout, parameters, state), kPageBytes);
+      .add("parameters", region_bytes(layout, parameters, options.state), kPageBytes);
 }
 
-void add_moments(memory::SegmentLayout& result, const RankLayout& layout, DType state) {
-  result.add("exp_avg", region_bytes(layout, Region::kOptimizer, state), kPageBytes)
-      .add("exp_avg_sq", region_bytes(layout, Region::kOptimizer, state), kPageBytes);
+void add_slots(memory::SegmentLayout& result, const RankLayout& layout,
+               const StateOptions& options) {
+  for (const std::string_view slot : options.slots)
+    result.add(std::string(slot), region_bytes(layout, Region::kOptimizer, options.state),
+               kPageBytes);
 }
 
-std::size_t frozen_bytes(const RankLayout& layout, DType type) {
-  return layout.frozen() ? region_bytes(*layout.frozen(), Region::kParameters, type) : 0;
-}
-
-memory::SegmentLayout segment_layout(const RankLayout& layout, DType state, DType frozen,
+memory::SegmentLayout segment_layout(const RankLayout& layout, const StateOptions& options,
                                      const UpdateLog::Layout& chunks) {
   memory::SegmentLayout result("trainer state", kStateVersion);
   result.add("transaction", sizeof(TransactionMemory));
-  add_updated(result, layout, state, chunks, Region::kParameters);
+  add_updated(result, layout, options, chunks, Region::kParameters);
   result.add("gradients", region_bytes(layout, Region::kGradients, DType::kF32), kPageBytes);
-  add_moments(result, layout, state);
-  if (layout.frozen()) result.add("frozen", frozen_bytes(layout, frozen), kPageBytes);
+  add_slots(result, layout, options);
+  if (layout.frozen())
+    result.add("frozen", region_bytes(*layout.frozen(), Region::kParameters, options.frozen),
+               kPageBytes);
   return result;
 }
 
@@ -66,14 +66,13 @@ struct DeviceRecord {
   std::array<char, 48> device;  // its UUID
 };
 
-memory::SegmentLayout device_segment_layout(const RankLayout& layout,
-                                            const DeviceStateOptions& options,
+memory::SegmentLayout device_segment_layout(const RankLayout& layout, const StateOptions& options,
                                             const UpdateLog::Layout& chunks) {
   memory::SegmentLayout result("trainer state beside a GPU's", kDeviceStateVersion);
   result.add("transaction", sizeof(TransactionMemory)).add("record", sizeof(DeviceRecord));
   if (options.offload == Offload::kNothing) return result;
-  add_updated(result, layout, options.state, chunks, Region::kOptimizer);
-  add_moments(result, layout, options.state);
+  add_updated(result, layout, options, chunks, Region::kOptimizer);
+  add_slots(result, layout, options);
   return result;
 }
 
@@ -120,7 +119,7 @@ Result<std::optional<DeviceArena>> find_arena(const std::shared_ptr<CudaDevice>&
 
 }  // namespace
 
-TrainingState::TrainingState(const DeviceStateOptions& options, memory::SegmentLayout layout,
+TrainingState::TrainingState(const StateOptions& options, memory::SegmentLayout layout,
                              memory::Segment segment, bool attached)
     : options_(options),
       layout_(std::move(layout)),
@@ -135,13 +134,13 @@ void TrainingState::open_log(const UpdateLog::Layout& chunks) {
                                             layout_.region(segment_, "undo"));
 }
 
-Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state, DType frozen,
-                                          int threads, SurvivingMemory& memory, const std::string& name,
+Result<TrainingState> TrainingState::open(const RankLayout& layout, const StateOptions& options,
+                                          SurvivingMemory& memory, const std::string& name,
                                           const std::string& label) {
-  const UpdateLog::Layout chunks = chunks_of(layout, state, threads);
-  memory::SegmentLayout regions = segment_layout(layout, state, frozen, chunks);
+  const UpdateLog::Layout chunks = chunks_of(layout, options);
+  memory::SegmentLayout regions = segment_layout(layout, options, chunks);
   const auto made = [&](memory::Segment segment, bool attached) {
-    TrainingState opened({.state = state, .frozen = frozen}, regions, std::move(segment), attached);
+    TrainingState opened(options, regions, std::move(segment), attached);
     opened.open_log(chunks);
     opened.has_frozen_ = layout.frozen() != nullptr;
     return opened;
@@ -157,9 +156,9 @@ Result<TrainingState> TrainingState::open(const RankLayout& layout, DType state,
   return made(std::move(segment), false);
 }
 
-ArenaPlan TrainingState::device_plan(const RankLayout& layout, const DeviceStateOptions& options) {
+ArenaPlan TrainingState::device_plan(const RankLayout& layout, const StateOptions& options) {
   ArenaPlan plan;
-  const auto add = [&](const char* part, MemoryPurpose purpose, std::size_t bytes) {
+  const auto add = [&](const std::string& part, MemoryPurpose purpose, std::size_t bytes) {
     plan.add(part, purpose, static_cast<std::int64_t>(bytes));
   };
   const bool offloads = options.offload != Offload::kNothing;
@@ -171,19 +170,19 @@ ArenaPlan TrainingState::device_plan(const RankLayout& layout, const DeviceState
   add("gradients", MemoryPurpose::kGradients,
       region_bytes(layout, Region::kGradients, DType::kF32));
   if (offloads) return plan;
-  add("exp_avg", MemoryPurpose::kOptimizerState, region_bytes(layout, Region::kOptimizer, state));
-  add("exp_avg_sq", MemoryPurpose::kOptimizerState,
-      region_bytes(layout, Region::kOptimizer, state));
+  for (const std::string_view slot : options.slots)
+    add(std::string(slot), MemoryPurpose::kOptimizerState,
+        region_bytes(layout, Region::kOptimizer, state));
   add("updates", MemoryPurpose::kOptimizerState,
       static_cast<std::size_t>(CudaOptimizerDevice::log_bytes(layout, state)));
   return plan;
 }
 
 Result<TrainingState> TrainingState::open_on_device(
-    const RankLayout& layout, const DeviceStateOptions& options, std::shared_ptr<CudaDevice> device,
+    const RankLayout& layout, const StateOptions& options, std::shared_ptr<CudaDevice> device,
     SurvivingMemory& memory, const std::string& name, const std::string& label, const Logger& log) {
   const ArenaPlan plan = device_plan(layout, options);
-  const UpdateLog::Layout chunks = chunks_of(layout, options.state, options.threads);
+  const UpdateLog::Layout chunks = chunks_of(layout, options);
   const memory::SegmentLayout regions = device_segment_layout(layout, options, chunks);
   const bool offloads = options.offload != Offload::kNothing;
   std::optional<PinnedMemory> pinned;
@@ -241,6 +240,13 @@ std::span<std::byte> TrainingState::device_log() const {
   return arena_ && outlives_ ? arena_->part("updates") : std::span<std::byte>();
 }
 
+template <typename F>
+std::vector<SlotBuffer> TrainingState::slots(F part) const {
+  std::vector<SlotBuffer> slots;
+  for (const std::string_view slot : options_.slots) slots.push_back({slot, part(slot)});
+  return slots;
+}
+
 StateBuffers TrainingState::buffers() {
   if (!arena_) {
     StateBuffers buffers = in_segment(Region::kParameters);
@@ -253,8 +259,7 @@ StateBuffers TrainingState::buffers() {
   StateBuffers buffers{.state = options_.state, .gradients = arena_->part_of<float>("gradients")};
   if (options_.offload == Offload::kNothing) {
     buffers.parameters = arena_->part("parameters");
-    buffers.exp_avg = arena_->part("exp_avg");
-    buffers.exp_avg_sq = arena_->part("exp_avg_sq");
+    buffers.slots = slots([&](std::string_view slot) { return arena_->part(slot); });
     return buffers;
   }
   buffers.state = options_.used;
@@ -278,8 +283,7 @@ StateBuffers TrainingState::in_segment(Region parameters) {
           .parameters_region = parameters,
           .parameters = layout_.region(segment_, "parameters"),
           .gradients = {},
-          .exp_avg = layout_.region(segment_, "exp_avg"),
-          .exp_avg_sq = layout_.region(segment_, "exp_avg_sq")};
+          .slots = slots([&](std::string_view slot) { return layout_.region(segment_, slot); })};
 }
 
 }  // namespace troupe::train

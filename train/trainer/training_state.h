@@ -2,13 +2,13 @@
 // What a trainer must not lose, in memory that outlives the process.
 //
 // On a CPU: one sealed shared-memory segment. Regions, each whole or this rank's shard by
-// RankLayout: parameters, exp_avg, exp_avg_sq of the state's type, gradients fp32; frozen: the
-// parameters that are not trained, in their own type; transaction:
+// RankLayout: parameters and the optimizer's slots, under their names, of the state's type, gradients
+// fp32; frozen: the parameters that are not trained, in their own type; transaction:
 // train/transaction's; marks and undo: UpdateLog's.
 //
 // On a GPU: a segment with the transaction, and one allocation of the device with the rest, whose
 // descriptor is kept beside the segment under "NAME-tensors". What is offloaded lies in the
-// segment, as on a CPU: the parameters that this rank updates, moments, marks and undo. The device
+// segment, as on a CPU: the parameters that this rank updates, slots, marks and undo. The device
 // has the gradients then, and parameters in the type that they are used in (with
 // Offload::kParameters pinned memory has them): a copy that any process can make again.
 
@@ -17,7 +17,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
@@ -34,36 +36,35 @@
 
 namespace troupe::train {
 
-// Of a state on a GPU.
-struct DeviceStateOptions {
-  DType state = DType::kF32;  // of parameters and moments
-  DType frozen = DType::kF32;  // of what is not trained
+struct StateOptions {
+  DType state = DType::kF32;                // of trained parameters and slots
+  DType frozen = DType::kF32;               // of what is not trained
+  std::span<const std::string_view> slots;  // Optimizer::slots()
+  int threads = 1;                          // that update chunks at a time: of the host
+  // On a GPU.
   Offload offload = Offload::kNothing;
   DType used = DType::kF32;  // offloaded: what products take parameters in
-  int threads = 1;           // offloaded: as TrainingState::open()'s
 };
 
 class TrainingState {
  public:
   // What an earlier process of the rank kept under `name` in `memory`, where it was laid out the
   // same way, or a new one, zeroed, which is kept. Every page is touched: no page fault and no lack
-  // of memory comes later. threads: that update chunks at a time.
-  // frozen: of what is not trained.
-  static Result<TrainingState> open(const RankLayout& layout, DType state, DType frozen, int threads,
+  // of memory comes later.
+  static Result<TrainingState> open(const RankLayout& layout, const StateOptions& options,
                                     SurvivingMemory& memory, const std::string& name,
                                     const std::string& label);
   // The same on a GPU; new memory of it has any content. What an earlier process left on another
   // GPU is not taken. A device that cannot export its memory keeps nothing: `log` is told what that
   // means. kOutOfMemory by purpose.
-  static Result<TrainingState> open_on_device(const RankLayout& layout,
-                                              const DeviceStateOptions& options,
+  static Result<TrainingState> open_on_device(const RankLayout& layout, const StateOptions& options,
                                               std::shared_ptr<CudaDevice> device,
                                               SurvivingMemory& memory, const std::string& name,
                                               const std::string& label, const Logger& log);
   // What that takes of the device's memory.
-  static ArenaPlan device_plan(const RankLayout& layout, const DeviceStateOptions& options);
+  static ArenaPlan device_plan(const RankLayout& layout, const StateOptions& options);
 
-  // What an engine works on: parameters as units are gathered from them, gradients. Moments are not
+  // What an engine works on: parameters as units are gathered from them, gradients. Slots are not
   // there where they are offloaded.
   StateBuffers buffers();
   // What is updated, loaded and saved: the same, or what is offloaded (and the device's gradients).
@@ -81,12 +82,15 @@ class TrainingState {
   bool take_zeroed() { return std::exchange(zeroed_, false); }
 
  private:
-  TrainingState(const DeviceStateOptions& options, memory::SegmentLayout layout,
-                memory::Segment segment, bool attached);
+  TrainingState(const StateOptions& options, memory::SegmentLayout layout, memory::Segment segment,
+                bool attached);
   void open_log(const UpdateLog::Layout& chunks);
+  // The optimizer's slots, where `part(name)` says.
+  template <typename F>
+  std::vector<SlotBuffer> slots(F part) const;
   StateBuffers in_segment(Region parameters);
 
-  DeviceStateOptions options_;  // on a CPU: of the type alone
+  StateOptions options_;
   memory::SegmentLayout layout_;
   memory::Segment segment_;
   std::optional<DeviceArena> arena_;    // a GPU's

@@ -249,13 +249,9 @@ Status TrainingStep::finish_committed() {
 
 Status TrainingStep::update(const CommitRecord& record) {
   const TrainingSection& training = tools_.config.training;
-  const AdamWStep step{
+  const OptimizerStep step{
       .learning_rate = record.learning_rate,
-      .beta1 = training.adam_beta1,
-      .beta2 = training.adam_beta2,
-      .epsilon = training.adam_epsilon,
-      .weight_decay = training.weight_decay,
-      .step = record.moment_updates,
+      .updates = record.moment_updates,
       .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm),
       .rounding_key =
           tools_.config.model.rounds_randomly()

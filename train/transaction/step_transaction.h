@@ -29,7 +29,7 @@ struct CommitRecord {
   std::int64_t step = 0;     // steps done, skipped ones included
   std::int64_t skipped = 0;  // of them: gradients were not finite, nothing was updated
   std::int64_t skipped_in_a_row = 0;
-  std::int64_t moment_updates = 0;  // of AdamW's moments: what bias correction counts
+  std::int64_t moment_updates = 0;  // of the optimizer's slots: what bias correction counts
   double grad_norm = 0;             // of that step, before clipping
   double loss = 0;
   double learning_rate = 0;

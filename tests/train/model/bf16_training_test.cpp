@@ -56,12 +56,12 @@ std::vector<double> losses_of(State state, int threads, const CpuOptions& option
                             .value();
     losses.push_back(sum.loss_sum / static_cast<double>(sum.target_count));
     const AdamWStep adamw{.learning_rate = 3e-3, .weight_decay = 0.01, .step = step + 1};
-    const std::vector<DecayRange>& ranges = model->layout().decay_ranges();
+    const ParameterGroups& groups = model->layout().groups();
     if (state == State::kPureBf16) {
-      adamw_update(adamw, ranges, 0, parameters, f.gradients, m_bf16, v_bf16);
+      adamw_update(adamw, groups, 0, parameters, f.gradients, m_bf16, v_bf16);
       continue;
     }
-    adamw_update(adamw, ranges, 0, f.parameters, f.gradients, m, v);
+    adamw_update(adamw, groups, 0, f.parameters, f.gradients, m, v);
     bf16_from_float(f.parameters.data(), parameters.data(), static_cast<std::int64_t>(count));
   }
   return losses;

@@ -48,14 +48,14 @@ TEST_CASE("layout: units, alignment, tiles, decay") {
     CHECK(layout.at_flat_offset(layout.flat_offset(parameter) + parameter.elements - 1) ==
           &parameter);
     CHECK(layout.find(parameter.name) == &parameter);
-    for (const DecayRange& range : layout.decay_ranges())
+    for (const ParameterGroups::Range& range : layout.groups().ranges())
       if (layout.flat_offset(parameter) >= range.begin && layout.flat_offset(parameter) < range.end)
-        CHECK(range.decays == parameter.decays);
+        CHECK(layout.groups().of(range) == ParameterGroup{.decays = parameter.decays});
   }
   CHECK(layout.at_flat_offset(layout.total_elements() - 1) == nullptr);
   CHECK(layout.parameter_elements() == 2 * 3200 + 2 * (4 * 1024 + 3 * 1280 + 64) + 32);
-  CHECK(layout.decay_ranges().front().begin == 0);
-  CHECK(layout.decay_ranges().back().end == layout.total_elements());
+  CHECK(layout.groups().ranges().front().begin == 0);
+  CHECK(layout.groups().end() == layout.total_elements());
 }
 
 TEST_CASE("the rule of weight decay") {

@@ -112,7 +112,7 @@ void run_training(const Golden& golden) {
   };
   ModelFixture fixture(golden.config);
   fixture.load(golden.weights, "");
-  const std::vector<DecayRange>& ranges = fixture.model->layout().decay_ranges();
+  const ParameterGroups& groups = fixture.model->layout().groups();
   std::vector<float> m(fixture.parameters.size()), v(fixture.parameters.size());
   Activations activations(golden.config, {.rows_max = golden.rows(), .length_max = golden.length()},
                           *fixture.operators);
@@ -134,7 +134,7 @@ void run_training(const Golden& golden) {
                            .step = static_cast<std::int64_t>(step) + 1,
                            .gradient_scale = clip_coefficient(
                                norm.norm, golden.document.at("max_norm").to_number<double>())},
-                 ranges, 0, fixture.parameters, fixture.gradients, m, v);
+                 groups, 0, fixture.parameters, fixture.gradients, m, v);
   }
   for (const ParameterInfo& info : fixture.model->layout().parameters()) {
     CAPTURE(info.name);

@@ -61,13 +61,14 @@ TEST_CASE("bf16 AdamW equals PyTorch's fused one over bf16 parameters") {
     std::vector<float> g(16);
     for (int i = 0; i < 16; ++i)
       g[static_cast<std::size_t>(i)] = static_cast<float>((i * 53 + step * 29) % 31 - 15) / 64.0f;
-    adamw_update({.learning_rate = 0.02,
-                  .beta1 = 0.9,
-                  .beta2 = 0.98,
-                  .epsilon = 1e-8,
-                  .weight_decay = 0.1,
-                  .step = step + 1},
-                 true, p, g, m, v);
+    adamw_update(AdamWFactors({.learning_rate = 0.02,
+                               .beta1 = 0.9,
+                               .beta2 = 0.98,
+                               .epsilon = 1e-8,
+                               .weight_decay = 0.1,
+                               .step = step + 1},
+                              {.decays = true}),
+                 0, p, g, m, v);
   }
   Count count;
   for (std::size_t i = 0; i < 16; ++i) {
@@ -85,13 +86,14 @@ TEST_CASE("bf16 AdamW rounds each result of the formula once") {
   const Bits v0 = random_bits(kCount, 3, 1e-4, 0.1);
   const std::vector<float> g = random_gradients(kCount, 4);
   Bits p = p0, m = m0, v = v0;
-  adamw_update({.learning_rate = 1e-2,
-                .beta1 = 0.9,
-                .beta2 = 0.99,
-                .weight_decay = 0.1,
-                .step = 7,
-                .gradient_scale = 0.5f},
-               true, p, g, m, v);
+  adamw_update(AdamWFactors({.learning_rate = 1e-2,
+                             .beta1 = 0.9,
+                             .beta2 = 0.99,
+                             .weight_decay = 0.1,
+                             .step = 7,
+                             .gradient_scale = 0.5f},
+                            {.decays = true}),
+               0, p, g, m, v);
   Count count;
   for (std::size_t i = 0; i < kCount; ++i) {
     const double gradient = 0.5 * g[i];
@@ -109,14 +111,14 @@ TEST_CASE("bf16 AdamW rounds each result of the formula once") {
 }
 
 TEST_CASE("a bf16 shard's bits do not depend on where it begins") {
-  const std::vector<DecayRange> ranges = {{0, 37, true}, {37, 61, false}, {61, 200, true}};
+  const ParameterGroups groups = {{37, {.decays = true}}, {61, {}}, {200, {.decays = true}}};
   const AdamWStep step{.learning_rate = 1e-2, .weight_decay = 0.1, .step = 3};
   const std::vector<float> g = random_gradients(200, 5);
   Bits p = random_bits(200, 1, -1, 1), m = random_bits(200, 2, -1, 1), v(200, 0x3f00);
   Bits p2 = p, m2 = m, v2 = v;
-  adamw_update(step, ranges, 0, p, g, m, v);
+  adamw_update(step, groups, 0, p, g, m, v);
   for (const auto& [begin, end] : {std::pair{0u, 50u}, {50u, 51u}, {51u, 200u}})
-    adamw_update(step, ranges, begin, std::span(p2).subspan(begin, end - begin),
+    adamw_update(step, groups, begin, std::span(p2).subspan(begin, end - begin),
                  std::span(g).subspan(begin, end - begin),
                  std::span(m2).subspan(begin, end - begin),
                  std::span(v2).subspan(begin, end - begin));
@@ -126,16 +128,16 @@ TEST_CASE("a bf16 shard's bits do not depend on where it begins") {
 }
 
 TEST_CASE("random rounding's bits do not depend on where a shard begins") {
-  const std::vector<DecayRange> ranges = {{0, 1037, true}, {1037, 1500, false}};
+  const ParameterGroups groups = {{1037, {.decays = true}}, {1500, {}}};
   const AdamWStep step{
       .learning_rate = 1e-2, .weight_decay = 0.1, .step = 3, .rounding_key = rounding_key(42, 3)};
   const std::vector<float> g = random_gradients(1500, 5);
   const Bits p0 = random_bits(1500, 1, -1, 1), m0 = random_bits(1500, 2, -1, 1), v0(1500, 0x3f00);
   Bits p = p0, m = m0, v = v0;
-  adamw_update(step, ranges, 0, p, g, m, v);
+  adamw_update(step, groups, 0, p, g, m, v);
   Bits p2 = p0, m2 = m0, v2 = v0;
   for (const auto& [begin, end] : {std::pair{0u, 51u}, {51u, 52u}, {52u, 999u}, {999u, 1500u}})
-    adamw_update(step, ranges, begin, std::span(p2).subspan(begin, end - begin),
+    adamw_update(step, groups, begin, std::span(p2).subspan(begin, end - begin),
                  std::span(g).subspan(begin, end - begin),
                  std::span(m2).subspan(begin, end - begin),
                  std::span(v2).subspan(begin, end - begin));
@@ -147,7 +149,7 @@ TEST_CASE("random rounding's bits do not depend on where a shard begins") {
     Bits p3 = p0, m3 = m0, v3 = v0;
     AdamWStep other = step;
     other.rounding_key = key;
-    adamw_update(other, ranges, 0, p3, g, m3, v3);
+    adamw_update(other, groups, 0, p3, g, m3, v3);
     Count count;
     for (std::size_t i = 0; i < p.size(); ++i) count.add(p3[i], p[i]);
     CHECK(count.worst == 1);
@@ -164,10 +166,12 @@ TEST_CASE("updates that nearest rounding loses arrive on average when rounded ra
     Bits p = one, m(kCount), v(kCount);
     const std::vector<float> g(kCount, 0.25f);
     for (std::int64_t step = 1; step <= kSteps; ++step)
-      adamw_update({.learning_rate = 1e-4,
-                    .step = step,
-                    .rounding_key = randomly ? std::optional(rounding_key(7, step)) : std::nullopt},
-                   true, p, g, m, v);
+      adamw_update(AdamWFactors({.learning_rate = 1e-4,
+                                 .step = step,
+                                 .rounding_key = randomly ? std::optional(rounding_key(7, step))
+                                                          : std::nullopt},
+                                {.decays = true}),
+                   0, p, g, m, v);
     if (!randomly) CHECK(p == one);
     double sum = 0;
     for (const std::uint16_t bits : p) sum += bf16_to_float(bits);
@@ -195,7 +199,7 @@ TEST_CASE("a bf16 state does not hide what is not finite") {
   Bits p(20, 0x3f80), m(20), v(20);
   std::vector<float> g(20, 0.1f);
   g[3] = NAN;
-  adamw_update({.step = 1}, true, p, g, m, v);
+  adamw_update(AdamWFactors({.step = 1}, {.decays = true}), 0, p, g, m, v);
   CHECK(std::isnan(bf16_to_float(p[3])));
   CHECK(std::isfinite(bf16_to_float(p[4])));
 }

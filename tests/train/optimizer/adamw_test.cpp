@@ -24,14 +24,15 @@ TEST_CASE("AdamW equals the formula in double") {
   std::vector<double> exact(p.begin(), p.end()), first(100), second(100);
   for (int step = 1; step <= 20; ++step) {
     const std::vector<float> g = random_values(100, 10 + static_cast<std::uint64_t>(step));
-    adamw_update({.learning_rate = 1e-2,
-                  .beta1 = 0.9,
-                  .beta2 = 0.99,
-                  .epsilon = 1e-8,
-                  .weight_decay = 0.1,
-                  .step = step,
-                  .gradient_scale = 0.5f},
-                 true, p, g, m, v);
+    adamw_update(AdamWFactors({.learning_rate = 1e-2,
+                               .beta1 = 0.9,
+                               .beta2 = 0.99,
+                               .epsilon = 1e-8,
+                               .weight_decay = 0.1,
+                               .step = step,
+                               .gradient_scale = 0.5f},
+                              {.decays = true}),
+                 0, p, g, m, v);
     for (std::size_t i = 0; i < 100; ++i) {
       const double gradient = 0.5 * g[i];
       first[i] = 0.9 * first[i] + 0.1 * gradient;
@@ -45,14 +46,14 @@ TEST_CASE("AdamW equals the formula in double") {
 }
 
 TEST_CASE("a shard's bits do not depend on where it begins") {
-  const std::vector<DecayRange> ranges = {{0, 37, true}, {37, 61, false}, {61, 200, true}};
+  const ParameterGroups groups = {{37, {.decays = true}}, {61, {}}, {200, {.decays = true}}};
   const AdamWStep step{.learning_rate = 1e-2, .weight_decay = 0.1, .step = 3};
   const std::vector<float> g = random_values(200, 5);
   std::vector<float> p = random_values(200, 1), m = random_values(200, 2), v(200, 0.5f);
   std::vector<float> p2 = p, m2 = m, v2 = v;
-  adamw_update(step, ranges, 0, p, g, m, v);
+  adamw_update(step, groups, 0, p, g, m, v);
   for (const auto& [begin, end] : {std::pair{0u, 50u}, {50u, 51u}, {51u, 200u}})
-    adamw_update(step, ranges, begin, std::span(p2).subspan(begin, end - begin),
+    adamw_update(step, groups, begin, std::span(p2).subspan(begin, end - begin),
                  std::span(g).subspan(begin, end - begin),
                  std::span(m2).subspan(begin, end - begin),
                  std::span(v2).subspan(begin, end - begin));

@@ -31,12 +31,12 @@ ModelConfig tiny_model() {
       .value();
 }
 
-const AdamWStep kThird{
-    .learning_rate = 1e-2, .weight_decay = 0.1, .step = 3, .gradient_scale = 0.5f};
+const AdamW kAdamW({.weight_decay = 0.1});
+const OptimizerStep kThird{.learning_rate = 1e-2, .updates = 3, .gradient_scale = 0.5f};
 
 // States in bf16 are rounded randomly.
-AdamWStep third(DType state) {
-  AdamWStep step = kThird;
+OptimizerStep third(DType state) {
+  OptimizerStep step = kThird;
   if (state == DType::kBF16) step.rounding_key = rounding_key(42, 9);
   return step;
 }
@@ -72,11 +72,12 @@ struct HostState {
     }
   }
   OptimizerShard shard() {
-    return OptimizerShard::of(layout, {.state = state,
-                                       .parameters = parts[0],
-                                       .gradients = gradients,
-                                       .exp_avg = parts[1],
-                                       .exp_avg_sq = parts[2]});
+    return OptimizerShard::of(layout,
+                              {.state = state,
+                               .parameters = parts[0],
+                               .gradients = gradients,
+                               .slots = {{"exp_avg", parts[1]}, {"exp_avg_sq", parts[2]}}},
+                              kAdamW);
   }
   std::unique_ptr<OptimizerDevice> device(UpdateLog* log = nullptr, UpdateObserver observer = {}) {
     return make_cpu_optimizer_device(
@@ -137,11 +138,12 @@ class GpuProcess {
       REQUIRE(
           transfer_->upload(rubbish.data(), arena_->part("log").data(), std::ssize(rubbish)).ok());
     }
-    auto shard = OptimizerShard::of(host.layout, {.state = host.state,
-                                                  .parameters = part(0),
-                                                  .gradients = gradients,
-                                                  .exp_avg = part(1),
-                                                  .exp_avg_sq = part(2)});
+    auto shard = OptimizerShard::of(host.layout,
+                                    {.state = host.state,
+                                     .parameters = part(0),
+                                     .gradients = gradients,
+                                     .slots = {{"exp_avg", part(1)}, {"exp_avg_sq", part(2)}}},
+                                    kAdamW);
     optimizer_ = CudaOptimizerDevice::create(*stream_, std::move(shard),
                                              logged ? arena_->part("log") : std::span<std::byte>(),
                                              scratch_->bytes(),
@@ -278,7 +280,7 @@ TEST_CASE("the CPU's update is told in the midst of each tile, and finished from
     HostState expected = before;
     REQUIRE(expected.device()->update(third(state), 9).ok());
     const UpdateLog::Layout sizes{.chunks = ShardedOptimizer::chunk_count(before.layout),
-                                  .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state),
+                                  .chunk_bytes_max = ShardedOptimizer::chunk_bytes(state, 2),
                                   .undo_slots = 1};
     struct alignas(64) Line {
       std::byte bytes[64];

@@ -34,6 +34,7 @@
 #include "train/cuda/operators/cuda_operators.h"
 #include "train/model/initialize.h"
 #include "train/model/model.h"
+#include "train/optimizer/adamw.h"
 #include "train/sharding/cpu_engine_device.h"
 #include "train/sharding/cuda_engine_device.h"
 #include "train/sharding/cuda_optimizer_device.h"
@@ -112,6 +113,11 @@ struct Outcome {
   std::int64_t graphs_launched = 0;
 };
 
+inline const AdamW& adamw() {
+  static const AdamW optimizer({.weight_decay = 0.1});
+  return optimizer;
+}
+
 // What a rank's buffers lie in, and what computes on them.
 class RankSide {
  public:
@@ -149,7 +155,7 @@ class CpuSide final : public RankSide {
   std::unique_ptr<OptimizerDevice> make_updates(const RankLayout& layout,
                                                 const StateBuffers& buffers) override {
     return make_cpu_optimizer_device(
-        OptimizerShard::of(layout, buffers),
+        OptimizerShard::of(layout, buffers, adamw()),
         [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
           arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
         },
@@ -205,8 +211,8 @@ class FakeGpuSide final : public RankSide {
     const std::int64_t log =
         place_ == Place::kNccl ? CudaOptimizerDevice::log_bytes(layout, buffers.state) : 0;
     auto updates =
-        CudaOptimizerDevice::create(stream_, OptimizerShard::of(layout, buffers), take(log),
-                                    take(CudaOptimizerDevice::scratch_bytes(layout)))
+        CudaOptimizerDevice::create(stream_, OptimizerShard::of(layout, buffers, adamw()),
+                                    take(log), take(CudaOptimizerDevice::scratch_bytes(layout)))
             .value();
     REQUIRE(updates->forget_updates().ok());
     return updates;
@@ -414,8 +420,7 @@ class Rank {
             .parameters = regions_[0],
             .gradients = {reinterpret_cast<float*>(regions_[1].data()),
                           regions_[1].size() / sizeof(float)},
-            .exp_avg = regions_[2],
-            .exp_avg_sq = regions_[3],
+            .slots = {{adamw().slots()[0], regions_[2]}, {adamw().slots()[1], regions_[3]}},
             .segment = side_->segment()};
   }
 
@@ -428,8 +433,8 @@ class Rank {
         TROUPE_RETURN_IF_ERROR(one_turn(engine, device, step, turn));
       TROUPE_RETURN_IF_ERROR(engine.finish_gradients());
       outcome.norm = TROUPE_TRY(engine.optimizer().norm()).norm;
-      const AdamWStep adamw{.learning_rate = 1e-2, .weight_decay = 0.1, .step = step};
-      TROUPE_RETURN_IF_ERROR(engine.optimizer().update(adamw, step));
+      TROUPE_RETURN_IF_ERROR(
+          engine.optimizer().update({.learning_rate = 1e-2, .updates = step}, step));
       engine.units().take_communication_seconds();
       TROUPE_RETURN_IF_ERROR(engine.parameters_changed(true));
       check_waited(engine.units().take_communication_seconds());

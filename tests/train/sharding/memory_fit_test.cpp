@@ -66,7 +66,7 @@ TEST_CASE("a GPU's memory is asked for where it is known, the host's for what st
   CHECK(host.state() == 0);
   CHECK(host.workspaces > 3 * device.parameters / 2);
   CHECK(host.workspaces < 3 * device.parameters / 2 + (64 << 20));
-  run.saves_moments = false;
+  run.saves_optimizer = false;
   CHECK(plan_memory(run).workspaces < host.workspaces / 2);
 
   NodeMemory memory = memory_of(node_bytes(run));

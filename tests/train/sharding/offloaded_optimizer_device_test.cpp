@@ -1,6 +1,7 @@
 // The optimizer of a GPU whose state lies in the host's memory: the CPU's bits in pieces, whatever
 // ends an update, and nothing of the device's touched by the host.
 #include "train/sharding/offloaded_optimizer_device.h"
+#include "train/optimizer/adamw.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -31,8 +32,8 @@ ModelConfig model_of(int tokens) {
       .value();
 }
 
-const AdamWStep kStep{
-    .learning_rate = 1e-2, .weight_decay = 0.1, .step = 3, .gradient_scale = 0.5f};
+const AdamW kAdamW({.weight_decay = 0.1});
+const OptimizerStep kStep{.learning_rate = 1e-2, .updates = 3, .gradient_scale = 0.5f};
 
 using Bytes = std::vector<std::byte>;
 
@@ -65,7 +66,7 @@ struct RankMemory {
       : layout(model, of_case.strategy, Mesh{.dp_shard = of_case.ranks}, of_case.ranks - 1),
         of(of_case),
         sizes{.chunks = ShardedOptimizer::chunk_count(layout),
-              .chunk_bytes_max = ShardedOptimizer::chunk_bytes(of_case.kept),
+              .chunk_bytes_max = ShardedOptimizer::chunk_bytes(of_case.kept, kAdamW.slots().size()),
               .undo_slots = 1},
         marks(sizes.marks_bytes() / 64 + 1),
         undo(sizes.undo_bytes() / 64 + 1) {
@@ -99,16 +100,16 @@ struct RankMemory {
             .parameters_region = Region::kOptimizer,
             .parameters = kept.parameters,
             .gradients = of_gradients,
-            .exp_avg = kept.exp_avg,
-            .exp_avg_sq = kept.exp_avg_sq};
+            .slots = {{"exp_avg", kept.exp_avg}, {"exp_avg_sq", kept.exp_avg_sq}}};
   }
   // What the CPU makes of it.
   Kept updated_by_cpu() const {
     RankMemory copy = *this;
-    REQUIRE(make_cpu_optimizer_device(OptimizerShard::of(layout, copy.buffers(copy.gradients)),
-                                      one_thread(), nullptr)
-                ->update(kStep, 9)
-                .ok());
+    REQUIRE(
+        make_cpu_optimizer_device(OptimizerShard::of(layout, copy.buffers(copy.gradients), kAdamW),
+                                  one_thread(), nullptr)
+            ->update(kStep, 9)
+            .ok());
     return copy.kept;
   }
   static ParallelFor one_thread() {
@@ -155,7 +156,7 @@ class Process {
              .parameters = used_,
              .used = memory.of.used,
              .offload = memory.of.offload},
-            RankMemory::one_thread(), &*log_,
+            kAdamW, RankMemory::one_thread(), &*log_,
             take(static_cast<std::size_t>(OffloadedOptimizerDevice::scratch_bytes(memory.layout))),
             std::move(seen))
             .value();
@@ -226,7 +227,7 @@ TEST_CASE("an offloaded update has the CPU's bits, and parameters are where they
     const Kept expected = memory.updated_by_cpu();
     const std::vector<double> sums =
         make_cpu_optimizer_device(
-            OptimizerShard::of(memory.layout, memory.buffers(memory.gradients)),
+            OptimizerShard::of(memory.layout, memory.buffers(memory.gradients), kAdamW),
             RankMemory::one_thread(), nullptr)
             ->tile_sums()
             .value();

@@ -57,10 +57,11 @@ std::vector<float> load(FaultyFileSystem& first, FaultyFileSystem& second, Strat
                                     7.0f);
       std::vector<float> moments(static_cast<std::size_t>(layout.elements(Region::kOptimizer)));
       auto second_moments = moments;
-      const StateBuffers buffers{.parameters = std::as_writable_bytes(std::span(parameters)),
-                                 .gradients = {},
-                                 .exp_avg = std::as_writable_bytes(std::span(moments)),
-                                 .exp_avg_sq = std::as_writable_bytes(std::span(second_moments))};
+      const StateBuffers buffers{
+          .parameters = std::as_writable_bytes(std::span(parameters)),
+          .gradients = {},
+          .slots = {{"exp_avg", std::as_writable_bytes(std::span(moments))},
+                    {"exp_avg_sq", std::as_writable_bytes(std::span(second_moments))}}};
       HostAccess access;
       const Status loaded = load_state(*disks[rank], {.path = "model"}, config, model->model_layout(),
                                        0, layout, buffers, access, false, *world);

@@ -69,25 +69,25 @@ Result<std::vector<double>> CudaOptimizer::download_sums(std::int64_t tiles) {
   return out;
 }
 
-Status CudaOptimizer::update(const AdamWFactors& step, std::span<const DecayRange> ranges,
+Status CudaOptimizer::update(const AdamWStep& step, const ParameterGroups& groups,
                              std::int64_t begin, float* parameters, const float* gradients,
                              float* first_moments, float* second_moments, std::int64_t count) {
-  return update_as(TROUPE_CUDA_F32, step, ranges, begin, parameters, gradients, first_moments,
+  return update_as(TROUPE_CUDA_F32, step, groups, begin, parameters, gradients, first_moments,
                    second_moments, count);
 }
 
-Status CudaOptimizer::update(const AdamWFactors& step, std::span<const DecayRange> ranges,
+Status CudaOptimizer::update(const AdamWStep& step, const ParameterGroups& groups,
                              std::int64_t begin, std::uint16_t* parameters, const float* gradients,
                              std::uint16_t* first_moments, std::uint16_t* second_moments,
                              std::int64_t count) {
-  return update_as(TROUPE_CUDA_BF16, step, ranges, begin, parameters, gradients, first_moments,
+  return update_as(TROUPE_CUDA_BF16, step, groups, begin, parameters, gradients, first_moments,
                    second_moments, count);
 }
 
-Status CudaOptimizer::update_as(std::int32_t type, const AdamWFactors& step,
-                                std::span<const DecayRange> ranges, std::int64_t begin,
-                                void* parameters, const float* gradients, void* first_moments,
-                                void* second_moments, std::int64_t count) {
+Status CudaOptimizer::update_as(std::int32_t type, const AdamWStep& step,
+                                const ParameterGroups& groups, std::int64_t begin, void* parameters,
+                                const float* gradients, void* first_moments, void* second_moments,
+                                std::int64_t count) {
   const CudaDevice& device = *stream_->device();
   auto* factor = reinterpret_cast<float*>(scratch_.data());
   TROUPE_RETURN_IF_ERROR(transfer_.upload(&step.gradient_scale, factor, sizeof(float)));
@@ -95,30 +95,30 @@ Status CudaOptimizer::update_as(std::int32_t type, const AdamWFactors& step,
   const auto at = [element](void* base, std::int64_t index) {
     return static_cast<std::byte*>(base) + index * element;
   };
-  std::int64_t done = begin;
-  for (const DecayRange& range : ranges) {
-    const std::int64_t end = std::min(range.end, begin + count);
-    if (range.begin > done || end <= done) continue;
-    const std::int64_t from = done - begin;
-    const TroupeCudaAdamW given{.beta1_rest = step.beta1_rest,
-                                .beta2 = step.beta2,
-                                .beta2_rest = step.beta2_rest,
-                                .step_size = step.step_size,
-                                .root_correction = step.root_correction,
-                                .epsilon = step.epsilon,
-                                .keep = step.keep(range.decays),
-                                .state_type = type,
-                                .round_randomly = step.rounding_key.has_value(),
-                                .seed = step.rounding_key.value_or(0),
-                                .first_element = done};
-    TROUPE_RETURN_IF_ERROR(device.status(
-        device.table().adamw(stream_->get(), &given, at(parameters, from), gradients + from,
-                             at(first_moments, from), at(second_moments, from), end - done, factor),
-        "AdamW"));
-    done = end;
-  }
-  TROUPE_CHECK(done == begin + count, "the ranges end at {} of {}", done, begin + count);
-  return {};
+  TROUPE_CHECK(begin + count <= groups.end(), "no parameter group at {}", groups.end());
+  Status status;
+  groups.for_each_part(
+      begin, begin + count, [&](std::size_t group, std::int64_t from, std::int64_t to) {
+        if (!status.ok()) return;
+        const AdamWFactors factors(step, groups.groups()[group]);
+        const TroupeCudaAdamW given{.beta1_rest = factors.beta1_rest,
+                                    .beta2 = factors.beta2,
+                                    .beta2_rest = factors.beta2_rest,
+                                    .step_size = factors.step_size,
+                                    .root_correction = factors.root_correction,
+                                    .epsilon = factors.epsilon,
+                                    .keep = factors.keep,
+                                    .state_type = type,
+                                    .round_randomly = factors.rounding_key.has_value(),
+                                    .seed = factors.rounding_key.value_or(0),
+                                    .first_element = from};
+        const std::int64_t first = from - begin;
+        status = device.status(device.table().adamw(stream_->get(), &given, at(parameters, first),
+                                                    gradients + first, at(first_moments, first),
+                                                    at(second_moments, first), to - from, factor),
+                               "AdamW");
+      });
+  return status;
 }
 
 }  // namespace troupe::train

@@ -31,12 +31,12 @@ class CudaOptimizer {
   // together, downloaded once.
   Result<std::vector<double>> tile_sums(const float* gradients, std::span<const UpdateRange> ranges,
                                         std::int64_t tile_elements);
-  // Updates the flat positions [begin, begin + count), cut by `ranges`, which cover them; see
+  // Updates the flat positions [begin, begin + count), of `groups`; see
   // adamw_update(). The state is fp32 (float) or bf16 (std::uint16_t, rounded as the step says).
-  Status update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
+  Status update(const AdamWStep& step, const ParameterGroups& groups, std::int64_t begin,
                 float* parameters, const float* gradients, float* first_moments,
                 float* second_moments, std::int64_t count);
-  Status update(const AdamWFactors& step, std::span<const DecayRange> ranges, std::int64_t begin,
+  Status update(const AdamWStep& step, const ParameterGroups& groups, std::int64_t begin,
                 std::uint16_t* parameters, const float* gradients, std::uint16_t* first_moments,
                 std::uint16_t* second_moments, std::int64_t count);
 
@@ -48,7 +48,7 @@ class CudaOptimizer {
   Status enqueue_sums(const float* x, std::int64_t count, std::int64_t tile_elements,
                       std::int64_t first_tile);
   Result<std::vector<double>> download_sums(std::int64_t tiles);
-  Status update_as(std::int32_t type, const AdamWFactors& step, std::span<const DecayRange> ranges,
+  Status update_as(std::int32_t type, const AdamWStep& step, const ParameterGroups& groups,
                    std::int64_t begin, void* parameters, const float* gradients,
                    void* first_moments, void* second_moments, std::int64_t count);
 

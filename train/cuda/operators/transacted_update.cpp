@@ -51,9 +51,10 @@ std::int64_t TransactedUpdate::log_bytes(std::int64_t chunks, DType state) {
   return mark_bytes(chunks) + header_bytes(state) + saved;
 }
 
-std::int64_t TransactedUpdate::scratch_bytes(std::int64_t ranges, std::int64_t decays) {
+std::int64_t TransactedUpdate::scratch_bytes(std::int64_t ranges, const ParameterGroups& groups) {
   return aligned(ranges * static_cast<std::int64_t>(sizeof(TroupeCudaUpdateRange))) +
-         aligned(decays * static_cast<std::int64_t>(sizeof(TroupeCudaDecayEnd)));
+         aligned(std::ssize(groups.ranges()) *
+                 static_cast<std::int64_t>(sizeof(TroupeCudaDecayEnd)));
 }
 
 TransactedUpdate::TransactedUpdate(CudaStream& stream, const UpdateTarget& target,
@@ -64,8 +65,7 @@ TransactedUpdate::TransactedUpdate(CudaStream& stream, const UpdateTarget& targe
     return static_cast<std::int64_t>(memory.size());
   };
   TROUPE_CHECK(bytes(log) >= log_bytes(chunks, target.state));
-  TROUPE_CHECK(bytes(scratch) >=
-               scratch_bytes(std::ssize(target.ranges), std::ssize(target.decays)));
+  TROUPE_CHECK(bytes(scratch) >= scratch_bytes(std::ssize(target.ranges), *target.groups));
   for (const std::span<std::byte> memory : {log, scratch})
     TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % kLogAlignBytes == 0);
   const std::int64_t marks = mark_bytes(chunks);
@@ -76,7 +76,7 @@ TransactedUpdate::TransactedUpdate(CudaStream& stream, const UpdateTarget& targe
   update_.first_moments = target.first_moments;
   update_.second_moments = target.second_moments;
   update_.range_count = std::ssize(target.ranges);
-  update_.decay_count = std::ssize(target.decays);
+  update_.decay_count = std::ssize(target.groups->ranges());
   update_.chunks = chunks;
   update_.marks = reinterpret_cast<std::uint64_t*>(log.data());
   update_.undo = log.data() + marks;
@@ -99,17 +99,16 @@ Status TransactedUpdate::upload(const UpdateTarget& target) {
                       .flat = range.flat,
                       .parameters = range.parameters,
                       .gradients = range.gradients,
-                      .moments = range.moments});
+                      .moments = range.slots});
     chunk += range.elements / kUpdateElements;
   }
   std::vector<TroupeCudaDecayEnd> decays;
-  for (const DecayRange& range : target.decays)
-    decays.push_back({.end = range.end, .decays = range.decays ? 1 : 0});
+  for (const ParameterGroups::Range& range : target.groups->ranges())
+    decays.push_back({.end = range.end, .decays = target.groups->of(range).decays ? 1 : 0});
   if (!target.ranges.empty()) {
     const UpdateRange& last = target.ranges.back();
-    TROUPE_CHECK(!decays.empty() && target.decays.front().begin <= target.ranges.front().flat &&
-                     decays.back().end >= last.flat + last.elements,
-                 "decay ranges do not cover what is updated");
+    TROUPE_CHECK(target.groups->end() >= last.flat + last.elements,
+                 "parameter groups do not cover what is updated");
   }
   const CudaDevice& device = *stream_->device();
   std::byte* to = scratch_.data();
@@ -131,9 +130,10 @@ Status TransactedUpdate::upload(const UpdateTarget& target) {
   return stream_->wait("the optimizer's tables");
 }
 
-Status TransactedUpdate::enqueue(const AdamWFactors& factors, std::int64_t step) {
-  TROUPE_CHECK(step >= 1, "step {}", step);
+Status TransactedUpdate::enqueue(const AdamWStep& step, std::int64_t number) {
+  TROUPE_CHECK(number >= 1, "update {}", number);
   if (update_.chunks == 0) return {};
+  const AdamWFactors factors(step, {.decays = true});
   TroupeCudaUpdate update = update_;
   update.adamw.beta1_rest = factors.beta1_rest;
   update.adamw.beta2 = factors.beta2;
@@ -141,11 +141,11 @@ Status TransactedUpdate::enqueue(const AdamWFactors& factors, std::int64_t step)
   update.adamw.step_size = factors.step_size;
   update.adamw.root_correction = factors.root_correction;
   update.adamw.epsilon = factors.epsilon;
-  update.adamw.keep = factors.keep(true);
+  update.adamw.keep = factors.keep;
   update.adamw.round_randomly = factors.rounding_key.has_value();
   update.adamw.seed = factors.rounding_key.value_or(0);
   update.gradient_scale = factors.gradient_scale;
-  update.step = static_cast<std::uint64_t>(step);
+  update.step = static_cast<std::uint64_t>(number);
   const CudaDevice& device = *stream_->device();
   return device.status(device.table().adamw_transacted(stream_->get(), &update), "AdamW");
 }

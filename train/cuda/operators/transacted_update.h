@@ -23,7 +23,8 @@ namespace troupe::train {
 struct UpdateTarget {
   DType state = DType::kF32;            // of parameters and moments; or kBF16
   std::span<const UpdateRange> ranges;  // whole chunks each, in flat order
-  std::span<const DecayRange> decays;   // cover them
+  // Cover them; all with the same learning rate.
+  const ParameterGroups* groups = nullptr;
   void* parameters = nullptr;
   const float* gradients = nullptr;
   void* first_moments = nullptr;
@@ -36,14 +37,14 @@ class TransactedUpdate {
   // Bytes of the log: memory that outlives the process, as the state does.
   static std::int64_t log_bytes(std::int64_t chunks, DType state);
   // Bytes of memory that need not.
-  static std::int64_t scratch_bytes(std::int64_t ranges, std::int64_t decays);
+  static std::int64_t scratch_bytes(std::int64_t ranges, const ParameterGroups& groups);
   // Keeps the target's tables in `scratch`. `stream` and the memory outlive the object; spans of
   // the target need not. `log` and `scratch` are aligned to 256 bytes.
   static Result<TransactedUpdate> create(CudaStream& stream, const UpdateTarget& target,
                                          std::span<std::byte> log, std::span<std::byte> scratch);
 
-  // Enqueues the update of `step` ≥ 1, or what an update of the same step left of it.
-  Status enqueue(const AdamWFactors& factors, std::int64_t step);
+  // Enqueues the transaction's update `number` ≥ 1, or what an update of that number left of it.
+  Status enqueue(const AdamWStep& step, std::int64_t number);
   // Nothing is marked, nothing is saved: new memory, or steps are done again. Waits.
   Status forget();
 

@@ -20,9 +20,8 @@ namespace {
 using train::Operators;
 
 train::AdamWFactors factors_of(const TroupeCudaAdamW& step, float gradient_scale) {
-  // `keep` is all that factors take of rate and decay: 1 − 1·(1 − keep) is keep, exactly.
-  train::AdamWFactors factors(
-      {.learning_rate = 1.0, .weight_decay = 1.0 - static_cast<double>(step.keep)});
+  train::AdamWFactors factors({}, {});
+  factors.keep = step.keep;
   factors.beta1_rest = step.beta1_rest;
   factors.beta2 = step.beta2;
   factors.beta2_rest = step.beta2_rest;
@@ -40,8 +39,7 @@ void update(const train::AdamWFactors& factors, std::int64_t first, void* parame
   const auto span = [count](void* at) {
     return std::span(static_cast<T*>(at), static_cast<std::size_t>(count));
   };
-  const train::DecayRange all{first, first + count, true};
-  train::adamw_update(factors, std::span(&all, 1), first, span(parameters),
+  train::adamw_update(factors, first, span(parameters),
                       std::span(gradients, static_cast<std::size_t>(count)), span(first_moments),
                       span(second_moments));
 }

@@ -87,15 +87,15 @@ TEST_CASE("slopes of activations are those of differences") {
 TEST_CASE("an AdamW element has the CPU's bits") {
   const AdamWStep step{
       .learning_rate = 3e-3, .weight_decay = 0.1, .step = 7, .gradient_scale = 0.37f};
-  const AdamWFactors factors(step);
+  const AdamWFactors factors(step, {.decays = true});
   auto p = tests::random_values(1000, 1), g = tests::random_values(1000, 2);
   auto m = tests::random_values(1000, 3, 0.1f), v = tests::random_values(1000, 4, 0.1f);
   for (float& x : v) x = std::abs(x);
   const cuda::AdamWConstants constants{
       factors.beta1_rest,      factors.beta2,   factors.beta2_rest, factors.step_size,
-      factors.root_correction, factors.epsilon, factors.keep(true)};
+      factors.root_correction, factors.epsilon, factors.keep};
   auto expected_p = p, expected_m = m, expected_v = v;
-  adamw_update(step, true, expected_p, g, expected_m, expected_v);
+  adamw_update(factors, 0, expected_p, g, expected_m, expected_v);
   for (std::size_t i = 0; i < p.size(); ++i) {
     const cuda::AdamWElement e =
         cuda::adamw_updated(constants, {p[i], m[i], v[i]}, g[i] * factors.gradient_scale);

@@ -26,14 +26,14 @@ const AdamWStep kStep{
 template <int N, class State>
 void run_adamw(AdamWStates<State>& s, std::int64_t at, std::int64_t count, bool randomly,
                std::int64_t first_element) {
-  const AdamWFactors f(kStep);
+  const AdamWFactors f(kStep, {.decays = true});
   run_each(cuda::AdamW<State, N>{s.p.data() + at,
                                  s.g.data() + at,
                                  s.m.data() + at,
                                  s.v.data() + at,
                                  &f.gradient_scale,
                                  {f.beta1_rest, f.beta2, f.beta2_rest, f.step_size,
-                                  f.root_correction, f.epsilon, f.keep(true)},
+                                  f.root_correction, f.epsilon, f.keep},
                                  randomly,
                                  99,
                                  first_element},

@@ -48,10 +48,10 @@ struct Rank {
       {0, 5 * kFew, 6 * kFew, 2 * kFew, 0},
       {3, 20 * kFew, kFew, 5 * kFew, 3 * kFew},
   };
-  std::vector<DecayRange> decays = {{0, 6 * kFew + 3, true},
-                                    {6 * kFew + 3, 6 * kFew + 5, false},
-                                    {6 * kFew + 5, 21 * kFew + kPack, true},
-                                    {21 * kFew + kPack, 30 * kFew, false}};
+  ParameterGroups groups = {{6 * kFew + 3, {.decays = true}},
+                            {6 * kFew + 5, {}},
+                            {21 * kFew + kPack, {.decays = true}},
+                            {30 * kFew, {}}};
   std::vector<cuda::DecayEnd> ends;
   Words<State> p = Words<State>(stored<State>(random_values(kElements, 1)));
   Words<float> g = Words<float>(random_values(kElements, 2));
@@ -63,7 +63,8 @@ struct Rank {
       static_cast<std::size_t>(kSlots * 3 * kFew) * sizeof(State) / sizeof(cuda::PackWords));
 
   Rank() {
-    for (const DecayRange& range : decays) ends.push_back({range.end, range.decays ? 1 : 0});
+    for (const ParameterGroups::Range& range : groups.ranges())
+      ends.push_back({range.end, groups.of(range).decays ? 1 : 0});
   }
   static std::vector<State> squares() {
     std::vector<float> values = random_values(kElements, 4, 0.1f);
@@ -78,24 +79,24 @@ struct Rank {
             .gradient_scale = 1.0f / static_cast<float>(step)};
   }
   cuda::TransactedAdamW<State> at(std::int64_t step, bool randomly = false) {
-    const AdamWFactors f(step_of(step));
-    return {p.data(),
-            g.data(),
-            m.data(),
-            v.data(),
-            ranges.data(),
-            std::ssize(ranges),
-            ends.data(),
-            kChunks,
-            static_cast<std::uint64_t>(step),
-            marks.data(),
-            headers.data(),
-            saved.data(),
-            f.gradient_scale,
-            {f.beta1_rest, f.beta2, f.beta2_rest, f.step_size, f.root_correction, f.epsilon,
-             f.keep(true)},
-            randomly,
-            kSeed};
+    const AdamWFactors f(step_of(step), {.decays = true});
+    return {
+        p.data(),
+        g.data(),
+        m.data(),
+        v.data(),
+        ranges.data(),
+        std::ssize(ranges),
+        ends.data(),
+        kChunks,
+        static_cast<std::uint64_t>(step),
+        marks.data(),
+        headers.data(),
+        saved.data(),
+        f.gradient_scale,
+        {f.beta1_rest, f.beta2, f.beta2_rest, f.step_size, f.root_correction, f.epsilon, f.keep},
+        randomly,
+        kSeed};
   }
   // Whether it came to its end.
   bool update(std::int64_t step, std::int64_t writers, const LaunchEnd& end, bool randomly = false,
@@ -120,7 +121,7 @@ struct Rank {
           (i + 1 < ranges.size() ? ranges[i + 1].first_chunk : kChunks) - range.first_chunk;
       const std::int64_t count = chunks * kFew;
       adamw_update(
-          AdamWFactors(given), decays, range.flat, part(p.data(), range.parameters, count),
+          given, groups, range.flat, part(p.data(), range.parameters, count),
           std::span<const float>(g.data() + range.gradients, static_cast<std::size_t>(count)),
           part(m.data(), range.moments, count), part(v.data(), range.moments, count));
     }

@@ -207,7 +207,7 @@ TEST_CASE("a pass over a meter finds the scratch that the same pass takes") {
 TEST_CASE("the optimizer's steps and norms are those of the host, bit by bit") {
   OperatorsFixture f;
   const std::int64_t count = 5000, tile = 1024, begin = 700;
-  const std::vector<DecayRange> ranges = {{0, 900, true}, {900, 3000, false}, {3000, 9000, true}};
+  const ParameterGroups groups = {{900, {.decays = true}}, {3000, {}}, {9000, {.decays = true}}};
   const AdamWStep step{
       .learning_rate = 1e-3, .weight_decay = 0.1, .step = 3, .gradient_scale = 0.37f};
   std::vector<float> p = some_numbers(count, 1), g = some_numbers(count, 2),
@@ -227,12 +227,12 @@ TEST_CASE("the optimizer's steps and norms are those of the host, bit by bit") {
     CHECK(sums[i] == tile_sum_of_squares(
                          std::span(g).subspan(from, std::min<std::size_t>(tile, g.size() - from))));
   }
-  REQUIRE(optimizer.update(step, ranges, begin, at(0), at(1), at(2), at(3), count).ok());
+  REQUIRE(optimizer.update(step, groups, begin, at(0), at(1), at(2), at(3), count).ok());
   std::vector<float> back[3] = {p, m, v};
   f.operators->download(at(0), back[0].data(), count * 4);
   f.operators->download(at(2), back[1].data(), count * 4);
   f.operators->download(at(3), back[2].data(), count * 4);
-  adamw_update(step, ranges, begin, p, g, m, v);
+  adamw_update(step, groups, begin, p, g, m, v);
   CHECK(back[0] == p);
   CHECK(back[1] == m);
   CHECK(back[2] == v);
@@ -245,8 +245,8 @@ TEST_CASE("the optimizer's steps and norms are those of the host, bit by bit") {
     f.operators->upload(half[i].data(), at(i == 0 ? 0 : i + 1), count * 2);
   }
   const auto words = [&](int i) { return reinterpret_cast<std::uint16_t*>(at(i)); };
-  REQUIRE(optimizer.update(step, ranges, begin, words(0), at(1), words(2), words(3), count).ok());
-  adamw_update(step, ranges, begin, half[0], g, half[1], half[2]);
+  REQUIRE(optimizer.update(step, groups, begin, words(0), at(1), words(2), words(3), count).ok());
+  adamw_update(step, groups, begin, half[0], g, half[1], half[2]);
   std::vector<std::uint16_t> got(count);
   f.operators->download(at(0), got.data(), count * 2);
   CHECK(got == half[0]);
