@@ -112,14 +112,19 @@ Result<int> read_stage(json::Object& values) {
 }
 
 // Of DeepSpeed's optimizers AdamW is here; DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
-Status check_optimizer(json::Object& values) {
+Status check_optimizer(json::Object& values, const std::string& optim) {
   auto* type = find_path(values, "optimizer.type");
   if (!find_path(values, "optimizer")) return {};
   if (!type) return error(Code::kInvalidArgument, "optimizer.type: missing");
   const auto name = value_text(*type);
   const auto* decoupled = find_path(values, "optimizer.params.adam_w_mode");
   const bool adam_w = !decoupled || read_bool(*decoupled).value_or(true);
-  if (name == "AdamW" || (name == "Adam" && adam_w)) return {};
+  if (name == "AdamW" || (name == "Adam" && adam_w)) {
+    if (optim.starts_with("adamw")) return {};
+    return error(Code::kInvalidArgument,
+                 "optimizer.type={} and optim: {} name two optimizers; leave one of them out", name,
+                 optim);
+  }
   return error(Code::kUnsupported,
                "optimizer.type={}{} is not supported: AdamW is the only one of DeepSpeed's "
                "optimizers here; use "
@@ -392,7 +397,7 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
   out.zero_stage = TROUPE_TRY(read_stage(out.values));
   TROUPE_RETURN_IF_ERROR(deepspeed_keys().check(out.values, [](const auto& path) { return path; }));
   TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
-  TROUPE_RETURN_IF_ERROR(check_optimizer(out.values));
+  TROUPE_RETURN_IF_ERROR(check_optimizer(out.values, context.training.optim));
   TROUPE_RETURN_IF_ERROR(check_scheduler(out.values));
 
   Matcher matcher(out.values);

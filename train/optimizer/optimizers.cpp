@@ -7,6 +7,9 @@
 #include "train/optimizer/adamw.h"
 
 namespace troupe::train {
+
+std::unique_ptr<Optimizer> make_sgd(const OptimizerSettings& settings);  // sgd.cpp
+
 namespace {
 
 std::unique_ptr<Optimizer> make_adamw(const OptimizerSettings& settings) {
@@ -19,6 +22,7 @@ std::unique_ptr<Optimizer> make_adamw(const OptimizerSettings& settings) {
 constexpr std::array kTable{
     OptimizerRow{"adamw_torch", make_adamw},
     OptimizerRow{"adamw_torch_fused", make_adamw},
+    OptimizerRow{"sgd", make_sgd},
 };
 
 }  // namespace

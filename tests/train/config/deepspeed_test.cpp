@@ -250,6 +250,11 @@ TEST_CASE("what is not supported is refused_json by name") {
   CHECK(
       contains(refused_json(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})"),
                "adam_w_mode=false"));
+  auto sgd = context();
+  sgd.training.optim = "sgd";
+  const auto adamw = json::parse(R"({"optimizer": {"type": "AdamW"}})", "ds.json").value();
+  CHECK(contains(resolve_deepspeed(adamw.as_object(), sgd).status().message(),
+                 "optimizer.type=AdamW and optim: sgd name two optimizers"));
   CHECK(contains(refused_json(R"({"train_batchsize": 8})"), "did you mean 'train_batch_size'?"));
   CHECK(contains(refused_json(R"({"zero_optimization": {"overlap_com": true}})"),
                  "unknown key 'zero_optimization.overlap_com'; did you mean 'overlap_comm'?"));

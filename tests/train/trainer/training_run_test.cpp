@@ -309,6 +309,40 @@ TEST_CASE("an optimizer that starts anew corrects its moments from the begin") {
   CHECK(file(dir.file("resumed/model.safetensors")) == file(dir.file("begun/model.safetensors")));
 }
 
+TEST_CASE("SGD goes on from its checkpoints and from memory, and no optimizer from another's") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto with = [](const std::string& optim) {
+    return [optim](RunBundle& bundle) {
+      two_epochs(bundle);
+      bundle.config.training.optim = optim;
+    };
+  };
+  for (const std::string optim : {"sgd", "adamw_torch"}) {
+    CAPTURE(optim);
+    const std::string out = dir.file(optim), other = optim == "sgd" ? "adamw_torch" : "sgd";
+    train(out + "-whole", {.world = 2, .batch = 1, .change = with(optim)});
+    auto first = make_ranks(out, {.world = 2, .batch = 1, .change = with(optim)});
+    first->observers[0].abort_after = 11;
+    run_generation(*first, 1);
+    train(out + "-resumed",
+          {.world = 2, .batch = 1, .resume = out + "/checkpoint-10", .change = with(optim)});
+    CHECK(file(out + "-resumed/model.safetensors") == file(out + "-whole/model.safetensors"));
+    // What was aborted goes on from memory.
+    first->observers[0].abort_after = -1;
+    for (const Status& status : run_generation(*first, 2)) REQUIRE(status.ok());
+    CHECK(file(out + "/model.safetensors") == file(out + "-whole/model.safetensors"));
+    auto refused = make_ranks(
+        out + "-other",
+        {.world = 2, .batch = 1, .resume = out + "/checkpoint-10", .change = with(other)});
+    const std::string said = run_generation(*refused, 1)[0].to_string();
+    CAPTURE(said);
+    CHECK(said.find("/checkpoint-10 has the state of another optimizer") != std::string::npos);
+    CHECK(said.find(optim == "sgd" ? "it keeps nothing" : "it keeps exp_avg, exp_avg_sq") !=
+          std::string::npos);
+    CHECK(said.find("(optim: " + optim) != std::string::npos);
+  }
+}
+
 TEST_CASE("early stopping and the loading of the best model are said") {
   troupe::tests::TemporaryDirectory dir;
   auto ranks = make_ranks(dir.file("out"), {.change = [](RunBundle& bundle) {
