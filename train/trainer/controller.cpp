@@ -24,8 +24,6 @@ constexpr auto kAttachTimeout = std::chrono::seconds(5);
 constexpr auto kFindTimeout = std::chrono::seconds(3);
 // A head that is away for longer has lost its nodes and their trainers.
 constexpr auto kHeadBackTimeout = std::chrono::seconds(60);
-// RunState ends a run whose trainers die again and again; the head need not hold them back as well.
-constexpr auto kBackOffMax = std::chrono::milliseconds(50);
 // A keeper's processes end together.
 constexpr auto kKeeperEventsApart = std::chrono::seconds(3);
 constexpr const char* kBundleSegment = "controller/bundle";
@@ -139,72 +137,10 @@ void TrainController::want_bundle() {
 
 // --- trainers ------------------------------------------------------------------------------------
 
-int TrainController::machine_of(int rank) const {
-  return rank / ((spec_.world_size + spec_.machines - 1) / std::max(1, spec_.machines));
-}
-
 GangMember<TrainerActor> TrainController::member(int trainer,
                                                  const std::optional<SparePlace>& place) {
-  const bool spare = trainer >= spec_.world_size;
-  const int rank = spare ? -1 : trainer;
-  // Trainers run on while the head is silent (OnHeadLoss::kKeep): a step needs every rank's word
-  // and no head. An older process of a trainer whose node was lost harms nobody. It is of a
-  // generation that the other ranks have left, so it commits no step and no checkpoint without
-  // them; the controller's next plan goes to the newer process alone. Where all ranks of a run were
-  // on the lost node, the older run goes on whole until that node is back. Both compute the same
-  // values, and both may write to output_dir: then a save of one may fail by the other's, or be
-  // replaced by equal bytes, but what stands under a checkpoint's name is complete
-  // (train/checkpoint).
-  ActorOptions options{.name = fmt::format("{}/trainer-{}", spec_.run, trainer),
-                       // A spare works only in the place of one that does not.
-                       .num_cpus = spare ? 0 : spec_.cpus_per_trainer,
-                       .num_gpus = spare ? 0 : spec_.gpus_per_trainer,
-                       .memory_bytes = spare ? 0 : spec_.memory_per_trainer,
-                       .max_restarts = -1,  // RunState keeps the budget of the whole run
-                       .backoff_initial = std::chrono::milliseconds(0),
-                       .backoff_max = kBackOffMax,
-                       // The next process of the controller takes over those that run.
-                       .owner = Owner::kJob,
-                       .run = spec_.run,
-                       .rank = rank};
-  if (spec_.machines > 0) {
-    const int machine = place ? place->machine : machine_of(trainer);
-    options.label_selector[kNodeRankLabel] = std::to_string(machine);
-  } else if (place) {
-    options.node_affinity = place->node;
-  }
-  options.environment = spec_.trainer_variables;
-  if (!spare) {
-    options.resources = spec_.resources_per_trainer;
-    if (!spec_.bundles.empty()) {
-      options.placement_group = spec_.places;
-      options.bundle_index = spec_.bundles[static_cast<std::size_t>(rank)];
-    }
-  }
-  // It holds nothing of the GPU before it has a rank, which is one that its holder had.
-  if (place && !place->gpu.empty()) {
-    options.environment[kVisibleGpus] = place->gpu;
-    options.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
-  }
-  if (!spec_.log_dir.empty()) {
-    options.log_path =
-        join_path(spec_.log_dir, spare ? fmt::format("spare-{}.log", trainer - spec_.world_size)
-                                       : fmt::format("rank-{}.log", rank));
-  }
-  return GangMember<TrainerActor>(std::move(options), context_.self<TrainController>(),
-                                  TrainerSetup{.run = spec_.run,
-                                               .trainer = trainer,
-                                               .rank = rank,
-                                               .world_size = spec_.world_size,
-                                               .ranks_per_node = spec_.ranks_per_node,
-                                               .threads = spec_.threads,
-                                               .overlaps = spec_.overlaps,
-                                               .own_core = spec_.own_core,
-                                               .resume_path = spec_.resume_path,
-                                               .output_locked_by = spec_.output_locked_by,
-                                               .started_unix_us = spec_.started_unix_us,
-                                               .wait_timeout_ms = spec_.wait_timeout_ms,
-                                               .on_gpu = spec_.gpus_per_trainer > 0});
+  return GangMember<TrainerActor>(trainer_options(spec_, trainer, place),
+                                  context_.self<TrainController>(), trainer_setup(spec_, trainer));
 }
 
 Status TrainController::start() {
@@ -298,18 +234,13 @@ void TrainController::noticed(const RankWatch::Noticed& noticed) {
 void TrainController::place_spares() {
   spares_wanted_ = false;
   if (spec_.spares == 0) return;
-  // Of trainers on GPUs each of theirs is a place of its own: memory and what is made ready are a
-  // device's.
-  std::vector<SparePlace> places;
+  std::vector<PlacedTrainer> placed;
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     const auto* known = state_.places().find(static_cast<int>(i));
-    SparePlace place{trainers_[i].node_id, spec_.machines > 0 ? machine_of(known->rank) : 0,
-                     known->gpu};
-    if (std::find(places.begin(), places.end(), place) == places.end())
-      places.push_back(std::move(place));
+    placed.push_back({trainers_[i].node_id, known->rank, known->gpu});
   }
   std::vector<GangMember<TrainerActor>> members;
-  for (const SparePlace& place : places) {
+  for (const SparePlace& place : spare_places(spec_, placed)) {
     for (int i = 0; i < spec_.spares; ++i) {
       members.push_back(member(spec_.world_size + static_cast<int>(members.size()), place));
     }
