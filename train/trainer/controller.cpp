@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "runtime/base/json.h"
-#include "train/checkpoint/checkpoint_names.h"
 #include "train/progress/progress_record.h"
-#include "train/report/format.h"
 #include "train/report/run_event.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/progress_memory.h"
+#include "train/trainer/told_reports.h"
 
 namespace troupe::train {
 namespace {
@@ -46,16 +45,12 @@ std::optional<Duration> since_written(const std::string& path, std::int64_t now_
   return std::chrono::microseconds(std::max<std::int64_t>(0, now_unix_us - at_us));
 }
 
-std::optional<double> to_ms(const std::optional<Duration>& time) {
-  if (!time) return std::nullopt;
-  return std::chrono::duration<double, std::milli>(*time).count();
-}
-
 }  // namespace
 
 TrainController::TrainController(ActorContext& context, RunSpec spec)
     : context_(context),
       spec_(std::move(spec)),
+      journal_(files_, clock_, context.log(), spec_.output_dir),
       state_(settings()),
       fired_(spec_.faults.size(), 0),
       last_checkpoint_(spec_.resume_path) {
@@ -119,7 +114,7 @@ void TrainController::take_driver(UniqueFd socket, bool) {
   } else if (context_.generation() > 1) {
     first = snapshot_line();
   }
-  driver_.connect(std::move(socket), first);
+  journal_.driver().connect(std::move(socket), first);
 }
 
 json::Object TrainController::snapshot_line() const {
@@ -132,7 +127,7 @@ json::Object TrainController::snapshot_line() const {
 
 void TrainController::want_bundle() {
   wants_bundle_ = true;
-  driver_.send(snapshot_line());
+  journal_.driver().send(snapshot_line());
 }
 
 // --- trainers ------------------------------------------------------------------------------------
@@ -146,26 +141,17 @@ GangMember<TrainerActor> TrainController::member(int trainer,
 Status TrainController::start() {
   if (!trainers_.empty()) return error(Code::kFailedPrecondition, "the run was started before");
   if (!bundle_) return error(Code::kFailedPrecondition, "the run's data have not arrived");
-  TROUPE_RETURN_IF_ERROR(open_events(spec_.resume_path.empty()));
+  TROUPE_RETURN_IF_ERROR(journal_.open(spec_.resume_path.empty()));
   std::vector<GangMember<TrainerActor>> members;
   for (int rank = 0; rank < spec_.world_size; ++rank) members.push_back(member(rank));
   const auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), spec_.no_wait));
   for (const auto& handle : handles) add_trainer(handle);
-  record({.event = events::kStart,
-          .path = spec_.resume_path,
-          .run = spec_.run,
-          .world_size = spec_.world_size},
-         "", clock_.unix_time_us());
+  journal_.record({.event = events::kStart,
+                   .path = spec_.resume_path,
+                   .run = spec_.run,
+                   .world_size = spec_.world_size});
   remember();
   start_watching();
-  return {};
-}
-
-Status TrainController::open_events(bool anew) {
-  const std::string path = join_path(spec_.output_dir, kEventsFile);
-  TROUPE_RETURN_IF_ERROR(files_.create_directories(spec_.output_dir));
-  if (anew && files_.exists(path)) TROUPE_RETURN_IF_ERROR(files_.remove(path));
-  events_ = TROUPE_TRY(LineFile::open(files_, path));
   return {};
 }
 
@@ -211,7 +197,7 @@ void TrainController::look_at_ranks() {
 void TrainController::noticed(const RankWatch::Noticed& noticed) {
   if (noticed.saving_moves) {
     feed(SaveMoves{});
-    driver_.send({{"kind", "saving"}});
+    journal_.driver().send({{"kind", "saving"}});
   }
   for (const HangVerdict& verdict : noticed.hangs) {
     if (const auto* stuck = std::get_if<Stuck>(&verdict)) {
@@ -276,7 +262,7 @@ void TrainController::watch_trainer(int number) {
 }
 
 void TrainController::tick(TimePoint at) {
-  driver_.flush();
+  journal_.driver().flush();
   if (!state_.ended() && !wants_bundle_) {
     for (const int number : processes_.to_end(at))
       kill_and_restart(number, "it did not take the run's data");
@@ -326,12 +312,12 @@ void TrainController::keeper_lost(const std::string& node) {
   auto& told = keepers_lost_[node];
   if (told && now - *told < kKeeperEventsApart) return;
   told = now;
-  record({.event = events::kKeeper,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .node = node,
-          .step = state_.last_step()},
-         fmt::format("the keeper of node {} died, and with it its trainers and their memory", node),
-         clock_.unix_time_us());
+  journal_.record(
+      {.event = events::kKeeper,
+       .generation = static_cast<std::int64_t>(state_.generation()),
+       .node = node,
+       .step = state_.last_step()},
+      fmt::format("the keeper of node {} died, and with it its trainers and their memory", node));
 }
 
 void TrainController::serve_later_ones() {
@@ -437,11 +423,10 @@ bool TrainController::fault_fired(std::int32_t number) {
   const Fault& fault = spec_.faults[static_cast<std::size_t>(number)];
   if (fired >= fault.times) return false;
   ++fired;
-  record({.event = events::kFault,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .fault = fault_text(fault)},
-         "", clock_.unix_time_us());
+  journal_.record({.event = events::kFault,
+                   .generation = static_cast<std::int64_t>(state_.generation()),
+                   .step = state_.last_step(),
+                   .fault = fault_text(fault)});
   return true;
 }
 
@@ -453,82 +438,17 @@ void TrainController::on(std::int32_t, const StepReport& message) {
   // A report whose answer a controller could not give any more comes again.
   if (state_.repeats({message.generation, message.step})) return;
   total_steps_ = message.total_steps;
-  driver_.send({{"kind", "step"},
-                {"step", message.step},
-                {"total_steps", message.total_steps},
-                {"loss", message.loss},
-                {"grad_norm", message.grad_norm},
-                {"lr", message.learning_rate},
-                {"tokens", message.tokens},
-                {"logged", message.logged},
-                {"logged_loss", message.logged_loss},
-                {"skipped", message.skipped},
-                {"seconds", to_json(message.seconds)},
-                {"tokens_per_s", message.rates.tokens_per_s},
-                {"gflops", message.rates.gflops},
-                {"gemm_share", message.rates.gemm_share}});
+  journal_.driver().send(driver_line(message));
   feed(StepFinished{message.generation, message.step});
 }
 
 void TrainController::on(std::int32_t, const EvaluationReport& message) {
-  driver_.send({{"kind", "evaluation"},
-                {"step", message.step},
-                {"loss", message.loss},
-                {"samples", message.samples},
-                {"seconds", message.seconds},
-                {"best", message.best}});
+  journal_.driver().send(driver_line(message));
 }
 
 void TrainController::on(std::int32_t, const CheckpointReport& message) {
   last_checkpoint_ = message.path;
-  driver_.send({{"kind", "checkpoint"}, {"step", message.step}, {"path", message.path}});
-}
-
-void TrainController::on(std::int32_t rank, const CheckpointFailedReport& message) {
-  record({.event = events::kCheckpointFailed,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = message.step,
-          .cause = message.cause.to_string(),
-          .path = join_path(spec_.output_dir, checkpoint_name(message.step))},
-         fmt::format("warning: checkpoint-{} was not written: {}", message.step,
-                     message.cause.to_string()),
-         clock_.unix_time_us());
-}
-
-void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
-  const std::string text = fmt::format(
-      "checkpoint-{} was being committed when a trainer died, and is abandoned", message.step);
-  record({.event = events::kCheckpointAbandoned,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = message.step,
-          .path = message.path},
-         text, clock_.unix_time_us());
-}
-
-void TrainController::on(std::int32_t rank, const ModelHeldReport& message) {
-  record({.event = events::kModelHeld,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = state_.last_step(),
-          .cause = message.cause.to_string(),
-          .path = message.folder},
-         fmt::format("warning: the finished model could not be written to {}: {}\nIt is kept in "
-                     "memory for {} and tried again every few seconds: make room there, or save it "
-                     "elsewhere with 'troupe save {} DIR'.",
-                     message.folder, message.cause.to_string(),
-                     format_duration(static_cast<double>(spec_.hold_timeout_s)), spec_.run),
-         clock_.unix_time_us());
-}
-
-void TrainController::on(std::int32_t rank, const ModelSavedReport& message) {
-  record({.event = events::kModelSaved,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = state_.last_step(),
-          .path = message.folder},
-         "", clock_.unix_time_us());
+  journal_.driver().send(driver_line(message));
 }
 
 void TrainController::save_to(std::string folder) {
@@ -538,24 +458,15 @@ void TrainController::save_to(std::string folder) {
 }
 
 void TrainController::on(std::int32_t, const WarningReport& message) {
-  driver_.send({{"kind", "warning"}, {"text", message.text}});
-}
-
-void TrainController::on(std::int32_t, const NoticeReport& message) {
-  record({.event = events::kNotice,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .cause = message.text},
-         message.text, clock_.unix_time_us());
+  journal_.driver().send(driver_line(message));
 }
 
 void TrainController::on(std::int32_t, const TrainerUnfit& message) {
   const auto* place = state_.places().find(message.trainer);
   if (!place || place->rank >= 0 || place->unfit >= message.incarnation) return;
-  driver_.send({{"kind", "warning"},
-                {"text", fmt::format("no spare{}: a trainer that dies there is started again: {}",
-                                     place->gpu.empty() ? "" : " on " + place->gpu,
-                                     message.cause.to_string())}});
+  journal_.driver().send(driver_line(WarningReport{
+      fmt::format("no spare{}: a trainer that dies there is started again: {}",
+                  place->gpu.empty() ? "" : " on " + place->gpu, message.cause.to_string())}));
   feed(message);
 }
 
@@ -619,43 +530,7 @@ void TrainController::carry_out(const SaveAndStop&) {
 }
 
 void TrainController::carry_out(const RecordEvent& command) {
-  RunEvent event{.event = command.event,
-                 .generation = static_cast<std::int64_t>(command.generation),
-                 .rank = command.rank,
-                 .node = command.node,
-                 .step = command.step,
-                 .cause = command.cause,
-                 .doing = command.doing,
-                 .waited_for_by = command.waited_for_by,
-                 .detected_after_ms = command.detected_after_ms,
-                 .recomputed_steps = command.recomputed_steps,
-                 .lost_steps = command.lost_steps};
-  if (command.times) {
-    const RecoveryTimes& times = *command.times;
-    event.detected_after_ms = to_ms(times.detected_after);
-    event.respawn_ms = to_ms(times.respawn);
-    event.attach_ms = to_ms(times.attach);
-    event.reform_ms = to_ms(times.reform);
-    event.first_step_ms = to_ms(times.first_step);
-    event.recovery_ms = to_ms(times.whole);
-  }
-  const auto ago =
-      std::chrono::duration_cast<std::chrono::microseconds>(clock_.now() - command.at).count();
-  record(event, command.text, clock_.unix_time_us() - std::max<std::int64_t>(0, ago));
-}
-
-void TrainController::record(const RunEvent& event, const std::string& text,
-                             std::int64_t unix_time_us) {
-  const std::string line = event_line(event, unix_time_us);
-  if (events_) {
-    const Status written = events_->append(line);
-    if (!written.ok()) context_.log().warning("events.jsonl: {}", written.to_string());
-  }
-  auto object = json::parse(line, kEventsFile);
-  if (!object.ok()) return;
-  json::Object told{{"kind", "event"}, {"text", text}};
-  told["line"] = std::move(*object);
-  driver_.send(told);
+  journal_.record(to_event(command), command.text, clock_.now() - command.at);
 }
 
 json::Object TrainController::end_line(const Status& ended) const {
@@ -672,15 +547,12 @@ json::Object TrainController::end_line(const Status& ended) const {
 }
 
 void TrainController::carry_out(const EndRun& command) {
-  record({.event = events::kEnd,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .cause = command.status.ok() ? "" : command.status.to_string(),
-          .code = static_cast<std::int64_t>(command.status.code())},
-         "", clock_.unix_time_us());
-  if (events_) static_cast<void>(events_->sync());
-  driver_.send(end_line(command.status));
-  driver_.flush_at_end();
+  journal_.record({.event = events::kEnd,
+                   .generation = static_cast<std::int64_t>(state_.generation()),
+                   .step = state_.last_step(),
+                   .cause = command.status.ok() ? "" : command.status.to_string(),
+                   .code = static_cast<std::int64_t>(command.status.code())});
+  journal_.finish(end_line(command.status));
   for (const Trainer& trainer : trainers_) {
     const Status killed = context_.kill(trainer.handle, {.reason = "the training run has ended"});
     if (!killed.ok()) context_.log().warning("ending a trainer: {}", killed.to_string());
@@ -729,7 +601,7 @@ Status TrainController::load(ControllerMemory memory) {
                            bundle.status().to_string());
     want_bundle();
   }
-  TROUPE_RETURN_IF_ERROR(open_events(false));
+  TROUPE_RETURN_IF_ERROR(journal_.open(false));
   trainers_.resize(memory.trainers.size());
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     auto& known = memory.trainers[i];
@@ -741,11 +613,11 @@ Status TrainController::load(ControllerMemory memory) {
     trainer.pid = known.pid;
   }
   context_.executor().post([this] {
-    record({.event = events::kController,
-            .generation = static_cast<std::int64_t>(state_.generation()),
-            .step = state_.last_step(),
-            .cause = fmt::format("process {} of the controller", context_.generation())},
-           "the run's controller was replaced", clock_.unix_time_us());
+    journal_.record({.event = events::kController,
+                     .generation = static_cast<std::int64_t>(state_.generation()),
+                     .step = state_.last_step(),
+                     .cause = fmt::format("process {} of the controller", context_.generation())},
+                    "the run's controller was replaced");
     carry_out(state_.commands_again());
     if (state_.ended()) return;
     for (std::size_t i = 0; i < trainers_.size(); ++i) watch_trainer(static_cast<int>(i));
@@ -807,7 +679,7 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
   };
   if (!trainers_.empty()) return hear();  // the driver has begun it anew
   if (found.empty()) return;              // it has not begun it yet
-  if (const Status opened = open_events(false); !opened.ok()) {
+  if (const Status opened = journal_.open(false); !opened.ok()) {
     context_.log().warning("events.jsonl: {}", opened.to_string());
   }
   std::vector<TrainerFound> living;
@@ -842,13 +714,14 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
     trainer.node_id = status.node_id;
     trainer.pid = status.pid;
   }
-  record({.event = events::kController,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .cause = fmt::format("process {} of the controller, which found no memory of the one "
-                               "before",
-                               context_.generation())},
-         "the run's controller was replaced; its memory was lost", clock_.unix_time_us());
+  journal_.record(
+      {.event = events::kController,
+       .generation = static_cast<std::int64_t>(state_.generation()),
+       .step = state_.last_step(),
+       .cause = fmt::format("process {} of the controller, which found no memory of the one "
+                            "before",
+                            context_.generation())},
+      "the run's controller was replaced; its memory was lost");
   remember();
   carry_out(state_.commands_again());
   for (std::size_t i = 0; i < trainers_.size(); ++i) {

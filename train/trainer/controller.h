@@ -22,13 +22,13 @@
 #include "actors/handle.h"
 #include "runtime/base/mutex.h"
 #include "runtime/memory/segment.h"
-#include "train/report/step_log.h"
 #include "train/trainer/controller_memory.h"
-#include "train/trainer/driver_link.h"
 #include "train/trainer/rank_watch.h"
+#include "train/trainer/run_journal.h"
 #include "train/trainer/run_spec.h"
 #include "train/trainer/run_state.h"
 #include "train/trainer/side_threads.h"
+#include "train/trainer/told_reports.h"
 #include "train/trainer/trainer_actor.h"
 #include "train/trainer/trainer_messages.h"
 #include "train/trainer/trainer_options.h"
@@ -90,7 +90,6 @@ class TrainController {
   void take_driver(UniqueFd socket, bool same_node);
   RunSettings settings() const;
   GangMember<TrainerActor> member(int trainer, const std::optional<SparePlace>& place = {});
-  Status open_events(bool anew);
   void place_spares();
   void add_trainer(const ActorHandle<TrainerActor>& handle);
   void watch_trainer(int number);
@@ -125,20 +124,19 @@ class TrainController {
   void carry_out(const SaveAndStop& command);
   void carry_out(const RecordEvent& command);
   void carry_out(const EndRun& command);
-  void record(const RunEvent& event, const std::string& text, std::int64_t unix_time_us);
   void on(std::int32_t rank, const StepReport& message);
   void on(std::int32_t rank, const EvaluationReport& message);
   void on(std::int32_t rank, const CheckpointReport& message);
-  void on(std::int32_t rank, const CheckpointFailedReport& message);
-  void on(std::int32_t rank, const AbandonedReport& message);
-  void on(std::int32_t rank, const ModelHeldReport& message);
-  void on(std::int32_t rank, const ModelSavedReport& message);
   void on(std::int32_t rank, const WarningReport& message);
-  void on(std::int32_t rank, const NoticeReport& message);
   void on(std::int32_t rank, const TrainerUnfit& message);
-  template <typename Event>
-  void on(std::int32_t, const Event& event) {
-    feed(event);
+  template <typename Message>
+  void on(std::int32_t rank, const Message& message) {
+    if constexpr (std::is_constructible_v<RunInput, const Message&>) {
+      feed(message);
+    } else {
+      const auto told = to_event(message, {state_.generation(), rank, state_.last_step()}, spec_);
+      journal_.record(told.event, told.text);
+    }
   }
   // Where the run is, for a driver that connects again.
   json::Object snapshot_line() const;
@@ -150,6 +148,7 @@ class TrainController {
   const RunSpec spec_;
   SystemClock clock_;
   PosixFileSystem files_;
+  RunJournal journal_;
   RunState state_;
   std::vector<Trainer> trainers_;
   TrainerProcesses processes_;  // of the same numbers
@@ -161,8 +160,6 @@ class TrainController {
   // It looks for the run; what trainers tell meanwhile.
   bool finding_ = false;
   std::vector<std::pair<std::int32_t, TrainerMessage>> unheard_;
-  DriverLink driver_;
-  std::optional<LineFile> events_;
   std::vector<std::int64_t> fired_;  // how often
   std::string last_checkpoint_;
   std::int64_t total_steps_ = 0;
