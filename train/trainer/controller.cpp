@@ -1,7 +1,5 @@
 #include "train/trainer/controller.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 
 #include "runtime/base/json.h"
@@ -14,36 +12,12 @@
 namespace troupe::train {
 namespace {
 
-// Also of a trainer's answer where it takes over a descriptor and nothing is copied.
-constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
+// For the answer of a trainer that has taken the run's data.
+constexpr auto kStatusTimeout = std::chrono::seconds(20);
 // A death's event waits so long for the memory of the dead.
 constexpr auto kPostMortemTimeout = std::chrono::milliseconds(500);
-constexpr auto kAttachTimeout = std::chrono::seconds(5);
-// Of one trainer that a new controller asks where it is.
-constexpr auto kFindTimeout = std::chrono::seconds(3);
-// A head that is away for longer has lost its nodes and their trainers.
-constexpr auto kHeadBackTimeout = std::chrono::seconds(60);
 // A keeper's processes end together.
 constexpr auto kKeeperEventsApart = std::chrono::seconds(3);
-constexpr const char* kBundleSegment = "controller/bundle";
-
-Result<memory::Segment> map_bundle(UniqueFd fd) {
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0) {
-    return error(Code::kDataLoss, "the kept run data are no memory");
-  }
-  return memory::Segment::adopt(std::move(fd), static_cast<std::size_t>(info.st_size),
-                                memory::Access::kReadOnly);
-}
-
-// How long ago a file was written last; nothing where it is not there.
-std::optional<Duration> since_written(const std::string& path, std::int64_t now_unix_us) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
-  const std::int64_t at_us =
-      static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000 + info.st_mtim.tv_nsec / 1'000;
-  return std::chrono::microseconds(std::max<std::int64_t>(0, now_unix_us - at_us));
-}
 
 }  // namespace
 
@@ -52,6 +26,7 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
       spec_(std::move(spec)),
       journal_(files_, clock_, context.log(), spec_.output_dir),
       state_(settings()),
+      bundle_(context),
       fired_(spec_.faults.size(), 0),
       last_checkpoint_(spec_.resume_path) {
   const auto on_own_thread = [this](void (TrainController::*then)(UniqueFd, bool)) {
@@ -68,7 +43,10 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
     context_.executor().post([this] {
       if (restored_) return;
       finding_ = true;
-      find_run();
+      beside_.run([this] {
+        context_.executor().post(
+            [this, found = find_run(context_, spec_, files_, clock_)] { found_run(found); });
+      });
     });
   }
 }
@@ -94,16 +72,10 @@ RunSettings TrainController::settings() const {
 // --- the run's data, the driver ------------------------------------------------------------------
 
 void TrainController::take_bundle(UniqueFd socket, bool same_node) {
-  auto bundle = receive_bundle(socket.get(), same_node, Deadline::after(kBundleTimeout));
-  if (!bundle.ok()) {
-    context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
+  if (const Status received = bundle_.receive(std::move(socket), same_node); !received.ok()) {
+    context_.log().error("the run's data did not arrive: {}", received.to_string());
     return;
   }
-  bundle_ = std::move(*bundle);
-  wants_bundle_ = false;
-  // The next process of this controller has it from the node.
-  const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
-  if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());
   for (const int number : processes_.unserved()) give_bundle(number);
 }
 
@@ -122,11 +94,11 @@ json::Object TrainController::snapshot_line() const {
           {"step", state_.last_step()},
           {"total_steps", total_steps_},
           {"last_checkpoint", last_checkpoint_},
-          {"wants_bundle", wants_bundle_}};
+          {"wants_bundle", bundle_.wants_bundle()}};
 }
 
 void TrainController::want_bundle() {
-  wants_bundle_ = true;
+  bundle_.want_bundle();
   journal_.driver().send(snapshot_line());
 }
 
@@ -140,7 +112,8 @@ GangMember<TrainerActor> TrainController::member(int trainer,
 
 Status TrainController::start() {
   if (!trainers_.empty()) return error(Code::kFailedPrecondition, "the run was started before");
-  if (!bundle_) return error(Code::kFailedPrecondition, "the run's data have not arrived");
+  if (!bundle_.has_bundle())
+    return error(Code::kFailedPrecondition, "the run's data have not arrived");
   TROUPE_RETURN_IF_ERROR(journal_.open(spec_.resume_path.empty()));
   std::vector<GangMember<TrainerActor>> members;
   for (int rank = 0; rank < spec_.world_size; ++rank) members.push_back(member(rank));
@@ -263,7 +236,7 @@ void TrainController::watch_trainer(int number) {
 
 void TrainController::tick(TimePoint at) {
   journal_.driver().flush();
-  if (!state_.ended() && !wants_bundle_) {
+  if (!state_.ended() && !bundle_.wants_bundle()) {
     for (const int number : processes_.to_end(at))
       kill_and_restart(number, "it did not take the run's data");
   }
@@ -329,33 +302,20 @@ void TrainController::serve_later_ones() {
 
 void TrainController::give_bundle(int number) {
   const std::uint64_t incarnation = processes_[number].alive;
-  if (!bundle_) {
+  if (!bundle_.has_bundle()) {
     processes_.cannot_serve(number, clock_.now());
     return feed(TrainerWaiting{number, "the controller waits for the run's data"});
   }
   processes_.serving(number);
-  // The memory stays mapped while it is sent, whatever becomes of the controller's.
-  auto copy = bundle_->duplicate_fd();
-  auto bundle = copy.ok() ? map_bundle(std::move(*copy)) : Result<memory::Segment>(copy.status());
-  if (!bundle.ok()) return gave_bundle(number, incarnation, bundle.status());
-  auto shared = std::make_shared<memory::Segment>(std::move(*bundle));
+  const auto deliver = bundle_.delivery();
+  if (!deliver.ok()) return gave_bundle(number, incarnation, deliver.status());
   const auto handle = trainers_[static_cast<std::size_t>(number)].handle;
-  beside_.run([this, number, shared, handle, id = handle.id(), incarnation] {
-    Status given;
+  beside_.run([this, number, deliver = *deliver, handle, incarnation] {
+    Status given = deliver(handle.id());
     TrainerStatus status;
-    auto connection =
-        context_.connect_to(id, kBundlePurpose, Deadline::after(kTrainerConnectTimeout));
-    if (connection.ok()) {
-      given = send_bundle(
-          connection->socket.get(), connection->same_node, *shared,
-          Deadline::after(connection->same_node ? kTrainerConnectTimeout : kBundleTimeout));
-    } else {
-      given = connection.status();
-    }
     if (given.ok() && spec_.gpus_per_trainer > 0) {
-      auto told = handle.with({.timeout = kFindTimeout})
-                      .call<&TrainerActor::status>()
-                      .get(kTrainerConnectTimeout);
+      auto told =
+          handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>().get(kStatusTimeout);
       given = told.status();
       if (told.ok()) status = std::move(*told);
     }
@@ -591,14 +551,9 @@ Status TrainController::load(ControllerMemory memory) {
   // The driver had not begun the run, and will hear that its call failed.
   if (memory.trainers.empty()) return {};
   state_ = RunState::adopt(settings(), std::move(memory.run), clock_.now());
-  auto segment = context_.attach_segment(kBundleSegment, Deadline::after(kAttachTimeout));
-  auto bundle =
-      segment.ok() ? map_bundle(std::move(*segment)) : Result<memory::Segment>(segment.status());
-  if (bundle.ok()) {
-    bundle_ = std::move(*bundle);
-  } else {
+  if (const Status restored = bundle_.restore(); !restored.ok()) {
     context_.log().warning("the run's data are asked of the driver again: {}",
-                           bundle.status().to_string());
+                           restored.to_string());
     want_bundle();
   }
   TROUPE_RETURN_IF_ERROR(journal_.open(false));
@@ -626,90 +581,32 @@ Status TrainController::load(ControllerMemory memory) {
   return {};
 }
 
-void TrainController::find_run() {
-  beside_.run([this] {
-    std::vector<FoundTrainer> found;
-    // The head may be away, too: only that there is no such actor ends the list.
-    const auto head_back_by = Deadline::after(kHeadBackTimeout);
-    while (true) {
-      auto handle = context_.get_actor<TrainerActor>(
-          fmt::format("{}/trainer-{}", spec_.run, found.size()), kFindTimeout);
-      if (handle.ok()) {
-        found.push_back({std::move(*handle), std::nullopt});
-      } else if (handle.status().code() == Code::kNotFound || head_back_by.passed()) {
-        if (handle.status().code() != Code::kNotFound)
-          context_.log().error("looking for the run's trainers: {}", handle.status().to_string());
-        break;
-      }
-    }
-    std::vector<Future<TrainerStatus>> answers;
-    for (auto& trainer : found) {
-      answers.push_back(
-          trainer.handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>());
-    }
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (auto status = answers[i].get(kFindTimeout); status.ok()) found[i].status = *status;
-    }
-    // It has trainers, so its first generation may have begun: the next one must not begin anew
-    // over the checkpoints that are there.
-    std::uint64_t generations = 1;
-    if (const auto file = read_events(files_, join_path(spec_.output_dir, kEventsFile));
-        file.ok()) {
-      for (const RunEvent& event : file->events) {
-        if (event.run != "" && event.run != spec_.run) generations = 1;
-        generations = std::max(generations, static_cast<std::uint64_t>(event.generation));
-      }
-    }
-    const std::string steps_file = join_path(spec_.output_dir, kStepsFile);
-    const std::int64_t steps = last_step_in(files_, steps_file);
-    const auto silent_for = since_written(steps_file, clock_.unix_time_us());
-    context_.executor().post([this, found, generations, steps, silent_for] {
-      found_run(found, generations, steps, silent_for);
-    });
-  });
-}
-
-void TrainController::found_run(const std::vector<FoundTrainer>& found,
-                                std::uint64_t generations_before, std::int64_t steps_before,
-                                std::optional<Duration> silent_for) {
+void TrainController::found_run(const FoundRun& run) {
   finding_ = false;
   const auto unheard = std::exchange(unheard_, {});
   const auto hear = [&] {
     for (const auto& [rank, message] : unheard) report(rank, message);
   };
   if (!trainers_.empty()) return hear();  // the driver has begun it anew
-  if (found.empty()) return;              // it has not begun it yet
+  if (run.trainers.empty()) return;       // it has not begun it yet
   if (const Status opened = journal_.open(false); !opened.ok()) {
     context_.log().warning("events.jsonl: {}", opened.to_string());
   }
-  std::vector<TrainerFound> living;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const auto& status = found[i].status;
-    if (!status || !status->has_bundle) continue;
-    living.push_back({.trainer = static_cast<int>(i),
-                      .incarnation = status->incarnation,
-                      .node = status->node_id.brief(),
-                      .generation = status->generation,
-                      .rank = status->rank,
-                      .in_generation = status->in_generation,
-                      .step = status->step,
-                      .gpu = status->gpu,
-                      .fit = status->fit});
-  }
+  const std::vector<TrainerFound> living = living_trainers(run.trainers);
   RunSettings all = settings();
-  all.spares = std::max(0, static_cast<int>(found.size()) - spec_.world_size);
-  state_ = RunState::adopt_found(all, living, generations_before, clock_.now(), steps_before,
-                                 silent_for);
+  all.spares = std::max(0, static_cast<int>(run.trainers.size()) - spec_.world_size);
+  state_ =
+      RunState::adopt_found(all, living, run.generations, clock_.now(), run.steps, run.silent_for);
   spares_wanted_ = all.spares == 0;
-  if (!bundle_) want_bundle();
-  for (const FoundTrainer& one : found) {
+  if (!bundle_.has_bundle()) want_bundle();
+  for (const FoundTrainer& one : run.trainers) {
     trainers_.emplace_back();
     trainers_.back().handle = one.handle;
     processes_.add();
   }
   for (const TrainerFound& one : living) {
     Trainer& trainer = trainers_[static_cast<std::size_t>(one.trainer)];
-    const TrainerStatus& status = *found[static_cast<std::size_t>(one.trainer)].status;
+    const TrainerStatus& status = *run.trainers[static_cast<std::size_t>(one.trainer)].status;
     processes_.found(one.trainer, status.incarnation, one.node);
     trainer.node_id = status.node_id;
     trainer.pid = status.pid;
@@ -727,7 +624,7 @@ void TrainController::found_run(const std::vector<FoundTrainer>& found,
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     watch_trainer(static_cast<int>(i));
     // What lives and does not say where it is could be in any generation.
-    if (!found[i].status) kill_and_restart(static_cast<int>(i), "it does not answer");
+    if (!run.trainers[i].status) kill_and_restart(static_cast<int>(i), "it does not answer");
   }
   start_watching();
   hear();

@@ -21,9 +21,10 @@
 #include "actors/context.h"
 #include "actors/handle.h"
 #include "runtime/base/mutex.h"
-#include "runtime/memory/segment.h"
+#include "train/trainer/bundle_courier.h"
 #include "train/trainer/controller_memory.h"
 #include "train/trainer/rank_watch.h"
+#include "train/trainer/run_finder.h"
 #include "train/trainer/run_journal.h"
 #include "train/trainer/run_spec.h"
 #include "train/trainer/run_state.h"
@@ -80,11 +81,6 @@ class TrainController {
     // A spare that gets the run's data when the ranks do not need the processors for a recovery.
     bool served_later = false;
   };
-  // What a controller without its predecessor's memory found.
-  struct FoundTrainer {
-    ActorHandle<TrainerActor> handle;
-    std::optional<TrainerStatus> status;  // nothing: it did not answer
-  };
 
   void take_bundle(UniqueFd socket, bool same_node);
   void take_driver(UniqueFd socket, bool same_node);
@@ -110,9 +106,7 @@ class TrainController {
   void tick(TimePoint at);
   void kill_and_restart(int number, const std::string& reason);
   // Takes over a run whose controller left no memory.
-  void find_run();
-  void found_run(const std::vector<FoundTrainer>& found, std::uint64_t generations_before,
-                 std::int64_t steps_before, std::optional<Duration> silent_for);
+  void found_run(const FoundRun& run);
   // Saves; what is then carried out is done again by the next process where this one dies.
   void remember();
   void feed(const RunInput& input);
@@ -154,9 +148,8 @@ class TrainController {
   TrainerProcesses processes_;  // of the same numbers
   bool spares_wanted_ = true;
   std::map<std::string, std::optional<TimePoint>> keepers_lost_;  // by node, when last told
-  std::optional<memory::Segment> bundle_;
-  bool wants_bundle_ = false;  // again, from the driver
-  bool restored_ = false;      // load() found what the process before knew
+  BundleCourier bundle_;
+  bool restored_ = false;  // load() found what the process before knew
   // It looks for the run; what trainers tell meanwhile.
   bool finding_ = false;
   std::vector<std::pair<std::int32_t, TrainerMessage>> unheard_;
