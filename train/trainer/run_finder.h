@@ -34,9 +34,10 @@ struct FoundRun {
 FoundRun find_run(ActorContext& context, const RunSpec& spec, FileSystem& files,
                   const Clock& clock);
 
-// The generations of `run` that `events` tell, at least one: it has trainers, so its first may have
-// begun, and the next one must not begin anew over the checkpoints that are there. Lines of runs
-// that wrote to the same folder before do not count.
+// The newest generation that `events` tell, at least one: the run has trainers, so its first may
+// have begun, and the next one must not begin anew over the checkpoints that are there. The number
+// may be one of an earlier run in the same folder: then the count goes on from there, which does no
+// harm.
 std::uint64_t generations_told(const std::vector<RunEvent>& events, const std::string& run);
 // Those that answered and have the run's data.
 std::vector<TrainerFound> living_trainers(const std::vector<FoundTrainer>& trainers);

@@ -5,14 +5,15 @@
 namespace troupe::train {
 namespace {
 
-TEST_CASE("a found run counts its own generations, not those of a run before it in the folder") {
+TEST_CASE("a found run goes on after the newest generation that was told") {
   CHECK(generations_told({}, "new") == 1);
   const RunEvent old_start{.event = events::kStart, .run = "old"};
   const RunEvent new_start{.event = events::kStart, .run = "new"};
   const RunEvent late{.event = events::kResume, .generation = 7};
   const RunEvent early{.event = events::kResume, .generation = 2};
   CHECK(generations_told({new_start, early, late, early}, "new") == 7);
-  CHECK(generations_told({old_start, late, new_start, early}, "new") == 2);
+  // The start of another run in the same folder begins the count again.
+  CHECK(generations_told({late, old_start, early, new_start}, "new") == 2);
 }
 
 TEST_CASE("a trainer that does not answer or has no data yet is not one that lives") {
