@@ -57,7 +57,6 @@ class CpuCompute final : public ComputeDevice {
   }
 
   Status settle() override { return {}; }
-  Status hold_for_save(std::span<TensorPiece>, std::span<TensorPiece>) override { return {}; }
   double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) override {
     return measure_gemm_rate(*operators_, clock, model, arithmetic);
   }

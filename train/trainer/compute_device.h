@@ -19,7 +19,6 @@
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/communicator.h"
-#include "train/checkpoint/tensor_piece.h"
 #include "train/cpu/arena.h"
 #include "train/cuda/communicator/device_communicator.h"
 #include "train/cuda/device/cuda_library.h"
@@ -147,10 +146,6 @@ class ComputeDevice {
   // Until all arithmetic that was asked for is done: what a clock may be read after. The first
   // failure that it met.
   virtual Status settle() = 0;
-  // Puts the bytes of what is saved where threads of the host may read them until the next call,
-  // whatever happens to the buffers meanwhile: nothing where the buffers are the host's own.
-  virtual Status hold_for_save(std::span<TensorPiece> weights,
-                               std::span<TensorPiece> optimizer) = 0;
   // As measure_gemm_rate() of gemm_rate.h; 0 where there is no memory for it.
   virtual double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) = 0;
   // Ok, or why nothing can be computed in this process any more: the device is lost. Asked after a

@@ -1,64 +1,32 @@
 #include "train/trainer/controller.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 
 #include "runtime/base/json.h"
-#include "train/checkpoint/checkpoint_names.h"
 #include "train/progress/progress_record.h"
-#include "train/report/format.h"
 #include "train/report/run_event.h"
 #include "train/trainer/bundle_transfer.h"
 #include "train/trainer/progress_memory.h"
+#include "train/trainer/told_reports.h"
 
 namespace troupe::train {
 namespace {
 
-// Also of a trainer's answer where it takes over a descriptor and nothing is copied.
-constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
+// For the answer of a trainer that has taken the run's data.
+constexpr auto kStatusTimeout = std::chrono::seconds(20);
 // A death's event waits so long for the memory of the dead.
 constexpr auto kPostMortemTimeout = std::chrono::milliseconds(500);
-constexpr auto kAttachTimeout = std::chrono::seconds(5);
-// Of one trainer that a new controller asks where it is.
-constexpr auto kFindTimeout = std::chrono::seconds(3);
-// A head that is away for longer has lost its nodes and their trainers.
-constexpr auto kHeadBackTimeout = std::chrono::seconds(60);
-// RunState ends a run whose trainers die again and again; the head need not hold them back as well.
-constexpr auto kBackOffMax = std::chrono::milliseconds(50);
 // A keeper's processes end together.
 constexpr auto kKeeperEventsApart = std::chrono::seconds(3);
-constexpr const char* kBundleSegment = "controller/bundle";
-
-Result<memory::Segment> map_bundle(UniqueFd fd) {
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0) {
-    return error(Code::kDataLoss, "the kept run data are no memory");
-  }
-  return memory::Segment::adopt(std::move(fd), static_cast<std::size_t>(info.st_size),
-                                memory::Access::kReadOnly);
-}
-
-// How long ago a file was written last; nothing where it is not there.
-std::optional<Duration> since_written(const std::string& path, std::int64_t now_unix_us) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
-  const std::int64_t at_us =
-      static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000 + info.st_mtim.tv_nsec / 1'000;
-  return std::chrono::microseconds(std::max<std::int64_t>(0, now_unix_us - at_us));
-}
-
-std::optional<double> to_ms(const std::optional<Duration>& time) {
-  if (!time) return std::nullopt;
-  return std::chrono::duration<double, std::milli>(*time).count();
-}
 
 }  // namespace
 
 TrainController::TrainController(ActorContext& context, RunSpec spec)
     : context_(context),
       spec_(std::move(spec)),
+      journal_(files_, clock_, context.log(), spec_.output_dir),
       state_(settings()),
+      bundle_(context),
       fired_(spec_.faults.size(), 0),
       last_checkpoint_(spec_.resume_path) {
   const auto on_own_thread = [this](void (TrainController::*then)(UniqueFd, bool)) {
@@ -75,7 +43,10 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
     context_.executor().post([this] {
       if (restored_) return;
       finding_ = true;
-      find_run();
+      beside_.run([this] {
+        context_.executor().post(
+            [this, found = find_run(context_, spec_, files_, clock_)] { found_run(found); });
+      });
     });
   }
 }
@@ -101,16 +72,10 @@ RunSettings TrainController::settings() const {
 // --- the run's data, the driver ------------------------------------------------------------------
 
 void TrainController::take_bundle(UniqueFd socket, bool same_node) {
-  auto bundle = receive_bundle(socket.get(), same_node, Deadline::after(kBundleTimeout));
-  if (!bundle.ok()) {
-    context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
+  if (const Status received = bundle_.receive(std::move(socket), same_node); !received.ok()) {
+    context_.log().error("the run's data did not arrive: {}", received.to_string());
     return;
   }
-  bundle_ = std::move(*bundle);
-  wants_bundle_ = false;
-  // The next process of this controller has it from the node.
-  const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
-  if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());
   for (const int number : processes_.unserved()) give_bundle(number);
 }
 
@@ -121,7 +86,7 @@ void TrainController::take_driver(UniqueFd socket, bool) {
   } else if (context_.generation() > 1) {
     first = snapshot_line();
   }
-  driver_.connect(std::move(socket), first);
+  journal_.driver().connect(std::move(socket), first);
 }
 
 json::Object TrainController::snapshot_line() const {
@@ -129,107 +94,37 @@ json::Object TrainController::snapshot_line() const {
           {"step", state_.last_step()},
           {"total_steps", total_steps_},
           {"last_checkpoint", last_checkpoint_},
-          {"wants_bundle", wants_bundle_}};
+          {"wants_bundle", bundle_.wants_bundle()}};
 }
 
 void TrainController::want_bundle() {
-  wants_bundle_ = true;
-  driver_.send(snapshot_line());
+  bundle_.want_bundle();
+  journal_.driver().send(snapshot_line());
 }
 
 // --- trainers ------------------------------------------------------------------------------------
 
-int TrainController::machine_of(int rank) const {
-  return rank / ((spec_.world_size + spec_.machines - 1) / std::max(1, spec_.machines));
-}
-
 GangMember<TrainerActor> TrainController::member(int trainer,
                                                  const std::optional<SparePlace>& place) {
-  const bool spare = trainer >= spec_.world_size;
-  const int rank = spare ? -1 : trainer;
-  // Trainers run on while the head is silent (OnHeadLoss::kKeep): a step needs every rank's word
-  // and no head. An older process of a trainer whose node was lost harms nobody. It is of a
-  // generation that the other ranks have left, so it commits no step and no checkpoint without
-  // them; the controller's next plan goes to the newer process alone. Where all ranks of a run were
-  // on the lost node, the older run goes on whole until that node is back. Both compute the same
-  // values, and both may write to output_dir: then a save of one may fail by the other's, or be
-  // replaced by equal bytes, but what stands under a checkpoint's name is complete
-  // (train/checkpoint).
-  ActorOptions options{.name = fmt::format("{}/trainer-{}", spec_.run, trainer),
-                       // A spare works only in the place of one that does not.
-                       .num_cpus = spare ? 0 : spec_.cpus_per_trainer,
-                       .num_gpus = spare ? 0 : spec_.gpus_per_trainer,
-                       .memory_bytes = spare ? 0 : spec_.memory_per_trainer,
-                       .max_restarts = -1,  // RunState keeps the budget of the whole run
-                       .backoff_initial = std::chrono::milliseconds(0),
-                       .backoff_max = kBackOffMax,
-                       // The next process of the controller takes over those that run.
-                       .owner = Owner::kJob,
-                       .run = spec_.run,
-                       .rank = rank};
-  if (spec_.machines > 0) {
-    const int machine = place ? place->machine : machine_of(trainer);
-    options.label_selector[kNodeRankLabel] = std::to_string(machine);
-  } else if (place) {
-    options.node_affinity = place->node;
-  }
-  options.environment = spec_.trainer_variables;
-  if (!spare) {
-    options.resources = spec_.resources_per_trainer;
-    if (!spec_.bundles.empty()) {
-      options.placement_group = spec_.places;
-      options.bundle_index = spec_.bundles[static_cast<std::size_t>(rank)];
-    }
-  }
-  // It holds nothing of the GPU before it has a rank, which is one that its holder had.
-  if (place && !place->gpu.empty()) {
-    options.environment[kVisibleGpus] = place->gpu;
-    options.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
-  }
-  if (!spec_.log_dir.empty()) {
-    options.log_path =
-        join_path(spec_.log_dir, spare ? fmt::format("spare-{}.log", trainer - spec_.world_size)
-                                       : fmt::format("rank-{}.log", rank));
-  }
-  return GangMember<TrainerActor>(std::move(options), context_.self<TrainController>(),
-                                  TrainerSetup{.run = spec_.run,
-                                               .trainer = trainer,
-                                               .rank = rank,
-                                               .world_size = spec_.world_size,
-                                               .ranks_per_node = spec_.ranks_per_node,
-                                               .threads = spec_.threads,
-                                               .overlaps = spec_.overlaps,
-                                               .own_core = spec_.own_core,
-                                               .resume_path = spec_.resume_path,
-                                               .output_locked_by = spec_.output_locked_by,
-                                               .started_unix_us = spec_.started_unix_us,
-                                               .wait_timeout_ms = spec_.wait_timeout_ms,
-                                               .on_gpu = spec_.gpus_per_trainer > 0});
+  return GangMember<TrainerActor>(trainer_options(spec_, trainer, place),
+                                  context_.self<TrainController>(), trainer_setup(spec_, trainer));
 }
 
 Status TrainController::start() {
   if (!trainers_.empty()) return error(Code::kFailedPrecondition, "the run was started before");
-  if (!bundle_) return error(Code::kFailedPrecondition, "the run's data have not arrived");
-  TROUPE_RETURN_IF_ERROR(open_events(spec_.resume_path.empty()));
+  if (!bundle_.has_bundle())
+    return error(Code::kFailedPrecondition, "the run's data have not arrived");
+  TROUPE_RETURN_IF_ERROR(journal_.open(spec_.resume_path.empty()));
   std::vector<GangMember<TrainerActor>> members;
   for (int rank = 0; rank < spec_.world_size; ++rank) members.push_back(member(rank));
   const auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), spec_.no_wait));
   for (const auto& handle : handles) add_trainer(handle);
-  record({.event = events::kStart,
-          .path = spec_.resume_path,
-          .run = spec_.run,
-          .world_size = spec_.world_size},
-         "", clock_.unix_time_us());
+  journal_.record({.event = events::kStart,
+                   .path = spec_.resume_path,
+                   .run = spec_.run,
+                   .world_size = spec_.world_size});
   remember();
   start_watching();
-  return {};
-}
-
-Status TrainController::open_events(bool anew) {
-  const std::string path = join_path(spec_.output_dir, kEventsFile);
-  TROUPE_RETURN_IF_ERROR(files_.create_directories(spec_.output_dir));
-  if (anew && files_.exists(path)) TROUPE_RETURN_IF_ERROR(files_.remove(path));
-  events_ = TROUPE_TRY(LineFile::open(files_, path));
   return {};
 }
 
@@ -275,7 +170,7 @@ void TrainController::look_at_ranks() {
 void TrainController::noticed(const RankWatch::Noticed& noticed) {
   if (noticed.saving_moves) {
     feed(SaveMoves{});
-    driver_.send({{"kind", "saving"}});
+    journal_.driver().send({{"kind", "saving"}});
   }
   for (const HangVerdict& verdict : noticed.hangs) {
     if (const auto* stuck = std::get_if<Stuck>(&verdict)) {
@@ -298,18 +193,13 @@ void TrainController::noticed(const RankWatch::Noticed& noticed) {
 void TrainController::place_spares() {
   spares_wanted_ = false;
   if (spec_.spares == 0) return;
-  // Of trainers on GPUs each of theirs is a place of its own: memory and what is made ready are a
-  // device's.
-  std::vector<SparePlace> places;
+  std::vector<PlacedTrainer> placed;
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     const auto* known = state_.places().find(static_cast<int>(i));
-    SparePlace place{trainers_[i].node_id, spec_.machines > 0 ? machine_of(known->rank) : 0,
-                     known->gpu};
-    if (std::find(places.begin(), places.end(), place) == places.end())
-      places.push_back(std::move(place));
+    placed.push_back({trainers_[i].node_id, known->rank, known->gpu});
   }
   std::vector<GangMember<TrainerActor>> members;
-  for (const SparePlace& place : places) {
+  for (const SparePlace& place : spare_places(spec_, placed)) {
     for (int i = 0; i < spec_.spares; ++i) {
       members.push_back(member(spec_.world_size + static_cast<int>(members.size()), place));
     }
@@ -345,8 +235,8 @@ void TrainController::watch_trainer(int number) {
 }
 
 void TrainController::tick(TimePoint at) {
-  driver_.flush();
-  if (!state_.ended() && !wants_bundle_) {
+  journal_.driver().flush();
+  if (!state_.ended() && !bundle_.wants_bundle()) {
     for (const int number : processes_.to_end(at))
       kill_and_restart(number, "it did not take the run's data");
   }
@@ -395,12 +285,12 @@ void TrainController::keeper_lost(const std::string& node) {
   auto& told = keepers_lost_[node];
   if (told && now - *told < kKeeperEventsApart) return;
   told = now;
-  record({.event = events::kKeeper,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .node = node,
-          .step = state_.last_step()},
-         fmt::format("the keeper of node {} died, and with it its trainers and their memory", node),
-         clock_.unix_time_us());
+  journal_.record(
+      {.event = events::kKeeper,
+       .generation = static_cast<std::int64_t>(state_.generation()),
+       .node = node,
+       .step = state_.last_step()},
+      fmt::format("the keeper of node {} died, and with it its trainers and their memory", node));
 }
 
 void TrainController::serve_later_ones() {
@@ -412,33 +302,20 @@ void TrainController::serve_later_ones() {
 
 void TrainController::give_bundle(int number) {
   const std::uint64_t incarnation = processes_[number].alive;
-  if (!bundle_) {
+  if (!bundle_.has_bundle()) {
     processes_.cannot_serve(number, clock_.now());
     return feed(TrainerWaiting{number, "the controller waits for the run's data"});
   }
   processes_.serving(number);
-  // The memory stays mapped while it is sent, whatever becomes of the controller's.
-  auto copy = bundle_->duplicate_fd();
-  auto bundle = copy.ok() ? map_bundle(std::move(*copy)) : Result<memory::Segment>(copy.status());
-  if (!bundle.ok()) return gave_bundle(number, incarnation, bundle.status());
-  auto shared = std::make_shared<memory::Segment>(std::move(*bundle));
+  const auto deliver = bundle_.delivery();
+  if (!deliver.ok()) return gave_bundle(number, incarnation, deliver.status());
   const auto handle = trainers_[static_cast<std::size_t>(number)].handle;
-  beside_.run([this, number, shared, handle, id = handle.id(), incarnation] {
-    Status given;
+  beside_.run([this, number, deliver = *deliver, handle, incarnation] {
+    Status given = deliver(handle.id());
     TrainerStatus status;
-    auto connection =
-        context_.connect_to(id, kBundlePurpose, Deadline::after(kTrainerConnectTimeout));
-    if (connection.ok()) {
-      given = send_bundle(
-          connection->socket.get(), connection->same_node, *shared,
-          Deadline::after(connection->same_node ? kTrainerConnectTimeout : kBundleTimeout));
-    } else {
-      given = connection.status();
-    }
     if (given.ok() && spec_.gpus_per_trainer > 0) {
-      auto told = handle.with({.timeout = kFindTimeout})
-                      .call<&TrainerActor::status>()
-                      .get(kTrainerConnectTimeout);
+      auto told =
+          handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>().get(kStatusTimeout);
       given = told.status();
       if (told.ok()) status = std::move(*told);
     }
@@ -506,11 +383,10 @@ bool TrainController::fault_fired(std::int32_t number) {
   const Fault& fault = spec_.faults[static_cast<std::size_t>(number)];
   if (fired >= fault.times) return false;
   ++fired;
-  record({.event = events::kFault,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .fault = fault_text(fault)},
-         "", clock_.unix_time_us());
+  journal_.record({.event = events::kFault,
+                   .generation = static_cast<std::int64_t>(state_.generation()),
+                   .step = state_.last_step(),
+                   .fault = fault_text(fault)});
   return true;
 }
 
@@ -522,82 +398,17 @@ void TrainController::on(std::int32_t, const StepReport& message) {
   // A report whose answer a controller could not give any more comes again.
   if (state_.repeats({message.generation, message.step})) return;
   total_steps_ = message.total_steps;
-  driver_.send({{"kind", "step"},
-                {"step", message.step},
-                {"total_steps", message.total_steps},
-                {"loss", message.loss},
-                {"grad_norm", message.grad_norm},
-                {"lr", message.learning_rate},
-                {"tokens", message.tokens},
-                {"logged", message.logged},
-                {"logged_loss", message.logged_loss},
-                {"skipped", message.skipped},
-                {"seconds", to_json(message.seconds)},
-                {"tokens_per_s", message.rates.tokens_per_s},
-                {"gflops", message.rates.gflops},
-                {"gemm_share", message.rates.gemm_share}});
+  journal_.driver().send(driver_line(message));
   feed(StepFinished{message.generation, message.step});
 }
 
 void TrainController::on(std::int32_t, const EvaluationReport& message) {
-  driver_.send({{"kind", "evaluation"},
-                {"step", message.step},
-                {"loss", message.loss},
-                {"samples", message.samples},
-                {"seconds", message.seconds},
-                {"best", message.best}});
+  journal_.driver().send(driver_line(message));
 }
 
 void TrainController::on(std::int32_t, const CheckpointReport& message) {
   last_checkpoint_ = message.path;
-  driver_.send({{"kind", "checkpoint"}, {"step", message.step}, {"path", message.path}});
-}
-
-void TrainController::on(std::int32_t rank, const CheckpointFailedReport& message) {
-  record({.event = events::kCheckpointFailed,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = message.step,
-          .cause = message.cause.to_string(),
-          .path = join_path(spec_.output_dir, checkpoint_name(message.step))},
-         fmt::format("warning: checkpoint-{} was not written: {}", message.step,
-                     message.cause.to_string()),
-         clock_.unix_time_us());
-}
-
-void TrainController::on(std::int32_t rank, const AbandonedReport& message) {
-  const std::string text = fmt::format(
-      "checkpoint-{} was being committed when a trainer died, and is abandoned", message.step);
-  record({.event = events::kCheckpointAbandoned,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = message.step,
-          .path = message.path},
-         text, clock_.unix_time_us());
-}
-
-void TrainController::on(std::int32_t rank, const ModelHeldReport& message) {
-  record({.event = events::kModelHeld,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = state_.last_step(),
-          .cause = message.cause.to_string(),
-          .path = message.folder},
-         fmt::format("warning: the finished model could not be written to {}: {}\nIt is kept in "
-                     "memory for {} and tried again every few seconds: make room there, or save it "
-                     "elsewhere with 'troupe save {} DIR'.",
-                     message.folder, message.cause.to_string(),
-                     format_duration(static_cast<double>(spec_.hold_timeout_s)), spec_.run),
-         clock_.unix_time_us());
-}
-
-void TrainController::on(std::int32_t rank, const ModelSavedReport& message) {
-  record({.event = events::kModelSaved,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .rank = rank,
-          .step = state_.last_step(),
-          .path = message.folder},
-         "", clock_.unix_time_us());
+  journal_.driver().send(driver_line(message));
 }
 
 void TrainController::save_to(std::string folder) {
@@ -607,24 +418,15 @@ void TrainController::save_to(std::string folder) {
 }
 
 void TrainController::on(std::int32_t, const WarningReport& message) {
-  driver_.send({{"kind", "warning"}, {"text", message.text}});
-}
-
-void TrainController::on(std::int32_t, const NoticeReport& message) {
-  record({.event = events::kNotice,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .cause = message.text},
-         message.text, clock_.unix_time_us());
+  journal_.driver().send(driver_line(message));
 }
 
 void TrainController::on(std::int32_t, const TrainerUnfit& message) {
   const auto* place = state_.places().find(message.trainer);
   if (!place || place->rank >= 0 || place->unfit >= message.incarnation) return;
-  driver_.send({{"kind", "warning"},
-                {"text", fmt::format("no spare{}: a trainer that dies there is started again: {}",
-                                     place->gpu.empty() ? "" : " on " + place->gpu,
-                                     message.cause.to_string())}});
+  journal_.driver().send(driver_line(WarningReport{
+      fmt::format("no spare{}: a trainer that dies there is started again: {}",
+                  place->gpu.empty() ? "" : " on " + place->gpu, message.cause.to_string())}));
   feed(message);
 }
 
@@ -688,43 +490,7 @@ void TrainController::carry_out(const SaveAndStop&) {
 }
 
 void TrainController::carry_out(const RecordEvent& command) {
-  RunEvent event{.event = command.event,
-                 .generation = static_cast<std::int64_t>(command.generation),
-                 .rank = command.rank,
-                 .node = command.node,
-                 .step = command.step,
-                 .cause = command.cause,
-                 .doing = command.doing,
-                 .waited_for_by = command.waited_for_by,
-                 .detected_after_ms = command.detected_after_ms,
-                 .recomputed_steps = command.recomputed_steps,
-                 .lost_steps = command.lost_steps};
-  if (command.times) {
-    const RecoveryTimes& times = *command.times;
-    event.detected_after_ms = to_ms(times.detected_after);
-    event.respawn_ms = to_ms(times.respawn);
-    event.attach_ms = to_ms(times.attach);
-    event.reform_ms = to_ms(times.reform);
-    event.first_step_ms = to_ms(times.first_step);
-    event.recovery_ms = to_ms(times.whole);
-  }
-  const auto ago =
-      std::chrono::duration_cast<std::chrono::microseconds>(clock_.now() - command.at).count();
-  record(event, command.text, clock_.unix_time_us() - std::max<std::int64_t>(0, ago));
-}
-
-void TrainController::record(const RunEvent& event, const std::string& text,
-                             std::int64_t unix_time_us) {
-  const std::string line = event_line(event, unix_time_us);
-  if (events_) {
-    const Status written = events_->append(line);
-    if (!written.ok()) context_.log().warning("events.jsonl: {}", written.to_string());
-  }
-  auto object = json::parse(line, kEventsFile);
-  if (!object.ok()) return;
-  json::Object told{{"kind", "event"}, {"text", text}};
-  told["line"] = std::move(*object);
-  driver_.send(told);
+  journal_.record(to_event(command), command.text, clock_.now() - command.at);
 }
 
 json::Object TrainController::end_line(const Status& ended) const {
@@ -741,15 +507,12 @@ json::Object TrainController::end_line(const Status& ended) const {
 }
 
 void TrainController::carry_out(const EndRun& command) {
-  record({.event = events::kEnd,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .cause = command.status.ok() ? "" : command.status.to_string(),
-          .code = static_cast<std::int64_t>(command.status.code())},
-         "", clock_.unix_time_us());
-  if (events_) static_cast<void>(events_->sync());
-  driver_.send(end_line(command.status));
-  driver_.flush_at_end();
+  journal_.record({.event = events::kEnd,
+                   .generation = static_cast<std::int64_t>(state_.generation()),
+                   .step = state_.last_step(),
+                   .cause = command.status.ok() ? "" : command.status.to_string(),
+                   .code = static_cast<std::int64_t>(command.status.code())});
+  journal_.finish(end_line(command.status));
   for (const Trainer& trainer : trainers_) {
     const Status killed = context_.kill(trainer.handle, {.reason = "the training run has ended"});
     if (!killed.ok()) context_.log().warning("ending a trainer: {}", killed.to_string());
@@ -788,17 +551,12 @@ Status TrainController::load(ControllerMemory memory) {
   // The driver had not begun the run, and will hear that its call failed.
   if (memory.trainers.empty()) return {};
   state_ = RunState::adopt(settings(), std::move(memory.run), clock_.now());
-  auto segment = context_.attach_segment(kBundleSegment, Deadline::after(kAttachTimeout));
-  auto bundle =
-      segment.ok() ? map_bundle(std::move(*segment)) : Result<memory::Segment>(segment.status());
-  if (bundle.ok()) {
-    bundle_ = std::move(*bundle);
-  } else {
+  if (const Status restored = bundle_.restore(); !restored.ok()) {
     context_.log().warning("the run's data are asked of the driver again: {}",
-                           bundle.status().to_string());
+                           restored.to_string());
     want_bundle();
   }
-  TROUPE_RETURN_IF_ERROR(open_events(false));
+  TROUPE_RETURN_IF_ERROR(journal_.open(false));
   trainers_.resize(memory.trainers.size());
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     auto& known = memory.trainers[i];
@@ -810,11 +568,11 @@ Status TrainController::load(ControllerMemory memory) {
     trainer.pid = known.pid;
   }
   context_.executor().post([this] {
-    record({.event = events::kController,
-            .generation = static_cast<std::int64_t>(state_.generation()),
-            .step = state_.last_step(),
-            .cause = fmt::format("process {} of the controller", context_.generation())},
-           "the run's controller was replaced", clock_.unix_time_us());
+    journal_.record({.event = events::kController,
+                     .generation = static_cast<std::int64_t>(state_.generation()),
+                     .step = state_.last_step(),
+                     .cause = fmt::format("process {} of the controller", context_.generation())},
+                    "the run's controller was replaced");
     carry_out(state_.commands_again());
     if (state_.ended()) return;
     for (std::size_t i = 0; i < trainers_.size(); ++i) watch_trainer(static_cast<int>(i));
@@ -823,107 +581,50 @@ Status TrainController::load(ControllerMemory memory) {
   return {};
 }
 
-void TrainController::find_run() {
-  beside_.run([this] {
-    std::vector<FoundTrainer> found;
-    // The head may be away, too: only that there is no such actor ends the list.
-    const auto head_back_by = Deadline::after(kHeadBackTimeout);
-    while (true) {
-      auto handle = context_.get_actor<TrainerActor>(
-          fmt::format("{}/trainer-{}", spec_.run, found.size()), kFindTimeout);
-      if (handle.ok()) {
-        found.push_back({std::move(*handle), std::nullopt});
-      } else if (handle.status().code() == Code::kNotFound || head_back_by.passed()) {
-        if (handle.status().code() != Code::kNotFound)
-          context_.log().error("looking for the run's trainers: {}", handle.status().to_string());
-        break;
-      }
-    }
-    std::vector<Future<TrainerStatus>> answers;
-    for (auto& trainer : found) {
-      answers.push_back(
-          trainer.handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>());
-    }
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (auto status = answers[i].get(kFindTimeout); status.ok()) found[i].status = *status;
-    }
-    // It has trainers, so its first generation may have begun: the next one must not begin anew
-    // over the checkpoints that are there.
-    std::uint64_t generations = 1;
-    if (const auto file = read_events(files_, join_path(spec_.output_dir, kEventsFile));
-        file.ok()) {
-      for (const RunEvent& event : file->events) {
-        if (event.run != "" && event.run != spec_.run) generations = 1;
-        generations = std::max(generations, static_cast<std::uint64_t>(event.generation));
-      }
-    }
-    const std::string steps_file = join_path(spec_.output_dir, kStepsFile);
-    const std::int64_t steps = last_step_in(files_, steps_file);
-    const auto silent_for = since_written(steps_file, clock_.unix_time_us());
-    context_.executor().post([this, found, generations, steps, silent_for] {
-      found_run(found, generations, steps, silent_for);
-    });
-  });
-}
-
-void TrainController::found_run(const std::vector<FoundTrainer>& found,
-                                std::uint64_t generations_before, std::int64_t steps_before,
-                                std::optional<Duration> silent_for) {
+void TrainController::found_run(const FoundRun& run) {
   finding_ = false;
   const auto unheard = std::exchange(unheard_, {});
   const auto hear = [&] {
     for (const auto& [rank, message] : unheard) report(rank, message);
   };
   if (!trainers_.empty()) return hear();  // the driver has begun it anew
-  if (found.empty()) return;              // it has not begun it yet
-  if (const Status opened = open_events(false); !opened.ok()) {
+  if (run.trainers.empty()) return;       // it has not begun it yet
+  if (const Status opened = journal_.open(false); !opened.ok()) {
     context_.log().warning("events.jsonl: {}", opened.to_string());
   }
-  std::vector<TrainerFound> living;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const auto& status = found[i].status;
-    if (!status || !status->has_bundle) continue;
-    living.push_back({.trainer = static_cast<int>(i),
-                      .incarnation = status->incarnation,
-                      .node = status->node_id.brief(),
-                      .generation = status->generation,
-                      .rank = status->rank,
-                      .in_generation = status->in_generation,
-                      .step = status->step,
-                      .gpu = status->gpu,
-                      .fit = status->fit});
-  }
+  const std::vector<TrainerFound> living = living_trainers(run.trainers);
   RunSettings all = settings();
-  all.spares = std::max(0, static_cast<int>(found.size()) - spec_.world_size);
-  state_ = RunState::adopt_found(all, living, generations_before, clock_.now(), steps_before,
-                                 silent_for);
+  all.spares = std::max(0, static_cast<int>(run.trainers.size()) - spec_.world_size);
+  state_ =
+      RunState::adopt_found(all, living, run.generations, clock_.now(), run.steps, run.silent_for);
   spares_wanted_ = all.spares == 0;
-  if (!bundle_) want_bundle();
-  for (const FoundTrainer& one : found) {
+  if (!bundle_.has_bundle()) want_bundle();
+  for (const FoundTrainer& one : run.trainers) {
     trainers_.emplace_back();
     trainers_.back().handle = one.handle;
     processes_.add();
   }
   for (const TrainerFound& one : living) {
     Trainer& trainer = trainers_[static_cast<std::size_t>(one.trainer)];
-    const TrainerStatus& status = *found[static_cast<std::size_t>(one.trainer)].status;
+    const TrainerStatus& status = *run.trainers[static_cast<std::size_t>(one.trainer)].status;
     processes_.found(one.trainer, status.incarnation, one.node);
     trainer.node_id = status.node_id;
     trainer.pid = status.pid;
   }
-  record({.event = events::kController,
-          .generation = static_cast<std::int64_t>(state_.generation()),
-          .step = state_.last_step(),
-          .cause = fmt::format("process {} of the controller, which found no memory of the one "
-                               "before",
-                               context_.generation())},
-         "the run's controller was replaced; its memory was lost", clock_.unix_time_us());
+  journal_.record(
+      {.event = events::kController,
+       .generation = static_cast<std::int64_t>(state_.generation()),
+       .step = state_.last_step(),
+       .cause = fmt::format("process {} of the controller, which found no memory of the one "
+                            "before",
+                            context_.generation())},
+      "the run's controller was replaced; its memory was lost");
   remember();
   carry_out(state_.commands_again());
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     watch_trainer(static_cast<int>(i));
     // What lives and does not say where it is could be in any generation.
-    if (!found[i].status) kill_and_restart(static_cast<int>(i), "it does not answer");
+    if (!run.trainers[i].status) kill_and_restart(static_cast<int>(i), "it does not answer");
   }
   start_watching();
   hear();

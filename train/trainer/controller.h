@@ -21,58 +21,21 @@
 #include "actors/context.h"
 #include "actors/handle.h"
 #include "runtime/base/mutex.h"
-#include "runtime/memory/segment.h"
-#include "train/report/step_log.h"
+#include "train/trainer/bundle_courier.h"
 #include "train/trainer/controller_memory.h"
-#include "train/trainer/driver_link.h"
 #include "train/trainer/rank_watch.h"
+#include "train/trainer/run_finder.h"
+#include "train/trainer/run_journal.h"
+#include "train/trainer/run_spec.h"
 #include "train/trainer/run_state.h"
 #include "train/trainer/side_threads.h"
+#include "train/trainer/told_reports.h"
 #include "train/trainer/trainer_actor.h"
 #include "train/trainer/trainer_messages.h"
+#include "train/trainer/trainer_options.h"
 #include "train/trainer/trainer_processes.h"
 
 namespace troupe::train {
-
-// What a controller must know of its run.
-struct RunSpec {
-  std::string run;  // its id
-  std::string output_dir;
-  std::string resume_path;
-  std::string output_locked_by;  // SharedPaths::locked_by
-  std::int32_t world_size = 1;
-  std::int32_t ranks_per_node = 1;
-  std::int32_t threads = 1;
-  bool overlaps = false;
-  bool own_core = false;
-  double cpus_per_trainer = 1;
-  double gpus_per_trainer = 0;  // 0: trainers compute on CPUs
-  std::int64_t started_unix_us = 0;
-  std::int64_t wait_timeout_ms = 1'800'000;
-  std::int32_t fruitless_failures_max = 3;
-  std::optional<std::int32_t> restarts_max;
-  std::vector<Fault> faults;
-  // Trainers' output is appended to LOG_DIR/rank-N.log, spares' to spare-N.log (a spare that takes
-  // a rank goes on with its own); empty: only the nodes keep it.
-  std::string log_dir;
-  // Ranks are dealt out to so many machines, which are known by kNodeRankLabel, in order and as
-  // many to each as to the others. 0: to whatever nodes the head finds.
-  std::int32_t machines = 0;
-  bool no_wait = true;  // refused where the cluster has no room now; else the run waits for it
-  std::int64_t join_timeout_ms = 60'000;  // RunSettings::respawn_timeout
-  std::int64_t stop_timeout_ms = 10'000;  // RunSettings::save_timeout
-  std::int64_t hold_timeout_s = 3600;     // troupe.hold_timeout_s, for people
-  std::int32_t spares = 0;  // on each node that runs trainers; on GPUs for each GPU of theirs
-  std::int64_t hang_timeout_ms = 3'000;  // 0: hangs are not looked for
-  // Of the environment, besides the node's own.
-  std::map<std::string, std::string> trainer_variables;
-  double memory_per_trainer = 0;  // bytes that it takes of its node; 0: uncounted
-  std::map<std::string, double> resources_per_trainer;  // of the nodes' own kinds
-  // The places that are kept for the ranks: rank r's is bundle bundles[r] of the group. Empty: the
-  // head finds them.
-  GroupId places;
-  std::vector<std::int32_t> bundles;
-};
 
 class TrainController {
  public:
@@ -118,27 +81,11 @@ class TrainController {
     // A spare that gets the run's data when the ranks do not need the processors for a recovery.
     bool served_later = false;
   };
-  // What a controller without its predecessor's memory found.
-  struct FoundTrainer {
-    ActorHandle<TrainerActor> handle;
-    std::optional<TrainerStatus> status;  // nothing: it did not answer
-  };
 
   void take_bundle(UniqueFd socket, bool same_node);
   void take_driver(UniqueFd socket, bool same_node);
   RunSettings settings() const;
-  // Where a spare is to be. `gpu`: what it is to see of the node's GPUs; nothing: what the node
-  // says.
-  struct SparePlace {
-    NodeId node;
-    int machine = 0;
-    std::string gpu;
-    friend bool operator==(const SparePlace&, const SparePlace&) = default;
-  };
   GangMember<TrainerActor> member(int trainer, const std::optional<SparePlace>& place = {});
-  // Of several, the one that has the rank.
-  int machine_of(int rank) const;
-  Status open_events(bool anew);
   void place_spares();
   void add_trainer(const ActorHandle<TrainerActor>& handle);
   void watch_trainer(int number);
@@ -159,9 +106,7 @@ class TrainController {
   void tick(TimePoint at);
   void kill_and_restart(int number, const std::string& reason);
   // Takes over a run whose controller left no memory.
-  void find_run();
-  void found_run(const std::vector<FoundTrainer>& found, std::uint64_t generations_before,
-                 std::int64_t steps_before, std::optional<Duration> silent_for);
+  void found_run(const FoundRun& run);
   // Saves; what is then carried out is done again by the next process where this one dies.
   void remember();
   void feed(const RunInput& input);
@@ -173,20 +118,19 @@ class TrainController {
   void carry_out(const SaveAndStop& command);
   void carry_out(const RecordEvent& command);
   void carry_out(const EndRun& command);
-  void record(const RunEvent& event, const std::string& text, std::int64_t unix_time_us);
   void on(std::int32_t rank, const StepReport& message);
   void on(std::int32_t rank, const EvaluationReport& message);
   void on(std::int32_t rank, const CheckpointReport& message);
-  void on(std::int32_t rank, const CheckpointFailedReport& message);
-  void on(std::int32_t rank, const AbandonedReport& message);
-  void on(std::int32_t rank, const ModelHeldReport& message);
-  void on(std::int32_t rank, const ModelSavedReport& message);
   void on(std::int32_t rank, const WarningReport& message);
-  void on(std::int32_t rank, const NoticeReport& message);
   void on(std::int32_t rank, const TrainerUnfit& message);
-  template <typename Event>
-  void on(std::int32_t, const Event& event) {
-    feed(event);
+  template <typename Message>
+  void on(std::int32_t rank, const Message& message) {
+    if constexpr (std::is_constructible_v<RunInput, const Message&>) {
+      feed(message);
+    } else {
+      const auto told = to_event(message, {state_.generation(), rank, state_.last_step()}, spec_);
+      journal_.record(told.event, told.text);
+    }
   }
   // Where the run is, for a driver that connects again.
   json::Object snapshot_line() const;
@@ -198,19 +142,17 @@ class TrainController {
   const RunSpec spec_;
   SystemClock clock_;
   PosixFileSystem files_;
+  RunJournal journal_;
   RunState state_;
   std::vector<Trainer> trainers_;
   TrainerProcesses processes_;  // of the same numbers
   bool spares_wanted_ = true;
   std::map<std::string, std::optional<TimePoint>> keepers_lost_;  // by node, when last told
-  std::optional<memory::Segment> bundle_;
-  bool wants_bundle_ = false;  // again, from the driver
-  bool restored_ = false;      // load() found what the process before knew
+  BundleCourier bundle_;
+  bool restored_ = false;  // load() found what the process before knew
   // It looks for the run; what trainers tell meanwhile.
   bool finding_ = false;
   std::vector<std::pair<std::int32_t, TrainerMessage>> unheard_;
-  DriverLink driver_;
-  std::optional<LineFile> events_;
   std::vector<std::int64_t> fired_;  // how often
   std::string last_checkpoint_;
   std::int64_t total_steps_ = 0;

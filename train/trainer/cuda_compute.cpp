@@ -215,37 +215,6 @@ std::unique_ptr<EngineDevice> CudaCompute::engine_device(collective::Communicato
                               .memory = engine_memory_->part(kEngine)});
 }
 
-Status CudaCompute::hold_for_save(std::span<TensorPiece> weights,
-                                  std::span<TensorPiece> optimizer) {
-  // Before the next update whoever saves is through.
-  if (offload_ != Offload::kNothing) return {};
-  std::size_t bytes = 0;
-  for (const auto pieces : {weights, optimizer})
-    for (const TensorPiece& piece : pieces) bytes += piece.data.size();
-  if (bytes > held_bytes_) {
-    held_.reset();
-    held_bytes_ = 0;
-    held_.reset(allocate_huge(bytes));
-    if (!held_) {
-      return error(Code::kOutOfMemory,
-                   "there is no memory of the host for the {} of a checkpoint that this rank "
-                   "writes from there (save_only_model: true needs less of it)",
-                   memory_size_text(static_cast<std::int64_t>(bytes)));
-    }
-    held_bytes_ = bytes;
-  }
-  std::size_t at = 0;
-  for (const auto pieces : {weights, optimizer}) {
-    for (TensorPiece& piece : pieces) {
-      const std::span<std::byte> held(held_.get() + at, piece.data.size());
-      TROUPE_RETURN_IF_ERROR(access_->read(piece.data, held));
-      piece.data = held;
-      at += held.size();
-    }
-  }
-  return {};
-}
-
 double CudaCompute::gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) {
   const ActivationOptions& options = activations_->options();
   const GemmProbe probe = gemm_probe(model, options.rows_max * options.length_max);

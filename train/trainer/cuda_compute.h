@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/huge_pages.h"
 #include "train/cuda/device/device.h"
 #include "train/cuda/device/device_arena.h"
 #include "train/cuda/device/stream.h"
@@ -56,7 +55,6 @@ class CudaCompute final : public ComputeDevice {
                                               DeviceCommunicator* communicator) override;
 
   Status settle() override { return operators_->synchronize(); }
-  Status hold_for_save(std::span<TensorPiece> weights, std::span<TensorPiece> optimizer) override;
   double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) override;
   Status alive() override;
 
@@ -97,9 +95,6 @@ class CudaCompute final : public ComputeDevice {
   HostAccess host_access_;  // to what is offloaded
   std::unique_ptr<Activations> activations_;
   std::optional<DeviceArena> engine_memory_;
-  // What is being saved, in memory of the host.
-  HugeBytes held_;
-  std::size_t held_bytes_ = 0;
   std::int64_t told_peak_ = 0;  // by memory_growth()
 };
 

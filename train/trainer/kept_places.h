@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "train/trainer/controller.h"
+#include "train/trainer/run_spec.h"
 #include "train/trainer/driver.h"
 
 namespace troupe::train {

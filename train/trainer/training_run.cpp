@@ -170,7 +170,8 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .optimizer = std::move(optimizer),
                                          .layout = nullptr,
                                          .state = std::nullopt,
-                                         .updates = nullptr});
+                                         .updates = nullptr,
+                                         .held = {}});
   if (fixed->config().troupe.operator_times) {
     // An operator's time ends where its work does.
     if (!fixed->compute->access().in_place())
@@ -603,7 +604,8 @@ SaveContents TrainingRun::save_contents(const RankLayout& layout, bool final_mod
 Result<SaveContents> TrainingRun::held_contents(Generation& generation, bool final_model) {
   SaveContents contents = save_contents(
       generation.saved_layout ? *generation.saved_layout : *fixed_->layout, final_model);
-  TROUPE_RETURN_IF_ERROR(fixed_->compute->hold_for_save(contents.weights, contents.optimizer));
+  TROUPE_RETURN_IF_ERROR(
+      fixed_->held.hold(fixed_->compute->kept_access(), {contents.weights, contents.optimizer}));
   return contents;
 }
 

@@ -3,6 +3,7 @@
 
 #include "train/progress/observed_collectives.h"
 #include "train/progress/observed_operators.h"
+#include "train/trainer/held_pieces.h"
 #include "train/trainer/training_run.h"
 
 namespace troupe::train {
@@ -35,6 +36,7 @@ struct TrainingRun::Fixed {
   std::unique_ptr<RankLayout> layout;
   std::optional<TrainingState> state;
   std::unique_ptr<OptimizerDevice> updates;  // of the state's tensors
+  HeldPieces held;                           // of the save under way
 
   StepTransaction& transaction() { return state->transaction(); }
   const TrainConfig& config() const { return bundle.config; }

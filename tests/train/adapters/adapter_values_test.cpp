@@ -8,16 +8,25 @@
 #include "tests/support/test_data.h"
 #include "tests/train/adapters/adapter_models.h"
 #include "train/adapters/adapter_files.h"
-#include "train/adapters/adapter_initialize.h"
 #include "train/adapters/adapter_merge.h"
 #include "train/adapters/adapter_targets.h"
 
 namespace troupe::train {
 namespace {
 
+// Of lora_A (64, 64), as an adapter's tensors begin (train/model/adapter_tensors.h).
+void first_values(const std::string& name, std::uint64_t seed, std::int64_t begin,
+                  std::span<float> out) {
+  ParameterInfo parameter;
+  parameter.name = name;
+  parameter.elements = 64 * 64;
+  parameter.initial = {InitialValue::Kind::kUniform, 1.0 / 8};
+  initialize_parameter(parameter, 0.02, seed, begin, out);
+}
+
 TEST_CASE("A begins uniform within 1/√in, by seed, name and index alone") {
   std::vector<float> whole(4096);
-  initialize_lora_a("m.lora_A.weight", 64, 42, 0, whole);
+  first_values("m.lora_A.weight", 42, 0, whole);
   double sum = 0, squares = 0;
   float least = 1, most = -1;
   for (const float value : whole) {
@@ -34,11 +43,11 @@ TEST_CASE("A begins uniform within 1/√in, by seed, name and index alone") {
   CHECK(squares / 4096 == doctest::Approx(0.125 * 0.125 / 3).epsilon(0.05));
 
   std::vector<float> part(100);
-  initialize_lora_a("m.lora_A.weight", 64, 42, 1001, part);
+  first_values("m.lora_A.weight", 42, 1001, part);
   CHECK(std::equal(part.begin(), part.end(), whole.begin() + 1001));
-  initialize_lora_a("n.lora_A.weight", 64, 42, 1001, part);
+  first_values("n.lora_A.weight", 42, 1001, part);
   CHECK_FALSE(std::equal(part.begin(), part.end(), whole.begin() + 1001));
-  initialize_lora_a("m.lora_A.weight", 64, 43, 1001, part);
+  first_values("m.lora_A.weight", 43, 1001, part);
   CHECK_FALSE(std::equal(part.begin(), part.end(), whole.begin() + 1001));
 }
 

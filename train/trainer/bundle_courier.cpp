@@ -1,0 +1,56 @@
+#include "train/trainer/bundle_courier.h"
+
+#include <sys/stat.h>
+
+#include <memory>
+
+#include "train/trainer/bundle_transfer.h"
+#include "train/trainer/trainer_messages.h"
+
+namespace troupe::train {
+namespace {
+
+// For a connection, and for the answer of a trainer on this node: it takes over a descriptor, and
+// nothing is copied.
+constexpr auto kTrainerConnectTimeout = std::chrono::seconds(20);
+constexpr auto kAttachTimeout = std::chrono::seconds(5);
+constexpr const char* kBundleSegment = "controller/bundle";
+
+Result<memory::Segment> map_bundle(UniqueFd fd) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0) {
+    return error(Code::kDataLoss, "the kept run data are no memory");
+  }
+  return memory::Segment::adopt(std::move(fd), static_cast<std::size_t>(info.st_size),
+                                memory::Access::kReadOnly);
+}
+
+}  // namespace
+
+Status BundleCourier::receive(UniqueFd socket, bool same_node) {
+  bundle_ = TROUPE_TRY(receive_bundle(socket.get(), same_node, Deadline::after(kBundleTimeout)));
+  wants_bundle_ = false;
+  const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
+  if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());
+  return {};
+}
+
+Status BundleCourier::restore() {
+  auto kept = TROUPE_TRY(context_.attach_segment(kBundleSegment, Deadline::after(kAttachTimeout)));
+  bundle_ = TROUPE_TRY(map_bundle(std::move(kept)));
+  return {};
+}
+
+Result<BundleCourier::Delivery> BundleCourier::delivery() const {
+  auto mapped = TROUPE_TRY(map_bundle(TROUPE_TRY(bundle_->duplicate_fd())));
+  return Delivery([&context = context_, bundle = std::make_shared<const memory::Segment>(
+                                            std::move(mapped))](ActorId trainer) -> Status {
+    const auto connection = TROUPE_TRY(
+        context.connect_to(trainer, kBundlePurpose, Deadline::after(kTrainerConnectTimeout)));
+    return send_bundle(
+        connection.socket.get(), connection.same_node, *bundle,
+        Deadline::after(connection.same_node ? kTrainerConnectTimeout : kBundleTimeout));
+  });
+}
+
+}  // namespace troupe::train
