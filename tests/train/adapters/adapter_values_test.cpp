@@ -10,6 +10,7 @@
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_merge.h"
 #include "train/adapters/adapter_targets.h"
+#include "train/model/initialize.h"
 
 namespace troupe::train {
 namespace {
