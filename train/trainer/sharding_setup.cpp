@@ -75,6 +75,10 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
   return options;
 }
 
+std::shared_ptr<const Objective> objective_of(const TrainConfig&) {
+  return make_objective();
+}
+
 Recompute recompute_of(const TrainConfig& config) {
   switch (config.model.activation_checkpointing) {
     case ActivationCheckpointing::kNone:

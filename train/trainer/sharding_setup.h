@@ -2,6 +2,7 @@
 // From a run's configuration to the options of the sharding engine, its activations and its data.
 
 #include <cstdint>
+#include <memory>
 
 #include "runtime/base/status.h"
 #include "train/config/derived.h"
@@ -10,6 +11,7 @@
 #include "train/data/token_dataset.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
+#include "train/objectives/objectives.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/offload.h"
 
@@ -29,6 +31,9 @@ Offload offload_of(const TrainConfig& config, bool on_gpu);
 // `overlaps`: communication has a core for itself.
 EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model, Strategy strategy,
                              bool overlaps, Offload offload);
+
+// What the run's stage computes of a micro-batch.
+std::shared_ptr<const Objective> objective_of(const TrainConfig& config);
 
 Recompute recompute_of(const TrainConfig& config);
 // Of training, on rows of so many tokens at most.
