@@ -75,8 +75,8 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
   return options;
 }
 
-std::shared_ptr<const Objective> objective_of(const TrainConfig&) {
-  return make_objective();
+std::shared_ptr<const Objective> objective_of(const TrainConfig& config) {
+  return make_objective({.dft = config.method.use_dft_loss});
 }
 
 Recompute recompute_of(const TrainConfig& config) {
