@@ -94,8 +94,13 @@ void add_preference_keys(KeyTable& t) {
 }
 
 void add_loss_keys(KeyTable& t) {
-  const char* reason = "the loss is cross entropy over target tokens";
-  t.boolean("use_dft_loss", false).refused("DFT loss", reason, kLeaveOut);
+  const char* reason =
+      "the loss is cross entropy over target tokens, or with use_dft_loss that times the "
+      "probability";
+  t.boolean("use_dft_loss", false)
+      .implemented(
+          "sft: each token's loss is multiplied by its probability, a constant to the gradient",
+          TROUPE_FIELD(method.use_dft_loss));
   t.boolean("use_asft_loss", false).refused("ASFT loss", reason, kLeaveOut);
   t.number("asft_alpha", 0.1).inert("ASFT: weight", "no effect without use_asft_loss");
   t.boolean("use_eaft_loss", false).refused("EAFT loss", reason, kLeaveOut);

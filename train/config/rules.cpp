@@ -52,6 +52,9 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   if (config.method.stage != TrainingStage::kSupervised && config.data.neat_packing) {
     wrong("neat_packing", "`neat_packing` cannot be set as True except SFT.");
   }
+  if (config.method.stage != TrainingStage::kSupervised && config.method.use_dft_loss) {
+    wrong("use_dft_loss", "use_dft_loss is a loss of stage=sft; leave it out");
+  }
   if (is_true(values, "full_determinism") && config.sharding.deterministic == Deterministic::kOff) {
     wrong("full_determinism",
           "full_determinism=true and troupe.deterministic=off disagree; leave one of them out");

@@ -117,6 +117,7 @@ enum class CheckpointFormat {
 struct MethodSection {
   TrainingStage stage = TrainingStage::kSupervised;
   std::string finetuning_type = "full";
+  bool use_dft_loss = false;  // sft: each token's loss times its probability
   bool plot_loss = false;
   bool include_effective_tokens_per_second = false;
 };

@@ -58,7 +58,7 @@ std::shared_ptr<const CudaLibrary> sizes_alone() {
 }
 
 // With operators that touch no memory.
-Status pass_nowhere(CudaOperators& operators, const ModelConfig& config,
+Status pass_nowhere(CudaOperators& operators, const ModelConfig& config, const Objective& objective,
                     const ActivationOptions& options, bool ragged) {
   const auto model = make_model(config, operators);
   Activations activations(config, options, operators,
@@ -79,15 +79,14 @@ Status pass_nowhere(CudaOperators& operators, const ModelConfig& config,
       {1, tokens, zeros, zeros, positions, segments, dropout},
   };
   const std::span<const MicroBatch> batches = std::span(all).first(ragged ? 3 : 2);
-  const CrossEntropyLoss loss;
   // Evaluation between the steps has no dropout, and with it what attention takes without.
   const bool evaluates_otherwise = config.attention_dropout > 0;
   for (const MicroBatch& batch : batches) {
     if (options.training)
       TROUPE_RETURN_IF_ERROR(
-          model->forward_backward(batch, units, loss, 1.0f, activations).status());
+          objective.forward_backward(*model, batch, units, 1.0f, activations).status());
     if (!options.training || evaluates_otherwise)
-      TROUPE_RETURN_IF_ERROR(model->forward(batch, units, loss, activations).status());
+      TROUPE_RETURN_IF_ERROR(objective.forward(*model, batch, units, activations).status());
   }
   return {};
 }
@@ -95,21 +94,21 @@ Status pass_nowhere(CudaOperators& operators, const ModelConfig& config,
 }  // namespace
 
 Result<std::int64_t> device_scratch_bytes(std::shared_ptr<const CudaLibrary> library,
-                                          const ModelConfig& config,
+                                          const ModelConfig& config, const Objective& objective,
                                           const ActivationOptions& options,
                                           std::int64_t workspace_bytes,
                                           const CudaOptions& cuda_options, bool ragged) {
   if (!library) library = sizes_alone();
   const auto meter = CudaOperators::meter(std::move(library), workspace_bytes, cuda_options);
-  TROUPE_RETURN_IF_ERROR(pass_nowhere(*meter, config, options, ragged));
+  TROUPE_RETURN_IF_ERROR(pass_nowhere(*meter, config, objective, options, ragged));
   return meter->scratch_needed();
 }
 
 Status plan_device_passes(CudaOperators& operators, const ModelConfig& config,
-                          const ActivationOptions& options, std::int64_t scratch_bytes,
-                          bool ragged) {
+                          const Objective& objective, const ActivationOptions& options,
+                          std::int64_t scratch_bytes, bool ragged) {
   operators.begin_planning(scratch_bytes);
-  const Status passed = pass_nowhere(operators, config, options, ragged);
+  const Status passed = pass_nowhere(operators, config, objective, options, ragged);
   const Status planned = operators.end_planning();
   return passed.ok() ? planned : passed;
 }

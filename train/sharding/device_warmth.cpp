@@ -55,7 +55,7 @@ class SameUnits final : public UnitAccess {
 
 }  // namespace
 
-Status warm_up_device(CudaStream& stream, const ModelConfig& model,
+Status warm_up_device(CudaStream& stream, const ModelConfig& model, const Objective& objective,
                       const ActivationOptions& activations, const CudaOptions& options) {
   const auto& device = stream.device();
   const ModelConfig small = small_model_like(model);
@@ -64,7 +64,7 @@ Status warm_up_device(CudaStream& stream, const ModelConfig& model,
   sizes.length_max = kLength;
   GemmAlgorithms algorithms(device, kGemmWorkspaceBytes);
   const std::int64_t scratch_bytes = TROUPE_TRY(device_scratch_bytes(
-      device->library(), small, sizes, algorithms.workspace_bytes(), options, false));
+      device->library(), small, objective, sizes, algorithms.workspace_bytes(), options, false));
   const ParameterLayout layout(small);
   std::int64_t elements = 0;
   for (const auto& unit : layout.units()) elements = std::max(elements, unit.elements);
@@ -90,8 +90,7 @@ Status warm_up_device(CudaStream& stream, const ModelConfig& model,
                   memory.part_of<float>("gradients").data());
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kWarmRows * kLength), 0);
   const MicroBatch batch{kWarmRows, kLength, tokens, tokens, {}, {}};
-  const CrossEntropyLoss loss;
-  TROUPE_RETURN_IF_ERROR(built->forward_backward(batch, units, loss, 1.0f, passes).status());
+  TROUPE_RETURN_IF_ERROR(objective.forward_backward(*built, batch, units, 1.0f, passes).status());
   return operators->synchronize();
 }
 

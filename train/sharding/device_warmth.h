@@ -6,6 +6,7 @@
 #include "train/cuda/operators/cuda_operators.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
+#include "train/objectives/objective.h"
 
 namespace troupe::train {
 
@@ -13,7 +14,7 @@ namespace troupe::train {
 // come to the device. Its memory, about 100 MiB, is given back. `activations`: of the model's own
 // passes, for their types. Nothing depends on its outcome; a failure says that the first pass may
 // fail, too.
-Status warm_up_device(CudaStream& stream, const ModelConfig& model,
+Status warm_up_device(CudaStream& stream, const ModelConfig& model, const Objective& objective,
                       const ActivationOptions& activations, const CudaOptions& options);
 
 }  // namespace troupe::train

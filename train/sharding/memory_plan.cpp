@@ -234,8 +234,8 @@ DevicePlan plan_device_memory(const PlanRequest& request) {
       .fp8 = request.fp8,
       .attention = {.ordered = request.reduction.order != ReductionOrder::kOff}};
   const std::int64_t scratch = most_of_passes(request, [&](const ActivationOptions& passes) {
-    const auto bytes = device_scratch_bytes(nullptr, request.model, passes, kGemmWorkspaceBytes,
-                                            options, request.ragged);
+    const auto bytes = device_scratch_bytes(nullptr, request.model, *request.objective, passes,
+                                            kGemmWorkspaceBytes, options, request.ragged);
     TROUPE_CHECK(bytes.ok(), "{}", bytes.status().to_string());
     return *bytes;
   });

@@ -8,11 +8,13 @@
 // itself, is measured (kRuntime… in memory_plan.cpp).
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "train/model/activations.h"
 #include "train/model/model_layout.h"
+#include "train/objectives/objectives.h"
 #include "train/sharding/gradient_reducer.h"
 #include "train/sharding/offload.h"
 #include "train/sharding/sharded_units.h"
@@ -34,6 +36,7 @@ struct PlanRequest {
   Offload offload = Offload::kNothing;  // of trainers on GPUs
   ReductionOptions reduction;           // order, type, micro-batches of a step
   ActivationOptions activations;        // of training
+  std::shared_ptr<const Objective> objective = make_objective();
   // Of evaluation, whose passes take training's place in one arena; nothing: there is none.
   std::optional<ActivationOptions> evaluation = std::nullopt;
   // Samples may differ in length: those of a micro-batch lie in one row then, one behind the other.

@@ -25,6 +25,7 @@
 #include "train/cuda/operators/block_graphs.h"
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
+#include "train/objectives/objectives.h"
 #include "train/report/step_log.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/engine_device.h"
@@ -58,6 +59,7 @@ struct ComputeChoice {
 struct ComputeTask {
   const ModelConfig& model;
   ActivationOptions activations;  // the type that they are kept in is the device's to choose
+  std::shared_ptr<const Objective> objective = make_objective();
   // Of passes that the arena of the activations has room for, too (Activations::cut_for).
   std::optional<ActivationOptions> evaluation = std::nullopt;
   int threads = 1;  // of the host

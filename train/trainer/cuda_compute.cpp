@@ -54,13 +54,13 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
   cuda_options_ = {
       .tf32 = choice.tf32, .fp8 = choice.fp8, .attention = {.ordered = task.deterministic}};
   scratch_bytes_ =
-      TROUPE_TRY(device_scratch_bytes(device_->library(), model_, activations,
+      TROUPE_TRY(device_scratch_bytes(device_->library(), model_, *objective_, activations,
                                       algorithms_->workspace_bytes(), cuda_options_, ragged_));
   if (evaluation_options_) {
-    scratch_bytes_ = std::max(
-        scratch_bytes_,
-        TROUPE_TRY(device_scratch_bytes(device_->library(), model_, *evaluation_options_,
-                                        algorithms_->workspace_bytes(), cuda_options_, ragged_)));
+    scratch_bytes_ =
+        std::max(scratch_bytes_, TROUPE_TRY(device_scratch_bytes(
+                                     device_->library(), model_, *objective_, *evaluation_options_,
+                                     algorithms_->workspace_bytes(), cuda_options_, ragged_)));
   }
   CudaOptions telling = cuda_options_;
   telling.attention.notice =
@@ -74,11 +74,13 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
 
 Status CudaCompute::warm_up() {
   TROUPE_CHECK(!memory_);
-  TROUPE_RETURN_IF_ERROR(warm_up_device(*stream_, model_, activation_options_, cuda_options_));
   TROUPE_RETURN_IF_ERROR(
-      plan_device_passes(*operators_, model_, activation_options_, scratch_bytes_, ragged_));
+      warm_up_device(*stream_, model_, *objective_, activation_options_, cuda_options_));
+  TROUPE_RETURN_IF_ERROR(plan_device_passes(*operators_, model_, *objective_, activation_options_,
+                                            scratch_bytes_, ragged_));
   if (!evaluation_options_) return {};
-  return plan_device_passes(*operators_, model_, *evaluation_options_, scratch_bytes_, ragged_);
+  return plan_device_passes(*operators_, model_, *objective_, *evaluation_options_, scratch_bytes_,
+                            ragged_);
 }
 
 Result<DeviceArena> CudaCompute::allocate(const ArenaPlan& plan) {

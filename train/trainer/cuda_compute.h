@@ -67,6 +67,7 @@ class CudaCompute final : public ComputeDevice {
         offload_(task.offload),
         threads_(task.threads),
         model_(task.model),
+        objective_(task.objective),
         ragged_(task.ragged),
         memory_patience_(task.memory_patience),
         arena_(task.threads) {}
@@ -80,6 +81,7 @@ class CudaCompute final : public ComputeDevice {
   const Offload offload_;
   const int threads_;
   const ModelConfig model_;
+  const std::shared_ptr<const Objective> objective_;
   const bool ragged_;
   const Duration memory_patience_;
   ActivationOptions activation_options_;

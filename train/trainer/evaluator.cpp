@@ -84,36 +84,36 @@ ActivationOptions Evaluator::activation_options() const {
           .training = false};
 }
 
-Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, Model& model, UnitAccess& units,
-                                       Activations& activations) const {
-  const CrossEntropyLoss loss;
+Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& objective, Model& model,
+                                       UnitAccess& units, Activations& activations) const {
   const std::int64_t rows = rows_of(batch);
   if (rows == 0) {
     // Takes part in the gathering of units.
     const std::int32_t id = 0;
     const std::int32_t label = kIgnoreLabel;
     TROUPE_RETURN_IF_ERROR(
-        model.forward({.rows = 1, .length = 1, .ids = {&id, 1}, .labels = {&label, 1}}, units, loss,
-                      activations));
+        objective.forward(model, {.rows = 1, .length = 1, .ids = {&id, 1}, .labels = {&label, 1}},
+                          units, activations));
     return EvalBatch();
   }
   std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
   std::iota(samples.begin(), samples.end(),
             static_cast<std::uint32_t>(batch * options_.batch_size));
   const TokenBatch tokens = collate_ragged(*dataset_, samples);
-  const LossSum sum = TROUPE_TRY(model.forward({.rows = tokens.rows,
-                                                .length = tokens.length,
-                                                .ids = tokens.ids,
-                                                .labels = tokens.labels,
-                                                .position_ids = tokens.position_ids,
-                                                .segment_ids = tokens.segment_ids},
-                                               units, loss, activations));
+  const LossSum sum = TROUPE_TRY(objective.forward(model,
+                                                   {.rows = tokens.rows,
+                                                    .length = tokens.length,
+                                                    .ids = tokens.ids,
+                                                    .labels = tokens.labels,
+                                                    .position_ids = tokens.position_ids,
+                                                    .segment_ids = tokens.segment_ids},
+                                                   units, activations));
   return EvalBatch{.loss_sum = sum.loss_sum, .targets = sum.target_count, .rows = rows};
 }
 
-Result<EvalResult> Evaluator::run(Model& model, UnitAccess& units, Activations& activations,
-                                  collective::Communicator& ranks, const Clock& clock,
-                                  const Progress& progress) const {
+Result<EvalResult> Evaluator::run(const Objective& objective, Model& model, UnitAccess& units,
+                                  Activations& activations, collective::Communicator& ranks,
+                                  const Clock& clock, const Progress& progress) const {
   const TimePoint begin = clock.now();
   const ActivationOptions need = activation_options();
   if (!has_room(activations.options(), need)) {
@@ -129,7 +129,7 @@ Result<EvalResult> Evaluator::run(Model& model, UnitAccess& units, Activations& 
   for (std::int64_t round = 0; round < round_count; ++round) {
     if (progress) TROUPE_RETURN_IF_ERROR(progress(round, round_count));
     const std::int64_t batch = round * ranks.world_size() + ranks.rank();
-    const EvalBatch sums = TROUPE_TRY(run_batch(batch, model, units, activations));
+    const EvalBatch sums = TROUPE_TRY(run_batch(batch, objective, model, units, activations));
     mine.push_back(sums.loss_sum);
     mine.push_back(static_cast<double>(sums.targets));
   }

@@ -26,6 +26,7 @@
 #include "runtime/collective/communicator.h"
 #include "train/data/token_dataset.h"
 #include "train/model/model.h"
+#include "train/objectives/objective.h"
 
 namespace troupe::train {
 
@@ -74,15 +75,15 @@ class Evaluator {
   // `units` may gather collectively: a rank without a batch left passes one token without a target,
   // which counts for nothing. kInvalidArgument where `activations` are too small; failures of the
   // units and of the communicator are passed on.
-  Result<EvalResult> run(Model& model, UnitAccess& units, Activations& activations,
-                         collective::Communicator& ranks, const Clock& clock,
-                         const Progress& progress = {}) const;
+  Result<EvalResult> run(const Objective& objective, Model& model, UnitAccess& units,
+                         Activations& activations, collective::Communicator& ranks,
+                         const Clock& clock, const Progress& progress = {}) const;
 
  private:
   Evaluator(const TokenDataset& dataset, const Options& options);
   std::int64_t rows_of(std::int64_t batch) const;
-  Result<EvalBatch> run_batch(std::int64_t batch, Model& model, UnitAccess& units,
-                              Activations& activations) const;
+  Result<EvalBatch> run_batch(std::int64_t batch, const Objective& objective, Model& model,
+                              UnitAccess& units, Activations& activations) const;
 
   const TokenDataset* dataset_;
   Options options_;

@@ -51,6 +51,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   const bool overlaps = facts.on_gpus || ranks * (facts.threads + 1) <= facts.cores;
   const EngineOptions engine = engine_options(config, model, strategy, overlaps, Offload::kNothing);
   PlanRequest request;
+  request.objective = objective_of(config);
   request.model = model;
   request.trainables = facts.trainables;
   request.strategy = strategy;

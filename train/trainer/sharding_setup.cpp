@@ -100,6 +100,10 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
   return options;
 }
 
+std::shared_ptr<const Objective> objective_of(const TrainConfig& config) {
+  return make_objective({.dft = config.method.use_dft_loss});
+}
+
 Recompute recompute_of(const TrainConfig& config) {
   switch (config.model.activation_checkpointing) {
     case ActivationCheckpointing::kNone:

@@ -12,6 +12,7 @@
 #include "train/model/activations.h"
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
+#include "train/objectives/objectives.h"
 #include "train/optimizer/optimizer.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/offload.h"
@@ -39,6 +40,9 @@ Offload offload_of(const TrainConfig& config, bool on_gpu);
 // `overlaps`: communication has a core for itself.
 EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model, Strategy strategy,
                              bool overlaps, Offload offload);
+
+// What the run's stage computes of a micro-batch.
+std::shared_ptr<const Objective> objective_of(const TrainConfig& config);
 
 Recompute recompute_of(const TrainConfig& config);
 // Of training, on rows of so many tokens at most.

@@ -80,6 +80,7 @@ class EvaluationCut {
 };
 
 Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
+                                                    std::shared_ptr<const Objective> objective,
                                                     const TrainingRunOptions& options,
                                                     const Logger& log) {
   static const SystemEnvironment environment;
@@ -88,6 +89,7 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
       options.compute,
       {.model = bundle.model,
        .activations = activations,
+       .objective = std::move(objective),
        .evaluation = evaluation_of(bundle),
        .threads = options.threads,
        .deterministic = bundle.config.sharding.deterministic != Deterministic::kOff,
@@ -132,7 +134,9 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                          ProgressRecorder& progress) {
   const TrainConfig& config = bundle.config;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
-  auto compute = TROUPE_TRY(open_compute(bundle, options, log));
+  const auto objective = objective_of(config);
+  auto compute = TROUPE_TRY(open_compute(bundle, objective, options, log));
+  TROUPE_RETURN_IF_ERROR(objective->check(compute->operators(), bundle.model));
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
   auto model = make_model(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = bundle.dataset.size();
@@ -156,6 +160,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                          .compute = std::move(compute),
                                          .observed = std::move(observed),
                                          .model = std::move(model),
+                                         .objective = objective,
                                          .progress = progress,
                                          .operator_times = nullptr,
                                          .collectives = ObservedCollectives(progress),
@@ -307,6 +312,7 @@ TrainingStep TrainingRun::step_of(Generation& generation) {
   return TrainingStep({.config = f.config(),
                        .dataset = f.bundle.dataset,
                        .model = *f.model,
+                       .objective = *f.objective,
                        .activations = f.compute->activations(),
                        .layout = *f.layout,
                        .schedule = f.schedule,
@@ -429,8 +435,9 @@ Status TrainingRun::evaluate(Generation& generation) {
   generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   const EvaluationCut cut(*f.compute, f.bundle.model, *evaluation_of(f.bundle));
   const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
-    return f.evaluator->run(*f.model, generation.engine->units(), f.compute->activations(),
-                            generation.world, f.clock, [&](std::int64_t, std::int64_t) -> Status {
+    return f.evaluator->run(*f.objective, *f.model, generation.engine->units(),
+                            f.compute->activations(), generation.world, f.clock,
+                            [&](std::int64_t, std::int64_t) -> Status {
                               if (!generation.observer.stop_requested()) return {};
                               return error(Code::kCancelled, "the run was told to stop");
                             });

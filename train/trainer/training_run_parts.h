@@ -18,6 +18,7 @@ struct TrainingRun::Fixed {
   std::unique_ptr<ComputeDevice> compute;
   std::unique_ptr<ObservedOperators> observed;  // the model's
   std::unique_ptr<Model> model;
+  std::shared_ptr<const Objective> objective;  // of steps and evaluations
   ProgressRecorder& progress;
   std::unique_ptr<OperatorTimes> operator_times;  // null where they are not asked for
   ObservedCollectives collectives;

@@ -67,20 +67,42 @@ TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t turn) const
   return batch;
 }
 
-Result<double> TrainingStep::one_pass(const StepPlan& plan, const TokenBatch& batch,
-                                      UnitAccess& units, StepSeconds& seconds) {
-  const CrossEntropyLoss cross_entropy;
-  const LossSum loss = TROUPE_TRY(unless_abandoned([&] {
-    return tools_.model.forward_backward(view(batch, tools_.config.training.seed, plan.epoch),
-                                         units, cross_entropy, scale_, tools_.activations);
+Result<TargetLosses> TrainingStep::look(const StepPlan& plan, const TokenBatch& batch,
+                                        StepSeconds& seconds) {
+  if (tools_.objective.is_cross_entropy()) return TargetLosses();
+  tools_.engine.units().begin_pass(ShardedUnits::Pass::kForwardOnly);
+  ComputedUnits computed(tools_.engine.units(), tools_.compute);
+  ObservedUnits units(computed, tools_.progress, device_operators());
+  TargetLosses looked = TROUPE_TRY(unless_abandoned([&] {
+    return tools_.objective.look(tools_.model, micro_batch(plan, batch), units, tools_.activations);
   }));
+  TROUPE_RETURN_IF_ERROR(end_pass(seconds));
+  return looked;
+}
+
+Result<double> TrainingStep::learn(const StepPlan& plan, const TokenBatch& batch,
+                                   const TargetLosses& looked, UnitAccess& units,
+                                   StepSeconds& seconds) {
+  const LossSum loss = TROUPE_TRY(unless_abandoned([&] {
+    return tools_.objective.learn(tools_.model, micro_batch(plan, batch), units, looked, scale_,
+                                  tools_.activations);
+  }));
+  TROUPE_RETURN_IF_ERROR(end_pass(seconds));
+  return loss.loss_sum;
+}
+
+MicroBatch TrainingStep::micro_batch(const StepPlan& plan, const TokenBatch& batch) const {
+  return view(batch, tools_.config.training.seed, plan.epoch);
+}
+
+Status TrainingStep::end_pass(StepSeconds& seconds) {
   // Times are of what was computed, not of asking for it.
   TROUPE_RETURN_IF_ERROR(tools_.compute.settle());
   const PassSeconds pass = tools_.engine.units().end_pass();
   seconds.forward += pass.forward;
   seconds.backward += pass.backward;
   seconds.communication += pass.communication_forward + pass.communication_backward;
-  return loss.loss_sum;
+  return {};
 }
 
 Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
@@ -91,10 +113,11 @@ Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
     tools_.progress.stage(record.step, Stage::kData);
     const TokenBatch batch = timed(record.seconds.data, [&] { return batch_of(plan, turn); });
     tools_.progress.stage(record.step, Stage::kForward);
+    const TargetLosses looked = TROUPE_TRY(look(plan, batch, record.seconds));
     tools_.engine.begin_turn(turn);
     ComputedUnits computed(tools_.engine.units(), tools_.compute);
     ObservedUnits units(computed, tools_.progress, device_operators());
-    losses.push_back(TROUPE_TRY(one_pass(plan, batch, units, record.seconds)));
+    losses.push_back(TROUPE_TRY(learn(plan, batch, looked, units, record.seconds)));
   }
   return {};
 }
@@ -267,10 +290,12 @@ Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
   std::int64_t finding[3] = {-1, 1, -1};
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
   for (std::int64_t turn = 0; turn < tools_.engine.reducer().turns(); ++turn) {
+    StepSeconds ignored;
+    const TokenBatch batch = batch_of(plan, turn);
+    const TargetLosses looked = TROUPE_TRY(look(plan, batch, ignored));
     tools_.engine.begin_turn(turn);
     GradientProbe probe(tools_.engine, layout, tools_.compute.access());
-    StepSeconds ignored;
-    const double loss = TROUPE_TRY(one_pass(plan, batch_of(plan, turn), probe, ignored));
+    const double loss = TROUPE_TRY(learn(plan, batch, looked, probe, ignored));
     const std::int64_t leaf = tools_.engine.reducer().leaf(turn, data_rank());
     if ((std::isfinite(loss) && !probe.found()) || (finding[0] >= 0 && finding[0] < leaf)) continue;
     finding[0] = leaf;

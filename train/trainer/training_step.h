@@ -12,6 +12,7 @@
 #include "train/data/sampler.h"
 #include "train/data/token_dataset.h"
 #include "train/model/model.h"
+#include "train/objectives/objective.h"
 #include "train/optimizer/schedule.h"
 #include "train/progress/progress_recorder.h"
 #include "train/report/step_log.h"
@@ -33,6 +34,7 @@ struct StepTools {
   const TrainConfig& config;
   const TokenDataset& dataset;
   Model& model;
+  const Objective& objective;
   Activations& activations;
   const RankLayout& layout;
   const Schedule& schedule;
@@ -62,8 +64,13 @@ class TrainingStep {
  private:
   struct Losses;
   Status pass_over(const StepPlan& plan, StepRecord& record, std::vector<double>& losses);
-  Result<double> one_pass(const StepPlan& plan, const TokenBatch& batch, UnitAccess& units,
-                          StepSeconds& seconds);
+  // The objective's first pass, where it has two.
+  Result<TargetLosses> look(const StepPlan& plan, const TokenBatch& batch, StepSeconds& seconds);
+  // The pass that gives gradients; the loss.
+  Result<double> learn(const StepPlan& plan, const TokenBatch& batch, const TargetLosses& looked,
+                       UnitAccess& units, StepSeconds& seconds);
+  MicroBatch micro_batch(const StepPlan& plan, const TokenBatch& batch) const;
+  Status end_pass(StepSeconds& seconds);
   Result<StepOutcome> sum_up(const StepPlan& plan, StepRecord record,
                              const std::vector<double>& losses);
   Result<CommitRecord> decide(const StepPlan& plan, StepRecord& record);

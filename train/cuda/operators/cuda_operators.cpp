@@ -181,7 +181,8 @@ void CudaOperators::run(const char* name, Launch launch) {
 template <typename Function, typename... Arguments>
 void CudaOperators::call(const char* name, Function TroupeCudaTable::*function,
                          const Arguments&... arguments) {
-  if (!(table().*function))
+  // A meter may have a table of sizes alone.
+  if (!metering() && !(table().*function))
     return keep(error(Code::kUnsupported, "libtroupe_cuda.so has no kernel of {}", name));
   if constexpr ((... || (Arguments::kRole == ArgumentRole::kAddsSums))) {
     std::int64_t bytes = 0;
@@ -213,7 +214,7 @@ bool CudaOperators::supports(OperatorName name) const {
   switch (name) {
 #define TROUPE_OPERATOR(name, ...) \
   case OperatorName::name:         \
-    return table().name != nullptr;
+    return metering() || table().name != nullptr;
 #define TROUPE_TRANSLATED_OPERATOR(name, ...)
 #include "train/tensor/operators.def"
     default:
