@@ -13,6 +13,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/chaos/fault.h"
+#include "train/config/finetuning.h"
 
 namespace troupe::train {
 
@@ -115,7 +116,6 @@ enum class CheckpointFormat {
 
 struct MethodSection {
   TrainingStage stage = TrainingStage::kSupervised;
-  std::string finetuning_type = "full";
   bool plot_loss = false;
   bool include_effective_tokens_per_second = false;
 };
@@ -252,6 +252,7 @@ struct LaunchSection {
 struct TrainConfig {
   ModelSection model;
   MethodSection method;
+  FinetuningSection finetuning;
   DataSection data;
   TrainingSection training;
   LaunchSection launch;
