@@ -14,6 +14,10 @@ struct Word {
 constexpr Word<TrainingStage> kStageWords[] = {{TrainingStage::kPretrain, "pt"},
                                                {TrainingStage::kSupervised, "sft"}};
 
+constexpr Word<FinetuningType> kFinetuningWords[] = {{FinetuningType::kFull, "full"},
+                                                     {FinetuningType::kFreeze, "freeze"},
+                                                     {FinetuningType::kLora, "lora"}};
+
 constexpr Word<IntervalStrategy> kIntervalWords[] = {
     {IntervalStrategy::kNo, "no"},
     {IntervalStrategy::kSteps, "steps"},
@@ -79,6 +83,9 @@ json::Value word_of(const Word<E> (&words)[N], E value) {
 Status from_value(const json::Value& value, TrainingStage& out) {
   return read_word(kStageWords, value, out);
 }
+Status from_value(const json::Value& value, FinetuningType& out) {
+  return read_word(kFinetuningWords, value, out);
+}
 Status from_value(const json::Value& value, IntervalStrategy& out) {
   return read_word(kIntervalWords, value, out);
 }
@@ -99,6 +106,7 @@ Status from_value(const json::Value& value, CheckpointFormat& out) {
 }
 
 json::Value to_value(TrainingStage value) { return word_of(kStageWords, value); }
+json::Value to_value(FinetuningType value) { return word_of(kFinetuningWords, value); }
 json::Value to_value(IntervalStrategy value) { return word_of(kIntervalWords, value); }
 json::Value to_value(ActivationCheckpointing value) { return word_of(kCheckpointingWords, value); }
 json::Value to_value(Precision value) { return word_of(kPrecisionWords, value); }

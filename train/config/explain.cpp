@@ -83,7 +83,9 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
                              : json::find(resolved, key.name);
     const json::Value used = value ? *value : key.default_value;
     row.value = key.secret ? (row.given ? "(hidden)" : "null") : value_text(used);
-    const auto verdict = verdict_of(key, used);
+    auto verdict = verdict_of(key, used);
+    if (verdict.treatment == Treatment::kImplemented && key.counts && !key.counts(loaded.config))
+      verdict = {Treatment::kInert, key.idle_reason};
     row.treatment = verdict.treatment;
     row.note =
         verdict.treatment == Treatment::kInert ? key.meaning + " — " + verdict.note : verdict.note;

@@ -69,6 +69,13 @@ class KeyRow {
     spec_.instead = std::move(instead);
     return *this;
   }
+  // Of an implemented key that counts only where `counts` holds of the configuration; elsewhere it
+  // is accepted without effect, for `reason`.
+  KeyRow& only_where(std::function<bool(const TrainConfig&)> counts, std::string reason) {
+    spec_.counts = std::move(counts);
+    spec_.idle_reason = std::move(reason);
+    return *this;
+  }
   KeyRow& at_least(double value) {
     spec_.least = value;
     return *this;
@@ -129,6 +136,11 @@ class KeyTable {
   KeyRow list(std::string name) {
     return add(std::move(name), ValueType::kTextList, json::Array()).nullable();
   }
+  // With a default.
+  KeyRow list(std::string name, std::string_view value) {
+    return add(std::move(name), ValueType::kTextList, json::Array({boost::json::string(value)}))
+        .nullable();
+  }
   KeyRow object(std::string name) {
     return add(std::move(name), ValueType::kObject, json::Object()).nullable();
   }
@@ -151,6 +163,8 @@ class KeyTable {
 
 void add_model_keys(KeyTable& table);
 void add_method_keys(KeyTable& table);
+void add_finetuning_keys(KeyTable& table);
+void add_export_keys(KeyTable& table);
 void add_optimizer_method_keys(KeyTable& table);
 void add_data_keys(KeyTable& table);
 void add_evaluation_keys(KeyTable& table);

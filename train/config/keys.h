@@ -53,6 +53,11 @@ struct KeySpec {
   bool said = false;         // an inert one whose reason is said when a run starts
   bool secret = false;       // a credential: never shown, never stored
 
+  // Of an implemented one: whether it has an effect in a configuration, and why not where it has
+  // none. Without it, always.
+  std::function<bool(const TrainConfig&)> counts;
+  std::string idle_reason;
+
   // Puts a canonical value into the configuration, and takes it out. Without them the value is kept
   // in TrainConfig::other.
   std::function<Status(TrainConfig&, const json::Value&)> store;

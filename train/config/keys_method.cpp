@@ -1,4 +1,5 @@
-// Keys of LLaMA-Factory's FinetuningArguments, but for the optimizers' (keys_optimizer.cpp).
+// Keys of LLaMA-Factory's FinetuningArguments, but for the optimizers' (keys_optimizer.cpp) and
+// what is trained (keys_finetuning.cpp).
 #include "train/config/key_builder.h"
 
 namespace troupe::train {
@@ -16,10 +17,6 @@ void add_task_keys(KeyTable& t) {
   t.boolean("do_predict", false)
       .refused("generate predictions", "prediction is not part of training here",
                "use `troupe generate` on the trained model");
-  t.choice("finetuning_type", "lora", "lora|full|freeze|oft")
-      .implemented("which parameters are trained", TROUPE_FIELD(method.finetuning_type))
-      .refuses("lora|freeze|oft", "only the training of all parameters is there",
-               "use finetuning_type: full");
   t.boolean("plot_loss", false)
       .implemented("write training_loss.png", TROUPE_FIELD(method.plot_loss));
   t.boolean("disable_shuffling", false)
@@ -27,45 +24,6 @@ void add_task_keys(KeyTable& t) {
   t.boolean("include_effective_tokens_per_second", false)
       .implemented("report the speed in non-padding tokens",
                    TROUPE_FIELD(method.include_effective_tokens_per_second));
-}
-
-void add_adapter_keys(KeyTable& t) {
-  const char* reason = "LoRA is not supported";
-  const char* instead = "use finetuning_type: full and leave the key out";
-  // Without LoRA these two say nothing, and nearly every configuration carries them.
-  t.integer("lora_rank", 8).inert("LoRA: rank", "no effect unless finetuning_type is lora");
-  t.list("lora_target").inert("LoRA: layers", "no effect unless finetuning_type is lora");
-  t.optional("lora_alpha", ValueType::kInteger)
-      .inert("LoRA: scale", "no effect unless finetuning_type is lora");
-  t.number("lora_dropout", 0).inert("LoRA: dropout", "no effect unless finetuning_type is lora");
-  t.list("additional_target").refused("LoRA: further trained modules", reason, instead);
-  t.boolean("use_rslora", false).refused("LoRA: scale by the root of the rank", reason, instead);
-  t.boolean("use_dora", false).refused("LoRA: DoRA", reason, instead);
-  t.optional("loraplus_lr_ratio", ValueType::kNumber).refused("LoRA+: ratio", reason, instead);
-  t.number("loraplus_lr_embedding", 1e-6).refused("LoRA+: embedding", reason, instead);
-  t.boolean("pissa_init", false).refused("LoRA: PiSSA start", reason, instead);
-  t.integer("pissa_iter", 16).refused("LoRA: PiSSA iterations", reason, instead);
-  t.boolean("pissa_convert", false).refused("LoRA: PiSSA conversion", reason, instead);
-  t.boolean("create_new_adapter", false).refused("LoRA: a new adapter", reason, instead);
-  t.number("module_dropout", 0).refused("OFT: dropout", "OFT is not supported", instead);
-  t.integer("oft_rank", 0).refused("OFT: rank", "OFT is not supported", instead);
-  t.integer("oft_block_size", 32).refused("OFT: block size", "OFT is not supported", instead);
-  t.list("oft_target").refused("OFT: layers", "OFT is not supported", instead);
-}
-
-void add_freeze_keys(KeyTable& t) {
-  const char* reason = "no effect unless finetuning_type is freeze";
-  t.integer("freeze_trainable_layers", 2).inert("freeze: trained layers", reason);
-  t.list("freeze_trainable_modules").inert("freeze: trained modules", reason);
-  t.list("freeze_extra_modules").inert("freeze: further modules", reason);
-  t.boolean("use_llama_pro", false)
-      .refused("train inserted blocks only", "only the training of all parameters is there",
-               kLeaveOut);
-  const char* text_only = "only text models are trained; no effect on them";
-  t.boolean("freeze_vision_tower", true).inert("freeze the vision tower", text_only);
-  t.boolean("freeze_multi_modal_projector", true).inert("freeze the projector", text_only);
-  t.boolean("freeze_language_model", false)
-      .refused("freeze the language model", "then nothing would be trained", kLeaveOut);
 }
 
 void add_preference_keys(KeyTable& t) {
@@ -111,8 +69,7 @@ void add_loss_keys(KeyTable& t) {
 
 void add_method_keys(KeyTable& table) {
   add_task_keys(table);
-  add_adapter_keys(table);
-  add_freeze_keys(table);
+  add_finetuning_keys(table);
   add_preference_keys(table);
   add_loss_keys(table);
 }

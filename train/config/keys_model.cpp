@@ -14,10 +14,13 @@ void add_loading_keys(KeyTable& t) {
       .implemented("folder of the model (config.json, safetensors, tokenizer)",
                    TROUPE_FIELD(model.model_name_or_path));
   t.list("adapter_name_or_path")
-      .refused("LoRA adapters to start from", "adapters are not trained or merged here",
-               "merge them first and give the merged folder");
+      .implemented("folders of LoRA adapters to start from",
+                   TROUPE_FIELD(finetuning.adapter_name_or_path));
   t.optional("adapter_folder", ValueType::kText)
-      .refused("folder that holds adapters", "adapters are not supported", kLeaveOut);
+      .implemented("folder within that holds the adapter", TROUPE_FIELD(finetuning.adapter_folder))
+      .only_where(
+          [](const TrainConfig& config) { return !config.finetuning.adapter_name_or_path.empty(); },
+          "no effect without adapter_name_or_path");
   t.boolean("trust_remote_code", false)
       .inert("allow Python code in the model's folder", "no code of a model is ever run");
   t.optional("cache_dir", ValueType::kText).inert("where downloads are kept", kNoHub);
@@ -110,7 +113,6 @@ void add_quantization_keys(KeyTable& t) {
 
 void add_inference_keys(KeyTable& t) {
   t.text("infer_backend", "huggingface").inert("inference engine", kInferenceOnly);
-  t.text("infer_dtype", "auto").inert("data type of inference", kInferenceOnly);
   t.text("offload_folder", "offload").inert("folder for offloaded weights", kInferenceOnly);
   t.boolean("use_kv_cache", true).inert("KV cache while generating", kInferenceOnly);
   t.integer("vllm_maxlen", 4096).inert("vLLM: longest sequence", kInferenceOnly);
@@ -148,26 +150,6 @@ void add_multimodal_keys(KeyTable& t) {
   t.integer("video_maxlen", 128).inert("video frames at most", reason);
   t.boolean("use_audio_in_video", false).inert("sound of videos", reason);
   t.integer("audio_sampling_rate", 16000).inert("audio samples a second", reason);
-}
-
-void add_export_keys(KeyTable& t) {
-  const char* reason = "belongs to `export`; training does not read it";
-  t.optional("export_dir", ValueType::kText)
-      .refused("where `export` writes", "this is a configuration of `export`, not of training",
-               "output_dir receives the trained model in Hugging Face's form");
-  t.integer("export_size", 5).inert("largest file of an export in GB", reason);
-  t.choice("export_device", "cpu", "cpu|auto").inert("device of an export", reason);
-  t.optional("export_quantization_bit", ValueType::kInteger).inert("quantised export", reason);
-  t.optional("export_quantization_dataset", ValueType::kText)
-      .inert("calibration data of an export", reason);
-  t.integer("export_quantization_nsamples", 128).inert("calibration samples", reason);
-  t.integer("export_quantization_maxlen", 1024).inert("calibration length", reason);
-  t.boolean("export_legacy_format", false).inert(".bin files instead of safetensors", reason);
-  t.optional("export_hub_model_id", ValueType::kText).inert("upload an export", reason);
-  t.boolean("export_hf_on_finish", true)
-      .inert("write Hugging Face's form at the end", "that form is always written")
-      .refuses("false", "the final model is always in Hugging Face's form",
-               "leave export_hf_on_finish out");
 }
 
 void add_ktransformers_keys(KeyTable& t) {

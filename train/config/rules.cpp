@@ -37,6 +37,9 @@ void check_zero3(const TrainConfig& config, const json::Object& values, Problems
   incompatible("pure_bf16", "`pure_bf16` is incompatible with DeepSpeed ZeRO-3.");
   incompatible("predict_with_generate",
                "`predict_with_generate` is incompatible with DeepSpeed ZeRO-3.");
+  if (config.finetuning.is_lora())
+    incompatible("pissa_init",
+                 "Please use scripts/pissa_init.py to initialize PiSSA in DS ZeRO-3.");
   incompatible("use_unsloth", "Unsloth is incompatible with DeepSpeed ZeRO-3.");
 }
 
@@ -44,8 +47,6 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   const auto wrong = [&](std::string_view key, std::string_view message) {
     problems.add(Code::kInvalidArgument, key, message);
   };
-  const bool lora =
-      !values.contains("finetuning_type") || text_of(values, "finetuning_type") == "lora";
   if (is_true(values, "bf16") && is_true(values, "fp16")) {
     wrong("fp16", "bf16 and fp16 cannot both be true");
   }
@@ -66,12 +67,6 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   }
   if (config.data.train_on_prompt && config.data.mask_history) {
     wrong("mask_history", "`train_on_prompt` is incompatible with `mask_history`.");
-  }
-  if (given(values, "adapter_name_or_path") && !lora) {
-    wrong("adapter_name_or_path", "Adapter is only valid for the LoRA method.");
-  }
-  if (given(values, "quantization_bit") && !lora && text_of(values, "finetuning_type") != "oft") {
-    wrong("quantization_bit", "Quantization is only compatible with the LoRA or OFT method.");
   }
   if ((is_true(values, "use_galore") || is_true(values, "use_apollo")) &&
       !config.deepspeed.empty()) {
@@ -179,6 +174,7 @@ std::vector<std::string> scheduler_settings(std::string_view scheduler) {
 
 void check_combinations(const TrainConfig& config, const json::Object& values, Problems& problems) {
   check_method(config, values, problems);
+  check_finetuning(config, values, problems);
   check_zero3(config, values, problems);
   check_data(config, values, problems);
   check_evaluation(config, values, problems);

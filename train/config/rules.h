@@ -13,6 +13,9 @@ void check_combinations(const TrainConfig& config, const json::Object& values, P
 // Of these, the rules of evaluation.
 void check_evaluation(const TrainConfig& config, const json::Object& values, Problems& problems);
 
+// Of these, the rules of what is trained; values that training does not do (check_supported).
+void check_finetuning(const TrainConfig& config, const json::Object& values, Problems& problems);
+
 // Folders and files that must exist before a run.
 void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems);
 

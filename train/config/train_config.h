@@ -13,6 +13,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/chaos/fault.h"
+#include "train/config/finetuning.h"
 
 namespace troupe::train {
 
@@ -116,7 +117,6 @@ enum class CheckpointFormat {
 
 struct MethodSection {
   TrainingStage stage = TrainingStage::kSupervised;
-  std::string finetuning_type = "full";
   bool use_dft_loss = false;  // sft: each token's loss times its probability
   bool plot_loss = false;
   bool include_effective_tokens_per_second = false;
@@ -254,6 +254,7 @@ struct LaunchSection {
 struct TrainConfig {
   ModelSection model;
   MethodSection method;
+  FinetuningSection finetuning;
   DataSection data;
   TrainingSection training;
   LaunchSection launch;

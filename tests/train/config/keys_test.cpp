@@ -104,9 +104,8 @@ TEST_CASE("verdicts depend on the value") {
     return verdict_of(*find_key(key), value);
   };
   CHECK(verdict("finetuning_type", "full").treatment == Treatment::kImplemented);
-  CHECK(verdict("finetuning_type", "lora").note ==
-        "finetuning_type=lora is not supported: only the training of all parameters is there; use "
-        "finetuning_type: full");
+  CHECK(verdict("finetuning_type", "oft").note ==
+        "finetuning_type=oft is not supported: OFT is not supported; use finetuning_type: full");
   CHECK(verdict("bf16", true).treatment == Treatment::kImplemented);
   CHECK(verdict("fp16", false).treatment == Treatment::kInert);
   CHECK(contains(verdict("fp16", true).note, "use bf16: true"));

@@ -1,0 +1,78 @@
+#include "train/config/finetuning.h"
+
+#include <fmt/format.h>
+
+#include "runtime/base/suggest.h"
+
+namespace troupe::train {
+namespace {
+
+class UnsupportedList {
+ public:
+  void add(bool asked, std::string_view key, std::string_view value, std::string_view reason,
+           std::string_view instead) {
+    if (!asked) return;
+    list_.push_back({std::string(key),
+                     fmt::format("{}={} is not supported: {}; {}", key, value, reason, instead)});
+  }
+  std::vector<UnsupportedSetting> take() { return std::move(list_); }
+
+ private:
+  std::vector<UnsupportedSetting> list_;
+};
+
+constexpr std::string_view kFullInstead = "use finetuning_type: full";
+constexpr std::string_view kOut = "leave the key out";
+
+}  // namespace
+
+std::vector<UnsupportedSetting> check_supported(const FinetuningSection& f) {
+  UnsupportedList list;
+  const bool lora = f.is_lora(), freeze = f.type == FinetuningType::kFreeze;
+  constexpr std::string_view kOnlyFull = "only the training of all parameters is there";
+  list.add(lora, "finetuning_type", "lora", kOnlyFull, kFullInstead);
+  list.add(freeze, "finetuning_type", "freeze", kOnlyFull, kFullInstead);
+  list.add((lora || freeze) && f.use_llama_pro, "use_llama_pro", "true", kOnlyFull, kOut);
+
+  list.add(lora && f.lora_dropout > 0, "lora_dropout", fmt::format("{}", f.lora_dropout),
+           "adapters have no dropout", kOut);
+  list.add(lora && !f.additional_target.empty(), "additional_target",
+           join_words(f.additional_target, ","), "no module is trained whole beside adapters",
+           kOut);
+  list.add(lora && f.use_rslora, "use_rslora", "true", "LoRA is not supported", kOut);
+  list.add(lora && f.use_dora, "use_dora", "true", "DoRA is not supported", kOut);
+  list.add(lora && f.pissa_init, "pissa_init", "true", "PiSSA is not supported", kOut);
+  list.add(lora && f.pissa_convert, "pissa_convert", "true", "PiSSA is not supported", kOut);
+  list.add(lora && f.loraplus_lr_ratio, "loraplus_lr_ratio",
+           fmt::format("{}", f.loraplus_lr_ratio.value_or(0)), "LoRA+ is not supported", kOut);
+  list.add(lora && !f.adapter_name_or_path.empty(), "adapter_name_or_path",
+           join_words(f.adapter_name_or_path, ","), "adapters are not trained or merged here",
+           "merge them first and give the merged folder");
+  list.add(lora && f.adapter_folder, "adapter_folder", f.adapter_folder.value_or(""),
+           "adapters are not supported", kOut);
+  list.add(lora && f.create_new_adapter, "create_new_adapter", "true",
+           "adapters are not merged here", "merge them first and give the merged folder");
+
+  list.add(f.exported.export_dir.has_value(), "export_dir", f.exported.export_dir.value_or(""),
+           "this is a configuration of `export`, not of training",
+           "output_dir receives the trained model in Hugging Face's form");
+  return list.take();
+}
+
+std::vector<UnsupportedSetting> check_export_supported(const FinetuningSection& f) {
+  UnsupportedList list;
+  const ExportSection& e = f.exported;
+  list.add(e.export_quantization_bit.has_value(), "export_quantization_bit",
+           fmt::format("{}", e.export_quantization_bit.value_or(0)),
+           "quantised models are not exported (GPTQ)", kOut);
+  list.add(e.export_quantization_dataset.has_value(), "export_quantization_dataset",
+           e.export_quantization_dataset.value_or(""), "quantised models are not exported (GPTQ)",
+           kOut);
+  list.add(e.export_legacy_format, "export_legacy_format", "true",
+           "weights are written as safetensors, never pickled", kOut);
+  list.add(e.export_hub_model_id.has_value(), "export_hub_model_id",
+           e.export_hub_model_id.value_or(""), "nothing is uploaded to a hub", kOut);
+  return list.take();
+}
+
+}  // namespace troupe::train
