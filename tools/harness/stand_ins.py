@@ -132,7 +132,7 @@ def _row(kind, i):
     question, answer = f"What is {i} and {i + 1}?", f"It is {2 * i + 1}."
     messages = [{"from": "human", "value": question}]
     if kind == "text":
-        return {"text": f"{question} {answer}"}
+        return {"text": f"{question} {answer} " * 50}  # packed rows are as long as cutoff_len
     if kind == "ranking":
         return {"conversations": messages, "chosen": {"from": "gpt", "value": answer},
                 "rejected": {"from": "gpt", "value": "No."}}
