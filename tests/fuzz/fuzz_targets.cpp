@@ -8,6 +8,7 @@ namespace troupe::tests {
 std::span<const FuzzTarget> fuzz_targets() {
   static const std::array targets{
       kActorValuesTarget,
+      kAdapterConfigTarget,
       kBundleTarget,
       kCallTarget,
       kConfigTarget,
