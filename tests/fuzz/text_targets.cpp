@@ -9,6 +9,7 @@
 #include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/train/config/memory_files.h"
+#include "train/adapters/adapter_targets.h"
 #include "train/chaos/fault.h"
 #include "train/chaos/point_lines.h"
 #include "train/chaos/scenario.h"
@@ -124,6 +125,35 @@ std::vector<FuzzBytes> model_config_seeds() {
        R"({"model_type": "gpt2", "vocab_size": 10, "n_embd": 8, "n_layer": 1, "n_head": 2,
   "n_positions": 16, "activation_function": "gelu_new"})",
        R"({"model_type": "mistral", "head_dim": 4, "layer_types": ["full_attention"]})"});
+}
+
+// --- adapters
+// -------------------------------------------------------------------------------------
+
+void run_adapter_config(std::span<const std::byte> input) {
+  const auto config = AdapterConfig::parse(fuzz_text(input), "adapter_config.json");
+  if (!config.ok()) return;
+  const std::string text = config->to_text();
+  const auto again = AdapterConfig::parse(text, "again");
+  TROUPE_CHECK(again.ok() && again->to_text() == text, "{}", text);
+  static const ModelConfig model =
+      ModelConfig::parse(R"({"model_type": "llama", "vocab_size": 10, "hidden_size": 8,
+        "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2})",
+                         "config.json")
+          .value();
+  const auto trainables = lora_trainables(model, *config);
+  if (!trainables.ok()) return;
+  TROUPE_CHECK(!trainables->lora.empty());
+  for (const LoraModule& lora : trainables->lora) TROUPE_CHECK(lora.rank > 0, "{}", lora.rank);
+}
+
+std::vector<FuzzBytes> adapter_config_seeds() {
+  return texts_of(
+      {R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "up_proj"],
+  "modules_to_save": ["embed_tokens"], "rank_pattern": {"layers.1.mlp.up_proj": 2},
+  "alpha_pattern": {"^model.layers.0": 3.5}, "use_rslora": true, "of_tomorrow": null})",
+       R"({"peft_type": "LORA", "target_modules": ".*\\.(q|v)_proj", "exclude_modules": ["v_proj"],
+  "lora_dropout": 0.1, "init_lora_weights": "pissa_niter_4", "bias": "none"})"});
 }
 
 // --- tokenizers ----------------------------------------------------------------------------------
@@ -324,6 +354,9 @@ constinit const FuzzTarget kConfigTarget{"config", "a training's configuration, 
                                          4096, &run_config, &config_seeds};
 constinit const FuzzTarget kModelConfigTarget{"model_config", "config.json of a model", 4096,
                                               &run_model_config, &model_config_seeds};
+constinit const FuzzTarget kAdapterConfigTarget{"adapter_config",
+                                                "adapter_config.json, and what it trains", 4096,
+                                                &run_adapter_config, &adapter_config_seeds};
 constinit const FuzzTarget kTokenizerTarget{"tokenizer", "tokenizer.json", 8192, &run_tokenizer,
                                             &tokenizer_seeds};
 constinit const FuzzTarget kDataFilesTarget{"data_files", "data sets and dataset_info.json", 4096,

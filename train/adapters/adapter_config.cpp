@@ -185,7 +185,8 @@ class AdapterConfigReader {
     if (!value->is_object()) return wrong(key, expected);
     for (const auto& member : value->get_object()) {
       const bool good = member.value().is_number() &&
-                        (!whole || (member.value().is_int64() && member.value().get_int64() >= 1));
+                        (!whole || (member.value().is_int64() && member.value().get_int64() >= 1 &&
+                                    member.value().get_int64() <= 1'000'000));
       if (!good) return wrong(key, expected);
     }
     out = value->get_object();

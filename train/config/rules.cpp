@@ -252,6 +252,10 @@ std::optional<ForeignConfig> foreign_config(const json::Object& values) {
        "this is a configuration of LLaMA-Factory's v1 trainer; write it with the keys of its "
        "stable "
        "trainer (model → model_name_or_path, train_dataset → dataset, …)"},
+      {"peft_config", "model",
+       "this is a configuration of LLaMA-Factory's v1 trainer; write it with the keys of its "
+       "stable "
+       "trainer (model → model_name_or_path, train_dataset → dataset, …)"},
       {"model_class", "",
        "this is a configuration of LLaMA-Factory's v1 trainer; write it with the keys of its "
        "stable "

@@ -83,7 +83,9 @@ TEST_CASE("values of a wrong type name the key and what was found") {
         std::pair(R"("lora_dropout": 1)", "lora_dropout: expected a probability"),
         std::pair(R"("target_modules": 3)", "target_modules: expected a list of names, found 3"),
         std::pair(R"("use_dora": "yes")", "use_dora: expected true or false"),
-        std::pair(R"("rank_pattern": {"a": 0})", "rank_pattern: expected an object")}) {
+        std::pair(R"("rank_pattern": {"a": 0})", "rank_pattern: expected an object"),
+        std::pair(R"("rank_pattern": {"a": 9223372036854775807})",
+                  "rank_pattern: expected an object")}) {
     const Status status = with(member).status();
     CHECK(status.code() == Code::kInvalidArgument);
     CHECK_MESSAGE(contains(status.message(), expected), status.message());
